@@ -1,0 +1,198 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::cpu::{BlockShape, StackShape};
+
+/// One block: the tensors of its layers.
+#[derive(Clone, Debug)]
+pub struct ConvBlock<B: Backend> {
+    /// Convolution weight, `[c_out, c_in, 3, 3]`.
+    pub weight: Tensor<B, 4>,
+    /// Convolution bias, `[c_out]`; zero where absent.
+    pub bias: Option<Tensor<B, 1>>,
+    /// Gain of the normalisation, `[c_out]`; one where absent.
+    pub gamma: Option<Tensor<B, 1>>,
+    /// Shift of the normalisation, `[c_out]`; zero where absent.
+    pub beta: Option<Tensor<B, 1>>,
+    /// Stride of the convolution, 1 or 2.
+    pub stride: usize,
+    /// Whether a 2x2 max-pool with stride 2 ends the block.
+    pub pool: bool,
+}
+
+/// Mean and biased variance of one block's convolution output, each `[c_out]`.
+#[derive(Clone, Debug)]
+pub struct Moments<B: Backend> {
+    /// Mean of each channel.
+    pub mean: Tensor<B, 1>,
+    /// Biased variance of each channel.
+    pub variance: Tensor<B, 1>,
+}
+
+/// What the blocks normalise with.
+#[derive(Clone, Debug)]
+pub enum Statistics<B: Backend> {
+    /// The moments of the batch at hand.
+    Batch,
+    /// Given moments, one pair a block.
+    Running(Vec<Moments<B>>),
+}
+
+/// What [`conv_stack`](super::conv_stack) returns.
+#[derive(Clone, Debug)]
+pub struct StackOutput<B: Backend> {
+    /// Output of the last block, `[n, c', h', w']`.
+    pub features: Tensor<B, 4>,
+    /// The batch moments of every block, detached; empty under [`Statistics::Running`].
+    pub moments: Vec<Moments<B>>,
+}
+
+/// A stack that cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StackError {
+    /// No block at all.
+    #[error("a convolution stack needs at least one block")]
+    Empty,
+    /// A batch without images.
+    #[error("a convolution stack needs at least one image")]
+    NoImages,
+    /// A weight that does not take the channels it is given, or is not 3x3.
+    #[error("block {block} needs a weight [c_out, {channels}, 3, 3], found {found:?}")]
+    Weight {
+        /// Index of the block.
+        block: usize,
+        /// Channels that arrive at the block.
+        channels: usize,
+        /// Shape of the weight found.
+        found: [usize; 4],
+    },
+    /// A vector that does not have one value a channel.
+    #[error("block {block} needs {wanted} values of {name}, found {found}")]
+    Vector {
+        /// Index of the block.
+        block: usize,
+        /// Which vector.
+        name: &'static str,
+        /// Channels of the block.
+        wanted: usize,
+        /// Length found.
+        found: usize,
+    },
+    /// A stride other than 1 and 2.
+    #[error("block {block} has stride {stride}, only 1 and 2 are served")]
+    Stride {
+        /// Index of the block.
+        block: usize,
+        /// Stride found.
+        stride: usize,
+    },
+    /// An image that is gone before the last block.
+    #[error("block {block} would shrink an image of {height}x{width} to nothing")]
+    TooSmall {
+        /// Index of the block.
+        block: usize,
+        /// Height at the block's pool.
+        height: usize,
+        /// Width at the block's pool.
+        width: usize,
+    },
+    /// Running statistics for another number of blocks.
+    #[error("{blocks} blocks need as many pairs of running moments, found {found}")]
+    Moments {
+        /// Number of blocks.
+        blocks: usize,
+        /// Number of pairs found.
+        found: usize,
+    },
+}
+
+/// The shape of the whole stack.
+///
+/// # Errors
+/// A [`StackError`] that names the first block that does not fit.
+pub fn check<B: Backend>(
+    [n, c, h, w]: [usize; 4],
+    blocks: &[ConvBlock<B>],
+    statistics: &Statistics<B>,
+) -> Result<StackShape, StackError> {
+    if blocks.is_empty() {
+        return Err(StackError::Empty);
+    }
+    if n == 0 {
+        return Err(StackError::NoImages);
+    }
+    let (mut channels, mut height, mut width) = (c, h, w);
+    for (index, block) in blocks.iter().enumerate() {
+        (channels, height, width) = check_block(index, block, channels, height, width)?;
+    }
+    if let Statistics::Running(moments) = statistics {
+        check_moments(blocks, moments)?;
+    }
+    let blocks = blocks.iter().map(BlockShape::from).collect();
+    Ok(StackShape { n, c, h, w, blocks })
+}
+
+impl<B: Backend> From<&ConvBlock<B>> for BlockShape {
+    fn from(block: &ConvBlock<B>) -> Self {
+        let [channels_out, ..] = block.weight.dims();
+        Self { channels_out, stride: block.stride, pool: block.pool }
+    }
+}
+
+fn check_block<B: Backend>(
+    index: usize,
+    block: &ConvBlock<B>,
+    channels: usize,
+    height: usize,
+    width: usize,
+) -> Result<(usize, usize, usize), StackError> {
+    let found = block.weight.dims();
+    let [out, ..] = found;
+    if found != [out, channels, 3, 3] || out == 0 || channels == 0 {
+        return Err(StackError::Weight { block: index, channels, found });
+    }
+    for (name, vector) in [("bias", &block.bias), ("gamma", &block.gamma), ("beta", &block.beta)] {
+        if let Some(vector) = vector {
+            check_vector(index, name, out, vector)?;
+        }
+    }
+    let (height, width) = match block.stride {
+        1 => (height, width),
+        2 => (height.div_ceil(2), width.div_ceil(2)),
+        stride => return Err(StackError::Stride { block: index, stride }),
+    };
+    let side = if block.pool { 2 } else { 1 };
+    if height < side || width < side {
+        return Err(StackError::TooSmall { block: index, height, width });
+    }
+    Ok((out, height / side, width / side))
+}
+
+fn check_moments<B: Backend>(
+    blocks: &[ConvBlock<B>],
+    moments: &[Moments<B>],
+) -> Result<(), StackError> {
+    if moments.len() != blocks.len() {
+        return Err(StackError::Moments { blocks: blocks.len(), found: moments.len() });
+    }
+    for (index, (block, moments)) in blocks.iter().zip(moments).enumerate() {
+        let [out, ..] = block.weight.dims();
+        check_vector(index, "running mean", out, &moments.mean)?;
+        check_vector(index, "running variance", out, &moments.variance)?;
+    }
+    Ok(())
+}
+
+fn check_vector<B: Backend>(
+    block: usize,
+    name: &'static str,
+    wanted: usize,
+    vector: &Tensor<B, 1>,
+) -> Result<(), StackError> {
+    let [found] = vector.dims();
+    if found == wanted {
+        return Ok(());
+    }
+    Err(StackError::Vector { block, name, wanted, found })
+}

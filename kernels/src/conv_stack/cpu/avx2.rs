@@ -1,0 +1,93 @@
+//! Body in AVX2 and FMA.
+
+use std::arch::x86_64::{
+    __m256, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_UNORD_Q, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps,
+    _mm256_cmp_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_or_ps, _mm256_set1_ps,
+    _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
+};
+
+use super::body::implement_body;
+use super::simd::Simd;
+
+/// Eight lanes with fused multiply-add. Only [`Avx2::detect`] makes one.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// The proof that this processor has AVX2 and FMA, if it does.
+    pub fn detect() -> Option<&'static Self> {
+        let found = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        found.then_some(&Self(()))
+    }
+}
+
+impl Simd for Avx2 {
+    type Vector = __m256;
+    const NAME: &'static str = "AVX2";
+    const WIDTH: usize = 8;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    unsafe fn read(self, from: *const f32) -> __m256 {
+        // SAFETY: `self` proves AVX2 and the caller promises eight readable floats.
+        unsafe { _mm256_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, to: *mut f32, value: __m256) {
+        // SAFETY: `self` proves AVX2 and the caller promises eight writable floats.
+        unsafe { _mm256_storeu_ps(to, value) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        // SAFETY: `self` proves FMA.
+        unsafe { _mm256_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2. The unordered lanes become all ones, which is a NaN.
+        unsafe { _mm256_or_ps(_mm256_max_ps(a, b), _mm256_cmp_ps::<_CMP_UNORD_Q>(a, b)) }
+    }
+
+    #[inline(always)]
+    fn relu(self, a: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2. The instruction returns its second operand if it is NaN.
+        unsafe { _mm256_max_ps(_mm256_setzero_ps(), a) }
+    }
+
+    #[inline(always)]
+    fn gate(self, a: __m256, value: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_and_ps(value, _mm256_cmp_ps::<_CMP_NLE_UQ>(a, _mm256_setzero_ps())) }
+    }
+
+    #[inline(always)]
+    fn part(self, a: __m256, b: __m256, value: __m256) -> (__m256, __m256) {
+        // SAFETY: `self` proves AVX2.
+        unsafe {
+            let same = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b);
+            (_mm256_and_ps(same, value), _mm256_andnot_ps(same, value))
+        }
+    }
+}
+
+implement_body!(Avx2, target_feature(enable = "avx2,fma"));

@@ -1,0 +1,130 @@
+//! Backward pass of the stack.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::body::Body;
+use super::buffers::Buffer;
+use super::forward::Saved;
+use super::images::Images;
+use super::norm::NormGradient;
+use super::parameters::{Parameters, unpack};
+use super::plan::Plan;
+use super::shape::StackShape;
+use super::slots::{slots, split};
+
+/// Gradients of the stack.
+pub struct Gradients {
+    /// Of the input `[n, c, h, w]`, if it was asked for.
+    pub dx: Option<Vec<f32>>,
+    /// Of the parameters, laid out as they are.
+    pub dparams: Vec<f32>,
+}
+
+/// Gradients of the input and the parameters, given the gradient `dy [n, c, h, w]` of the output.
+///
+/// With batch statistics the gradient of every convolution's bias is exactly zero.
+///
+/// # Panics
+/// If `shape` is not the one of the forward pass, or a length does not fit it.
+pub fn backward(
+    shape: &StackShape,
+    saved: &Saved,
+    params: &[f32],
+    dy: &[f32],
+    need_dx: bool,
+) -> Gradients {
+    assert_eq!(shape, &saved.shape, "the shape of the forward pass");
+    let wanted: usize = shape.output().iter().product();
+    assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
+    let blocks = shape.geometry();
+    let parameters = Parameters::split(&blocks, params);
+    let slots = slots(shape.n);
+    let stack = Stack {
+        saved,
+        parameters: &parameters,
+        slots: &slots,
+    };
+
+    let last = blocks.len() - 1;
+    let (mut grad, mut sums) = stack.start(dy);
+    let mut dparams = vec![0.0; params.len()];
+    let mut end = params.len();
+    let mut dx = None;
+    for k in (0..=last).rev() {
+        let start = end - blocks[k].parameters();
+        let norm = stack.norm_gradient(k, &grad, &sums);
+        let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
+        write_gradients(
+            &saved.plans[k],
+            &step.weight,
+            &norm,
+            &mut dparams[start..end],
+        );
+        end = start;
+        sums = step.sums;
+        if k > 0 {
+            grad = step.input;
+        } else if need_dx {
+            dx = Some(stack.unpack_input(&step.input));
+        }
+    }
+    Gradients { dx, dparams }
+}
+
+fn write_gradients(plan: &Plan, weight: &[f32], norm: &NormGradient, to: &mut [f32]) {
+    let (dweight, rest) = to.split_at_mut(plan.block.weight());
+    unpack(
+        weight,
+        &plan.block,
+        &plan.forward.taps,
+        plan.conv.lane,
+        dweight,
+    );
+    for (to, from) in
+        rest.chunks_exact_mut(plan.block.c_out)
+            .zip([&norm.bias, &norm.gamma, &norm.beta])
+    {
+        to.copy_from_slice(from);
+    }
+}
+
+/// What all slots share.
+pub(super) struct Stack<'a> {
+    pub saved: &'a Saved,
+    pub parameters: &'a [Parameters<'a>],
+    pub slots: &'a [Range<usize>],
+}
+
+impl Stack<'_> {
+    pub fn body(&self) -> &dyn Body {
+        self.saved.body
+    }
+
+    /// The packed weight of block `k`, if its convolution is computed again.
+    pub fn weights(&self, k: usize) -> Buffer {
+        let plan = &self.saved.plans[k];
+        if plan.recompute {
+            self.parameters[k].pack(&plan.block, &plan.forward.taps, plan.conv.lane)
+        } else {
+            Buffer::stale(0)
+        }
+    }
+
+    fn unpack_input(&self, grad: &Images) -> Vec<f32> {
+        let map = self.saved.plans[0].input_grad;
+        let mut dx = vec![0.0; self.saved.shape.input()];
+        let parts = split(&mut dx, map.channels * map.h * map.w, self.slots);
+        parts
+            .into_par_iter()
+            .zip(self.slots)
+            .for_each(|(dx, images)| {
+                let image = map.channels * map.h * map.w;
+                for (dx, n) in dx.chunks_exact_mut(image).zip(images.clone()) {
+                    map.unpack(grad.get(n), dx);
+                }
+            });
+        dx
+    }
+}

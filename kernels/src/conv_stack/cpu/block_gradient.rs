@@ -1,0 +1,241 @@
+//! Gradients of one block, from its output to its weight and its input.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::backward::Stack;
+use super::buffers::Buffer;
+use super::images::{Images, Keep, SlotImages};
+use super::norm::{NormGradient, Sums};
+use super::plan::Plan;
+use super::reduction::total;
+use super::slots::groups;
+use super::spread::Target;
+use super::winograd::{Scratch, Winograd};
+
+/// Result of one block.
+pub struct BlockGradients {
+    /// Of the block's input, in tiles.
+    pub input: Images,
+    /// Of the weight, packed.
+    pub weight: Buffer,
+    /// Sums over the batch for the block before.
+    pub sums: Sums,
+}
+
+/// One slot's images on their way back through one block.
+struct SlotRun<'a> {
+    images: Range<usize>,
+    /// Gradient of the block's input.
+    input: SlotImages<'a>,
+    /// Gradient of the weight.
+    weight: &'a mut [f32],
+    /// Gradient of the convolution's output.
+    delta: Buffer,
+    /// Whether `delta` holds a group of whole images, not one channel tile.
+    whole: bool,
+    strip: Buffer,
+    scratch: Option<Scratch>,
+    turned_scratch: Option<Scratch>,
+    sums: Sums,
+}
+
+impl Stack<'_> {
+    /// Takes the gradient of block `k`'s output to its weight and, if asked, to its input.
+    pub fn block(
+        &self,
+        k: usize,
+        grad: &Images,
+        norm: &NormGradient,
+        need_input: bool,
+    ) -> BlockGradients {
+        let plan = &self.saved.plans[k];
+        let keep = if need_input { Keep::All } else { Keep::None };
+        let mut input = Images::new(self.slots, plan.input_grad.image(), keep);
+        let packed = plan.forward.prepared();
+        let mut weight = Buffer::stale(packed * self.slots.len());
+        let weights = self.weights(k);
+        let turned = need_input.then(|| {
+            let taps = &plan.turned.taps;
+            let packed = self.parameters[k].pack_turned(&plan.block, taps, plan.conv.lane);
+            plan.turned.prepare(self.body(), packed)
+        });
+        let parts = weight
+            .par_chunks_exact_mut(packed)
+            .zip(input.split(self.slots));
+        let sums = parts.zip(self.slots).map(|((weight, input), images)| {
+            let mut run = self.slot_run(k, images.clone(), input, weight, need_input);
+            for group in groups(images.len(), plan.group()) {
+                for (place, i) in group.clone().enumerate() {
+                    let grad = grad.get(images.start + i);
+                    self.delta(k, (place, i), grad, norm, &weights, &mut run);
+                }
+                self.group(k, group, turned.as_deref(), &mut run);
+            }
+            run.sums
+        });
+        let sums = total(sums.collect());
+        let weight = plan
+            .forward
+            .restore(self.body(), sum_slots(&weight, packed));
+        BlockGradients {
+            input,
+            weight,
+            sums,
+        }
+    }
+
+    fn slot_run<'a>(
+        &self,
+        k: usize,
+        images: Range<usize>,
+        input: SlotImages<'a>,
+        weight: &'a mut [f32],
+        need_input: bool,
+    ) -> SlotRun<'a> {
+        let plan = &self.saved.plans[k];
+        let whole = need_input || plan.forward.winograd.is_some();
+        // A direct gradient of the weight alone takes one channel tile after the other.
+        let delta = if whole {
+            plan.group() * plan.delta.image()
+        } else {
+            plan.delta.plane()
+        };
+        let winograd = plan.forward.winograd.as_ref();
+        if winograd.is_none() {
+            weight.fill(0.0);
+        }
+        let turned = plan.turned.winograd.as_ref().filter(|_| need_input);
+        SlotRun {
+            images,
+            input,
+            weight,
+            delta: Buffer::zeros(delta),
+            whole,
+            strip: Buffer::stale(plan.strip_len()),
+            scratch: winograd.map(Winograd::scratch),
+            turned_scratch: turned.map(Winograd::scratch),
+            sums: Sums::empty(if k > 0 {
+                self.saved.plans[k - 1].padded()
+            } else {
+                0
+            }),
+        }
+    }
+
+    /// What a group of images of a slot, whose gradients of the convolution's output are there,
+    /// adds to the gradient of the weight, and their gradients of the input.
+    fn group(&self, k: usize, group: Range<usize>, turned: Option<&[f32]>, run: &mut SlotRun<'_>) {
+        let plan = &self.saved.plans[k];
+        let images = run.images.start + group.start..run.images.start + group.end;
+        if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
+            let inputs = self.saved.inputs[k].group(images.clone());
+            let weight = (&mut *run.weight, group.start == 0);
+            winograd.weight(
+                self.body(),
+                inputs,
+                (plan.delta, &run.delta),
+                weight,
+                scratch,
+            );
+        }
+        let Some(turned) = turned else { return };
+        let deltas = &run.delta[..group.len() * plan.delta.image()];
+        let grads = run.input.group_mut(group);
+        match (&plan.turned.winograd, &mut run.turned_scratch) {
+            (Some(winograd), Some(scratch)) => {
+                winograd.convolve(self.body(), turned, deltas, grads, scratch);
+            }
+            _ => self.input(plan, turned, deltas, grads),
+        }
+        if k > 0 {
+            for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
+                self.correlate(k - 1, n, grad, &mut run.sums);
+            }
+        }
+    }
+
+    /// Gradient of the convolution's output for image `i` of a slot, the group's `place`th, and what
+    /// it adds to the gradient of the weight if that is taken directly.
+    fn delta(
+        &self,
+        k: usize,
+        (place, i): (usize, usize),
+        grad: &[f32],
+        norm: &NormGradient,
+        weights: &[f32],
+        run: &mut SlotRun<'_>,
+    ) {
+        let (plan, n) = (&self.saved.plans[k], run.images.start + i);
+        let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
+        let (stride, packed) = (plan.block.stride, plan.taps.len() * plan.conv.lane);
+        for tile in 0..plan.conv.tiles() {
+            let plane = if run.whole {
+                place * plan.delta.tiles() + tile
+            } else {
+                0
+            };
+            for rows in plan.strips() {
+                let y = plan.strip(
+                    self.body(),
+                    (weights, tile),
+                    (input, y),
+                    rows.clone(),
+                    &mut run.strip,
+                );
+                let start = plan.delta.start(plane, rows.start * stride);
+                let target = Target {
+                    d: &mut run.delta[start..],
+                    row: stride * plan.delta.row(),
+                    pixel: stride * plan.delta.lane,
+                };
+                let strip = plan.affine(tile, y, &self.saved.norms[k]);
+                let grad = plan.grad_rows(tile, &rows, grad);
+                self.body()
+                    .spread(&strip, grad, &norm.slope(plan.channels(tile)), target);
+                if plan.forward.winograd.is_some() {
+                    continue;
+                }
+                let input = &input[rows.start * stride * plan.input.row()..];
+                let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
+                plan.weight_rows(self.body(), input, &run.delta[start..], rows.len(), weight);
+            }
+        }
+    }
+
+    /// Gradients of the input from those of the convolution's output, image by image.
+    fn input(&self, plan: &Plan, turned: &[f32], deltas: &[f32], grads: &mut [f32]) {
+        let map = plan.input_grad;
+        let deltas = deltas.chunks_exact(plan.delta.image());
+        for (delta, grad) in deltas.zip(grads.chunks_exact_mut(map.image())) {
+            for tile in 0..map.tiles() {
+                for rows in plan.input_strips() {
+                    let start = map.start(tile, rows.start);
+                    let out = &mut grad[start..start + rows.len() * map.row()];
+                    plan.turned
+                        .rows(self.body(), (turned, tile), delta, rows, out);
+                }
+            }
+        }
+    }
+}
+
+/// Adds the parts of all slots, in their order.
+fn sum_slots(parts: &[f32], len: usize) -> Buffer {
+    let mut total = Buffer::stale(len);
+    let piece = 4096;
+    total
+        .par_chunks_mut(piece)
+        .enumerate()
+        .for_each(|(i, total)| {
+            total.fill(0.0);
+            for part in parts.chunks_exact(len) {
+                total
+                    .iter_mut()
+                    .zip(&part[i * piece..])
+                    .for_each(|(to, from)| *to += from);
+            }
+        });
+    total
+}

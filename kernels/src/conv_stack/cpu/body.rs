@@ -1,0 +1,129 @@
+//! The inner loops, compiled once for each set of vector instructions.
+
+use super::activate::Strip;
+use super::contract::Contraction;
+use super::moments::Correlation;
+use super::portable::Portable;
+use super::spread::{Slope, Target};
+use super::transforms::{Corner, CornerMut};
+
+/// The inner loops for one set of vector instructions.
+///
+/// All of them work on tiles of `tile()` adjacent channels.
+pub trait Body: Send + Sync {
+    /// What the set of instructions is called.
+    fn name(&self) -> &'static str;
+
+    /// Channels in a tile.
+    fn tile(&self) -> usize;
+
+    /// See [`contract`](super::contract::contract).
+    fn contract(&self, job: &Contraction<'_>, out: &mut [f32]);
+
+    /// See [`deviations`](super::moments::deviations).
+    fn deviations(&self, y: &[f32], out: &mut [f32]);
+
+    /// See [`correlate`](super::moments::correlate).
+    fn correlate(&self, pair: &Correlation<'_>, out: &mut [f32]);
+
+    /// See [`activate`](super::activate::activate).
+    fn activate(&self, strip: &Strip<'_>, out: &mut [f32], out_row: usize);
+
+    /// See [`spread`](super::spread::spread).
+    fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
+
+    /// See [`expand_input`](super::transforms::expand_input).
+    fn expand_input(&self, from: &Corner<'_>, out: &mut [f32], step: usize);
+
+    /// See [`expand_delta`](super::transforms::expand_delta).
+    fn expand_delta(&self, from: &Corner<'_>, out: &mut [f32], step: usize);
+
+    /// See [`reduce_output`](super::transforms::reduce_output).
+    fn reduce_output(&self, from: &[f32], step: usize, to: CornerMut<'_>);
+
+    /// See [`expand_weight`](super::transforms::expand_weight).
+    fn expand_weight(&self, from: (&[f32], usize), out: (&mut [f32], usize));
+
+    /// See [`reduce_weight`](super::transforms::reduce_weight).
+    fn reduce_weight(&self, from: (&[f32], usize), out: (&mut [f32], usize));
+}
+
+/// The fastest body this processor can run.
+pub fn fastest() -> &'static dyn Body {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(body) = super::avx2::Avx2::detect() {
+        return body;
+    }
+    &Portable
+}
+
+/// One method of [`Body`] that runs the loop of the same name.
+macro_rules! compile_loop {
+    ($simd:ty, ($(#[$feature:meta])?), fn $name:ident($($arg:ident: $type:ty),*)) => {
+        fn $name(&self, $($arg: $type),*) {
+            $(#[$feature])?
+            fn run(simd: $simd, $($arg: $type),*) {
+                $name(simd, $($arg),*);
+            }
+            // SAFETY: `self` proves the features.
+            #[allow(unused_unsafe)]
+            unsafe {
+                run(*self, $($arg),*)
+            }
+        }
+    };
+}
+pub(super) use compile_loop;
+
+/// Implements [`Body`] for a [`Simd`](super::simd::Simd), compiling every loop under the attribute.
+///
+/// A function cannot be generic over target features, so each loop is inlined into a function that
+/// has them.
+macro_rules! implement_body {
+    ($simd:ty $(, $feature:meta)?) => {
+        const _: () = {
+            use super::activate::{Strip, activate};
+            use super::body::{Body, compile_loop};
+            use super::contract::{Contraction, contract};
+            use super::moments::{Correlation, correlate, deviations};
+            use super::spread::{Slope, Target, spread};
+            use super::transforms::{Corner, CornerMut};
+            use super::transforms::{expand_delta, expand_input, reduce_output};
+            use super::transforms::{expand_weight, reduce_weight};
+
+            impl Body for $simd {
+                fn name(&self) -> &'static str {
+                    <$simd as Simd>::NAME
+                }
+
+                fn tile(&self) -> usize {
+                    <$simd as Simd>::TILE
+                }
+
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn contract(job: &Contraction<'_>, out: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn deviations(y: &[f32], out: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn correlate(pair: &Correlation<'_>, out: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn activate(strip: &Strip<'_>, out: &mut [f32], out_row: usize));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn spread(
+                        strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>
+                    ));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn expand_input(from: &Corner<'_>, out: &mut [f32], step: usize));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn expand_delta(from: &Corner<'_>, out: &mut [f32], step: usize));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn reduce_output(from: &[f32], step: usize, to: CornerMut<'_>));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn expand_weight(from: (&[f32], usize), out: (&mut [f32], usize)));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn reduce_weight(from: (&[f32], usize), out: (&mut [f32], usize)));
+            }
+        };
+    };
+}
+pub(super) use implement_body;

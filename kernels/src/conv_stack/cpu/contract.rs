@@ -1,0 +1,124 @@
+//! The contraction behind the convolution and both of its gradients.
+
+use super::simd::Simd;
+
+/// Consecutive steps of a contraction.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    /// Where the scalars of the first step lie, relative to each row's base.
+    pub a: usize,
+    /// Where the vectors of the first step lie.
+    pub b: usize,
+    /// Number of steps.
+    pub len: usize,
+}
+
+/// `out[r, :] = sum over steps s of a[rows[r] + a(s)] * b[b(s), :]`, for tiles of channels.
+///
+/// - Convolution: rows are output pixels, steps are (input channel, tap), `b` the weight.
+/// - Gradient of the weight: rows are (input channel, tap), steps are pixels, `b` the output's
+///   gradient.
+pub struct Contraction<'a> {
+    /// The scalars to broadcast.
+    pub a: &'a [f32],
+    /// Base in `a` of every row.
+    pub rows: &'a [usize],
+    /// The vectors.
+    pub b: &'a [f32],
+    /// The steps.
+    pub runs: &'a [Run],
+    /// Distance between the scalars of adjacent steps of a run.
+    pub a_step: usize,
+    /// Distance between the vectors of adjacent steps of a run.
+    pub b_step: usize,
+    /// Whether to add to `out` instead of replacing it.
+    pub accumulate: bool,
+}
+
+impl Contraction<'_> {
+    /// Panics unless every row and step stays inside `a` and `b`, whose vectors are `tile` wide.
+    fn check(&self, tile: usize) {
+        let base = self.rows.iter().copied().max().unwrap_or(0);
+        for run in self.runs.iter().filter(|run| run.len > 0) {
+            let last = run.len - 1;
+            assert!(
+                base + run.a + last * self.a_step < self.a.len(),
+                "a step leaves `a`"
+            );
+            assert!(
+                run.b + last * self.b_step + tile <= self.b.len(),
+                "a step leaves `b`"
+            );
+        }
+    }
+}
+
+/// Rows held in registers: 6 rows of 2 vectors leave 4 of 16 registers for the operands.
+const ROWS: usize = 6;
+
+/// Computes `job` into `out [rows, TILE]`.
+#[inline(always)]
+pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
+    assert_eq!(out.len(), job.rows.len() * S::TILE, "one tile for each row");
+    job.check(S::TILE);
+    let groups = job.rows.len().div_ceil(ROWS);
+    // Groups of nearly equal length: a short last group would wait on the latency of its sums.
+    let bound = |group: usize| group * job.rows.len() / groups;
+    for group in 0..groups {
+        let (from, to) = (bound(group), bound(group + 1));
+        let rows = &job.rows[from..to];
+        let out = &mut out[from * S::TILE..to * S::TILE];
+        // SAFETY: `check` and the assertion above are what `group_of` asks for.
+        unsafe {
+            match rows.len() {
+                1 => group_of::<S, 1>(simd, job, rows, out),
+                2 => group_of::<S, 2>(simd, job, rows, out),
+                3 => group_of::<S, 3>(simd, job, rows, out),
+                4 => group_of::<S, 4>(simd, job, rows, out),
+                5 => group_of::<S, 5>(simd, job, rows, out),
+                _ => group_of::<S, ROWS>(simd, job, rows, out),
+            }
+        }
+    }
+}
+
+/// Computes `N` rows in registers.
+///
+/// # Safety
+/// `rows` has `N` of the rows of `job`, `out` as many tiles, and `job.check` holds.
+#[inline(always)]
+unsafe fn group_of<S: Simd, const N: usize>(
+    simd: S,
+    job: &Contraction<'_>,
+    rows: &[usize],
+    out: &mut [f32],
+) {
+    let mut sums = [[simd.splat(0.0); 2]; N];
+    let bases: [*const f32; N] = std::array::from_fn(|i| job.a.as_ptr().wrapping_add(rows[i]));
+    for run in job.runs {
+        let mut step = run.a;
+        let mut b = job.b.as_ptr().wrapping_add(run.b);
+        for _ in 0..run.len {
+            // SAFETY: `check` keeps every base, step and vector inside `a` and `b`.
+            unsafe {
+                let vectors = [simd.read(b), simd.read(b.add(S::WIDTH))];
+                for i in 0..N {
+                    let scalar = simd.splat(*bases[i].add(step));
+                    sums[i][0] = simd.mul_add(scalar, vectors[0], sums[i][0]);
+                    sums[i][1] = simd.mul_add(scalar, vectors[1], sums[i][1]);
+                }
+            }
+            step += job.a_step;
+            b = b.wrapping_add(job.b_step);
+        }
+    }
+    for (i, sum) in sums.into_iter().enumerate() {
+        let to = &mut out[i * S::TILE..];
+        if job.accumulate {
+            simd.add_tile(to, sum);
+        } else {
+            simd.store(to, sum[0]);
+            simd.store(&mut to[S::WIDTH..], sum[1]);
+        }
+    }
+}

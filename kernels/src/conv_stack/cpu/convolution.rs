@@ -1,0 +1,99 @@
+//! The direct convolution over one image, and the choice between it and Winograd's.
+
+use std::ops::Range;
+
+use super::body::Body;
+use super::buffers::Buffer;
+use super::contract::{Contraction, Run};
+use super::layout::{Map, Tap};
+use super::winograd::Winograd;
+
+/// Weights of a tile used for all rows of a strip before the next ones: they fit the L1 cache
+/// beside the activations.
+const CHUNK_FLOATS: usize = 5120;
+
+/// A 3x3 convolution over a map with a ring, cut into strips of rows and chunks of weights.
+pub struct Convolution {
+    windows: Vec<usize>,
+    chunks: Vec<Vec<Run>>,
+    pub taps: Vec<Tap>,
+    w: usize,
+    tile: usize,
+    tiles: usize,
+    /// The faster way, where there is one.
+    pub winograd: Option<Winograd>,
+}
+
+impl Convolution {
+    /// From `map`, with a ring, to `out`, without.
+    pub fn new(map: &Map, out: Map, stride: usize) -> Self {
+        let (h, w, tile) = (out.h, out.w, out.lane);
+        let mut chunks: Vec<Vec<Run>> = vec![Vec::new()];
+        let mut steps = 0;
+        for run in map.runs(tile) {
+            if steps > 0 && (steps + run.len) * tile > CHUNK_FLOATS {
+                chunks.push(Vec::new());
+                steps = 0;
+            }
+            steps += run.len;
+            chunks.last_mut().expect("it starts with one").push(run);
+        }
+        let (windows, taps, tiles) = (map.windows(h, w, stride), map.taps(), out.tiles());
+        let winograd = Winograd::pays(*map, out, stride);
+        Self {
+            windows,
+            chunks,
+            taps,
+            w,
+            tile,
+            tiles,
+            winograd,
+        }
+    }
+
+    /// The form of the packed weight that this convolution takes.
+    pub fn prepare(&self, body: &dyn Body, packed: Buffer) -> Buffer {
+        match &self.winograd {
+            Some(winograd) => winograd.expand(body, &packed),
+            None => packed,
+        }
+    }
+
+    /// Length of what [`prepare`](Self::prepare) returns.
+    pub fn prepared(&self) -> usize {
+        let packed = self.tiles * self.taps.len() * self.tile;
+        self.winograd.as_ref().map_or(packed, Winograd::expanded)
+    }
+
+    /// The gradient of the packed weight, from that of its prepared form.
+    pub fn restore(&self, body: &dyn Body, prepared: Buffer) -> Buffer {
+        match &self.winograd {
+            Some(winograd) => winograd.reduce(body, &prepared),
+            None => prepared,
+        }
+    }
+
+    /// Computes `rows` of one output tile into `out [rows, w, tile]`.
+    pub fn rows(
+        &self,
+        body: &dyn Body,
+        (weights, tile): (&[f32], usize),
+        image: &[f32],
+        rows: Range<usize>,
+        out: &mut [f32],
+    ) {
+        let length = self.taps.len() * self.tile;
+        for (i, runs) in self.chunks.iter().enumerate() {
+            let job = Contraction {
+                a: image,
+                rows: &self.windows[rows.start * self.w..rows.end * self.w],
+                b: &weights[tile * length..(tile + 1) * length],
+                runs,
+                a_step: 1,
+                b_step: self.tile,
+                accumulate: i > 0,
+            };
+            body.contract(&job, out);
+        }
+    }
+}

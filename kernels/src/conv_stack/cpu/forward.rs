@@ -1,0 +1,374 @@
+//! Forward pass of the stack.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::body::{Body, fastest};
+use super::buffers::Buffer;
+use super::images::{Images, Keep, SlotImages};
+use super::moments::Moments;
+use super::norm::Norm;
+use super::parameters::Parameters;
+use super::plan::Plan;
+use super::shape::StackShape;
+use super::slots::{groups, slots, split};
+use super::winograd::{Scratch, Winograd};
+
+/// Where batch-norm takes its mean and variance from.
+#[derive(Clone, Copy, Debug)]
+pub enum Statistics<'a> {
+    /// From the batch.
+    Batch,
+    /// Given, laid out as [`Output::moments`].
+    Running(&'a [f32]),
+}
+
+/// What the forward pass returns.
+pub struct Output {
+    /// The output `[n, c, h, w]`.
+    pub y: Vec<f32>,
+    /// Per block the batch's mean (with the convolution's bias) and biased variance, `[o]` each;
+    /// empty for running statistics.
+    pub moments: Vec<f32>,
+    /// What [`backward`](super::backward()) needs, if it was asked for.
+    pub saved: Option<Saved>,
+}
+
+/// Everything the backward pass needs except the parameters. It can be used more than once.
+pub struct Saved {
+    pub(super) body: &'static dyn Body,
+    pub(super) shape: StackShape,
+    pub(super) plans: Vec<Plan>,
+    /// Input of every block, then the output of the last.
+    pub(super) inputs: Vec<Images>,
+    /// Output of every convolution that is not computed again.
+    pub(super) convs: Vec<Images>,
+    pub(super) norms: Vec<Norm>,
+    /// Whether the statistics depend on the batch.
+    pub(super) batch: bool,
+}
+
+/// Applies the stack to `x [n, c, h, w]`.
+///
+/// # Shapes
+/// `params` has [`StackShape::parameters`] values: per block weight `[o, i, 3, 3]`, bias, gamma and
+/// beta `[o]`.
+///
+/// # Conventions
+/// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
+///
+/// # Panics
+/// If a length does not fit `shape`, or `shape` leaves a block without pixels.
+pub fn forward(
+    shape: &StackShape,
+    x: &[f32],
+    params: &[f32],
+    statistics: Statistics<'_>,
+    epsilon: f32,
+    keep: bool,
+) -> Output {
+    forward_with(fastest(), shape, x, params, (statistics, epsilon), keep)
+}
+
+/// [`forward`] with a given body.
+pub(super) fn forward_with(
+    body: &'static dyn Body,
+    shape: &StackShape,
+    x: &[f32],
+    params: &[f32],
+    (statistics, epsilon): (Statistics<'_>, f32),
+    keep: bool,
+) -> Output {
+    let plans = Plan::all(shape, body.tile());
+    assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
+    let blocks = shape.geometry();
+    let parameters = Parameters::split(&blocks, params);
+    let batch = matches!(statistics, Statistics::Batch);
+    let slots = slots(shape.n);
+
+    let groups = group_sizes(&plans, batch);
+    let (mut inputs, mut convs) = stores(&plans, &slots, &groups, (keep, batch));
+    let mut y = vec![0.0; shape.output().iter().product()];
+
+    let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
+        let packed = parameters.pack(&plan.block, &plan.forward.taps, body.tile());
+        plan.forward.prepare(body, packed)
+    };
+    let weights = plans.iter().zip(&parameters).map(prepare).collect();
+    let stack = Stack {
+        body,
+        plans: &plans,
+        weights,
+        x,
+        measure: batch,
+        groups,
+    };
+    let mut runs = stack.slot_runs(&slots, &mut inputs, &mut convs, &mut y);
+    let mut moments = Vec::new();
+    let norms = match statistics {
+        Statistics::Batch => stack.with_batch(&mut runs, &parameters, epsilon, &mut moments),
+        Statistics::Running(given) => stack.with_given(&mut runs, &parameters, epsilon, given),
+    };
+    drop((runs, stack));
+    let saved = keep.then(|| Saved {
+        body,
+        shape: shape.clone(),
+        plans,
+        inputs,
+        convs,
+        norms,
+        batch,
+    });
+    Output { y, moments, saved }
+}
+
+/// Most images taken through all blocks together: more would not stay in the L3 cache.
+const GROUP: usize = 8;
+
+/// How many images are taken together to the convolution of every block, and to the output.
+fn group_sizes(plans: &[Plan], batch: bool) -> Vec<usize> {
+    let sizes: Vec<usize> = plans.iter().map(Plan::group).chain([1]).collect();
+    if batch {
+        return sizes;
+    }
+    // Without a barrier between the blocks, the images stay together.
+    let most = sizes.iter().copied().max().unwrap_or(1);
+    vec![most.min(GROUP); sizes.len()]
+}
+
+/// Room for the inputs of all blocks and the output, and for the outputs of the convolutions.
+fn stores(
+    plans: &[Plan],
+    slots: &[Range<usize>],
+    groups: &[usize],
+    (keep, batch): (bool, bool),
+) -> (Vec<Images>, Vec<Images>) {
+    let choose = |all, group| if all { Keep::All } else { Keep::Current(group) };
+    let maps = plans
+        .iter()
+        .map(|plan| plan.input)
+        .chain(plans.last().map(|plan| plan.out));
+    let inputs = maps.zip(groups).map(|(map, &group)| {
+        let keep = choose(keep, group);
+        Images::new(slots, map.image(), keep)
+    });
+    let convs = plans.iter().zip(groups).map(|(plan, &group)| {
+        let kept = choose(keep || batch, group);
+        let keep = if plan.recompute { Keep::None } else { kept };
+        Images::new(slots, plan.conv.image(), keep)
+    });
+    (inputs.collect(), convs.collect())
+}
+
+/// What all slots share.
+struct Stack<'a> {
+    body: &'a dyn Body,
+    plans: &'a [Plan],
+    weights: Vec<Buffer>,
+    x: &'a [f32],
+    /// Whether the moments of the convolutions are wanted.
+    measure: bool,
+    /// Images taken together to the convolution of every block, and to the output.
+    groups: Vec<usize>,
+}
+
+/// One slot's images on their way through the stack.
+struct SlotRun<'a> {
+    images: Range<usize>,
+    inputs: Vec<SlotImages<'a>>,
+    convs: Vec<SlotImages<'a>>,
+    y: &'a mut [f32],
+    strip: Buffer,
+    scratch: Vec<Option<Scratch>>,
+    moments: Moments,
+}
+
+impl Stack<'_> {
+    fn slot_runs<'a>(
+        &self,
+        slots: &[Range<usize>],
+        inputs: &'a mut [Images],
+        convs: &'a mut [Images],
+        y: &'a mut [f32],
+    ) -> Vec<SlotRun<'a>> {
+        let last = self.plans.last().expect("a stack has blocks");
+        let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
+        let mut inputs: Vec<_> = inputs
+            .iter_mut()
+            .map(|i| i.split(slots).into_iter())
+            .collect();
+        let mut convs: Vec<_> = convs
+            .iter_mut()
+            .map(|i| i.split(slots).into_iter())
+            .collect();
+        let mut y = split(y, last.out.channels * last.out.h * last.out.w, slots).into_iter();
+        let run = |images: &Range<usize>| SlotRun {
+            images: images.clone(),
+            inputs: inputs.iter_mut().filter_map(Iterator::next).collect(),
+            convs: convs.iter_mut().filter_map(Iterator::next).collect(),
+            y: y.next().expect("one part for each slot"),
+            strip: Buffer::stale(strip),
+            scratch: self.plans.iter().map(|_| None).collect(),
+            moments: Moments::empty(0),
+        };
+        slots.iter().map(run).collect()
+    }
+
+    /// One pass over the batch for each block: its moments need every image.
+    fn with_batch(
+        &self,
+        runs: &mut [SlotRun<'_>],
+        parameters: &[Parameters<'_>],
+        epsilon: f32,
+        moments: &mut Vec<f32>,
+    ) -> Vec<Norm> {
+        let mut norms: Vec<Norm> = Vec::new();
+        for k in 0..=self.plans.len() {
+            let padded = self.plans.get(k).map_or(0, Plan::padded);
+            runs.par_iter_mut().for_each(|run| {
+                run.moments = Moments::empty(padded);
+                groups(run.images.len(), self.groups[k]).for_each(|i| self.step(k, i, run, &norms));
+            });
+            let Some(parameters) = parameters.get(k) else {
+                break;
+            };
+            let mut total = Moments::empty(padded);
+            runs.iter().for_each(|run| total.merge(&run.moments));
+            let bias = |(c, bias): (usize, &f32)| (total.of(c).0 + f64::from(*bias)) as f32;
+            moments.extend(parameters.bias.iter().enumerate().map(bias));
+            moments.extend((0..parameters.bias.len()).map(|c| total.of(c).1 as f32));
+            norms.push(Norm::new(parameters, epsilon, padded, |c| total.of(c)));
+        }
+        norms
+    }
+
+    /// One pass over the batch, an image through all blocks at a time.
+    fn with_given(
+        &self,
+        runs: &mut [SlotRun<'_>],
+        parameters: &[Parameters<'_>],
+        epsilon: f32,
+        mut given: &[f32],
+    ) -> Vec<Norm> {
+        let wanted: usize = parameters.iter().map(|p| 2 * p.bias.len()).sum();
+        assert_eq!(given.len(), wanted, "the running statistics of the stack");
+        let mut norms = Vec::new();
+        for (plan, parameters) in self.plans.iter().zip(parameters) {
+            let channels = parameters.bias.len();
+            let (block, rest) = given.split_at(2 * channels);
+            given = rest;
+            norms.push(Norm::new(parameters, epsilon, plan.padded(), |c| {
+                let mean = f64::from(block[c]) - f64::from(parameters.bias[c]);
+                (mean, f64::from(block[channels + c]))
+            }));
+        }
+        runs.par_iter_mut().for_each(|run| {
+            for group in groups(run.images.len(), self.groups[0]) {
+                (0..=self.plans.len()).for_each(|k| self.step(k, group.clone(), run, &norms));
+            }
+        });
+        norms
+    }
+
+    /// Takes images of a slot from the convolution of block `k - 1` to that of block `k`.
+    fn step(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>, norms: &[Norm]) {
+        for i in group.clone() {
+            match k {
+                0 => self.pack_input(i, run),
+                k => self.activate(k - 1, i, run, &norms[k - 1]),
+            }
+        }
+        let Some(plan) = self.plans.get(k) else {
+            let map = self.plans[k - 1].out;
+            let image = map.channels * map.h * map.w;
+            for i in group {
+                map.unpack(run.inputs[k].get(i), &mut run.y[i * image..(i + 1) * image]);
+            }
+            return;
+        };
+        if let Some(winograd) = &plan.forward.winograd {
+            self.convolve_group(k, winograd, group, run);
+        } else if self.measure || !plan.recompute {
+            group.for_each(|i| self.convolve(k, i, run));
+        }
+    }
+
+    /// Convolution of block `k` by Winograd's way, and its moments if they are wanted.
+    fn convolve_group(
+        &self,
+        k: usize,
+        winograd: &Winograd,
+        group: Range<usize>,
+        run: &mut SlotRun<'_>,
+    ) {
+        let plan = &self.plans[k];
+        let scratch = run.scratch[k].get_or_insert_with(|| winograd.scratch());
+        let inputs = run.inputs[k].group(group.clone());
+        let outputs = run.convs[k].group_mut(group);
+        winograd.convolve(self.body, &self.weights[k], inputs, outputs, scratch);
+        if self.measure {
+            let mut sums = vec![0.0; 3 * plan.conv.lane];
+            for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
+                self.body.deviations(y, &mut sums);
+                let first = i % plan.conv.tiles() * plan.conv.lane;
+                run.moments
+                    .add_tile(first, plan.conv.h * plan.conv.w, &sums);
+            }
+        }
+    }
+
+    fn pack_input(&self, i: usize, run: &mut SlotRun<'_>) {
+        let map = self.plans[0].input;
+        let image = map.channels * map.h * map.w;
+        let start = (run.images.start + i) * image;
+        let to = run.inputs[0].get_mut(i);
+        map.clear_ring(to);
+        map.pack(&self.x[start..start + image], to);
+    }
+
+    /// Batch-norm, ReLU and max-pool of block `k`.
+    fn activate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, norm: &Norm) {
+        let plan = &self.plans[k];
+        let (before, after) = run.inputs.split_at_mut(k + 1);
+        let (input, y) = (before[k].get(i), run.convs[k].get(i));
+        let out = after[0].get_mut(i);
+        plan.out.clear_ring(out);
+        for tile in 0..plan.conv.tiles() {
+            for rows in plan.strips() {
+                let start = plan.out.start(tile, plan.out_rows(&rows).0);
+                let weights = (&*self.weights[k], tile);
+                let y = plan.strip(self.body, weights, (input, y), rows, &mut run.strip);
+                let strip = plan.affine(tile, y, norm);
+                self.body
+                    .activate(&strip, &mut out[start..], plan.out.row());
+            }
+        }
+    }
+
+    /// Convolution of block `k`, and its moments if they are wanted.
+    fn convolve(&self, k: usize, i: usize, run: &mut SlotRun<'_>) {
+        let plan = &self.plans[k];
+        let input = run.inputs[k].get(i);
+        let y = run.convs[k].get_mut(i);
+        let mut sums = vec![0.0; 3 * plan.conv.lane];
+        for tile in 0..plan.conv.tiles() {
+            for rows in plan.strips() {
+                let (start, len) = (plan.conv.start(tile, rows.start), rows.len());
+                let strip = if plan.recompute {
+                    &mut *run.strip
+                } else {
+                    &mut y[start..]
+                };
+                let strip = &mut strip[..len * plan.conv.row()];
+                plan.forward
+                    .rows(self.body, (&self.weights[k], tile), input, rows, strip);
+                if self.measure {
+                    self.body.deviations(strip, &mut sums);
+                    run.moments
+                        .add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How feature maps lie in memory.
+
+use super::contract::Run;
+
+/// Layout of one image's feature map: `[tiles, ring + h + ring, ring + w + ring, lane]`.
+///
+/// The ring is zeros, so a convolution needs no special case at the border. The lanes of the last
+/// tile beyond `channels` are never read as scalars, so what they hold does not matter.
+#[derive(Clone, Copy, Debug)]
+pub struct Map {
+    pub channels: usize,
+    /// Adjacent channels in a tile.
+    pub lane: usize,
+    pub h: usize,
+    pub w: usize,
+    pub ring: usize,
+}
+
+/// One weight position seen from an output pixel.
+#[derive(Clone, Copy, Debug)]
+pub struct Tap {
+    pub channel: usize,
+    /// Row and column in the 3x3 window.
+    pub at: [usize; 2],
+    /// Distance from the window's first corner in the map.
+    pub offset: usize,
+}
+
+impl Map {
+    /// Number of channel tiles.
+    pub fn tiles(&self) -> usize {
+        self.channels.div_ceil(self.lane)
+    }
+
+    /// Floats in a row of a tile.
+    pub fn row(&self) -> usize {
+        (self.w + 2 * self.ring) * self.lane
+    }
+
+    /// Floats in a tile.
+    pub fn plane(&self) -> usize {
+        (self.h + 2 * self.ring) * self.row()
+    }
+
+    /// Floats in an image.
+    pub fn image(&self) -> usize {
+        self.tiles() * self.plane()
+    }
+
+    /// Start of pixel `(row, 0)` inside the ring of `tile`.
+    pub fn start(&self, tile: usize, row: usize) -> usize {
+        tile * self.plane() + (row + self.ring) * self.row() + self.ring * self.lane
+    }
+
+    /// Channels of `tile` that are not padding.
+    fn real(&self, tile: usize) -> usize {
+        self.lane.min(self.channels - tile * self.lane)
+    }
+
+    /// Start of the 3x3 window of every output pixel, for a map with a ring.
+    pub fn windows(&self, h: usize, w: usize, stride: usize) -> Vec<usize> {
+        let pixels = (0..h).flat_map(|row| (0..w).map(move |column| (row, column)));
+        pixels
+            .map(|(i, j)| i * stride * self.row() + j * stride * self.lane)
+            .collect()
+    }
+
+    /// The taps of a 3x3 window in the order of the packed weights.
+    pub fn taps(&self) -> Vec<Tap> {
+        let mut taps = Vec::with_capacity(9 * self.channels);
+        for tile in 0..self.tiles() {
+            for (row, column) in (0..9).map(|k| (k / 3, k % 3)) {
+                for c in 0..self.real(tile) {
+                    let offset = tile * self.plane() + row * self.row() + column * self.lane + c;
+                    taps.push(Tap {
+                        channel: tile * self.lane + c,
+                        at: [row, column],
+                        offset,
+                    });
+                }
+            }
+        }
+        taps
+    }
+
+    /// Position in the packed weight of a channel's first tap, and the distance to its next.
+    pub fn tap(&self, channel: usize) -> (usize, usize) {
+        let tile = channel / self.lane;
+        (tile * 9 * self.lane + channel % self.lane, self.real(tile))
+    }
+
+    /// The taps as contiguous runs, for weights packed in tiles of `tile` output channels.
+    pub fn runs(&self, tile: usize) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        for (k, tap) in self.taps().iter().enumerate() {
+            match runs.last_mut() {
+                Some(run) if run.a + run.len == tap.offset => run.len += 1,
+                _ => runs.push(Run {
+                    a: tap.offset,
+                    b: k * tile,
+                    len: 1,
+                }),
+            }
+        }
+        runs
+    }
+
+    /// Zeroes the ring of `image`.
+    pub fn clear_ring(&self, image: &mut [f32]) {
+        let (row, edge) = (self.row(), self.ring * self.lane);
+        for plane in image.chunks_exact_mut(self.plane()) {
+            let (first, last) = (self.ring * row, (self.h + self.ring) * row);
+            plane[..first].fill(0.0);
+            plane[last..].fill(0.0);
+            for line in plane[first..last].chunks_exact_mut(row) {
+                line[..edge].fill(0.0);
+                line[row - edge..].fill(0.0);
+            }
+        }
+    }
+
+    /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted.
+    pub fn pack(&self, nchw: &[f32], image: &mut [f32]) {
+        for (channel, plane) in nchw.chunks_exact(self.h * self.w).enumerate() {
+            for (row, line) in plane.chunks_exact(self.w).enumerate() {
+                let start = self.start(channel / self.lane, row) + channel % self.lane;
+                let to = image[start..].iter_mut().step_by(self.lane);
+                to.zip(line).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+
+    /// Copies `image` into `nchw [c, h, w]`.
+    pub fn unpack(&self, image: &[f32], nchw: &mut [f32]) {
+        for (channel, plane) in nchw.chunks_exact_mut(self.h * self.w).enumerate() {
+            for (row, line) in plane.chunks_exact_mut(self.w).enumerate() {
+                let start = self.start(channel / self.lane, row) + channel % self.lane;
+                let from = image[start..].iter().step_by(self.lane);
+                line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Batch-norm as an affine map, and its gradient.
+
+use std::ops::Range;
+
+use super::parameters::Parameters;
+use super::spread::Slope;
+
+/// The statistics and the affine map of one block, padded to whole tiles.
+pub struct Norm {
+    /// Mean of the convolution without its bias.
+    pub mean: Vec<f32>,
+    pub inv_std: Vec<f32>,
+    /// `gamma * inv_std`
+    pub scale: Vec<f32>,
+    /// `beta - mean * scale`
+    pub shift: Vec<f32>,
+}
+
+impl Norm {
+    /// From the mean (without the convolution's bias) and the variance of every channel.
+    pub fn new(
+        parameters: &Parameters<'_>,
+        epsilon: f32,
+        padded: usize,
+        moments: impl Fn(usize) -> (f64, f64),
+    ) -> Self {
+        let zeros = vec![0.0; padded];
+        let mut norm = Self {
+            mean: zeros.clone(),
+            inv_std: zeros.clone(),
+            scale: zeros.clone(),
+            shift: zeros,
+        };
+        for c in 0..parameters.gamma.len() {
+            let (mean, variance) = moments(c);
+            let inv_std = 1.0 / (variance + f64::from(epsilon)).sqrt();
+            let scale = f64::from(parameters.gamma[c]) * inv_std;
+            // The bias cancels, unless it is not finite.
+            let bias = 0.0 * f64::from(parameters.bias[c]);
+            norm.mean[c] = mean as f32;
+            norm.inv_std[c] = inv_std as f32;
+            norm.scale[c] = scale as f32;
+            norm.shift[c] = (f64::from(parameters.beta[c]) - mean * scale + bias) as f32;
+        }
+        norm
+    }
+}
+
+/// Sums over the batch that the gradient of one block needs, for every channel.
+#[derive(Clone)]
+pub struct Sums {
+    /// Of `dz`, the gradient of the normalised value.
+    pub dz: Vec<f64>,
+    /// Of `dz` times the deviation of what it is correlated with.
+    pub product: Vec<f64>,
+}
+
+impl Sums {
+    /// No pixels yet.
+    pub fn empty(padded: usize) -> Self {
+        Self {
+            dz: vec![0.0; padded],
+            product: vec![0.0; padded],
+        }
+    }
+
+    /// Adds the sums `[2, tile]` of the channels from `first` on.
+    pub fn add_tile(&mut self, first: usize, sums: &[f32]) {
+        let (dz, product) = sums.split_at(sums.len() / 2);
+        let add = |to: &mut [f64], from: &[f32]| {
+            to[first..]
+                .iter_mut()
+                .zip(from)
+                .for_each(|(to, &from)| *to += f64::from(from));
+        };
+        add(&mut self.dz, dz);
+        add(&mut self.product, product);
+    }
+
+    /// Adds the sums of `other`.
+    pub fn merge(&mut self, other: &Self) {
+        self.dz
+            .iter_mut()
+            .zip(&other.dz)
+            .for_each(|(to, from)| *to += from);
+        self.product
+            .iter_mut()
+            .zip(&other.product)
+            .for_each(|(to, from)| *to += from);
+    }
+}
+
+/// What the deviations in [`Sums::product`] are deviations of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Deviation {
+    /// The block's output from beta: `gamma` times the normalised value.
+    Output,
+    /// The convolution from its mean: the normalised value divided by `inv_std`.
+    Convolution,
+}
+
+impl Deviation {
+    /// Reading the normalised value off the output takes one small map instead of a large one, but
+    /// a small gamma leaves it no digits.
+    pub fn readable(parameters: &Parameters<'_>) -> Self {
+        let mut pairs = parameters.gamma.iter().zip(parameters.beta);
+        let keeps_digits =
+            |(gamma, beta): (&f32, &f32)| gamma.abs() > 1e-20 && gamma.abs() * 16.0 >= beta.abs();
+        if pairs.all(keeps_digits) {
+            Self::Output
+        } else {
+            Self::Convolution
+        }
+    }
+}
+
+/// Gradient of batch-norm: `dy = gain * dz + tilt * y + offset`, and of its parameters.
+pub struct NormGradient {
+    pub gain: Vec<f32>,
+    pub tilt: Vec<f32>,
+    pub offset: Vec<f32>,
+    pub bias: Vec<f32>,
+    pub gamma: Vec<f32>,
+    pub beta: Vec<f32>,
+}
+
+impl NormGradient {
+    /// The gradient of no normalisation at all: `dy = dz`.
+    pub fn identity(padded: usize) -> Self {
+        let zeros = vec![0.0; padded];
+        Self {
+            gain: vec![1.0; padded],
+            tilt: zeros.clone(),
+            offset: zeros,
+            bias: Vec::new(),
+            gamma: Vec::new(),
+            beta: Vec::new(),
+        }
+    }
+
+    /// The coefficients of some channels.
+    pub fn slope(&self, channels: Range<usize>) -> Slope<'_> {
+        let [gain, tilt, offset] =
+            [&self.gain, &self.tilt, &self.offset].map(|all| &all[channels.clone()]);
+        Slope { gain, tilt, offset }
+    }
+
+    /// From the sums over the batch. `pixels` is the number of pixels the statistics were taken
+    /// from, or `None` if they were given.
+    pub fn new(
+        norm: &Norm,
+        parameters: &Parameters<'_>,
+        sums: &Sums,
+        deviation: Deviation,
+        pixels: Option<usize>,
+    ) -> Self {
+        let mut gradient = Self {
+            gain: norm.scale.clone(),
+            ..Self::identity(norm.mean.len())
+        };
+        for (c, &gamma) in parameters.gamma.iter().enumerate() {
+            let (scale, inv_std) = (f64::from(norm.scale[c]), f64::from(norm.inv_std[c]));
+            let beta = sums.dz[c];
+            let gamma = match deviation {
+                Deviation::Output => sums.product[c] / f64::from(gamma),
+                Deviation::Convolution => sums.product[c] * inv_std,
+            };
+            if let Some(pixels) = pixels {
+                let tilt = -scale * inv_std * gamma / pixels as f64;
+                let offset = -scale * beta / pixels as f64 - tilt * f64::from(norm.mean[c]);
+                gradient.tilt[c] = tilt as f32;
+                gradient.offset[c] = offset as f32;
+            }
+            gradient.bias.push(if pixels.is_some() {
+                0.0
+            } else {
+                (scale * beta) as f32
+            });
+            gradient.gamma.push(gamma as f32);
+            gradient.beta.push(beta as f32);
+        }
+        gradient
+    }
+}

@@ -1,0 +1,205 @@
+//! How one block is laid out and cut into cache-sized pieces.
+
+use std::ops::Range;
+
+use super::activate::Strip;
+use super::body::Body;
+use super::contract::{Contraction, Run};
+use super::convolution::Convolution;
+use super::layout::Map;
+use super::norm::Norm;
+use super::shape::{Geometry, StackShape};
+use super::winograd::Winograd;
+
+/// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
+const STRIP_PIXELS: usize = 256;
+
+/// Input channels up to which a convolution is cheaper to compute again than to store.
+const RECOMPUTED_CHANNELS: usize = 4;
+
+/// Layout of one block.
+pub struct Plan {
+    pub block: Geometry,
+    /// The block's input, with a ring.
+    pub input: Map,
+    /// The convolution's output.
+    pub conv: Map,
+    /// The block's output; the ring is for the next block.
+    pub out: Map,
+    /// The gradient of the convolution's output, dilated by the stride, with a ring.
+    pub delta: Map,
+    /// The gradient of the block's input.
+    pub input_grad: Map,
+    /// Whether the convolution's output is computed again instead of stored.
+    pub recompute: bool,
+    /// From the input to the convolution's output.
+    pub forward: Convolution,
+    /// From `delta` to `input_grad`.
+    pub turned: Convolution,
+    /// Offset of every tap in the input, in the order of the packed weight.
+    pub taps: Vec<usize>,
+}
+
+impl Plan {
+    /// The plans of every block, for tiles of `tile` channels.
+    pub fn all(shape: &StackShape, tile: usize) -> Vec<Self> {
+        let blocks = shape.geometry();
+        let last = blocks.len() - 1;
+        blocks
+            .iter()
+            .enumerate()
+            .map(|(i, b)| Self::new(*b, tile, i == 0, i == last))
+            .collect()
+    }
+
+    fn new(block: Geometry, tile: usize, first: bool, last: bool) -> Self {
+        let (conv, out) = (block.conv(), block.out());
+        let map = |channels, lane, (h, w), ring| Map {
+            channels,
+            lane,
+            h,
+            w,
+            ring,
+        };
+        let side = (block.h_in, block.w_in);
+        let lane = if first { tile.min(block.c_in) } else { tile };
+        let input = map(block.c_in, lane, side, 1);
+        let delta = map(block.c_out, tile, side, 1);
+        let (conv, input_grad) = (
+            map(block.c_out, tile, conv, 0),
+            map(block.c_in, tile, side, 0),
+        );
+        let forward = Convolution::new(&input, conv, block.stride);
+        Self {
+            block,
+            input,
+            conv,
+            out: map(block.c_out, tile, out, usize::from(!last)),
+            delta,
+            input_grad,
+            recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
+            taps: forward.taps.iter().map(|tap| tap.offset).collect(),
+            forward,
+            turned: Convolution::new(&delta, input_grad, 1),
+        }
+    }
+
+    /// Images to take through the convolution together.
+    pub fn group(&self) -> usize {
+        let group = |way: &Convolution| way.winograd.as_ref().map_or(1, Winograd::group);
+        group(&self.forward).max(group(&self.turned))
+    }
+
+    /// Channels, padded to whole tiles.
+    pub fn padded(&self) -> usize {
+        self.conv.tiles() * self.conv.lane
+    }
+
+    /// Rows of the convolution's output, a strip at a time; only the last may be odd.
+    pub fn strips(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        strips(self.conv.h, self.conv.w)
+    }
+
+    /// Rows of the gradient of the input, a strip at a time.
+    pub fn input_strips(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        strips(self.block.h_in, self.block.w_in)
+    }
+
+    /// Length of the longest strip.
+    pub fn strip_len(&self) -> usize {
+        self.strips()
+            .next()
+            .map_or(0, |rows| rows.len() * self.conv.row())
+    }
+
+    /// Rows of one tile of the convolution's output, computed into `scratch` unless `y` stores it.
+    pub fn strip<'a>(
+        &self,
+        body: &dyn Body,
+        (weights, tile): (&[f32], usize),
+        (input, y): (&[f32], &'a [f32]),
+        rows: Range<usize>,
+        scratch: &'a mut [f32],
+    ) -> &'a [f32] {
+        let row = self.conv.row();
+        if self.recompute {
+            let scratch = &mut scratch[..rows.len() * row];
+            self.forward
+                .rows(body, (weights, tile), input, rows, scratch);
+            scratch
+        } else {
+            let start = self.conv.start(tile, rows.start);
+            &y[start..start + rows.len() * row]
+        }
+    }
+
+    /// Adds to one tile of the weight's gradient what `rows` rows of the convolution contribute;
+    /// `input` and `delta` start at the first of them.
+    pub fn weight_rows(
+        &self,
+        body: &dyn Body,
+        input: &[f32],
+        delta: &[f32],
+        rows: usize,
+        weight: &mut [f32],
+    ) {
+        let stride = self.block.stride;
+        let run = |row| Run {
+            a: row * stride * self.input.row(),
+            b: row * stride * self.delta.row(),
+            len: self.conv.w,
+        };
+        let runs: Vec<Run> = (0..rows).map(run).collect();
+        let job = Contraction {
+            a: input,
+            rows: &self.taps,
+            b: delta,
+            runs: &runs,
+            a_step: stride * self.input.lane,
+            b_step: stride * self.delta.lane,
+            accumulate: true,
+        };
+        body.contract(&job, weight);
+    }
+
+    /// Channels of a tile of the convolution's output.
+    pub fn channels(&self, tile: usize) -> Range<usize> {
+        tile * self.conv.lane..(tile + 1) * self.conv.lane
+    }
+
+    /// A strip of `tile` with the affine map that normalises it.
+    pub fn affine<'a>(&self, tile: usize, y: &'a [f32], norm: &'a Norm) -> Strip<'a> {
+        let (scale, shift) = (
+            &norm.scale[self.channels(tile)],
+            &norm.shift[self.channels(tile)],
+        );
+        Strip {
+            y,
+            w: self.conv.w,
+            pool: self.block.pool,
+            scale,
+            shift,
+        }
+    }
+
+    /// The part of a tile of the block's output gradient that `rows` of its convolution take.
+    pub fn grad_rows<'a>(&self, tile: usize, rows: &Range<usize>, grad: &'a [f32]) -> &'a [f32] {
+        let (first, count) = self.out_rows(rows);
+        let row = self.out.w * self.out.lane;
+        let start = (tile * self.out.h + first) * row;
+        &grad[start..start + count * row]
+    }
+
+    /// First row and number of rows of the block's output that `rows` of the convolution give.
+    pub fn out_rows(&self, rows: &Range<usize>) -> (usize, usize) {
+        let pool = if self.block.pool { 2 } else { 1 };
+        (rows.start / pool, rows.len() / pool)
+    }
+}
+
+fn strips(h: usize, w: usize) -> impl Iterator<Item = Range<usize>> {
+    let rows = (STRIP_PIXELS / w).max(2) & !1;
+    (0..h)
+        .step_by(rows)
+        .map(move |start| start..(start + rows).min(h))
+}

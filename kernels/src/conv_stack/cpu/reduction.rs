@@ -1,0 +1,131 @@
+//! Sums over the batch that the gradient of batch-norm needs.
+
+use rayon::prelude::*;
+
+use super::backward::Stack;
+use super::buffers::Buffer;
+use super::images::{Images, Keep};
+use super::moments::Correlation;
+use super::norm::{Deviation, NormGradient, Sums};
+use super::spread::Target;
+
+impl Stack<'_> {
+    /// The gradient of the output in tiles, and its sums.
+    pub fn start(&self, dy: &[f32]) -> (Images, Sums) {
+        let last = self.saved.plans.len() - 1;
+        let map = self.saved.plans[last].out;
+        let mut grad = Images::new(self.slots, map.image(), Keep::All);
+        let image = map.channels * map.h * map.w;
+        let parts = grad.split(self.slots).into_par_iter().zip(self.slots);
+        let sums = parts.map(|(mut grad, images)| {
+            let mut sums = Sums::empty(self.saved.plans[last].padded());
+            for (i, n) in images.clone().enumerate() {
+                let grad = grad.get_mut(i);
+                map.pack(&dy[n * image..(n + 1) * image], grad);
+                self.correlate(last, n, grad, &mut sums);
+            }
+            sums
+        });
+        let sums = total(sums.collect());
+        (grad, sums)
+    }
+
+    /// Adds image `n` to the sums of block `k`, if they can be read off its output.
+    pub fn correlate(&self, k: usize, n: usize, grad: &[f32], sums: &mut Sums) {
+        if Deviation::readable(&self.parameters[k]) == Deviation::Convolution {
+            return;
+        }
+        let (plan, lane) = (&self.saved.plans[k], self.body().tile());
+        let mut beta = self.parameters[k].beta.to_vec();
+        beta.resize(plan.padded(), 0.0);
+        let value = self.saved.inputs[k + 1].get(n);
+        let (h, w) = (plan.out.h, plan.out.w);
+        let mut out = vec![0.0; 2 * lane];
+        for tile in 0..plan.out.tiles() {
+            let value = (&value[plan.out.start(tile, 0)..], plan.out.row());
+            let grad = (&grad[tile * h * w * lane..], w * lane);
+            let centre = &beta[tile * lane..];
+            let pair = Correlation {
+                value,
+                grad,
+                size: [h, w],
+                centre,
+                gated: true,
+            };
+            self.body().correlate(&pair, &mut out);
+            sums.add_tile(tile * lane, &out);
+        }
+    }
+
+    /// The gradient of batch-norm of block `k`.
+    pub fn norm_gradient(&self, k: usize, grad: &Images, sums: &Sums) -> NormGradient {
+        let (saved, parameters) = (self.saved, &self.parameters[k]);
+        let conv = saved.plans[k].conv;
+        let pixels = saved.batch.then_some(saved.shape.n * conv.h * conv.w);
+        let norm = &saved.norms[k];
+        match Deviation::readable(parameters) {
+            Deviation::Output => {
+                NormGradient::new(norm, parameters, sums, Deviation::Output, pixels)
+            }
+            Deviation::Convolution => {
+                let sums = self.convolution_sums(k, grad);
+                NormGradient::new(norm, parameters, &sums, Deviation::Convolution, pixels)
+            }
+        }
+    }
+
+    /// The sums of block `k` from its convolution's output, where its own output lacks the digits.
+    fn convolution_sums(&self, k: usize, grad: &Images) -> Sums {
+        let (plan, norm) = (&self.saved.plans[k], &self.saved.norms[k]);
+        let (weights, lane) = (self.weights(k), plan.conv.lane);
+        let ones = NormGradient::identity(plan.padded());
+        let sums = self.slots.par_iter().map(|images| {
+            let mut sums = Sums::empty(plan.padded());
+            let mut scratch = Buffer::stale(plan.strip_len());
+            let mut dz = Buffer::stale(plan.strip_len());
+            let mut out = vec![0.0; 2 * lane];
+            for n in images.clone() {
+                let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
+                for tile in 0..plan.conv.tiles() {
+                    for rows in plan.strips() {
+                        let grad = plan.grad_rows(tile, &rows, grad.get(n));
+                        let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
+                        let weights = (&*weights, tile);
+                        let y = plan.strip(self.body(), weights, (input, y), rows, &mut scratch);
+                        let strip = plan.affine(tile, y, norm);
+                        let target = Target {
+                            d: &mut dz,
+                            row,
+                            pixel: lane,
+                        };
+                        self.body()
+                            .spread(&strip, grad, &ones.slope(plan.channels(tile)), target);
+                        let centre = &norm.mean[tile * lane..];
+                        let (value, grad) = ((y, row), (&*dz, row));
+                        let pair = Correlation {
+                            value,
+                            grad,
+                            size,
+                            centre,
+                            gated: false,
+                        };
+                        self.body().correlate(&pair, &mut out);
+                        sums.add_tile(tile * lane, &out);
+                    }
+                }
+            }
+            sums
+        });
+        total(sums.collect())
+    }
+}
+
+/// The sums of all slots, in their order.
+pub fn total(parts: Vec<Sums>) -> Sums {
+    let mut parts = parts.into_iter();
+    let first = parts.next().expect("a batch has images");
+    parts.fold(first, |mut total, part| {
+        total.merge(&part);
+        total
+    })
+}

@@ -1,0 +1,249 @@
+//! Winograd's convolution over the images of a slot.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::body::Body;
+use super::buffers::Buffer;
+use super::contract::{Contraction, Run};
+use super::layout::Map;
+use super::transforms::{Corner, CornerMut, PRODUCTS};
+
+/// 4x4 tiles of pixels transformed together: their products fit the L2 cache.
+const PATCHES: usize = 48;
+
+/// Floats between the products of a transform beyond their length. Powers of two would put all of
+/// them in one set of the L1 cache.
+const SKEW: usize = 16;
+
+/// Channels from which the transforms pay.
+const CHANNELS: usize = 32;
+
+/// A 3x3 convolution with stride 1 from one map, with a ring, to another, without.
+pub struct Winograd {
+    input: Map,
+    out: Map,
+}
+
+/// Room for the products of [`PATCHES`] patches.
+pub struct Scratch {
+    /// Of the input, `[products, patches, channels]`.
+    input: Buffer,
+    /// Of one tile of the output, `[products, patches, lanes]`.
+    out: Buffer,
+}
+
+impl Winograd {
+    /// The convolution from `input` to `out`, if it is faster than the direct one.
+    pub fn pays(input: Map, out: Map, stride: usize) -> Option<Self> {
+        let this = Self { input, out };
+        let wide = input.channels >= CHANNELS && out.channels >= CHANNELS;
+        // The direct convolution needs nine products a pixel but no transforms.
+        let fewer = 5 * PRODUCTS * this.patches() <= 3 * 9 * out.h * out.w;
+        (stride == 1 && input.lane == out.lane && wide && fewer).then_some(this)
+    }
+
+    /// Patches of an image.
+    fn patches(&self) -> usize {
+        self.out.h.div_ceil(4) * self.out.w.div_ceil(4)
+    }
+
+    /// Images that fill the patches transformed together.
+    pub fn group(&self) -> usize {
+        (PATCHES / self.patches()).max(1)
+    }
+
+    fn padded(&self) -> usize {
+        self.input.tiles() * self.input.lane
+    }
+
+    fn steps(&self) -> (usize, usize) {
+        (
+            PATCHES * self.padded() + SKEW,
+            PATCHES * self.out.lane + SKEW,
+        )
+    }
+
+    /// Room for [`convolve`](Self::convolve) and [`weight`](Self::weight).
+    pub fn scratch(&self) -> Scratch {
+        let (input, out) = self.steps();
+        Scratch {
+            input: Buffer::stale(PRODUCTS * input),
+            out: Buffer::stale(PRODUCTS * out),
+        }
+    }
+
+    /// Length of the expanded weight.
+    pub fn expanded(&self) -> usize {
+        self.out.tiles() * PRODUCTS * self.input.channels * self.out.lane
+    }
+
+    /// Image, row and column of a patch.
+    fn place(&self, patch: usize) -> (usize, usize, usize) {
+        let columns = self.out.w.div_ceil(4);
+        let (image, patch) = (patch / self.patches(), patch % self.patches());
+        (image, 4 * (patch / columns), 4 * (patch % columns))
+    }
+
+    /// Packed weights `[o tiles, taps, lanes]` to `[o tiles, products, channels, lanes]`.
+    pub fn expand(&self, body: &dyn Body, packed: &[f32]) -> Buffer {
+        let (lane, channels) = (self.out.lane, self.input.channels);
+        let mut expanded = Buffer::stale(self.expanded());
+        let tiles = expanded.par_chunks_exact_mut(PRODUCTS * channels * lane);
+        tiles
+            .zip(packed.par_chunks_exact(9 * channels * lane))
+            .for_each(|(expanded, packed)| {
+                for c in 0..channels {
+                    let (first, step) = self.input.tap(c);
+                    let from = (&packed[first * lane..], step * lane);
+                    body.expand_weight(from, (&mut expanded[c * lane..], channels * lane));
+                }
+            });
+        expanded
+    }
+
+    /// The gradient of the expanded weight to that of the packed weight.
+    pub fn reduce(&self, body: &dyn Body, expanded: &[f32]) -> Buffer {
+        let (lane, channels) = (self.out.lane, self.input.channels);
+        let mut packed = Buffer::stale(self.out.tiles() * 9 * channels * lane);
+        let tiles = packed.par_chunks_exact_mut(9 * channels * lane);
+        let expanded = expanded.par_chunks_exact(PRODUCTS * channels * lane);
+        tiles.zip(expanded).for_each(|(packed, expanded)| {
+            for c in 0..channels {
+                let (first, step) = self.input.tap(c);
+                let to = (&mut packed[first * lane..], step * lane);
+                body.reduce_weight((&expanded[c * lane..], channels * lane), to);
+            }
+        });
+        packed
+    }
+
+    fn groups(&self, inputs: &[f32]) -> impl Iterator<Item = Range<usize>> + use<> {
+        let all = inputs.len() / self.input.image() * self.patches();
+        (0..all)
+            .step_by(PATCHES)
+            .map(move |start| start..(start + PATCHES).min(all))
+    }
+
+    fn expand_inputs(
+        &self,
+        body: &dyn Body,
+        inputs: &[f32],
+        patches: Range<usize>,
+        to: &mut [f32],
+    ) {
+        let map = self.input;
+        for (i, patch) in patches.enumerate() {
+            let (image, row, column) = self.place(patch);
+            let corner = Corner {
+                data: &inputs[image * map.image() + row * map.row() + column * map.lane..],
+                plane: map.plane(),
+                row: map.row(),
+                tiles: map.tiles(),
+                left: [map.h + 2 - row, map.w + 2 - column],
+            };
+            body.expand_input(&corner, &mut to[i * self.padded()..], self.steps().0);
+        }
+    }
+
+    /// Convolves a group of images with the expanded weight.
+    pub fn convolve(
+        &self,
+        body: &dyn Body,
+        weight: &[f32],
+        inputs: &[f32],
+        outputs: &mut [f32],
+        scratch: &mut Scratch,
+    ) {
+        let (lane, channels) = (self.out.lane, self.input.channels);
+        let (step, out_step) = self.steps();
+        let runs = [Run {
+            a: 0,
+            b: 0,
+            len: channels,
+        }];
+        for patches in self.groups(inputs) {
+            self.expand_inputs(body, inputs, patches.clone(), &mut scratch.input);
+            let rows: Vec<usize> = (0..patches.len()).map(|i| i * self.padded()).collect();
+            for (tile, weight) in weight.chunks_exact(PRODUCTS * channels * lane).enumerate() {
+                for (k, b) in weight.chunks_exact(channels * lane).enumerate() {
+                    let job = Contraction {
+                        a: &scratch.input[k * step..],
+                        rows: &rows,
+                        b,
+                        runs: &runs,
+                        a_step: 1,
+                        b_step: lane,
+                        accumulate: false,
+                    };
+                    let out = &mut scratch.out[k * out_step..][..rows.len() * lane];
+                    body.contract(&job, out);
+                }
+                for (i, patch) in patches.clone().enumerate() {
+                    let (image, row, column) = self.place(patch);
+                    let start = image * self.out.image() + self.out.start(tile, row);
+                    let to = CornerMut {
+                        data: &mut outputs[start + column * lane..],
+                        row: self.out.row(),
+                        left: [self.out.h - row, self.out.w - column],
+                    };
+                    body.reduce_output(&scratch.out[i * lane..], out_step, to);
+                }
+            }
+        }
+    }
+
+    /// Adds to the gradient of the expanded weight what a group of images contributes, or replaces
+    /// it if they are the first; `deltas` are the gradients of their outputs, in the map `delta`
+    /// with a ring.
+    pub fn weight(
+        &self,
+        body: &dyn Body,
+        inputs: &[f32],
+        (delta, deltas): (Map, &[f32]),
+        (weight, first): (&mut [f32], bool),
+        scratch: &mut Scratch,
+    ) {
+        let (lane, channels) = (self.out.lane, self.input.channels);
+        let (step, out_step) = self.steps();
+        let rows: Vec<usize> = (0..channels).collect();
+        for patches in self.groups(inputs) {
+            self.expand_inputs(body, inputs, patches.clone(), &mut scratch.input);
+            let runs = [Run {
+                a: 0,
+                b: 0,
+                len: patches.len(),
+            }];
+            for (tile, weight) in weight
+                .chunks_exact_mut(PRODUCTS * channels * lane)
+                .enumerate()
+            {
+                for (i, patch) in patches.clone().enumerate() {
+                    let (image, row, column) = self.place(patch);
+                    let start = image * delta.image() + delta.start(tile, row) + column * lane;
+                    let corner = Corner {
+                        data: &deltas[start..],
+                        plane: 0,
+                        row: delta.row(),
+                        tiles: 1,
+                        left: [delta.h - row, delta.w - column],
+                    };
+                    body.expand_delta(&corner, &mut scratch.out[i * lane..], out_step);
+                }
+                for (k, weight) in weight.chunks_exact_mut(channels * lane).enumerate() {
+                    let job = Contraction {
+                        a: &scratch.input[k * step..],
+                        rows: &rows,
+                        b: &scratch.out[k * out_step..],
+                        runs: &runs,
+                        a_step: self.padded(),
+                        b_step: lane,
+                        accumulate: !first || patches.start > 0,
+                    };
+                    body.contract(&job, weight);
+                }
+            }
+        }
+    }
+}

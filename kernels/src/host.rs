@@ -1,0 +1,39 @@
+//! Backends whose tensors lie in host memory, where operations run on slices.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+
+/// A backend whose float tensors are ordinary memory: reading one is a copy at most.
+pub trait HostBackend: Backend {}
+
+#[cfg(feature = "flex")]
+impl HostBackend for burn::backend::Flex {}
+#[cfg(feature = "ndarray")]
+impl HostBackend for burn::backend::NdArray<f32, i64> {}
+#[cfg(feature = "ndarray")]
+impl HostBackend for burn::backend::NdArray<f32, i32> {}
+#[cfg(feature = "candle")]
+#[allow(deprecated)]
+impl HostBackend for burn::backend::Candle<f32, i64> {}
+
+pub(crate) fn wrap<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
+    Tensor::from_primitive(TensorPrimitive::Float(primitive))
+}
+
+pub(crate) fn unwrap<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> FloatTensor<B> {
+    tensor.into_primitive().tensor()
+}
+
+/// The elements of an f32 tensor, in row-major order.
+pub(crate) fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().into_vec().expect("the caller has checked that elements are f32")
+}
+
+pub(crate) fn write<B: Backend, const D: usize>(
+    elements: Vec<f32>,
+    shape: [usize; D],
+    device: &B::Device,
+) -> Tensor<B, D> {
+    Tensor::from_data(TensorData::new(elements, shape), device)
+}

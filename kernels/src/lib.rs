@@ -1,0 +1,17 @@
+//! Fused operations for few-shot learning on [Burn](https://burn.dev) backends.
+//!
+//! Every operation is a function generic over `B: Backend`. Behind it stands one door, [`door`]: a
+//! backend that is registered there takes the fused path, any other one runs the plain-Burn
+//! reference, which is also the law the fused path is tested against. [`route`] tells which.
+//!
+//! | operation | what is fused |
+//! |---|---|
+//! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
+#![recursion_limit = "256"]
+
+pub mod conv_stack;
+pub mod door;
+mod host;
+
+pub use conv_stack::{ConvBlock, Moments, StackOutput, Statistics, conv_stack};
+pub use door::{FusedOps, Route, register, route};

@@ -1,0 +1,30 @@
+use burn::module::{Module, ModuleDisplay};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::nn::BnStatistics;
+
+/// A network that turns images into feature vectors.
+///
+/// Any module becomes one with this `impl`; the learners ask for nothing more.
+pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
+    /// Feature vectors of `images`, normalised by `statistics` where the network has batch-norm.
+    ///
+    /// # Shapes
+    /// - `images`: `[n, c, h, w]`; plain vectors of `d` values are `[n, d, 1, 1]`
+    /// - returns `[n, d]`
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2>;
+
+    /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the
+    /// same text have parameters of the same names and shapes.
+    fn architecture(&self) -> String;
+}
+
+/// A description from which an encoder can be made on any backend.
+pub trait EncoderConfig {
+    /// The encoder on backend `B`.
+    type Encoder<B: Backend>: Encoder<B>;
+
+    /// Draws the parameters, from the backend's random numbers.
+    fn init<B: Backend>(&self, device: &B::Device) -> Self::Encoder<B>;
+}

@@ -1,0 +1,27 @@
+//! Encoders for few-shot learning as plain [Burn](https://burn.dev) modules.
+//!
+//! A Burn project can depend on this crate alone: `Config -> init(device) -> forward`, on any backend.
+//! Layers in [`nn`] can be differentiated twice, which Burn's own linear and pooling layers cannot,
+//! and keep Burn's parameter names and shapes, so records and PyTorch weights load as usual.
+//!
+//! ```
+//! use burn::backend::Flex;
+//! use burn::tensor::Tensor;
+//! use fewshot_models::{BnStatistics, Conv4Config, Encoder};
+//!
+//! let device = Default::default();
+//! let encoder = Conv4Config::omniglot().init::<Flex>(&device);
+//! let images = Tensor::zeros([2, 1, 28, 28], &device);
+//! assert_eq!(encoder.encode(images, BnStatistics::Running).dims(), [2, 64]);
+//! ```
+#![recursion_limit = "256"]
+
+mod conv4;
+mod encoder;
+mod mlp;
+pub mod nn;
+
+pub use conv4::{Conv4, Conv4Config, Downsampling};
+pub use encoder::{Encoder, EncoderConfig};
+pub use mlp::{Mlp, MlpConfig};
+pub use nn::BnStatistics;

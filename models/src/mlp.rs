@@ -1,0 +1,75 @@
+use burn::config::Config;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::backend::Backend;
+
+use crate::encoder::{Encoder, EncoderConfig};
+use crate::nn::{BnStatistics, Linear, LinearConfig};
+
+/// Configuration of an [`Mlp`].
+#[derive(Config, Debug)]
+pub struct MlpConfig {
+    /// Length of a flattened input, `c * h * w`.
+    pub d_input: usize,
+    /// Lengths of the layers' outputs, the last one the features.
+    #[config(default = "vec![256, 128, 64, 64]")]
+    pub layers: Vec<usize>,
+}
+
+/// Linear layers with ReLU between them and none after the last; images are flattened.
+///
+/// # Conventions
+/// The default widths are those of the fully connected Omniglot network of the MAML paper, which has
+/// batch-norm besides.
+#[derive(Module, Debug)]
+pub struct Mlp<B: Backend> {
+    layers: Vec<Linear<B>>,
+}
+
+impl MlpConfig {
+    /// Draws the parameters.
+    ///
+    /// # Panics
+    /// Without layers.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Mlp<B> {
+        assert!(!self.layers.is_empty(), "an Mlp needs at least one layer");
+        let inputs = std::iter::once(self.d_input).chain(self.layers.iter().copied());
+        let layers = inputs.zip(&self.layers);
+        let layers = layers.map(|(from, &to)| LinearConfig::new(from, to).init(device));
+        Mlp { layers: layers.collect() }
+    }
+}
+
+impl EncoderConfig for MlpConfig {
+    type Encoder<B: Backend> = Mlp<B>;
+
+    fn init<B: Backend>(&self, device: &B::Device) -> Mlp<B> {
+        Self::init(self, device)
+    }
+}
+
+impl<B: Backend> Mlp<B> {
+    /// # Shapes
+    /// - `x`: `[n, d_input]`
+    /// - returns `[n, d]`
+    pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let last = self.layers.len() - 1;
+        self.layers.iter().enumerate().fold(x, |x, (index, layer)| {
+            let y = layer.forward(x);
+            if index < last { relu(y) } else { y }
+        })
+    }
+}
+
+impl<B: Backend> Encoder<B> for Mlp<B> {
+    fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
+        self.forward(images.flatten(1, 3))
+    }
+
+    fn architecture(&self) -> String {
+        let widths = self.layers.iter().map(|layer| layer.weight.dims()[1].to_string());
+        let [d_input, _] = self.layers[0].weight.dims();
+        format!("mlp({d_input}-{})", widths.collect::<Vec<_>>().join("-"))
+    }
+}

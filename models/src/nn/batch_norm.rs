@@ -1,0 +1,115 @@
+use burn::config::Config;
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::conv_stack::reference;
+use fewshot_kernels::{Moments, Statistics};
+use serde::{Deserialize, Serialize};
+
+use super::RunningAverage;
+
+/// What batch normalisation normalises with.
+///
+/// An explicit choice at every call, because results depend on it: with batch statistics at test
+/// time the queries inform each other, which makes the test transductive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BnStatistics {
+    /// Moments of the batch, and running averages move towards them: training.
+    Track,
+    /// Moments of the batch; running averages stay as they are.
+    Batch,
+    /// Running averages gathered in training.
+    #[default]
+    Running,
+}
+
+/// Configuration of a [`BatchNorm`] layer.
+#[derive(Config, Debug)]
+pub struct BatchNormConfig {
+    /// Number of channels.
+    pub num_features: usize,
+    /// Added to the variance.
+    #[config(default = 1e-5)]
+    pub epsilon: f64,
+    /// Share of the new batch in a running average.
+    #[config(default = 0.1)]
+    pub momentum: f64,
+}
+
+/// Batch normalisation with the record of `burn::nn::BatchNorm`, told what to normalise with.
+///
+/// # Conventions
+/// Burn's layer uses batch statistics whenever its backend differentiates and running ones
+/// otherwise; this one does as it is told. Running variances are averages of the biased variance, as
+/// in Burn; PyTorch averages the unbiased one.
+///
+/// # Source
+/// Ioffe and Szegedy, "Batch Normalization", ICML 2015.
+#[derive(Module, Debug)]
+pub struct BatchNorm<B: Backend> {
+    /// Gain, `[c]`.
+    pub gamma: Param<Tensor<B, 1>>,
+    /// Shift, `[c]`.
+    pub beta: Param<Tensor<B, 1>>,
+    /// Running mean, `[c]`.
+    pub running_mean: RunningAverage<B>,
+    /// Running variance, `[c]`.
+    pub running_var: RunningAverage<B>,
+    /// Share of the new batch in a running average.
+    pub momentum: f64,
+    /// Added to the variance.
+    pub epsilon: f64,
+}
+
+impl BatchNormConfig {
+    /// Gain one, shift zero, running mean zero, running variance one.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> BatchNorm<B> {
+        BatchNorm {
+            gamma: Initializer::Ones.init([self.num_features], device),
+            beta: Initializer::Zeros.init([self.num_features], device),
+            running_mean: RunningAverage::new(Tensor::zeros([self.num_features], device)),
+            running_var: RunningAverage::new(Tensor::ones([self.num_features], device)),
+            momentum: self.momentum,
+            epsilon: self.epsilon,
+        }
+    }
+}
+
+impl<B: Backend> BatchNorm<B> {
+    /// Normalises `x` `[n, c, h, w]` by channel.
+    pub fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        let running = match statistics {
+            BnStatistics::Running => Some(self.running()),
+            BnStatistics::Batch | BnStatistics::Track => None,
+        };
+        let (gamma, beta) = (Some(self.gamma.val()), Some(self.beta.val()));
+        let (y, moments) = reference::batch_norm(x, gamma, beta, running, self.epsilon);
+        if let (BnStatistics::Track, Some(moments)) = (statistics, moments) {
+            self.track(moments);
+        }
+        y
+    }
+
+    /// The running averages.
+    pub fn running(&self) -> Moments<B> {
+        Moments { mean: self.running_mean.value(), variance: self.running_var.value() }
+    }
+
+    /// Moves the running averages towards `batch`.
+    pub fn track(&self, batch: Moments<B>) {
+        self.running_mean.move_towards(batch.mean, self.momentum);
+        self.running_var.move_towards(batch.variance, self.momentum);
+    }
+}
+
+/// What a whole stack of `norms` normalises with.
+pub(crate) fn stack_statistics<'a, B: Backend>(
+    norms: impl Iterator<Item = &'a BatchNorm<B>>,
+    statistics: BnStatistics,
+) -> Statistics<B> {
+    match statistics {
+        BnStatistics::Running => Statistics::Running(norms.map(BatchNorm::running).collect()),
+        BnStatistics::Batch | BnStatistics::Track => Statistics::Batch,
+    }
+}

@@ -1,0 +1,54 @@
+use burn::config::Config;
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+/// Configuration of a [`Linear`] layer.
+#[derive(Config, Debug)]
+pub struct LinearConfig {
+    /// Length of the input vectors.
+    pub d_input: usize,
+    /// Length of the output vectors.
+    pub d_output: usize,
+    /// Whether a learned vector is added.
+    #[config(default = true)]
+    pub bias: bool,
+}
+
+/// `y = x W + b`, as `burn::nn::Linear`, but differentiable any number of times.
+///
+/// # Conventions
+/// The weight is `[d_input, d_output]` as in Burn, the transpose of PyTorch's; loading PyTorch
+/// weights through `burn-store` turns it. Drawn as in PyTorch, uniform within `1 / sqrt(d_input)`.
+#[derive(Module, Debug)]
+pub struct Linear<B: Backend> {
+    /// Weight, `[d_input, d_output]`.
+    pub weight: Param<Tensor<B, 2>>,
+    /// Bias, `[d_output]`.
+    pub bias: Option<Param<Tensor<B, 1>>>,
+}
+
+impl LinearConfig {
+    /// Draws the parameters.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Linear<B> {
+        let fan = (Some(self.d_input), Some(self.d_output));
+        let uniform = Initializer::KaimingUniform { gain: 1.0 / 3f64.sqrt(), fan_out_only: false };
+        Linear {
+            weight: uniform.init_with([self.d_input, self.d_output], fan.0, fan.1, device),
+            bias: self.bias.then(|| uniform.init_with([self.d_output], fan.0, fan.1, device)),
+        }
+    }
+}
+
+impl<B: Backend> Linear<B> {
+    /// # Shapes
+    /// - `x`: `[n, d_input]`
+    /// - returns `[n, d_output]`
+    pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let y = x.matmul(self.weight.val());
+        match &self.bias {
+            Some(bias) => y + bias.val().unsqueeze(),
+            None => y,
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Layers that can be differentiated twice, with the records of Burn's own.
+
+pub(crate) mod batch_norm;
+mod linear;
+mod pool;
+mod running_average;
+
+pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics};
+pub use linear::{Linear, LinearConfig};
+pub use pool::{global_avg_pool, max_pool};
+pub use running_average::RunningAverage;

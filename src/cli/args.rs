@@ -1,0 +1,226 @@
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use fewshot::data::Split;
+use fewshot::metric::Metric;
+
+use super::backend::BackendName;
+use super::data_spec::DataSpec;
+
+/// Few-shot and meta-learning on any Burn backend.
+#[derive(Debug, Parser)]
+#[command(name = "fewshot", version, max_term_width = 100)]
+pub(crate) struct Line {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a learner, then test it on classes it has never seen.
+    #[command(after_long_help = TRAIN_HELP)]
+    Train(Box<TrainArgs>),
+    /// Test the learner in a checkpoint or run folder.
+    #[command(after_long_help = EVAL_HELP)]
+    Eval(EvalArgs),
+    /// Get data, or look at it.
+    Data {
+        #[command(subcommand)]
+        command: DataCommand,
+    },
+}
+
+const TRAIN_HELP: &str = "\
+Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the CPU.
+
+A step is one optimizer step, on one episode unless --meta-batch says more. Training episodes have \
+--train-ways etc., test episodes --ways etc. The best validation chooses the learner that is tested, \
+with running batch-norm statistics, on test classes.
+
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
+steps, train_episodes_per_s, eval_episodes_per_s, backend, device, route, protocol, seed, run. \
+Everything else goes to standard error.
+
+The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With --resume \
+and the same options, a run that was stopped or killed goes on from last.ckpt bit for bit.
+
+Exit code: 0 on success, 2 for wrong usage, 130 after Ctrl-C (the step is finished and saved), \
+1 for every other failure.";
+
+const EVAL_HELP: &str = "\
+What is not said is taken from the checkpoint. A run folder stands for its best checkpoint, or its \
+last one where no validation was made. Episodes come from the test classes.
+
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
+steps, eval_episodes_per_s, backend, device, route, protocol, seed, checkpoint.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Download Omniglot and the lists of the Vinyals split.
+    ///
+    /// Set FEWSHOT_OMNIGLOT_MIRROR to take all files from another address; there they lie as they
+    /// do in DIR.
+    Omniglot {
+        /// Folder to put the files in; those already there and whole are kept.
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
+    /// Tell what a dataset holds.
+    Info {
+        /// glyphs, omniglot:DIR or folder:DIR
+        spec: DataSpec,
+        /// Split of Omniglot: vinyals, finn or finn:SEED
+        #[arg(long, default_value = "vinyals")]
+        split: Split,
+    },
+}
+
+/// How to learn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Method {
+    /// Prototypical network, Snell et al. 2017
+    Protonet,
+}
+
+/// What batch-norm normalises with in a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BatchNormRule {
+    /// Running averages of training, as in the official code
+    Running,
+    /// The moments of each test episode, support and queries together (transductive)
+    Batch,
+}
+
+/// Where to compute.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// Backend; auto takes the first compiled one of flex, candle, ndarray, cuda and wgpu
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    pub(crate) backend: BackendName,
+    /// Number of the device among those of the backend
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) device: usize,
+    /// Threads of the CPU backends [default: all cores]
+    #[arg(long, value_name = "N")]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TrainArgs {
+    /// How to learn
+    #[arg(long, value_enum, default_value_t = Method::Protonet)]
+    pub(crate) method: Method,
+    /// What to learn from: glyphs, omniglot:DIR or folder:DIR
+    #[arg(long, default_value = "glyphs", value_name = "SPEC")]
+    pub(crate) data: DataSpec,
+    /// Split of Omniglot: vinyals (turns are classes), finn or finn:SEED (turns drawn per class)
+    #[arg(long, default_value = "vinyals")]
+    pub(crate) split: Split,
+    /// Side in pixels that images of a folder are resized to
+    #[arg(long, default_value_t = 84, value_name = "PIXELS")]
+    pub(crate) image_size: usize,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Classes in a test episode
+    #[arg(long, default_value_t = 5)]
+    pub(crate) ways: usize,
+    /// Labelled examples of each class in a test episode
+    #[arg(long, default_value_t = 1)]
+    pub(crate) shots: usize,
+    /// Queries of each class in a test episode
+    #[arg(long, default_value_t = 15)]
+    pub(crate) queries: usize,
+    /// Classes in a training episode [default: 20, or all if there are fewer]
+    #[arg(long, value_name = "W")]
+    pub(crate) train_ways: Option<usize>,
+    /// Labelled examples of each class in a training episode [default: --shots]
+    #[arg(long, value_name = "K")]
+    pub(crate) train_shots: Option<usize>,
+    /// Queries of each class in a training episode
+    #[arg(long, default_value_t = 5, value_name = "Q")]
+    pub(crate) train_queries: usize,
+    /// Optimizer steps
+    #[arg(long, default_value_t = 600)]
+    pub(crate) steps: u64,
+    /// Episodes in a step
+    #[arg(long, default_value_t = 1, value_name = "T")]
+    pub(crate) meta_batch: u64,
+    /// Learning rate of Adam
+    #[arg(long, default_value_t = 1e-3)]
+    pub(crate) lr: f64,
+    /// Steps after which the learning rate is halved, again and again
+    #[arg(long, default_value_t = 2000, value_name = "N")]
+    pub(crate) halve_every: usize,
+    /// Scale gradients down to this joint norm [default: never]
+    #[arg(long, value_name = "NORM")]
+    pub(crate) clip_norm: Option<f64>,
+    /// Score of a query: squared-euclidean or cosine
+    #[arg(long, default_value_t = Metric::SquaredEuclidean)]
+    pub(crate) metric: Metric,
+    /// Seed of parameters and episodes
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Steps between validations
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    pub(crate) validate_every: u64,
+    /// Episodes in a validation
+    #[arg(long, default_value_t = 200, value_name = "N")]
+    pub(crate) validation_episodes: usize,
+    /// Stop after this many validations without a new best [default: never]
+    #[arg(long, value_name = "N")]
+    pub(crate) patience: Option<u32>,
+    /// Steps between checkpoints
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    pub(crate) checkpoint_every: u64,
+    /// Episodes in the test
+    #[arg(long, default_value_t = 1000, value_name = "N")]
+    pub(crate) eval_episodes: usize,
+    /// What batch-norm normalises with in the test
+    #[arg(long, value_enum, default_value_t = BatchNormRule::Running)]
+    pub(crate) batch_norm: BatchNormRule,
+    /// Run folder [default: a new one under runs/]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Go on with the run in --out
+    #[arg(long, requires = "out")]
+    pub(crate) resume: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EvalArgs {
+    /// A checkpoint file or a run folder
+    #[arg(value_name = "CHECKPOINT_OR_RUN")]
+    pub(crate) checkpoint: PathBuf,
+    /// Data to test on: glyphs, omniglot:DIR or folder:DIR
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) data: Option<DataSpec>,
+    /// Split of Omniglot: vinyals, finn or finn:SEED
+    #[arg(long)]
+    pub(crate) split: Option<Split>,
+    /// Classes in an episode
+    #[arg(long)]
+    pub(crate) ways: Option<usize>,
+    /// Labelled examples of each class
+    #[arg(long)]
+    pub(crate) shots: Option<usize>,
+    /// Queries of each class
+    #[arg(long)]
+    pub(crate) queries: Option<usize>,
+    /// Episodes
+    #[arg(long, default_value_t = 1000)]
+    pub(crate) episodes: usize,
+    /// Seed of the episodes
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    /// What batch-norm normalises with
+    #[arg(long, value_enum, default_value_t = BatchNormRule::Running)]
+    pub(crate) batch_norm: BatchNormRule,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,36 @@
+use std::process::ExitCode;
+
+use fewshot::data::DataError;
+use fewshot::episode::EpisodeError;
+use fewshot::train::{CheckpointError, TrainError};
+
+/// What the command ends with, in one line.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// The words of the command make no sense here.
+    #[error("{0}")]
+    Usage(String),
+    #[error("backend {backend} cannot be used here: {reason}")]
+    Backend { backend: &'static str, reason: String },
+    #[error("{0}")]
+    Failed(String),
+    #[error(transparent)]
+    Data(#[from] DataError),
+    #[error(transparent)]
+    Episode(#[from] EpisodeError),
+    #[error(transparent)]
+    Train(#[from] TrainError),
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+impl CliError {
+    /// 2 for wrong usage and 130 after an interruption, as shells have it.
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::from(2),
+            Self::Train(TrainError::Interrupted { .. }) => ExitCode::from(130),
+            _ => ExitCode::FAILURE,
+        }
+    }
+}

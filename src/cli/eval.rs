@@ -1,0 +1,101 @@
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::AutodiffBackend;
+use fewshot::data::ClassDataset;
+use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
+use fewshot::kernels::route;
+use fewshot::learners::Learner;
+use fewshot::models::BnStatistics;
+use fewshot::train::{Checkpoint, Evaluator, RunFolder};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::args::EvalArgs;
+use super::backend::{self, Job, Place};
+use super::error::CliError;
+use super::recipe::Recipe;
+use super::report::{rounded, test_protocol};
+
+pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
+    if args.episodes == 0 {
+        return Err(CliError::Usage("--episodes must be at least 1".to_owned()));
+    }
+    let path = file(&args.checkpoint);
+    let checkpoint = Checkpoint::read(&path)?;
+    let trained = Recipe::deserialize(&checkpoint.settings()["user"]).map_err(|error| {
+        let path = path.display();
+        CliError::Failed(format!("{path} was not made by `fewshot train`: {error}"))
+    })?;
+    let recipe = Recipe {
+        data: args.data.clone().unwrap_or(trained.data.clone()),
+        split: args.split.unwrap_or(trained.split),
+        test: Protocol {
+            ways: args.ways.unwrap_or(trained.test.ways),
+            shots: args.shots.unwrap_or(trained.test.shots),
+            queries: args.queries.unwrap_or(trained.test.queries),
+        },
+        ..trained
+    };
+    let test = recipe.data.open(recipe.split, recipe.image_size)?.test;
+    if test.image_shape() != recipe.image {
+        return Err(CliError::Failed(format!(
+            "the checkpoint takes images of {}, {} has {}",
+            recipe.image,
+            recipe.data,
+            test.image_shape()
+        )));
+    }
+    let sampler = test.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
+    let device = args.device.clone();
+    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler })
+}
+
+/// A run folder stands for its best checkpoint, or the last one.
+fn file(given: &Path) -> PathBuf {
+    if !given.is_dir() {
+        return given.to_owned();
+    }
+    let best = RunFolder::best(given);
+    if best.exists() { best } else { RunFolder::last(given) }
+}
+
+struct Testing {
+    args: EvalArgs,
+    recipe: Recipe,
+    path: PathBuf,
+    checkpoint: Checkpoint,
+    sampler: EpisodeSampler,
+}
+
+impl Job for Testing {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let Self { args, recipe, path, checkpoint, sampler } = self;
+        let learner = recipe.learner::<B::InnerBackend>(&place.device)?;
+        let architecture = learner.architecture();
+        let learner =
+            checkpoint.load::<B::InnerBackend, _>(learner, &architecture, &place.device)?;
+        let evaluation = Evaluator::new(args.episodes)
+            .with_statistics(BnStatistics::from(args.batch_norm))
+            .run::<B::InnerBackend>(&learner, &sampler, &place.device);
+        if !args.json {
+            println!("accuracy on test classes of {}: {evaluation}", recipe.data.name());
+            return Ok(());
+        }
+        let report = json!({
+            "accuracy": rounded(evaluation.accuracy, 2),
+            "ci95": rounded(evaluation.ci95, 2),
+            "steps": checkpoint.progress().step,
+            "eval_episodes_per_s": rounded(evaluation.episodes_per_s, 2),
+            "backend": place.backend,
+            "device": place.label,
+            "route": route::<B>().to_string(),
+            "protocol": test_protocol(&recipe, &evaluation),
+            "seed": evaluation.seed,
+            "checkpoint": path.display().to_string(),
+        });
+        println!("{report}");
+        Ok(())
+    }
+}

@@ -1,0 +1,27 @@
+use fewshot::data::{ClassDataset, ImageSet, Split};
+
+use super::data_spec::DataSpec;
+use super::error::CliError;
+
+pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
+    let splits = spec.open(split, 84)?;
+    println!("{spec}, split by {}", spec.split_name(split));
+    println!("images     {}", splits.train.image_shape());
+    let parts = [
+        ("train", &splits.train),
+        ("validation", &splits.validation),
+        ("test", &splits.test),
+    ];
+    for (name, set) in parts {
+        println!("{name:<10} {}", describe(set));
+    }
+    Ok(())
+}
+
+fn describe(set: &ImageSet) -> String {
+    let counts = (0..set.classes()).map(|class| set.examples(class));
+    let (fewest, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
+    let each = if fewest == most { fewest.to_string() } else { format!("{fewest} to {most}") };
+    let turns = if set.draws_turns() { ", in turns drawn per class and episode" } else { "" };
+    format!("{} classes of {each} images{turns}, from {}", set.classes(), set.class_name(0))
+}

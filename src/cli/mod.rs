@@ -1,0 +1,44 @@
+//! Parses, calls the library, prints.
+
+mod args;
+mod backend;
+mod data_spec;
+mod download;
+mod error;
+mod eval;
+mod info;
+mod progress;
+mod recipe;
+mod report;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Command, DataCommand, Line};
+use error::CliError;
+
+pub(crate) fn main() -> ExitCode {
+    let line = Line::parse();
+    let Some(command) = line.command else {
+        let _ = Line::command().print_help();
+        return ExitCode::SUCCESS;
+    };
+    match run(command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Train(args) => train::run(*args),
+        Command::Eval(args) => eval::run(args),
+        Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
+        Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
+    }
+}

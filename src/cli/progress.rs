@@ -1,0 +1,48 @@
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use fewshot::train::{Event, StepMetrics, ValidationMetrics, print_lines};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// A bar on a terminal, lines elsewhere.
+pub(crate) fn observer() -> Box<dyn FnMut(&Event)> {
+    if !std::io::stderr().is_terminal() {
+        return Box::new(print_lines);
+    }
+    let bar = ProgressBar::no_length();
+    let template = "{bar:30} {pos}/{len}  {msg}";
+    bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
+    Box::new(move |event| show(&bar, event))
+}
+
+fn show(bar: &ProgressBar, event: &Event) {
+    match event {
+        Event::Started { step, steps } => {
+            bar.set_length(*steps);
+            bar.set_position(*step);
+        }
+        Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
+            let StepMetrics { step, loss, accuracy, .. } = metrics;
+            let left = indicatif::HumanDuration(Duration::from_secs_f64(seconds_left.max(0.0)));
+            bar.set_message(format!(
+                "loss {loss:.4}  accuracy {accuracy:.1} %  {episodes_per_s:.1} episodes/s  {left:#} left"
+            ));
+            bar.set_position(*step);
+            if step == steps {
+                bar.finish();
+            }
+        }
+        Event::Validated { metrics, best } => {
+            let ValidationMetrics { step, validation_accuracy, validation_ci95 } = metrics;
+            let mark = if *best { ", the best so far" } else { "" };
+            bar.println(format!(
+                "step {step}  validation {validation_accuracy:.2} ± {validation_ci95:.2} %{mark}"
+            ));
+        }
+        Event::StoppedEarly { step } => {
+            bar.abandon();
+            eprintln!("stopped early after step {step}");
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,26 @@
+use fewshot::train::Evaluation;
+use serde_json::{Value, json};
+
+use super::recipe::Recipe;
+
+/// Figures rounded to what they are worth.
+pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
+    let factor = 10f64.powi(digits);
+    (value * factor).round() / factor
+}
+
+/// The test's part of a JSON report.
+pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
+    json!({
+        "method": recipe.method,
+        "data": recipe.data.name(),
+        "split": recipe.data.split_name(recipe.split),
+        "classes": "test",
+        "ways": evaluation.protocol.ways,
+        "shots": evaluation.protocol.shots,
+        "queries": evaluation.protocol.queries,
+        "episodes": evaluation.episodes,
+        "batch_norm": evaluation.batch_norm,
+        "ci": "1.96 * std / sqrt(episodes)",
+    })
+}

@@ -1,0 +1,239 @@
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{DataError, QuarterTurn};
+
+/// Images grouped by class: what episodes are drawn from.
+///
+/// Classes and the examples of a class are numbered from 0. Every image has the same shape. An
+/// implementation must answer the same to the same question from any thread: an episode is a pure
+/// function of its seed and of this.
+///
+/// # Panics
+/// The methods that take a class or an example panic where the number is out of range.
+pub trait ClassDataset: Send + Sync {
+    /// How many classes there are.
+    fn classes(&self) -> usize;
+
+    /// What the class is called where it comes from.
+    fn class_name(&self, class: usize) -> String;
+
+    /// How many images the class has, at least one.
+    fn examples(&self, class: usize) -> usize;
+
+    /// The shape of every image.
+    fn image_shape(&self) -> ImageShape;
+
+    /// How bytes become numbers when an episode is built.
+    fn scaling(&self) -> &Scaling;
+
+    /// Whether each class of an episode is shown in one of the four quarter turns, drawn anew for
+    /// every class and episode, the same for all its images.
+    ///
+    /// # Source
+    /// Finn, Abbeel and Levine (2017): their Omniglot, in training and in testing.
+    fn draws_turns(&self) -> bool {
+        false
+    }
+
+    /// Writes an image, turned by `turn` after whatever turn makes the class what it is.
+    ///
+    /// # Shapes
+    /// `out`: `[c, h, w]` bytes, row by row, 0 to 255.
+    ///
+    /// # Panics
+    /// If `out` has another length, or an image that is not square is to be turned.
+    fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]);
+}
+
+macro_rules! forward_class_dataset {
+    ($($pointer:ty),*) => {$(
+        impl<D: ClassDataset + ?Sized> ClassDataset for $pointer {
+            fn classes(&self) -> usize {
+                (**self).classes()
+            }
+            fn class_name(&self, class: usize) -> String {
+                (**self).class_name(class)
+            }
+            fn examples(&self, class: usize) -> usize {
+                (**self).examples(class)
+            }
+            fn image_shape(&self) -> ImageShape {
+                (**self).image_shape()
+            }
+            fn scaling(&self) -> &Scaling {
+                (**self).scaling()
+            }
+            fn draws_turns(&self) -> bool {
+                (**self).draws_turns()
+            }
+            fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
+                (**self).write_image(class, example, turn, out)
+            }
+        }
+    )*};
+}
+
+forward_class_dataset!(&D, Arc<D>);
+
+/// Channels, height and width of an image; written `1x28x28`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageShape {
+    /// 1 for grey, 3 for red, green, blue.
+    pub channels: usize,
+    /// Rows.
+    pub height: usize,
+    /// Columns.
+    pub width: usize,
+}
+
+impl ImageShape {
+    /// Channels, height, width, in the order of a tensor's dimensions.
+    pub const fn new(channels: usize, height: usize, width: usize) -> Self {
+        Self {
+            channels,
+            height,
+            width,
+        }
+    }
+
+    /// How many values an image has: `c * h * w`.
+    pub const fn values(&self) -> usize {
+        self.channels * self.height * self.width
+    }
+
+    pub(super) fn check(self) -> Result<(), DataError> {
+        if self.values() == 0 {
+            return Err(DataError::EmptyShape { shape: self });
+        }
+        Ok(())
+    }
+
+    /// Whether a quarter turn keeps the shape.
+    pub const fn is_square(&self) -> bool {
+        self.height == self.width
+    }
+}
+
+impl fmt::Display for ImageShape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}x{}x{}", self.channels, self.height, self.width)
+    }
+}
+
+/// How the bytes of an image become the numbers a model sees.
+///
+/// `(x / 255 - mean) / std`, with one mean and one standard deviation for each channel.
+///
+/// # Conventions
+/// torchvision's `ToTensor` followed by `Normalize(mean, std)`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// Taken away from each channel; pixels are in 0 to 1 here.
+    pub mean: Vec<f32>,
+    /// What each channel is then divided by; above 0.
+    pub std: Vec<f32>,
+}
+
+impl Scaling {
+    /// Pixels from 0 to 1: mean 0 and standard deviation 1 in every channel.
+    pub fn unit(channels: usize) -> Self {
+        Self {
+            mean: vec![0.0; channels],
+            std: vec![1.0; channels],
+        }
+    }
+
+    /// The statistics of ImageNet's training images, for encoders that were trained on them.
+    ///
+    /// # Source
+    /// torchvision's classification models: mean (0.485, 0.456, 0.406), standard deviation
+    /// (0.229, 0.224, 0.225), red first.
+    pub fn imagenet() -> Self {
+        Self {
+            mean: vec![0.485, 0.456, 0.406],
+            std: vec![0.229, 0.224, 0.225],
+        }
+    }
+
+    /// The number that a byte of a channel becomes.
+    pub fn apply(&self, channel: usize, pixel: u8) -> f32 {
+        (f32::from(pixel) / 255.0 - self.mean[channel]) / self.std[channel]
+    }
+
+    /// Whether images of this many channels can be scaled so.
+    ///
+    /// # Errors
+    /// If there is not one finite mean and one finite, positive deviation for each channel.
+    pub fn check(&self, channels: usize) -> Result<(), DataError> {
+        if self.mean.len() != channels || self.std.len() != channels {
+            return Err(DataError::ScalingChannels {
+                channels,
+                means: self.mean.len(),
+                stds: self.std.len(),
+            });
+        }
+        let finite = self.mean.iter().all(|mean| mean.is_finite());
+        if !finite || !self.std.iter().all(|&std| std.is_finite() && std > 0.0) {
+            return Err(DataError::ScalingValues {
+                mean: self.mean.clone(),
+                std: self.std.clone(),
+            });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_reads_channels_height_width() {
+        let shape = ImageShape::new(3, 84, 80);
+        assert_eq!(shape.to_string(), "3x84x80");
+        assert_eq!(shape.values(), 20_160);
+        assert!(!shape.is_square());
+    }
+
+    #[test]
+    fn scaling_is_to_tensor_then_normalize() {
+        let scaling = Scaling {
+            mean: vec![0.0, 0.5],
+            std: vec![1.0, 0.25],
+        };
+        assert_eq!(scaling.apply(0, 51), 0.2);
+        assert_eq!(scaling.apply(1, 255), 2.0);
+        assert_eq!(Scaling::unit(1).apply(0, 255), 1.0);
+    }
+
+    #[test]
+    fn scaling_wants_one_positive_deviation_a_channel() {
+        assert!(Scaling::imagenet().check(3).is_ok());
+        assert_eq!(
+            Scaling::imagenet().check(1).unwrap_err().to_string(),
+            "images of 1 channels need as many means and deviations, there are 3 and 3"
+        );
+        for std in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert!(
+                Scaling {
+                    mean: vec![0.0],
+                    std: vec![std]
+                }
+                .check(1)
+                .is_err(),
+                "{std}"
+            );
+        }
+        assert!(
+            Scaling {
+                mean: vec![f32::NAN],
+                std: vec![1.0]
+            }
+            .check(1)
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,194 @@
+mod listing;
+mod read;
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::random::{Purpose, Stream};
+use crate::data::{DataError, ImageSet, ImageShape, Splits};
+
+/// What a pixel keeps of its color.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Color {
+    /// One channel of brightness.
+    Grey,
+    /// Red, green and blue.
+    #[default]
+    Rgb,
+}
+
+impl Color {
+    const fn channels(self) -> usize {
+        match self {
+            Self::Grey => 1,
+            Self::Rgb => 3,
+        }
+    }
+}
+
+/// What happens to an image that cannot be decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OnBroken {
+    /// Reading stops with an error that names it.
+    #[default]
+    Fail,
+    /// It is left out and listed in [`FolderReport::skipped`].
+    Skip,
+}
+
+/// Images of your own: a folder of folders, one for each class.
+///
+/// ```text
+/// root/cat/1.png          root/train/cat/1.png
+/// root/cat/2.jpg          root/val/fox/1.png      (or validation)
+/// root/dog/1.webp         root/test/owl/1.png
+/// ```
+///
+/// Files ending in png, jpg, jpeg, bmp, gif or webp are images, what is in them is told by their
+/// content; other files and everything hidden are passed over. Classes and images are taken in
+/// order of name, so the same folder gives the same set everywhere. All images are held in memory,
+/// one byte a value.
+///
+/// # Conventions
+/// Images are stretched to the size wanted, not cropped, with a triangle filter that widens as the
+/// image shrinks: torchvision's `Resize((h, w))` with bilinear interpolation and antialiasing. One
+/// that has the size already is kept as it is. Grey is 0.2126 R + 0.7152 G + 0.0722 B (Rec. 709);
+/// PIL weights by Rec. 601. Transparency and the orientation noted by cameras are ignored; of a
+/// moving image the first frame counts.
+///
+/// # Example
+/// ```no_run
+/// use fewshot::data::{ImageFolder, OnBroken};
+///
+/// let folder = ImageFolder::new("birds").size(84, 84).on_broken(OnBroken::Skip);
+/// let report = folder.open_splits(1)?;
+/// println!("{:?} classes, {} skipped", report.data.classes(), report.skipped.len());
+/// # Ok::<(), fewshot::data::DataError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    root: PathBuf,
+    height: usize,
+    width: usize,
+    color: Color,
+    on_broken: OnBroken,
+}
+
+/// What was read from a folder, and what was not.
+#[derive(Clone, Debug)]
+pub struct FolderReport<D> {
+    /// An [`ImageSet`], or [`Splits`].
+    pub data: D,
+    /// Broken images that were left out; empty under [`OnBroken::Fail`].
+    pub skipped: Vec<PathBuf>,
+}
+
+impl ImageFolder {
+    /// The folder at `root`, to be read as 28 x 28 pixels in red, green and blue; a broken image is
+    /// an error. Nothing is read yet.
+    pub fn new(root: impl AsRef<Path>) -> Self {
+        Self {
+            root: root.as_ref().to_path_buf(),
+            height: 28,
+            width: 28,
+            color: Color::default(),
+            on_broken: OnBroken::default(),
+        }
+    }
+
+    /// Pixels that every image is stretched to. Papers use 28 x 28 for characters and 84 x 84 for
+    /// photographs; memory and work grow with their number.
+    pub fn size(self, height: usize, width: usize) -> Self {
+        Self {
+            height,
+            width,
+            ..self
+        }
+    }
+
+    /// One channel or three.
+    pub fn color(self, color: Color) -> Self {
+        Self { color, ..self }
+    }
+
+    /// Whether a broken image is an error or is left out.
+    pub fn on_broken(self, on_broken: OnBroken) -> Self {
+        Self { on_broken, ..self }
+    }
+
+    /// Reads all classes, the subfolders of the root, into one set.
+    ///
+    /// # Errors
+    /// If the folder is absent or has no subfolder, if a class has no image left, or, unless broken
+    /// images are skipped, if one is.
+    pub fn open(&self) -> Result<FolderReport<ImageSet>, DataError> {
+        let shape = self.shape()?;
+        read::read(&listing::classes_in(&self.root)?, shape, self.on_broken)
+    }
+
+    /// Reads all classes and splits them.
+    ///
+    /// If the root has the folders `train`, `val` (or `validation`) and `test`, the classes are
+    /// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`:
+    /// 16 % of them, rounded to the nearest number but at least one, to validate, 20 % likewise to
+    /// test, the others to train on.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if there are fewer than 3 classes to split.
+    ///
+    /// # Source
+    /// 64, 16 and 20 % are the shares of mini-ImageNet's 100 classes: Ravi and Larochelle (2017).
+    pub fn open_splits(&self, seed: u64) -> Result<FolderReport<Splits>, DataError> {
+        let shape = self.shape()?;
+        let (classes, counts, order) = match listing::split_folders(&self.root) {
+            Some(folders) => {
+                let mut classes = Vec::new();
+                let mut counts = [0; 3];
+                for (folder, count) in folders.iter().zip(&mut counts) {
+                    let of_folder = listing::classes_in(folder)?;
+                    *count = of_folder.len();
+                    classes.extend(of_folder);
+                }
+                let order = (0..classes.len()).collect();
+                (classes, counts, order)
+            }
+            None => {
+                let classes = listing::classes_in(&self.root)?;
+                let counts = shares(classes.len())?;
+                let mut stream = Stream::new(seed, Purpose::SplitClasses, [0, 0]);
+                let order = stream.permutation(classes.len());
+                (classes, counts, order)
+            }
+        };
+        let FolderReport { data, skipped } = read::read(&classes, shape, self.on_broken)?;
+        Ok(FolderReport {
+            data: Splits::partition(&data, &order, counts),
+            skipped,
+        })
+    }
+
+    fn shape(&self) -> Result<ImageShape, DataError> {
+        let shape = ImageShape::new(self.color.channels(), self.height, self.width);
+        shape.check()?;
+        Ok(shape)
+    }
+}
+
+/// How many of the classes are to train, to validate and to test on.
+fn shares(classes: usize) -> Result<[usize; 3], DataError> {
+    if classes < 3 {
+        let split = "a split into train, validation and test";
+        return Err(DataError::TooFewClasses {
+            split,
+            wanted: 3,
+            found: classes,
+        });
+    }
+    let share = |percent: usize| ((classes * percent + 50) / 100).max(1);
+    let (validation, test) = (share(16), share(20));
+    Ok([classes - validation - test, validation, test])
+}
+
+#[cfg(test)]
+mod tests;

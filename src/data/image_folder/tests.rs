@@ -1,0 +1,237 @@
+use std::fs;
+
+use image::{DynamicImage, GrayImage, Rgb, RgbImage};
+use tempfile::TempDir;
+
+use super::*;
+use crate::data::{ClassDataset, QuarterTurn};
+
+/// A folder with one even image of each path, its level of red the number beside it.
+fn folder(files: &[(&str, u8)]) -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (name, red) in files {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        RgbImage::from_pixel(8, 6, Rgb([*red, 10, 20]))
+            .save(path)
+            .unwrap();
+    }
+    root
+}
+
+fn put(root: &TempDir, name: &str, bytes: &[u8]) {
+    let path = root.path().join(name);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+fn image(set: &ImageSet, class: usize, example: usize) -> Vec<u8> {
+    let mut out = vec![0; set.image_shape().values()];
+    set.write_image(class, example, QuarterTurn::R0, &mut out);
+    out
+}
+
+fn names(set: &ImageSet) -> Vec<String> {
+    (0..set.classes())
+        .map(|class| set.class_name(class))
+        .collect()
+}
+
+#[test]
+fn subfolders_are_classes_in_order_of_name() {
+    let root = folder(&[
+        ("dog/b.PNG", 3),
+        ("dog/a.bmp", 2),
+        ("cat/1.webp", 1),
+        (".git/x.png", 9),
+    ]);
+    put(&root, "readme.txt", b"not a class");
+    put(&root, "dog/notes.txt", b"not an image");
+    put(&root, "dog/.hidden.png", b"not an image");
+    let report = ImageFolder::new(&root).size(3, 2).open().unwrap();
+    assert_eq!(report.data.image_shape().to_string(), "3x3x2");
+    assert_eq!(names(&report.data), ["cat", "dog"]);
+    assert_eq!(report.data.examples(1), 2);
+    assert!(report.skipped.is_empty());
+    for (example, red) in [2, 3].into_iter().enumerate() {
+        let planes = [[red; 6], [10; 6], [20; 6]].concat();
+        assert_eq!(image(&report.data, 1, example), planes);
+    }
+}
+
+#[test]
+fn every_format_is_read_by_its_content() {
+    let root = folder(&[]);
+    for name in ["1.png", "2.jpg", "3.jpeg", "4.bmp", "5.gif", "6.webp"] {
+        let path = root.path().join("class");
+        fs::create_dir_all(&path).unwrap();
+        RgbImage::from_pixel(28, 28, Rgb([80; 3]))
+            .save(path.join(name))
+            .unwrap();
+    }
+    fs::rename(
+        root.path().join("class/4.bmp"),
+        root.path().join("class/7.png"),
+    )
+    .unwrap();
+    let set = ImageFolder::new(&root)
+        .color(Color::Grey)
+        .open()
+        .unwrap()
+        .data;
+    assert_eq!(set.examples(0), 6);
+    for example in 0..6 {
+        let near = image(&set, 0, example)
+            .iter()
+            .all(|pixel| pixel.abs_diff(80) <= 2);
+        assert!(near, "image {example}");
+    }
+}
+
+#[test]
+fn an_image_of_the_right_size_keeps_its_pixels() {
+    let root = folder(&[]);
+    let pixels: Vec<u8> = (0..35).map(|value| value * 7).collect();
+    fs::create_dir(root.path().join("class")).unwrap();
+    let grey = GrayImage::from_raw(7, 5, pixels.clone()).unwrap();
+    DynamicImage::from(grey)
+        .save(root.path().join("class/1.png"))
+        .unwrap();
+    let set = ImageFolder::new(&root)
+        .size(5, 7)
+        .color(Color::Grey)
+        .open()
+        .unwrap()
+        .data;
+    assert_eq!(image(&set, 0, 0), pixels);
+}
+
+#[test]
+fn shrinking_weighs_every_pixel() {
+    let root = folder(&[]);
+    fs::create_dir(root.path().join("class")).unwrap();
+    let stripes = GrayImage::from_fn(64, 64, |x, _| image::Luma([(x % 2) as u8 * 200]));
+    stripes.save(root.path().join("class/1.png")).unwrap();
+    let set = ImageFolder::new(&root)
+        .size(8, 8)
+        .color(Color::Grey)
+        .open()
+        .unwrap()
+        .data;
+    assert!(
+        image(&set, 0, 0)
+            .iter()
+            .all(|pixel| pixel.abs_diff(100) <= 5)
+    );
+}
+
+#[test]
+fn a_broken_image_is_an_error_or_is_reported() {
+    let root = folder(&[("a/1.png", 1), ("a/3.png", 3), ("b/1.png", 4)]);
+    put(&root, "a/2.png", b"no image at all");
+    let path = root.path().join("a/2.png");
+
+    let text = ImageFolder::new(&root).open().unwrap_err().to_string();
+    assert!(
+        text.starts_with(&format!("{} is not a readable image: ", path.display())),
+        "{text}"
+    );
+
+    let report = ImageFolder::new(&root)
+        .on_broken(OnBroken::Skip)
+        .open()
+        .unwrap();
+    assert_eq!(report.skipped, [path]);
+    assert_eq!((report.data.examples(0), report.data.examples(1)), (2, 1));
+    let red = [(0, 0), (0, 1), (1, 0)].map(|(class, n)| image(&report.data, class, n)[0]);
+    assert_eq!(red, [1, 3, 4]);
+}
+
+#[test]
+fn a_class_of_broken_images_only_is_an_error_even_if_they_are_skipped() {
+    let root = folder(&[("a/1.png", 1)]);
+    put(&root, "b/1.png", b"");
+    put(&root, "b/2.gif", b"GIF89a");
+    let text = ImageFolder::new(&root)
+        .on_broken(OnBroken::Skip)
+        .open()
+        .unwrap_err()
+        .to_string();
+    let folder = root.path().join("b");
+    let count = "has no readable png, jpg, jpeg, bmp, gif or webp image (2 broken)";
+    assert_eq!(text, format!("{} {count}", folder.display()));
+}
+
+#[test]
+fn absent_and_empty_folders_are_errors() {
+    let root = folder(&[]);
+    let absent = ImageFolder::new(root.path().join("nowhere"))
+        .open()
+        .unwrap_err();
+    assert!(matches!(&absent, DataError::Read { path, .. } if path.ends_with("nowhere")));
+    let empty = ImageFolder::new(&root).open().unwrap_err();
+    assert!(
+        empty
+            .to_string()
+            .ends_with("has no subfolders: each class is a folder of images")
+    );
+    put(&root, "class/readme.txt", b"no image");
+    let without = ImageFolder::new(&root).open().unwrap_err();
+    assert!(matches!(without, DataError::NoImages { path, skipped: 0 } if path.ends_with("class")));
+    let none = ImageFolder::new(&root).size(0, 28).open().unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "images of 3x0x28 hold nothing: every number must be at least 1"
+    );
+}
+
+#[test]
+fn folders_named_after_the_splits_are_the_splits() {
+    for validation in ["val", "validation"] {
+        let third = format!("{validation}/c/1.png");
+        let root = folder(&[
+            ("train/a/1.png", 1),
+            ("train/b/1.png", 2),
+            (&third, 3),
+            ("test/d/1.png", 4),
+        ]);
+        let splits = ImageFolder::new(&root).open_splits(7).unwrap().data;
+        assert_eq!(names(&splits.train), ["a", "b"]);
+        assert_eq!(names(&splits.validation), ["c"]);
+        assert_eq!(names(&splits.test), ["d"]);
+        assert_eq!(image(&splits.test, 0, 0)[0], 4);
+    }
+}
+
+#[test]
+fn classes_are_shared_out_by_the_seed() {
+    let files: Vec<String> = (0..10).map(|class| format!("c{class}/1.png")).collect();
+    let files: Vec<(&str, u8)> = files.iter().map(|file| (file.as_str(), 0)).collect();
+    let root = folder(&files);
+    let order = |seed| {
+        let splits = ImageFolder::new(&root).open_splits(seed).unwrap().data;
+        assert_eq!(splits.classes(), [6, 2, 2]);
+        [
+            names(&splits.train),
+            names(&splits.validation),
+            names(&splits.test),
+        ]
+        .concat()
+    };
+    let mut one = order(1);
+    assert_eq!(one, order(1));
+    assert_ne!(one, order(2));
+    one.sort();
+    assert_eq!(one, names(&ImageFolder::new(&root).open().unwrap().data));
+}
+
+#[test]
+fn shares_are_those_of_mini_imagenet() {
+    assert_eq!(shares(100).unwrap(), [64, 16, 20]);
+    assert_eq!(shares(3).unwrap(), [1, 1, 1]);
+    let error = shares(2).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "a split into train, validation and test needs 3 classes, there are 2"
+    );
+}

@@ -1,0 +1,293 @@
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::data::{ClassDataset, DataError, ImageShape, QuarterTurn, Scaling};
+
+/// What is made of the four quarter turns of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rotations {
+    /// Classes are shown upright.
+    #[default]
+    None,
+    /// Each turn is a class of its own, so there are four times as many; `name` becomes
+    /// `name/rot000` to `name/rot270`. Vinyals et al. (2016), Snell et al. (2017).
+    AsClasses,
+    /// Every class of an episode is shown in one turn, drawn anew each time. Finn et al. (2017).
+    PerClassAndEpisode,
+}
+
+#[derive(Clone)]
+struct Class {
+    name: String,
+    images: Range<usize>,
+    turn: QuarterTurn,
+}
+
+/// Images in memory, one byte a value, grouped by class.
+///
+/// The pixels are one block, shared by every clone and every view ([`select`](Self::select),
+/// [`with_rotations`](Self::with_rotations)), so those cost no memory to speak of.
+///
+/// # Example
+/// ```
+/// use fewshot::data::{ClassDataset, ImageSet, ImageShape, QuarterTurn, Rotations};
+///
+/// let classes = [("a".into(), 2), ("b".into(), 1)];
+/// let set = ImageSet::new(ImageShape::new(1, 2, 2), (0..12).collect::<Vec<u8>>(), classes)?;
+/// let turned = set.select(&[1]).with_rotations(Rotations::AsClasses)?;
+/// assert_eq!(turned.class_name(1), "b/rot090");
+///
+/// let mut image = [0; 4];
+/// turned.write_image(1, 0, QuarterTurn::R0, &mut image);
+/// assert_eq!(image, [9, 11, 8, 10]); // [[8, 9], [10, 11]], a quarter turn to the left
+/// # Ok::<(), fewshot::data::DataError>(())
+/// ```
+#[derive(Clone)]
+pub struct ImageSet {
+    pixels: Arc<[u8]>,
+    classes: Arc<[Class]>,
+    shape: ImageShape,
+    scaling: Scaling,
+    draws_turns: bool,
+}
+
+impl ImageSet {
+    /// Images one after another, class after class; each class is a name and its number of images.
+    /// Pixels are scaled to 0 to 1, classes are shown upright.
+    ///
+    /// # Shapes
+    /// `pixels`: `[n, c, h, w]`, `n` being the sum over the classes.
+    ///
+    /// # Errors
+    /// If the shape holds no value, a class has no image, or the number of pixels is not that of
+    /// the images.
+    pub fn new(
+        shape: ImageShape,
+        pixels: impl Into<Arc<[u8]>>,
+        classes: impl IntoIterator<Item = (String, usize)>,
+    ) -> Result<Self, DataError> {
+        shape.check()?;
+        let pixels = pixels.into();
+        let mut images = 0;
+        let mut grouped = Vec::new();
+        for (name, count) in classes {
+            if count == 0 {
+                return Err(DataError::EmptyClass { class: name });
+            }
+            let range = images..images + count;
+            grouped.push(Class {
+                name,
+                images: range,
+                turn: QuarterTurn::R0,
+            });
+            images += count;
+        }
+        if pixels.len() != images * shape.values() {
+            let found = pixels.len();
+            return Err(DataError::PixelCount {
+                images,
+                shape,
+                found,
+            });
+        }
+        Ok(Self {
+            pixels,
+            classes: grouped.into(),
+            shape,
+            scaling: Scaling::unit(shape.channels),
+            draws_turns: false,
+        })
+    }
+
+    /// The view of these classes, in this order.
+    ///
+    /// # Panics
+    /// If a class is out of range.
+    pub fn select(&self, classes: &[usize]) -> Self {
+        let chosen = classes
+            .iter()
+            .map(|&class| self.class(class).clone())
+            .collect();
+        Self {
+            classes: chosen,
+            ..self.clone()
+        }
+    }
+
+    /// The view in which quarter turns are treated this way.
+    ///
+    /// # Errors
+    /// If the images are not square, and so would change their shape.
+    pub fn with_rotations(self, rotations: Rotations) -> Result<Self, DataError> {
+        if rotations != Rotations::None && !self.shape.is_square() {
+            return Err(DataError::NotSquare { shape: self.shape });
+        }
+        Ok(match rotations {
+            Rotations::None => Self {
+                draws_turns: false,
+                ..self
+            },
+            Rotations::PerClassAndEpisode => Self {
+                draws_turns: true,
+                ..self
+            },
+            Rotations::AsClasses => {
+                let all = 0..self.classes.len();
+                let turned = all.flat_map(|class| QuarterTurn::ALL.map(|turn| (class, turn)));
+                Self {
+                    draws_turns: false,
+                    ..self.select_turned(turned)
+                }
+            }
+        })
+    }
+
+    /// The view of these classes, each in a turn that is part of what it is and of its name.
+    pub(super) fn select_turned(
+        &self,
+        turned: impl IntoIterator<Item = (usize, QuarterTurn)>,
+    ) -> Self {
+        let turned = turned.into_iter().map(|(class, turn)| {
+            let class = self.class(class);
+            Class {
+                name: format!("{}/{turn}", class.name),
+                images: class.images.clone(),
+                turn: class.turn.then(turn),
+            }
+        });
+        Self {
+            classes: turned.collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The same images, scaled in another way when an episode is built.
+    ///
+    /// # Errors
+    /// If the scaling is not one for images of this many channels.
+    pub fn with_scaling(self, scaling: Scaling) -> Result<Self, DataError> {
+        scaling.check(self.shape.channels)?;
+        Ok(Self { scaling, ..self })
+    }
+
+    /// The classes of this set followed by those of another. Pixels are copied only if the two are
+    /// no views of the same block.
+    ///
+    /// # Errors
+    /// If the two differ in image shape, scaling or in whether turns are drawn.
+    pub fn union(&self, other: &Self) -> Result<Self, DataError> {
+        let differ = |what| Err(DataError::DifferentSets { what });
+        if self.shape != other.shape {
+            return differ("image shape");
+        }
+        if self.scaling != other.scaling {
+            return differ("scaling");
+        }
+        if self.draws_turns != other.draws_turns {
+            return differ("whether turns are drawn");
+        }
+        let (pixels, shift) = if Arc::ptr_eq(&self.pixels, &other.pixels) {
+            (self.pixels.clone(), 0)
+        } else {
+            let both = [&*self.pixels, &*other.pixels].concat();
+            (both.into(), self.pixels.len() / self.shape.values())
+        };
+        let moved = other.classes.iter().map(|class| Class {
+            images: class.images.start + shift..class.images.end + shift,
+            ..class.clone()
+        });
+        let classes = self.classes.iter().cloned().chain(moved).collect();
+        Ok(Self {
+            pixels,
+            classes,
+            ..self.clone()
+        })
+    }
+
+    /// How many images there are to draw from, the same image in two turns counting as two.
+    pub fn images(&self) -> usize {
+        self.classes.iter().map(|class| class.images.len()).sum()
+    }
+
+    /// Memory held by the pixels, all views of the block together (exact).
+    pub fn bytes(&self) -> usize {
+        self.pixels.len()
+    }
+
+    fn class(&self, class: usize) -> &Class {
+        let classes = self.classes.len();
+        self.classes
+            .get(class)
+            .unwrap_or_else(|| panic!("class {class} of a set of {classes} classes"))
+    }
+}
+
+impl ClassDataset for ImageSet {
+    fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    fn class_name(&self, class: usize) -> String {
+        self.class(class).name.clone()
+    }
+
+    fn examples(&self, class: usize) -> usize {
+        self.class(class).images.len()
+    }
+
+    fn image_shape(&self) -> ImageShape {
+        self.shape
+    }
+
+    fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
+    fn draws_turns(&self) -> bool {
+        self.draws_turns
+    }
+
+    fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
+        let class = self.class(class);
+        let count = class.images.len();
+        assert!(
+            example < count,
+            "example {example} of a class of {count} images"
+        );
+        let values = self.shape.values();
+        assert_eq!(out.len(), values, "room for a {} image", self.shape);
+
+        let image = &self.pixels[(class.images.start + example) * values..][..values];
+        let turn = class.turn.then(turn);
+        if turn == QuarterTurn::R0 {
+            return out.copy_from_slice(image);
+        }
+        assert!(
+            self.shape.is_square(),
+            "a {} image cannot be turned",
+            self.shape
+        );
+        let plane = self.shape.height * self.shape.width;
+        for (from, to) in image.chunks_exact(plane).zip(out.chunks_exact_mut(plane)) {
+            turn.write_plane(from, self.shape.width, to);
+        }
+    }
+}
+
+impl fmt::Debug for ImageSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ImageSet")
+            .field("classes", &self.classes.len())
+            .field("images", &self.images())
+            .field("shape", &self.shape)
+            .field("scaling", &self.scaling)
+            .field("draws_turns", &self.draws_turns)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,29 @@
+//! Data that few-shot episodes are drawn from: images grouped by class, held as bytes.
+//!
+//! A [`ClassDataset`] answers which classes there are and writes one image of a class. What is read
+//! or generated here is an [`ImageSet`], one shared block of pixels with cheap views; three of them
+//! with no class in common are the [`Splits`] that a model is trained, chosen and tested on.
+//!
+//! | source | classes | needs |
+//! |---|---|---|
+//! | [`Glyphs`] | characters generated from a seed | nothing |
+//! | [`Omniglot`] | 1623 handwritten characters | the two published zip files |
+//! | [`ImageFolder`] | one folder each | image files of your own |
+
+mod class_dataset;
+mod error;
+mod glyphs;
+mod image_folder;
+mod image_set;
+mod omniglot;
+mod quarter_turn;
+mod splits;
+
+pub use class_dataset::{ClassDataset, ImageShape, Scaling};
+pub use error::DataError;
+pub use glyphs::{Glyphs, GlyphsConfig};
+pub use image_folder::{Color, FolderReport, ImageFolder, OnBroken};
+pub use image_set::{ImageSet, Rotations};
+pub use omniglot::{Omniglot, Split};
+pub use quarter_turn::QuarterTurn;
+pub use splits::Splits;

@@ -1,0 +1,115 @@
+use crate::data::{ClassDataset, DataError, ImageSet, Rotations, Scaling};
+
+/// Three sets with no class in common: few-shot learning is tested on classes never seen before.
+#[derive(Clone, Debug)]
+pub struct Splits {
+    /// Classes to learn from.
+    pub train: ImageSet,
+    /// Classes to choose hyperparameters and the best checkpoint on.
+    pub validation: ImageSet,
+    /// Classes to report an accuracy on.
+    pub test: ImageSet,
+}
+
+impl Splits {
+    /// Views of the first, the next and the last of `order`, as many classes each as `counts` says.
+    pub(super) fn partition(set: &ImageSet, order: &[usize], counts: [usize; 3]) -> Self {
+        let (train, rest) = order.split_at(counts[0]);
+        let (validation, test) = rest.split_at(counts[1]);
+        debug_assert_eq!(test.len(), counts[2]);
+        Self {
+            train: set.select(train),
+            validation: set.select(validation),
+            test: set.select(test),
+        }
+    }
+
+    /// The three sets with quarter turns treated this way.
+    ///
+    /// # Errors
+    /// If the images are not square.
+    pub fn with_rotations(self, rotations: Rotations) -> Result<Self, DataError> {
+        self.try_map(|set| set.with_rotations(rotations))
+    }
+
+    /// The three sets scaled this way.
+    ///
+    /// # Errors
+    /// If the scaling is not one for images of this many channels.
+    pub fn with_scaling(self, scaling: &Scaling) -> Result<Self, DataError> {
+        self.try_map(|set| set.with_scaling(scaling.clone()))
+    }
+
+    /// The classes of `train` and `validation` together, to train on once more when the
+    /// hyperparameters are chosen.
+    ///
+    /// # Errors
+    /// If the two differ in more than their classes.
+    ///
+    /// # Source
+    /// Snell et al. (2017) retrain so before they test.
+    pub fn train_and_validation(&self) -> Result<ImageSet, DataError> {
+        self.train.union(&self.validation)
+    }
+
+    /// How many classes each set has: train, validation, test.
+    pub fn classes(&self) -> [usize; 3] {
+        [
+            self.train.classes(),
+            self.validation.classes(),
+            self.test.classes(),
+        ]
+    }
+
+    fn try_map(
+        self,
+        change: impl Fn(ImageSet) -> Result<ImageSet, DataError>,
+    ) -> Result<Self, DataError> {
+        Ok(Self {
+            train: change(self.train)?,
+            validation: change(self.validation)?,
+            test: change(self.test)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::ImageShape;
+
+    fn four_classes() -> Splits {
+        let classes = ["a", "b", "c", "d"].map(|name| (name.to_string(), 1));
+        let set = ImageSet::new(ImageShape::new(1, 1, 1), vec![0; 4], classes).unwrap();
+        Splits::partition(&set, &[3, 1, 0, 2], [2, 1, 1])
+    }
+
+    #[test]
+    fn a_partition_takes_the_classes_in_order() {
+        let splits = four_classes();
+        assert_eq!(splits.classes(), [2, 1, 1]);
+        assert_eq!(splits.train.class_name(0), "d");
+        assert_eq!(splits.test.class_name(0), "c");
+    }
+
+    #[test]
+    fn retraining_takes_the_classes_of_both() {
+        let both = four_classes().train_and_validation().unwrap();
+        let names: Vec<_> = (0..3).map(|class| both.class_name(class)).collect();
+        assert_eq!(names, ["d", "b", "a"]);
+        assert_eq!(both.bytes(), 4);
+    }
+
+    #[test]
+    fn a_change_reaches_all_three() {
+        let scaling = Scaling {
+            mean: vec![0.5],
+            std: vec![0.5],
+        };
+        let splits = four_classes().with_rotations(Rotations::AsClasses).unwrap();
+        let splits = splits.with_scaling(&scaling).unwrap();
+        assert_eq!(splits.classes(), [8, 4, 4]);
+        assert_eq!(splits.test.scaling(), &scaling);
+        assert!(splits.with_scaling(&Scaling::imagenet()).is_err());
+    }
+}

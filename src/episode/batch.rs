@@ -1,0 +1,129 @@
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Int, Tensor, TensorData};
+
+use super::{Episode, Protocol};
+use crate::data::{ClassDataset, Scaling};
+
+/// The labelled examples of `t` tasks.
+#[derive(Clone, Debug)]
+pub struct Support<B: Backend> {
+    /// Images, `[t, n, c, h, w]`.
+    pub images: Tensor<B, 5>,
+    /// Labels from 0 to `ways - 1`, `[t, n]`.
+    pub labels: Tensor<B, 2, Int>,
+    /// Number of classes.
+    pub ways: usize,
+}
+
+/// Episodes of one protocol as tensors, with a task axis in front.
+///
+/// Examples are ordered by class, and a class's examples as drawn; no learner relies on it.
+#[derive(Clone, Debug)]
+pub struct EpisodeBatch<B: Backend> {
+    /// What each task is learned from, `n = ways * shots`.
+    pub support: Support<B>,
+    /// Images to be classified, `[t, q, c, h, w]`, `q = ways * queries`.
+    pub queries: Tensor<B, 5>,
+    /// Their labels, `[t, q]`.
+    pub query_labels: Tensor<B, 2, Int>,
+}
+
+impl<B: Backend> EpisodeBatch<B> {
+    /// Number of tasks.
+    pub fn tasks(&self) -> usize {
+        self.queries.dims()[0]
+    }
+
+    /// Number of classes in each task.
+    pub fn ways(&self) -> usize {
+        self.support.ways
+    }
+
+    /// Gathers the images of `episodes` and scales them on the device.
+    ///
+    /// # Panics
+    /// When an episode does not have the size that `protocol` says, or names an example that
+    /// `dataset` does not have.
+    pub fn gather(
+        dataset: &(impl ClassDataset + ?Sized),
+        episodes: &[Episode],
+        protocol: Protocol,
+        device: &B::Device,
+    ) -> Self {
+        let support = images(dataset, episodes, protocol.shots, |draw| &draw.support, device);
+        let queries = images(dataset, episodes, protocol.queries, |draw| &draw.query, device);
+        let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
+        Self {
+            support: Support {
+                images: support,
+                labels: label(protocol.shots),
+                ways: protocol.ways,
+            },
+            queries,
+            query_labels: label(protocol.queries),
+        }
+    }
+}
+
+fn images<B: Backend>(
+    dataset: &(impl ClassDataset + ?Sized),
+    episodes: &[Episode],
+    per_class: usize,
+    examples: impl Fn(&super::ClassDraw) -> &Vec<usize>,
+    device: &B::Device,
+) -> Tensor<B, 5> {
+    let shape = dataset.image_shape();
+    let size = shape.channels * shape.height * shape.width;
+    let draws = episodes.iter().flat_map(|episode| &episode.classes);
+    let shown = draws.flat_map(|draw| examples(draw).iter().map(move |&index| (draw, index)));
+    let ways = episodes.first().map_or(0, |episode| episode.classes.len());
+    let count = episodes.len() * ways * per_class;
+    let mut pixels = vec![0; count * size];
+    let mut written = 0;
+    for ((draw, index), out) in shown.zip(pixels.chunks_exact_mut(size)) {
+        dataset.write_image(draw.class, index, draw.turn, out);
+        written += 1;
+    }
+    assert_eq!(written, count, "every episode has {ways} classes of {per_class} examples");
+    let dims = [episodes.len(), ways * per_class, shape.channels, shape.height, shape.width];
+    scale(upload(pixels, dims, device), dataset.scaling())
+}
+
+/// Bytes as floats; they travel as bytes where the device can hold bytes.
+fn upload<B: Backend>(pixels: Vec<u8>, dims: [usize; 5], device: &B::Device) -> Tensor<B, 5> {
+    if B::supports_dtype(device, DType::U8) {
+        let bytes = TensorData::new(pixels, dims);
+        return Tensor::<B, 5, Int>::from_data(bytes, (device, DType::U8)).float();
+    }
+    let floats: Vec<f32> = pixels.into_iter().map(f32::from).collect();
+    Tensor::from_data(TensorData::new(floats, dims), device)
+}
+
+/// `(x / 255 - mean) / std`, by channel.
+fn scale<B: Backend>(x: Tensor<B, 5>, scaling: &Scaling) -> Tensor<B, 5> {
+    let device = x.device();
+    let channels = scaling.mean.len();
+    let per_channel = |values: Vec<f32>| {
+        Tensor::<B, 1>::from_floats(values.as_slice(), &device).reshape([1, 1, channels, 1, 1])
+    };
+    let gains = scaling.std.iter().map(|std| 1.0 / (255.0 * std)).collect::<Vec<_>>();
+    let shifts = scaling.mean.iter().zip(&scaling.std).map(|(mean, std)| -mean / std);
+    let shifts = shifts.collect::<Vec<_>>();
+    let shifted = shifts.iter().any(|&shift| shift != 0.0);
+    let x = match gains.as_slice() {
+        [gain] => x * *gain,
+        _ => x * per_channel(gains),
+    };
+    if shifted { x + per_channel(shifts) } else { x }
+}
+
+fn labels<B: Backend>(
+    tasks: usize,
+    ways: usize,
+    per_class: usize,
+    device: &B::Device,
+) -> Tensor<B, 2, Int> {
+    let one = (0..ways).flat_map(|label| std::iter::repeat_n(label as i32, per_class));
+    let all: Vec<i32> = one.cycle().take(tasks * ways * per_class).collect();
+    Tensor::from_data(TensorData::new(all, [tasks, ways * per_class]), device)
+}

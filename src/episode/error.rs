@@ -1,0 +1,30 @@
+use super::Protocol;
+
+/// A protocol that cannot be served.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EpisodeError {
+    /// A size of zero.
+    #[error("an episode needs at least one way, shot and query, found {0}")]
+    Zero(Protocol),
+    /// Fewer classes than ways.
+    #[error("a {ways}-way episode needs {ways} classes, the split has {found}")]
+    NotEnoughClasses {
+        /// Ways wanted.
+        ways: usize,
+        /// Classes there are.
+        found: usize,
+    },
+    /// A class too small for the shots and queries.
+    #[error("a {protocol} episode needs {needed} examples a class, class {class} has {found}")]
+    NotEnoughExamples {
+        /// The protocol wanted.
+        protocol: Protocol,
+        /// Name of the first class that is too small.
+        class: String,
+        /// Examples needed.
+        needed: usize,
+        /// Examples there are.
+        found: usize,
+    },
+}

@@ -1,0 +1,117 @@
+use std::fmt;
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+
+use super::{ClassDraw, Episode, EpisodeBatch, EpisodeError, Protocol};
+use crate::data::{ClassDataset, QuarterTurn};
+use crate::random::{Purpose, Stream};
+
+/// Draws episodes: the one with index `i` is a pure function of the seed and `i`.
+///
+/// Nothing depends on what was drawn before, so the stream is the same on every backend, for any
+/// number of workers, and after a resume.
+#[derive(Clone)]
+pub struct EpisodeSampler {
+    dataset: Arc<dyn ClassDataset>,
+    protocol: Protocol,
+    seed: u64,
+}
+
+impl EpisodeSampler {
+    /// A sampler of `protocol` over all classes of `dataset`.
+    ///
+    /// # Errors
+    /// When the protocol has a zero, the dataset has fewer classes than ways, or a class has fewer
+    /// examples than shots and queries together.
+    pub fn new(
+        dataset: impl ClassDataset + 'static,
+        protocol: Protocol,
+        seed: u64,
+    ) -> Result<Self, EpisodeError> {
+        let Protocol { ways, shots, queries } = protocol;
+        if ways == 0 || shots == 0 || queries == 0 {
+            return Err(EpisodeError::Zero(protocol));
+        }
+        if dataset.classes() < ways {
+            return Err(EpisodeError::NotEnoughClasses { ways, found: dataset.classes() });
+        }
+        let needed = shots.saturating_add(queries);
+        let small = (0..dataset.classes()).find(|&class| dataset.examples(class) < needed);
+        if let Some(class) = small {
+            return Err(EpisodeError::NotEnoughExamples {
+                protocol,
+                class: dataset.class_name(class),
+                needed,
+                found: dataset.examples(class),
+            });
+        }
+        Ok(Self { dataset: Arc::new(dataset), protocol, seed })
+    }
+
+    /// The dataset that episodes are drawn from.
+    pub fn dataset(&self) -> &dyn ClassDataset {
+        &*self.dataset
+    }
+
+    /// The size of the episodes.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The examples of episode `index`.
+    pub fn episode(&self, index: u64) -> Episode {
+        let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
+        let Protocol { ways, shots, .. } = self.protocol;
+        let classes = random.sample(self.dataset.classes(), ways);
+        let classes = classes.into_iter().map(|class| {
+            let turn = match self.dataset.draws_turns() {
+                true => QuarterTurn::ALL[random.below(4)],
+                false => QuarterTurn::R0,
+            };
+            let count = self.dataset.examples(class);
+            let mut support = random.sample(count, self.protocol.examples());
+            let query = support.split_off(shots);
+            ClassDraw { class, turn, support, query }
+        });
+        Episode { classes: classes.collect() }
+    }
+
+    /// The episodes with these indices as tensors, in this order.
+    pub fn batch<B: Backend>(
+        &self,
+        indices: impl IntoIterator<Item = u64>,
+        device: &B::Device,
+    ) -> EpisodeBatch<B> {
+        let episodes: Vec<_> = indices.into_iter().map(|index| self.episode(index)).collect();
+        EpisodeBatch::gather(self.dataset(), &episodes, self.protocol, device)
+    }
+}
+
+impl fmt::Debug for EpisodeSampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EpisodeSampler")
+            .field("classes", &self.dataset.classes())
+            .field("protocol", &self.protocol)
+            .field("seed", &self.seed)
+            .finish()
+    }
+}
+
+/// `dataset.sampler(protocol, seed)` for every dataset that can be shared.
+pub trait SampleEpisodes: ClassDataset + Clone + 'static {
+    /// A sampler over this dataset.
+    ///
+    /// # Errors
+    /// As [`EpisodeSampler::new`].
+    fn sampler(&self, protocol: Protocol, seed: u64) -> Result<EpisodeSampler, EpisodeError> {
+        EpisodeSampler::new(self.clone(), protocol, seed)
+    }
+}
+
+impl<D: ClassDataset + Clone + 'static> SampleEpisodes for D {}

@@ -1,0 +1,80 @@
+//! Learners, one paper a file, behind one interface: [`Learner::adapt`], then [`Adapted::predict`].
+
+mod proto_net;
+
+pub use proto_net::{AdaptedProtoNet, ProtoNet};
+
+use burn::module::{AutodiffModule, Module};
+use burn::nn::loss::CrossEntropyLossConfig;
+use burn::optim::GradientsParams;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use fewshot_models::BnStatistics;
+
+use crate::episode::{EpisodeBatch, Support};
+
+/// Something that learns a task from a few labelled examples.
+pub trait Learner<B: Backend>: Module<B> {
+    /// What it has learned: a value that shares nothing with the learner's later states.
+    type Adapted: Adapted<B>;
+
+    /// Learns the tasks of `support`, with running batch-norm statistics.
+    fn adapt(&self, support: &Support<B>) -> Self::Adapted;
+
+    /// Logits `[t, q, ways]` for the queries of whole episodes.
+    ///
+    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the support and query images of an
+    /// episode, and of no other, are normalised together; under [`BnStatistics::Running`] this is
+    /// `adapt` followed by `predict`.
+    fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
+
+    /// Method and network, for reports and to tell whether a checkpoint fits.
+    fn architecture(&self) -> String;
+}
+
+/// A classifier for the tasks it was adapted to.
+pub trait Adapted<B: Backend> {
+    /// Logits of every query of every task: `[t, q, c, h, w]` to `[t, q, ways]`.
+    fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3>;
+}
+
+/// A learner that can be meta-trained.
+pub trait MetaLearner<B: AutodiffBackend>:
+    Learner<B> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend>>
+{
+    /// The mean loss over all queries of `batch` and its gradient, by default the cross-entropy of
+    /// [`Learner::logits`] under [`BnStatistics::Track`].
+    fn meta_gradients(&self, batch: &EpisodeBatch<B>) -> MetaGradients<B> {
+        let logits = self.logits(batch, BnStatistics::Track);
+        let loss = cross_entropy(logits.clone(), batch.query_labels.clone());
+        let gradients = GradientsParams::from_grads(loss.backward(), self);
+        let accuracy = accuracies(logits.inner(), batch.query_labels.clone().inner());
+        MetaGradients { loss: loss.inner(), accuracy: accuracy.mean(), gradients }
+    }
+}
+
+/// What one meta-training step learns from its episodes.
+#[derive(Debug)]
+pub struct MetaGradients<B: AutodiffBackend> {
+    /// Mean loss over all queries, `[1]`.
+    pub loss: Tensor<B::InnerBackend, 1>,
+    /// Share of queries classified rightly, `[1]`.
+    pub accuracy: Tensor<B::InnerBackend, 1>,
+    /// Gradient of the loss by parameter.
+    pub gradients: GradientsParams,
+}
+
+/// Mean cross-entropy of `logits` `[t, q, ways]` and `labels` `[t, q]`.
+///
+/// The PyTorch equivalent is `F.cross_entropy(logits.flatten(0, 1), labels.flatten())`.
+pub fn cross_entropy<B: Backend>(logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    let loss = CrossEntropyLossConfig::new().init(&logits.device());
+    loss.forward(logits.flatten(0, 1), labels.flatten(0, 1))
+}
+
+/// Share of queries of each task whose largest logit is at their label, `[t]`.
+pub fn accuracies<B: Backend>(logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+    let [tasks, queries, _] = logits.dims();
+    let predicted = logits.argmax(2).reshape([tasks, queries]);
+    predicted.equal(labels).float().mean_dim(1).reshape([tasks])
+}

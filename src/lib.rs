@@ -1,0 +1,25 @@
+#![doc = include_str!("../README.md")]
+#![recursion_limit = "256"]
+
+pub mod data;
+pub mod episode;
+pub mod learners;
+pub mod metric;
+mod random;
+pub mod train;
+
+pub use fewshot_kernels as kernels;
+pub use fewshot_models as models;
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::data::{
+        ClassDataset, Glyphs, GlyphsConfig, ImageFolder, ImageSet, Omniglot, Rotations, Split,
+        Splits,
+    };
+    pub use crate::episode::{Episode, EpisodeBatch, EpisodeSampler, Protocol, SampleEpisodes, Support};
+    pub use crate::learners::{Adapted, Learner, MetaLearner, ProtoNet};
+    pub use crate::metric::Metric;
+    pub use crate::train::{Evaluation, Evaluator, MetaTrainer, TrainError, Trained};
+    pub use fewshot_models::{BnStatistics, Conv4Config, Encoder, EncoderConfig, MlpConfig};
+}

@@ -1,0 +1,8 @@
+//! The `fewshot` command.
+#![recursion_limit = "256"]
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

@@ -1,0 +1,130 @@
+//! Streams of random numbers, each a pure function of what it is for.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+/// What random numbers are drawn for. The values are part of the key: they never change.
+#[derive(Clone, Copy, Debug)]
+#[repr(u64)]
+pub(crate) enum Purpose {
+    GlyphStyle = 1,
+    GlyphHand = 2,
+    GlyphDrawing = 3,
+    SplitClasses = 4,
+    Episode = 5,
+}
+
+/// A stream keyed by seed, purpose and two indices.
+///
+/// Only integers and exactly rounded arithmetic are used, and none of a library's own sampling, so
+/// that a seed means the same on every platform and with every version of `rand`.
+pub(crate) struct Stream(ChaCha8Rng);
+
+impl Stream {
+    pub(crate) fn new(seed: u64, purpose: Purpose, index: [u64; 2]) -> Self {
+        let mut key = [0; 32];
+        let words = [seed, purpose as u64, index[0], index[1]];
+        for (bytes, word) in key.chunks_exact_mut(8).zip(words) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Self(ChaCha8Rng::from_seed(key))
+    }
+
+    /// Uniform in `[0, 1)`.
+    pub(crate) fn unit(&mut self) -> f64 {
+        const ULP: f64 = 1.0 / (1_u64 << 53) as f64;
+        (self.0.next_u64() >> 11) as f64 * ULP
+    }
+
+    /// Uniform between two numbers.
+    pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// Bell-shaped with mean 0 and the given deviation, never beyond three of them: the sum of
+    /// three uniform numbers, which takes no function of the platform's mathematics library.
+    pub(crate) fn bell(&mut self, deviation: f64) -> f64 {
+        let sum = self.unit() + self.unit() + self.unit();
+        deviation * (2.0 * sum - 3.0)
+    }
+
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// Uniform in `0..bound`, up to a bias below `bound / 2^64`.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * bound as u128) >> 64) as usize
+    }
+
+    /// The numbers `0..count` in random order.
+    pub(crate) fn permutation(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for last in (1..count).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+
+    /// `amount` different numbers of `0..count` in random order.
+    pub(crate) fn sample(&mut self, count: usize, amount: usize) -> Vec<usize> {
+        let mut numbers: Vec<usize> = (0..count).collect();
+        for first in 0..amount {
+            numbers.swap(first, first + self.below(count - first));
+        }
+        numbers.truncate(amount);
+        numbers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_means_the_same_for_ever() {
+        let mut stream = Stream::new(7, Purpose::SplitClasses, [0, 1]);
+        assert_eq!(stream.permutation(8), [6, 5, 3, 4, 7, 0, 1, 2]);
+    }
+
+    #[test]
+    fn a_sample_has_no_number_twice_and_leaves_none_out() {
+        let mut stream = Stream::new(3, Purpose::Episode, [0, 0]);
+        let mut seen = [0; 6];
+        for _ in 0..600 {
+            let mut sample = stream.sample(6, 3);
+            sample.iter().for_each(|&number| seen[number] += 1);
+            sample.sort_unstable();
+            sample.dedup();
+            assert_eq!(sample.len(), 3);
+        }
+        assert!(seen.iter().all(|&count| (240..360).contains(&count)), "{seen:?}");
+        assert!(stream.sample(4, 0).is_empty());
+    }
+
+    #[test]
+    fn every_part_of_the_key_changes_the_stream() {
+        let first = |seed, purpose, index| Stream::new(seed, purpose, index).unit();
+        let base = first(1, Purpose::GlyphStyle, [0, 0]);
+        assert_eq!(base, first(1, Purpose::GlyphStyle, [0, 0]));
+        assert_ne!(base, first(2, Purpose::GlyphStyle, [0, 0]));
+        assert_ne!(base, first(1, Purpose::GlyphHand, [0, 0]));
+        assert_ne!(base, first(1, Purpose::GlyphStyle, [1, 0]));
+        assert_ne!(base, first(1, Purpose::GlyphStyle, [0, 1]));
+    }
+
+    #[test]
+    fn numbers_keep_to_their_range_and_spread() {
+        let mut stream = Stream::new(0, Purpose::GlyphStyle, [0, 0]);
+        let bells: Vec<f64> = (0..4000).map(|_| stream.bell(2.0)).collect();
+        let mean = bells.iter().sum::<f64>() / 4000.0;
+        let variance = bells.iter().map(|x| x * x).sum::<f64>() / 4000.0;
+        assert!(mean.abs() < 0.1, "{mean}");
+        assert!((variance - 4.0).abs() < 0.3, "{variance}");
+        assert!(bells.iter().all(|x| x.abs() <= 6.0));
+        assert!((0..4000).all(|_| stream.below(3) < 3));
+        let mut order = stream.permutation(50);
+        order.sort_unstable();
+        assert_eq!(order, (0..50).collect::<Vec<_>>());
+    }
+}

@@ -1,0 +1,86 @@
+use std::io;
+use std::path::PathBuf;
+
+use super::CheckpointError;
+
+/// Why training stopped before its end, or did not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrainError {
+    /// No training episodes were given.
+    #[error("a trainer needs training episodes")]
+    NoEpisodes,
+    /// A setting of zero that must be at least one.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+    /// A loss that is not a finite number.
+    #[error(
+        "the loss is {loss} at step {step}, in the episodes from {episode}; training stopped{kept}"
+    )]
+    NonFiniteLoss {
+        /// The loss.
+        loss: f32,
+        /// Index of the step.
+        step: u64,
+        /// Index of the step's first episode.
+        episode: u64,
+        /// What was kept, as the end of the sentence.
+        kept: String,
+    },
+    /// Parameters that are no longer finite numbers.
+    #[error("parameters are no longer finite after step {step}; training stopped{kept}")]
+    NonFiniteParameters {
+        /// Steps done.
+        step: u64,
+        /// What was kept, as the end of the sentence.
+        kept: String,
+    },
+    /// The user asked to stop; everything up to here is saved.
+    #[error("interrupted after step {step}")]
+    Interrupted {
+        /// Steps done.
+        step: u64,
+    },
+    /// A run folder that already holds a run.
+    #[error("{} already holds a run: resume it, or choose another folder", folder.display())]
+    Occupied {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A run folder without a checkpoint to resume from.
+    #[error("{} holds no checkpoint to resume from", folder.display())]
+    NothingToResume {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A checkpoint made with other settings.
+    #[error("{} was made with {name} {found}, this run has {wanted}", path.display())]
+    OtherSettings {
+        /// The checkpoint.
+        path: PathBuf,
+        /// Name of the first setting that differs.
+        name: String,
+        /// Its value in the checkpoint.
+        found: String,
+        /// Its value now.
+        wanted: String,
+    },
+    /// A checkpoint that cannot be used.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A file that cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl TrainError {
+    pub(super) fn io(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { path, source }
+    }
+}

@@ -1,0 +1,121 @@
+use std::fmt;
+use std::time::Instant;
+
+use burn::tensor::backend::Backend;
+use fewshot_models::BnStatistics;
+use serde::{Deserialize, Serialize};
+
+use crate::episode::{EpisodeSampler, Protocol};
+use crate::learners::{Learner, accuracies};
+
+/// How a learner is tested.
+#[derive(Clone, Copy, Debug)]
+pub struct Evaluator {
+    episodes: usize,
+    statistics: BnStatistics,
+}
+
+/// What a test found, and under which protocol.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Mean accuracy over episodes, in percent.
+    pub accuracy: f64,
+    /// Half-width of the 95 % interval of the mean, in percent: `1.96 * std / sqrt(n)`, with the
+    /// sample standard deviation over episodes.
+    pub ci95: f64,
+    /// Episodes tested on.
+    pub episodes: usize,
+    /// Size of the episodes.
+    pub protocol: Protocol,
+    /// Seed of the episodes.
+    pub seed: u64,
+    /// What batch-norm normalised with; [`BnStatistics::Batch`] makes the test transductive.
+    pub batch_norm: BnStatistics,
+    /// Episodes a second, sampling included.
+    pub episodes_per_s: f64,
+}
+
+impl Evaluator {
+    /// A test on the first `episodes` episodes of a sampler, with running batch-norm statistics.
+    pub fn new(episodes: usize) -> Self {
+        Self { episodes, statistics: BnStatistics::Running }
+    }
+
+    /// With other batch-norm statistics.
+    ///
+    /// # Panics
+    /// On [`BnStatistics::Track`]: a test must not change what it tests.
+    pub fn with_statistics(self, statistics: BnStatistics) -> Self {
+        assert_ne!(statistics, BnStatistics::Track, "a test does not move running averages");
+        Self { statistics, ..self }
+    }
+
+    /// Tests `learner`.
+    pub fn run<B: Backend>(
+        &self,
+        learner: &impl Learner<B>,
+        sampler: &EpisodeSampler,
+        device: &B::Device,
+    ) -> Evaluation {
+        let start = Instant::now();
+        let mut found = Vec::with_capacity(self.episodes);
+        let together = self.together(sampler.protocol());
+        for first in (0..self.episodes).step_by(together) {
+            let last = (first + together).min(self.episodes);
+            let batch = sampler.batch::<B>(first as u64..last as u64, device);
+            let logits = learner.logits(&batch, self.statistics);
+            found.extend(accuracies(logits, batch.query_labels).into_data().iter::<f64>());
+        }
+        let (mean, ci95) = mean_and_ci95(&found);
+        Evaluation {
+            accuracy: 100.0 * mean,
+            ci95: 100.0 * ci95,
+            episodes: self.episodes,
+            protocol: sampler.protocol(),
+            seed: sampler.seed(),
+            batch_norm: self.statistics,
+            episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// Episodes in one batch: enough to keep the device busy, few enough to stay in cache.
+    fn together(&self, protocol: Protocol) -> usize {
+        (400 / (protocol.ways * protocol.examples())).max(1)
+    }
+}
+
+/// Mean, and half-width of its 95 % interval; the latter is 0 for a single value.
+fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    if values.len() < 2 {
+        return (mean, 0.0);
+    }
+    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
+    (mean, 1.96 * (variance / n).sqrt())
+}
+
+impl fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { accuracy, ci95, episodes, protocol, .. } = self;
+        let rule = match self.batch_norm {
+            BnStatistics::Running => "running batch-norm statistics",
+            BnStatistics::Batch | BnStatistics::Track => "transductive batch-norm statistics",
+        };
+        write!(f, "{accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes, {rule})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_is_that_of_the_mean() {
+        let (mean, ci95) = mean_and_ci95(&[0.5, 0.7, 0.9, 0.7]);
+        assert!((mean - 0.7).abs() < 1e-12);
+        // Sample variance 0.08 / 3.
+        assert!((ci95 - 1.96 * (0.08f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
+        assert_eq!(mean_and_ci95(&[0.25]), (0.25, 0.0));
+    }
+}

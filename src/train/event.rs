@@ -1,0 +1,62 @@
+use super::{StepMetrics, ValidationMetrics};
+
+/// What a trainer tells while it works.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Training begins, or goes on.
+    Started {
+        /// Steps already done.
+        step: u64,
+        /// Steps wanted.
+        steps: u64,
+    },
+    /// A step is done.
+    Step {
+        /// Its figures.
+        metrics: StepMetrics,
+        /// Steps wanted.
+        steps: u64,
+        /// Training episodes a second since the start, validations not counted.
+        episodes_per_s: f64,
+        /// Estimated seconds to the end, validations included.
+        seconds_left: f64,
+    },
+    /// A validation is done.
+    Validated {
+        /// Its figures.
+        metrics: ValidationMetrics,
+        /// Whether it is the best so far.
+        best: bool,
+    },
+    /// Training ended early, because validations no longer improved.
+    StoppedEarly {
+        /// Steps done.
+        step: u64,
+    },
+}
+
+/// Tells about validations and every twentieth part of the steps, in lines on standard error.
+pub fn print_lines(event: &Event) {
+    match event {
+        Event::Started { step: 0, .. } => {}
+        Event::Started { step, steps } => eprintln!("resuming at step {step} of {steps}"),
+        Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
+            if metrics.step % (steps / 20).max(1) == 0 {
+                let StepMetrics { step, loss, accuracy, .. } = metrics;
+                eprintln!(
+                    "step {step}/{steps}  loss {loss:.4}  accuracy {accuracy:.1} %  \
+                     {episodes_per_s:.1} episodes/s  {seconds_left:.0} s left"
+                );
+            }
+        }
+        Event::Validated { metrics, best } => {
+            let ValidationMetrics { step, validation_accuracy, validation_ci95 } = metrics;
+            let mark = if *best { ", the best so far" } else { "" };
+            eprintln!(
+                "step {step}  validation {validation_accuracy:.2} ± {validation_ci95:.2} %{mark}"
+            );
+        }
+        Event::StoppedEarly { step } => eprintln!("stopped early after step {step}"),
+    }
+}

@@ -1,0 +1,42 @@
+use serde::{Deserialize, Serialize};
+
+/// One training step, a line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepMetrics {
+    /// Steps done with this one.
+    pub step: u64,
+    /// Mean loss over all queries of the step.
+    pub loss: f32,
+    /// Share of queries classified rightly, in percent.
+    pub accuracy: f64,
+    /// Learning rate of the step.
+    pub learning_rate: f64,
+}
+
+/// One validation, a line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ValidationMetrics {
+    /// Steps done before it.
+    pub step: u64,
+    /// Mean accuracy in percent.
+    pub validation_accuracy: f64,
+    /// Half-width of its 95 % interval, in percent.
+    pub validation_ci95: f64,
+}
+
+/// A line of `metrics.jsonl`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Line {
+    Step(StepMetrics),
+    Validation(ValidationMetrics),
+}
+
+impl Line {
+    pub(super) fn step(&self) -> u64 {
+        match self {
+            Self::Step(metrics) => metrics.step,
+            Self::Validation(metrics) => metrics.step,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Meta-training: the loop, its run folder, and evaluation.
+
+mod checkpoint;
+mod clip;
+mod curves;
+mod error;
+mod evaluate;
+mod event;
+mod files;
+mod finite;
+mod metrics;
+mod progress;
+mod run_folder;
+mod trainer;
+
+pub use checkpoint::{Checkpoint, CheckpointError};
+pub use clip::clip_global_norm;
+pub use error::TrainError;
+pub use evaluate::{Evaluation, Evaluator};
+pub use event::{Event, print_lines};
+pub use metrics::{StepMetrics, ValidationMetrics};
+pub use progress::{Best, Progress};
+pub use run_folder::RunFolder;
+pub use trainer::{MetaTrainer, Trained, TrainingReport};

@@ -1,0 +1,153 @@
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::metrics::Line;
+use super::{Checkpoint, TrainError, curves, files};
+
+/// Where a run keeps what it was told, what it measured, and its checkpoints.
+///
+/// | file | what |
+/// |---|---|
+/// | `config.json` | settings, protocol, seeds |
+/// | `metrics.jsonl` | a line a training step and a line a validation |
+/// | `curves.svg` | loss and accuracy over steps |
+/// | `last.ckpt` | everything needed to go on |
+/// | `best.ckpt` | the learner at its best validation |
+#[derive(Debug)]
+pub struct RunFolder {
+    path: PathBuf,
+    metrics: BufWriter<File>,
+    lines: Vec<Line>,
+}
+
+impl RunFolder {
+    /// Makes `path` and begins a run in it.
+    ///
+    /// # Errors
+    /// When the folder already holds a run or cannot be written.
+    pub fn create(path: impl Into<PathBuf>) -> Result<Self, TrainError> {
+        let path = path.into();
+        if Self::last(&path).exists() {
+            return Err(TrainError::Occupied { folder: path });
+        }
+        fs::create_dir_all(&path).map_err(TrainError::io(&path))?;
+        files::replace(&path.join("metrics.jsonl"), b"").map_err(TrainError::io(&path))?;
+        Self::open(path, Vec::new())
+    }
+
+    /// Opens a run whose checkpoint was made after `step` steps, and forgets what was measured later.
+    ///
+    /// # Errors
+    /// When the metrics cannot be read or written.
+    pub(super) fn resume(path: impl Into<PathBuf>, step: u64) -> Result<Self, TrainError> {
+        let path = path.into();
+        let metrics = path.join("metrics.jsonl");
+        let text = fs::read_to_string(&metrics).map_err(TrainError::io(&metrics))?;
+        let lines = text.lines().map_while(|line| serde_json::from_str::<Line>(line).ok());
+        let lines: Vec<_> = lines.take_while(|line| line.step() <= step).collect();
+        let kept: String = lines.iter().map(to_json_line).collect();
+        files::replace(&metrics, kept.as_bytes()).map_err(TrainError::io(&metrics))?;
+        Self::open(path, lines)
+    }
+
+    fn open(path: PathBuf, lines: Vec<Line>) -> Result<Self, TrainError> {
+        let metrics = path.join("metrics.jsonl");
+        let file = OpenOptions::new().append(true).open(&metrics);
+        let file = file.map_err(TrainError::io(&metrics))?;
+        Ok(Self { path, metrics: BufWriter::new(file), lines })
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The checkpoint that a run in `folder` resumes from.
+    pub fn last(folder: &Path) -> PathBuf {
+        folder.join("last.ckpt")
+    }
+
+    /// The checkpoint of the learner that validated best in `folder`.
+    pub fn best(folder: &Path) -> PathBuf {
+        folder.join("best.ckpt")
+    }
+
+    /// Writes `config.json`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_config(&self, config: &impl Serialize) -> Result<(), TrainError> {
+        let path = self.path.join("config.json");
+        let text = serde_json::to_string_pretty(config).expect("settings are plain data");
+        files::replace(&path, (text + "\n").as_bytes()).map_err(TrainError::io(path))
+    }
+
+    pub(super) fn log(&mut self, line: Line) -> Result<(), TrainError> {
+        let written = self.metrics.write_all(to_json_line(&line).as_bytes());
+        self.lines.push(line);
+        written.map_err(TrainError::io(self.path.join("metrics.jsonl")))
+    }
+
+    pub(super) fn write_best(&self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        Ok(checkpoint.write(&Self::best(&self.path))?)
+    }
+
+    /// Metrics first: a checkpoint never knows more than they do.
+    pub(super) fn write_last(&mut self, checkpoint: &Checkpoint) -> Result<(), TrainError> {
+        let path = self.path.join("metrics.jsonl");
+        let flushed = self.metrics.flush().and_then(|()| self.metrics.get_ref().sync_data());
+        flushed.map_err(TrainError::io(path))?;
+        Ok(checkpoint.write(&Self::last(&self.path))?)
+    }
+
+    pub(super) fn draw_curves(&self) -> Result<(), TrainError> {
+        let path = self.path.join("curves.svg");
+        let drawing = curves::draw(&self.lines);
+        files::replace(&path, drawing.as_bytes()).map_err(TrainError::io(path))
+    }
+}
+
+fn to_json_line(line: &Line) -> String {
+    serde_json::to_string(line).expect("metrics are plain data") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::{Progress, StepMetrics};
+
+    fn line(step: u64) -> Line {
+        Line::Step(StepMetrics { step, loss: 0.1, accuracy: 12.5, learning_rate: 1e-3 })
+    }
+
+    #[test]
+    fn resuming_forgets_what_was_measured_after_the_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = RunFolder::create(folder.path()).unwrap();
+        (1..=5).for_each(|step| run.log(line(step)).unwrap());
+        run.write_last(&Checkpoint::new(String::new(), serde_json::Value::Null, Progress::default()))
+            .unwrap();
+        let metrics = folder.path().join("metrics.jsonl");
+        let mut text = fs::read_to_string(&metrics).unwrap();
+        text.push_str("{\"step\":6,\"lo");
+        fs::write(&metrics, text).unwrap();
+        let mut run = RunFolder::resume(folder.path(), 3).unwrap();
+        run.log(line(4)).unwrap();
+        drop(run);
+        let expected: String = (1..=4).map(|step| to_json_line(&line(step))).collect();
+        assert_eq!(fs::read_to_string(&metrics).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_folder_with_a_run_is_not_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = RunFolder::create(folder.path()).unwrap();
+        run.write_last(&Checkpoint::new(String::new(), serde_json::Value::Null, Progress::default()))
+            .unwrap();
+        let error = RunFolder::create(folder.path()).unwrap_err();
+        assert!(matches!(error, TrainError::Occupied { .. }));
+    }
+}
