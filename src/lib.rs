@@ -17,7 +17,9 @@ pub mod prelude {
         ClassDataset, Glyphs, GlyphsConfig, ImageFolder, ImageSet, Omniglot, Rotations, Split,
         Splits,
     };
-    pub use crate::episode::{Episode, EpisodeBatch, EpisodeSampler, Protocol, SampleEpisodes, Support};
+    pub use crate::episode::{
+        Episode, EpisodeBatch, EpisodeSampler, Protocol, SampleEpisodes, Support,
+    };
     pub use crate::learners::{Adapted, Learner, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;
     pub use crate::train::{Evaluation, Evaluator, MetaTrainer, TrainError, Trained};

@@ -119,6 +119,12 @@ pub(crate) struct TrainArgs {
     /// Side in pixels that images of a folder are resized to
     #[arg(long, default_value_t = 84, value_name = "PIXELS")]
     pub(crate) image_size: usize,
+    /// Take the brightness alone of images of a folder
+    #[arg(long)]
+    pub(crate) grey: bool,
+    /// Leave out images of a folder that cannot be read, and say how many
+    #[arg(long)]
+    pub(crate) skip_broken: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Classes in a test episode

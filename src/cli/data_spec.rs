@@ -1,8 +1,8 @@
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use fewshot::data::{Glyphs, GlyphsConfig, ImageFolder, Omniglot, Split, Splits};
+use fewshot::data::{Color, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken, Split, Splits};
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
@@ -16,15 +16,22 @@ pub(crate) enum DataSpec {
     Folder(PathBuf),
 }
 
+/// How images of a folder are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FolderOptions {
+    /// Height and width in pixels.
+    pub(crate) size: usize,
+    pub(crate) color: Color,
+    pub(crate) on_broken: OnBroken,
+}
+
 impl DataSpec {
-    /// Reads or generates the data; `side` is for folders, `split` for Omniglot.
-    pub(crate) fn open(&self, split: Split, side: usize) -> Result<Splits, CliError> {
+    /// Reads or generates the data; `split` is for Omniglot, `options` for folders.
+    pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits, CliError> {
         match self {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
-            Self::Folder(folder) => {
-                Ok(ImageFolder::new(folder).size(side, side).open_splits(0)?.data)
-            }
+            Self::Folder(folder) => open_folder(folder, options),
         }
     }
 
@@ -53,6 +60,23 @@ impl DataSpec {
             Self::Omniglot(_) => split.to_string(),
             Self::Folder(_) => "classes".to_owned(),
         }
+    }
+}
+
+fn open_folder(folder: &Path, options: FolderOptions) -> Result<Splits, CliError> {
+    let FolderOptions { size, color, on_broken } = options;
+    let folder = ImageFolder::new(folder).size(size, size).color(color).on_broken(on_broken);
+    // The shuffle of the classes belongs to the data: no seed of a run changes it.
+    let report = folder.open_splits(0)?;
+    if !report.skipped.is_empty() {
+        eprintln!("broken images left out: {}", report.skipped.len());
+    }
+    Ok(report.data)
+}
+
+impl Default for FolderOptions {
+    fn default() -> Self {
+        Self { size: 84, color: Color::Rgb, on_broken: OnBroken::Fail }
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
         },
         ..trained
     };
-    let test = recipe.data.open(recipe.split, recipe.image_size)?.test;
+    let test = recipe.data.open(recipe.split, recipe.folder)?.test;
     if test.image_shape() != recipe.image {
         return Err(CliError::Failed(format!(
             "the checkpoint takes images of {}, {} has {}",

@@ -1,17 +1,14 @@
 use fewshot::data::{ClassDataset, ImageSet, Split};
 
-use super::data_spec::DataSpec;
+use super::data_spec::{DataSpec, FolderOptions};
 use super::error::CliError;
 
 pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
-    let splits = spec.open(split, 84)?;
+    let splits = spec.open(split, FolderOptions::default())?;
     println!("{spec}, split by {}", spec.split_name(split));
     println!("images     {}", splits.train.image_shape());
-    let parts = [
-        ("train", &splits.train),
-        ("validation", &splits.validation),
-        ("test", &splits.test),
-    ];
+    let parts =
+        [("train", &splits.train), ("validation", &splits.validation), ("test", &splits.test)];
     for (name, set) in parts {
         println!("{name:<10} {}", describe(set));
     }

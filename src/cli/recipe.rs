@@ -7,7 +7,7 @@ use fewshot::models::{Conv4, Conv4Config};
 use serde::{Deserialize, Serialize};
 
 use super::args::{BatchNormRule, Method};
-use super::data_spec::DataSpec;
+use super::data_spec::{DataSpec, FolderOptions};
 use super::error::CliError;
 
 /// What a run was told that its resumption must repeat and its test can look up.
@@ -16,7 +16,7 @@ pub(crate) struct Recipe {
     pub(crate) method: String,
     pub(crate) data: DataSpec,
     pub(crate) split: Split,
-    pub(crate) image_size: usize,
+    pub(crate) folder: FolderOptions,
     pub(crate) image: ImageShape,
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,

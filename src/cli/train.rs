@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::lr_scheduler::step::StepLrSchedulerConfig;
 use burn::optim::AdamConfig;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::data::{ClassDataset, Splits};
+use fewshot::data::{ClassDataset, Color, OnBroken, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
 use fewshot::models::BnStatistics;
@@ -15,20 +15,26 @@ use serde_json::json;
 
 use super::args::TrainArgs;
 use super::backend::{self, Job, Place};
+use super::data_spec::FolderOptions;
 use super::error::CliError;
+use super::progress;
 use super::recipe::Recipe;
 use super::report::{rounded, test_protocol};
-use super::progress;
 
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     check(&args)?;
     let data = args.data.clone().absolute();
-    let splits = data.open(args.split, args.image_size)?;
+    let folder = FolderOptions {
+        size: args.image_size,
+        color: if args.grey { Color::Grey } else { Color::Rgb },
+        on_broken: if args.skip_broken { OnBroken::Skip } else { OnBroken::Fail },
+    };
+    let splits = data.open(args.split, folder)?;
     let recipe = Recipe {
         method: args.method.name().to_owned(),
         data,
         split: args.split,
-        image_size: args.image_size,
+        folder,
         image: splits.train.image_shape(),
         test: Protocol::new(args.ways, args.shots).with_queries(args.queries),
         metric: args.metric,

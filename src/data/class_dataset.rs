@@ -92,11 +92,7 @@ pub struct ImageShape {
 impl ImageShape {
     /// Channels, height, width, in the order of a tensor's dimensions.
     pub const fn new(channels: usize, height: usize, width: usize) -> Self {
-        Self {
-            channels,
-            height,
-            width,
-        }
+        Self { channels, height, width }
     }
 
     /// How many values an image has: `c * h * w`.
@@ -140,10 +136,7 @@ pub struct Scaling {
 impl Scaling {
     /// Pixels from 0 to 1: mean 0 and standard deviation 1 in every channel.
     pub fn unit(channels: usize) -> Self {
-        Self {
-            mean: vec![0.0; channels],
-            std: vec![1.0; channels],
-        }
+        Self { mean: vec![0.0; channels], std: vec![1.0; channels] }
     }
 
     /// The statistics of ImageNet's training images, for encoders that were trained on them.
@@ -152,10 +145,7 @@ impl Scaling {
     /// torchvision's classification models: mean (0.485, 0.456, 0.406), standard deviation
     /// (0.229, 0.224, 0.225), red first.
     pub fn imagenet() -> Self {
-        Self {
-            mean: vec![0.485, 0.456, 0.406],
-            std: vec![0.229, 0.224, 0.225],
-        }
+        Self { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225] }
     }
 
     /// The number that a byte of a channel becomes.
@@ -200,10 +190,7 @@ mod tests {
 
     #[test]
     fn scaling_is_to_tensor_then_normalize() {
-        let scaling = Scaling {
-            mean: vec![0.0, 0.5],
-            std: vec![1.0, 0.25],
-        };
+        let scaling = Scaling { mean: vec![0.0, 0.5], std: vec![1.0, 0.25] };
         assert_eq!(scaling.apply(0, 51), 0.2);
         assert_eq!(scaling.apply(1, 255), 2.0);
         assert_eq!(Scaling::unit(1).apply(0, 255), 1.0);
@@ -217,23 +204,8 @@ mod tests {
             "images of 1 channels need as many means and deviations, there are 3 and 3"
         );
         for std in [0.0, -1.0, f32::NAN, f32::INFINITY] {
-            assert!(
-                Scaling {
-                    mean: vec![0.0],
-                    std: vec![std]
-                }
-                .check(1)
-                .is_err(),
-                "{std}"
-            );
+            assert!(Scaling { mean: vec![0.0], std: vec![std] }.check(1).is_err(), "{std}");
         }
-        assert!(
-            Scaling {
-                mean: vec![f32::NAN],
-                std: vec![1.0]
-            }
-            .check(1)
-            .is_err()
-        );
+        assert!(Scaling { mean: vec![f32::NAN], std: vec![1.0] }.check(1).is_err());
     }
 }

@@ -78,20 +78,12 @@ impl ImageSet {
                 return Err(DataError::EmptyClass { class: name });
             }
             let range = images..images + count;
-            grouped.push(Class {
-                name,
-                images: range,
-                turn: QuarterTurn::R0,
-            });
+            grouped.push(Class { name, images: range, turn: QuarterTurn::R0 });
             images += count;
         }
         if pixels.len() != images * shape.values() {
             let found = pixels.len();
-            return Err(DataError::PixelCount {
-                images,
-                shape,
-                found,
-            });
+            return Err(DataError::PixelCount { images, shape, found });
         }
         Ok(Self {
             pixels,
@@ -107,14 +99,8 @@ impl ImageSet {
     /// # Panics
     /// If a class is out of range.
     pub fn select(&self, classes: &[usize]) -> Self {
-        let chosen = classes
-            .iter()
-            .map(|&class| self.class(class).clone())
-            .collect();
-        Self {
-            classes: chosen,
-            ..self.clone()
-        }
+        let chosen = classes.iter().map(|&class| self.class(class).clone()).collect();
+        Self { classes: chosen, ..self.clone() }
     }
 
     /// The view in which quarter turns are treated this way.
@@ -126,21 +112,12 @@ impl ImageSet {
             return Err(DataError::NotSquare { shape: self.shape });
         }
         Ok(match rotations {
-            Rotations::None => Self {
-                draws_turns: false,
-                ..self
-            },
-            Rotations::PerClassAndEpisode => Self {
-                draws_turns: true,
-                ..self
-            },
+            Rotations::None => Self { draws_turns: false, ..self },
+            Rotations::PerClassAndEpisode => Self { draws_turns: true, ..self },
             Rotations::AsClasses => {
                 let all = 0..self.classes.len();
                 let turned = all.flat_map(|class| QuarterTurn::ALL.map(|turn| (class, turn)));
-                Self {
-                    draws_turns: false,
-                    ..self.select_turned(turned)
-                }
+                Self { draws_turns: false, ..self.select_turned(turned) }
             }
         })
     }
@@ -158,10 +135,7 @@ impl ImageSet {
                 turn: class.turn.then(turn),
             }
         });
-        Self {
-            classes: turned.collect(),
-            ..self.clone()
-        }
+        Self { classes: turned.collect(), ..self.clone() }
     }
 
     /// The same images, scaled in another way when an episode is built.
@@ -200,11 +174,7 @@ impl ImageSet {
             ..class.clone()
         });
         let classes = self.classes.iter().cloned().chain(moved).collect();
-        Ok(Self {
-            pixels,
-            classes,
-            ..self.clone()
-        })
+        Ok(Self { pixels, classes, ..self.clone() })
     }
 
     /// How many images there are to draw from, the same image in two turns counting as two.
@@ -253,10 +223,7 @@ impl ClassDataset for ImageSet {
     fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
         let class = self.class(class);
         let count = class.images.len();
-        assert!(
-            example < count,
-            "example {example} of a class of {count} images"
-        );
+        assert!(example < count, "example {example} of a class of {count} images");
         let values = self.shape.values();
         assert_eq!(out.len(), values, "room for a {} image", self.shape);
 
@@ -265,11 +232,7 @@ impl ClassDataset for ImageSet {
         if turn == QuarterTurn::R0 {
             return out.copy_from_slice(image);
         }
-        assert!(
-            self.shape.is_square(),
-            "a {} image cannot be turned",
-            self.shape
-        );
+        assert!(self.shape.is_square(), "a {} image cannot be turned", self.shape);
         let plane = self.shape.height * self.shape.width;
         for (from, to) in image.chunks_exact(plane).zip(out.chunks_exact_mut(plane)) {
             turn.write_plane(from, self.shape.width, to);

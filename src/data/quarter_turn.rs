@@ -83,18 +83,9 @@ mod tests {
     #[test]
     fn turns_are_those_of_numpy_rot90() {
         assert_eq!(turned(QuarterTurn::R0, &PLANE), PLANE);
-        assert_eq!(
-            turned(QuarterTurn::R90, &PLANE),
-            [3, 6, 9, 2, 5, 8, 1, 4, 7]
-        );
-        assert_eq!(
-            turned(QuarterTurn::R180, &PLANE),
-            [9, 8, 7, 6, 5, 4, 3, 2, 1]
-        );
-        assert_eq!(
-            turned(QuarterTurn::R270, &PLANE),
-            [7, 4, 1, 8, 5, 2, 9, 6, 3]
-        );
+        assert_eq!(turned(QuarterTurn::R90, &PLANE), [3, 6, 9, 2, 5, 8, 1, 4, 7]);
+        assert_eq!(turned(QuarterTurn::R180, &PLANE), [9, 8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(turned(QuarterTurn::R270, &PLANE), [7, 4, 1, 8, 5, 2, 9, 6, 3]);
     }
 
     #[test]
@@ -110,11 +101,7 @@ mod tests {
         for first in QuarterTurn::ALL {
             for next in QuarterTurn::ALL {
                 let twice = turned(next, &turned(first, &PLANE));
-                assert_eq!(
-                    twice,
-                    turned(first.then(next), &PLANE),
-                    "{first} then {next}"
-                );
+                assert_eq!(twice, turned(first.then(next), &PLANE), "{first} then {next}");
             }
         }
     }

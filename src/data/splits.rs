@@ -54,11 +54,7 @@ impl Splits {
 
     /// How many classes each set has: train, validation, test.
     pub fn classes(&self) -> [usize; 3] {
-        [
-            self.train.classes(),
-            self.validation.classes(),
-            self.test.classes(),
-        ]
+        [self.train.classes(), self.validation.classes(), self.test.classes()]
     }
 
     fn try_map(
@@ -102,10 +98,7 @@ mod tests {
 
     #[test]
     fn a_change_reaches_all_three() {
-        let scaling = Scaling {
-            mean: vec![0.5],
-            std: vec![0.5],
-        };
+        let scaling = Scaling { mean: vec![0.5], std: vec![0.5] };
         let splits = four_classes().with_rotations(Rotations::AsClasses).unwrap();
         let splits = splits.with_scaling(&scaling).unwrap();
         assert_eq!(splits.classes(), [8, 4, 4]);

@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn euclidean_scores_are_minus_squared_distances() {
-        let found = score(Metric::SquaredEuclidean, [[1.0, 2.0], [0.0, 0.0]], [[1.0, 2.0], [4.0, 6.0]]);
+        let found =
+            score(Metric::SquaredEuclidean, [[1.0, 2.0], [0.0, 0.0]], [[1.0, 2.0], [4.0, 6.0]]);
         let expected = TensorData::from([[[0.0f32, -25.0], [-5.0, -52.0]]]);
         found.assert_approx_eq::<f32>(&expected, Tolerance::default());
     }

@@ -17,7 +17,9 @@ pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
 ) -> (GradientsParams, f64) {
     let mut squares = Squares::<B> { gradients: &gradients, sum: None };
     module.visit(&mut squares);
-    let Some(sum) = squares.sum else { return (gradients, 0.0) };
+    let Some(sum) = squares.sum else {
+        return (gradients, 0.0);
+    };
     let norm = sum.sqrt().into_scalar().elem::<f64>();
     if norm > limit {
         let factor = limit / norm;
@@ -33,7 +35,9 @@ struct Squares<'a, B: AutodiffBackend> {
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) else { return };
+        let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) else {
+            return;
+        };
         let square = (gradient.clone() * gradient).sum();
         self.sum = Some(match self.sum.take() {
             Some(sum) => sum + square,

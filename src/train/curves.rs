@@ -26,8 +26,7 @@ fn paint(lines: &[Line], text: &mut String) -> Result<(), String> {
     let accuracy = training(lines, |metrics| metrics.accuracy);
     let top = loss.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
     panel(&left, "loss", top, &[("training", LOSS, loss)])?;
-    let curves =
-        [("training", TRAINING, accuracy), ("validation", VALIDATION, validation(lines))];
+    let curves = [("training", TRAINING, accuracy), ("validation", VALIDATION, validation(lines))];
     panel(&right, "accuracy (%)", 100.0, &curves)?;
     root.present().map_err(|error| error.to_string())
 }

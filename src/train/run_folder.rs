@@ -128,8 +128,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut run = RunFolder::create(folder.path()).unwrap();
         (1..=5).for_each(|step| run.log(line(step)).unwrap());
-        run.write_last(&Checkpoint::new(String::new(), serde_json::Value::Null, Progress::default()))
-            .unwrap();
+        run.write_last(&Checkpoint::new(
+            String::new(),
+            serde_json::Value::Null,
+            Progress::default(),
+        ))
+        .unwrap();
         let metrics = folder.path().join("metrics.jsonl");
         let mut text = fs::read_to_string(&metrics).unwrap();
         text.push_str("{\"step\":6,\"lo");
@@ -145,8 +149,12 @@ mod tests {
     fn a_folder_with_a_run_is_not_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let mut run = RunFolder::create(folder.path()).unwrap();
-        run.write_last(&Checkpoint::new(String::new(), serde_json::Value::Null, Progress::default()))
-            .unwrap();
+        run.write_last(&Checkpoint::new(
+            String::new(),
+            serde_json::Value::Null,
+            Progress::default(),
+        ))
+        .unwrap();
         let error = RunFolder::create(folder.path()).unwrap_err();
         assert!(matches!(error, TrainError::Occupied { .. }));
     }

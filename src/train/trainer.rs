@@ -385,7 +385,12 @@ where
         let loss = loss.into_scalar().elem::<f32>();
         if !loss.is_finite() {
             let step = self.progress.step;
-            return Err(TrainError::NonFiniteLoss { loss, step, episode: first, kept: self.kept() });
+            return Err(TrainError::NonFiniteLoss {
+                loss,
+                step,
+                episode: first,
+                kept: self.kept(),
+            });
         }
         let gradients = match self.options.clip_norm {
             Some(norm) => clip_global_norm(gradients, &self.learner, norm).0,
@@ -417,7 +422,9 @@ where
     }
 
     fn validate(&mut self) -> Result<(), TrainError> {
-        let Some((sampler, episodes)) = &self.validation else { return Ok(()) };
+        let Some((sampler, episodes)) = &self.validation else {
+            return Ok(());
+        };
         let start = Instant::now();
         let learner = self.learner.valid();
         let found = Evaluator::new(*episodes).run(&learner, sampler, &self.device);

@@ -160,7 +160,9 @@ fn check_block<B: Backend>(
     let (height, width) = match block.stride {
         1 => (height, width),
         2 => (height.div_ceil(2), width.div_ceil(2)),
-        stride => return Err(StackError::Stride { block: index, stride }),
+        stride => {
+            return Err(StackError::Stride { block: index, stride });
+        }
     };
     let side = if block.pool { 2 } else { 1 };
     if height < side || width < side {

@@ -1,10 +1,10 @@
 //! The stack in plain Burn operations, each of which can be differentiated any number of times.
 
+use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::Tensor;
 
 use super::{ConvBlock, Moments, StackOutput, Statistics};
 

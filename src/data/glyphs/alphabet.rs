@@ -77,10 +77,7 @@ impl Style {
         for _ in 0..40 {
             let character = self.character(stream);
             let outline = Outline::of(&character);
-            let likeness = others
-                .iter()
-                .map(|other| outline.likeness(other))
-                .fold(0.0, f64::max);
+            let likeness = others.iter().map(|other| outline.likeness(other)).fold(0.0, f64::max);
             if likeness < least {
                 least = likeness;
                 best = Some((character, outline));
@@ -116,11 +113,7 @@ impl Style {
         if stream.chance(self.straight) {
             return Stroke::bent(from, to, 0.0, 0.0);
         }
-        let side = if stream.chance(0.5) {
-            self.bend
-        } else {
-            -self.bend
-        };
+        let side = if stream.chance(0.5) { self.bend } else { -self.bend };
         let out = side * stream.between(0.6, 1.4);
         let back = side * stream.between(0.6, 1.4);
         if stream.chance(self.snake) {
@@ -148,10 +141,7 @@ impl Style {
 /// The strokes moved and stretched to the middle of the unit square: the larger side of their box
 /// is 0.66 and a narrow character stays narrow.
 fn fitted(strokes: &[Stroke], aspect: f64) -> Vec<Stroke> {
-    let points: Vec<Point> = strokes
-        .iter()
-        .flat_map(|stroke| stroke.pieces().flatten())
-        .collect();
+    let points: Vec<Point> = strokes.iter().flat_map(|stroke| stroke.pieces().flatten()).collect();
     let bounds = |along: fn(&Point) -> f64| {
         let values = points.iter().map(along);
         let low = values.clone().fold(f64::INFINITY, f64::min);
@@ -207,9 +197,7 @@ mod tests {
     fn characters_have_two_to_four_strokes_in_the_middle() {
         for character in alphabet().characters {
             assert!((2..=4).contains(&character.len()));
-            let points = character
-                .iter()
-                .flat_map(|stroke| stroke.pieces().flatten());
+            let points = character.iter().flat_map(|stroke| stroke.pieces().flatten());
             for point in points {
                 assert!(
                     (0.1..0.9).contains(&point.x) && (0.1..0.9).contains(&point.y),
@@ -221,11 +209,8 @@ mod tests {
 
     #[test]
     fn characters_of_an_alphabet_differ() {
-        let outlines: Vec<_> = alphabet()
-            .characters
-            .iter()
-            .map(|strokes| Outline::of(strokes))
-            .collect();
+        let outlines: Vec<_> =
+            alphabet().characters.iter().map(|strokes| Outline::of(strokes)).collect();
         for (number, outline) in outlines.iter().enumerate() {
             assert!((outline.likeness(outline) - 1.0).abs() < 1e-12);
             for other in &outlines[..number] {

@@ -30,10 +30,7 @@ pub struct GlyphsConfig {
 impl GlyphsConfig {
     /// The default counts with this seed.
     pub fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            ..Self::default()
-        }
+        Self { seed, ..Self::default() }
     }
 
     /// The names of the three parts and their numbers of alphabets.
@@ -51,10 +48,7 @@ impl GlyphsConfig {
         let all = counts.into_iter().chain(alphabets).all(|count| count > 0);
         assert!(all, "every count of glyphs must be at least 1: {self:?}");
         let variation = self.variation;
-        assert!(
-            variation.is_finite() && variation >= 0.0,
-            "glyphs cannot vary by {variation}"
-        );
+        assert!(variation.is_finite() && variation >= 0.0, "glyphs cannot vary by {variation}");
     }
 }
 

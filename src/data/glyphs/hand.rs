@@ -41,11 +41,7 @@ impl Hand {
         let placement = Placement::draw(self, &mut stream);
         let mut canvas = Canvas::new(side, self.pen * side as f64);
         for stroke in &alphabet.characters[character] {
-            canvas.draw(
-                &self
-                    .shaky(stroke, &mut stream)
-                    .map(|point| placement.place(point)),
-            );
+            canvas.draw(&self.shaky(stroke, &mut stream).map(|point| placement.place(point)));
         }
         canvas.write_ink(out);
     }
@@ -72,10 +68,7 @@ struct Placement {
 impl Placement {
     fn draw(hand: &Hand, stream: &mut Stream) -> Self {
         let mut vary = |deviation: f64| stream.bell(deviation * hand.variation);
-        let (wide, high) = (
-            hand.size * (1.0 + vary(0.07)),
-            hand.size * (1.0 + vary(0.07)),
-        );
+        let (wide, high) = (hand.size * (1.0 + vary(0.07)), hand.size * (1.0 + vary(0.07)));
         let slant = hand.slant + vary(0.05);
         // Sine and cosine by the tangent of half the angle: exact arithmetic on every platform.
         let half = vary(0.05);

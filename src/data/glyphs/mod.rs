@@ -63,26 +63,18 @@ impl Glyphs {
         let image = config.size * config.size;
         let mut pixels = vec![0; alphabets.len() * config.characters * config.drawers * image];
         let of_alphabet = config.characters * config.drawers;
-        pixels
-            .par_chunks_exact_mut(image)
-            .enumerate()
-            .for_each(|(number, out)| {
-                let alphabet = &alphabets[number / of_alphabet];
-                let (character, drawer) = (
-                    number % of_alphabet / config.drawers,
-                    number % config.drawers,
-                );
-                let hand = Hand::of(config, alphabet, drawer);
-                hand.draw(alphabet, character, config.size, out);
-            });
+        pixels.par_chunks_exact_mut(image).enumerate().for_each(|(number, out)| {
+            let alphabet = &alphabets[number / of_alphabet];
+            let (character, drawer) =
+                (number % of_alphabet / config.drawers, number % config.drawers);
+            let hand = Hand::of(config, alphabet, drawer);
+            hand.draw(alphabet, character, config.size, out);
+        });
 
         let names = parts.iter().flat_map(|&(name, alphabets)| {
             (0..alphabets * config.characters).map(move |class| {
                 let (alphabet, character) = (class / config.characters, class % config.characters);
-                (
-                    format!("{name}{alphabet:02}/character{character:02}"),
-                    config.drawers,
-                )
+                (format!("{name}{alphabet:02}/character{character:02}"), config.drawers)
             })
         });
         let shape = ImageShape::new(1, config.size, config.size);

@@ -13,11 +13,7 @@ pub(super) struct Canvas {
 impl Canvas {
     /// A blank canvas; `pen` is half the width of the line in pixels.
     pub(super) fn new(side: usize, pen: f64) -> Self {
-        Self {
-            side,
-            squared: vec![f64::INFINITY; side * side],
-            pen,
-        }
+        Self { side, squared: vec![f64::INFINITY; side * side], pen }
     }
 
     /// Draws a stroke, given in parts of the side.
@@ -91,12 +87,7 @@ mod tests {
         let stroke = Stroke::bent(Point::new(-0.5, 0.5), Point::new(1.5, 0.5), 0.0, 0.0);
         let image = ink(stroke, 0.5);
         assert!(image[3 * 8..5 * 8].iter().all(|&pixel| pixel == 128));
-        assert!(
-            image[..3 * 8]
-                .iter()
-                .chain(&image[5 * 8..])
-                .all(|&pixel| pixel == 0)
-        );
+        assert!(image[..3 * 8].iter().chain(&image[5 * 8..]).all(|&pixel| pixel == 0));
     }
 
     #[test]

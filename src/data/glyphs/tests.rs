@@ -1,14 +1,10 @@
 use super::*;
-use crate::random::{Purpose, Stream};
 use crate::data::{ClassDataset, QuarterTurn};
+use crate::random::{Purpose, Stream};
 
 /// Few characters to train on, all to test on.
 fn short(seed: u64) -> GlyphsConfig {
-    GlyphsConfig {
-        train_alphabets: 1,
-        validation_alphabets: 1,
-        ..GlyphsConfig::new(seed)
-    }
+    GlyphsConfig { train_alphabets: 1, validation_alphabets: 1, ..GlyphsConfig::new(seed) }
 }
 
 fn image(set: &ImageSet, class: usize, example: usize) -> Vec<u8> {
@@ -25,76 +21,47 @@ fn all_pixels(set: &ImageSet) -> Vec<u8> {
 
 /// FNV-1a, to keep the bytes of a whole set in one number.
 fn digest(set: &ImageSet) -> u64 {
-    all_pixels(set)
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-        })
+    all_pixels(set).iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
 }
 
 #[test]
 fn a_seed_gives_the_same_bytes_for_ever() {
-    assert_eq!(
-        digest(&Glyphs::generate(&short(0)).test),
-        15_495_075_738_511_079_603
-    );
+    assert_eq!(digest(&Glyphs::generate(&short(0)).test), 15_495_075_738_511_079_603);
 }
 
 #[test]
 fn the_bytes_do_not_depend_on_the_number_of_threads() {
-    let config = GlyphsConfig {
-        test_alphabets: 1,
-        ..short(3)
-    };
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(1)
-        .build()
-        .unwrap();
+    let config = GlyphsConfig { test_alphabets: 1, ..short(3) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let alone = pool.install(|| Glyphs::generate(&config));
     assert_eq!(digest(&alone.test), digest(&Glyphs::generate(&config).test));
 }
 
 #[test]
 fn another_seed_gives_other_characters() {
-    let config = |seed| GlyphsConfig {
-        test_alphabets: 1,
-        ..short(seed)
-    };
+    let config = |seed| GlyphsConfig { test_alphabets: 1, ..short(seed) };
     let [one, two] = [1, 2].map(|seed| digest(&Glyphs::generate(&config(seed)).test));
     assert_ne!(one, two);
 }
 
 #[test]
 fn fewer_alphabets_characters_and_drawers_are_the_first_of_more() {
-    let many = Glyphs::generate(&GlyphsConfig {
-        test_alphabets: 2,
-        ..short(5)
-    });
-    let few = GlyphsConfig {
-        test_alphabets: 1,
-        characters: 7,
-        drawers: 3,
-        ..short(5)
-    };
+    let many = Glyphs::generate(&GlyphsConfig { test_alphabets: 2, ..short(5) });
+    let few = GlyphsConfig { test_alphabets: 1, characters: 7, drawers: 3, ..short(5) };
     let few = Glyphs::generate(&few);
     for class in 0..7 {
         assert_eq!(few.test.class_name(class), many.test.class_name(class));
         for drawer in 0..3 {
-            assert_eq!(
-                image(&few.test, class, drawer),
-                image(&many.test, class, drawer)
-            );
+            assert_eq!(image(&few.test, class, drawer), image(&many.test, class, drawer));
         }
     }
 }
 
 #[test]
 fn the_three_sets_share_no_alphabet() {
-    let config = GlyphsConfig {
-        train_alphabets: 2,
-        test_alphabets: 3,
-        ..short(0)
-    };
+    let config = GlyphsConfig { train_alphabets: 2, test_alphabets: 3, ..short(0) };
     let splits = Glyphs::generate(&config);
     assert_eq!(splits.classes(), [40, 20, 60]);
     assert_eq!(splits.test.class_name(59), "test02/character19");
@@ -103,11 +70,7 @@ fn the_three_sets_share_no_alphabet() {
         for class in 0..set.classes() {
             assert_eq!(set.examples(class), 20);
             for example in 0..20 {
-                assert!(
-                    drawn.insert(image(set, class, example)),
-                    "{}",
-                    set.class_name(class)
-                );
+                assert!(drawn.insert(image(set, class, example)), "{}", set.class_name(class));
             }
         }
     }
@@ -115,11 +78,7 @@ fn the_three_sets_share_no_alphabet() {
 
 #[test]
 fn without_variation_all_drawers_draw_alike() {
-    let config = GlyphsConfig {
-        variation: 0.0,
-        test_alphabets: 1,
-        ..short(0)
-    };
+    let config = GlyphsConfig { variation: 0.0, test_alphabets: 1, ..short(0) };
     let set = Glyphs::generate(&config).test;
     for drawer in 1..20 {
         assert_eq!(image(&set, 0, drawer), image(&set, 0, 0));
@@ -141,9 +100,7 @@ fn nearest_neighbour_accuracy(set: &ImageSet, episodes: u64) -> f64 {
     let (ways, queries) = (5, 5);
     let distance = |a: &[u8], b: &[u8]| -> u64 {
         let pairs = a.iter().zip(b);
-        pairs
-            .map(|(&a, &b)| u64::from(a.abs_diff(b)) * u64::from(a.abs_diff(b)))
-            .sum()
+        pairs.map(|(&a, &b)| u64::from(a.abs_diff(b)) * u64::from(a.abs_diff(b))).sum()
     };
     let mut right = 0;
     for episode in 0..episodes {
@@ -154,10 +111,7 @@ fn nearest_neighbour_accuracy(set: &ImageSet, episodes: u64) -> f64 {
             .iter()
             .map(|&class| {
                 let order = stream.permutation(set.examples(class));
-                order[..=queries]
-                    .iter()
-                    .map(|&example| image(set, class, example))
-                    .collect()
+                order[..=queries].iter().map(|&example| image(set, class, example)).collect()
             })
             .collect();
         for (label, images) in drawn.iter().enumerate() {
@@ -179,17 +133,11 @@ fn raw_pixels_do_not_tell_the_test_characters_apart() {
 #[test]
 #[should_panic(expected = "glyphs cannot vary by NaN")]
 fn a_variation_that_is_no_number_panics() {
-    Glyphs::generate(&GlyphsConfig {
-        variation: f64::NAN,
-        ..GlyphsConfig::default()
-    });
+    Glyphs::generate(&GlyphsConfig { variation: f64::NAN, ..GlyphsConfig::default() });
 }
 
 #[test]
 #[should_panic(expected = "every count of glyphs must be at least 1")]
 fn a_count_of_nothing_panics() {
-    Glyphs::generate(&GlyphsConfig {
-        drawers: 0,
-        ..GlyphsConfig::default()
-    });
+    Glyphs::generate(&GlyphsConfig { drawers: 0, ..GlyphsConfig::default() });
 }

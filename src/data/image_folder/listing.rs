@@ -22,9 +22,7 @@ pub(super) fn classes_in(root: &Path) -> Result<Vec<ClassFiles>, DataError> {
     let mut folders = visible_in(root)?;
     folders.retain(|path| path.is_dir());
     if folders.is_empty() {
-        return Err(DataError::NoClasses {
-            path: root.to_path_buf(),
-        });
+        return Err(DataError::NoClasses { path: root.to_path_buf() });
     }
     folders.into_iter().map(class_of).collect()
 }
@@ -33,56 +31,34 @@ fn class_of(folder: PathBuf) -> Result<ClassFiles, DataError> {
     let mut files = visible_in(&folder)?;
     files.retain(|path| path.is_file() && is_named_like_an_image(path));
     if files.is_empty() {
-        return Err(DataError::NoImages {
-            path: folder,
-            skipped: 0,
-        });
+        return Err(DataError::NoImages { path: folder, skipped: 0 });
     }
     Ok(ClassFiles { folder, files })
 }
 
 /// The folders to train, to validate and to test on, if there are all three.
 pub(super) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
-    let of_names = |names: &[&str]| {
-        names
-            .iter()
-            .map(|name| root.join(name))
-            .find(|path| path.is_dir())
-    };
-    Some([
-        of_names(&["train"])?,
-        of_names(&["val", "validation"])?,
-        of_names(&["test"])?,
-    ])
+    let of_names =
+        |names: &[&str]| names.iter().map(|name| root.join(name)).find(|path| path.is_dir());
+    Some([of_names(&["train"])?, of_names(&["val", "validation"])?, of_names(&["test"])?])
 }
 
 fn visible_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let paths = fs::read_dir(folder).and_then(|entries| {
-        entries
-            .map(|entry| entry.map(|entry| entry.path()))
-            .collect::<Result<Vec<_>, _>>()
+        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()
     });
-    let mut paths = paths.map_err(|source| DataError::Read {
-        path: folder.to_path_buf(),
-        source,
-    })?;
+    let mut paths =
+        paths.map_err(|source| DataError::Read { path: folder.to_path_buf(), source })?;
     paths.retain(|path| !name_of(path).starts_with('.'));
     paths.sort();
     Ok(paths)
 }
 
 fn name_of(path: &Path) -> String {
-    path.file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned()
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 fn is_named_like_an_image(path: &Path) -> bool {
-    let extension = path
-        .extension()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_lowercase();
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     EXTENSIONS.contains(&extension.as_str())
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::{Purpose, Stream};
 use crate::data::{DataError, ImageSet, ImageShape, Splits};
+use crate::random::{Purpose, Stream};
 
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,11 +100,7 @@ impl ImageFolder {
     /// Pixels that every image is stretched to. Papers use 28 x 28 for characters and 84 x 84 for
     /// photographs; memory and work grow with their number.
     pub fn size(self, height: usize, width: usize) -> Self {
-        Self {
-            height,
-            width,
-            ..self
-        }
+        Self { height, width, ..self }
     }
 
     /// One channel or three.
@@ -162,10 +158,7 @@ impl ImageFolder {
             }
         };
         let FolderReport { data, skipped } = read::read(&classes, shape, self.on_broken)?;
-        Ok(FolderReport {
-            data: Splits::partition(&data, &order, counts),
-            skipped,
-        })
+        Ok(FolderReport { data: Splits::partition(&data, &order, counts), skipped })
     }
 
     fn shape(&self) -> Result<ImageShape, DataError> {
@@ -179,11 +172,7 @@ impl ImageFolder {
 fn shares(classes: usize) -> Result<[usize; 3], DataError> {
     if classes < 3 {
         let split = "a split into train, validation and test";
-        return Err(DataError::TooFewClasses {
-            split,
-            wanted: 3,
-            found: classes,
-        });
+        return Err(DataError::TooFewClasses { split, wanted: 3, found: classes });
     }
     let share = |percent: usize| ((classes * percent + 50) / 100).max(1);
     let (validation, test) = (share(16), share(20));

@@ -19,13 +19,11 @@ pub(super) fn read(
     let whole: Vec<bool> = pixels
         .par_chunks_exact_mut(shape.values())
         .zip(&files)
-        .map(
-            |(out, file)| match (write_pixels(file, shape, out), on_broken) {
-                (Ok(()), _) => Ok(true),
-                (Err(DataError::Image { .. }), OnBroken::Skip) => Ok(false),
-                (Err(error), _) => Err(error),
-            },
-        )
+        .map(|(out, file)| match (write_pixels(file, shape, out), on_broken) {
+            (Ok(()), _) => Ok(true),
+            (Err(DataError::Image { .. }), OnBroken::Skip) => Ok(false),
+            (Err(error), _) => Err(error),
+        })
         .collect::<Result<_, _>>()?;
 
     close_gaps(&mut pixels, &whole, shape.values());
@@ -36,14 +34,8 @@ pub(super) fn read(
 }
 
 fn write_pixels(path: &Path, shape: ImageShape, out: &mut [u8]) -> Result<(), DataError> {
-    let unread = |source| DataError::Read {
-        path: path.to_path_buf(),
-        source,
-    };
-    let reader = ImageReader::open(path)
-        .map_err(unread)?
-        .with_guessed_format()
-        .map_err(unread)?;
+    let unread = |source| DataError::Read { path: path.to_path_buf(), source };
+    let reader = ImageReader::open(path).map_err(unread)?.with_guessed_format().map_err(unread)?;
     let image = reader.decode().map_err(|error| DataError::Image {
         path: path.to_path_buf(),
         reason: error.to_string(),
@@ -99,10 +91,7 @@ fn count_whole(classes: &[ClassFiles], whole: &[bool]) -> Result<Vec<(String, us
         rest = others;
         let count = own.iter().filter(|&&whole| whole).count();
         if count == 0 {
-            return Err(DataError::NoImages {
-                path: class.folder.clone(),
-                skipped: own.len(),
-            });
+            return Err(DataError::NoImages { path: class.folder.clone(), skipped: own.len() });
         }
         counted.push((class.name(), count));
     }

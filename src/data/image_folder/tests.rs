@@ -12,9 +12,7 @@ fn folder(files: &[(&str, u8)]) -> TempDir {
     for (name, red) in files {
         let path = root.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        RgbImage::from_pixel(8, 6, Rgb([*red, 10, 20]))
-            .save(path)
-            .unwrap();
+        RgbImage::from_pixel(8, 6, Rgb([*red, 10, 20])).save(path).unwrap();
     }
     root
 }
@@ -32,19 +30,12 @@ fn image(set: &ImageSet, class: usize, example: usize) -> Vec<u8> {
 }
 
 fn names(set: &ImageSet) -> Vec<String> {
-    (0..set.classes())
-        .map(|class| set.class_name(class))
-        .collect()
+    (0..set.classes()).map(|class| set.class_name(class)).collect()
 }
 
 #[test]
 fn subfolders_are_classes_in_order_of_name() {
-    let root = folder(&[
-        ("dog/b.PNG", 3),
-        ("dog/a.bmp", 2),
-        ("cat/1.webp", 1),
-        (".git/x.png", 9),
-    ]);
+    let root = folder(&[("dog/b.PNG", 3), ("dog/a.bmp", 2), ("cat/1.webp", 1), (".git/x.png", 9)]);
     put(&root, "readme.txt", b"not a class");
     put(&root, "dog/notes.txt", b"not an image");
     put(&root, "dog/.hidden.png", b"not an image");
@@ -65,25 +56,13 @@ fn every_format_is_read_by_its_content() {
     for name in ["1.png", "2.jpg", "3.jpeg", "4.bmp", "5.gif", "6.webp"] {
         let path = root.path().join("class");
         fs::create_dir_all(&path).unwrap();
-        RgbImage::from_pixel(28, 28, Rgb([80; 3]))
-            .save(path.join(name))
-            .unwrap();
+        RgbImage::from_pixel(28, 28, Rgb([80; 3])).save(path.join(name)).unwrap();
     }
-    fs::rename(
-        root.path().join("class/4.bmp"),
-        root.path().join("class/7.png"),
-    )
-    .unwrap();
-    let set = ImageFolder::new(&root)
-        .color(Color::Grey)
-        .open()
-        .unwrap()
-        .data;
+    fs::rename(root.path().join("class/4.bmp"), root.path().join("class/7.png")).unwrap();
+    let set = ImageFolder::new(&root).color(Color::Grey).open().unwrap().data;
     assert_eq!(set.examples(0), 6);
     for example in 0..6 {
-        let near = image(&set, 0, example)
-            .iter()
-            .all(|pixel| pixel.abs_diff(80) <= 2);
+        let near = image(&set, 0, example).iter().all(|pixel| pixel.abs_diff(80) <= 2);
         assert!(near, "image {example}");
     }
 }
@@ -94,15 +73,8 @@ fn an_image_of_the_right_size_keeps_its_pixels() {
     let pixels: Vec<u8> = (0..35).map(|value| value * 7).collect();
     fs::create_dir(root.path().join("class")).unwrap();
     let grey = GrayImage::from_raw(7, 5, pixels.clone()).unwrap();
-    DynamicImage::from(grey)
-        .save(root.path().join("class/1.png"))
-        .unwrap();
-    let set = ImageFolder::new(&root)
-        .size(5, 7)
-        .color(Color::Grey)
-        .open()
-        .unwrap()
-        .data;
+    DynamicImage::from(grey).save(root.path().join("class/1.png")).unwrap();
+    let set = ImageFolder::new(&root).size(5, 7).color(Color::Grey).open().unwrap().data;
     assert_eq!(image(&set, 0, 0), pixels);
 }
 
@@ -112,17 +84,8 @@ fn shrinking_weighs_every_pixel() {
     fs::create_dir(root.path().join("class")).unwrap();
     let stripes = GrayImage::from_fn(64, 64, |x, _| image::Luma([(x % 2) as u8 * 200]));
     stripes.save(root.path().join("class/1.png")).unwrap();
-    let set = ImageFolder::new(&root)
-        .size(8, 8)
-        .color(Color::Grey)
-        .open()
-        .unwrap()
-        .data;
-    assert!(
-        image(&set, 0, 0)
-            .iter()
-            .all(|pixel| pixel.abs_diff(100) <= 5)
-    );
+    let set = ImageFolder::new(&root).size(8, 8).color(Color::Grey).open().unwrap().data;
+    assert!(image(&set, 0, 0).iter().all(|pixel| pixel.abs_diff(100) <= 5));
 }
 
 #[test]
@@ -132,15 +95,9 @@ fn a_broken_image_is_an_error_or_is_reported() {
     let path = root.path().join("a/2.png");
 
     let text = ImageFolder::new(&root).open().unwrap_err().to_string();
-    assert!(
-        text.starts_with(&format!("{} is not a readable image: ", path.display())),
-        "{text}"
-    );
+    assert!(text.starts_with(&format!("{} is not a readable image: ", path.display())), "{text}");
 
-    let report = ImageFolder::new(&root)
-        .on_broken(OnBroken::Skip)
-        .open()
-        .unwrap();
+    let report = ImageFolder::new(&root).on_broken(OnBroken::Skip).open().unwrap();
     assert_eq!(report.skipped, [path]);
     assert_eq!((report.data.examples(0), report.data.examples(1)), (2, 1));
     let red = [(0, 0), (0, 1), (1, 0)].map(|(class, n)| image(&report.data, class, n)[0]);
@@ -152,11 +109,7 @@ fn a_class_of_broken_images_only_is_an_error_even_if_they_are_skipped() {
     let root = folder(&[("a/1.png", 1)]);
     put(&root, "b/1.png", b"");
     put(&root, "b/2.gif", b"GIF89a");
-    let text = ImageFolder::new(&root)
-        .on_broken(OnBroken::Skip)
-        .open()
-        .unwrap_err()
-        .to_string();
+    let text = ImageFolder::new(&root).on_broken(OnBroken::Skip).open().unwrap_err().to_string();
     let folder = root.path().join("b");
     let count = "has no readable png, jpg, jpeg, bmp, gif or webp image (2 broken)";
     assert_eq!(text, format!("{} {count}", folder.display()));
@@ -165,36 +118,23 @@ fn a_class_of_broken_images_only_is_an_error_even_if_they_are_skipped() {
 #[test]
 fn absent_and_empty_folders_are_errors() {
     let root = folder(&[]);
-    let absent = ImageFolder::new(root.path().join("nowhere"))
-        .open()
-        .unwrap_err();
+    let absent = ImageFolder::new(root.path().join("nowhere")).open().unwrap_err();
     assert!(matches!(&absent, DataError::Read { path, .. } if path.ends_with("nowhere")));
     let empty = ImageFolder::new(&root).open().unwrap_err();
-    assert!(
-        empty
-            .to_string()
-            .ends_with("has no subfolders: each class is a folder of images")
-    );
+    assert!(empty.to_string().ends_with("has no subfolders: each class is a folder of images"));
     put(&root, "class/readme.txt", b"no image");
     let without = ImageFolder::new(&root).open().unwrap_err();
     assert!(matches!(without, DataError::NoImages { path, skipped: 0 } if path.ends_with("class")));
     let none = ImageFolder::new(&root).size(0, 28).open().unwrap_err();
-    assert_eq!(
-        none.to_string(),
-        "images of 3x0x28 hold nothing: every number must be at least 1"
-    );
+    assert_eq!(none.to_string(), "images of 3x0x28 hold nothing: every number must be at least 1");
 }
 
 #[test]
 fn folders_named_after_the_splits_are_the_splits() {
     for validation in ["val", "validation"] {
         let third = format!("{validation}/c/1.png");
-        let root = folder(&[
-            ("train/a/1.png", 1),
-            ("train/b/1.png", 2),
-            (&third, 3),
-            ("test/d/1.png", 4),
-        ]);
+        let root =
+            folder(&[("train/a/1.png", 1), ("train/b/1.png", 2), (&third, 3), ("test/d/1.png", 4)]);
         let splits = ImageFolder::new(&root).open_splits(7).unwrap().data;
         assert_eq!(names(&splits.train), ["a", "b"]);
         assert_eq!(names(&splits.validation), ["c"]);
@@ -211,12 +151,7 @@ fn classes_are_shared_out_by_the_seed() {
     let order = |seed| {
         let splits = ImageFolder::new(&root).open_splits(seed).unwrap().data;
         assert_eq!(splits.classes(), [6, 2, 2]);
-        [
-            names(&splits.train),
-            names(&splits.validation),
-            names(&splits.test),
-        ]
-        .concat()
+        [names(&splits.train), names(&splits.validation), names(&splits.test)].concat()
     };
     let mut one = order(1);
     assert_eq!(one, order(1));
@@ -230,8 +165,5 @@ fn shares_are_those_of_mini_imagenet() {
     assert_eq!(shares(100).unwrap(), [64, 16, 20]);
     assert_eq!(shares(3).unwrap(), [1, 1, 1]);
     let error = shares(2).unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "a split into train, validation and test needs 3 classes, there are 2"
-    );
+    assert_eq!(error, "a split into train, validation and test needs 3 classes, there are 2");
 }

@@ -3,12 +3,7 @@ use super::*;
 /// Classes `a` (2 images) and `b` (1 image) of 3 channels, each value its own number.
 fn colored() -> ImageSet {
     let classes = [("a".into(), 2), ("b".into(), 1)];
-    ImageSet::new(
-        ImageShape::new(3, 2, 2),
-        (0..36).collect::<Vec<u8>>(),
-        classes,
-    )
-    .unwrap()
+    ImageSet::new(ImageShape::new(3, 2, 2), (0..36).collect::<Vec<u8>>(), classes).unwrap()
 }
 
 fn image(set: &ImageSet, class: usize, example: usize, turn: QuarterTurn) -> Vec<u8> {
@@ -22,14 +17,8 @@ fn images_lie_one_after_another_class_after_class() {
     let set = colored();
     assert_eq!((set.classes(), set.examples(0), set.examples(1)), (2, 2, 1));
     assert_eq!((set.images(), set.bytes()), (3, 36));
-    assert_eq!(
-        image(&set, 0, 1, QuarterTurn::R0),
-        (12..24).collect::<Vec<_>>()
-    );
-    assert_eq!(
-        image(&set, 1, 0, QuarterTurn::R0),
-        (24..36).collect::<Vec<_>>()
-    );
+    assert_eq!(image(&set, 0, 1, QuarterTurn::R0), (12..24).collect::<Vec<_>>());
+    assert_eq!(image(&set, 1, 0, QuarterTurn::R0), (24..36).collect::<Vec<_>>());
 }
 
 #[test]
@@ -57,17 +46,11 @@ fn the_turn_of_a_class_comes_before_the_turn_asked_for() {
 #[test]
 fn a_view_shares_the_pixels() {
     let set = colored();
-    let view = set
-        .select(&[1, 0])
-        .with_rotations(Rotations::PerClassAndEpisode)
-        .unwrap();
+    let view = set.select(&[1, 0]).with_rotations(Rotations::PerClassAndEpisode).unwrap();
     assert!(Arc::ptr_eq(&set.pixels, &view.pixels));
     assert!(view.draws_turns() && !set.draws_turns());
     assert_eq!(view.class_name(0), "b");
-    assert_eq!(
-        image(&view, 1, 1, QuarterTurn::R0),
-        image(&set, 0, 1, QuarterTurn::R0)
-    );
+    assert_eq!(image(&view, 1, 1, QuarterTurn::R0), image(&set, 0, 1, QuarterTurn::R0));
 }
 
 #[test]
@@ -76,10 +59,7 @@ fn turns_want_square_images() {
     assert!(wide.clone().with_rotations(Rotations::None).is_ok());
     for rotations in [Rotations::AsClasses, Rotations::PerClassAndEpisode] {
         let error = wide.clone().with_rotations(rotations).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "only square images can be rotated, these are 1x1x2"
-        );
+        assert_eq!(error.to_string(), "only square images can be rotated, these are 1x1x2");
     }
 }
 
@@ -88,10 +68,7 @@ fn the_union_of_views_shares_the_pixels() {
     let set = colored();
     let both = set.select(&[1]).union(&set.select(&[0])).unwrap();
     assert!(Arc::ptr_eq(&set.pixels, &both.pixels));
-    assert_eq!(
-        image(&both, 1, 1, QuarterTurn::R0),
-        image(&set, 0, 1, QuarterTurn::R0)
-    );
+    assert_eq!(image(&both, 1, 1, QuarterTurn::R0), image(&set, 0, 1, QuarterTurn::R0));
 }
 
 #[test]
@@ -99,32 +76,21 @@ fn the_union_of_strangers_keeps_every_image() {
     let other = ImageSet::new(ImageShape::new(3, 2, 2), vec![99; 12], [("c".into(), 1)]).unwrap();
     let both = colored().union(&other).unwrap();
     assert_eq!((both.classes(), both.bytes()), (3, 48));
-    assert_eq!(
-        image(&both, 1, 0, QuarterTurn::R0),
-        image(&colored(), 1, 0, QuarterTurn::R0)
-    );
+    assert_eq!(image(&both, 1, 0, QuarterTurn::R0), image(&colored(), 1, 0, QuarterTurn::R0));
     assert_eq!(image(&both, 2, 0, QuarterTurn::R0), [99; 12]);
 }
 
 #[test]
 fn sets_of_another_kind_have_no_union() {
     let set = colored();
-    let turned = set
-        .clone()
-        .with_rotations(Rotations::PerClassAndEpisode)
-        .unwrap();
+    let turned = set.clone().with_rotations(Rotations::PerClassAndEpisode).unwrap();
     let scaled = set.clone().with_scaling(Scaling::imagenet()).unwrap();
     let grey = ImageSet::new(ImageShape::new(1, 2, 2), vec![0; 4], [("a".into(), 1)]).unwrap();
-    for (other, what) in [
-        (turned, "whether turns are drawn"),
-        (scaled, "scaling"),
-        (grey, "image shape"),
-    ] {
+    for (other, what) in
+        [(turned, "whether turns are drawn"), (scaled, "scaling"), (grey, "image shape")]
+    {
         let error = set.union(&other).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            format!("the two sets differ in {what} and cannot become one")
-        );
+        assert_eq!(error, format!("the two sets differ in {what} and cannot become one"));
     }
 }
 
@@ -132,17 +98,11 @@ fn sets_of_another_kind_have_no_union() {
 fn a_set_wants_as_many_pixels_as_its_images_have() {
     let shape = ImageShape::new(1, 2, 2);
     let error = ImageSet::new(shape, vec![0; 7], [("a".into(), 2)]).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "2 images of 1x2x2 are 8 bytes, there are 7"
-    );
+    assert_eq!(error.to_string(), "2 images of 1x2x2 are 8 bytes, there are 7");
     let error = ImageSet::new(shape, vec![0; 4], [("a".into(), 1), ("b".into(), 0)]).unwrap_err();
     assert_eq!(error.to_string(), "class b has no image");
     let error = ImageSet::new(ImageShape::new(1, 0, 2), vec![], []).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "images of 1x0x2 hold nothing: every number must be at least 1"
-    );
+    assert_eq!(error.to_string(), "images of 1x0x2 hold nothing: every number must be at least 1");
 }
 
 #[test]
@@ -151,17 +111,9 @@ fn pointers_answer_as_what_they_point_to() {
         let mut out = vec![0; dataset.image_shape().values()];
         dataset.write_image(1, 0, QuarterTurn::R270, &mut out);
         let turns = dataset.draws_turns();
-        (
-            dataset.classes(),
-            dataset.class_name(1),
-            dataset.examples(0),
-            turns,
-            out,
-        )
+        (dataset.classes(), dataset.class_name(1), dataset.examples(0), turns, out)
     }
-    let set = colored()
-        .with_rotations(Rotations::PerClassAndEpisode)
-        .unwrap();
+    let set = colored().with_rotations(Rotations::PerClassAndEpisode).unwrap();
     let boxed: Arc<dyn ClassDataset> = Arc::new(set.clone());
     assert_eq!(answers(&set), answers(set.clone()));
     assert_eq!(answers(boxed), answers(Arc::new(set)));

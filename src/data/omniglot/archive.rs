@@ -10,13 +10,8 @@ use crate::data::DataError;
 
 /// One half of Omniglot, packed or unpacked.
 pub(super) enum Archive {
-    Zip {
-        path: PathBuf,
-        zip: ZipArchive<Cursor<Arc<[u8]>>>,
-    },
-    Folder {
-        path: PathBuf,
-    },
+    Zip { path: PathBuf, zip: ZipArchive<Cursor<Arc<[u8]>>> },
+    Folder { path: PathBuf },
 }
 
 /// Where one image is.
@@ -46,10 +41,7 @@ impl Archive {
         if missing.is_empty() {
             return Ok(found);
         }
-        Err(DataError::OmniglotMissing {
-            dir: dir.to_path_buf(),
-            missing,
-        })
+        Err(DataError::OmniglotMissing { dir: dir.to_path_buf(), missing })
     }
 
     fn open(dir: &Path, name: &str) -> Result<Option<Self>, DataError> {
@@ -73,10 +65,7 @@ impl Archive {
         };
         match ZipArchive::new(Cursor::new(bytes)) {
             Ok(zip) => Ok(Self::Zip { path, zip }),
-            Err(error) => Err(DataError::Zip {
-                path,
-                reason: error.to_string(),
-            }),
+            Err(error) => Err(DataError::Zip { path, reason: error.to_string() }),
         }
     }
 
@@ -98,9 +87,7 @@ impl Archive {
             }
         };
         if images.is_empty() {
-            return Err(DataError::NoCharacters {
-                path: self.path().to_path_buf(),
-            });
+            return Err(DataError::NoCharacters { path: self.path().to_path_buf() });
         }
         Ok(images)
     }
@@ -132,11 +119,7 @@ impl Archive {
         let path = self.path().join(&image.file);
         match fault {
             Fault::Unreadable(reason) => DataError::Image { path, reason },
-            Fault::Size { wanted, found } => DataError::ImageSize {
-                path,
-                wanted,
-                found,
-            },
+            Fault::Size { wanted, found } => DataError::ImageSize { path, wanted, found },
         }
     }
 }
@@ -151,11 +134,7 @@ fn located(file: &str, entry: usize) -> Option<Located> {
     let mut parts = file.rsplit('/').skip(1);
     let character = parts.next()?;
     let alphabet = parts.next()?;
-    Some(Located {
-        character: format!("{alphabet}/{character}"),
-        file: file.to_string(),
-        entry,
-    })
+    Some(Located { character: format!("{alphabet}/{character}"), file: file.to_string(), entry })
 }
 
 /// The paths `a/b/c` below a folder, relative to it.
@@ -168,15 +147,9 @@ fn files_three_deep(root: &Path) -> Result<Vec<String>, DataError> {
             if !folder.is_dir() {
                 continue;
             }
-            let names = names_in(&folder).map_err(|source| DataError::Read {
-                path: folder,
-                source,
-            })?;
-            let prefix = if parent.is_empty() {
-                parent
-            } else {
-                parent + "/"
-            };
+            let names =
+                names_in(&folder).map_err(|source| DataError::Read { path: folder, source })?;
+            let prefix = if parent.is_empty() { parent } else { parent + "/" };
             deeper.extend(names.into_iter().map(|name| format!("{prefix}{name}")));
         }
         level = deeper;

@@ -11,10 +11,7 @@ const PUBLISHED: usize = 105;
 /// What keeps an encoded image from being used.
 pub(super) enum Fault {
     Unreadable(String),
-    Size {
-        wanted: (u32, u32),
-        found: (u32, u32),
-    },
+    Size { wanted: (u32, u32), found: (u32, u32) },
 }
 
 impl From<image::ImageError> for Fault {
@@ -29,10 +26,7 @@ pub(super) fn small_and_bright(encoded: &[u8], out: &mut [u8]) -> Result<(), Fau
     let wanted = (PUBLISHED as u32, PUBLISHED as u32);
     let (width, height) = decoder.dimensions();
     if (height, width) != wanted {
-        return Err(Fault::Size {
-            wanted,
-            found: (height, width),
-        });
+        return Err(Fault::Size { wanted, found: (height, width) });
     }
     let page = DynamicImage::from_decoder(decoder)?.into_luma8();
     area_mean(page.as_raw(), PUBLISHED, out, SIDE);
@@ -49,10 +43,7 @@ pub(super) fn small_and_bright(encoded: &[u8], out: &mut [u8]) -> Result<(), Fau
 /// exact. Only the last division rounds, to the nearest.
 fn area_mean(from: &[u8], from_side: usize, to: &mut [u8], to_side: usize) {
     let mut squeezed = vec![0_u32; from_side * to_side];
-    for (line, short) in from
-        .chunks_exact(from_side)
-        .zip(squeezed.chunks_exact_mut(to_side))
-    {
+    for (line, short) in from.chunks_exact(from_side).zip(squeezed.chunks_exact_mut(to_side)) {
         for (column, sum) in short.iter_mut().enumerate() {
             *sum = overlaps(column, from_side, to_side)
                 .map(|(source, parts)| parts * u32::from(line[source]))

@@ -66,13 +66,13 @@ impl Omniglot {
         images.sort_by(|(a, _), (b, _)| (&a.character, &a.file).cmp(&(&b.character, &b.file)));
 
         let mut pixels = vec![0; images.len() * SIDE * SIDE];
-        pixels
-            .par_chunks_exact_mut(SIDE * SIDE)
-            .zip(&images)
-            .try_for_each_init(Vec::new, |encoded, (out, (image, half))| {
+        pixels.par_chunks_exact_mut(SIDE * SIDE).zip(&images).try_for_each_init(
+            Vec::new,
+            |encoded, (out, (image, half))| {
                 half.read(image, encoded)?;
                 decode::small_and_bright(encoded, out).map_err(|fault| half.fault(image, fault))
-            })?;
+            },
+        )?;
 
         let classes = images
             .chunk_by(|(a, _), (b, _)| a.character == b.character)

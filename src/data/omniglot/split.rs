@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::{Purpose, Stream};
 use crate::data::{ClassDataset, DataError, ImageSet, QuarterTurn, Splits};
+use crate::random::{Purpose, Stream};
 
 /// The two ways in which papers split Omniglot; their figures are not to be compared.
 ///
@@ -42,17 +42,13 @@ impl FromStr for Split {
     type Err = DataError;
 
     fn from_str(text: &str) -> Result<Self, DataError> {
-        let unknown = || DataError::UnknownSplit {
-            text: text.to_string(),
-        };
+        let unknown = || DataError::UnknownSplit { text: text.to_string() };
         match text {
             "vinyals" => Ok(Self::Vinyals),
             "finn" => Ok(Self::Finn { seed: 1 }),
             _ => {
                 let seed = text.strip_prefix("finn:").ok_or_else(unknown)?;
-                Ok(Self::Finn {
-                    seed: seed.parse().map_err(|_| unknown())?,
-                })
+                Ok(Self::Finn { seed: seed.parse().map_err(|_| unknown())? })
             }
         }
     }
@@ -73,20 +69,15 @@ pub(super) fn finn(characters: &ImageSet, seed: u64) -> Result<Splits, DataError
     let wanted = FINN.iter().sum();
     let found = characters.classes();
     if found < wanted {
-        return Err(DataError::TooFewClasses {
-            split: "the Finn split",
-            wanted,
-            found,
-        });
+        return Err(DataError::TooFewClasses { split: "the Finn split", wanted, found });
     }
     let order = Stream::new(seed, Purpose::SplitClasses, [0, 0]).permutation(found);
     Ok(Splits::partition(characters, &order[..wanted], FINN))
 }
 
 pub(super) fn vinyals(characters: &ImageSet, lists: &Path) -> Result<Splits, DataError> {
-    let index: HashMap<String, usize> = (0..characters.classes())
-        .map(|class| (characters.class_name(class), class))
-        .collect();
+    let index: HashMap<String, usize> =
+        (0..characters.classes()).map(|class| (characters.class_name(class), class)).collect();
     let listed = |file| {
         let turned = read_list(&lists.join(file), &index)?;
         Ok(characters.select_turned(turned))
@@ -104,18 +95,10 @@ fn read_list(
     index: &HashMap<String, usize>,
 ) -> Result<Vec<(usize, QuarterTurn)>, DataError> {
     let text = fs::read_to_string(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => DataError::SplitListMissing {
-            path: path.to_path_buf(),
-        },
-        _ => DataError::Read {
-            path: path.to_path_buf(),
-            source,
-        },
+        io::ErrorKind::NotFound => DataError::SplitListMissing { path: path.to_path_buf() },
+        _ => DataError::Read { path: path.to_path_buf(), source },
     })?;
-    let lines = text
-        .lines()
-        .enumerate()
-        .filter(|(_, line)| !line.trim().is_empty());
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let classes: Vec<_> = lines
         .map(|(number, line)| {
             read_line(line.trim(), index).map_err(|reason| DataError::SplitList {
@@ -127,9 +110,7 @@ fn read_list(
         })
         .collect::<Result<_, _>>()?;
     if classes.is_empty() {
-        return Err(DataError::EmptySplitList {
-            path: path.to_path_buf(),
-        });
+        return Err(DataError::EmptySplitList { path: path.to_path_buf() });
     }
     Ok(classes)
 }
@@ -142,8 +123,6 @@ fn read_line(
     let (character, turn) = line.rsplit_once("/rot").ok_or(form)?;
     let degrees = turn.parse().map_err(|_| form)?;
     let turn = QuarterTurn::from_degrees(degrees).ok_or("is not turned by 0, 90, 180 or 270")?;
-    let class = index
-        .get(character)
-        .ok_or("is a character that the images do not have")?;
+    let class = index.get(character).ok_or("is a character that the images do not have")?;
     Ok((*class, turn))
 }

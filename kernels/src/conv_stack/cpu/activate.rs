@@ -35,10 +35,7 @@ pub fn activate<S: Simd>(simd: S, strip: &Strip<'_>, out: &mut [f32], out_row: u
         }
     } else {
         for (row, out) in strip.y.chunks_exact(line).zip(out.chunks_mut(out_row)) {
-            for (y, out) in row
-                .chunks_exact(S::WIDTH * 2)
-                .zip(out.chunks_exact_mut(S::TILE))
-            {
+            for (y, out) in row.chunks_exact(S::WIDTH * 2).zip(out.chunks_exact_mut(S::TILE)) {
                 for v in [0, S::WIDTH] {
                     let (scale, shift) =
                         (simd.load(&strip.scale[v..]), simd.load(&strip.shift[v..]));
@@ -53,10 +50,7 @@ pub fn activate<S: Simd>(simd: S, strip: &Strip<'_>, out: &mut [f32], out_row: u
 #[inline(always)]
 fn pool_rows<S: Simd>(simd: S, strip: &Strip<'_>, rows: (&[f32], &[f32]), out: &mut [f32]) {
     let (scale, shift) = (simd.load_tile(strip.scale), simd.load_tile(strip.shift));
-    let windows = rows
-        .0
-        .chunks_exact(2 * S::TILE)
-        .zip(rows.1.chunks_exact(2 * S::TILE));
+    let windows = rows.0.chunks_exact(2 * S::TILE).zip(rows.1.chunks_exact(2 * S::TILE));
     for ((top, bottom), out) in windows.zip(out.chunks_exact_mut(S::TILE)) {
         for v in 0..2 {
             let at = v * S::WIDTH;

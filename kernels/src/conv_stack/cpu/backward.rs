@@ -41,11 +41,7 @@ pub fn backward(
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
     let slots = slots(shape.n);
-    let stack = Stack {
-        saved,
-        parameters: &parameters,
-        slots: &slots,
-    };
+    let stack = Stack { saved, parameters: &parameters, slots: &slots };
 
     let last = blocks.len() - 1;
     let (mut grad, mut sums) = stack.start(dy);
@@ -56,12 +52,7 @@ pub fn backward(
         let start = end - blocks[k].parameters();
         let norm = stack.norm_gradient(k, &grad, &sums);
         let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
-        write_gradients(
-            &saved.plans[k],
-            &step.weight,
-            &norm,
-            &mut dparams[start..end],
-        );
+        write_gradients(&saved.plans[k], &step.weight, &norm, &mut dparams[start..end]);
         end = start;
         sums = step.sums;
         if k > 0 {
@@ -75,16 +66,9 @@ pub fn backward(
 
 fn write_gradients(plan: &Plan, weight: &[f32], norm: &NormGradient, to: &mut [f32]) {
     let (dweight, rest) = to.split_at_mut(plan.block.weight());
-    unpack(
-        weight,
-        &plan.block,
-        &plan.forward.taps,
-        plan.conv.lane,
-        dweight,
-    );
+    unpack(weight, &plan.block, &plan.forward.taps, plan.conv.lane, dweight);
     for (to, from) in
-        rest.chunks_exact_mut(plan.block.c_out)
-            .zip([&norm.bias, &norm.gamma, &norm.beta])
+        rest.chunks_exact_mut(plan.block.c_out).zip([&norm.bias, &norm.gamma, &norm.beta])
     {
         to.copy_from_slice(from);
     }
@@ -116,15 +100,12 @@ impl Stack<'_> {
         let map = self.saved.plans[0].input_grad;
         let mut dx = vec![0.0; self.saved.shape.input()];
         let parts = split(&mut dx, map.channels * map.h * map.w, self.slots);
-        parts
-            .into_par_iter()
-            .zip(self.slots)
-            .for_each(|(dx, images)| {
-                let image = map.channels * map.h * map.w;
-                for (dx, n) in dx.chunks_exact_mut(image).zip(images.clone()) {
-                    map.unpack(grad.get(n), dx);
-                }
-            });
+        parts.into_par_iter().zip(self.slots).for_each(|(dx, images)| {
+            let image = map.channels * map.h * map.w;
+            for (dx, n) in dx.chunks_exact_mut(image).zip(images.clone()) {
+                map.unpack(grad.get(n), dx);
+            }
+        });
         dx
     }
 }

@@ -61,9 +61,7 @@ impl Stack<'_> {
             let packed = self.parameters[k].pack_turned(&plan.block, taps, plan.conv.lane);
             plan.turned.prepare(self.body(), packed)
         });
-        let parts = weight
-            .par_chunks_exact_mut(packed)
-            .zip(input.split(self.slots));
+        let parts = weight.par_chunks_exact_mut(packed).zip(input.split(self.slots));
         let sums = parts.zip(self.slots).map(|((weight, input), images)| {
             let mut run = self.slot_run(k, images.clone(), input, weight, need_input);
             for group in groups(images.len(), plan.group()) {
@@ -76,14 +74,8 @@ impl Stack<'_> {
             run.sums
         });
         let sums = total(sums.collect());
-        let weight = plan
-            .forward
-            .restore(self.body(), sum_slots(&weight, packed));
-        BlockGradients {
-            input,
-            weight,
-            sums,
-        }
+        let weight = plan.forward.restore(self.body(), sum_slots(&weight, packed));
+        BlockGradients { input, weight, sums }
     }
 
     fn slot_run<'a>(
@@ -97,11 +89,7 @@ impl Stack<'_> {
         let plan = &self.saved.plans[k];
         let whole = need_input || plan.forward.winograd.is_some();
         // A direct gradient of the weight alone takes one channel tile after the other.
-        let delta = if whole {
-            plan.group() * plan.delta.image()
-        } else {
-            plan.delta.plane()
-        };
+        let delta = if whole { plan.group() * plan.delta.image() } else { plan.delta.plane() };
         let winograd = plan.forward.winograd.as_ref();
         if winograd.is_none() {
             weight.fill(0.0);
@@ -116,11 +104,7 @@ impl Stack<'_> {
             strip: Buffer::stale(plan.strip_len()),
             scratch: winograd.map(Winograd::scratch),
             turned_scratch: turned.map(Winograd::scratch),
-            sums: Sums::empty(if k > 0 {
-                self.saved.plans[k - 1].padded()
-            } else {
-                0
-            }),
+            sums: Sums::empty(if k > 0 { self.saved.plans[k - 1].padded() } else { 0 }),
         }
     }
 
@@ -132,13 +116,7 @@ impl Stack<'_> {
         if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
             let inputs = self.saved.inputs[k].group(images.clone());
             let weight = (&mut *run.weight, group.start == 0);
-            winograd.weight(
-                self.body(),
-                inputs,
-                (plan.delta, &run.delta),
-                weight,
-                scratch,
-            );
+            winograd.weight(self.body(), inputs, (plan.delta, &run.delta), weight, scratch);
         }
         let Some(turned) = turned else { return };
         let deltas = &run.delta[..group.len() * plan.delta.image()];
@@ -171,11 +149,7 @@ impl Stack<'_> {
         let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
         let (stride, packed) = (plan.block.stride, plan.taps.len() * plan.conv.lane);
         for tile in 0..plan.conv.tiles() {
-            let plane = if run.whole {
-                place * plan.delta.tiles() + tile
-            } else {
-                0
-            };
+            let plane = if run.whole { place * plan.delta.tiles() + tile } else { 0 };
             for rows in plan.strips() {
                 let y = plan.strip(
                     self.body(),
@@ -192,8 +166,7 @@ impl Stack<'_> {
                 };
                 let strip = plan.affine(tile, y, &self.saved.norms[k]);
                 let grad = plan.grad_rows(tile, &rows, grad);
-                self.body()
-                    .spread(&strip, grad, &norm.slope(plan.channels(tile)), target);
+                self.body().spread(&strip, grad, &norm.slope(plan.channels(tile)), target);
                 if plan.forward.winograd.is_some() {
                     continue;
                 }
@@ -213,8 +186,7 @@ impl Stack<'_> {
                 for rows in plan.input_strips() {
                     let start = map.start(tile, rows.start);
                     let out = &mut grad[start..start + rows.len() * map.row()];
-                    plan.turned
-                        .rows(self.body(), (turned, tile), delta, rows, out);
+                    plan.turned.rows(self.body(), (turned, tile), delta, rows, out);
                 }
             }
         }
@@ -225,17 +197,11 @@ impl Stack<'_> {
 fn sum_slots(parts: &[f32], len: usize) -> Buffer {
     let mut total = Buffer::stale(len);
     let piece = 4096;
-    total
-        .par_chunks_mut(piece)
-        .enumerate()
-        .for_each(|(i, total)| {
-            total.fill(0.0);
-            for part in parts.chunks_exact(len) {
-                total
-                    .iter_mut()
-                    .zip(&part[i * piece..])
-                    .for_each(|(to, from)| *to += from);
-            }
-        });
+    total.par_chunks_mut(piece).enumerate().for_each(|(i, total)| {
+        total.fill(0.0);
+        for part in parts.chunks_exact(len) {
+            total.iter_mut().zip(&part[i * piece..]).for_each(|(to, from)| *to += from);
+        }
+    });
     total
 }

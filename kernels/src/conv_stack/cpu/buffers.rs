@@ -46,11 +46,8 @@ impl Buffer {
 fn reuse(wanted: usize) -> Option<Vec<Line>> {
     let mut free = free();
     let fits = |lines: &Vec<Line>| (wanted..=2 * wanted).contains(&lines.len());
-    let (best, _) = free
-        .iter()
-        .enumerate()
-        .filter(|(_, l)| fits(l))
-        .min_by_key(|(_, l)| l.len())?;
+    let (best, _) =
+        free.iter().enumerate().filter(|(_, l)| fits(l)).min_by_key(|(_, l)| l.len())?;
     Some(free.swap_remove(best))
 }
 

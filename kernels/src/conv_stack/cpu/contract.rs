@@ -41,14 +41,8 @@ impl Contraction<'_> {
         let base = self.rows.iter().copied().max().unwrap_or(0);
         for run in self.runs.iter().filter(|run| run.len > 0) {
             let last = run.len - 1;
-            assert!(
-                base + run.a + last * self.a_step < self.a.len(),
-                "a step leaves `a`"
-            );
-            assert!(
-                run.b + last * self.b_step + tile <= self.b.len(),
-                "a step leaves `b`"
-            );
+            assert!(base + run.a + last * self.a_step < self.a.len(), "a step leaves `a`");
+            assert!(run.b + last * self.b_step + tile <= self.b.len(), "a step leaves `b`");
         }
     }
 }

@@ -40,15 +40,7 @@ impl Convolution {
         }
         let (windows, taps, tiles) = (map.windows(h, w, stride), map.taps(), out.tiles());
         let winograd = Winograd::pays(*map, out, stride);
-        Self {
-            windows,
-            chunks,
-            taps,
-            w,
-            tile,
-            tiles,
-            winograd,
-        }
+        Self { windows, chunks, taps, w, tile, tiles, winograd }
     }
 
     /// The form of the packed weight that this convolution takes.

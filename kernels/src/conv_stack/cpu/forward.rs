@@ -96,14 +96,7 @@ pub(super) fn forward_with(
         plan.forward.prepare(body, packed)
     };
     let weights = plans.iter().zip(&parameters).map(prepare).collect();
-    let stack = Stack {
-        body,
-        plans: &plans,
-        weights,
-        x,
-        measure: batch,
-        groups,
-    };
+    let stack = Stack { body, plans: &plans, weights, x, measure: batch, groups };
     let mut runs = stack.slot_runs(&slots, &mut inputs, &mut convs, &mut y);
     let mut moments = Vec::new();
     let norms = match statistics {
@@ -111,15 +104,8 @@ pub(super) fn forward_with(
         Statistics::Running(given) => stack.with_given(&mut runs, &parameters, epsilon, given),
     };
     drop((runs, stack));
-    let saved = keep.then(|| Saved {
-        body,
-        shape: shape.clone(),
-        plans,
-        inputs,
-        convs,
-        norms,
-        batch,
-    });
+    let saved =
+        keep.then(|| Saved { body, shape: shape.clone(), plans, inputs, convs, norms, batch });
     Output { y, moments, saved }
 }
 
@@ -145,10 +131,7 @@ fn stores(
     (keep, batch): (bool, bool),
 ) -> (Vec<Images>, Vec<Images>) {
     let choose = |all, group| if all { Keep::All } else { Keep::Current(group) };
-    let maps = plans
-        .iter()
-        .map(|plan| plan.input)
-        .chain(plans.last().map(|plan| plan.out));
+    let maps = plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out));
     let inputs = maps.zip(groups).map(|(map, &group)| {
         let keep = choose(keep, group);
         Images::new(slots, map.image(), keep)
@@ -194,14 +177,8 @@ impl Stack<'_> {
     ) -> Vec<SlotRun<'a>> {
         let last = self.plans.last().expect("a stack has blocks");
         let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
-        let mut inputs: Vec<_> = inputs
-            .iter_mut()
-            .map(|i| i.split(slots).into_iter())
-            .collect();
-        let mut convs: Vec<_> = convs
-            .iter_mut()
-            .map(|i| i.split(slots).into_iter())
-            .collect();
+        let mut inputs: Vec<_> = inputs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
+        let mut convs: Vec<_> = convs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
         let mut y = split(y, last.out.channels * last.out.h * last.out.w, slots).into_iter();
         let run = |images: &Range<usize>| SlotRun {
             images: images.clone(),
@@ -312,8 +289,7 @@ impl Stack<'_> {
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
                 self.body.deviations(y, &mut sums);
                 let first = i % plan.conv.tiles() * plan.conv.lane;
-                run.moments
-                    .add_tile(first, plan.conv.h * plan.conv.w, &sums);
+                run.moments.add_tile(first, plan.conv.h * plan.conv.w, &sums);
             }
         }
     }
@@ -340,8 +316,7 @@ impl Stack<'_> {
                 let weights = (&*self.weights[k], tile);
                 let y = plan.strip(self.body, weights, (input, y), rows, &mut run.strip);
                 let strip = plan.affine(tile, y, norm);
-                self.body
-                    .activate(&strip, &mut out[start..], plan.out.row());
+                self.body.activate(&strip, &mut out[start..], plan.out.row());
             }
         }
     }
@@ -355,18 +330,12 @@ impl Stack<'_> {
         for tile in 0..plan.conv.tiles() {
             for rows in plan.strips() {
                 let (start, len) = (plan.conv.start(tile, rows.start), rows.len());
-                let strip = if plan.recompute {
-                    &mut *run.strip
-                } else {
-                    &mut y[start..]
-                };
+                let strip = if plan.recompute { &mut *run.strip } else { &mut y[start..] };
                 let strip = &mut strip[..len * plan.conv.row()];
-                plan.forward
-                    .rows(self.body, (&self.weights[k], tile), input, rows, strip);
+                plan.forward.rows(self.body, (&self.weights[k], tile), input, rows, strip);
                 if self.measure {
                     self.body.deviations(strip, &mut sums);
-                    run.moments
-                        .add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
+                    run.moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
                 }
             }
         }

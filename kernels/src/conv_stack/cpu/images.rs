@@ -38,11 +38,7 @@ impl Images {
             Keep::Current(group) => slots.len() * group,
             Keep::None => 0,
         };
-        Self {
-            data: Buffer::stale(stored * image),
-            image,
-            keep,
-        }
+        Self { data: Buffer::stale(stored * image), image, keep }
     }
 
     /// Image `i`, empty if none is stored.
@@ -69,10 +65,7 @@ impl Images {
         };
         let ranges: Vec<_> = slots.iter().cloned().map(stored).collect();
         let parts = split(&mut self.data, image, &ranges);
-        parts
-            .into_iter()
-            .map(|data| SlotImages { data, image, keep })
-            .collect()
+        parts.into_iter().map(|data| SlotImages { data, image, keep }).collect()
     }
 }
 

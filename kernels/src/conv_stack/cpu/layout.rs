@@ -60,9 +60,7 @@ impl Map {
     /// Start of the 3x3 window of every output pixel, for a map with a ring.
     pub fn windows(&self, h: usize, w: usize, stride: usize) -> Vec<usize> {
         let pixels = (0..h).flat_map(|row| (0..w).map(move |column| (row, column)));
-        pixels
-            .map(|(i, j)| i * stride * self.row() + j * stride * self.lane)
-            .collect()
+        pixels.map(|(i, j)| i * stride * self.row() + j * stride * self.lane).collect()
     }
 
     /// The taps of a 3x3 window in the order of the packed weights.
@@ -72,11 +70,7 @@ impl Map {
             for (row, column) in (0..9).map(|k| (k / 3, k % 3)) {
                 for c in 0..self.real(tile) {
                     let offset = tile * self.plane() + row * self.row() + column * self.lane + c;
-                    taps.push(Tap {
-                        channel: tile * self.lane + c,
-                        at: [row, column],
-                        offset,
-                    });
+                    taps.push(Tap { channel: tile * self.lane + c, at: [row, column], offset });
                 }
             }
         }
@@ -95,11 +89,7 @@ impl Map {
         for (k, tap) in self.taps().iter().enumerate() {
             match runs.last_mut() {
                 Some(run) if run.a + run.len == tap.offset => run.len += 1,
-                _ => runs.push(Run {
-                    a: tap.offset,
-                    b: k * tile,
-                    len: 1,
-                }),
+                _ => runs.push(Run { a: tap.offset, b: k * tile, len: 1 }),
             }
         }
         runs

@@ -13,22 +13,12 @@ pub fn deviations<S: Simd>(simd: S, y: &[f32], out: &mut [f32]) {
     let mut sums = [[zero; 2]; 4];
     for_pixels(y, S::TILE, |k, pixel| {
         let values = simd.load_tile(pixel);
-        sums[k] = [
-            simd.add(sums[k][0], values[0]),
-            simd.add(sums[k][1], values[1]),
-        ];
+        sums[k] = [simd.add(sums[k][0], values[0]), simd.add(sums[k][1], values[1])];
     });
     let mut mean = [zero; 2];
     for v in 0..2 {
-        let pairs = (
-            simd.add(sums[0][v], sums[1][v]),
-            simd.add(sums[2][v], sums[3][v]),
-        );
-        mean[v] = simd.mul_add(
-            simd.add(pairs.0, pairs.1),
-            simd.splat(1.0 / pixels as f32),
-            zero,
-        );
+        let pairs = (simd.add(sums[0][v], sums[1][v]), simd.add(sums[2][v], sums[3][v]));
+        mean[v] = simd.mul_add(simd.add(pairs.0, pairs.1), simd.splat(1.0 / pixels as f32), zero);
     }
     let (mut first, mut second) = ([[zero; 2]; 2], [[zero; 2]; 2]);
     for_pixels(y, S::TILE, |k, pixel| {
@@ -89,11 +79,7 @@ pub fn correlate<S: Simd>(simd: S, pair: &Correlation<'_>, out: &mut [f32]) {
         for (value, grad) in value.zip(grad).take(pair.size[1]) {
             let (value, grad) = (simd.load_tile(value), simd.load_tile(grad));
             for v in 0..2 {
-                let dz = if pair.gated {
-                    simd.gate(value[v], grad[v])
-                } else {
-                    grad[v]
-                };
+                let dz = if pair.gated { simd.gate(value[v], grad[v]) } else { grad[v] };
                 sums[0][v] = simd.add(sums[0][v], dz);
                 sums[1][v] = simd.mul_add(dz, simd.sub(value[v], centres[v]), sums[1][v]);
             }
@@ -118,11 +104,7 @@ impl Moments {
     /// Moments of no pixels.
     pub fn empty(channels: usize) -> Self {
         let zeros = vec![0.0; channels];
-        Self {
-            count: zeros.clone(),
-            mean: zeros.clone(),
-            squares: zeros,
-        }
+        Self { count: zeros.clone(), mean: zeros.clone(), squares: zeros }
     }
 
     /// Adds `pixels` pixels of the channels from `first` on, given their [`deviations`].

@@ -58,20 +58,14 @@ pub struct Sums {
 impl Sums {
     /// No pixels yet.
     pub fn empty(padded: usize) -> Self {
-        Self {
-            dz: vec![0.0; padded],
-            product: vec![0.0; padded],
-        }
+        Self { dz: vec![0.0; padded], product: vec![0.0; padded] }
     }
 
     /// Adds the sums `[2, tile]` of the channels from `first` on.
     pub fn add_tile(&mut self, first: usize, sums: &[f32]) {
         let (dz, product) = sums.split_at(sums.len() / 2);
         let add = |to: &mut [f64], from: &[f32]| {
-            to[first..]
-                .iter_mut()
-                .zip(from)
-                .for_each(|(to, &from)| *to += f64::from(from));
+            to[first..].iter_mut().zip(from).for_each(|(to, &from)| *to += f64::from(from));
         };
         add(&mut self.dz, dz);
         add(&mut self.product, product);
@@ -79,14 +73,8 @@ impl Sums {
 
     /// Adds the sums of `other`.
     pub fn merge(&mut self, other: &Self) {
-        self.dz
-            .iter_mut()
-            .zip(&other.dz)
-            .for_each(|(to, from)| *to += from);
-        self.product
-            .iter_mut()
-            .zip(&other.product)
-            .for_each(|(to, from)| *to += from);
+        self.dz.iter_mut().zip(&other.dz).for_each(|(to, from)| *to += from);
+        self.product.iter_mut().zip(&other.product).for_each(|(to, from)| *to += from);
     }
 }
 
@@ -106,11 +94,7 @@ impl Deviation {
         let mut pairs = parameters.gamma.iter().zip(parameters.beta);
         let keeps_digits =
             |(gamma, beta): (&f32, &f32)| gamma.abs() > 1e-20 && gamma.abs() * 16.0 >= beta.abs();
-        if pairs.all(keeps_digits) {
-            Self::Output
-        } else {
-            Self::Convolution
-        }
+        if pairs.all(keeps_digits) { Self::Output } else { Self::Convolution }
     }
 }
 
@@ -154,10 +138,7 @@ impl NormGradient {
         deviation: Deviation,
         pixels: Option<usize>,
     ) -> Self {
-        let mut gradient = Self {
-            gain: norm.scale.clone(),
-            ..Self::identity(norm.mean.len())
-        };
+        let mut gradient = Self { gain: norm.scale.clone(), ..Self::identity(norm.mean.len()) };
         for (c, &gamma) in parameters.gamma.iter().enumerate() {
             let (scale, inv_std) = (f64::from(norm.scale[c]), f64::from(norm.inv_std[c]));
             let beta = sums.dz[c];
@@ -171,11 +152,7 @@ impl NormGradient {
                 gradient.tilt[c] = tilt as f32;
                 gradient.offset[c] = offset as f32;
             }
-            gradient.bias.push(if pixels.is_some() {
-                0.0
-            } else {
-                (scale * beta) as f32
-            });
+            gradient.bias.push(if pixels.is_some() { 0.0 } else { (scale * beta) as f32 });
             gradient.gamma.push(gamma as f32);
             gradient.beta.push(beta as f32);
         }

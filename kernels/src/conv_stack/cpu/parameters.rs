@@ -28,12 +28,7 @@ impl<'a> Parameters<'a> {
             .map(|block| {
                 let weight = take(block.weight());
                 let [bias, gamma, beta] = [(); 3].map(|()| take(block.c_out));
-                Self {
-                    weight,
-                    bias,
-                    gamma,
-                    beta,
-                }
+                Self { weight, bias, gamma, beta }
             })
             .collect()
     }

@@ -45,30 +45,17 @@ impl Plan {
     pub fn all(shape: &StackShape, tile: usize) -> Vec<Self> {
         let blocks = shape.geometry();
         let last = blocks.len() - 1;
-        blocks
-            .iter()
-            .enumerate()
-            .map(|(i, b)| Self::new(*b, tile, i == 0, i == last))
-            .collect()
+        blocks.iter().enumerate().map(|(i, b)| Self::new(*b, tile, i == 0, i == last)).collect()
     }
 
     fn new(block: Geometry, tile: usize, first: bool, last: bool) -> Self {
         let (conv, out) = (block.conv(), block.out());
-        let map = |channels, lane, (h, w), ring| Map {
-            channels,
-            lane,
-            h,
-            w,
-            ring,
-        };
+        let map = |channels, lane, (h, w), ring| Map { channels, lane, h, w, ring };
         let side = (block.h_in, block.w_in);
         let lane = if first { tile.min(block.c_in) } else { tile };
         let input = map(block.c_in, lane, side, 1);
         let delta = map(block.c_out, tile, side, 1);
-        let (conv, input_grad) = (
-            map(block.c_out, tile, conv, 0),
-            map(block.c_in, tile, side, 0),
-        );
+        let (conv, input_grad) = (map(block.c_out, tile, conv, 0), map(block.c_in, tile, side, 0));
         let forward = Convolution::new(&input, conv, block.stride);
         Self {
             block,
@@ -107,9 +94,7 @@ impl Plan {
 
     /// Length of the longest strip.
     pub fn strip_len(&self) -> usize {
-        self.strips()
-            .next()
-            .map_or(0, |rows| rows.len() * self.conv.row())
+        self.strips().next().map_or(0, |rows| rows.len() * self.conv.row())
     }
 
     /// Rows of one tile of the convolution's output, computed into `scratch` unless `y` stores it.
@@ -124,8 +109,7 @@ impl Plan {
         let row = self.conv.row();
         if self.recompute {
             let scratch = &mut scratch[..rows.len() * row];
-            self.forward
-                .rows(body, (weights, tile), input, rows, scratch);
+            self.forward.rows(body, (weights, tile), input, rows, scratch);
             scratch
         } else {
             let start = self.conv.start(tile, rows.start);
@@ -169,17 +153,8 @@ impl Plan {
 
     /// A strip of `tile` with the affine map that normalises it.
     pub fn affine<'a>(&self, tile: usize, y: &'a [f32], norm: &'a Norm) -> Strip<'a> {
-        let (scale, shift) = (
-            &norm.scale[self.channels(tile)],
-            &norm.shift[self.channels(tile)],
-        );
-        Strip {
-            y,
-            w: self.conv.w,
-            pool: self.block.pool,
-            scale,
-            shift,
-        }
+        let (scale, shift) = (&norm.scale[self.channels(tile)], &norm.shift[self.channels(tile)]);
+        Strip { y, w: self.conv.w, pool: self.block.pool, scale, shift }
     }
 
     /// The part of a tile of the block's output gradient that `rows` of its convolution take.
@@ -199,7 +174,5 @@ impl Plan {
 
 fn strips(h: usize, w: usize) -> impl Iterator<Item = Range<usize>> {
     let rows = (STRIP_PIXELS / w).max(2) & !1;
-    (0..h)
-        .step_by(rows)
-        .map(move |start| start..(start + rows).min(h))
+    (0..h).step_by(rows).map(move |start| start..(start + rows).min(h))
 }

@@ -48,13 +48,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     fn max(self, a: Lanes, b: Lanes) -> Lanes {
-        std::array::from_fn(|i| {
-            if a[i] > b[i] || a[i].is_nan() {
-                a[i]
-            } else {
-                b[i]
-            }
-        })
+        std::array::from_fn(|i| if a[i] > b[i] || a[i].is_nan() { a[i] } else { b[i] })
     }
 
     #[inline(always)]

@@ -45,13 +45,7 @@ impl Stack<'_> {
             let value = (&value[plan.out.start(tile, 0)..], plan.out.row());
             let grad = (&grad[tile * h * w * lane..], w * lane);
             let centre = &beta[tile * lane..];
-            let pair = Correlation {
-                value,
-                grad,
-                size: [h, w],
-                centre,
-                gated: true,
-            };
+            let pair = Correlation { value, grad, size: [h, w], centre, gated: true };
             self.body().correlate(&pair, &mut out);
             sums.add_tile(tile * lane, &out);
         }
@@ -93,22 +87,11 @@ impl Stack<'_> {
                         let weights = (&*weights, tile);
                         let y = plan.strip(self.body(), weights, (input, y), rows, &mut scratch);
                         let strip = plan.affine(tile, y, norm);
-                        let target = Target {
-                            d: &mut dz,
-                            row,
-                            pixel: lane,
-                        };
-                        self.body()
-                            .spread(&strip, grad, &ones.slope(plan.channels(tile)), target);
+                        let target = Target { d: &mut dz, row, pixel: lane };
+                        self.body().spread(&strip, grad, &ones.slope(plan.channels(tile)), target);
                         let centre = &norm.mean[tile * lane..];
                         let (value, grad) = ((y, row), (&*dz, row));
-                        let pair = Correlation {
-                            value,
-                            grad,
-                            size,
-                            centre,
-                            gated: false,
-                        };
+                        let pair = Correlation { value, grad, size, centre, gated: false };
                         self.body().correlate(&pair, &mut out);
                         sums.add_tile(tile * lane, &out);
                     }

@@ -67,10 +67,7 @@ impl StackShape {
     /// # Panics
     /// If the stack is empty, a size is zero, or a stride is neither 1 nor 2.
     pub fn output(&self) -> [usize; 4] {
-        let last = *self
-            .geometry()
-            .last()
-            .expect("geometry refuses an empty stack");
+        let last = *self.geometry().last().expect("geometry refuses an empty stack");
         let (h, w) = last.out();
         [self.n, last.c_out, h, w]
     }
@@ -92,38 +89,16 @@ impl StackShape {
 
     /// Sizes of every block.
     pub(super) fn geometry(&self) -> Vec<Geometry> {
-        assert!(
-            self.n > 0 && self.c > 0,
-            "a stack needs images and channels, got {self:?}"
-        );
-        assert!(
-            !self.blocks.is_empty(),
-            "a stack needs at least one block, got {self:?}"
-        );
+        assert!(self.n > 0 && self.c > 0, "a stack needs images and channels, got {self:?}");
+        assert!(!self.blocks.is_empty(), "a stack needs at least one block, got {self:?}");
         let mut side = (self.c, self.h, self.w);
         let follow = |block: &BlockShape| {
             let (c_in, h_in, w_in) = side;
-            assert!(
-                h_in > 0 && w_in > 0,
-                "a block is left without pixels in {self:?}"
-            );
-            assert!(
-                matches!(block.stride, 1 | 2),
-                "the stride is 1 or 2, got {block:?}"
-            );
-            assert!(
-                block.channels_out > 0,
-                "a block needs output channels, got {block:?}"
-            );
+            assert!(h_in > 0 && w_in > 0, "a block is left without pixels in {self:?}");
+            assert!(matches!(block.stride, 1 | 2), "the stride is 1 or 2, got {block:?}");
+            assert!(block.channels_out > 0, "a block needs output channels, got {block:?}");
             let (c_out, stride, pool) = (block.channels_out, block.stride, block.pool);
-            let geometry = Geometry {
-                c_in,
-                h_in,
-                w_in,
-                c_out,
-                stride,
-                pool,
-            };
+            let geometry = Geometry { c_in, h_in, w_in, c_out, stride, pool };
             let (h, w) = geometry.out();
             assert!(h > 0 && w > 0, "a block is left without pixels in {self:?}");
             side = (c_out, h, w);

@@ -11,16 +11,12 @@ const IMAGES: usize = 8;
 /// it the number of threads, the results would depend on it.
 pub fn slots(n: usize) -> Vec<Range<usize>> {
     let count = n.div_ceil(IMAGES).clamp(8, 16).min(n);
-    (0..count)
-        .map(|slot| slot * n / count..(slot + 1) * n / count)
-        .collect()
+    (0..count).map(|slot| slot * n / count..(slot + 1) * n / count).collect()
 }
 
 /// Images `0..n` in groups.
 pub fn groups(n: usize, group: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..n)
-        .step_by(group)
-        .map(move |start| start..(start + group).min(n))
+    (0..n).step_by(group).map(move |start| start..(start + group).min(n))
 }
 
 /// Cuts `data`, of `image` floats an image, into the slots.

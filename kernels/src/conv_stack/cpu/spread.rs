@@ -50,10 +50,7 @@ pub fn spread<S: Simd>(
             tilt: load(slope.tilt),
             offset: load(slope.offset),
         };
-        let target = Target {
-            d: &mut target.d[at..],
-            ..target
-        };
+        let target = Target { d: &mut target.d[at..], ..target };
         if strip.pool {
             pooled(simd, (strip, at), grad, vectors, target);
         } else {
@@ -116,9 +113,7 @@ fn pooled<S: Simd>(
             }
         }
     }
-    let dropped_column = (0..rows)
-        .map(|row| (row, w - 1))
-        .take(if w % 2 == 1 { rows } else { 0 });
+    let dropped_column = (0..rows).map(|row| (row, w - 1)).take(if w % 2 == 1 { rows } else { 0 });
     let dropped_row = (0..w).map(|column| (rows - 1, column)).take((rows % 2) * w);
     for (row, column) in dropped_column.chain(dropped_row) {
         let y = simd.load(&strip.y[(row * w + column) * S::TILE + at..]);

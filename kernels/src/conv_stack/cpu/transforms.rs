@@ -105,11 +105,7 @@ struct Products<'a, S> {
 impl<'a, S: Simd> Products<'a, S> {
     #[inline(always)]
     fn new(simd: S, out: &'a mut [f32], step: usize) -> Self {
-        Self {
-            simd,
-            out: &mut out[..(PRODUCTS - 1) * step + S::WIDTH],
-            step,
-        }
+        Self { simd, out: &mut out[..(PRODUCTS - 1) * step + S::WIDTH], step }
     }
 
     #[inline(always)]
@@ -117,10 +113,7 @@ impl<'a, S: Simd> Products<'a, S> {
         assert!(j < 6);
         for (i, value) in column.into_iter().enumerate() {
             // SAFETY: `6 * i + j < PRODUCTS`, and `out` holds a vector at each of the products.
-            unsafe {
-                self.simd
-                    .write(self.out.as_mut_ptr().add((6 * i + j) * self.step), value)
-            }
+            unsafe { self.simd.write(self.out.as_mut_ptr().add((6 * i + j) * self.step), value) }
         }
     }
 }
@@ -261,10 +254,7 @@ fn delta_line<S: Simd>(simd: S, y: [S::Vector; 4]) -> [S::Vector; 6] {
 fn weight_line<S: Simd>(simd: S, g: [S::Vector; 3]) -> [S::Vector; 6] {
     let zero = simd.splat(0.0);
     let times = |factor: f32, value| simd.mul_add(simd.splat(factor), value, zero);
-    let (even, odd) = (
-        times(-1.0 / 6.0, simd.add(g[0], g[2])),
-        times(-1.0 / 6.0, g[1]),
-    );
+    let (even, odd) = (times(-1.0 / 6.0, simd.add(g[0], g[2])), times(-1.0 / 6.0, g[1]));
     let even_two = simd.mul_add(simd.splat(1.0 / 24.0), g[0], times(1.0 / 6.0, g[2]));
     let odd_two = times(1.0 / 12.0, g[1]);
     [
@@ -284,16 +274,9 @@ fn tap_line<S: Simd>(simd: S, u: [S::Vector; 6]) -> [S::Vector; 3] {
     let (one, one_odd) = (simd.add(u[1], u[2]), simd.sub(u[1], u[2]));
     let (two, two_odd) = (simd.add(u[3], u[4]), simd.sub(u[3], u[4]));
     let (zero, sixth) = (factor(0.0), factor(-1.0 / 6.0));
-    let (one, one_odd) = (
-        simd.mul_add(sixth, one, zero),
-        simd.mul_add(sixth, one_odd, zero),
-    );
+    let (one, one_odd) = (simd.mul_add(sixth, one, zero), simd.mul_add(sixth, one_odd, zero));
     [
-        simd.mul_add(
-            factor(0.25),
-            u[0],
-            simd.mul_add(factor(1.0 / 24.0), two, one),
-        ),
+        simd.mul_add(factor(0.25), u[0], simd.mul_add(factor(1.0 / 24.0), two, one)),
         simd.mul_add(factor(1.0 / 12.0), two_odd, one_odd),
         simd.add(simd.mul_add(factor(1.0 / 6.0), two, one), u[5]),
     ]

@@ -59,19 +59,13 @@ impl Winograd {
     }
 
     fn steps(&self) -> (usize, usize) {
-        (
-            PATCHES * self.padded() + SKEW,
-            PATCHES * self.out.lane + SKEW,
-        )
+        (PATCHES * self.padded() + SKEW, PATCHES * self.out.lane + SKEW)
     }
 
     /// Room for [`convolve`](Self::convolve) and [`weight`](Self::weight).
     pub fn scratch(&self) -> Scratch {
         let (input, out) = self.steps();
-        Scratch {
-            input: Buffer::stale(PRODUCTS * input),
-            out: Buffer::stale(PRODUCTS * out),
-        }
+        Scratch { input: Buffer::stale(PRODUCTS * input), out: Buffer::stale(PRODUCTS * out) }
     }
 
     /// Length of the expanded weight.
@@ -91,15 +85,13 @@ impl Winograd {
         let (lane, channels) = (self.out.lane, self.input.channels);
         let mut expanded = Buffer::stale(self.expanded());
         let tiles = expanded.par_chunks_exact_mut(PRODUCTS * channels * lane);
-        tiles
-            .zip(packed.par_chunks_exact(9 * channels * lane))
-            .for_each(|(expanded, packed)| {
-                for c in 0..channels {
-                    let (first, step) = self.input.tap(c);
-                    let from = (&packed[first * lane..], step * lane);
-                    body.expand_weight(from, (&mut expanded[c * lane..], channels * lane));
-                }
-            });
+        tiles.zip(packed.par_chunks_exact(9 * channels * lane)).for_each(|(expanded, packed)| {
+            for c in 0..channels {
+                let (first, step) = self.input.tap(c);
+                let from = (&packed[first * lane..], step * lane);
+                body.expand_weight(from, (&mut expanded[c * lane..], channels * lane));
+            }
+        });
         expanded
     }
 
@@ -121,9 +113,7 @@ impl Winograd {
 
     fn groups(&self, inputs: &[f32]) -> impl Iterator<Item = Range<usize>> + use<> {
         let all = inputs.len() / self.input.image() * self.patches();
-        (0..all)
-            .step_by(PATCHES)
-            .map(move |start| start..(start + PATCHES).min(all))
+        (0..all).step_by(PATCHES).map(move |start| start..(start + PATCHES).min(all))
     }
 
     fn expand_inputs(
@@ -158,11 +148,7 @@ impl Winograd {
     ) {
         let (lane, channels) = (self.out.lane, self.input.channels);
         let (step, out_step) = self.steps();
-        let runs = [Run {
-            a: 0,
-            b: 0,
-            len: channels,
-        }];
+        let runs = [Run { a: 0, b: 0, len: channels }];
         for patches in self.groups(inputs) {
             self.expand_inputs(body, inputs, patches.clone(), &mut scratch.input);
             let rows: Vec<usize> = (0..patches.len()).map(|i| i * self.padded()).collect();
@@ -210,15 +196,8 @@ impl Winograd {
         let rows: Vec<usize> = (0..channels).collect();
         for patches in self.groups(inputs) {
             self.expand_inputs(body, inputs, patches.clone(), &mut scratch.input);
-            let runs = [Run {
-                a: 0,
-                b: 0,
-                len: patches.len(),
-            }];
-            for (tile, weight) in weight
-                .chunks_exact_mut(PRODUCTS * channels * lane)
-                .enumerate()
-            {
+            let runs = [Run { a: 0, b: 0, len: patches.len() }];
+            for (tile, weight) in weight.chunks_exact_mut(PRODUCTS * channels * lane).enumerate() {
                 for (i, patch) in patches.clone().enumerate() {
                     let (image, row, column) = self.place(patch);
                     let start = image * delta.image() + delta.start(tile, row) + column * lane;

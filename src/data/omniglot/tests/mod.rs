@@ -11,10 +11,8 @@ use zip::write::{SimpleFileOptions, ZipWriter};
 use super::*;
 use crate::data::{ClassDataset, QuarterTurn};
 
-const CHARACTERS: [(&str, &str); 2] = [
-    ("images_background", "Greek/character01"),
-    ("images_evaluation", "Tibetan/character07"),
-];
+const CHARACTERS: [(&str, &str); 2] =
+    [("images_background", "Greek/character01"), ("images_evaluation", "Tibetan/character07")];
 
 /// A white page with an ink square of this side in its upper left corner, one bit a pixel as the
 /// published images are.
@@ -38,17 +36,14 @@ fn page(ink: usize) -> Vec<u8> {
 /// A black image of eight bits a pixel.
 fn black(width: u32, height: u32) -> Vec<u8> {
     let mut encoded = Cursor::new(Vec::new());
-    GrayImage::new(width, height)
-        .write_to(&mut encoded, ImageFormat::Png)
-        .unwrap();
+    GrayImage::new(width, height).write_to(&mut encoded, ImageFormat::Png).unwrap();
     encoded.into_inner()
 }
 
 fn zipped(path: &Path, files: &[(String, Vec<u8>)]) {
     let mut zip = ZipWriter::new(File::create(path).unwrap());
     for (name, bytes) in files {
-        zip.start_file(name.as_str(), SimpleFileOptions::default())
-            .unwrap();
+        zip.start_file(name.as_str(), SimpleFileOptions::default()).unwrap();
         zip.write_all(bytes).unwrap();
     }
     zip.finish().unwrap();

@@ -32,10 +32,7 @@ fn hidden_files_are_no_images() {
     let dir = packed();
     let (half, character) = CHARACTERS[0];
     let files = [
-        (
-            format!("__MACOSX/{half}/{character}/._0001_01.png"),
-            vec![0],
-        ),
+        (format!("__MACOSX/{half}/{character}/._0001_01.png"), vec![0]),
         (format!("{half}/{character}/notes.txt"), vec![0]),
         (format!("{half}/{character}/0001_01.png"), page(15)),
     ];
@@ -51,10 +48,7 @@ fn absent_halves_are_named_with_their_origin() {
         text.starts_with("no images_background.zip and no images_evaluation.zip in "),
         "{text}"
     );
-    assert!(
-        text.contains("github.com/brendenlake/omniglot in python/"),
-        "{text}"
-    );
+    assert!(text.contains("github.com/brendenlake/omniglot in python/"), "{text}");
     assert!(text.contains("`fewshot data omniglot --to DIR`"), "{text}");
 
     let dir = packed();
@@ -71,20 +65,14 @@ fn a_zip_cut_short_or_of_something_else_is_named() {
         fs::write(&path, broken).unwrap();
         let text = message(&dir);
         let start = format!("{} is not a whole zip file: ", path.display());
-        assert!(
-            text.starts_with(&start) && text.len() > start.len(),
-            "{text}"
-        );
+        assert!(text.starts_with(&start) && text.len() > start.len(), "{text}");
     }
 }
 
 #[test]
 fn a_zip_without_characters_is_named() {
     let dir = packed();
-    zipped(
-        &dir.path().join("images_background.zip"),
-        &[("readme.txt".into(), vec![0])],
-    );
+    zipped(&dir.path().join("images_background.zip"), &[("readme.txt".into(), vec![0])]);
     let error = Omniglot::open(&dir).unwrap_err();
     assert!(
         matches!(error, DataError::NoCharacters { path } if path.ends_with("images_background.zip"))
@@ -101,10 +89,7 @@ fn a_broken_image_is_named_with_its_path_inside_the_zip() {
         zipped(&path, &[(name.into(), bytes)]);
         let text = message(&dir);
         assert!(
-            text.starts_with(&format!(
-                "{}/{name} is not a readable image: ",
-                path.display()
-            )),
+            text.starts_with(&format!("{}/{name} is not a readable image: ", path.display())),
             "{text}"
         );
     }
@@ -115,10 +100,7 @@ fn an_entry_with_flipped_bits_is_named() {
     let dir = packed();
     let path = dir.path().join("images_background.zip");
     let mut bytes = fs::read(&path).unwrap();
-    let signature = bytes
-        .windows(4)
-        .position(|four| four == b"IHDR")
-        .unwrap_or(120);
+    let signature = bytes.windows(4).position(|four| four == b"IHDR").unwrap_or(120);
     bytes[signature + 8] ^= 0xff;
     fs::write(&path, bytes).unwrap();
     assert!(matches!(Omniglot::open(&dir), Err(DataError::Image { .. })));
@@ -128,13 +110,7 @@ fn an_entry_with_flipped_bits_is_named() {
 fn an_image_of_another_size_is_named() {
     let dir = packed();
     let path = dir.path().join("images_background.zip");
-    zipped(
-        &path,
-        &[("Greek/character01/0001_01.png".into(), black(28, 30))],
-    );
+    zipped(&path, &[("Greek/character01/0001_01.png".into(), black(28, 30))]);
     let text = message(&dir);
-    assert!(
-        text.ends_with("0001_01.png has 30x28 pixels, wanted are 105x105"),
-        "{text}"
-    );
+    assert!(text.ends_with("0001_01.png has 30x28 pixels, wanted are 105x105"), "{text}");
 }

@@ -14,9 +14,7 @@ const EPSILON: f32 = 1e-5;
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     };
     (0..len).map(|_| next()).collect()
@@ -42,17 +40,8 @@ impl Case {
             params.extend(noise(g.c_out, 30).iter().map(|v| 1.0 + 0.5 * v));
             params.extend(noise(g.c_out, 40).iter().map(|v| 0.3 * v));
         }
-        let (x, dy) = (
-            noise(shape.input(), 1),
-            noise(shape.output().iter().product(), 2),
-        );
-        Self {
-            shape,
-            x,
-            params,
-            running: None,
-            dy,
-        }
+        let (x, dy) = (noise(shape.input(), 1), noise(shape.output().iter().product(), 2));
+        Self { shape, x, params, running: None, dy }
     }
 
     /// With given statistics instead of the batch's.
@@ -80,18 +69,8 @@ impl Case {
     }
 
     fn forward(&self, body: &'static dyn Body) -> Output {
-        let statistics = self
-            .running
-            .as_deref()
-            .map_or(Statistics::Batch, Statistics::Running);
-        forward_with(
-            body,
-            &self.shape,
-            &self.x,
-            &self.params,
-            (statistics, EPSILON),
-            true,
-        )
+        let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
+        forward_with(body, &self.shape, &self.x, &self.params, (statistics, EPSILON), true)
     }
 
     fn run(&self, body: &'static dyn Body) -> (Output, Gradients) {
@@ -108,23 +87,12 @@ impl Case {
 
     fn check_within(&self, limit: f64) {
         let running = self.running.as_deref();
-        let wanted = reference(
-            &self.shape,
-            &self.x,
-            &self.params,
-            running,
-            EPSILON,
-            &self.dy,
-        );
+        let wanted = reference(&self.shape, &self.x, &self.params, running, EPSILON, &self.dy);
         for (name, body) in [("portable", &Portable as &dyn Body), ("fastest", fastest())] {
             let (out, gradients) = self.run(body);
             let near = |what: &str, got: &[f32], wanted: &[f64]| {
                 let error = distance(got, wanted);
-                assert!(
-                    error <= limit,
-                    "{name} {what}: {error:e} for {:?}",
-                    self.shape
-                );
+                assert!(error <= limit, "{name} {what}: {error:e} for {:?}", self.shape);
             };
             near("y", &out.y, &wanted.y);
             if running.is_none() {
@@ -201,9 +169,7 @@ fn patches_may_hang_over_every_edge() {
         Case::new(stack([5, 33, h, w], &[40, 33], 1, false)).check();
     }
     Case::new(stack([19, 32, 7, 7], &[32, 32], 1, true)).check();
-    Case::new(stack([3, 32, 9, 9], &[32], 1, true))
-        .running()
-        .check();
+    Case::new(stack([3, 32, 9, 9], &[32], 1, true)).running().check();
     Case::new(stack([3, 40, 16, 15], &[33, 32], 2, false)).check();
 }
 
@@ -218,15 +184,9 @@ fn strided_blocks_agree_with_the_reference() {
 
 #[test]
 fn given_statistics_make_a_fixed_affine_map() {
-    Case::new(stack([5, 1, 14, 14], &[16, 9], 1, true))
-        .running()
-        .check();
-    Case::new(stack([2, 33, 5, 7], &[16, 9], 1, false))
-        .running()
-        .check();
-    Case::new(stack([2, 3, 9, 9], &[16, 9], 2, false))
-        .running()
-        .check();
+    Case::new(stack([5, 1, 14, 14], &[16, 9], 1, true)).running().check();
+    Case::new(stack([2, 33, 5, 7], &[16, 9], 1, false)).running().check();
+    Case::new(stack([2, 3, 9, 9], &[16, 9], 2, false)).running().check();
 }
 
 #[test]
@@ -262,9 +222,7 @@ fn a_beta_far_above_gamma_keeps_the_digits_of_dgamma() {
 #[test]
 fn a_large_mean_keeps_the_digits_of_the_variance() {
     let mut case = Case::new(stack([6, 1, 1, 1], &[16], 1, false));
-    case.x
-        .iter_mut()
-        .for_each(|x| *x = (*x * 8.0).round() / 8.0 + 4096.0);
+    case.x.iter_mut().for_each(|x| *x = (*x * 8.0).round() / 8.0 + 4096.0);
     let wanted = reference(&case.shape, &case.x, &case.params, None, EPSILON, &case.dy);
     let (got, wanted) = (case.forward(fastest()).moments, wanted.moments);
     for c in 16..32 {
@@ -310,10 +268,7 @@ fn a_nan_pixel_reaches_its_neighbours_through_given_statistics() {
             for (got, wanted) in out.y.iter().zip(&wanted.y) {
                 assert!(got.is_nan() || !wanted.is_nan(), "a NaN was lost");
             }
-            assert!(
-                out.y.last().is_some_and(|v| v.is_finite()),
-                "a far pixel is untouched"
-            );
+            assert!(out.y.last().is_some_and(|v| v.is_finite()), "a far pixel is untouched");
             assert!(gradients.dparams[..9 * 3].iter().any(|v| v.is_nan()));
         }
     }
@@ -334,12 +289,7 @@ fn threads_do_not_change_a_bit() {
     let results = [1, 2, 3].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let (out, gradients) = pool.expect("threads").install(|| case.run(fastest()));
-        let all = [
-            out.y,
-            out.moments,
-            gradients.dx.unwrap_or_default(),
-            gradients.dparams,
-        ];
+        let all = [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams];
         all.concat().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
     });
     assert!(results[0] == results[1] && results[0] == results[2]);
@@ -363,18 +313,8 @@ fn keeping_nothing_changes_no_output() {
         Case::new(stack([5, 5, 9, 9], &[16, 16], 1, true)).running(),
         Case::new(stack([60, 3, 8, 8], &[32, 32], 1, true)).running(),
     ] {
-        let statistics = case
-            .running
-            .as_deref()
-            .map_or(Statistics::Batch, Statistics::Running);
-        let out = forward(
-            &case.shape,
-            &case.x,
-            &case.params,
-            statistics,
-            EPSILON,
-            false,
-        );
+        let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
+        let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, false);
         let kept = case.forward(fastest());
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));
@@ -383,20 +323,9 @@ fn keeping_nothing_changes_no_output() {
 
 #[test]
 fn blocks_may_differ() {
-    let block = |channels_out, stride, pool| BlockShape {
-        channels_out,
-        stride,
-        pool,
-    };
+    let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
     let blocks = vec![block(5, 1, true), block(40, 2, false), block(3, 1, false)];
-    Case::new(StackShape {
-        n: 4,
-        c: 3,
-        h: 15,
-        w: 17,
-        blocks,
-    })
-    .check();
+    Case::new(StackShape { n: 4, c: 3, h: 15, w: 17, blocks }).check();
 }
 
 #[test]

@@ -31,12 +31,7 @@ fn split<'a>(g: &Geometry, params: &'a [f64]) -> Split<'a> {
     let (weight, rest) = params.split_at(g.weight());
     let (bias, rest) = rest.split_at(g.c_out);
     let (gamma, beta) = rest.split_at(g.c_out);
-    Split {
-        weight,
-        bias,
-        gamma,
-        beta,
-    }
+    Split { weight, bias, gamma, beta }
 }
 
 /// Every (output index, input index, weight index) product of a convolution.
@@ -68,15 +63,11 @@ fn block_forward(
 ) -> (Vec<f64>, Vec<f64>, Kept) {
     let (h, w) = g.conv();
     let channel = |i: usize| i / (h * w) % g.c_out;
-    let mut conv: Vec<f64> = (0..n * g.c_out * h * w)
-        .map(|i| p.bias[channel(i)])
-        .collect();
+    let mut conv: Vec<f64> = (0..n * g.c_out * h * w).map(|i| p.bias[channel(i)]).collect();
     products(n, g, |out, from, k| conv[out] += x[from] * p.weight[k]);
     let count = (n * h * w) as f64;
     let mut mean = vec![0.0; g.c_out];
-    conv.iter()
-        .enumerate()
-        .for_each(|(i, y)| mean[channel(i)] += y / count);
+    conv.iter().enumerate().for_each(|(i, y)| mean[channel(i)] += y / count);
     let mut variance = vec![0.0; g.c_out];
     for (i, y) in conv.iter().enumerate() {
         variance[channel(i)] += (y - mean[channel(i)]).powi(2) / count;
@@ -85,10 +76,7 @@ fn block_forward(
     if let Some(given) = given {
         (mean, variance) = (given[..g.c_out].to_vec(), given[g.c_out..].to_vec());
     }
-    let inv_std: Vec<f64> = variance
-        .iter()
-        .map(|v| 1.0 / (v + epsilon).sqrt())
-        .collect();
+    let inv_std: Vec<f64> = variance.iter().map(|v| 1.0 / (v + epsilon).sqrt()).collect();
     let xhat: Vec<f64> = conv
         .iter()
         .enumerate()
@@ -100,21 +88,8 @@ fn block_forward(
         .map(|(i, v)| v * p.gamma[channel(i)] + p.beta[channel(i)])
         .collect();
     let source = sources(n, g, &z);
-    let out = source
-        .iter()
-        .map(|&s| if z[s] <= 0.0 { 0.0 } else { z[s] })
-        .collect();
-    (
-        out,
-        moments,
-        Kept {
-            x,
-            xhat,
-            inv_std,
-            z,
-            source,
-        },
-    )
+    let out = source.iter().map(|&s| if z[s] <= 0.0 { 0.0 } else { z[s] }).collect();
+    (out, moments, Kept { x, xhat, inv_std, z, source })
 }
 
 fn sources(n: usize, g: &Geometry, z: &[f64]) -> Vec<usize> {
@@ -171,10 +146,7 @@ fn block_backward(
     });
     let mut dbias = vec![0.0; g.c_out];
     if !batch {
-        dconv
-            .iter()
-            .enumerate()
-            .for_each(|(i, d)| dbias[channel(i)] += d);
+        dconv.iter().enumerate().for_each(|(i, d)| dbias[channel(i)] += d);
     }
     (dx, [dweight, dbias, dgamma, dbeta].concat())
 }
@@ -195,9 +167,7 @@ pub fn reference(
     let (mut start, mut first) = (0, 0);
     for g in &blocks {
         let p = split(g, &params[start..start + g.parameters()]);
-        let given = given
-            .as_ref()
-            .map(|given| &given[first..first + 2 * g.c_out]);
+        let given = given.as_ref().map(|given| &given[first..first + 2 * g.c_out]);
         let (out, m, k) = block_forward(shape.n, g, x, &p, given, f64::from(epsilon));
         (x, start, first) = (out, start + g.parameters(), first + 2 * g.c_out);
         moments.extend(m);
@@ -211,12 +181,7 @@ pub fn reference(
         grad = dx;
         dparams = [d, dparams].concat();
     }
-    Reference {
-        y: x,
-        moments,
-        dx: grad,
-        dparams,
-    }
+    Reference { y: x, moments, dx: grad, dparams }
 }
 
 /// A stack of equal blocks.
@@ -226,16 +191,6 @@ pub fn stack(
     stride: usize,
     pool: bool,
 ) -> StackShape {
-    let block = |&channels_out| BlockShape {
-        channels_out,
-        stride,
-        pool,
-    };
-    StackShape {
-        n,
-        c,
-        h,
-        w,
-        blocks: channels.iter().map(block).collect(),
-    }
+    let block = |&channels_out| BlockShape { channels_out, stride, pool };
+    StackShape { n, c, h, w, blocks: channels.iter().map(block).collect() }
 }

@@ -1,0 +1,417 @@
+//! The command as a program.
+#![cfg(all(feature = "cli", feature = "flex"))]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// A training run of about a second.
+const SMALL: [&str; 19] = [
+    "train",
+    "--train-ways",
+    "5",
+    "--train-queries",
+    "2",
+    "--steps",
+    "12",
+    "--validate-every",
+    "6",
+    "--validation-episodes",
+    "5",
+    "--checkpoint-every",
+    "2",
+    "--eval-episodes",
+    "20",
+    "--queries",
+    "5",
+    "--json",
+    "--out",
+];
+
+fn fewshot(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fewshot")).args(args).output().unwrap()
+}
+
+fn small(folder: &Path, more: &[&str]) -> Output {
+    fewshot(&[&SMALL[..], &[folder.to_str().unwrap()], more].concat())
+}
+
+fn code(output: &Output) -> Option<i32> {
+    output.status.code()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    assert_eq!(code(output), Some(0), "{}", stderr(output));
+    serde_json::from_slice(&output.stdout).expect("standard output is one JSON object")
+}
+
+/// The one line that a failure ends with.
+fn complaint(output: &Output) -> String {
+    assert_eq!(code(output), Some(1), "{}", stderr(output));
+    let text = stderr(output);
+    let line = text.lines().last().unwrap_or_default();
+    assert!(line.starts_with("error: "), "{text}");
+    line.to_owned()
+}
+
+/// `classes` folders of `images` grey images each, no two alike.
+fn image_folder(classes: usize, images: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for class in 0..classes {
+        let path = folder.path().join(format!("class{class}"));
+        fs::create_dir(&path).unwrap();
+        for index in 0..images {
+            let shade = |x, y| image::Luma([(x * 7 + y * (class as u32 + 3) + index * 31) as u8]);
+            let image = image::GrayImage::from_fn(20, 24, shade);
+            image.save(path.join(format!("{index}.png"))).unwrap();
+        }
+    }
+    folder
+}
+
+#[test]
+fn without_a_word_it_helps() {
+    let output = fewshot(&[]);
+    assert_eq!(code(&output), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("train") && text.contains("eval") && text.contains("data"), "{text}");
+}
+
+#[test]
+fn the_help_of_training_documents_the_contract() {
+    let text = String::from_utf8(fewshot(&["train", "--help"]).stdout).unwrap();
+    let options = [
+        "--method",
+        "--data",
+        "--split",
+        "--backend",
+        "--device",
+        "--ways",
+        "--shots",
+        "--queries",
+        "--train-ways",
+        "--train-shots",
+        "--train-queries",
+        "--steps",
+        "--meta-batch",
+        "--lr",
+        "--seed",
+        "--eval-episodes",
+        "--threads",
+        "--out",
+        "--resume",
+        "--json",
+        "Exit code",
+        "train_episodes_per_s",
+    ];
+    for option in options {
+        assert!(text.contains(option), "{option} is not in the help");
+    }
+}
+
+#[test]
+fn wrong_usage_exits_with_2() {
+    for args in [
+        &["fly"][..],
+        &["train", "--backend", "abacus"],
+        &["train", "--ways", "many"],
+        &["train", "--ways", "0"],
+        &["train", "--shots", "0"],
+        &["train", "--queries", "0"],
+        &["train", "--steps", "0"],
+        &["train", "--lr", "-1"],
+        &["train", "--lr", "nan"],
+        &["train", "--threads", "0"],
+        &["train", "--device", "7"],
+        &["train", "--data", "cifar:x"],
+        &["train", "--split", "random"],
+        &["train", "--resume"],
+        &["eval"],
+        &["data", "omniglot"],
+    ] {
+        let output = fewshot(args);
+        assert_eq!(code(&output), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn a_run_reports_one_json_object_and_its_test_can_be_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let report = json(&small(&run, &["--threads", "1"]));
+    let accuracy = report["accuracy"].as_f64().unwrap();
+    assert!((20.0..=100.0).contains(&accuracy), "{report}");
+    for key in ["ci95", "train_episodes_per_s", "eval_episodes_per_s"] {
+        assert!(report[key].as_f64().unwrap() > 0.0, "{key}: {report}");
+    }
+    assert_eq!(report["steps"], 12);
+    assert_eq!(report["backend"], "flex");
+    assert_eq!(report["seed"], 1);
+    assert_eq!(report["protocol"]["ways"], 5);
+    assert_eq!(report["protocol"]["batch_norm"], "running");
+    assert_eq!(report["protocol"]["train"]["queries"], 2);
+    assert_eq!(report["run"], run.to_str().unwrap());
+    for file in ["config.json", "metrics.jsonl", "curves.svg", "last.ckpt", "best.ckpt"] {
+        assert!(run.join(file).exists(), "{file}");
+    }
+    let again = json(&fewshot(&["eval", run.to_str().unwrap(), "--episodes", "20", "--json"]));
+    assert_eq!(again["accuracy"], report["accuracy"]);
+    assert_eq!(again["ci95"], report["ci95"]);
+    let other = ["eval", run.to_str().unwrap(), "--episodes", "20", "--seed", "9", "--json"];
+    assert_ne!(json(&fewshot(&other))["ci95"], report["ci95"]);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let metrics = |name: &str, more: &[&str]| {
+        let run = folder.path().join(name);
+        json(&small(&run, more));
+        fs::read_to_string(run.join("metrics.jsonl")).unwrap()
+    };
+    let first = metrics("a", &["--threads", "1"]);
+    assert_eq!(first, metrics("b", &["--threads", "3"]));
+    assert_ne!(first, metrics("c", &["--seed", "2"]));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_killed_run_resumes_as_if_it_had_never_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    let expected = json(&small(&whole, &[]));
+    let killed = folder.path().join("killed");
+    let mut child = start(&killed);
+    wait_for_metrics(&killed);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let resumed = json(&small(&killed, &["--resume"]));
+    for key in ["accuracy", "ci95", "steps"] {
+        assert_eq!(resumed[key], expected[key], "{key}");
+    }
+    let metrics = |run: &Path| fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    assert_eq!(metrics(&killed), metrics(&whole));
+}
+
+#[test]
+#[cfg(unix)]
+fn an_interrupted_run_is_saved_and_exits_with_130() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let mut child = start(&run);
+    wait_for_metrics(&run);
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(status.success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(json(&small(&run, &["--resume"]))["steps"], 12);
+}
+
+#[cfg(unix)]
+fn start(run: &Path) -> std::process::Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    command.args(SMALL).arg(run).stdout(std::process::Stdio::null());
+    command.stderr(std::process::Stdio::null()).spawn().unwrap()
+}
+
+/// Until the run has flushed some steps, that is, made a checkpoint after its first.
+#[cfg(unix)]
+fn wait_for_metrics(run: &Path) {
+    let written = || fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0);
+    for _ in 0..6000 {
+        if written() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("no step was made within a minute");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_full_disk_is_reported_and_the_old_checkpoint_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    json(&small(&run, &["--steps", "2"]));
+    let before = fs::read(run.join("last.ckpt")).unwrap();
+    let args = [&SMALL[..], &[run.to_str().unwrap(), "--resume"]].concat();
+    // Files beyond 64 KiB fail to be written, as on a full disk.
+    let limited = "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"";
+    let mut command = Command::new("bash");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_fewshot")]).args(args);
+    let output = command.output().unwrap();
+    assert!(complaint(&output).contains("last.ckpt"), "{}", stderr(&output));
+    assert_eq!(fs::read(run.join("last.ckpt")).unwrap(), before);
+    assert!(!run.join("last.ckpt.partial").exists());
+    assert_eq!(json(&small(&run, &["--resume"]))["steps"], 12);
+}
+
+#[test]
+fn a_run_folder_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    json(&small(&run, &[]));
+    assert!(complaint(&small(&run, &[])).contains("already holds a run"));
+    let other = complaint(&small(&run, &["--resume", "--lr", "0.5"]));
+    assert!(other.contains("learning_rate 0.001"), "{other}");
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    assert!(complaint(&small(&file.join("run"), &[])).contains("file"));
+    let empty = folder.path().join("empty");
+    assert!(complaint(&small(&empty, &["--resume"])).contains("no checkpoint to resume"));
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    json(&small(&run, &[]));
+    let eval = |path: &Path, more: &[&str]| {
+        complaint(&fewshot(&[&["eval", path.to_str().unwrap()], more].concat()))
+    };
+    assert!(eval(&folder.path().join("nowhere"), &[]).contains("nowhere"));
+    let text = folder.path().join("text.ckpt");
+    fs::write(&text, "not a checkpoint").unwrap();
+    assert!(eval(&text, &[]).contains("not a checkpoint"));
+    let damaged = folder.path().join("damaged.ckpt");
+    let mut bytes = fs::read(run.join("best.ckpt")).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 255;
+    fs::write(&damaged, bytes).unwrap();
+    assert!(eval(&damaged, &[]).contains("damaged"));
+    let images = image_folder(5, 20);
+    let data = format!("folder:{}", images.path().display());
+    let other = eval(&run, &["--data", &data]);
+    assert!(other.contains("1x28x28") && other.contains("3x84x84"), "{other}");
+}
+
+#[test]
+fn a_folder_of_images_trains_a_learner() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = image_folder(12, 8);
+    let data = format!("folder:{}", images.path().display());
+    let size = ["--data", &data, "--image-size", "16", "--ways", "2", "--queries", "3"];
+    let report = json(&small(&folder.path().join("run"), &[&size[..], &["--steps", "2"]].concat()));
+    assert_eq!(report["protocol"]["data"], "folder");
+    let info = fewshot(&["data", "info", &data]);
+    let text = String::from_utf8(info.stdout).unwrap();
+    assert!(text.contains("3x84x84") && text.contains("of 8 images"), "{text}");
+    let small_images =
+        complaint(&small(&folder.path().join("b"), &[&size[..2], &["--image-size", "8"]].concat()));
+    assert!(small_images.contains("3x8x8"), "{small_images}");
+}
+
+#[test]
+fn data_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let train = |data: &str, more: &[&str]| {
+        complaint(&small(&run, &[&["--data", data, "--image-size", "16"], more].concat()))
+    };
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    assert!(train(&format!("folder:{}", path("nowhere")), &[]).contains("nowhere"));
+    let omniglot = train(&format!("omniglot:{}", path("nowhere")), &[]);
+    assert!(omniglot.contains("images_background.zip"), "{omniglot}");
+    assert!(omniglot.contains("brendenlake/omniglot"), "{omniglot}");
+    fs::create_dir(folder.path().join("zips")).unwrap();
+    for half in ["background", "evaluation"] {
+        fs::write(folder.path().join(format!("zips/images_{half}.zip")), "PK?").unwrap();
+    }
+    assert!(train(&format!("omniglot:{}", path("zips")), &[]).contains("not a whole zip"));
+    let few = image_folder(12, 3);
+    let few = format!("folder:{}", few.path().display());
+    assert!(train(&few, &[]).contains("examples a class"), "too few images");
+    assert!(train(&few, &["--train-ways", "50"]).contains("50 classes"), "too many ways");
+    let broken = image_folder(12, 8);
+    fs::write(broken.path().join("class3/0.png"), "no image").unwrap();
+    let text = train(&format!("folder:{}", broken.path().display()), &[]);
+    assert!(text.contains(&PathBuf::from("class3").join("0.png").display().to_string()), "{text}");
+    assert!(!run.exists(), "nothing was begun");
+    let data = format!("folder:{}", broken.path().display());
+    let skipping =
+        ["--data", &data, "--image-size", "16", "--grey", "--skip-broken", "--ways", "2"];
+    let output = small(&run, &[&skipping[..], &["--queries", "3", "--steps", "2"]].concat());
+    assert!(stderr(&output).contains("broken images left out: 1"), "{}", stderr(&output));
+    assert_eq!(json(&output)["steps"], 2);
+}
+
+#[test]
+fn a_diverging_run_stops_and_keeps_a_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let text = complaint(&small(&run, &["--lr", "1e38"]));
+    assert!(text.contains("step") && text.contains("last good"), "{text}");
+    assert!(run.join("last.ckpt").exists());
+}
+
+#[test]
+fn a_download_with_another_checksum_is_refused() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mirror = format!("http://{}", listener.local_addr().unwrap());
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = [0; 1024];
+        let length = stream.read(&mut request).unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong").unwrap();
+        String::from_utf8_lossy(&request[..length]).into_owned()
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    command.args(["data", "omniglot", "--to"]).arg(folder.path());
+    let output = command.env("FEWSHOT_OMNIGLOT_MIRROR", mirror).output().unwrap();
+    assert!(complaint(&output).contains("checksum"), "{}", stderr(&output));
+    assert!(server.join().unwrap().starts_with("GET /images_background.zip "));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
+}
+
+#[test]
+fn the_built_in_data_is_described() {
+    let text = String::from_utf8(fewshot(&["data", "info", "glyphs"]).stdout).unwrap();
+    assert!(text.contains("1x28x28") && text.contains("600 classes of 20 images"), "{text}");
+}
+
+#[test]
+fn every_compiled_backend_trains() {
+    let backends = [
+        ("flex", true),
+        ("ndarray", cfg!(feature = "ndarray")),
+        ("candle", cfg!(feature = "candle")),
+        ("wgpu", cfg!(feature = "wgpu")),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (backend, compiled) in backends {
+        let run = folder.path().join(backend);
+        let tiny = ["--backend", backend, "--steps", "2", "--eval-episodes", "2"];
+        let tiny = [&tiny[..], &["--validation-episodes", "1", "--validate-every", "2"]].concat();
+        let output = small(&run, &tiny);
+        if !compiled {
+            assert_eq!(code(&output), Some(2));
+            assert!(stderr(&output).contains("not compiled"), "{}", stderr(&output));
+            continue;
+        }
+        assert_eq!(json(&output)["backend"], backend);
+        assert_eq!(
+            json(&fewshot(&["eval", run.to_str().unwrap(), "--episodes", "2", "--json"]))["steps"],
+            2
+        );
+    }
+}
+
+#[test]
+fn the_examples_run() {
+    let programs = Path::new(env!("CARGO_BIN_EXE_fewshot")).with_file_name("examples");
+    for (name, says) in [("01_proto_net", "5-way 1-shot"), ("02_own_encoder", "back to training")] {
+        let output = Command::new(programs.join(name)).output().unwrap();
+        assert_eq!(code(&output), Some(0), "{name}: {}", stderr(&output));
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains(says), "{name}: {text}");
+    }
+}

@@ -1,0 +1,82 @@
+//! Imports point down only.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
+const FLOORS: [&[&str]; 7] =
+    [&["random"], &["data"], &["metric"], &["episode"], &["learners"], &["train"], &["cli"]];
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let below = folders.iter().flat_map(|folder| sources(folder));
+    files
+        .into_iter()
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        .chain(below)
+        .collect()
+}
+
+fn floor(module: &str) -> Option<usize> {
+    FLOORS.iter().position(|modules| modules.contains(&module))
+}
+
+/// The top-level modules that a source file names.
+fn imported(text: &str) -> Vec<String> {
+    let starts = ["crate::", "fewshot::"];
+    let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let found = code.flat_map(|line| {
+        starts.iter().flat_map(move |start| line.split(start).skip(1).map(module_name))
+    });
+    found.filter(|module| !module.is_empty()).collect()
+}
+
+fn module_name(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+#[test]
+fn no_module_imports_from_its_own_floor_or_above() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut checked = 0;
+    for path in sources(&src) {
+        let inside = path.strip_prefix(&src).unwrap();
+        let module = inside.components().next().unwrap().as_os_str().to_str().unwrap();
+        let module = module.trim_end_matches(".rs");
+        let Some(own) = floor(module) else { continue };
+        for other in imported(&fs::read_to_string(&path).unwrap()) {
+            let Some(theirs) = floor(&other) else {
+                continue;
+            };
+            assert!(
+                theirs < own || other == module,
+                "{} imports {other}, which is not below {module}",
+                inside.display()
+            );
+            checked += 1;
+        }
+    }
+    assert!(checked > 30, "only {checked} imports were found");
+}
+
+#[test]
+fn every_module_has_a_floor() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for entry in fs::read_dir(&src).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let module = name.trim_end_matches(".rs");
+        assert!(["lib", "main"].contains(&module) || floor(module).is_some(), "{module}");
+    }
+}
+
+#[test]
+fn only_the_kernels_have_unsafe_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["src", "models/src"] {
+        for path in sources(&root.join(folder)) {
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("unsafe "), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Training as a whole: it learns, it resumes bit for bit, and nothing is lost when it fails.
+#![cfg(feature = "flex")]
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use burn::backend::{Autodiff, Flex};
+use burn::lr_scheduler::step::StepLrSchedulerConfig;
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::AdamConfig;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot::data::GlyphsConfig;
+use fewshot::models::Conv4;
+use fewshot::prelude::*;
+use fewshot::train::{Checkpoint, Event, RunFolder};
+
+type B = Autodiff<Flex>;
+type Net<B> = ProtoNet<B, Conv4<B>>;
+
+const STEPS: u64 = 12;
+
+fn glyphs() -> Splits {
+    let config = GlyphsConfig {
+        train_alphabets: 3,
+        validation_alphabets: 1,
+        test_alphabets: 1,
+        characters: 8,
+        ..GlyphsConfig::default()
+    };
+    Glyphs::generate(&config)
+}
+
+fn learner() -> Net<B> {
+    let device = Default::default();
+    B::seed(&device, 3);
+    ProtoNet::new(Conv4Config::omniglot().with_channels(8).init(&device))
+}
+
+struct Setting {
+    steps: u64,
+    stop_at: Option<u64>,
+    rate: f64,
+}
+
+const WHOLE: Setting = Setting { steps: STEPS, stop_at: None, rate: 1e-2 };
+
+fn run(folder: &Path, resume: bool, setting: &Setting) -> Result<Trained<Net<Flex>>, TrainError> {
+    let splits = glyphs();
+    let interrupt = Arc::new(AtomicBool::new(false));
+    let (flag, stop_at) = (interrupt.clone(), setting.stop_at);
+    let schedule = StepLrSchedulerConfig::new(setting.rate, 5).with_gamma(0.5).init().unwrap();
+    MetaTrainer::new(learner(), AdamConfig::new().init())
+        .learning_rate(schedule)
+        .episodes(splits.train.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap())
+        .validation(splits.validation.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap(), 10)
+        .steps(setting.steps)
+        .meta_batch(2)
+        .validate_every(5)
+        .checkpoint_every(4)
+        .clip_norm(1.0)
+        .run_folder(folder)
+        .resume(resume)
+        .interrupt(interrupt)
+        .observe(move |event| {
+            if let (Event::Step { metrics, .. }, Some(stop)) = (event, stop_at) {
+                flag.fetch_or(metrics.step == stop, Ordering::Relaxed);
+            }
+        })
+        .fit::<B>()
+}
+
+fn parameters<B: Backend>(module: &impl Module<B>) -> Vec<f32> {
+    struct All(Vec<f32>);
+    impl<B: Backend> ModuleVisitor<B> for All {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            self.0.extend(param.val().into_data().iter::<f32>());
+        }
+    }
+    let mut all = All(Vec::new());
+    module.visit(&mut all);
+    all.0
+}
+
+#[test]
+fn a_run_that_was_interrupted_anywhere_ends_as_one_that_was_not() {
+    let whole = tempfile::tempdir().unwrap();
+    let expected = run(whole.path(), false, &WHOLE).unwrap();
+    let metrics = fs::read_to_string(whole.path().join("metrics.jsonl")).unwrap();
+    assert_eq!(metrics.lines().count() as u64, STEPS + 3);
+    for stop in [1, 5, 7, 11] {
+        let parts = tempfile::tempdir().unwrap();
+        let interrupted = run(parts.path(), false, &Setting { stop_at: Some(stop), ..WHOLE });
+        let error = interrupted.unwrap_err();
+        assert!(matches!(error, TrainError::Interrupted { step } if step == stop), "{error}");
+        let resumed = run(parts.path(), true, &WHOLE).unwrap();
+        assert_eq!(parameters(&resumed.learner), parameters(&expected.learner), "stop {stop}");
+        assert_eq!(resumed.report.progress, expected.report.progress);
+        let resumed = fs::read_to_string(parts.path().join("metrics.jsonl")).unwrap();
+        assert_eq!(resumed, metrics, "stop {stop}");
+    }
+}
+
+#[test]
+fn a_run_that_lost_its_last_steps_makes_them_again() {
+    let whole = tempfile::tempdir().unwrap();
+    let expected = run(whole.path(), false, &WHOLE).unwrap();
+    let parts = tempfile::tempdir().unwrap();
+    // What a kill after step 7 leaves: the checkpoint of step 5 and the metrics of step 7.
+    run(parts.path(), false, &Setting { stop_at: Some(5), ..WHOLE }).unwrap_err();
+    let last = fs::read(RunFolder::last(parts.path())).unwrap();
+    run(parts.path(), true, &Setting { stop_at: Some(7), ..WHOLE }).unwrap_err();
+    fs::write(RunFolder::last(parts.path()), last).unwrap();
+    let resumed = run(parts.path(), true, &WHOLE).unwrap();
+    assert_eq!(parameters(&resumed.learner), parameters(&expected.learner));
+    let metrics = |folder: &Path| fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    assert_eq!(metrics(parts.path()), metrics(whole.path()));
+}
+
+#[test]
+fn a_finished_run_can_be_made_longer() {
+    let whole = tempfile::tempdir().unwrap();
+    let expected = run(whole.path(), false, &Setting { steps: 15, ..WHOLE }).unwrap();
+    let parts = tempfile::tempdir().unwrap();
+    run(parts.path(), false, &Setting { steps: 10, ..WHOLE }).unwrap();
+    let longer = run(parts.path(), true, &Setting { steps: 15, ..WHOLE }).unwrap();
+    assert_eq!(parameters(&longer.learner), parameters(&expected.learner));
+    assert_eq!(longer.report.steps, 15);
+}
+
+#[test]
+fn another_setting_is_not_a_resumption() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), false, &Setting { steps: 2, ..WHOLE }).unwrap();
+    let splits = glyphs();
+    let error = MetaTrainer::new(learner(), AdamConfig::new().init())
+        .episodes(splits.train.sampler(Protocol::new(4, 1).with_queries(3), 1).unwrap())
+        .run_folder(folder.path())
+        .resume(true)
+        .fit::<B>()
+        .unwrap_err();
+    assert!(matches!(error, TrainError::OtherSettings { .. }), "{error}");
+    let occupied = run(folder.path(), false, &WHOLE).unwrap_err();
+    assert!(matches!(occupied, TrainError::Occupied { .. }), "{occupied}");
+    let empty = tempfile::tempdir().unwrap();
+    let nothing = run(empty.path(), true, &WHOLE).unwrap_err();
+    assert!(matches!(nothing, TrainError::NothingToResume { .. }), "{nothing}");
+}
+
+#[test]
+fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = run(folder.path(), false, &Setting { rate: 1e30, ..WHOLE }).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        matches!(error, TrainError::NonFiniteLoss { .. } | TrainError::NonFiniteParameters { .. }),
+        "{text}"
+    );
+    assert!(text.contains("step") && text.contains("last good"), "{text}");
+    let last = Checkpoint::read(&RunFolder::last(folder.path())).unwrap();
+    let kept = last.load::<Flex, _>(
+        ProtoNet::<Flex, _>::new(
+            Conv4Config::omniglot().with_channels(8).init(&Default::default()),
+        ),
+        &learner().architecture(),
+        &Default::default(),
+    );
+    assert!(parameters::<Flex>(&kept.unwrap()).iter().all(|value| value.is_finite()));
+}
+
+#[test]
+fn a_checkpoint_of_another_architecture_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    run(folder.path(), false, &Setting { steps: 1, ..WHOLE }).unwrap();
+    let device = Default::default();
+    let other = ProtoNet::<Flex, _>::new(Conv4Config::omniglot().with_channels(16).init(&device));
+    let last = Checkpoint::read(&RunFolder::last(folder.path())).unwrap();
+    let architecture = other.architecture();
+    let error = last.load::<Flex, _>(other, &architecture, &device).unwrap_err().to_string();
+    assert!(error.contains("8 channels") && error.contains("16 channels"), "{error}");
+}
+
+#[test]
+fn training_stops_when_validations_no_longer_improve() {
+    let splits = glyphs();
+    let protocol = Protocol::new(5, 1).with_queries(3);
+    let trained = MetaTrainer::new(learner(), AdamConfig::new().init())
+        // So small a rate changes no prediction: the first validation stays the best.
+        .learning_rate(1e-12)
+        .episodes(splits.train.sampler(protocol, 1).unwrap())
+        .validation(splits.validation.sampler(protocol, 1).unwrap(), 1)
+        .steps(60)
+        .validate_every(1)
+        .patience(3)
+        .observe(|_| {})
+        .fit::<B>()
+        .unwrap();
+    assert!(trained.report.steps < 60, "{} steps", trained.report.steps);
+    assert_eq!(trained.report.progress.since_best, 3);
+}
+
+#[test]
+fn training_learns() {
+    let splits = glyphs();
+    let test = splits.test.sampler(Protocol::new(5, 1), 2).unwrap();
+    let train = splits.train.sampler(Protocol::new(8, 1).with_queries(5), 1).unwrap();
+    let after = |steps| {
+        let trainer = MetaTrainer::new(learner(), AdamConfig::new().init());
+        let trainer = trainer.learning_rate(3e-3).episodes(train.clone()).observe(|_| {});
+        trainer.steps(steps).fit::<B>().unwrap().evaluate(&test, 60).accuracy
+    };
+    let (untrained, trained) = (after(1), after(60));
+    assert!(trained > untrained + 10.0, "{untrained} % to {trained} %");
+    assert!(trained > 75.0, "{trained} %");
+}
+
+#[test]
+fn settings_of_zero_are_refused() {
+    let splits = glyphs();
+    let trainer = || MetaTrainer::new(learner(), AdamConfig::new().init());
+    assert!(matches!(trainer().fit::<B>(), Err(TrainError::NoEpisodes)));
+    let episodes = splits.train.sampler(Protocol::new(5, 1), 1).unwrap();
+    let zero = trainer().episodes(episodes).meta_batch(0).fit::<B>().unwrap_err();
+    assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
+}
