@@ -79,9 +79,6 @@ impl FromStr for BackendName {
 
 /// Runs `job` where `args` says.
 pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, CliError> {
-    if let Some(threads) = args.threads {
-        set_threads(threads)?;
-    }
     let name = match args.backend {
         BackendName::Auto => NAMES.iter().map(|(_, name)| *name).find(|name| name.compiled()),
         name => Some(name),
@@ -121,7 +118,9 @@ pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, C
     }
 }
 
-fn set_threads(threads: usize) -> Result<(), CliError> {
+/// Sets the number of threads; to be called before anything uses one.
+pub(crate) fn set_threads(args: &DeviceArgs) -> Result<(), CliError> {
+    let Some(threads) = args.threads else { return Ok(()) };
     if threads == 0 {
         return Err(CliError::Usage("--threads must be at least 1".to_owned()));
     }

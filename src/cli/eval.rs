@@ -20,6 +20,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     if args.episodes == 0 {
         return Err(CliError::Usage("--episodes must be at least 1".to_owned()));
     }
+    backend::set_threads(&args.device)?;
     let path = file(&args.checkpoint);
     let checkpoint = Checkpoint::read(&path)?;
     let trained = Recipe::deserialize(&checkpoint.settings()["user"]).map_err(|error| {

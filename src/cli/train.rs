@@ -23,6 +23,7 @@ use super::report::{rounded, test_protocol};
 
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     check(&args)?;
+    backend::set_threads(&args.device)?;
     let data = args.data.clone().absolute();
     let folder = FolderOptions {
         size: args.image_size,

@@ -10,6 +10,7 @@ mod files;
 mod finite;
 mod metrics;
 mod progress;
+mod run;
 mod run_folder;
 mod trainer;
 

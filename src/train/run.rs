@@ -1,0 +1,340 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::ElementConversion;
+use burn::tensor::backend::AutodiffBackend;
+use serde_json::{Value, json};
+
+use super::finite::all_finite;
+use super::metrics::Line;
+use super::trainer::{MetaTrainer, Options, Trained, TrainingReport};
+use super::{
+    Checkpoint, Evaluator, Event, Progress, RunFolder, StepMetrics, TrainError, ValidationMetrics,
+    clip_global_norm,
+};
+use crate::episode::EpisodeSampler;
+use crate::learners::{MetaGradients, MetaLearner};
+
+/// Training under way.
+pub(super) struct Run<B: AutodiffBackend, L, O, S> {
+    learner: L,
+    optimizer: O,
+    scheduler: S,
+    episodes: EpisodeSampler,
+    validation: Option<(EpisodeSampler, usize)>,
+    options: Options,
+    settings: Value,
+    observer: Box<dyn FnMut(&Event)>,
+    interrupt: Arc<AtomicBool>,
+    device: B::Device,
+    folder: Option<RunFolder>,
+    progress: Progress,
+    /// The best learner as a checkpoint.
+    best: Option<Checkpoint>,
+    clock: Clock,
+    last_loss: Option<f32>,
+}
+
+/// Seconds and steps of this process.
+struct Clock {
+    start: Instant,
+    validating: f64,
+    steps: u64,
+}
+
+impl Clock {
+    fn training(&self) -> f64 {
+        self.start.elapsed().as_secs_f64() - self.validating
+    }
+}
+
+impl<B, L, O, S> Run<B, L, O, S>
+where
+    B: AutodiffBackend,
+    L: MetaLearner<B>,
+    O: Optimizer<L, B>,
+    S: LrScheduler,
+{
+    pub(super) fn begin(trainer: MetaTrainer<L, O, S>) -> Result<Self, TrainError> {
+        let options = trainer.options;
+        let counts = [
+            ("the meta-batch", options.meta_batch),
+            ("the steps between validations", options.validate_every),
+            ("the steps between checkpoints", options.checkpoint_every),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(TrainError::Zero(name));
+        }
+        let device = trainer.learner.devices().into_iter().next().unwrap_or_default();
+        let mut run = Self {
+            learner: trainer.learner,
+            optimizer: trainer.optimizer,
+            scheduler: trainer.scheduler,
+            episodes: trainer.episodes.ok_or(TrainError::NoEpisodes)?,
+            validation: trainer.validation,
+            settings: trainer.settings,
+            observer: trainer.observer,
+            interrupt: trainer.interrupt,
+            options,
+            device,
+            folder: None,
+            progress: Progress::default(),
+            best: None,
+            clock: Clock { start: Instant::now(), validating: 0.0, steps: 0 },
+            last_loss: None,
+        };
+        run.settings = run.all_settings();
+        match run.options.folder.clone() {
+            Some(folder) if run.options.resume => run.resume(folder)?,
+            Some(folder) => {
+                let folder = run.folder.insert(RunFolder::create(folder)?);
+                folder.write_config(&run.settings)?;
+                run.save()?;
+            }
+            None => {}
+        }
+        Ok(run)
+    }
+
+    /// What must not change between a run and its resumption.
+    fn all_settings(&self) -> Value {
+        let validation = self.validation.as_ref();
+        json!({
+            "architecture": self.learner.architecture(),
+            "protocol": self.episodes.protocol(),
+            "seed": self.episodes.seed(),
+            "meta_batch": self.options.meta_batch,
+            "clip_norm": self.options.clip_norm,
+            "validation": validation.map(|(sampler, episodes)| json!({
+                "protocol": sampler.protocol(),
+                "seed": sampler.seed(),
+                "episodes": episodes,
+                "every": self.options.validate_every,
+            })),
+            "user": self.settings,
+        })
+    }
+
+    fn resume(&mut self, folder: PathBuf) -> Result<(), TrainError> {
+        let path = RunFolder::last(&folder);
+        if !path.exists() {
+            return Err(TrainError::NothingToResume { folder });
+        }
+        let last = Checkpoint::read(&path)?;
+        if let Some((name, found, wanted)) = difference("", last.settings(), &self.settings) {
+            return Err(TrainError::OtherSettings { path, name, found, wanted });
+        }
+        let device = &self.device;
+        let architecture = self.learner.architecture();
+        self.learner = last.load::<B, _>(self.learner.clone(), &architecture, device)?;
+        self.optimizer =
+            self.optimizer.clone().load_record(last.record::<B, _>("optimizer", device)?);
+        self.scheduler =
+            self.scheduler.clone().load_record::<B>(last.record::<B, _>("scheduler", device)?);
+        self.progress = last.progress().clone();
+        if self.progress.best.is_some() {
+            self.best = Some(Checkpoint::read(&RunFolder::best(&folder))?);
+        }
+        self.folder = Some(RunFolder::resume(folder, self.progress.step)?);
+        Ok(())
+    }
+
+    pub(super) fn train(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+        let steps = self.options.steps;
+        (self.observer)(&Event::Started { step: self.progress.step, steps });
+        self.clock.start = Instant::now();
+        while self.progress.step < steps && !self.exhausted() {
+            self.step()?;
+            let step = self.progress.step;
+            let validating = step.is_multiple_of(self.options.validate_every) || step == steps;
+            if validating {
+                self.validate()?;
+            }
+            let interrupted = self.interrupt.load(Ordering::Relaxed);
+            let due = step.is_multiple_of(self.options.checkpoint_every);
+            if validating || due || interrupted || self.exhausted() {
+                self.save()?;
+            }
+            if interrupted && step < steps {
+                return Err(TrainError::Interrupted { step });
+            }
+        }
+        if self.exhausted() && self.progress.step < steps {
+            (self.observer)(&Event::StoppedEarly { step: self.progress.step });
+        }
+        self.finish()
+    }
+
+    fn step(&mut self) -> Result<(), TrainError> {
+        let first = self.progress.step * self.options.meta_batch;
+        let batch = self.episodes.batch::<B>(first..first + self.options.meta_batch, &self.device);
+        let MetaGradients { loss, accuracy, gradients } = self.learner.meta_gradients(&batch);
+        let loss = loss.into_scalar().elem::<f32>();
+        if !loss.is_finite() {
+            let step = self.progress.step;
+            return Err(TrainError::NonFiniteLoss {
+                loss,
+                step,
+                episode: first,
+                kept: self.kept(),
+            });
+        }
+        let gradients = match self.options.clip_norm {
+            Some(norm) => clip_global_norm(gradients, &self.learner, norm).0,
+            None => gradients,
+        };
+        let learning_rate = self.scheduler.step();
+        self.learner = self.optimizer.step(learning_rate, self.learner.clone(), gradients);
+        self.progress.step += 1;
+        self.clock.steps += 1;
+        self.last_loss = Some(loss);
+        let accuracy = 100.0 * accuracy.into_scalar().elem::<f64>();
+        self.tell_step(StepMetrics { step: self.progress.step, loss, accuracy, learning_rate })
+    }
+
+    fn tell_step(&mut self, metrics: StepMetrics) -> Result<(), TrainError> {
+        if let Some(folder) = &mut self.folder {
+            folder.log(Line::Step(metrics.clone()))?;
+        }
+        let left = self.options.steps.saturating_sub(self.progress.step);
+        let elapsed = self.clock.start.elapsed().as_secs_f64();
+        let episodes_per_s = self.episodes_per_s();
+        (self.observer)(&Event::Step {
+            metrics,
+            steps: self.options.steps,
+            episodes_per_s,
+            seconds_left: elapsed / self.clock.steps as f64 * left as f64,
+        });
+        Ok(())
+    }
+
+    fn validate(&mut self) -> Result<(), TrainError> {
+        let Some((sampler, episodes)) = &self.validation else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let learner = self.learner.valid();
+        let found = Evaluator::new(*episodes).run(&learner, sampler, &self.device);
+        let best = self.progress.validated(found.accuracy);
+        if best {
+            self.keep_best()?;
+        }
+        let metrics = ValidationMetrics {
+            step: self.progress.step,
+            validation_accuracy: found.accuracy,
+            validation_ci95: found.ci95,
+        };
+        if let Some(folder) = &mut self.folder {
+            folder.log(Line::Validation(metrics.clone()))?;
+            folder.draw_curves()?;
+        }
+        self.clock.validating += start.elapsed().as_secs_f64();
+        (self.observer)(&Event::Validated { metrics, best });
+        Ok(())
+    }
+
+    fn keep_best(&mut self) -> Result<(), TrainError> {
+        let best = self.learner_checkpoint();
+        if let Some(folder) = &self.folder {
+            folder.write_best(&best)?;
+        }
+        self.best = Some(best);
+        Ok(())
+    }
+
+    fn save(&mut self) -> Result<(), TrainError> {
+        let step = self.progress.step;
+        if !all_finite::<B, _>(&self.learner) {
+            return Err(TrainError::NonFiniteParameters { step, kept: self.kept() });
+        }
+        if self.folder.is_none() {
+            return Ok(());
+        }
+        let last = self
+            .learner_checkpoint()
+            .with::<B>("optimizer", self.optimizer.to_record())
+            .with::<B>("scheduler", self.scheduler.to_record::<B>());
+        match &mut self.folder {
+            Some(folder) => folder.write_last(&last),
+            None => Ok(()),
+        }
+    }
+
+    fn learner_checkpoint(&self) -> Checkpoint {
+        let architecture = self.learner.architecture();
+        Checkpoint::new(architecture, self.settings.clone(), self.progress.clone())
+            .with::<B>("learner", self.learner.clone().into_record())
+    }
+
+    fn finish(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+        if let Some(folder) = &self.folder {
+            folder.draw_curves()?;
+        }
+        if let Some(best) = &self.best {
+            let architecture = self.learner.architecture();
+            self.learner = best.load::<B, _>(self.learner.clone(), &architecture, &self.device)?;
+        }
+        let report = TrainingReport {
+            steps: self.progress.step,
+            episodes_per_s: self.episodes_per_s(),
+            last_loss: self.last_loss,
+            progress: self.progress,
+        };
+        Ok(Trained { learner: self.learner.valid(), report })
+    }
+
+    fn exhausted(&self) -> bool {
+        self.options.patience.is_some_and(|patience| self.progress.since_best >= patience)
+    }
+
+    fn episodes_per_s(&self) -> f64 {
+        match self.clock.steps {
+            0 => 0.0,
+            steps => (steps * self.options.meta_batch) as f64 / self.clock.training(),
+        }
+    }
+
+    fn kept(&self) -> String {
+        match &self.folder {
+            Some(folder) => format!("; the last good state is in {}", folder.path().display()),
+            None => String::new(),
+        }
+    }
+}
+
+/// The first setting that differs: its name, and both values.
+fn difference(name: &str, found: &Value, wanted: &Value) -> Option<(String, String, String)> {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => {
+            let names = found.keys().chain(wanted.keys());
+            names.into_iter().find_map(|key| {
+                let of = |object: &serde_json::Map<String, Value>| {
+                    object.get(key).cloned().unwrap_or(Value::Null)
+                };
+                difference(key, &of(found), &of(wanted))
+            })
+        }
+        _ if found == wanted => None,
+        _ => Some((name.to_owned(), found.to_string(), wanted.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_setting_that_differs_is_named() {
+        let old = json!({"a": 1, "b": {"c": 2, "d": 3}});
+        let new = json!({"a": 1, "b": {"c": 2, "d": 4}});
+        assert_eq!(difference("", &old, &old), None);
+        let expected = Some(("d".to_owned(), "3".to_owned(), "4".to_owned()));
+        assert_eq!(difference("", &old, &new), expected);
+        let absent = Some(("a".to_owned(), "1".to_owned(), "null".to_owned()));
+        assert_eq!(difference("", &old, &json!({"b": {"c": 2, "d": 3}})), absent);
+    }
+}
