@@ -1,4 +1,5 @@
 #![doc = include_str!("../README.md")]
+#![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
 pub mod data;
@@ -23,5 +24,5 @@ pub mod prelude {
     pub use crate::learners::{Adapted, Learner, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;
     pub use crate::train::{Evaluation, Evaluator, MetaTrainer, TrainError, Trained};
-    pub use fewshot_models::{BnStatistics, Conv4Config, Encoder, EncoderConfig, MlpConfig};
+    pub use fewshot_models::{BnStatistics, Conv4Config, Encoder, MlpConfig};
 }

@@ -1,4 +1,5 @@
 //! The `fewshot` command.
+#![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
 mod cli;

@@ -130,11 +130,19 @@ fn wrong_usage_exits_with_2() {
         &["train", "--lr", "-1"],
         &["train", "--lr", "nan"],
         &["train", "--threads", "0"],
+        &["train", "--threads", "18446744073709551615"],
+        &["train", "--meta-batch", "18446744073709551615"],
+        &["train", "--data", "folder:x", "--image-size", "4294967296"],
+        &["train", "--patience", "0"],
+        &["train", "--split", "finn"],
+        &["train", "--grey"],
+        &["train", "--clip-norm", "-1"],
         &["train", "--device", "7"],
         &["train", "--data", "cifar:x"],
         &["train", "--split", "random"],
         &["train", "--resume"],
         &["eval"],
+        &["eval", "x", "--episodes", "0"],
         &["data", "omniglot"],
     ] {
         let output = fewshot(args);
@@ -261,7 +269,12 @@ fn a_run_folder_that_cannot_be_used_is_named() {
     json(&small(&run, &[]));
     assert!(complaint(&small(&run, &[])).contains("already holds a run"));
     let other = complaint(&small(&run, &["--resume", "--lr", "0.5"]));
-    assert!(other.contains("learning_rate 0.001"), "{other}");
+    assert!(other.contains("user.learning_rate 0.001"), "{other}");
+    let foreign = folder.path().join("foreign");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("config.json"), "mine").unwrap();
+    assert!(complaint(&small(&foreign, &[])).contains("files of its names"));
+    assert_eq!(fs::read_to_string(foreign.join("config.json")).unwrap(), "mine");
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
     assert!(complaint(&small(&file.join("run"), &[])).contains("file"));
@@ -373,6 +386,28 @@ fn a_download_with_another_checksum_is_refused() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_run_outlives_whoever_listened_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let piped = "\"$0\" \"$@\" 2>&1 >/dev/null | true; exit ${PIPESTATUS[0]}";
+    let mut command = Command::new("bash");
+    command.args(["-c", piped, env!("CARGO_BIN_EXE_fewshot")]).args(SMALL).arg(&run);
+    assert_eq!(command.status().unwrap().code(), Some(0));
+    let again = fewshot(&["eval", run.to_str().unwrap(), "--episodes", "2", "--json"]);
+    assert_eq!(json(&again)["steps"], 12);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_result_that_cannot_be_written_is_a_failure() {
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    let output = command.args(["data", "info", "glyphs"]).stdout(full).output().unwrap();
+    assert!(complaint(&output).contains("cannot write the result"));
+}
+
+#[test]
 fn the_built_in_data_is_described() {
     let text = String::from_utf8(fewshot(&["data", "info", "glyphs"]).stdout).unwrap();
     assert!(text.contains("1x28x28") && text.contains("600 classes of 20 images"), "{text}");
@@ -409,7 +444,8 @@ fn every_compiled_backend_trains() {
 fn the_examples_run() {
     let programs = Path::new(env!("CARGO_BIN_EXE_fewshot")).with_file_name("examples");
     for (name, says) in [("01_proto_net", "5-way 1-shot"), ("02_own_encoder", "back to training")] {
-        let output = Command::new(programs.join(name)).output().unwrap();
+        let output = Command::new(programs.join(name)).output();
+        let output = output.expect("`cargo test` builds examples unless a `--test` is named");
         assert_eq!(code(&output), Some(0), "{name}: {}", stderr(&output));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(says), "{name}: {text}");

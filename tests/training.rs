@@ -45,14 +45,17 @@ struct Setting {
     rate: f64,
 }
 
-const WHOLE: Setting = Setting { steps: STEPS, stop_at: None, rate: 1e-2 };
+/// A rate of so many digits shows whether numbers read back as they were written.
+const WHOLE: Setting = Setting { steps: STEPS, stop_at: None, rate: 0.009_842_652_826_710_06 };
 
 fn run(folder: &Path, resume: bool, setting: &Setting) -> Result<Trained<Net<Flex>>, TrainError> {
     let splits = glyphs();
     let interrupt = Arc::new(AtomicBool::new(false));
     let (flag, stop_at) = (interrupt.clone(), setting.stop_at);
     let schedule = StepLrSchedulerConfig::new(setting.rate, 5).with_gamma(0.5).init().unwrap();
-    MetaTrainer::new(learner(), AdamConfig::new().init())
+    let trainer = MetaTrainer::new(learner(), AdamConfig::new().init());
+    let trainer = if resume { trainer.resume_from(folder) } else { trainer.run_folder(folder) };
+    trainer
         .learning_rate(schedule)
         .episodes(splits.train.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap())
         .validation(splits.validation.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap(), 10)
@@ -61,8 +64,6 @@ fn run(folder: &Path, resume: bool, setting: &Setting) -> Result<Trained<Net<Fle
         .validate_every(5)
         .checkpoint_every(4)
         .clip_norm(1.0)
-        .run_folder(folder)
-        .resume(resume)
         .interrupt(interrupt)
         .observe(move |event| {
             if let (Event::Step { metrics, .. }, Some(stop)) = (event, stop_at) {
@@ -137,8 +138,7 @@ fn another_setting_is_not_a_resumption() {
     let splits = glyphs();
     let error = MetaTrainer::new(learner(), AdamConfig::new().init())
         .episodes(splits.train.sampler(Protocol::new(4, 1).with_queries(3), 1).unwrap())
-        .run_folder(folder.path())
-        .resume(true)
+        .resume_from(folder.path())
         .fit::<B>()
         .unwrap_err();
     assert!(matches!(error, TrainError::OtherSettings { .. }), "{error}");
@@ -160,14 +160,19 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
     );
     assert!(text.contains("step") && text.contains("last good"), "{text}");
     let last = Checkpoint::read(&RunFolder::last(folder.path())).unwrap();
-    let kept = last.load::<Flex, _>(
-        ProtoNet::<Flex, _>::new(
-            Conv4Config::omniglot().with_channels(8).init(&Default::default()),
-        ),
-        &learner().architecture(),
-        &Default::default(),
-    );
+    let device = Default::default();
+    let fresh = ProtoNet::<Flex, _>::new(Conv4Config::omniglot().with_channels(8).init(&device));
+    let kept = last.load::<Flex, _>(fresh, &device);
     assert!(parameters::<Flex>(&kept.unwrap()).iter().all(|value| value.is_finite()));
+}
+
+#[test]
+fn parameters_that_are_not_finite_are_never_kept_as_the_best() {
+    let folder = tempfile::tempdir().unwrap();
+    let one_step = Setting { steps: 1, rate: 1e39, ..WHOLE };
+    let error = run(folder.path(), false, &one_step).unwrap_err();
+    assert!(matches!(error, TrainError::NonFiniteParameters { .. }), "{error}");
+    assert!(!RunFolder::best(folder.path()).exists());
 }
 
 #[test]
@@ -177,8 +182,7 @@ fn a_checkpoint_of_another_architecture_is_refused() {
     let device = Default::default();
     let other = ProtoNet::<Flex, _>::new(Conv4Config::omniglot().with_channels(16).init(&device));
     let last = Checkpoint::read(&RunFolder::last(folder.path())).unwrap();
-    let architecture = other.architecture();
-    let error = last.load::<Flex, _>(other, &architecture, &device).unwrap_err().to_string();
+    let error = last.load::<Flex, _>(other, &device).unwrap_err().to_string();
     assert!(error.contains("8 channels") && error.contains("16 channels"), "{error}");
 }
 
@@ -224,4 +228,16 @@ fn settings_of_zero_are_refused() {
     let episodes = splits.train.sampler(Protocol::new(5, 1), 1).unwrap();
     let zero = trainer().episodes(episodes).meta_batch(0).fit::<B>().unwrap_err();
     assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
+    let trainer = || trainer().episodes(splits.train.sampler(Protocol::new(5, 1), 1).unwrap());
+    let zero = trainer().patience(0).fit::<B>().unwrap_err();
+    assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
+    let validation = splits.validation.sampler(Protocol::new(5, 1), 1).unwrap();
+    let zero = trainer().validation(validation, 0).fit::<B>().unwrap_err();
+    assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
+    let many = trainer().steps(u64::MAX).meta_batch(2).fit::<B>().unwrap_err();
+    assert!(matches!(many, TrainError::TooManyEpisodes { .. }), "{many}");
+    for norm in [0.0, -1.0, f64::NAN] {
+        let error = trainer().clip_norm(norm).fit::<B>().unwrap_err();
+        assert!(matches!(error, TrainError::ClipNorm(_)), "{error}");
+    }
 }

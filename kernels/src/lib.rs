@@ -7,11 +7,16 @@
 //! | operation | what is fused |
 //! |---|---|
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
+//!
+//! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
+//! [`release_buffers`] gives it back.
 #![recursion_limit = "256"]
 
 pub mod conv_stack;
 pub mod door;
 mod host;
 
+pub use conv_stack::cpu::release_buffers;
 pub use conv_stack::{ConvBlock, Moments, StackOutput, Statistics, conv_stack};
 pub use door::{FusedOps, Route, register, route};
+pub use host::HostBackend;

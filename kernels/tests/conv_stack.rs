@@ -423,6 +423,34 @@ mod laws {
         }
     }
 
+    pub fn many_images_equal_the_reference<B: AutodiffBackend>() {
+        for n in [8, 9, 10, 16, 17, 31, 70] {
+            let network = Network::new(15, [n, 2, 5, 7], &[(4, 1, true), (4, 1, true)]);
+            assert_equal_under_both_statistics::<B>(network);
+            let network = Network::new(16, [n, 3, 7, 6], &[(5, 2, false), (18, 1, false)]);
+            assert_equal_under_both_statistics::<B>(network);
+        }
+    }
+
+    pub fn the_order_of_images_changes_no_other_feature<B: AutodiffBackend>() {
+        for n in [6, 10, 20] {
+            let network = Network::new(17, [n, 2, 5, 7], &[(4, 1, true), (4, 1, true)]);
+            for network in [network.clone(), network.with_running()] {
+                let leaves = Leaves::<B::InnerBackend>::new(&network, |_| false);
+                let blocks = leaves.blocks(&network);
+                let features = |images| {
+                    let statistics = network.statistics();
+                    conv_stack(images, &blocks, statistics, network.epsilon).features
+                };
+                let images = leaves.images(&network);
+                let expected = read(features(images.clone()).flip([0]));
+                let found = read(features(images.flip([0])));
+                let bound = VALUES * largest(&expected);
+                assert_close(&network.name, &found, &expected, bound);
+            }
+        }
+    }
+
     pub fn three_blocks_down_to_a_pixel_equal_the_reference<B: AutodiffBackend>() {
         let network = Network::new(20, [5, 1, 9, 11], &[(17, 1, true); 3]);
         assert_eq!(network.output_gradient.shape.as_slice(), [5, 17, 1, 1]);
@@ -481,7 +509,8 @@ mod laws {
             // Candle cannot differentiate a stride over one odd and one even side.
             of(62, 5, 7, &[(2, 2, false), (3, 1, true)]),
             laid_out(Layout::Permuted),
-            laid_out(Layout::Expanded),
+            // Burn's convolution on CubeCL reads an expanded bias as if it were contiguous.
+            laid_out(Layout::Expanded).with_vectors([false, true, true]),
         ] {
             assert_equal_to_judge::<B>(&network, reference::conv_stack);
             assert_equal_to_judge::<B>(&network.with_running(), reference::conv_stack);
@@ -572,8 +601,8 @@ mod laws {
     }
 
     pub fn features_without_autodiff_are_those_with_it<B: AutodiffBackend>() {
-        let network = Network::new(71, [3, 2, 6, 7], &[(4, 1, true), (3, 1, false)]);
-        for network in [network.clone(), network.with_running()] {
+        let of = |n| Network::new(71, [n, 2, 6, 7], &[(4, 1, true), (3, 1, false)]);
+        for network in [of(3), of(3).with_running(), of(25), of(25).with_running()] {
             let tracked = run::<B>(&network, conv_stack, all_but_output_gradient);
             let plain = Leaves::<B::InnerBackend>::new(&network, |_| false);
             let plain = plain.forward(&network, conv_stack);
@@ -724,10 +753,12 @@ laws! {
         features_without_autodiff_are_those_with_it
         frozen_tensors_have_no_gradient_and_change_no_other
         moments_are_detached
+        the_order_of_images_changes_no_other_feature
     }
     fused {
         awkward_channel_counts_equal_the_reference
         odd_sizes_equal_the_reference
+        many_images_equal_the_reference
         three_blocks_down_to_a_pixel_equal_the_reference
         one_row_and_one_column_equal_the_reference
         absent_vectors_equal_the_reference

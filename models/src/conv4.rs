@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{ConvBlock, conv_stack};
 
-use crate::encoder::{Encoder, EncoderConfig};
+use crate::encoder::Encoder;
 use crate::nn::batch_norm::stack_statistics;
 use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics};
 
@@ -116,14 +116,6 @@ impl Conv4Config {
             Downsampling::MaxPool => size / 2,
             Downsampling::Stride => size.div_ceil(2),
         })
-    }
-}
-
-impl EncoderConfig for Conv4Config {
-    type Encoder<B: Backend> = Conv4<B>;
-
-    fn init<B: Backend>(&self, device: &B::Device) -> Conv4<B> {
-        Self::init(self, device)
     }
 }
 

@@ -19,12 +19,3 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// same text have parameters of the same names and shapes.
     fn architecture(&self) -> String;
 }
-
-/// A description from which an encoder can be made on any backend.
-pub trait EncoderConfig {
-    /// The encoder on backend `B`.
-    type Encoder<B: Backend>: Encoder<B>;
-
-    /// Draws the parameters, from the backend's random numbers.
-    fn init<B: Backend>(&self, device: &B::Device) -> Self::Encoder<B>;
-}

@@ -14,6 +14,7 @@
 //! let images = Tensor::zeros([2, 1, 28, 28], &device);
 //! assert_eq!(encoder.encode(images, BnStatistics::Running).dims(), [2, 64]);
 //! ```
+#![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
 mod conv4;
@@ -22,6 +23,6 @@ mod mlp;
 pub mod nn;
 
 pub use conv4::{Conv4, Conv4Config, Downsampling};
-pub use encoder::{Encoder, EncoderConfig};
+pub use encoder::Encoder;
 pub use mlp::{Mlp, MlpConfig};
 pub use nn::BnStatistics;

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
-use crate::encoder::{Encoder, EncoderConfig};
+use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, Linear, LinearConfig};
 
 /// Configuration of an [`Mlp`].
@@ -38,14 +38,6 @@ impl MlpConfig {
         let layers = inputs.zip(&self.layers);
         let layers = layers.map(|(from, &to)| LinearConfig::new(from, to).init(device));
         Mlp { layers: layers.collect() }
-    }
-}
-
-impl EncoderConfig for MlpConfig {
-    type Encoder<B: Backend> = Mlp<B>;
-
-    fn init<B: Backend>(&self, device: &B::Device) -> Mlp<B> {
-        Self::init(self, device)
     }
 }
 

@@ -1,5 +1,7 @@
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fewshot::data::Split;
 use fewshot::metric::Metric;
@@ -48,7 +50,8 @@ Exit code: 0 on success, 2 for wrong usage, 130 after Ctrl-C (the step is finish
 1 for every other failure.";
 
 const EVAL_HELP: &str = "\
-What is not said is taken from the checkpoint. A run folder stands for its best checkpoint, or its \
+The data, the size of the episodes and the seed are those of the checkpoint where nothing is said. \
+A run folder stands for its best checkpoint, or its \
 last one where no validation was made. Episodes come from the test classes.
 
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
@@ -73,6 +76,15 @@ pub(crate) enum DataCommand {
         #[arg(long, default_value = "vinyals")]
         split: Split,
     },
+}
+
+/// A number of something within `range`.
+fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
+    steps(range).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+fn steps(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(range)
 }
 
 /// How to learn.
@@ -101,7 +113,7 @@ pub(crate) struct DeviceArgs {
     #[arg(long, default_value_t = 0, value_name = "N")]
     pub(crate) device: usize,
     /// Threads of the CPU backends [default: all cores]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = count(1..=1024))]
     pub(crate) threads: Option<usize>,
 }
 
@@ -114,15 +126,16 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value = "glyphs", value_name = "SPEC")]
     pub(crate) data: DataSpec,
     /// Split of Omniglot: vinyals (turns are classes), finn or finn:SEED (turns drawn per class)
-    #[arg(long, default_value = "vinyals")]
-    pub(crate) split: Split,
-    /// Side in pixels that images of a folder are resized to
-    #[arg(long, default_value_t = 84, value_name = "PIXELS")]
-    pub(crate) image_size: usize,
+    /// [default: vinyals]
+    #[arg(long)]
+    pub(crate) split: Option<Split>,
+    /// Side in pixels that images of a folder are resized to [default: 84]
+    #[arg(long, value_name = "PIXELS", value_parser = count(1..=4096))]
+    pub(crate) image_size: Option<usize>,
     /// Take the brightness alone of images of a folder
     #[arg(long)]
     pub(crate) grey: bool,
-    /// Leave out images of a folder that cannot be read, and say how many
+    /// Leave out broken images of a folder, and say how many
     #[arg(long)]
     pub(crate) skip_broken: bool,
     #[command(flatten)]
@@ -146,16 +159,16 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value_t = 5, value_name = "Q")]
     pub(crate) train_queries: usize,
     /// Optimizer steps
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, value_parser = steps(1..))]
     pub(crate) steps: u64,
     /// Episodes in a step
-    #[arg(long, default_value_t = 1, value_name = "T")]
+    #[arg(long, default_value_t = 1, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: u64,
     /// Learning rate of Adam
     #[arg(long, default_value_t = 1e-3)]
     pub(crate) lr: f64,
     /// Steps after which the learning rate is halved, again and again
-    #[arg(long, default_value_t = 2000, value_name = "N")]
+    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = count(1..))]
     pub(crate) halve_every: usize,
     /// Scale gradients down to this joint norm [default: never]
     #[arg(long, value_name = "NORM")]
@@ -167,19 +180,19 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     /// Steps between validations
-    #[arg(long, default_value_t = 100, value_name = "N")]
+    #[arg(long, default_value_t = 100, value_name = "N", value_parser = steps(1..))]
     pub(crate) validate_every: u64,
     /// Episodes in a validation
-    #[arg(long, default_value_t = 200, value_name = "N")]
+    #[arg(long, default_value_t = 200, value_name = "N", value_parser = count(1..))]
     pub(crate) validation_episodes: usize,
     /// Stop after this many validations without a new best [default: never]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) patience: Option<u32>,
     /// Steps between checkpoints
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = steps(1..))]
     pub(crate) checkpoint_every: u64,
     /// Episodes in the test
-    #[arg(long, default_value_t = 1000, value_name = "N")]
+    #[arg(long, default_value_t = 1000, value_name = "N", value_parser = count(1..))]
     pub(crate) eval_episodes: usize,
     /// What batch-norm normalises with in the test
     #[arg(long, value_enum, default_value_t = BatchNormRule::Running)]
@@ -216,7 +229,7 @@ pub(crate) struct EvalArgs {
     #[arg(long)]
     pub(crate) queries: Option<usize>,
     /// Episodes
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = count(1..))]
     pub(crate) episodes: usize,
     /// Seed of the episodes
     #[arg(long)]

@@ -121,14 +121,11 @@ pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, C
 /// Sets the number of threads; to be called before anything uses one.
 pub(crate) fn set_threads(args: &DeviceArgs) -> Result<(), CliError> {
     let Some(threads) = args.threads else { return Ok(()) };
-    if threads == 0 {
-        return Err(CliError::Usage("--threads must be at least 1".to_owned()));
-    }
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
     pool.build_global().map_err(|error| CliError::Failed(format!("threads: {error}")))
 }
 
-#[allow(dead_code)]
+#[cfg(any(feature = "flex", feature = "ndarray", feature = "candle"))]
 fn only_device(backend: &'static str, device: usize) -> Result<(), CliError> {
     match device {
         0 => Ok(()),

@@ -6,6 +6,7 @@ use fewshot::data::{Color, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
+use super::output::tell;
 
 /// Where data comes from, as one word of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,23 @@ impl DataSpec {
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
             Self::Folder(folder) => open_folder(folder, options),
         }
+    }
+
+    /// An option that this data has no use for is a mistake of the user's.
+    pub(crate) fn refuse_other_options(
+        &self,
+        split: Option<Split>,
+        of_folder: bool,
+    ) -> Result<(), CliError> {
+        let name = self.name();
+        if split.is_some() && !matches!(self, Self::Omniglot(_)) {
+            return Err(CliError::Usage(format!("--split is for omniglot, not for {name}")));
+        }
+        if of_folder && !matches!(self, Self::Folder(_)) {
+            let options = "--image-size, --grey and --skip-broken are";
+            return Err(CliError::Usage(format!("{options} for folder, not for {name}")));
+        }
+        Ok(())
     }
 
     /// The same data under an absolute path.
@@ -69,7 +87,7 @@ fn open_folder(folder: &Path, options: FolderOptions) -> Result<Splits, CliError
     // The shuffle of the classes belongs to the data: no seed of a run changes it.
     let report = folder.open_splits(0)?;
     if !report.skipped.is_empty() {
-        eprintln!("broken images left out: {}", report.skipped.len());
+        tell(format_args!("broken images left out: {}", report.skipped.len()));
     }
     Ok(report.data)
 }

@@ -8,6 +8,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 
 use super::error::CliError;
+use super::output::print;
 
 /// One published file: where it goes, where it comes from, what it must be.
 struct Published {
@@ -76,7 +77,7 @@ pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
     for file in &FILES {
         let target = folder.join(file.path);
         if fs::read(&target).is_ok_and(|bytes| file.sum.holds(&bytes)) {
-            println!("{} is there", target.display());
+            print(format_args!("{} is there", target.display()))?;
             continue;
         }
         let url = match &mirror {
@@ -90,7 +91,7 @@ pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
         }
         put(&target, &bytes)
             .map_err(|error| CliError::Failed(format!("{}: {error}", target.display())))?;
-        println!("{} is downloaded", target.display());
+        print(format_args!("{} is downloaded", target.display()))?;
     }
     Ok(())
 }
@@ -99,7 +100,8 @@ fn fetch(url: &str) -> Result<Vec<u8>, CliError> {
     let failed = |error: String| CliError::Failed(format!("cannot download {url}: {error}"));
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(30)))
-        .timeout_recv_response(Some(Duration::from_secs(60)));
+        .timeout_recv_response(Some(Duration::from_secs(60)))
+        .timeout_recv_body(Some(Duration::from_secs(1800)));
     let agent = ureq::Agent::from(config.build());
     let response = agent.get(url).call().map_err(|error| failed(error.to_string()))?;
     let body = response.into_body();
@@ -123,9 +125,13 @@ fn put(target: &Path, bytes: &[u8]) -> io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     let partial = target.with_extension("partial");
-    let mut file = File::create(&partial)?;
-    file.write_all(bytes).and_then(|()| file.sync_all())?;
-    fs::rename(partial, target)
+    let written = File::create(&partial)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&partial, target));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written
 }
 
 impl Sum {

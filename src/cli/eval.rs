@@ -4,7 +4,6 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::ClassDataset;
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
-use fewshot::learners::Learner;
 use fewshot::models::BnStatistics;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 use serde::Deserialize;
@@ -13,13 +12,11 @@ use serde_json::json;
 use super::args::EvalArgs;
 use super::backend::{self, Job, Place};
 use super::error::CliError;
+use super::output::print;
 use super::recipe::Recipe;
 use super::report::{rounded, test_protocol};
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
-    if args.episodes == 0 {
-        return Err(CliError::Usage("--episodes must be at least 1".to_owned()));
-    }
     backend::set_threads(&args.device)?;
     let path = file(&args.checkpoint);
     let checkpoint = Checkpoint::read(&path)?;
@@ -27,6 +24,8 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
         let path = path.display();
         CliError::Failed(format!("{path} was not made by `fewshot train`: {error}"))
     })?;
+    let data = args.data.as_ref().unwrap_or(&trained.data);
+    data.refuse_other_options(args.split, false)?;
     let recipe = Recipe {
         data: args.data.clone().unwrap_or(trained.data.clone()),
         split: args.split.unwrap_or(trained.split),
@@ -74,15 +73,13 @@ impl Job for Testing {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self { args, recipe, path, checkpoint, sampler } = self;
         let learner = recipe.learner::<B::InnerBackend>(&place.device)?;
-        let architecture = learner.architecture();
-        let learner =
-            checkpoint.load::<B::InnerBackend, _>(learner, &architecture, &place.device)?;
+        let learner = checkpoint.load::<B::InnerBackend, _>(learner, &place.device)?;
         let evaluation = Evaluator::new(args.episodes)
             .with_statistics(BnStatistics::from(args.batch_norm))
             .run::<B::InnerBackend>(&learner, &sampler, &place.device);
         if !args.json {
-            println!("accuracy on test classes of {}: {evaluation}", recipe.data.name());
-            return Ok(());
+            let data = recipe.data.name();
+            return print(format_args!("accuracy on test classes of {data}: {evaluation}"));
         }
         let report = json!({
             "accuracy": rounded(evaluation.accuracy, 2),
@@ -96,7 +93,6 @@ impl Job for Testing {
             "seed": evaluation.seed,
             "checkpoint": path.display().to_string(),
         });
-        println!("{report}");
-        Ok(())
+        print(report)
     }
 }

@@ -2,15 +2,16 @@ use fewshot::data::{ClassDataset, ImageSet, Split};
 
 use super::data_spec::{DataSpec, FolderOptions};
 use super::error::CliError;
+use super::output::print;
 
 pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
     let splits = spec.open(split, FolderOptions::default())?;
-    println!("{spec}, split by {}", spec.split_name(split));
-    println!("images     {}", splits.train.image_shape());
+    print(format_args!("{spec}, split by {}", spec.split_name(split)))?;
+    print(format_args!("images     {}", splits.train.image_shape()))?;
     let parts =
         [("train", &splits.train), ("validation", &splits.validation), ("test", &splits.test)];
     for (name, set) in parts {
-        println!("{name:<10} {}", describe(set));
+        print(format_args!("{name:<10} {}", describe(set)))?;
     }
     Ok(())
 }

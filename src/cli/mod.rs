@@ -7,6 +7,7 @@ mod download;
 mod error;
 mod eval;
 mod info;
+mod output;
 mod progress;
 mod recipe;
 mod report;
@@ -28,7 +29,7 @@ pub(crate) fn main() -> ExitCode {
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            output::tell(format_args!("error: {error}"));
             error.exit_code()
         }
     }

@@ -23,7 +23,7 @@ fn show(bar: &ProgressBar, event: &Event) {
         }
         Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
             let StepMetrics { step, loss, accuracy, .. } = metrics;
-            let left = indicatif::HumanDuration(Duration::from_secs_f64(seconds_left.max(0.0)));
+            let left = indicatif::HumanDuration(seconds(*seconds_left));
             bar.set_message(format!(
                 "loss {loss:.4}  accuracy {accuracy:.1} %  {episodes_per_s:.1} episodes/s  {left:#} left"
             ));
@@ -41,8 +41,12 @@ fn show(bar: &ProgressBar, event: &Event) {
         }
         Event::StoppedEarly { step } => {
             bar.abandon();
-            eprintln!("stopped early after step {step}");
+            bar.println(format!("stopped early after step {step}"));
         }
         _ => {}
     }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use burn::lr_scheduler::step::StepLrSchedulerConfig;
 use burn::optim::AdamConfig;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::data::{ClassDataset, Color, OnBroken, Splits};
+use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
 use fewshot::models::BnStatistics;
@@ -17,6 +17,7 @@ use super::args::TrainArgs;
 use super::backend::{self, Job, Place};
 use super::data_spec::FolderOptions;
 use super::error::CliError;
+use super::output::{print, tell};
 use super::progress;
 use super::recipe::Recipe;
 use super::report::{rounded, test_protocol};
@@ -24,17 +25,20 @@ use super::report::{rounded, test_protocol};
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     check(&args)?;
     backend::set_threads(&args.device)?;
+    let of_folder = args.image_size.is_some() || args.grey || args.skip_broken;
+    args.data.refuse_other_options(args.split, of_folder)?;
     let data = args.data.clone().absolute();
+    let split = args.split.unwrap_or(Split::Vinyals);
     let folder = FolderOptions {
-        size: args.image_size,
+        size: args.image_size.unwrap_or(FolderOptions::default().size),
         color: if args.grey { Color::Grey } else { Color::Rgb },
         on_broken: if args.skip_broken { OnBroken::Skip } else { OnBroken::Fail },
     };
-    let splits = data.open(args.split, folder)?;
+    let splits = data.open(split, folder)?;
     let recipe = Recipe {
         method: args.method.name().to_owned(),
         data,
-        split: args.split,
+        split,
         folder,
         image: splits.train.image_shape(),
         test: Protocol::new(args.ways, args.shots).with_queries(args.queries),
@@ -56,20 +60,7 @@ fn check(args: &TrainArgs) -> Result<(), CliError> {
     if args.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
         return usage("--clip-norm must be a positive number");
     }
-    let counts = [
-        ("--steps", args.steps as usize),
-        ("--meta-batch", args.meta_batch as usize),
-        ("--halve-every", args.halve_every),
-        ("--validate-every", args.validate_every as usize),
-        ("--validation-episodes", args.validation_episodes),
-        ("--checkpoint-every", args.checkpoint_every as usize),
-        ("--eval-episodes", args.eval_episodes),
-        ("--image-size", args.image_size),
-    ];
-    match counts.into_iter().find(|(_, count)| *count == 0) {
-        Some((name, _)) => usage(&format!("{name} must be at least 1")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Episodes to train, to validate and to test on.
@@ -84,15 +75,14 @@ impl Samplers {
         let ways = args.train_ways.unwrap_or(20.min(splits.train.classes()));
         let shots = args.train_shots.unwrap_or(args.shots);
         let train = Protocol::new(ways, shots).with_queries(args.train_queries);
+        let train = splits.train.sampler(train, args.seed)?;
+        let test = splits.test.sampler(recipe.test, args.seed)?;
+        // Too few validation classes are no reason not to train, other mistakes were found above.
         let validation = splits.validation.sampler(recipe.test, args.seed);
         if let Err(error) = &validation {
-            eprintln!("no validation, the last step is tested: {error}");
+            tell(format_args!("no validation, the last step is tested: {error}"));
         }
-        Ok(Self {
-            train: splits.train.sampler(train, args.seed)?,
-            validation: validation.ok(),
-            test: splits.test.sampler(recipe.test, args.seed)?,
-        })
+        Ok(Self { train, validation: validation.ok(), test })
     }
 }
 
@@ -112,7 +102,7 @@ impl Job for Training {
             Some(folder) => folder.clone(),
             None => new_folder(&recipe)?,
         };
-        eprintln!(
+        tell(format_args!(
             "training {} on {} ({}), backend {} on {}, {}; run folder {}",
             recipe.method,
             recipe.data,
@@ -121,7 +111,8 @@ impl Job for Training {
             place.label,
             route::<B>(),
             folder.display(),
-        );
+        ));
+        let interrupt = Interrupt::listen()?;
         let mut trainer = MetaTrainer::new(learner, AdamConfig::new().with_epsilon(1e-8).init())
             .learning_rate(
                 StepLrSchedulerConfig::new(args.lr, args.halve_every)
@@ -134,11 +125,13 @@ impl Job for Training {
             .meta_batch(args.meta_batch)
             .validate_every(args.validate_every)
             .checkpoint_every(args.checkpoint_every)
-            .run_folder(&folder)
-            .resume(args.resume)
             .settings(serde_json::to_value(&recipe).expect("a recipe is plain data"))
             .observe(progress::observer())
-            .interrupt(interrupt()?);
+            .interrupt(interrupt.asked.clone());
+        trainer = match args.resume {
+            true => trainer.resume_from(&folder),
+            false => trainer.run_folder(&folder),
+        };
         if let Some(validation) = samplers.validation {
             trainer = trainer.validation(validation, args.validation_episodes);
         }
@@ -149,17 +142,19 @@ impl Job for Training {
             trainer = trainer.patience(patience);
         }
         let Trained { learner, report } = trainer.fit::<B>()?;
+        interrupt.saved.store(true, Ordering::Relaxed);
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(BnStatistics::from(args.batch_norm))
             .run::<B::InnerBackend>(&learner, &samplers.test, &place.device);
         if !args.json {
-            println!("accuracy on test classes of {}: {evaluation}", recipe.data.name());
-            println!("run folder: {}", folder.display());
-            return Ok(());
+            print(format_args!(
+                "accuracy on test classes of {}: {evaluation}",
+                recipe.data.name()
+            ))?;
+            return print(format_args!("run folder: {}", folder.display()));
         }
         let trained = Told { args, recipe, train: samplers.train.protocol(), folder };
-        println!("{}", trained.json(&place, &report, &evaluation));
-        Ok(())
+        print(trained.json(&place, &report, &evaluation))
     }
 }
 
@@ -221,17 +216,25 @@ fn new_folder(recipe: &Recipe) -> Result<PathBuf, CliError> {
     unreachable!("one of the numbers is free")
 }
 
-/// Becomes true at the first Ctrl-C; the second one ends the program.
-fn interrupt() -> Result<Arc<AtomicBool>, CliError> {
-    let asked = Arc::new(AtomicBool::new(false));
-    let flag = asked.clone();
-    let handler = move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(130);
-        }
-        eprintln!("stopping after this step; press Ctrl-C again to stop at once");
-    };
-    ctrlc::set_handler(handler)
-        .map_err(|error| CliError::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
-    Ok(asked)
+/// Ctrl-C: the first one ends training after its step, a second one, or one in the test, at once.
+struct Interrupt {
+    asked: Arc<AtomicBool>,
+    /// Whether training is over and everything saved.
+    saved: Arc<AtomicBool>,
+}
+
+impl Interrupt {
+    fn listen() -> Result<Self, CliError> {
+        let new = Self { asked: Arc::default(), saved: Arc::default() };
+        let (asked, saved) = (new.asked.clone(), new.saved.clone());
+        let handler = move || {
+            if asked.swap(true, Ordering::Relaxed) || saved.load(Ordering::Relaxed) {
+                std::process::exit(130);
+            }
+            tell("stopping after this step; press Ctrl-C again to stop at once");
+        };
+        ctrlc::set_handler(handler)
+            .map_err(|error| CliError::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
+        Ok(new)
+    }
 }

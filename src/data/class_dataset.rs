@@ -78,6 +78,9 @@ macro_rules! forward_class_dataset {
 
 forward_class_dataset!(&D, Arc<D>);
 
+/// Beyond every camera, and three of them multiplied do not overflow.
+const LARGEST: usize = 65_535;
+
 /// Channels, height and width of an image; written `1x28x28`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ImageShape {
@@ -101,6 +104,9 @@ impl ImageShape {
     }
 
     pub(super) fn check(self) -> Result<(), DataError> {
+        if [self.channels, self.height, self.width].iter().any(|&side| side > LARGEST) {
+            return Err(DataError::HugeShape { shape: self, largest: LARGEST });
+        }
         if self.values() == 0 {
             return Err(DataError::EmptyShape { shape: self });
         }

@@ -155,6 +155,15 @@ pub enum DataError {
         shape: ImageShape,
     },
 
+    /// Images larger than any are.
+    #[error("images of {shape} are too large: no number may be above {largest}")]
+    HugeShape {
+        /// Channels, height and width.
+        shape: ImageShape,
+        /// The largest number that is taken.
+        largest: usize,
+    },
+
     /// Images that are not square cannot be turned by 90 degrees.
     #[error("only square images can be rotated, these are {shape}")]
     NotSquare {

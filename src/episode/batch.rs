@@ -50,6 +50,7 @@ impl<B: Backend> EpisodeBatch<B> {
         protocol: Protocol,
         device: &B::Device,
     ) -> Self {
+        check_sizes(episodes, protocol);
         let support = images(dataset, episodes, protocol.shots, |draw| &draw.support, device);
         let queries = images(dataset, episodes, protocol.queries, |draw| &draw.query, device);
         let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
@@ -62,6 +63,15 @@ impl<B: Backend> EpisodeBatch<B> {
             queries,
             query_labels: label(protocol.queries),
         }
+    }
+}
+
+fn check_sizes(episodes: &[Episode], protocol: Protocol) {
+    let Protocol { ways, shots, queries } = protocol;
+    for (index, episode) in episodes.iter().enumerate() {
+        let mut draws = episode.classes.iter();
+        let fits = draws.all(|draw| draw.support.len() == shots && draw.query.len() == queries);
+        assert!(fits && episode.classes.len() == ways, "episode {index} is not {protocol}");
     }
 }
 
@@ -79,12 +89,9 @@ fn images<B: Backend>(
     let ways = episodes.first().map_or(0, |episode| episode.classes.len());
     let count = episodes.len() * ways * per_class;
     let mut pixels = vec![0; count * size];
-    let mut written = 0;
     for ((draw, index), out) in shown.zip(pixels.chunks_exact_mut(size)) {
         dataset.write_image(draw.class, index, draw.turn, out);
-        written += 1;
     }
-    assert_eq!(written, count, "every episode has {ways} classes of {per_class} examples");
     let dims = [episodes.len(), ways * per_class, shape.channels, shape.height, shape.width];
     scale(upload(pixels, dims, device), dataset.scaling())
 }

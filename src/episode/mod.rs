@@ -3,13 +3,13 @@
 //! Stands on [`data`](crate::data).
 
 mod batch;
-mod episode;
+mod draw;
 mod error;
 mod protocol;
 mod sampler;
 
 pub use batch::{EpisodeBatch, Support};
-pub use episode::{ClassDraw, Episode};
+pub use draw::{ClassDraw, Episode};
 pub use error::EpisodeError;
 pub use protocol::Protocol;
 pub use sampler::{EpisodeSampler, SampleEpisodes};

@@ -39,6 +39,8 @@ pub trait Adapted<B: Backend> {
 }
 
 /// A learner that can be meta-trained.
+///
+/// Only one thread of a program may differentiate at a time: Burn 0.21 can lose gradients otherwise.
 pub trait MetaLearner<B: AutodiffBackend>:
     Learner<B> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend>>
 {

@@ -1,13 +1,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use burn::module::Module;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Progress, files};
+use crate::learners::Learner;
 
 const MAGIC: &[u8; 8] = b"FEWSHOT1";
 const DIGEST: usize = 32;
@@ -134,21 +134,19 @@ impl Checkpoint {
             .map_err(|error| CheckpointError::Record { name, reason: error.to_string() })
     }
 
-    /// `learner` with the parameters of the record `learner`.
+    /// `learner` with the parameters that were saved.
     ///
     /// # Errors
-    /// When `architecture` is not the checkpoint's.
-    pub fn load<B: Backend, M: Module<B>>(
+    /// When it is not of the checkpoint's architecture.
+    pub fn load<B: Backend, L: Learner<B>>(
         &self,
-        learner: M,
-        architecture: &str,
+        learner: L,
         device: &B::Device,
-    ) -> Result<M, CheckpointError> {
-        if architecture != self.header.architecture {
-            return Err(CheckpointError::Architecture {
-                found: self.header.architecture.clone(),
-                wanted: architecture.to_owned(),
-            });
+    ) -> Result<L, CheckpointError> {
+        let wanted = learner.architecture();
+        if wanted != self.header.architecture {
+            let found = self.header.architecture.clone();
+            return Err(CheckpointError::Architecture { found, wanted });
         }
         Ok(learner.load_record(self.record::<B, _>("learner", device)?))
     }

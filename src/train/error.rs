@@ -10,12 +10,30 @@ pub enum TrainError {
     /// No training episodes were given.
     #[error("a trainer needs training episodes")]
     NoEpisodes,
+    /// More episodes than can be counted.
+    #[error("{steps} steps of {meta_batch} episodes are more than can be numbered")]
+    TooManyEpisodes {
+        /// Steps wanted.
+        steps: u64,
+        /// Episodes in a step.
+        meta_batch: u64,
+    },
+    /// A limit of the gradient's norm that is none.
+    #[error("gradients cannot be clipped to a norm of {0}")]
+    ClipNorm(f64),
+    /// A run folder that another process works in.
+    #[error("{} is in use by another process", folder.display())]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A setting of zero that must be at least one.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
     /// A loss that is not a finite number.
     #[error(
-        "the loss is {loss} at step {step}, in the episodes from {episode}; training stopped{kept}"
+        "the loss is {loss} at step {step}, in the episodes from {episode}; training stopped{}",
+        kept_in(kept)
     )]
     NonFiniteLoss {
         /// The loss.
@@ -24,16 +42,24 @@ pub enum TrainError {
         step: u64,
         /// Index of the step's first episode.
         episode: u64,
-        /// What was kept, as the end of the sentence.
-        kept: String,
+        /// The run folder with the last good state.
+        kept: Option<PathBuf>,
     },
     /// Parameters that are no longer finite numbers.
-    #[error("parameters are no longer finite after step {step}; training stopped{kept}")]
+    #[error("parameters are no longer finite after step {step}; training stopped{}", kept_in(kept))]
     NonFiniteParameters {
         /// Steps done.
         step: u64,
-        /// What was kept, as the end of the sentence.
-        kept: String,
+        /// The run folder with the last good state.
+        kept: Option<PathBuf>,
+    },
+    /// Gradients that are not finite numbers.
+    #[error("the gradient is not finite at step {step}; training stopped{}", kept_in(kept))]
+    NonFiniteGradient {
+        /// Index of the step.
+        step: u64,
+        /// The run folder with the last good state.
+        kept: Option<PathBuf>,
     },
     /// The user asked to stop; everything up to here is saved.
     #[error("interrupted after step {step}")]
@@ -42,7 +68,7 @@ pub enum TrainError {
         step: u64,
     },
     /// A run folder that already holds a run.
-    #[error("{} already holds a run: resume it, or choose another folder", folder.display())]
+    #[error("{} already holds a run or files of its names: resume it, or choose another folder", folder.display())]
     Occupied {
         /// The folder.
         folder: PathBuf,
@@ -76,6 +102,13 @@ pub enum TrainError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+fn kept_in(folder: &Option<PathBuf>) -> String {
+    match folder {
+        Some(folder) => format!("; the last good state is in {}", folder.display()),
+        None => String::new(),
+    }
 }
 
 impl TrainError {

@@ -37,7 +37,11 @@ pub struct Evaluation {
 
 impl Evaluator {
     /// A test on the first `episodes` episodes of a sampler, with running batch-norm statistics.
+    ///
+    /// # Panics
+    /// Without an episode.
     pub fn new(episodes: usize) -> Self {
+        assert!(episodes > 0, "a test needs at least one episode");
         Self { episodes, statistics: BnStatistics::Running }
     }
 
@@ -58,7 +62,7 @@ impl Evaluator {
         device: &B::Device,
     ) -> Evaluation {
         let start = Instant::now();
-        let mut found = Vec::with_capacity(self.episodes);
+        let mut found = Vec::new();
         let together = self.together(sampler.protocol());
         for first in (0..self.episodes).step_by(together) {
             let last = (first + together).min(self.episodes);

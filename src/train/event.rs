@@ -1,3 +1,5 @@
+use std::io::Write;
+
 use super::{StepMetrics, ValidationMetrics};
 
 /// What a trainer tells while it works.
@@ -38,25 +40,33 @@ pub enum Event {
 
 /// Tells about validations and every twentieth part of the steps, in lines on standard error.
 pub fn print_lines(event: &Event) {
-    match event {
-        Event::Started { step: 0, .. } => {}
-        Event::Started { step, steps } => eprintln!("resuming at step {step} of {steps}"),
+    if let Some(line) = line(event) {
+        // A run outlives the terminal it was started from.
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+}
+
+fn line(event: &Event) -> Option<String> {
+    Some(match event {
+        Event::Started { step: 0, .. } => return None,
+        Event::Started { step, steps } => format!("resuming at step {step} of {steps}"),
         Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
-            if metrics.step % (steps / 20).max(1) == 0 {
-                let StepMetrics { step, loss, accuracy, .. } = metrics;
-                eprintln!(
-                    "step {step}/{steps}  loss {loss:.4}  accuracy {accuracy:.1} %  \
-                     {episodes_per_s:.1} episodes/s  {seconds_left:.0} s left"
-                );
+            let StepMetrics { step, loss, accuracy, .. } = metrics;
+            if !step.is_multiple_of((steps / 20).max(1)) {
+                return None;
             }
+            format!(
+                "step {step}/{steps}  loss {loss:.4}  accuracy {accuracy:.1} %  \
+                 {episodes_per_s:.1} episodes/s  {seconds_left:.0} s left"
+            )
         }
         Event::Validated { metrics, best } => {
             let ValidationMetrics { step, validation_accuracy, validation_ci95 } = metrics;
             let mark = if *best { ", the best so far" } else { "" };
-            eprintln!(
+            format!(
                 "step {step}  validation {validation_accuracy:.2} ± {validation_ci95:.2} %{mark}"
-            );
+            )
         }
-        Event::StoppedEarly { step } => eprintln!("stopped early after step {step}"),
-    }
+        Event::StoppedEarly { step } => format!("stopped early after step {step}"),
+    })
 }

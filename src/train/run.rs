@@ -6,12 +6,12 @@ use std::time::Instant;
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::ElementConversion;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde_json::{Value, json};
 
 use super::finite::all_finite;
 use super::metrics::Line;
-use super::trainer::{MetaTrainer, Options, Trained, TrainingReport};
+use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
 use super::{
     Checkpoint, Evaluator, Event, Progress, RunFolder, StepMetrics, TrainError, ValidationMetrics,
     clip_global_norm,
@@ -65,9 +65,18 @@ where
             ("the meta-batch", options.meta_batch),
             ("the steps between validations", options.validate_every),
             ("the steps between checkpoints", options.checkpoint_every),
+            ("the patience", options.patience.map_or(1, u64::from)),
+            ("the validation", trainer.validation.as_ref().map_or(1, |(_, count)| *count as u64)),
         ];
         if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
             return Err(TrainError::Zero(name));
+        }
+        if let Some(norm) = options.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(TrainError::ClipNorm(norm));
+        }
+        let Options { steps, meta_batch, .. } = options;
+        if steps.checked_mul(meta_batch).is_none() {
+            return Err(TrainError::TooManyEpisodes { steps, meta_batch });
         }
         let device = trainer.learner.devices().into_iter().next().unwrap_or_default();
         let mut run = Self {
@@ -89,8 +98,8 @@ where
         };
         run.settings = run.all_settings();
         match run.options.folder.clone() {
-            Some(folder) if run.options.resume => run.resume(folder)?,
-            Some(folder) => {
+            Some(Folder::Old(folder)) => run.resume(folder)?,
+            Some(Folder::New(folder)) => {
                 let folder = run.folder.insert(RunFolder::create(folder)?);
                 folder.write_config(&run.settings)?;
                 run.save()?;
@@ -104,12 +113,16 @@ where
     fn all_settings(&self) -> Value {
         let validation = self.validation.as_ref();
         json!({
+            "backend": B::InnerBackend::name(&self.device),
             "architecture": self.learner.architecture(),
+            "classes": self.episodes.dataset().classes(),
+            "image": self.episodes.dataset().image_shape(),
             "protocol": self.episodes.protocol(),
             "seed": self.episodes.seed(),
             "meta_batch": self.options.meta_batch,
             "clip_norm": self.options.clip_norm,
             "validation": validation.map(|(sampler, episodes)| json!({
+                "classes": sampler.dataset().classes(),
                 "protocol": sampler.protocol(),
                 "seed": sampler.seed(),
                 "episodes": episodes,
@@ -129,8 +142,7 @@ where
             return Err(TrainError::OtherSettings { path, name, found, wanted });
         }
         let device = &self.device;
-        let architecture = self.learner.architecture();
-        self.learner = last.load::<B, _>(self.learner.clone(), &architecture, device)?;
+        self.learner = last.load::<B, _>(self.learner.clone(), device)?;
         self.optimizer =
             self.optimizer.clone().load_record(last.record::<B, _>("optimizer", device)?);
         self.scheduler =
@@ -184,7 +196,14 @@ where
             });
         }
         let gradients = match self.options.clip_norm {
-            Some(norm) => clip_global_norm(gradients, &self.learner, norm).0,
+            Some(limit) => {
+                let (gradients, norm) = clip_global_norm(gradients, &self.learner, limit);
+                if !norm.is_finite() {
+                    let step = self.progress.step;
+                    return Err(TrainError::NonFiniteGradient { step, kept: self.kept() });
+                }
+                gradients
+            }
             None => gradients,
         };
         let learning_rate = self.scheduler.step();
@@ -213,6 +232,7 @@ where
     }
 
     fn validate(&mut self) -> Result<(), TrainError> {
+        self.check_parameters()?;
         let Some((sampler, episodes)) = &self.validation else {
             return Ok(());
         };
@@ -247,10 +267,7 @@ where
     }
 
     fn save(&mut self) -> Result<(), TrainError> {
-        let step = self.progress.step;
-        if !all_finite::<B, _>(&self.learner) {
-            return Err(TrainError::NonFiniteParameters { step, kept: self.kept() });
-        }
+        self.check_parameters()?;
         if self.folder.is_none() {
             return Ok(());
         }
@@ -264,6 +281,15 @@ where
         }
     }
 
+    /// So that nothing but finite numbers is ever kept.
+    fn check_parameters(&self) -> Result<(), TrainError> {
+        if all_finite::<B, _>(&self.learner) {
+            return Ok(());
+        }
+        let step = self.progress.step;
+        Err(TrainError::NonFiniteParameters { step, kept: self.kept() })
+    }
+
     fn learner_checkpoint(&self) -> Checkpoint {
         let architecture = self.learner.architecture();
         Checkpoint::new(architecture, self.settings.clone(), self.progress.clone())
@@ -275,8 +301,7 @@ where
             folder.draw_curves()?;
         }
         if let Some(best) = &self.best {
-            let architecture = self.learner.architecture();
-            self.learner = best.load::<B, _>(self.learner.clone(), &architecture, &self.device)?;
+            self.learner = best.load::<B, _>(self.learner.clone(), &self.device)?;
         }
         let report = TrainingReport {
             steps: self.progress.step,
@@ -298,11 +323,8 @@ where
         }
     }
 
-    fn kept(&self) -> String {
-        match &self.folder {
-            Some(folder) => format!("; the last good state is in {}", folder.path().display()),
-            None => String::new(),
-        }
+    fn kept(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.path().to_owned())
     }
 }
 
@@ -315,7 +337,8 @@ fn difference(name: &str, found: &Value, wanted: &Value) -> Option<(String, Stri
                 let of = |object: &serde_json::Map<String, Value>| {
                     object.get(key).cloned().unwrap_or(Value::Null)
                 };
-                difference(key, &of(found), &of(wanted))
+                let path = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
+                difference(&path, &of(found), &of(wanted))
             })
         }
         _ if found == wanted => None,
@@ -332,7 +355,7 @@ mod tests {
         let old = json!({"a": 1, "b": {"c": 2, "d": 3}});
         let new = json!({"a": 1, "b": {"c": 2, "d": 4}});
         assert_eq!(difference("", &old, &old), None);
-        let expected = Some(("d".to_owned(), "3".to_owned(), "4".to_owned()));
+        let expected = Some(("b.d".to_owned(), "3".to_owned(), "4".to_owned()));
         assert_eq!(difference("", &old, &new), expected);
         let absent = Some(("a".to_owned(), "1".to_owned(), "null".to_owned()));
         assert_eq!(difference("", &old, &json!({"b": {"c": 2, "d": 3}})), absent);

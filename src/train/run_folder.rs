@@ -1,4 +1,4 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::metrics::Line;
 use super::{Checkpoint, TrainError, curves, files};
+
+const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ckpt", "best.ckpt"];
 
 /// Where a run keeps what it was told, what it measured, and its checkpoints.
 ///
@@ -19,6 +21,8 @@ use super::{Checkpoint, TrainError, curves, files};
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    /// Held as long as the run goes on; the system lets go of it when the process ends.
+    _lock: File,
     metrics: BufWriter<File>,
     lines: Vec<Line>,
 }
@@ -28,14 +32,15 @@ impl RunFolder {
     ///
     /// # Errors
     /// When the folder already holds a run or cannot be written.
-    pub fn create(path: impl Into<PathBuf>) -> Result<Self, TrainError> {
+    pub(super) fn create(path: impl Into<PathBuf>) -> Result<Self, TrainError> {
         let path = path.into();
-        if Self::last(&path).exists() {
+        if FILES.iter().any(|file| path.join(file).exists()) {
             return Err(TrainError::Occupied { folder: path });
         }
         fs::create_dir_all(&path).map_err(TrainError::io(&path))?;
+        let lock = lock(&path)?;
         files::replace(&path.join("metrics.jsonl"), b"").map_err(TrainError::io(&path))?;
-        Self::open(path, Vec::new())
+        Self::open(path, lock, Vec::new())
     }
 
     /// Opens a run whose checkpoint was made after `step` steps, and forgets what was measured later.
@@ -44,24 +49,25 @@ impl RunFolder {
     /// When the metrics cannot be read or written.
     pub(super) fn resume(path: impl Into<PathBuf>, step: u64) -> Result<Self, TrainError> {
         let path = path.into();
+        let lock = lock(&path)?;
         let metrics = path.join("metrics.jsonl");
         let text = fs::read_to_string(&metrics).map_err(TrainError::io(&metrics))?;
         let lines = text.lines().map_while(|line| serde_json::from_str::<Line>(line).ok());
         let lines: Vec<_> = lines.take_while(|line| line.step() <= step).collect();
         let kept: String = lines.iter().map(to_json_line).collect();
         files::replace(&metrics, kept.as_bytes()).map_err(TrainError::io(&metrics))?;
-        Self::open(path, lines)
+        Self::open(path, lock, lines)
     }
 
-    fn open(path: PathBuf, lines: Vec<Line>) -> Result<Self, TrainError> {
+    fn open(path: PathBuf, lock: File, lines: Vec<Line>) -> Result<Self, TrainError> {
         let metrics = path.join("metrics.jsonl");
         let file = OpenOptions::new().append(true).open(&metrics);
         let file = file.map_err(TrainError::io(&metrics))?;
-        Ok(Self { path, metrics: BufWriter::new(file), lines })
+        Ok(Self { path, _lock: lock, metrics: BufWriter::new(file), lines })
     }
 
     /// The folder.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
@@ -79,7 +85,7 @@ impl RunFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn write_config(&self, config: &impl Serialize) -> Result<(), TrainError> {
+    pub(super) fn write_config(&self, config: &impl Serialize) -> Result<(), TrainError> {
         let path = self.path.join("config.json");
         let text = serde_json::to_string_pretty(config).expect("settings are plain data");
         files::replace(&path, (text + "\n").as_bytes()).map_err(TrainError::io(path))
@@ -107,6 +113,17 @@ impl RunFolder {
         let path = self.path.join("curves.svg");
         let drawing = curves::draw(&self.lines);
         files::replace(&path, drawing.as_bytes()).map_err(TrainError::io(path))
+    }
+}
+
+/// Two processes in one folder would overwrite each other's files.
+fn lock(folder: &Path) -> Result<File, TrainError> {
+    let path = folder.join("run.lock");
+    let file = File::create(&path).map_err(TrainError::io(&path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(TrainError::InUse { folder: folder.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(TrainError::Io { path, source }),
     }
 }
 
@@ -138,6 +155,7 @@ mod tests {
         let mut text = fs::read_to_string(&metrics).unwrap();
         text.push_str("{\"step\":6,\"lo");
         fs::write(&metrics, text).unwrap();
+        drop(run);
         let mut run = RunFolder::resume(folder.path(), 3).unwrap();
         run.log(line(4)).unwrap();
         drop(run);
@@ -156,6 +174,12 @@ mod tests {
         ))
         .unwrap();
         let error = RunFolder::create(folder.path()).unwrap_err();
+        assert!(matches!(error, TrainError::Occupied { .. }));
+        let error = RunFolder::resume(folder.path(), 0).unwrap_err();
+        assert!(matches!(error, TrainError::InUse { .. }));
+        let foreign = tempfile::tempdir().unwrap();
+        fs::write(foreign.path().join("config.json"), "{}").unwrap();
+        let error = RunFolder::create(foreign.path()).unwrap_err();
         assert!(matches!(error, TrainError::Occupied { .. }));
     }
 }

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
@@ -17,6 +17,10 @@ use crate::learners::{Learner, MetaLearner};
 ///
 /// Step `s` uses the episodes from `s * meta_batch` on, so a run that was stopped and resumed goes
 /// through the same episodes as one that never stopped, and ends with the same parameters.
+///
+/// # Conventions
+/// Burn 0.21 can lose gradients when two threads differentiate at once, so a second `fit` waits for
+/// the first. Other threads must not differentiate meanwhile.
 ///
 /// # Example
 /// ```
@@ -56,8 +60,14 @@ pub(super) struct Options {
     pub(super) validate_every: u64,
     pub(super) patience: Option<u32>,
     pub(super) checkpoint_every: u64,
-    pub(super) folder: Option<PathBuf>,
-    pub(super) resume: bool,
+    pub(super) folder: Option<Folder>,
+}
+
+/// Where a run is kept.
+#[derive(Clone, Debug)]
+pub(super) enum Folder {
+    New(PathBuf),
+    Old(PathBuf),
 }
 
 /// A learner at the end of its training, without the autodiff that trained it.
@@ -99,7 +109,6 @@ impl<L, O> MetaTrainer<L, O> {
                 patience: None,
                 checkpoint_every: 50,
                 folder: None,
-                resume: false,
             },
             settings: Value::Null,
             observer: Box::new(print_lines),
@@ -166,12 +175,16 @@ impl<L, O, S> MetaTrainer<L, O, S> {
 
     /// Keeps settings, metrics, curves and checkpoints in a new run folder.
     pub fn run_folder(self, folder: impl Into<PathBuf>) -> Self {
-        self.with(|options| options.folder = Some(folder.into()))
+        self.with(|options| options.folder = Some(Folder::New(folder.into())))
     }
 
-    /// Goes on with the run that the run folder holds, bit for bit as if it had never stopped.
-    pub fn resume(self, resume: bool) -> Self {
-        self.with(|options| options.resume = resume)
+    /// Goes on with the run in this folder, bit for bit as if it had never stopped.
+    ///
+    /// The backend, the data's classes and every setting but the number of steps must be the same;
+    /// of the optimizer and the schedule only the state is checked. A run made longer keeps the
+    /// validation that its earlier end had.
+    pub fn resume_from(self, folder: impl Into<PathBuf>) -> Self {
+        self.with(|options| options.folder = Some(Folder::Old(folder.into())))
     }
 
     /// Anything that a run should remember and must find unchanged when it resumes.
@@ -207,6 +220,8 @@ impl<L, O, S> MetaTrainer<L, O, S> {
         O: Optimizer<L, B>,
         S: LrScheduler,
     {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         Run::<B, L, O, S>::begin(self)?.train()
     }
 }

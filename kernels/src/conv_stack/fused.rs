@@ -21,8 +21,20 @@ pub struct StackCall {
 }
 
 /// Whether the fused body takes these element types.
-pub(crate) fn serves<B: Backend>(images: &Tensor<B, 4>, blocks: &[ConvBlock<B>]) -> bool {
-    images.dtype() == DType::F32 && blocks.iter().all(|block| block.weight.dtype() == DType::F32)
+pub(crate) fn serves<B: Backend>(
+    images: &Tensor<B, 4>,
+    blocks: &[ConvBlock<B>],
+    statistics: &Statistics<B>,
+) -> bool {
+    let running = match statistics {
+        Statistics::Batch => &[][..],
+        Statistics::Running(moments) => moments,
+    };
+    let running = running.iter().flat_map(|moments| [&moments.mean, &moments.variance]);
+    let vectors = blocks.iter().flat_map(|block| [&block.bias, &block.gamma, &block.beta]);
+    let vectors = vectors.flatten().chain(running).map(Tensor::dtype);
+    let weights = blocks.iter().map(|block| block.weight.dtype());
+    weights.chain(vectors).chain([images.dtype()]).all(|dtype| dtype == DType::F32)
 }
 
 pub(crate) fn run<B: Backend>(
@@ -68,8 +80,9 @@ fn read_moments<B: Backend>(moments: Vec<Moments<B>>) -> Vec<f32> {
 fn split_moments<B: Backend>(all: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<Moments<B>> {
     let mut start = 0;
     let mut next = |length| {
+        let part = all.clone().narrow(0, start, length);
         start += length;
-        all.clone().slice([start - length..start])
+        part
     };
     let channels = blocks.iter().map(|block| block.weight.dims()[0]);
     channels.map(|out| Moments { mean: next(out), variance: next(out) }).collect()

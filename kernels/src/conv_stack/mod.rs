@@ -5,7 +5,6 @@
 
 mod autodiff;
 mod block;
-#[allow(dead_code)]
 pub mod cpu;
 mod fused;
 pub mod reference;
@@ -42,7 +41,7 @@ pub fn conv_stack<B: Backend>(
         Err(error) => panic!("{error}"),
     };
     match crate::door::lookup::<B>() {
-        Some(vtable) if fused::serves(&images, blocks) => {
+        Some(vtable) if fused::serves(&images, blocks, &statistics) => {
             fused::run(vtable, images, blocks, statistics, epsilon, shape)
         }
         _ => reference::conv_stack(images, blocks, statistics, epsilon),

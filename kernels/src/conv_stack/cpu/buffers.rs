@@ -20,6 +20,11 @@ fn free() -> MutexGuard<'static, Vec<Vec<Line>>> {
     FREE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Gives the memory kept for later calls back to the allocator.
+pub fn release_buffers() {
+    free().clear();
+}
+
 /// Floats aligned to a cache line. Dropping it keeps the memory for the next one.
 pub struct Buffer {
     lines: Vec<Line>,

@@ -132,9 +132,10 @@ fn stores(
 ) -> (Vec<Images>, Vec<Images>) {
     let choose = |all, group| if all { Keep::All } else { Keep::Current(group) };
     let maps = plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out));
-    let inputs = maps.zip(groups).map(|(map, &group)| {
-        let keep = choose(keep, group);
-        Images::new(slots, map.image(), keep)
+    let inputs = maps.zip(groups).enumerate().map(|(k, (map, &group))| {
+        // A convolution that is computed again wants its input in the next pass over the batch.
+        let again = batch && plans.get(k).is_some_and(|plan| plan.recompute);
+        Images::new(slots, map.image(), choose(keep || again, group))
     });
     let convs = plans.iter().zip(groups).map(|(plan, &group)| {
         let kept = choose(keep || batch, group);

@@ -33,6 +33,7 @@ mod transforms;
 mod winograd;
 
 pub use backward::{Gradients, backward};
+pub use buffers::release_buffers;
 pub use forward::{Output, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};
 
