@@ -487,15 +487,15 @@ mod second_derivatives {
         }
     }
 
-    struct Filled(std::vec::IntoIter<f32>);
+    struct Filled<'a>(std::slice::Iter<'a, f32>);
 
-    impl ModuleMapper<Once> for Filled {
+    impl ModuleMapper<Once> for Filled<'_> {
         fn map_float<const D: usize>(
             &mut self,
             param: Param<Tensor<Once, D>>,
         ) -> Param<Tensor<Once, D>> {
             let dims = param.dims();
-            let values = self.0.by_ref().take(dims.iter().product()).collect();
+            let values = self.0.by_ref().take(dims.iter().product()).copied().collect();
             Param::initialized(param.id, tensor(values, dims).require_grad())
         }
     }
@@ -510,7 +510,7 @@ mod second_derivatives {
         let (x, parameters) = (read(uniform::<Flex, 2>(6, [4, 3]) * 2.0), parameters.values);
         assert_eq!(parameters.len(), 15 + 5 + 20 + 4 + 8 + 2);
         let value = |x: &[f32], parameters: &[f32]| {
-            let mlp = mlp.clone().map(&mut Filled(parameters.iter().copied()));
+            let mlp = mlp.clone().map(&mut Filled(parameters.iter()));
             steepness(tensor(x.to_vec(), [4, 3]), |x| mlp.forward(x)).into_scalar()
         };
 

@@ -28,8 +28,7 @@ use burn::tensor::backend::Backend;
 /// first. Running statistics are constants: no gradient flows into them.
 ///
 /// # Panics
-/// When the blocks do not fit each other or the images, with the [`StackError`] that
-/// [`check`](block::check) gives.
+/// When the blocks do not fit each other or the images, with the text of a [`StackError`].
 pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
