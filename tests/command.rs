@@ -327,7 +327,8 @@ fn data_that_cannot_be_used_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let train = |data: &str, more: &[&str]| {
-        complaint(&small(&run, &[&["--data", data, "--image-size", "16"], more].concat()))
+        let size = if data.starts_with("folder:") { &["--image-size", "16"][..] } else { &[] };
+        complaint(&small(&run, &[&["--data", data], size, more].concat()))
     };
     let path = |name: &str| folder.path().join(name).display().to_string();
     assert!(train(&format!("folder:{}", path("nowhere")), &[]).contains("nowhere"));
@@ -445,7 +446,7 @@ fn the_examples_run() {
     let programs = Path::new(env!("CARGO_BIN_EXE_fewshot")).with_file_name("examples");
     for (name, says) in [("01_proto_net", "5-way 1-shot"), ("02_own_encoder", "back to training")] {
         let output = Command::new(programs.join(name)).output();
-        let output = output.expect("`cargo test` builds examples unless a `--test` is named");
+        let output = output.expect("examples are built by a plain `cargo test`");
         assert_eq!(code(&output), Some(0), "{name}: {}", stderr(&output));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(says), "{name}: {text}");

@@ -509,8 +509,7 @@ mod laws {
             // Candle cannot differentiate a stride over one odd and one even side.
             of(62, 5, 7, &[(2, 2, false), (3, 1, true)]),
             laid_out(Layout::Permuted),
-            // Burn's convolution on CubeCL reads an expanded bias as if it were contiguous.
-            laid_out(Layout::Expanded).with_vectors([false, true, true]),
+            laid_out(Layout::Expanded),
         ] {
             assert_equal_to_judge::<B>(&network, reference::conv_stack);
             assert_equal_to_judge::<B>(&network.with_running(), reference::conv_stack);

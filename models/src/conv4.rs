@@ -8,7 +8,7 @@ use fewshot_kernels::{ConvBlock, conv_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::batch_norm::stack_statistics;
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn};
 
 /// How a block halves the size of its maps.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Conv4Config {
         let inputs = std::iter::once(channels).chain(std::iter::repeat(self.channels));
         let blocks = inputs.take(self.blocks).map(|from| self.block(from, device)).collect();
         let pool = self.downsampling == Downsampling::MaxPool;
-        Conv4 { blocks, image: self.image, stride: if pool { 1 } else { 2 }, pool }
+        drawn(Conv4 { blocks, image: self.image, stride: if pool { 1 } else { 2 }, pool })
     }
 
     fn block<B: Backend>(&self, from: usize, device: &B::Device) -> Block<B> {

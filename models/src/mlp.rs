@@ -5,7 +5,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
 use crate::encoder::Encoder;
-use crate::nn::{BnStatistics, Linear, LinearConfig};
+use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
 
 /// Configuration of an [`Mlp`].
 #[derive(Config, Debug)]
@@ -37,7 +37,7 @@ impl MlpConfig {
         let inputs = std::iter::once(self.d_input).chain(self.layers.iter().copied());
         let layers = inputs.zip(&self.layers);
         let layers = layers.map(|(from, &to)| LinearConfig::new(from, to).init(device));
-        Mlp { layers: layers.collect() }
+        drawn(Mlp { layers: layers.collect() })
     }
 }
 

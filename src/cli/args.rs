@@ -20,10 +20,10 @@ pub(crate) struct Line {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Train a learner, then test it on classes it has never seen.
-    #[command(after_long_help = TRAIN_HELP)]
+    #[command(after_long_help = TRAIN_HELP, args_override_self = true)]
     Train(Box<TrainArgs>),
     /// Test the learner in a checkpoint or run folder.
-    #[command(after_long_help = EVAL_HELP)]
+    #[command(after_long_help = EVAL_HELP, args_override_self = true)]
     Eval(EvalArgs),
     /// Get data, or look at it.
     Data {

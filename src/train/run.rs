@@ -7,6 +7,7 @@ use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
 
 use super::finite::all_finite;
@@ -80,7 +81,7 @@ where
         }
         let device = trainer.learner.devices().into_iter().next().unwrap_or_default();
         let mut run = Self {
-            learner: trainer.learner,
+            learner: drawn::<B, _>(trainer.learner),
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
             episodes: trainer.episodes.ok_or(TrainError::NoEpisodes)?,

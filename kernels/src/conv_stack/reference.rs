@@ -22,7 +22,12 @@ pub fn conv_stack<B: Backend>(
     let mut output = StackOutput { features: images, moments: Vec::new() };
     for (block, running) in blocks.iter().zip(running) {
         let options = ConvOptions::new([block.stride; 2], [1, 1], [1, 1], 1);
-        let y = conv2d(output.features, block.weight.clone(), block.bias.clone(), options);
+        let mut y = conv2d(output.features, block.weight.clone(), None, options);
+        if let Some(bias) = &block.bias {
+            // Not in `conv2d`: on CubeCL backends a broadcast bias there gives wrong values.
+            let channels = bias.dims()[0];
+            y = y + bias.clone().reshape([1, channels, 1, 1]);
+        }
         let (y, moments) = batch_norm(y, block.gamma.clone(), block.beta.clone(), running, epsilon);
         output.moments.extend(moments);
         output.features = if block.pool { max_pool(relu(y)) } else { relu(y) };
