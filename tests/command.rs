@@ -317,8 +317,8 @@ fn a_folder_of_images_trains_a_learner() {
     let info = fewshot(&["data", "info", &data]);
     let text = String::from_utf8(info.stdout).unwrap();
     assert!(text.contains("3x84x84") && text.contains("of 8 images"), "{text}");
-    let small_images =
-        complaint(&small(&folder.path().join("b"), &[&size[..2], &["--image-size", "8"]].concat()));
+    let tiny = [&size[..2], &["--image-size", "8"], &size[4..]].concat();
+    let small_images = complaint(&small(&folder.path().join("b"), &tiny));
     assert!(small_images.contains("3x8x8"), "{small_images}");
 }
 
@@ -327,7 +327,11 @@ fn data_that_cannot_be_used_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let train = |data: &str, more: &[&str]| {
-        let size = if data.starts_with("folder:") { &["--image-size", "16"][..] } else { &[] };
+        let size = if data.starts_with("folder:") {
+            &["--image-size", "16", "--ways", "2"][..]
+        } else {
+            &[]
+        };
         complaint(&small(&run, &[&["--data", data], size, more].concat()))
     };
     let path = |name: &str| folder.path().join(name).display().to_string();
