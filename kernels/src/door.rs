@@ -15,6 +15,7 @@ use burn::tensor::ops::FloatTensor;
 
 use crate::conv_stack::StackCall;
 use crate::host::HostBackend;
+use crate::{cpu, environment};
 
 /// A backend with fused bodies for the operations of this crate.
 pub trait FusedOps: Backend {
@@ -58,8 +59,6 @@ impl fmt::Display for Route {
 type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
-static FORCED: LazyLock<bool> =
-    LazyLock::new(|| std::env::var("FEWSHOT_KERNELS").is_ok_and(|value| value == "reference"));
 
 /// Opens the fused path to `B`. Registering twice changes nothing.
 pub fn register<B: FusedOps>() {
@@ -69,19 +68,23 @@ pub fn register<B: FusedOps>() {
 /// The path that the operations of `B` take in this process.
 ///
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
-/// plain Burn operations, for instance to see whether a wrong result comes from a fused body.
+/// plain Burn operations, for instance to see whether a wrong result comes from a fused body; with
+/// the name of a set of instructions (`avx512`, `avx2`, `portable`), fused bodies run on that one.
+///
+/// # Panics
+/// If `FEWSHOT_KERNELS` has another value, or names instructions that this processor lacks.
 pub fn route<B: Backend>() -> Route {
-    if *FORCED {
+    if environment::wants_reference() {
         return Route::Forced;
     }
     match lookup::<B>() {
-        Some(_) => Route::Host(crate::conv_stack::cpu::instructions()),
+        Some(_) => Route::Host(cpu::instructions()),
         None => Route::Reference,
     }
 }
 
 pub(crate) fn lookup<B: Backend>() -> Option<&'static VTable<B>> {
-    if *FORCED {
+    if environment::wants_reference() {
         return None;
     }
     let registry = REGISTRY.read().unwrap_or_else(|poisoned| poisoned.into_inner());

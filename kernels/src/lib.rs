@@ -13,10 +13,12 @@
 #![recursion_limit = "256"]
 
 pub mod conv_stack;
+mod cpu;
 pub mod door;
+mod environment;
 mod host;
 
-pub use conv_stack::cpu::release_buffers;
 pub use conv_stack::{ConvBlock, Moments, StackOutput, Statistics, conv_stack};
+pub use cpu::release_buffers;
 pub use door::{FusedOps, Route, register, route};
 pub use host::HostBackend;

@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::body::Body;
-use super::buffers::Buffer;
 use super::forward::Saved;
-use super::images::Images;
 use super::norm::NormGradient;
 use super::parameters::{Parameters, unpack};
 use super::plan::Plan;
 use super::shape::StackShape;
-use super::slots::{slots, split};
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::images::Images;
+use crate::cpu::slots::{slots, split};
 
 /// Gradients of the stack.
 pub struct Gradients {

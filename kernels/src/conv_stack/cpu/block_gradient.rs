@@ -5,14 +5,14 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::backward::Stack;
-use super::buffers::Buffer;
-use super::images::{Images, Keep, SlotImages};
 use super::norm::{NormGradient, Sums};
 use super::plan::Plan;
 use super::reduction::total;
-use super::slots::groups;
-use super::spread::Target;
-use super::winograd::{Scratch, Winograd};
+use crate::cpu::buffers::Buffer;
+use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::slots::groups;
+use crate::cpu::spread::Target;
+use crate::cpu::winograd::{Scratch, Winograd};
 
 /// Result of one block.
 pub struct BlockGradients {

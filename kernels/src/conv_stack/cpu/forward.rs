@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::body::{Body, fastest};
-use super::buffers::Buffer;
-use super::images::{Images, Keep, SlotImages};
-use super::moments::Moments;
 use super::norm::Norm;
 use super::parameters::Parameters;
 use super::plan::Plan;
 use super::shape::StackShape;
-use super::slots::{groups, slots, split};
-use super::winograd::{Scratch, Winograd};
+use crate::cpu::body::{Body, chosen};
+use crate::cpu::buffers::Buffer;
+use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::moments::Moments;
+use crate::cpu::slots::{groups, slots, split};
+use crate::cpu::winograd::{Scratch, Winograd};
 
 /// Where batch-norm takes its mean and variance from.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub fn forward(
     epsilon: f32,
     keep: bool,
 ) -> Output {
-    forward_with(fastest(), shape, x, params, (statistics, epsilon), keep)
+    forward_with(chosen(), shape, x, params, (statistics, epsilon), keep)
 }
 
 /// [`forward`] with a given body.

@@ -1,8 +1,8 @@
 //! The flat parameters, block by block, and their packed forms.
 
-use super::buffers::Buffer;
-use super::layout::Tap;
 use super::shape::Geometry;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::layout::Tap;
 
 /// Parameters of one block.
 #[derive(Clone, Copy)]

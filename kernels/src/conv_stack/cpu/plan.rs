@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use super::activate::Strip;
-use super::body::Body;
-use super::contract::{Contraction, Run};
-use super::convolution::Convolution;
-use super::layout::Map;
 use super::norm::Norm;
 use super::shape::{Geometry, StackShape};
-use super::winograd::Winograd;
+use crate::cpu::activate::Strip;
+use crate::cpu::body::Body;
+use crate::cpu::contract::{Contraction, Run};
+use crate::cpu::convolution::Convolution;
+use crate::cpu::layout::Map;
+use crate::cpu::winograd::Winograd;
 
 /// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
 const STRIP_PIXELS: usize = 256;

@@ -3,11 +3,11 @@
 use rayon::prelude::*;
 
 use super::backward::Stack;
-use super::buffers::Buffer;
-use super::images::{Images, Keep};
-use super::moments::Correlation;
 use super::norm::{Deviation, NormGradient, Sums};
-use super::spread::Target;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::images::{Images, Keep};
+use crate::cpu::moments::Correlation;
+use crate::cpu::spread::Target;
 
 impl Stack<'_> {
     /// The gradient of the output in tiles, and its sums.

@@ -3,10 +3,9 @@
 mod reference;
 
 use super::backward::{Gradients, backward};
-use super::body::{Body, fastest};
 use super::forward::{Output, Statistics, forward, forward_with};
-use super::portable::Portable;
 use super::shape::{BlockShape, StackShape};
+use crate::cpu::body::{Body, bodies};
 use reference::{reference, stack};
 
 const EPSILON: f32 = 1e-5;
@@ -80,7 +79,7 @@ impl Case {
         (out, gradients)
     }
 
-    /// Asserts that both bodies agree with the reference.
+    /// Asserts that all bodies agree with the reference.
     fn check(&self) {
         self.check_within(1e-5);
     }
@@ -88,7 +87,8 @@ impl Case {
     fn check_within(&self, limit: f64) {
         let running = self.running.as_deref();
         let wanted = reference(&self.shape, &self.x, &self.params, running, EPSILON, &self.dy);
-        for (name, body) in [("portable", &Portable as &dyn Body), ("fastest", fastest())] {
+        for body in bodies() {
+            let name = body.name();
             let (out, gradients) = self.run(body);
             let near = |what: &str, got: &[f32], wanted: &[f64]| {
                 let error = distance(got, wanted);
@@ -224,7 +224,7 @@ fn a_large_mean_keeps_the_digits_of_the_variance() {
     let mut case = Case::new(stack([6, 1, 1, 1], &[16], 1, false));
     case.x.iter_mut().for_each(|x| *x = (*x * 8.0).round() / 8.0 + 4096.0);
     let wanted = reference(&case.shape, &case.x, &case.params, None, EPSILON, &case.dy);
-    let (got, wanted) = (case.forward(fastest()).moments, wanted.moments);
+    let (got, wanted) = (case.forward(bodies()[0]).moments, wanted.moments);
     for c in 16..32 {
         let error = (f64::from(got[c]) - wanted[c]).abs() / wanted[c];
         assert!(error < 1e-2, "variance {} for {}", got[c], wanted[c]);
@@ -243,7 +243,7 @@ fn constant_channels_stay_finite() {
 fn a_nan_pixel_reaches_every_output_through_batch_statistics() {
     let mut case = Case::new(stack([3, 1, 8, 8], &[16, 16], 1, true));
     case.x[5] = f32::NAN;
-    for body in [&Portable as &dyn Body, fastest()] {
+    for body in bodies() {
         let (out, gradients) = case.run(body);
         assert!(out.y.iter().chain(&out.moments).all(|v| v.is_nan()));
         assert!(gradients.dparams[..9 * 16].iter().all(|v| v.is_nan()));
@@ -263,7 +263,7 @@ fn a_nan_pixel_reaches_its_neighbours_through_given_statistics() {
             EPSILON,
             &case.dy,
         );
-        for body in [&Portable as &dyn Body, fastest()] {
+        for body in bodies() {
             let (out, gradients) = case.run(body);
             for (got, wanted) in out.y.iter().zip(&wanted.y) {
                 assert!(got.is_nan() || !wanted.is_nan(), "a NaN was lost");
@@ -278,7 +278,7 @@ fn a_nan_pixel_reaches_its_neighbours_through_given_statistics() {
 fn a_bias_that_is_not_finite_is_not_cancelled() {
     let mut case = Case::new(stack([2, 1, 4, 4], &[3], 1, false));
     case.params[27] = f32::NAN;
-    let out = case.forward(fastest());
+    let out = case.forward(bodies()[0]);
     assert!(out.y[..16].iter().all(|v| v.is_nan()) && out.moments[0].is_nan());
     assert!(out.y[16..48].iter().all(|v| v.is_finite()));
 }
@@ -288,7 +288,7 @@ fn threads_do_not_change_a_bit() {
     let case = Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true));
     let results = [1, 2, 3].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let (out, gradients) = pool.expect("threads").install(|| case.run(fastest()));
+        let (out, gradients) = pool.expect("threads").install(|| case.run(bodies()[0]));
         let all = [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams];
         all.concat().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
     });
@@ -298,7 +298,7 @@ fn threads_do_not_change_a_bit() {
 #[test]
 fn what_was_saved_can_be_used_twice() {
     let case = Case::new(stack([5, 1, 9, 9], &[16, 16], 1, true));
-    let saved = case.forward(fastest()).saved.expect("it was asked for");
+    let saved = case.forward(bodies()[0]).saved.expect("it was asked for");
     let go = |dx| backward(&case.shape, &saved, &case.params, &case.dy, dx);
     let (first, second) = (go(true), go(false));
     assert!(second.dx.is_none());
@@ -315,7 +315,7 @@ fn keeping_nothing_changes_no_output() {
     ] {
         let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, false);
-        let kept = case.forward(fastest());
+        let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));
     }

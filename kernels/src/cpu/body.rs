@@ -1,11 +1,14 @@
 //! The inner loops, compiled once for each set of vector instructions.
 
+use std::sync::LazyLock;
+
 use super::activate::Strip;
 use super::contract::Contraction;
 use super::moments::Correlation;
 use super::portable::Portable;
 use super::spread::{Slope, Target};
 use super::transforms::{Corner, CornerMut};
+use crate::environment;
 
 /// The inner loops for one set of vector instructions.
 ///
@@ -48,13 +51,36 @@ pub trait Body: Send + Sync {
     fn reduce_weight(&self, from: (&[f32], usize), out: (&mut [f32], usize));
 }
 
-/// The fastest body this processor can run.
-pub fn fastest() -> &'static dyn Body {
+/// The bodies this processor can run, fastest first.
+pub fn bodies() -> Vec<&'static dyn Body> {
+    let mut bodies: Vec<&'static dyn Body> = Vec::new();
     #[cfg(target_arch = "x86_64")]
     if let Some(body) = super::avx2::Avx2::detect() {
-        return body;
+        bodies.push(body);
     }
-    &Portable
+    bodies.push(&Portable);
+    bodies
+}
+
+/// The body that operations run on: the one that `FEWSHOT_KERNELS` names, or the fastest.
+///
+/// # Panics
+/// If `FEWSHOT_KERNELS` names something this processor does not have.
+pub fn chosen() -> &'static dyn Body {
+    static CHOSEN: LazyLock<&'static dyn Body> = LazyLock::new(|| {
+        let bodies = bodies();
+        let Some(wanted) = environment::wanted().filter(|wanted| *wanted != "reference") else {
+            return bodies[0];
+        };
+        let simple = |name: &str| name.replace('-', "").to_lowercase();
+        let found = bodies.iter().find(|body| simple(body.name()) == simple(wanted));
+        *found.unwrap_or_else(|| {
+            let names: Vec<_> = bodies.iter().map(|body| simple(body.name())).collect();
+            let names = names.join(", ");
+            panic!("FEWSHOT_KERNELS is {wanted}, but may be here: reference, {names}")
+        })
+    });
+    *CHOSEN
 }
 
 /// One method of [`Body`] that runs the loop of the same name.

@@ -47,15 +47,12 @@ impl Contraction<'_> {
     }
 }
 
-/// Rows held in registers: 6 rows of 2 vectors leave 4 of 16 registers for the operands.
-const ROWS: usize = 6;
-
 /// Computes `job` into `out [rows, TILE]`.
 #[inline(always)]
 pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
     assert_eq!(out.len(), job.rows.len() * S::TILE, "one tile for each row");
     job.check(S::TILE);
-    let groups = job.rows.len().div_ceil(ROWS);
+    let groups = job.rows.len().div_ceil(S::ROWS);
     // Groups of nearly equal length: a short last group would wait on the latency of its sums.
     let bound = |group: usize| group * job.rows.len() / groups;
     for group in 0..groups {
@@ -70,7 +67,17 @@ pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
                 3 => group_of::<S, 3>(simd, job, rows, out),
                 4 => group_of::<S, 4>(simd, job, rows, out),
                 5 => group_of::<S, 5>(simd, job, rows, out),
-                _ => group_of::<S, ROWS>(simd, job, rows, out),
+                6 => group_of::<S, 6>(simd, job, rows, out),
+                // Never reached, and left out of the code, where a group has no more than six.
+                7 if S::ROWS > 6 => group_of::<S, 7>(simd, job, rows, out),
+                8 if S::ROWS > 6 => group_of::<S, 8>(simd, job, rows, out),
+                9 if S::ROWS > 6 => group_of::<S, 9>(simd, job, rows, out),
+                10 if S::ROWS > 6 => group_of::<S, 10>(simd, job, rows, out),
+                11 if S::ROWS > 6 => group_of::<S, 11>(simd, job, rows, out),
+                12 if S::ROWS > 6 => group_of::<S, 12>(simd, job, rows, out),
+                13 if S::ROWS > 6 => group_of::<S, 13>(simd, job, rows, out),
+                14 if S::ROWS > 6 => group_of::<S, 14>(simd, job, rows, out),
+                more => unreachable!("a group has 1 to {} rows, not {more}", S::ROWS),
             }
         }
     }

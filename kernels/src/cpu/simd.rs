@@ -12,6 +12,9 @@ pub trait Simd: Copy {
     const WIDTH: usize;
     /// Channels in a tile.
     const TILE: usize = 2 * Self::WIDTH;
+    /// Rows of a contraction held in registers, at most 14: with 16 registers, 6 rows of 2 vectors
+    /// leave 4 for the operands; with 32, 14 rows.
+    const ROWS: usize = 6;
 
     /// The value in every lane.
     fn splat(self, value: f32) -> Self::Vector;

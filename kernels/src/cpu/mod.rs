@@ -1,0 +1,26 @@
+//! What the CPU bodies of the operations share: vector instructions, the contraction behind every
+//! convolution, layouts, and buffers.
+
+pub mod activate;
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+pub mod body;
+pub mod buffers;
+pub mod contract;
+pub mod convolution;
+pub mod images;
+pub mod layout;
+pub mod moments;
+pub mod portable;
+pub mod simd;
+pub mod slots;
+pub mod spread;
+pub mod transforms;
+pub mod winograd;
+
+pub use buffers::release_buffers;
+
+/// The set of vector instructions that the CPU bodies run on here.
+pub fn instructions() -> &'static str {
+    body::chosen().name()
+}
