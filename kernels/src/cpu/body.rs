@@ -32,6 +32,12 @@ pub trait Body: Send + Sync {
     /// See [`activate`](super::activate::activate).
     fn activate(&self, strip: &Strip<'_>, out: &mut [f32], out_row: usize);
 
+    /// See [`activate_along`](super::activate::activate_along).
+    fn activate_along(&self, strip: &Strip<'_>, along: &Strip<'_>, out: &mut [f32], out_row: usize);
+
+    /// See [`add_tilted`](super::spread::add_tilted).
+    fn add_tilted(&self, part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
+
     /// See [`spread`](super::spread::spread).
     fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
 
@@ -108,11 +114,11 @@ pub(super) use compile_loop;
 macro_rules! implement_body {
     ($simd:ty $(, $feature:meta)?) => {
         const _: () = {
-            use super::activate::{Strip, activate};
+            use super::activate::{Strip, activate, activate_along};
             use super::body::{Body, compile_loop};
             use super::contract::{Contraction, contract};
             use super::moments::{Correlation, correlate, deviations};
-            use super::spread::{Slope, Target, spread};
+            use super::spread::{Slope, Target, add_tilted, spread};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
             use super::transforms::{expand_weight, reduce_weight};
@@ -134,6 +140,14 @@ macro_rules! implement_body {
                     fn correlate(pair: &Correlation<'_>, out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn activate(strip: &Strip<'_>, out: &mut [f32], out_row: usize));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn activate_along(
+                        strip: &Strip<'_>, along: &Strip<'_>, out: &mut [f32], out_row: usize
+                    ));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn add_tilted(
+                        part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>
+                    ));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn spread(
                         strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>

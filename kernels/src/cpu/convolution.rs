@@ -12,6 +12,22 @@ use super::winograd::Winograd;
 /// beside the activations.
 const CHUNK_FLOATS: usize = 5120;
 
+/// One summand of a sum of convolutions of the same shape.
+#[derive(Clone, Copy)]
+pub struct Term<'a> {
+    /// In the form that [`Convolution::prepare`] returns.
+    pub weight: &'a [f32],
+    /// One image, or a group of them.
+    pub input: &'a [f32],
+}
+
+impl<'a> Term<'a> {
+    /// The term with a part of its input.
+    pub fn part(self, range: Range<usize>) -> Self {
+        Self { weight: self.weight, input: &self.input[range] }
+    }
+}
+
 /// A 3x3 convolution over a map with a ring, cut into strips of rows and chunks of weights.
 pub struct Convolution {
     windows: Vec<usize>,
@@ -65,21 +81,23 @@ impl Convolution {
         }
     }
 
-    /// Computes `rows` of one output tile into `out [rows, w, tile]`.
+    /// Computes `rows` of output tile `tile`, the sum over `terms` of one image each, into
+    /// `out [rows, w, tile]`.
     pub fn rows(
         &self,
         body: &dyn Body,
-        (weights, tile): (&[f32], usize),
-        image: &[f32],
+        terms: &[Term<'_>],
+        tile: usize,
         rows: Range<usize>,
         out: &mut [f32],
     ) {
         let length = self.taps.len() * self.tile;
-        for (i, runs) in self.chunks.iter().enumerate() {
+        let chunks = terms.iter().flat_map(|term| self.chunks.iter().map(move |runs| (term, runs)));
+        for (i, (term, runs)) in chunks.enumerate() {
             let job = Contraction {
-                a: image,
+                a: term.input,
                 rows: &self.windows[rows.start * self.w..rows.end * self.w],
-                b: &weights[tile * length..(tile + 1) * length],
+                b: &term.weight[tile * length..(tile + 1) * length],
                 runs,
                 a_step: 1,
                 b_step: self.tile,

@@ -121,3 +121,25 @@ fn pooled<S: Simd>(
         simd.store(&mut target.d[to..], slope(simd, y, simd.splat(0.0), k));
     }
 }
+
+/// Adds `part + tilt * y` to the target, for maps `part` and `y` `[rows, w, TILE]`.
+#[inline(always)]
+pub fn add_tilted<S: Simd>(
+    simd: S,
+    part: &[f32],
+    (y, tilt): (&[f32], &[f32]),
+    w: usize,
+    target: Target<'_>,
+) {
+    let tilt = simd.load_tile(tilt);
+    let rows = part.chunks_exact(w * S::TILE).zip(y.chunks_exact(w * S::TILE));
+    for (row, (part, y)) in rows.enumerate() {
+        let pixels = part.chunks_exact(S::TILE).zip(y.chunks_exact(S::TILE));
+        for (column, (part, y)) in pixels.enumerate() {
+            let (part, y) = (simd.load_tile(part), simd.load_tile(y));
+            let sum = [simd.mul_add(tilt[0], y[0], part[0]), simd.mul_add(tilt[1], y[1], part[1])];
+            let to = row * target.row + column * target.pixel;
+            simd.add_tile(&mut target.d[to..], sum);
+        }
+    }
+}

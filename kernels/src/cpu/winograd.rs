@@ -7,6 +7,7 @@ use rayon::prelude::*;
 use super::body::Body;
 use super::buffers::Buffer;
 use super::contract::{Contraction, Run};
+use super::convolution::Term;
 use super::layout::Map;
 use super::transforms::{Corner, CornerMut, PRODUCTS};
 
@@ -28,8 +29,8 @@ pub struct Winograd {
 
 /// Room for the products of [`PATCHES`] patches.
 pub struct Scratch {
-    /// Of the input, `[products, patches, channels]`.
-    input: Buffer,
+    /// Of the input of every term, `[products, patches, channels]`.
+    inputs: Vec<Buffer>,
     /// Of one tile of the output, `[products, patches, lanes]`.
     out: Buffer,
 }
@@ -62,10 +63,11 @@ impl Winograd {
         (PATCHES * self.padded() + SKEW, PATCHES * self.out.lane + SKEW)
     }
 
-    /// Room for [`convolve`](Self::convolve) and [`weight`](Self::weight).
-    pub fn scratch(&self) -> Scratch {
+    /// Room for [`convolve`](Self::convolve) of so many terms and [`weight`](Self::weight).
+    pub fn scratch(&self, terms: usize) -> Scratch {
         let (input, out) = self.steps();
-        Scratch { input: Buffer::stale(PRODUCTS * input), out: Buffer::stale(PRODUCTS * out) }
+        let inputs = (0..terms).map(|_| Buffer::stale(PRODUCTS * input)).collect();
+        Scratch { inputs, out: Buffer::stale(PRODUCTS * out) }
     }
 
     /// Length of the expanded weight.
@@ -111,8 +113,9 @@ impl Winograd {
         packed
     }
 
-    fn groups(&self, inputs: &[f32]) -> impl Iterator<Item = Range<usize>> + use<> {
-        let all = inputs.len() / self.input.image() * self.patches();
+    /// The patches of so many images, a group at a time.
+    fn groups(&self, images: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let all = images * self.patches();
         (0..all).step_by(PATCHES).map(move |start| start..(start + PATCHES).min(all))
     }
 
@@ -137,34 +140,38 @@ impl Winograd {
         }
     }
 
-    /// Convolves a group of images with the expanded weight.
+    /// Convolves a group of images with the expanded weight: the sum over `terms`.
     pub fn convolve(
         &self,
         body: &dyn Body,
-        weight: &[f32],
-        inputs: &[f32],
+        terms: &[Term<'_>],
         outputs: &mut [f32],
         scratch: &mut Scratch,
     ) {
         let (lane, channels) = (self.out.lane, self.input.channels);
         let (step, out_step) = self.steps();
         let runs = [Run { a: 0, b: 0, len: channels }];
-        for patches in self.groups(inputs) {
-            self.expand_inputs(body, inputs, patches.clone(), &mut scratch.input);
+        for patches in self.groups(outputs.len() / self.out.image()) {
+            for (term, to) in terms.iter().zip(&mut scratch.inputs) {
+                self.expand_inputs(body, term.input, patches.clone(), to);
+            }
             let rows: Vec<usize> = (0..patches.len()).map(|i| i * self.padded()).collect();
-            for (tile, weight) in weight.chunks_exact(PRODUCTS * channels * lane).enumerate() {
-                for (k, b) in weight.chunks_exact(channels * lane).enumerate() {
-                    let job = Contraction {
-                        a: &scratch.input[k * step..],
-                        rows: &rows,
-                        b,
-                        runs: &runs,
-                        a_step: 1,
-                        b_step: lane,
-                        accumulate: false,
-                    };
+            for tile in 0..self.out.tiles() {
+                for k in 0..PRODUCTS {
+                    let start = (tile * PRODUCTS + k) * channels * lane;
                     let out = &mut scratch.out[k * out_step..][..rows.len() * lane];
-                    body.contract(&job, out);
+                    for (i, (term, input)) in terms.iter().zip(&scratch.inputs).enumerate() {
+                        let job = Contraction {
+                            a: &input[k * step..],
+                            rows: &rows,
+                            b: &term.weight[start..start + channels * lane],
+                            runs: &runs,
+                            a_step: 1,
+                            b_step: lane,
+                            accumulate: i > 0,
+                        };
+                        body.contract(&job, out);
+                    }
                 }
                 for (i, patch) in patches.clone().enumerate() {
                     let (image, row, column) = self.place(patch);
@@ -194,8 +201,8 @@ impl Winograd {
         let (lane, channels) = (self.out.lane, self.input.channels);
         let (step, out_step) = self.steps();
         let rows: Vec<usize> = (0..channels).collect();
-        for patches in self.groups(inputs) {
-            self.expand_inputs(body, inputs, patches.clone(), &mut scratch.input);
+        for patches in self.groups(inputs.len() / self.input.image()) {
+            self.expand_inputs(body, inputs, patches.clone(), &mut scratch.inputs[0]);
             let runs = [Run { a: 0, b: 0, len: patches.len() }];
             for (tile, weight) in weight.chunks_exact_mut(PRODUCTS * channels * lane).enumerate() {
                 for (i, patch) in patches.clone().enumerate() {
@@ -212,7 +219,7 @@ impl Winograd {
                 }
                 for (k, weight) in weight.chunks_exact_mut(channels * lane).enumerate() {
                     let job = Contraction {
-                        a: &scratch.input[k * step..],
+                        a: &scratch.inputs[0][k * step..],
                         rows: &rows,
                         b: &scratch.out[k * out_step..],
                         runs: &runs,

@@ -64,7 +64,7 @@ pub fn backward(
     Gradients { dx, dparams }
 }
 
-fn write_gradients(plan: &Plan, weight: &[f32], norm: &NormGradient, to: &mut [f32]) {
+pub(super) fn write_gradients(plan: &Plan, weight: &[f32], norm: &NormGradient, to: &mut [f32]) {
     let (dweight, rest) = to.split_at_mut(plan.block.weight());
     unpack(weight, &plan.block, &plan.forward.taps, plan.conv.lane, dweight);
     for (to, from) in
@@ -96,7 +96,8 @@ impl Stack<'_> {
         }
     }
 
-    fn unpack_input(&self, grad: &Images) -> Vec<f32> {
+    /// The gradient of the images, `[n, c, h, w]`.
+    pub fn unpack_input(&self, grad: &Images) -> Vec<f32> {
         let map = self.saved.plans[0].input_grad;
         let mut dx = vec![0.0; self.saved.shape.input()];
         let parts = split(&mut dx, map.channels * map.h * map.w, self.slots);

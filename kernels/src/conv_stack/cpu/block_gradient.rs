@@ -9,10 +9,11 @@ use super::norm::{NormGradient, Sums};
 use super::plan::Plan;
 use super::reduction::total;
 use crate::cpu::buffers::Buffer;
+use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::slots::groups;
 use crate::cpu::spread::Target;
-use crate::cpu::winograd::{Scratch, Winograd};
+use crate::cpu::winograd::Scratch;
 
 /// Result of one block.
 pub struct BlockGradients {
@@ -102,8 +103,8 @@ impl Stack<'_> {
             delta: Buffer::zeros(delta),
             whole,
             strip: Buffer::stale(plan.strip_len()),
-            scratch: winograd.map(Winograd::scratch),
-            turned_scratch: turned.map(Winograd::scratch),
+            scratch: winograd.map(|way| way.scratch(1)),
+            turned_scratch: turned.map(|way| way.scratch(1)),
             sums: Sums::empty(if k > 0 { self.saved.plans[k - 1].padded() } else { 0 }),
         }
     }
@@ -123,9 +124,10 @@ impl Stack<'_> {
         let grads = run.input.group_mut(group);
         match (&plan.turned.winograd, &mut run.turned_scratch) {
             (Some(winograd), Some(scratch)) => {
-                winograd.convolve(self.body(), turned, deltas, grads, scratch);
+                let term = Term { weight: turned, input: deltas };
+                winograd.convolve(self.body(), &[term], grads, scratch);
             }
-            _ => self.input(plan, turned, deltas, grads),
+            _ => self.input(plan, &[Term { weight: turned, input: deltas }], grads),
         }
         if k > 0 {
             for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
@@ -178,15 +180,16 @@ impl Stack<'_> {
     }
 
     /// Gradients of the input from those of the convolution's output, image by image.
-    fn input(&self, plan: &Plan, turned: &[f32], deltas: &[f32], grads: &mut [f32]) {
-        let map = plan.input_grad;
-        let deltas = deltas.chunks_exact(plan.delta.image());
-        for (delta, grad) in deltas.zip(grads.chunks_exact_mut(map.image())) {
+    pub fn input(&self, plan: &Plan, terms: &[Term<'_>], grads: &mut [f32]) {
+        let (map, image) = (plan.input_grad, plan.delta.image());
+        for (i, grad) in grads.chunks_exact_mut(map.image()).enumerate() {
+            let part = i * image..(i + 1) * image;
+            let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
             for tile in 0..map.tiles() {
                 for rows in plan.input_strips() {
                     let start = map.start(tile, rows.start);
                     let out = &mut grad[start..start + rows.len() * map.row()];
-                    plan.turned.rows(self.body(), (turned, tile), delta, rows, out);
+                    plan.turned.rows(self.body(), &terms, tile, rows, out);
                 }
             }
         }
@@ -194,7 +197,7 @@ impl Stack<'_> {
 }
 
 /// Adds the parts of all slots, in their order.
-fn sum_slots(parts: &[f32], len: usize) -> Buffer {
+pub(super) fn sum_slots(parts: &[f32], len: usize) -> Buffer {
     let mut total = Buffer::stale(len);
     let piece = 4096;
     total.par_chunks_mut(piece).enumerate().for_each(|(i, total)| {

@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::shape::StackShape;
 use crate::cpu::body::{Body, chosen};
 use crate::cpu::buffers::Buffer;
+use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::moments::Moments;
 use crate::cpu::slots::{groups, slots, split};
@@ -47,6 +48,13 @@ pub struct Saved {
     pub(super) norms: Vec<Norm>,
     /// Whether the statistics depend on the batch.
     pub(super) batch: bool,
+}
+
+impl Saved {
+    /// Pixels that the statistics of a block were taken from, or `None` if they were given.
+    pub(super) fn pixels(&self, plan: &Plan) -> Option<usize> {
+        self.batch.then_some(self.shape.n * plan.conv.h * plan.conv.w)
+    }
 }
 
 /// Applies the stack to `x [n, c, h, w]`.
@@ -281,10 +289,10 @@ impl Stack<'_> {
         run: &mut SlotRun<'_>,
     ) {
         let plan = &self.plans[k];
-        let scratch = run.scratch[k].get_or_insert_with(|| winograd.scratch());
-        let inputs = run.inputs[k].group(group.clone());
+        let scratch = run.scratch[k].get_or_insert_with(|| winograd.scratch(1));
+        let term = Term { weight: &self.weights[k], input: run.inputs[k].group(group.clone()) };
         let outputs = run.convs[k].group_mut(group);
-        winograd.convolve(self.body, &self.weights[k], inputs, outputs, scratch);
+        winograd.convolve(self.body, &[term], outputs, scratch);
         if self.measure {
             let mut sums = vec![0.0; 3 * plan.conv.lane];
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
@@ -325,7 +333,7 @@ impl Stack<'_> {
     /// Convolution of block `k`, and its moments if they are wanted.
     fn convolve(&self, k: usize, i: usize, run: &mut SlotRun<'_>) {
         let plan = &self.plans[k];
-        let input = run.inputs[k].get(i);
+        let term = Term { weight: &self.weights[k], input: run.inputs[k].get(i) };
         let y = run.convs[k].get_mut(i);
         let mut sums = vec![0.0; 3 * plan.conv.lane];
         for tile in 0..plan.conv.tiles() {
@@ -333,7 +341,7 @@ impl Stack<'_> {
                 let (start, len) = (plan.conv.start(tile, rows.start), rows.len());
                 let strip = if plan.recompute { &mut *run.strip } else { &mut y[start..] };
                 let strip = &mut strip[..len * plan.conv.row()];
-                plan.forward.rows(self.body, (&self.weights[k], tile), input, rows, strip);
+                plan.forward.rows(self.body, &[term], tile, rows, strip);
                 if self.measure {
                     self.body.deviations(strip, &mut sums);
                     run.moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);

@@ -13,9 +13,11 @@ mod parameters;
 mod plan;
 mod reduction;
 mod shape;
+mod tangent;
 #[cfg(test)]
 mod tests;
 
 pub use backward::{Gradients, backward};
 pub use forward::{Output, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};
+pub use tangent::{Direction, SavedTangent, Tangent, backward_along, forward_along};

@@ -7,7 +7,7 @@ use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
 use crate::cpu::body::Body;
 use crate::cpu::contract::{Contraction, Run};
-use crate::cpu::convolution::Convolution;
+use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::layout::Map;
 use crate::cpu::winograd::Winograd;
 
@@ -87,6 +87,11 @@ impl Plan {
         strips(self.conv.h, self.conv.w)
     }
 
+    /// Every strip of every tile of the convolution's output.
+    pub fn pieces(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'_> {
+        (0..self.conv.tiles()).flat_map(|tile| self.strips().map(move |rows| (tile, rows)))
+    }
+
     /// Rows of the gradient of the input, a strip at a time.
     pub fn input_strips(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         strips(self.block.h_in, self.block.w_in)
@@ -101,7 +106,7 @@ impl Plan {
     pub fn strip<'a>(
         &self,
         body: &dyn Body,
-        (weights, tile): (&[f32], usize),
+        (weight, tile): (&[f32], usize),
         (input, y): (&[f32], &'a [f32]),
         rows: Range<usize>,
         scratch: &'a mut [f32],
@@ -109,7 +114,7 @@ impl Plan {
         let row = self.conv.row();
         if self.recompute {
             let scratch = &mut scratch[..rows.len() * row];
-            self.forward.rows(body, (weights, tile), input, rows, scratch);
+            self.forward.rows(body, &[Term { weight, input }], tile, rows, scratch);
             scratch
         } else {
             let start = self.conv.start(tile, rows.start);
@@ -153,7 +158,17 @@ impl Plan {
 
     /// A strip of `tile` with the affine map that normalises it.
     pub fn affine<'a>(&self, tile: usize, y: &'a [f32], norm: &'a Norm) -> Strip<'a> {
-        let (scale, shift) = (&norm.scale[self.channels(tile)], &norm.shift[self.channels(tile)]);
+        self.affine_along(tile, y, (&norm.scale, &norm.shift))
+    }
+
+    /// A strip of `tile` with an affine map of all channels.
+    pub fn affine_along<'a>(
+        &self,
+        tile: usize,
+        y: &'a [f32],
+        (scale, shift): (&'a [f32], &'a [f32]),
+    ) -> Strip<'a> {
+        let (scale, shift) = (&scale[self.channels(tile)], &shift[self.channels(tile)]);
         Strip { y, w: self.conv.w, pool: self.block.pool, scale, shift }
     }
 

@@ -54,8 +54,7 @@ impl Stack<'_> {
     /// The gradient of batch-norm of block `k`.
     pub fn norm_gradient(&self, k: usize, grad: &Images, sums: &Sums) -> NormGradient {
         let (saved, parameters) = (self.saved, &self.parameters[k]);
-        let conv = saved.plans[k].conv;
-        let pixels = saved.batch.then_some(saved.shape.n * conv.h * conv.w);
+        let pixels = saved.pixels(&saved.plans[k]);
         let norm = &saved.norms[k];
         match Deviation::readable(parameters) {
             Deviation::Output => {

@@ -1,6 +1,7 @@
 //! The stack against its reference, and its laws.
 
 mod reference;
+mod tangent;
 
 use super::backward::{Gradients, backward};
 use super::forward::{Output, Statistics, forward, forward_with};

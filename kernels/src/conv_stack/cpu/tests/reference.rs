@@ -160,20 +160,35 @@ pub fn reference(
     epsilon: f32,
     dy: &[f32],
 ) -> Reference {
-    let wide = |from: &[f32]| from.iter().map(|&v| f64::from(v)).collect::<Vec<_>>();
-    let (params, given) = (wide(params), given.map(wide));
+    let given = given.map(wide);
+    exact(shape, wide(x), &wide(params), given.as_deref(), f64::from(epsilon), wide(dy))
+}
+
+pub fn wide(from: &[f32]) -> Vec<f64> {
+    from.iter().map(|&v| f64::from(v)).collect()
+}
+
+/// [`reference`] of `f64`.
+pub fn exact(
+    shape: &StackShape,
+    mut x: Vec<f64>,
+    params: &[f64],
+    given: Option<&[f64]>,
+    epsilon: f64,
+    mut grad: Vec<f64>,
+) -> Reference {
     let blocks = shape.geometry();
-    let (mut kept, mut moments, mut x) = (Vec::new(), Vec::new(), wide(x));
+    let (mut kept, mut moments) = (Vec::new(), Vec::new());
     let (mut start, mut first) = (0, 0);
     for g in &blocks {
         let p = split(g, &params[start..start + g.parameters()]);
-        let given = given.as_ref().map(|given| &given[first..first + 2 * g.c_out]);
-        let (out, m, k) = block_forward(shape.n, g, x, &p, given, f64::from(epsilon));
+        let given = given.map(|given| &given[first..first + 2 * g.c_out]);
+        let (out, m, k) = block_forward(shape.n, g, x, &p, given, epsilon);
         (x, start, first) = (out, start + g.parameters(), first + 2 * g.c_out);
         moments.extend(m);
         kept.push(k);
     }
-    let (mut grad, mut dparams) = (wide(dy), Vec::new());
+    let mut dparams = Vec::new();
     for (g, kept) in blocks.iter().zip(&kept).rev() {
         start -= g.parameters();
         let p = split(g, &params[start..start + g.parameters()]);

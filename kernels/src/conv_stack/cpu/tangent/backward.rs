@@ -1,0 +1,94 @@
+//! Tangents of the gradients.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::super::backward::{Gradients, Stack as Point, write_gradients};
+use super::super::forward::Saved;
+use super::super::parameters::Parameters;
+use super::Direction;
+use super::forward::SavedTangent;
+use crate::cpu::images::{Images, Keep};
+use crate::cpu::slots::slots;
+
+/// How the gradients of the input and the parameters change along `direction`, where the gradient
+/// `dy [n, c, h, w]` of the output changes by `dy_along` (or stays as it is).
+///
+/// Both directions are those of the forward pass that `tangent` comes from.
+///
+/// # Panics
+/// If a length does not fit the shape of that pass.
+pub fn backward_along(
+    (saved, tangent): (&Saved, &SavedTangent),
+    params: &[f32],
+    direction: Direction<'_>,
+    (dy, dy_along): (&[f32], Option<&[f32]>),
+    need_dx: bool,
+) -> Gradients {
+    let shape = &saved.shape;
+    let wanted: usize = shape.output().iter().product();
+    assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
+    let blocks = shape.geometry();
+    let parameters = Parameters::split(&blocks, params);
+    let moved = Parameters::split(&blocks, direction.parameters);
+    let slots = slots(shape.n);
+    let point = Point { saved, parameters: &parameters, slots: &slots };
+    let stack = Stack { point, tangent, moved: &moved };
+
+    let mut grads = Pair {
+        point: stack.pack(dy),
+        along: match dy_along {
+            Some(dy) => stack.pack(dy),
+            None => stack.pack(&vec![0.0; wanted]),
+        },
+    };
+    let mut dparams = vec![0.0; params.len()];
+    let mut end = params.len();
+    let mut dx = None;
+    for k in (0..blocks.len()).rev() {
+        let start = end - blocks[k].parameters();
+        let pixels = saved.pixels(&saved.plans[k]);
+        let norms = (&saved.norms[k], &tangent.norms[k]);
+        let sums = stack.sums(k, &grads);
+        let (norm, norm_along) = sums.gradients(norms, &parameters[k], pixels);
+        let step = stack.block(k, &grads, (&norm, &norm_along), k > 0 || need_dx);
+        write_gradients(&saved.plans[k], &step.weight, &norm_along, &mut dparams[start..end]);
+        end = start;
+        grads = step.input;
+        if k == 0 && need_dx {
+            dx = Some(stack.point.unpack_input(&grads.along));
+        }
+    }
+    Gradients { dx, dparams }
+}
+
+/// A map and its tangent.
+pub(super) struct Pair {
+    pub point: Images,
+    pub along: Images,
+}
+
+/// What all slots share.
+pub(super) struct Stack<'a> {
+    pub point: Point<'a>,
+    pub tangent: &'a SavedTangent,
+    /// The direction of the parameters.
+    pub moved: &'a [Parameters<'a>],
+}
+
+impl Stack<'_> {
+    /// A gradient of the output, in tiles.
+    fn pack(&self, dy: &[f32]) -> Images {
+        let map = self.point.saved.plans.last().expect("a stack has blocks").out;
+        let mut grad = Images::new(self.point.slots, map.image(), Keep::All);
+        let image = map.channels * map.h * map.w;
+        let parts = grad.split(self.point.slots).into_par_iter().zip(self.point.slots);
+        parts.for_each(|(mut grad, images): (_, &Range<usize>)| {
+            for (i, n) in images.clone().enumerate() {
+                map.pack(&dy[n * image..(n + 1) * image], grad.get_mut(i));
+            }
+        });
+        grad
+    }
+}

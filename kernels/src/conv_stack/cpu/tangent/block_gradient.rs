@@ -1,0 +1,291 @@
+//! Tangents of the gradients of one block.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::super::block_gradient::sum_slots;
+use super::super::norm::{NormGradient, Sums};
+use super::super::parameters::Parameters;
+use super::super::plan::Plan;
+use super::backward::{Pair, Stack};
+use super::norm::TangentSums;
+use crate::cpu::activate::Strip;
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::convolution::Term;
+use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::moments::Correlation;
+use crate::cpu::slots::groups;
+use crate::cpu::spread::{Slope, Target};
+use crate::cpu::winograd::Scratch;
+
+/// Result of one block.
+pub(super) struct BlockTangents {
+    /// The gradient of the block's input and its tangent, in tiles.
+    pub input: Pair,
+    /// Tangent of the gradient of the weight, packed.
+    pub weight: Buffer,
+}
+
+/// One slot's images on their way back through one block.
+struct SlotRun<'a> {
+    images: Range<usize>,
+    /// Gradient of the block's input, empty for the first block.
+    input: SlotImages<'a>,
+    input_along: SlotImages<'a>,
+    /// Tangent of the gradient of the weight.
+    weight: &'a mut [f32],
+    /// Gradients of the convolution's output, for a group of images.
+    delta: Buffer,
+    delta_along: Buffer,
+    strip: Buffer,
+    part: Buffer,
+    scratch: Option<Scratch>,
+    turned_scratch: Option<Scratch>,
+}
+
+/// The weight for the gradient of the input, and its tangent.
+struct Turned {
+    weight: Buffer,
+    moved: Buffer,
+}
+
+/// One strip of an image.
+struct Piece<'a> {
+    k: usize,
+    /// Which image of the batch.
+    n: usize,
+    tile: usize,
+    rows: &'a Range<usize>,
+}
+
+impl Stack<'_> {
+    fn body(&self) -> &dyn Body {
+        self.point.body()
+    }
+
+    fn plan(&self, k: usize) -> &Plan {
+        &self.point.saved.plans[k]
+    }
+
+    /// The convolution's output with the map that normalises it, and the tangents of both.
+    fn strips<'a>(
+        &'a self,
+        piece: &Piece<'_>,
+        weights: &[f32],
+        scratch: &'a mut [f32],
+    ) -> (Strip<'a>, &'a [f32]) {
+        let (saved, plan) = (self.point.saved, self.plan(piece.k));
+        let (input, y) = (saved.inputs[piece.k].get(piece.n), saved.convs[piece.k].get(piece.n));
+        let weights = (weights, piece.tile);
+        let y = plan.strip(self.body(), weights, (input, y), piece.rows.clone(), scratch);
+        let start = plan.conv.start(piece.tile, piece.rows.start);
+        let along = &self.tangent.convs[piece.k].get(piece.n)[start..start + y.len()];
+        (plan.affine(piece.tile, y, &saved.norms[piece.k]), along)
+    }
+
+    /// The sums over the batch that the gradient of block `k` needs.
+    pub fn sums(&self, k: usize, grads: &Pair) -> TangentSums {
+        let plan = self.plan(k);
+        let (weights, lane) = (self.point.weights(k), plan.conv.lane);
+        let identity = NormGradient::identity(plan.padded());
+        let means = (&self.point.saved.norms[k].mean, &self.tangent.norms[k].mean);
+        let parts = self.point.slots.par_iter().map(|images| {
+            let mut sums = TangentSums::empty(plan.padded());
+            let [mut scratch, mut dz] = [(); 2].map(|()| Buffer::stale(plan.strip_len()));
+            let mut out = vec![0.0; 2 * lane];
+            for n in images.clone() {
+                for (tile, rows) in plan.pieces() {
+                    let piece = Piece { k, n, tile, rows: &rows };
+                    let (strip, along) = self.strips(&piece, &weights, &mut scratch);
+                    let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
+                    let slope = identity.slope(plan.channels(tile));
+                    let mut correlate = |value, mean: &[f32], dz: &[f32], to: &mut Sums| {
+                        let centre = &mean[tile * lane..];
+                        let (value, grad) = ((value, row), (dz, row));
+                        let pair = Correlation { value, grad, size, centre, gated: false };
+                        self.body().correlate(&pair, &mut out);
+                        to.add_tile(tile * lane, &out);
+                    };
+                    let grad = plan.grad_rows(tile, &rows, grads.along.get(n));
+                    let target = Target { d: &mut dz, row, pixel: lane };
+                    self.body().spread(&strip, grad, &slope, target);
+                    correlate(strip.y, means.0, &dz, &mut sums.grad);
+                    let grad = plan.grad_rows(tile, &rows, grads.point.get(n));
+                    let target = Target { d: &mut dz, row, pixel: lane };
+                    self.body().spread(&strip, grad, &slope, target);
+                    correlate(strip.y, means.0, &dz, &mut sums.point);
+                    correlate(along, means.1, &dz, &mut sums.conv);
+                }
+            }
+            sums
+        });
+        let mut total = TangentSums::empty(plan.padded());
+        parts.collect::<Vec<_>>().iter().for_each(|part| total.merge(part));
+        total
+    }
+
+    /// Takes the gradient of block `k`'s output and its tangent to those of its weight and, if
+    /// asked, of its input.
+    pub fn block(
+        &self,
+        k: usize,
+        grads: &Pair,
+        norms: (&NormGradient, &NormGradient),
+        need_input: bool,
+    ) -> BlockTangents {
+        let (plan, slots) = (self.plan(k), self.point.slots);
+        let keep = |wanted| if wanted { Keep::All } else { Keep::None };
+        let images = |wanted| Images::new(slots, plan.input_grad.image(), keep(wanted));
+        let mut input = Pair { point: images(k > 0), along: images(need_input) };
+        let packed = plan.forward.prepared();
+        let mut weight = Buffer::stale(packed * slots.len());
+        let weights = self.point.weights(k);
+        let turned = need_input.then(|| {
+            let prepare = |parameters: &Parameters<'_>| {
+                let taps = &plan.turned.taps;
+                let packed = parameters.pack_turned(&plan.block, taps, plan.conv.lane);
+                plan.turned.prepare(self.body(), packed)
+            };
+            Turned { weight: prepare(&self.point.parameters[k]), moved: prepare(&self.moved[k]) }
+        });
+        let pairs = input.point.split(slots).into_par_iter().zip(input.along.split(slots));
+        let parts = weight.par_chunks_exact_mut(packed).zip(pairs).zip(slots);
+        parts.for_each(|((weight, inputs), images)| {
+            let mut run = self.slot_run(plan, images.clone(), inputs, weight);
+            for group in groups(images.len(), plan.group()) {
+                for (place, i) in group.clone().enumerate() {
+                    for (tile, rows) in plan.pieces() {
+                        let piece = Piece { k, n: images.start + i, tile, rows: &rows };
+                        self.deltas(&piece, place, grads, norms, &weights, &mut run);
+                    }
+                }
+                self.weight(k, group.clone(), &mut run);
+                if let Some(turned) = &turned {
+                    self.input(k, group, turned, &mut run);
+                }
+            }
+        });
+        let weight = plan.forward.restore(self.body(), sum_slots(&weight, packed));
+        BlockTangents { input, weight }
+    }
+
+    fn slot_run<'a>(
+        &self,
+        plan: &Plan,
+        images: Range<usize>,
+        (input, input_along): (SlotImages<'a>, SlotImages<'a>),
+        weight: &'a mut [f32],
+    ) -> SlotRun<'a> {
+        if plan.forward.winograd.is_none() {
+            weight.fill(0.0);
+        }
+        let deltas = plan.group() * plan.delta.image();
+        SlotRun {
+            images,
+            input,
+            input_along,
+            weight,
+            delta: Buffer::zeros(deltas),
+            delta_along: Buffer::zeros(deltas),
+            strip: Buffer::stale(plan.strip_len()),
+            part: Buffer::stale(plan.strip_len()),
+            scratch: plan.forward.winograd.as_ref().map(|way| way.scratch(1)),
+            turned_scratch: plan.turned.winograd.as_ref().map(|way| way.scratch(2)),
+        }
+    }
+
+    /// The gradient of the convolution's output and its tangent, for the group's `place`th image.
+    fn deltas(
+        &self,
+        piece: &Piece<'_>,
+        place: usize,
+        grads: &Pair,
+        (norm, norm_along): (&NormGradient, &NormGradient),
+        weights: &[f32],
+        run: &mut SlotRun<'_>,
+    ) {
+        let Piece { k, n, tile, rows } = *piece;
+        let plan = self.plan(k);
+        let (stride, lane, channels) = (plan.block.stride, plan.conv.lane, plan.channels(tile));
+        let (strip, along) = self.strips(piece, weights, &mut run.strip);
+        let start = plan.delta.start(place * plan.delta.tiles() + tile, rows.start * stride);
+        let (row, pixel) = (stride * plan.delta.row(), stride * plan.delta.lane);
+        let grad = plan.grad_rows(tile, rows, grads.point.get(n));
+        let grad_along = plan.grad_rows(tile, rows, grads.along.get(n));
+        let target = Target { d: &mut run.delta[start..], row, pixel };
+        self.body().spread(&strip, grad, &norm.slope(channels.clone()), target);
+        let target = Target { d: &mut run.delta_along[start..], row, pixel };
+        self.body().spread(&strip, grad, &norm_along.slope(channels.clone()), target);
+        let part = Target { d: &mut run.part, row: plan.conv.row(), pixel: lane };
+        let zeros = vec![0.0; lane];
+        let gain = &norm.gain[channels.clone()];
+        let slope = Slope { gain, tilt: &zeros, offset: &zeros };
+        self.body().spread(&strip, grad_along, &slope, part);
+        let target = Target { d: &mut run.delta_along[start..], row, pixel };
+        let part = &run.part[..along.len()];
+        self.body().add_tilted(part, (along, &norm.tilt[channels]), strip.w, target);
+    }
+
+    /// Adds what a group of images contributes to the tangent of the gradient of the weight:
+    /// `p * dy' + p' * dy`.
+    fn weight(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
+        let plan = self.plan(k);
+        let images = run.images.start + group.start..run.images.start + group.end;
+        let points = self.point.saved.inputs[k].group(images.clone());
+        let mut pairs = vec![(points, &*run.delta_along)];
+        if k > 0 || self.tangent.images {
+            pairs.push((self.tangent.inputs[k].group(images), &*run.delta));
+        }
+        if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
+            for (i, (inputs, deltas)) in pairs.into_iter().enumerate() {
+                let weight = (&mut *run.weight, group.start == 0 && i == 0);
+                winograd.weight(self.body(), inputs, (plan.delta, deltas), weight, scratch);
+            }
+            return;
+        }
+        let (stride, packed) = (plan.block.stride, plan.taps.len() * plan.conv.lane);
+        for (inputs, deltas) in pairs {
+            for (i, input) in inputs.chunks_exact(plan.input.image()).enumerate() {
+                for (tile, rows) in plan.pieces() {
+                    let plane = i * plan.delta.tiles() + tile;
+                    let delta = &deltas[plan.delta.start(plane, rows.start * stride)..];
+                    let input = &input[rows.start * stride * plan.input.row()..];
+                    let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
+                    plan.weight_rows(self.body(), input, delta, rows.len(), weight);
+                }
+            }
+        }
+    }
+
+    /// The gradient of the input, `W^T dy`, and its tangent, `W^T dy' + W'^T dy`.
+    fn input(&self, k: usize, group: Range<usize>, turned: &Turned, run: &mut SlotRun<'_>) {
+        let plan = self.plan(k);
+        let len = group.len() * plan.delta.image();
+        let point = Term { weight: &turned.weight, input: &run.delta[..len] };
+        let along = Term { weight: &turned.weight, input: &run.delta_along[..len] };
+        let moved = Term { weight: &turned.moved, input: &run.delta[..len] };
+        let scratch = &mut run.turned_scratch;
+        let out = run.input_along.group_mut(group.clone());
+        self.convolve(plan, &[along, moved], out, scratch);
+        if k > 0 {
+            self.convolve(plan, &[point], run.input.group_mut(group), scratch);
+        }
+    }
+
+    fn convolve(
+        &self,
+        plan: &Plan,
+        terms: &[Term<'_>],
+        grads: &mut [f32],
+        scratch: &mut Option<Scratch>,
+    ) {
+        match (&plan.turned.winograd, scratch) {
+            (Some(winograd), Some(scratch)) => {
+                winograd.convolve(self.body(), terms, grads, scratch);
+            }
+            _ => self.point.input(plan, terms, grads),
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Tangents of the forward pass.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::super::forward::Saved;
+use super::super::norm::Sums;
+use super::super::parameters::Parameters;
+use super::super::plan::Plan;
+use super::super::reduction::total;
+use super::Direction;
+use super::norm::NormTangent;
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::convolution::Term;
+use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::moments::Correlation;
+use crate::cpu::slots::{groups, slots, split};
+use crate::cpu::winograd::Scratch;
+
+/// What the forward pass along a direction returns.
+pub struct Tangent {
+    /// Of the output `[n, c, h, w]`.
+    pub y: Vec<f32>,
+    /// What [`backward_along`](super::backward_along()) needs.
+    pub saved: SavedTangent,
+}
+
+/// Tangents of what the forward pass saved.
+pub struct SavedTangent {
+    /// Of the input of every block; of the first nothing is stored if the images stand still.
+    pub(super) inputs: Vec<Images>,
+    /// Of the output of every convolution.
+    pub(super) convs: Vec<Images>,
+    pub(super) norms: Vec<NormTangent>,
+    /// Whether the images move.
+    pub(super) images: bool,
+}
+
+/// How the output of the stack changes along `direction`, at the point of the forward pass that
+/// `saved` comes from.
+///
+/// # Panics
+/// If a length does not fit the shape of that pass.
+pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) -> Tangent {
+    let shape = &saved.shape;
+    let blocks = shape.geometry();
+    let parameters = Parameters::split(&blocks, params);
+    let moved = Parameters::split(&blocks, direction.parameters);
+    if let Some(images) = direction.images {
+        assert_eq!(images.len(), shape.input(), "the direction of the input of {shape:?}");
+    }
+    let slots = slots(shape.n);
+    let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
+        let packed = parameters.pack(&plan.block, &plan.forward.taps, saved.body.tile());
+        plan.forward.prepare(saved.body, packed)
+    };
+    let stack = Stack {
+        saved,
+        weights: saved.plans.iter().zip(&parameters).map(prepare).collect(),
+        moved: saved.plans.iter().zip(&moved).map(prepare).collect(),
+        images: direction.images,
+    };
+    let (mut inputs, mut convs) = stack.stores(&slots);
+    let mut y = vec![0.0; shape.output().iter().product()];
+    let mut runs = stack.slot_runs(&slots, &mut inputs, &mut convs, &mut y);
+    let mut norms: Vec<NormTangent> = Vec::new();
+    for k in 0..=saved.plans.len() {
+        let group = saved.plans.get(k).map_or(1, Plan::group);
+        let parts = runs.par_iter_mut().map(|run| {
+            let mut sums = Sums::empty(saved.plans.get(k).map_or(0, Plan::padded));
+            for group in groups(run.images.len(), group) {
+                stack.step(k, group, run, &norms, &mut sums);
+            }
+            sums
+        });
+        let sums = total(parts.collect());
+        if let Some(plan) = saved.plans.get(k) {
+            let pixels = saved.pixels(plan);
+            let norm = &saved.norms[k];
+            norms.push(NormTangent::new(norm, &parameters[k], &moved[k], &sums, pixels));
+        }
+    }
+    drop(runs);
+    let saved = SavedTangent { inputs, convs, norms, images: direction.images.is_some() };
+    Tangent { y, saved }
+}
+
+/// What all slots share.
+struct Stack<'a> {
+    saved: &'a Saved,
+    weights: Vec<Buffer>,
+    moved: Vec<Buffer>,
+    images: Option<&'a [f32]>,
+}
+
+/// One slot's images on their way through the stack.
+struct SlotRun<'a> {
+    images: Range<usize>,
+    inputs: Vec<SlotImages<'a>>,
+    convs: Vec<SlotImages<'a>>,
+    y: &'a mut [f32],
+    strip: Buffer,
+    scratch: Vec<Option<Scratch>>,
+}
+
+impl Stack<'_> {
+    fn body(&self) -> &dyn Body {
+        self.saved.body
+    }
+
+    /// Room for the tangents of the inputs of all blocks and the output, and of the convolutions.
+    fn stores(&self, slots: &[Range<usize>]) -> (Vec<Images>, Vec<Images>) {
+        let plans = &self.saved.plans;
+        let maps = plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out));
+        let inputs = maps.enumerate().map(|(k, map)| {
+            let keep = match k {
+                0 if self.images.is_none() => Keep::None,
+                k if k == plans.len() => Keep::Current(1),
+                _ => Keep::All,
+            };
+            Images::new(slots, map.image(), keep)
+        });
+        let convs = plans.iter().map(|plan| Images::new(slots, plan.conv.image(), Keep::All));
+        (inputs.collect(), convs.collect())
+    }
+
+    fn slot_runs<'a>(
+        &self,
+        slots: &[Range<usize>],
+        inputs: &'a mut [Images],
+        convs: &'a mut [Images],
+        y: &'a mut [f32],
+    ) -> Vec<SlotRun<'a>> {
+        let plans = &self.saved.plans;
+        let last = plans.last().expect("a stack has blocks");
+        let strip = plans.iter().map(Plan::strip_len).max().unwrap_or(0);
+        let mut inputs: Vec<_> = inputs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
+        let mut convs: Vec<_> = convs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
+        let y = split(y, last.out.channels * last.out.h * last.out.w, slots);
+        let run = |(images, y): (&Range<usize>, _)| SlotRun {
+            images: images.clone(),
+            inputs: inputs.iter_mut().filter_map(Iterator::next).collect(),
+            convs: convs.iter_mut().filter_map(Iterator::next).collect(),
+            y,
+            strip: Buffer::stale(strip),
+            scratch: plans.iter().map(|_| None).collect(),
+        };
+        slots.iter().zip(y).map(run).collect()
+    }
+
+    /// Takes the tangents of a slot's images from the convolution of block `k - 1` to that of block
+    /// `k`, and adds to its sums.
+    fn step(
+        &self,
+        k: usize,
+        group: Range<usize>,
+        run: &mut SlotRun<'_>,
+        norms: &[NormTangent],
+        sums: &mut Sums,
+    ) {
+        for i in group.clone() {
+            match k {
+                0 => self.pack_input(i, run),
+                k => self.activate(k - 1, i, run, &norms[k - 1]),
+            }
+        }
+        let Some(plan) = self.saved.plans.get(k) else {
+            let map = self.saved.plans[k - 1].out;
+            let image = map.channels * map.h * map.w;
+            for i in group {
+                map.unpack(run.inputs[k].get(i), &mut run.y[i * image..(i + 1) * image]);
+            }
+            return;
+        };
+        self.convolve(k, group.clone(), run);
+        if self.saved.batch {
+            group.for_each(|i| self.correlate(plan, k, i, run, sums));
+        }
+    }
+
+    fn pack_input(&self, i: usize, run: &mut SlotRun<'_>) {
+        let Some(images) = self.images else { return };
+        let map = self.saved.plans[0].input;
+        let image = map.channels * map.h * map.w;
+        let start = (run.images.start + i) * image;
+        let to = run.inputs[0].get_mut(i);
+        map.clear_ring(to);
+        map.pack(&images[start..start + image], to);
+    }
+
+    /// The tangent of the output of block `k`.
+    fn activate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, norm: &NormTangent) {
+        let (saved, plan, n) = (self.saved, &self.saved.plans[k], run.images.start + i);
+        let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
+        let along = run.convs[k].get(i);
+        let out = run.inputs[k + 1].get_mut(i);
+        plan.out.clear_ring(out);
+        for tile in 0..plan.conv.tiles() {
+            for rows in plan.strips() {
+                let start = plan.out.start(tile, plan.out_rows(&rows).0);
+                let from = plan.conv.start(tile, rows.start);
+                let along = &along[from..from + rows.len() * plan.conv.row()];
+                let weights = (&*self.weights[k], tile);
+                let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
+                let strip = plan.affine(tile, y, &saved.norms[k]);
+                let along = plan.affine_along(tile, along, (&norm.scale, &norm.shift));
+                self.body().activate_along(&strip, &along, &mut out[start..], plan.out.row());
+            }
+        }
+    }
+
+    /// The tangents of the convolution of block `k`: `W * p' + W' * p`.
+    fn convolve(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
+        let plan = &self.saved.plans[k];
+        let points = self.saved.inputs[k]
+            .group(run.images.start + group.start..run.images.start + group.end);
+        let moves = run.inputs[k].group(group.clone());
+        let terms = [
+            Term { weight: &self.moved[k], input: points },
+            Term { weight: &self.weights[k], input: moves },
+        ];
+        let terms = if moves.is_empty() { &terms[..1] } else { &terms };
+        let outputs = run.convs[k].group_mut(group);
+        if let Some(winograd) = &plan.forward.winograd {
+            let scratch = run.scratch[k].get_or_insert_with(|| winograd.scratch(2));
+            winograd.convolve(self.body(), terms, outputs, scratch);
+            return;
+        }
+        for (i, y) in outputs.chunks_exact_mut(plan.conv.image()).enumerate() {
+            let image = plan.input.image();
+            let part = i * image..(i + 1) * image;
+            let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
+            for (tile, rows) in plan.pieces() {
+                let start = plan.conv.start(tile, rows.start);
+                let y = &mut y[start..start + rows.len() * plan.conv.row()];
+                plan.forward.rows(self.body(), &terms, tile, rows, y);
+            }
+        }
+    }
+
+    /// Adds the sums of `y'` and of `y' * (y - mean)`.
+    fn correlate(&self, plan: &Plan, k: usize, i: usize, run: &mut SlotRun<'_>, sums: &mut Sums) {
+        let (saved, n, lane) = (self.saved, run.images.start + i, plan.conv.lane);
+        let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
+        let along = run.convs[k].get(i);
+        let mut out = vec![0.0; 2 * lane];
+        for tile in 0..plan.conv.tiles() {
+            for rows in plan.strips() {
+                let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
+                let grad = (&along[plan.conv.start(tile, rows.start)..], row);
+                let weights = (&*self.weights[k], tile);
+                let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
+                let centre = &saved.norms[k].mean[tile * lane..];
+                let pair = Correlation { value: (y, row), grad, size, centre, gated: false };
+                self.body().correlate(&pair, &mut out);
+                sums.add_tile(tile * lane, &out);
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Tangents against central differences of the reference.
+
+use super::reference::{Reference, exact, stack, wide};
+use super::{BlockShape, Body, Case, EPSILON, Gradients, StackShape, bodies, distance, noise};
+use crate::conv_stack::cpu::{Direction, backward_along, forward_along};
+
+/// A case with a direction for everything that can move.
+struct Moving {
+    case: Case,
+    images: Option<Vec<f32>>,
+    params: Vec<f32>,
+    dy: Option<Vec<f32>>,
+}
+
+impl Moving {
+    fn new(case: Case) -> Self {
+        let images = Some(noise(case.x.len(), 71));
+        let params = noise(case.params.len(), 72).iter().map(|v| 0.3 * v).collect();
+        let dy = Some(noise(case.dy.len(), 73));
+        Self { case, images, params, dy }
+    }
+
+    /// The reference so far along the direction.
+    fn at(&self, step: f64) -> Reference {
+        let along = |from: &[f32], by: Option<&Vec<f32>>| match by {
+            Some(by) => wide(from).iter().zip(by).map(|(a, &b)| a + step * f64::from(b)).collect(),
+            None => wide(from),
+        };
+        let case = &self.case;
+        let (x, dy) = (along(&case.x, self.images.as_ref()), along(&case.dy, self.dy.as_ref()));
+        let params = along(&case.params, Some(&self.params));
+        let running = case.running.as_deref().map(wide);
+        exact(&case.shape, x, &params, running.as_deref(), f64::from(EPSILON), dy)
+    }
+
+    fn run(&self, body: &'static dyn Body) -> (Vec<f32>, Gradients) {
+        let case = &self.case;
+        let saved = case.forward(body).saved.expect("it was asked for");
+        let direction = Direction { images: self.images.as_deref(), parameters: &self.params };
+        let tangent = forward_along(&saved, &case.params, direction);
+        let pair = (&saved, &tangent.saved);
+        let dy = (&*case.dy, self.dy.as_deref());
+        let gradients = backward_along(pair, &case.params, direction, dy, true);
+        (tangent.y, gradients)
+    }
+
+    fn check(&self) {
+        let step = 1e-6;
+        let (after, before) = (self.at(step), self.at(-step));
+        let slope = |a: &[f64], b: &[f64]| {
+            a.iter().zip(b).map(|(a, b)| (a - b) / (2.0 * step)).collect::<Vec<_>>()
+        };
+        for body in bodies() {
+            let (y, gradients) = self.run(body);
+            let near = |what: &str, got: &[f32], wanted: Vec<f64>| {
+                let error = distance(got, &wanted);
+                let (name, shape) = (body.name(), &self.case.shape);
+                assert!(error <= 1e-4, "{name} {what}: {error:e} for {shape:?}");
+            };
+            near("y", &y, slope(&after.y, &before.y));
+            near("dx", &gradients.dx.expect("asked for"), slope(&after.dx, &before.dx));
+            let mut start = 0;
+            let wanted = slope(&after.dparams, &before.dparams);
+            for (k, g) in self.case.shape.geometry().iter().enumerate() {
+                let lengths = [g.weight(), g.c_out, g.c_out, g.c_out];
+                for (part, len) in ["weight", "bias", "gamma", "beta"].iter().zip(lengths) {
+                    let range = start..start + len;
+                    let (got, wanted) = (&gradients.dparams[range.clone()], &wanted[range]);
+                    near(&format!("d{part} of block {k}"), got, wanted.to_vec());
+                    start += len;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tangents_are_central_differences() {
+    Moving::new(Case::new(stack([3, 1, 12, 12], &[8, 5], 1, true))).check();
+    Moving::new(Case::new(stack([2, 3, 5, 7], &[17, 33], 1, false))).check();
+    Moving::new(Case::new(stack([9, 33, 6, 5], &[7], 1, false))).check();
+    Moving::new(Case::new(stack([4, 2, 11, 9], &[9, 16], 2, false))).check();
+    Moving::new(Case::new(stack([3, 40, 16, 15], &[33, 32], 1, true))).check();
+    Moving::new(Case::new(stack([1, 1, 28, 28], &[16, 16, 8, 8], 1, true))).check();
+}
+
+#[test]
+fn tangents_hold_for_given_statistics() {
+    Moving::new(Case::new(stack([3, 1, 12, 12], &[8, 5], 1, true)).running()).check();
+    Moving::new(Case::new(stack([3, 33, 9, 9], &[32, 32], 1, false)).running()).check();
+}
+
+#[test]
+fn tangents_hold_for_every_gamma() {
+    // In windows, a tiny gamma would leave the reference other largest pixels than f32.
+    for (gamma, pool) in [(0.0, true), (-0.7, true), (1e-6, false)] {
+        let case = Case::new(stack([4, 1, 8, 8], &[8, 8], 1, pool));
+        let case = case.affine(|c| if c % 3 == 0 { gamma } else { 1.0 }, |_| 0.2);
+        let mut moving = Moving::new(case);
+        // Where gamma is small, a step along it changes which pixel of a window is the largest.
+        let mut end = 0;
+        for g in moving.case.shape.geometry() {
+            end += g.parameters();
+            (0..g.c_out).step_by(3).for_each(|c| moving.params[end - 2 * g.c_out + c] = 0.0);
+        }
+        moving.check();
+    }
+}
+
+#[test]
+fn blocks_with_tangents_may_differ() {
+    let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
+    let blocks = vec![block(5, 1, true), block(40, 2, false), block(3, 1, false)];
+    Moving::new(Case::new(StackShape { n: 4, c: 3, h: 15, w: 17, blocks })).check();
+}
+
+#[test]
+fn what_stands_still_need_not_be_named() {
+    let case = Case::new(stack([3, 2, 9, 8], &[8, 5], 1, true));
+    let still = Moving { images: None, dy: None, ..Moving::new(case.clone()) };
+    still.check();
+    let (images, dy) = (vec![0.0; case.x.len()], vec![0.0; case.dy.len()]);
+    let zeros = Moving { images: Some(images), dy: Some(dy), ..Moving::new(case) };
+    let (a, b) = (still.run(bodies()[0]), zeros.run(bodies()[0]));
+    assert!(distance(&a.0, &wide(&b.0)) < 1e-6);
+    assert!(distance(&a.1.dparams, &wide(&b.1.dparams)) < 1e-6);
+}
+
+#[test]
+fn the_hessian_is_symmetric() {
+    let case = Case::new(stack([5, 1, 10, 10], &[16, 8], 1, true));
+    let one = Moving { images: None, dy: None, ..Moving::new(case) };
+    let other = Moving {
+        case: one.case.clone(),
+        images: None,
+        dy: None,
+        params: noise(one.params.len(), 99).iter().map(|v| 0.3 * v).collect(),
+    };
+    let dot = |a: &[f32], b: &[f32]| wide(a).iter().zip(wide(b)).map(|(a, b)| a * b).sum::<f64>();
+    let products = [
+        dot(&one.run(bodies()[0]).1.dparams, &other.params),
+        dot(&other.run(bodies()[0]).1.dparams, &one.params),
+    ];
+    let error = (products[0] - products[1]).abs() / products[0].abs();
+    assert!(error < 1e-4, "{products:?}");
+}
+
+#[test]
+fn threads_do_not_change_a_bit_of_a_tangent() {
+    let case = Moving::new(Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true)));
+    let results = [1, 2, 3].map(|threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+        let (y, gradients) = pool.expect("threads").install(|| case.run(bodies()[0]));
+        let all = [y, gradients.dx.unwrap_or_default(), gradients.dparams].concat();
+        all.iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+    });
+    assert!(results[0] == results[1] && results[0] == results[2]);
+}
