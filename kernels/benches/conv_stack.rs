@@ -5,11 +5,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use fewshot_kernels::conv_stack::reference;
-use fewshot_kernels::{ConvBlock, StackOutput, Statistics, conv_stack};
+use fewshot_kernels::{ConvBlock, StackOptions, StackOutput, Statistics, conv_stack};
 
 type B = Autodiff<Flex>;
-
-const EPSILON: f64 = 1e-5;
 
 fn blocks(channels: usize) -> Vec<ConvBlock<B>> {
     let device = Default::default();
@@ -26,7 +24,7 @@ fn blocks(channels: usize) -> Vec<ConvBlock<B>> {
     inputs.into_iter().map(block).collect()
 }
 
-type Stack = fn(Tensor<B, 4>, &[ConvBlock<B>], Statistics<B>, f64) -> StackOutput<B>;
+type Stack = fn(Tensor<B, 4>, &[ConvBlock<B>], Statistics<B>, StackOptions) -> StackOutput<B>;
 
 fn forward_backward(criterion: &mut Criterion) {
     let device = Default::default();
@@ -45,7 +43,8 @@ fn forward_backward(criterion: &mut Criterion) {
         let blocks = blocks(shape[1]);
         group.bench_function(format!("flex/{name}/{shape:?}"), |bencher| {
             bencher.iter(|| {
-                let output = stack(images.clone(), &blocks, Statistics::Batch, EPSILON);
+                let output =
+                    stack(images.clone(), &blocks, Statistics::Batch, StackOptions::default());
                 let gradients = output.features.sum().backward();
                 B::sync(&device).expect("the device answers");
                 gradients

@@ -19,6 +19,9 @@ use crate::{cpu, environment};
 
 /// A backend with fused bodies for the operations of this crate.
 pub trait FusedOps: Backend {
+    /// Whether bodies run on slices of untracked tensors, here and now.
+    const ON_HOST: bool = false;
+
     /// The stack of convolution blocks: `images` `[n, c, h, w]` and all parameters as one vector,
     /// to the features `[n, c', h', w']` and the batch moments as one untracked vector.
     fn conv_stack(
@@ -32,6 +35,7 @@ type ConvStackFn<B> =
     fn(FloatTensor<B>, FloatTensor<B>, &StackCall) -> (FloatTensor<B>, FloatTensor<B>);
 
 pub(crate) struct VTable<B: Backend> {
+    pub(crate) on_host: bool,
     pub(crate) conv_stack: ConvStackFn<B>,
 }
 
@@ -92,16 +96,21 @@ pub(crate) fn lookup<B: Backend>() -> Option<&'static VTable<B>> {
 }
 
 fn insert<B: FusedOps>(registry: &mut Registry) {
-    registry
-        .entry(TypeId::of::<B>())
-        .or_insert_with(|| Box::leak(Box::new(VTable::<B> { conv_stack: B::conv_stack })));
+    registry.entry(TypeId::of::<B>()).or_insert_with(|| {
+        Box::leak(Box::new(VTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack }))
+    });
 }
 
-/// A leaf backend bare and under autodiff with either checkpointing strategy.
-fn insert_stacks<B: HostBackend + FusedOps>(registry: &mut Registry) {
+/// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.
+fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
+    type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
-    insert::<Autodiff<B, BalancedCheckpointing>>(registry);
+    insert::<Balanced<B>>(registry);
+    insert::<Autodiff<Autodiff<B>>>(registry);
+    insert::<Autodiff<Balanced<B>>>(registry);
+    insert::<Balanced<Autodiff<B>>>(registry);
+    insert::<Balanced<Balanced<B>>>(registry);
 }
 
 fn built_in() -> Registry {

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
 //!
+//! [`conv_stack_along`] is its directional derivative.
+//!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.
 #![recursion_limit = "256"]
@@ -17,8 +19,13 @@ mod cpu;
 pub mod door;
 mod environment;
 mod host;
+mod refusal;
 
-pub use conv_stack::{ConvBlock, Moments, StackOutput, Statistics, conv_stack};
+pub use conv_stack::{
+    BlockTangent, ConvBlock, Moments, StackDirection, StackOptions, StackOutput, StackTangent,
+    Statistics, conv_stack, conv_stack_along,
+};
 pub use cpu::release_buffers;
 pub use door::{FusedOps, Route, register, route};
 pub use host::HostBackend;
+pub use refusal::Refusal;

@@ -4,7 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{ConvBlock, conv_stack};
+use fewshot_kernels::{ConvBlock, StackOptions, conv_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::batch_norm::stack_statistics;
@@ -125,7 +125,7 @@ impl<B: Backend> Conv4<B> {
         let blocks: Vec<_> = self.blocks.iter().map(|block| self.tensors(block)).collect();
         let norms = || self.blocks.iter().map(|block| &block.norm);
         let output =
-            conv_stack(images, &blocks, stack_statistics(norms(), statistics), self.epsilon());
+            conv_stack(images, &blocks, stack_statistics(norms(), statistics), self.options());
         if statistics == BnStatistics::Track {
             for (norm, moments) in norms().zip(output.moments) {
                 norm.track(moments);
@@ -145,8 +145,8 @@ impl<B: Backend> Conv4<B> {
         }
     }
 
-    fn epsilon(&self) -> f64 {
-        self.blocks[0].norm.epsilon
+    fn options(&self) -> StackOptions {
+        StackOptions { epsilon: self.blocks[0].norm.epsilon, ..Default::default() }
     }
 }
 

@@ -47,6 +47,23 @@ pub struct StackOutput<B: Backend> {
     pub moments: Vec<Moments<B>>,
 }
 
+/// How a stack runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StackOptions {
+    /// Added to the variance; 1e-5 in PyTorch and here.
+    pub epsilon: f64,
+    /// Stacks side by side in the channels, one for each of so many tasks. The images are
+    /// `[n, lanes * c, h, w]`, and all tensors of a block have `lanes` times as many values along
+    /// dimension 0, lane after lane.
+    pub lanes: usize,
+}
+
+impl Default for StackOptions {
+    fn default() -> Self {
+        Self { epsilon: 1e-5, lanes: 1 }
+    }
+}
+
 /// A stack that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -57,6 +74,16 @@ pub enum StackError {
     /// A batch without images.
     #[error("a convolution stack needs at least one image")]
     NoImages,
+    /// Channels that cannot be shared out among the lanes.
+    #[error("{channels} channels of {name} cannot be shared out among {lanes} lanes")]
+    Lanes {
+        /// What has the channels.
+        name: &'static str,
+        /// Channels found.
+        channels: usize,
+        /// Lanes asked for.
+        lanes: usize,
+    },
     /// A weight that does not take the channels it is given, or is not 3x3.
     #[error("block {block} needs a weight [c_out, {channels}, 3, 3], found {found:?}")]
     Weight {
@@ -97,6 +124,16 @@ pub enum StackError {
         /// Width at the block's pool.
         width: usize,
     },
+    /// A direction that does not have the shape of what moves.
+    #[error("the direction of {name} needs shape {wanted:?}, found {found:?}")]
+    Direction {
+        /// What moves.
+        name: &'static str,
+        /// Its shape.
+        wanted: Vec<usize>,
+        /// Shape found; empty where the tensor that would move is absent.
+        found: Vec<usize>,
+    },
     /// Running statistics for another number of blocks.
     #[error("{blocks} blocks need as many pairs of running moments, found {found}")]
     Moments {
@@ -107,7 +144,7 @@ pub enum StackError {
     },
 }
 
-/// The shape of the whole stack.
+/// The shape of one lane of the stack.
 ///
 /// # Errors
 /// A [`StackError`] that names the first block that does not fit.
@@ -115,6 +152,7 @@ pub fn check<B: Backend>(
     [n, c, h, w]: [usize; 4],
     blocks: &[ConvBlock<B>],
     statistics: &Statistics<B>,
+    lanes: usize,
 ) -> Result<StackShape, StackError> {
     if blocks.is_empty() {
         return Err(StackError::Empty);
@@ -122,22 +160,29 @@ pub fn check<B: Backend>(
     if n == 0 {
         return Err(StackError::NoImages);
     }
+    let c = share("the images", c, lanes)?;
     let (mut channels, mut height, mut width) = (c, h, w);
     for (index, block) in blocks.iter().enumerate() {
-        (channels, height, width) = check_block(index, block, channels, height, width)?;
+        let out;
+        (out, height, width) = check_block(index, block, channels, height, width)?;
+        channels = share("a block", out, lanes)?;
     }
     if let Statistics::Running(moments) = statistics {
         check_moments(blocks, moments)?;
     }
-    let blocks = blocks.iter().map(BlockShape::from).collect();
-    Ok(StackShape { n, c, h, w, blocks })
+    let block = |block: &ConvBlock<B>| {
+        let channels_out = block.weight.dims()[0] / lanes;
+        BlockShape { channels_out, stride: block.stride, pool: block.pool }
+    };
+    Ok(StackShape { n, c, h, w, blocks: blocks.iter().map(block).collect() })
 }
 
-impl<B: Backend> From<&ConvBlock<B>> for BlockShape {
-    fn from(block: &ConvBlock<B>) -> Self {
-        let [channels_out, ..] = block.weight.dims();
-        Self { channels_out, stride: block.stride, pool: block.pool }
+/// Channels of one lane.
+fn share(name: &'static str, channels: usize, lanes: usize) -> Result<usize, StackError> {
+    if lanes == 0 || channels % lanes != 0 {
+        return Err(StackError::Lanes { name, channels, lanes });
     }
+    Ok(channels / lanes)
 }
 
 fn check_block<B: Backend>(

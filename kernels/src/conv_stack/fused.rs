@@ -2,30 +2,68 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 
-use super::cpu::{self, Output, Saved, StackShape};
-use super::{ConvBlock, Moments, StackOutput, Statistics};
+use super::autodiff::{Forward, StackOps};
+use super::cpu::StackShape;
+use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 use crate::door::{FusedOps, VTable};
-use crate::host::{HostBackend, read, unwrap, wrap, write};
+use crate::host::{HostBackend, read, unwrap, wrap};
+use crate::refusal::Refusal;
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]
 pub struct StackCall {
-    /// Shape of the images and the blocks.
+    /// Shape of one lane's images and blocks.
     pub shape: StackShape,
+    /// Lanes: stacks side by side in the channels.
+    pub lanes: usize,
     /// Running moments of all blocks (mean, variance, mean, …); the batch's own where absent.
     pub running: Option<Vec<f32>>,
     /// Added to the variance.
     pub epsilon: f32,
 }
 
+impl StackCall {
+    pub(super) fn new<B: Backend>(
+        shape: StackShape,
+        statistics: Statistics<B>,
+        StackOptions { epsilon, lanes }: StackOptions,
+    ) -> Self {
+        let running = match statistics {
+            Statistics::Batch => None,
+            Statistics::Running(moments) => Some(read_moments(moments)),
+        };
+        Self { shape, lanes, running, epsilon: epsilon as f32 }
+    }
+
+    /// Shape of the images, `[n, lanes * c, h, w]`.
+    pub fn images(&self) -> [usize; 4] {
+        let StackShape { n, c, h, w, .. } = self.shape;
+        [n, self.lanes * c, h, w]
+    }
+
+    /// Shape of the features, `[n, lanes * c', h', w']`.
+    pub fn features(&self) -> [usize; 4] {
+        let [n, c, h, w] = self.shape.output();
+        [n, self.lanes * c, h, w]
+    }
+
+    /// Length of the parameters of all lanes.
+    pub fn parameter_count(&self) -> usize {
+        self.lanes * self.shape.parameters()
+    }
+}
+
 /// Whether the fused body takes these element types.
-pub(crate) fn serves<B: Backend>(
+///
+/// # Errors
+/// A [`Refusal`] that names the first type it does not take.
+pub(crate) fn check<B: Backend>(
     images: &Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: &Statistics<B>,
-) -> bool {
+) -> Result<(), Refusal> {
     let running = match statistics {
         Statistics::Batch => &[][..],
         Statistics::Running(moments) => moments,
@@ -34,7 +72,11 @@ pub(crate) fn serves<B: Backend>(
     let vectors = blocks.iter().flat_map(|block| [&block.bias, &block.gamma, &block.beta]);
     let vectors = vectors.flatten().chain(running).map(Tensor::dtype);
     let weights = blocks.iter().map(|block| block.weight.dtype());
-    weights.chain(vectors).chain([images.dtype()]).all(|dtype| dtype == DType::F32)
+    let mut all = weights.chain(vectors).chain([images.dtype()]);
+    match all.find(|dtype| !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)) {
+        Some(found) => Err(Refusal::ElementType { found }),
+        None => Ok(()),
+    }
 }
 
 pub(crate) fn run<B: Backend>(
@@ -42,39 +84,45 @@ pub(crate) fn run<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
-    epsilon: f64,
+    options: StackOptions,
     shape: StackShape,
 ) -> StackOutput<B> {
-    let device = images.device();
-    let parameters = flatten(blocks, &device);
-    let batch = matches!(statistics, Statistics::Batch);
-    let running = match statistics {
-        Statistics::Batch => None,
-        Statistics::Running(moments) => Some(read_moments(moments)),
-    };
-    let call = StackCall { shape, running, epsilon: epsilon as f32 };
+    let dtype = images.dtype();
+    let parameters = parameters(blocks);
+    let call = StackCall::new(shape, statistics, options);
+    let images = images.cast(FloatDType::F32);
     let (features, moments) = (vtable.conv_stack)(unwrap(images), unwrap(parameters), &call);
-    let moments = if batch { split_moments(wrap(moments), blocks) } else { Vec::new() };
-    StackOutput { features: wrap(features), moments }
+    let moments =
+        if call.running.is_none() { split_moments(wrap(moments), blocks) } else { Vec::new() };
+    StackOutput { features: wrap::<B, 4>(features).cast(FloatDType::from(dtype)), moments }
 }
 
-fn flatten<B: Backend>(blocks: &[ConvBlock<B>], device: &B::Device) -> Tensor<B, 1> {
-    let mut parts = Vec::with_capacity(4 * blocks.len());
-    for block in blocks {
-        let [out, ..] = block.weight.dims();
-        let or = |vector: &Option<Tensor<B, 1>>, value: f32| match vector {
-            Some(vector) => vector.clone(),
-            None => Tensor::full([out], value, device),
-        };
-        parts.push(block.weight.clone().flatten(0, 3));
-        parts.extend([or(&block.bias, 0.0), or(&block.gamma, 1.0), or(&block.beta, 0.0)]);
+/// The tensors of all blocks as one vector, with `absent` where bias, gamma or beta is.
+pub(super) fn flatten<'a, B: Backend>(
+    blocks: impl Iterator<Item = (&'a Tensor<B, 4>, [&'a Option<Tensor<B, 1>>; 3])>,
+    absent: [f32; 3],
+) -> Tensor<B, 1> {
+    let mut parts = Vec::new();
+    for (weight, vectors) in blocks {
+        let (length, device) = (weight.dims()[0], weight.device());
+        parts.push(weight.clone().flatten(0, 3).cast(FloatDType::F32));
+        parts.extend(vectors.into_iter().zip(absent).map(|(vector, absent)| {
+            let absent = || Tensor::<B, 1>::full([length], absent, &device);
+            vector.clone().unwrap_or_else(absent).cast(FloatDType::F32)
+        }));
     }
     Tensor::cat(parts, 0)
 }
 
+/// [`flatten`] of the blocks of a stack.
+pub(super) fn parameters<B: Backend>(blocks: &[ConvBlock<B>]) -> Tensor<B, 1> {
+    let parts = blocks.iter().map(|b| (&b.weight, [&b.bias, &b.gamma, &b.beta]));
+    flatten(parts, [0.0, 1.0, 0.0])
+}
+
 fn read_moments<B: Backend>(moments: Vec<Moments<B>>) -> Vec<f32> {
-    let parts = moments.into_iter().flat_map(|block| [block.mean, block.variance]).collect();
-    read(Tensor::cat(parts, 0))
+    let parts = moments.into_iter().flat_map(|block| [block.mean, block.variance]);
+    read(Tensor::cat(parts.map(|part| part.cast(FloatDType::F32)).collect(), 0))
 }
 
 fn split_moments<B: Backend>(all: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<Moments<B>> {
@@ -88,52 +136,15 @@ fn split_moments<B: Backend>(all: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<
     channels.map(|out| Moments { mean: next(out), variance: next(out) }).collect()
 }
 
-/// The forward pass of a host backend, with what its backward pass needs where `keep` asks for it.
-pub(crate) fn forward<B: HostBackend>(
-    images: FloatTensor<B>,
-    parameters: FloatTensor<B>,
-    call: &StackCall,
-    keep: bool,
-) -> (FloatTensor<B>, FloatTensor<B>, Option<Saved>) {
-    let images = wrap::<B, 4>(images);
-    let device = images.device();
-    let statistics = match &call.running {
-        Some(moments) => cpu::Statistics::Running(moments),
-        None => cpu::Statistics::Batch,
-    };
-    let parameters = read(wrap::<B, 1>(parameters));
-    let images = read(images);
-    let Output { y, moments, saved } =
-        cpu::forward(&call.shape, &images, &parameters, statistics, call.epsilon, keep);
-    let length = moments.len();
-    let features = write::<B, 4>(y, call.shape.output(), &device);
-    (unwrap(features), unwrap(write::<B, 1>(moments, [length], &device)), saved)
-}
+impl<B: HostBackend> FusedOps for B {
+    const ON_HOST: bool = true;
 
-macro_rules! host_ops {
-    ($($(#[$attribute:meta])* $backend:ty),* $(,)?) => {$(
-        $(#[$attribute])*
-        impl FusedOps for $backend {
-            fn conv_stack(
-                images: FloatTensor<Self>,
-                parameters: FloatTensor<Self>,
-                call: &StackCall,
-            ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-                let (features, moments, _) = forward::<Self>(images, parameters, call, false);
-                (features, moments)
-            }
-        }
-    )*};
+    fn conv_stack(
+        images: FloatTensor<B>,
+        parameters: FloatTensor<B>,
+        call: &StackCall,
+    ) -> (FloatTensor<B>, FloatTensor<B>) {
+        let Forward { features, moments, .. } = B::forward(images, parameters, call, false);
+        (features, moments)
+    }
 }
-
-host_ops!(
-    #[cfg(feature = "flex")]
-    burn::backend::Flex,
-    #[cfg(feature = "ndarray")]
-    burn::backend::NdArray<f32, i64>,
-    #[cfg(feature = "ndarray")]
-    burn::backend::NdArray<f32, i32>,
-    #[cfg(feature = "candle")]
-    #[allow(deprecated)]
-    burn::backend::Candle<f32, i64>,
-);

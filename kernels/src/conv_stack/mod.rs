@@ -3,13 +3,18 @@
 //! A block is a 3x3 convolution with padding 1, batch normalisation, ReLU, and a 2x2 max-pool where
 //! asked for: `y = pool(relu(gamma * (conv(x) - mean) / sqrt(variance + epsilon) + beta))`.
 
+mod along;
+mod along_reference;
 mod autodiff;
 mod block;
 pub mod cpu;
 mod fused;
+mod host;
+mod lanes;
 pub mod reference;
 
-pub use block::{ConvBlock, Moments, StackError, StackOutput, Statistics};
+pub use along::{BlockTangent, StackDirection, StackTangent, conv_stack_along};
+pub use block::{ConvBlock, Moments, StackError, StackOptions, StackOutput, Statistics};
 pub use fused::StackCall;
 
 use burn::tensor::Tensor;
@@ -22,10 +27,16 @@ use burn::tensor::backend::Backend;
 /// - features: `[n, c', h', w']`, `c'` the last block's channels; a stride or a pool halves `h` and
 ///   `w` (a stride rounds up, a pool down).
 ///
+/// With [`lanes`](StackOptions::lanes) for stacked tasks, channels are `lanes` times as many
+/// everywhere but in dimension 1 of the weights, as in a grouped convolution.
+///
 /// # Conventions
 /// The variance is the biased one, as in training in PyTorch; its running average there takes the
 /// unbiased one, here as in Burn the biased one. Equal values in a pool pass the gradient to the
 /// first. Running statistics are constants: no gradient flows into them.
+///
+/// Images of f16 or bf16 are taken through fused bodies in f32, and the features rounded to their
+/// type; the moments are f32.
 ///
 /// # Panics
 /// When the blocks do not fit each other or the images, with the text of a [`StackError`].
@@ -33,16 +44,20 @@ pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
-    epsilon: f64,
+    options: StackOptions,
 ) -> StackOutput<B> {
-    let shape = match block::check(images.dims(), blocks, &statistics) {
+    let shape = match block::check(images.dims(), blocks, &statistics, options.lanes) {
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    match crate::door::lookup::<B>() {
-        Some(vtable) if fused::serves(&images, blocks, &statistics) => {
-            fused::run(vtable, images, blocks, statistics, epsilon, shape)
+    let Some(vtable) = crate::door::lookup::<B>() else {
+        return reference::conv_stack(images, blocks, statistics, options);
+    };
+    match fused::check(&images, blocks, &statistics) {
+        Ok(()) => fused::run(vtable, images, blocks, statistics, options, shape),
+        Err(refusal) => {
+            refusal.note("conv_stack");
+            reference::conv_stack(images, blocks, statistics, options)
         }
-        _ => reference::conv_stack(images, blocks, statistics, epsilon),
     }
 }

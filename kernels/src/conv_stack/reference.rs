@@ -6,14 +6,14 @@ use burn::tensor::backend::Backend;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
 
-use super::{ConvBlock, Moments, StackOutput, Statistics};
+use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 
 /// The same as [`conv_stack`](super::conv_stack()), on any backend.
 pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
-    epsilon: f64,
+    StackOptions { epsilon, lanes }: StackOptions,
 ) -> StackOutput<B> {
     let running = match statistics {
         Statistics::Batch => vec![None; blocks.len()],
@@ -21,7 +21,7 @@ pub fn conv_stack<B: Backend>(
     };
     let mut output = StackOutput { features: images, moments: Vec::new() };
     for (block, running) in blocks.iter().zip(running) {
-        let options = ConvOptions::new([block.stride; 2], [1, 1], [1, 1], 1);
+        let options = ConvOptions::new([block.stride; 2], [1, 1], [1, 1], lanes);
         let mut y = conv2d(output.features, block.weight.clone(), None, options);
         if let Some(bias) = &block.bias {
             // Not in `conv2d`: on CubeCL backends a broadcast bias there gives wrong values.

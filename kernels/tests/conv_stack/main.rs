@@ -7,7 +7,10 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::conv_stack::reference;
-use fewshot_kernels::{ConvBlock, Moments, StackOutput, Statistics, conv_stack};
+use fewshot_kernels::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
+
+mod lanes;
+mod second;
 
 const VALUES: f32 = 2e-5;
 const GRADIENTS: f32 = 2e-4;
@@ -156,6 +159,10 @@ impl Network {
         self
     }
 
+    fn options(&self) -> StackOptions {
+        StackOptions { epsilon: self.epsilon, ..Default::default() }
+    }
+
     fn statistics<B: Backend>(&self) -> Statistics<B> {
         let vector = |data: &TensorData| Tensor::from_data(data.clone(), &Default::default());
         match &self.running {
@@ -242,7 +249,7 @@ impl<B: Backend> Leaves<B> {
 
     fn forward(&self, network: &Network, stack: Stack<B>) -> StackOutput<B> {
         let blocks = self.blocks(network);
-        stack(self.images(network), &blocks, network.statistics(), network.epsilon)
+        stack(self.images(network), &blocks, network.statistics(), network.options())
     }
 
     fn loss(&self, features: Tensor<B, 4>) -> Tensor<B, 1> {
@@ -287,7 +294,7 @@ fn lifted<B: AutodiffBackend>(inner: &Leaves<B>) -> Leaves<Autodiff<B>> {
     }
 }
 
-type Stack<B> = fn(Tensor<B, 4>, &[ConvBlock<B>], Statistics<B>, f64) -> StackOutput<B>;
+type Stack<B> = fn(Tensor<B, 4>, &[ConvBlock<B>], Statistics<B>, StackOptions) -> StackOutput<B>;
 
 #[derive(Debug, PartialEq)]
 struct Outcome {
@@ -400,6 +407,10 @@ fn assert_equal_under_both_statistics<B: AutodiffBackend>(network: Network) {
 mod laws {
     use super::*;
 
+    pub use lanes::a_stack_of_lanes_is_its_lanes;
+    pub use second::directional_derivatives_equal_two_levels_of_autodiff;
+    pub use second::second_gradients_equal_the_reference;
+
     pub fn awkward_channel_counts_equal_the_reference<B: AutodiffBackend>() {
         for (channels, seed) in [(1, 1), (3, 2), (31, 3), (33, 4)] {
             let specs = [(channels, 1, true), (36 - channels, 1, true)];
@@ -440,7 +451,7 @@ mod laws {
                 let blocks = leaves.blocks(&network);
                 let features = |images| {
                     let statistics = network.statistics();
-                    conv_stack(images, &blocks, statistics, network.epsilon).features
+                    conv_stack(images, &blocks, statistics, network.options()).features
                 };
                 let images = leaves.images(&network);
                 let expected = read(features(images.clone()).flip([0]));
@@ -628,7 +639,7 @@ mod laws {
         let other = Leaves::<B>::new(&second, |_| false);
         let blocks = leaves.blocks(&first);
         let loss = |images| {
-            let output = conv_stack(images, &blocks, Statistics::Batch, first.epsilon);
+            let output = conv_stack(images, &blocks, Statistics::Batch, first.options());
             leaves.loss(output.features)
         };
         let losses = [loss(leaves.images(&first)), loss(other.images(&second))];
@@ -753,6 +764,7 @@ laws! {
         frozen_tensors_have_no_gradient_and_change_no_other
         moments_are_detached
         the_order_of_images_changes_no_other_feature
+        a_stack_of_lanes_is_its_lanes
     }
     fused {
         awkward_channel_counts_equal_the_reference
@@ -766,6 +778,8 @@ laws! {
         expanded_tensors_equal_the_reference
         epsilon_equals_the_reference
         graphs_that_share_parameters_are_differentiated_one_by_one
+        second_gradients_equal_the_reference
+        directional_derivatives_equal_two_levels_of_autodiff
     }
     but_candle { second_derivatives_with_strides_are_those_of_pytorch }
 }
@@ -775,7 +789,7 @@ mod on_flex {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-    use burn::tensor::DType;
+    use burn::tensor::{DType, FloatDType};
     use fewshot_kernels::conv_stack::StackError;
     use fewshot_kernels::{Route, route};
 
@@ -784,11 +798,14 @@ mod on_flex {
     type Balanced = Autodiff<Flex, BalancedCheckpointing>;
 
     #[test]
-    fn one_level_of_autodiff_is_fused_and_two_are_not() {
+    fn two_levels_of_autodiff_are_fused_and_three_are_not() {
+        type Nested = Autodiff<Autodiff<Flex>>;
         assert!(matches!(route::<Flex>(), Route::Host(_)));
         assert!(matches!(route::<Autodiff<Flex>>(), Route::Host(_)));
         assert!(matches!(route::<Balanced>(), Route::Host(_)));
-        assert_eq!(route::<Autodiff<Autodiff<Flex>>>(), Route::Reference);
+        assert!(matches!(route::<Nested>(), Route::Host(_)));
+        assert!(matches!(route::<Autodiff<Balanced>>(), Route::Host(_)));
+        assert_eq!(route::<Autodiff<Nested>>(), Route::Reference);
     }
 
     #[test]
@@ -831,11 +848,72 @@ mod on_flex {
         });
         let blocks: Vec<_> = blocks.collect();
         let images = leaves.images(&network).cast(DType::F64);
-        let found = conv_stack(images, &blocks, Statistics::Batch, 1e-5).features;
+        let found =
+            conv_stack(images, &blocks, Statistics::Batch, StackOptions::default()).features;
         assert_eq!(found.dtype(), DType::F64);
         let expected = read(leaves.forward(&network, conv_stack).features);
         let found = read(found.cast(DType::F32));
         assert_close("features", &found, &expected, VALUES * largest(&expected));
+    }
+
+    #[test]
+    fn half_precision_is_that_of_its_rounded_elements() {
+        // A rounding of the images and one of the features, relative to the largest.
+        for (dtype, bound) in [(FloatDType::BF16, 1.0 / 256.0), (FloatDType::F16, 1.0 / 2048.0)] {
+            for running in [false, true] {
+                let network = Network::new(83, [5, 3, 9, 8], &[(6, 1, true), (4, 1, false)]);
+                let network = if running { network.with_running() } else { network };
+                let leaves = Leaves::<Autodiff<Flex>>::new(&network, |_| true);
+                let blocks = leaves.blocks(&network);
+                let run = |images: Tensor<Autodiff<Flex>, 4>| {
+                    let statistics = network.statistics();
+                    conv_stack(images, &blocks, statistics, network.options())
+                };
+                let half = run(leaves.images(&network).cast(dtype));
+                assert_eq!(half.features.dtype(), dtype.into());
+                let rounded = leaves.images(&network).cast(dtype).cast(FloatDType::F32);
+                let full = run(rounded);
+                for (half, full) in half.moments.iter().zip(&full.moments) {
+                    assert_eq!(read(half.mean.clone()), read(full.mean.clone()));
+                }
+                let expected = read(full.features.clone());
+                let found = half.features.clone().cast(FloatDType::F32);
+                assert_close(
+                    "features",
+                    &read(found.clone()),
+                    &expected,
+                    bound * largest(&expected),
+                );
+                let gradients = |features| {
+                    let gradients = leaves.gradients(&leaves.loss(features).backward());
+                    let blocks = gradients.into_iter().filter(|(name, _)| name.contains("blocks"));
+                    read_all::<Flex>(blocks.collect())
+                };
+                let (found, expected) = (gradients(found), gradients(full.features));
+                assert_eq!(found.len(), 8);
+                assert_gradients("half", &found, &expected, 2.0 * bound, |name| {
+                    !running && vanishes_under_batch_statistics(name)
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_may_be_of_half_precision() {
+        let network = Network::new(84, [3, 2, 7, 6], &[(5, 1, true)]);
+        let leaves = Leaves::<Autodiff<Flex>>::new(&network, |_| false);
+        let block = leaves.blocks(&network).remove(0);
+        let weight = block.weight.cast(FloatDType::BF16).require_grad();
+        let gamma = block.gamma.map(|gamma| gamma.cast(FloatDType::BF16).require_grad());
+        let block = ConvBlock { weight: weight.clone(), gamma: gamma.clone(), ..block };
+        let images = leaves.images(&network);
+        let output = conv_stack(images, &[block], Statistics::Batch, network.options());
+        assert_eq!(output.features.dtype(), DType::F32);
+        let gradients = leaves.loss(output.features).backward();
+        let weight = weight.grad(&gradients).expect("it is tracked");
+        assert_eq!(weight.dtype(), DType::BF16);
+        assert!(largest(&read(weight.cast(FloatDType::F32))) > 0.0);
+        assert_eq!(gamma.and_then(|g| g.grad(&gradients)).map(|g| g.dtype()), Some(DType::BF16));
     }
 
     fn tensor<const D: usize>(shape: [usize; D]) -> Tensor<Flex, D> {
@@ -865,7 +943,8 @@ mod on_flex {
         wanted: StackError,
     ) {
         let images = tensor(images);
-        let call = AssertUnwindSafe(|| conv_stack(images, blocks, statistics, 1e-5));
+        let call =
+            AssertUnwindSafe(|| conv_stack(images, blocks, statistics, StackOptions::default()));
         let panic = catch_unwind(call).expect_err("a stack that does not fit");
         let message = panic.downcast_ref::<String>().expect("a message with numbers");
         assert_eq!(*message, wanted.to_string());
@@ -931,5 +1010,19 @@ mod on_flex {
         let statistics = Statistics::Running(vec![moments(4, 4)]);
         let wanted = StackError::Moments { blocks: 2, found: 1 };
         assert_refused(IMAGES, &[block(3, 4), block(4, 4)], statistics, wanted);
+    }
+
+    #[test]
+    fn channels_must_be_shared_out_among_the_lanes() {
+        for (lanes, name, channels) in
+            [(2, "the images", 3), (0, "the images", 3), (3, "a block", 4)]
+        {
+            let options = StackOptions { lanes, ..Default::default() };
+            let blocks = [block(1, 4)];
+            let call = || conv_stack(tensor(IMAGES), &blocks, Statistics::Batch, options);
+            let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("lanes do not fit");
+            let message = panic.downcast_ref::<String>().expect("a message with numbers");
+            assert_eq!(*message, StackError::Lanes { name, channels, lanes }.to_string());
+        }
     }
 }

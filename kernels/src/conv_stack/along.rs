@@ -1,0 +1,195 @@
+//! The stack along a direction of its images and parameters.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
+
+use super::block::check;
+use super::fused::{self, StackCall, flatten, parameters};
+use super::lanes::{self, Tape, TapeTangent};
+use super::{ConvBlock, StackError, StackOptions, Statistics, along_reference};
+use crate::host::{read, write};
+
+/// A change of one block's tensors, or of their gradients.
+#[derive(Clone, Debug)]
+pub struct BlockTangent<B: Backend> {
+    /// Of the convolution weight, `[c_out, c_in, 3, 3]`.
+    pub weight: Tensor<B, 4>,
+    /// Of the convolution bias, `[c_out]`; none if it is absent or stands still.
+    pub bias: Option<Tensor<B, 1>>,
+    /// Of the gain of the normalisation, `[c_out]`; none if it is absent or stands still.
+    pub gamma: Option<Tensor<B, 1>>,
+    /// Of the shift of the normalisation, `[c_out]`; none if it is absent or stands still.
+    pub beta: Option<Tensor<B, 1>>,
+}
+
+/// Where a stack moves, or how its gradients do.
+#[derive(Clone, Debug)]
+pub struct StackDirection<B: Backend> {
+    /// Of the images, `[n, c, h, w]`; none if they stand still.
+    pub images: Option<Tensor<B, 4>>,
+    /// Of every block.
+    pub blocks: Vec<BlockTangent<B>>,
+}
+
+/// The stack at a point and along a direction, as [`conv_stack_along`] returns it.
+pub struct StackTangent<B: Backend> {
+    /// Output of the last block, `[n, c', h', w']`.
+    pub features: Tensor<B, 4>,
+    /// How fast it changes, `[n, c', h', w']`.
+    pub along: Tensor<B, 4>,
+    kept: Kept<B>,
+}
+
+enum Kept<B: Backend> {
+    Host { tape: Tape, tangent: TapeTangent, blocks: Vec<ConvBlock<B>> },
+    Reference(Box<along_reference::Point<B>>),
+}
+
+/// Runs `images` through the blocks, and finds how fast the features change where the images and the
+/// blocks move along `direction`: a Jacobian-vector product.
+///
+/// [`StackTangent::gradients`] then finds how fast the gradients change along it.
+///
+/// # Conventions
+/// Statistics given as [`Statistics::Running`] stand still. The largest pixel of a window and the
+/// sign that ReLU asks for are those at the point. Nothing here is tracked by autodiff. On a backend
+/// without a fused body, and on an autodiff backend, two levels of autodiff do the work.
+///
+/// # Panics
+/// When the blocks do not fit each other, the images or the direction, with the text of a
+/// [`StackError`].
+///
+/// # Source
+/// Pearlmutter, "Fast exact multiplication by the Hessian", Neural Computation 6, 1994.
+pub fn conv_stack_along<B: Backend>(
+    images: Tensor<B, 4>,
+    blocks: &[ConvBlock<B>],
+    statistics: Statistics<B>,
+    options: StackOptions,
+    direction: StackDirection<B>,
+) -> StackTangent<B> {
+    let shape = check(images.dims(), blocks, &statistics, options.lanes)
+        .and_then(|shape| fits(&images, blocks, &direction).map(|()| shape));
+    let shape = match shape {
+        Ok(shape) => shape,
+        Err(error) => panic!("{error}"),
+    };
+    let blocks = blocks.to_vec();
+    if crate::door::lookup::<B>().is_some_and(|vtable| vtable.on_host) {
+        match fused::check(&images, &blocks, &statistics) {
+            Ok(()) => {
+                let call = StackCall::new(shape, statistics, options);
+                return on_host(images, blocks, call, direction);
+            }
+            Err(refusal) => refusal.note("conv_stack_along"),
+        }
+    }
+    let point = along_reference::Point { images, blocks, statistics, options, direction };
+    let (features, along) = point.forward();
+    StackTangent { features, along, kept: Kept::Reference(Box::new(point)) }
+}
+
+fn on_host<B: Backend>(
+    images: Tensor<B, 4>,
+    blocks: Vec<ConvBlock<B>>,
+    call: StackCall,
+    direction: StackDirection<B>,
+) -> StackTangent<B> {
+    let (dtype, device) = (FloatDType::from(images.dtype()), images.device());
+    let elements = |tensor: Tensor<B, 4>| read(tensor.cast(FloatDType::F32));
+    let output = lanes::forward(&call, &elements(images), &read(parameters(&blocks)), true);
+    let tape = output.tape.expect("kept, as asked");
+    let moved = direction.images.map(elements);
+    let parts = direction.blocks.iter().map(|b| (&b.weight, [&b.bias, &b.gamma, &b.beta]));
+    let parameters = read(flatten(parts, [0.0; 3]));
+    let (along, tangent) = tape.forward_along(moved.as_deref(), &parameters);
+    let map = |elements| write::<B, 4>(elements, call.features(), &device).cast(dtype);
+    StackTangent {
+        features: map(output.features),
+        along: map(along),
+        kept: Kept::Host { tape, tangent, blocks },
+    }
+}
+
+impl<B: Backend> StackTangent<B> {
+    /// How fast the gradients of the images and the blocks change along the direction, where `grad`
+    /// `[n, c', h', w']` is the gradient of the features, and changes by `grad_along`, or not at all.
+    ///
+    /// With `grad` held still this is the Hessian of `<grad, features>` times the direction. With the
+    /// change of the loss's gradient along [`along`](Self::along) as `grad_along` it is the Hessian of
+    /// the loss times the direction. The images' change is found only if `images` asks for it; the
+    /// result has the vectors that the blocks have.
+    pub fn gradients(
+        &self,
+        grad: Tensor<B, 4>,
+        grad_along: Option<Tensor<B, 4>>,
+        images: bool,
+    ) -> StackDirection<B> {
+        let wanted = self.features.dims();
+        for found in [Some(&grad), grad_along.as_ref()].into_iter().flatten() {
+            assert_eq!(found.dims(), wanted, "a gradient has the shape of the features");
+        }
+        match &self.kept {
+            Kept::Reference(point) => point.gradients(grad, grad_along, images),
+            Kept::Host { tape, tangent, blocks } => {
+                let (dtype, device) = (FloatDType::from(grad.dtype()), grad.device());
+                let elements = |tensor: Tensor<B, 4>| read(tensor.cast(FloatDType::F32));
+                let (grad, along) = (elements(grad), grad_along.map(elements));
+                let found = tape.backward_along(tangent, (&grad, along.as_deref()), images);
+                let images = found.dx.map(|dx| write(dx, tape.call.images(), &device).cast(dtype));
+                let length = found.dparams.len();
+                let parameters = write::<B, 1>(found.dparams, [length], &device);
+                StackDirection { images, blocks: split(parameters, blocks) }
+            }
+        }
+    }
+}
+
+/// The inverse of [`flatten`], with the vectors that `blocks` have, in their element types.
+fn split<B: Backend>(flat: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<BlockTangent<B>> {
+    let mut start = 0;
+    let mut next = |length| {
+        let part = flat.clone().narrow(0, start, length);
+        start += length;
+        part
+    };
+    let block = |block: &ConvBlock<B>| {
+        let dims = block.weight.dims();
+        let weight = next(dims.iter().product()).reshape(dims).cast(block.weight.dtype());
+        let [bias, gamma, beta] = [&block.bias, &block.gamma, &block.beta].map(|vector| {
+            let part = next(dims[0]);
+            vector.as_ref().map(|vector| part.cast(vector.dtype()))
+        });
+        BlockTangent { weight, bias, gamma, beta }
+    };
+    blocks.iter().map(block).collect()
+}
+
+/// Whether the direction has the shapes of what moves.
+fn fits<B: Backend>(
+    images: &Tensor<B, 4>,
+    blocks: &[ConvBlock<B>],
+    direction: &StackDirection<B>,
+) -> Result<(), StackError> {
+    let same = |name, wanted: Vec<usize>, found: Vec<usize>| {
+        if wanted == found { Ok(()) } else { Err(StackError::Direction { name, wanted, found }) }
+    };
+    if let Some(moved) = &direction.images {
+        same("the images", images.dims().to_vec(), moved.dims().to_vec())?;
+    }
+    same("the blocks", vec![blocks.len()], vec![direction.blocks.len()])?;
+    for (block, moved) in blocks.iter().zip(&direction.blocks) {
+        same("a weight", block.weight.dims().to_vec(), moved.weight.dims().to_vec())?;
+        let pairs = [
+            ("a bias", &block.bias, &moved.bias),
+            ("a gamma", &block.gamma, &moved.gamma),
+            ("a beta", &block.beta, &moved.beta),
+        ];
+        for (name, vector, moved) in pairs {
+            let Some(moved) = moved else { continue };
+            let wanted = vector.as_ref().map_or(Vec::new(), |vector| vector.dims().to_vec());
+            same(name, wanted, moved.dims().to_vec())?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! The stack, its gradients and their tangents as operations on the tensors of a host backend.
+
+use std::sync::Arc;
+
+use burn::tensor::Tensor;
+use burn::tensor::ops::FloatTensor;
+
+use super::autodiff::{Forward, StackOps};
+use super::fused::StackCall;
+use super::lanes::{self, Tape};
+use crate::host::{HostBackend, read, unwrap, wrap, write};
+
+/// The parts of a gradient as one vector: of the parameters, then of the images if wanted.
+fn flat(gradients: super::cpu::Gradients) -> Vec<f32> {
+    let mut flat = gradients.dparams;
+    if let Some(dx) = gradients.dx {
+        flat.extend(dx);
+    }
+    flat
+}
+
+impl<B: HostBackend> StackOps for B {
+    fn forward(
+        images: FloatTensor<B>,
+        parameters: FloatTensor<B>,
+        call: &StackCall,
+        keep: bool,
+    ) -> Forward<B> {
+        let images = wrap::<B, 4>(images);
+        let device = images.device();
+        let parameters = read(wrap::<B, 1>(parameters));
+        let output = lanes::forward(call, &read(images), &parameters, keep);
+        let features = write::<B, 4>(output.features, call.features(), &device);
+        let moments = vector::<B>(output.moments, &device);
+        Forward {
+            features: unwrap(features),
+            moments: unwrap(moments),
+            tape: output.tape.map(Arc::new),
+        }
+    }
+
+    fn gradients(
+        _: FloatTensor<B>,
+        _: FloatTensor<B>,
+        grad: FloatTensor<B>,
+        tape: &Arc<Tape>,
+        images: bool,
+    ) -> FloatTensor<B> {
+        let grad = wrap::<B, 4>(grad);
+        let device = grad.device();
+        unwrap(vector::<B>(flat(tape.backward(&read(grad), images)), &device))
+    }
+}
+
+pub(super) fn vector<B: HostBackend>(elements: Vec<f32>, device: &B::Device) -> Tensor<B, 1> {
+    let length = elements.len();
+    write(elements, [length], device)
+}

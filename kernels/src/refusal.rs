@@ -1,0 +1,31 @@
+//! What a fused body does not serve.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use burn::tensor::DType;
+
+/// Why a fused body leaves a call to the reference.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Elements of a type it has no arithmetic for.
+    #[error("elements of {found:?}")]
+    ElementType {
+        /// Type found.
+        found: DType,
+    },
+}
+
+static NOTED: Mutex<Option<HashSet<(&str, Refusal)>>> = Mutex::new(None);
+
+impl Refusal {
+    /// Logs, the first time in this process, that `operation` runs as plain Burn operations.
+    pub(crate) fn note(self, operation: &'static str) {
+        let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = self.to_string();
+        if noted.get_or_insert_default().insert((operation, self)) {
+            log::warn!("{operation}: no fused body for {text}, plain Burn operations run instead");
+        }
+    }
+}
