@@ -33,7 +33,9 @@ use burn::tensor::backend::Backend;
 /// # Conventions
 /// The variance is the biased one, as in training in PyTorch; its running average there takes the
 /// unbiased one, here as in Burn the biased one. Equal values in a pool pass the gradient to the
-/// first. Running statistics are constants: no gradient flows into them.
+/// first. Running statistics are constants: no gradient flows into them. What is not finite reaches
+/// every feature that it reaches in the reference; under running statistics, a fused body may spread
+/// it to the rest of a 4x4 tile of pixels as NaN.
 ///
 /// Images of f16 or bf16 are taken through fused bodies in f32, and the features rounded to their
 /// type; the moments are f32.

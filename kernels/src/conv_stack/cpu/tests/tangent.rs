@@ -156,3 +156,25 @@ fn threads_do_not_change_a_bit_of_a_tangent() {
     });
     assert!(results[0] == results[1] && results[0] == results[2]);
 }
+
+#[test]
+fn gradients_are_the_transpose_of_tangents() {
+    for case in [
+        Case::new(stack([3, 33, 12, 9], &[34, 5], 1, true)),
+        Case::new(stack([5, 1, 9, 11], &[16, 8], 2, false)).running(),
+    ] {
+        let case = Moving::new(case);
+        for body in bodies() {
+            let (_, gradients) = case.case.run(body);
+            let (y, _) = case.run(body);
+            let dot =
+                |a: &[f32], b: &[f32]| wide(a).iter().zip(wide(b)).map(|(a, b)| a * b).sum::<f64>();
+            let images = case.images.as_ref().expect("they move");
+            let there = dot(&case.case.dy, &y);
+            let back = dot(&gradients.dx.expect("asked for"), images)
+                + dot(&gradients.dparams, &case.params);
+            let error = (there - back).abs() / there.abs();
+            assert!(error < 1e-4, "{}: {there} and {back}", body.name());
+        }
+    }
+}
