@@ -2,6 +2,8 @@
 //!
 //! Lanes share nothing, so each is taken through its own stack, and all of them at once.
 
+use std::borrow::Cow;
+
 use rayon::prelude::*;
 
 use super::cpu::{
@@ -23,7 +25,10 @@ impl Segments {
     }
 
     /// Every lane's own array.
-    fn split(&self, flat: &[f32]) -> Vec<Vec<f32>> {
+    fn split<'a>(&self, flat: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
+        if self.lanes == 1 {
+            return vec![Cow::Borrowed(flat)];
+        }
         let mut lanes = vec![Vec::with_capacity(flat.len() / self.lanes); self.lanes];
         let mut rest = flat;
         for &part in &self.parts {
@@ -33,7 +38,7 @@ impl Segments {
                 rest = after;
             }
         }
-        lanes
+        lanes.into_iter().map(Cow::Owned).collect()
     }
 
     /// The inverse of [`split`](Self::split).
@@ -105,36 +110,29 @@ pub struct TapeTangent {
 }
 
 struct LaneTangent {
-    images: Option<Vec<f32>>,
+    /// The direction of the parameters.
     parameters: Vec<f32>,
     saved: SavedTangent,
 }
 
-impl LaneTangent {
-    fn direction(&self) -> Direction<'_> {
-        Direction { images: self.images.as_deref(), parameters: &self.parameters }
-    }
-}
-
 /// Runs every lane.
 pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep: bool) -> Forward {
-    let running = match &call.running {
-        Some(running) => call.moments().split(running).into_iter().map(Some).collect(),
-        None => vec![None; call.lanes],
-    };
-    let all = call.input().split(images).into_par_iter();
-    let all = all.zip(call.parameters().split(parameters)).zip(running);
-    let run = |((images, parameters), running): ((Vec<f32>, Vec<f32>), Option<Vec<f32>>)| {
-        let statistics =
-            running.as_deref().map_or(cpu::Statistics::Batch, cpu::Statistics::Running);
-        let output =
-            cpu::forward(&call.shape, &images, &parameters, statistics, call.epsilon, keep);
-        let lane = output.saved.map(|saved| Lane { parameters, saved });
+    let images = call.input().split(images);
+    let parameters = call.parameters().split(parameters);
+    let running = call.running.as_ref().map(|running| call.moments().split(running));
+    let run = |t: usize| {
+        let statistics = match &running {
+            Some(running) => cpu::Statistics::Running(&running[t]),
+            None => cpu::Statistics::Batch,
+        };
+        let (images, parameters) = (&images[t], &parameters[t]);
+        let output = cpu::forward(&call.shape, images, parameters, statistics, call.epsilon, keep);
+        let lane = output.saved.map(|saved| Lane { parameters: parameters.to_vec(), saved });
         ((output.y, output.moments), lane)
     };
-    let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
+    let (values, lanes): (Vec<_>, Vec<_>) = (0..call.lanes).into_par_iter().map(run).unzip();
     let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
-    let moments = match call.running {
+    let moments = match running {
         Some(_) => Vec::new(),
         None => call.moments().join(moments),
     };
@@ -146,11 +144,11 @@ pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep
 impl Tape {
     /// The gradients of the parameters, and of the images if they are wanted.
     pub(super) fn backward(&self, dy: &[f32], images: bool) -> Gradients {
-        let all = self.lanes.par_iter().zip(self.call.output().split(dy));
-        let run = |(lane, dy): (&Lane, Vec<f32>)| {
-            cpu::backward(&self.call.shape, &lane.saved, &lane.parameters, &dy, images)
-        };
-        self.join(all.map(run).collect())
+        let dy = self.call.output().split(dy);
+        self.gradients(|t| {
+            let Lane { parameters, saved } = &self.lanes[t];
+            cpu::backward(&self.call.shape, saved, parameters, &dy[t], images)
+        })
     }
 
     /// The tangent of the features along a direction of the images and the parameters.
@@ -159,19 +157,17 @@ impl Tape {
         images: Option<&[f32]>,
         parameters: &[f32],
     ) -> (Vec<f32>, TapeTangent) {
-        let split = images.map(|images| self.call.input().split(images));
-        let split = match split {
-            Some(split) => split.into_iter().map(Some).collect(),
-            None => vec![None; self.call.lanes],
-        };
-        let all = self.lanes.par_iter().zip(split);
-        let all = all.zip(self.call.parameters().split(parameters));
-        let run = |((lane, images), parameters): ((&Lane, Option<Vec<f32>>), Vec<f32>)| {
-            let direction = Direction { images: images.as_deref(), parameters: &parameters };
+        let images = images.map(|images| self.call.input().split(images));
+        let parameters = self.call.parameters().split(parameters);
+        let run = |t: usize| {
+            let lane = &self.lanes[t];
+            let images = images.as_ref().map(|images| &*images[t]);
+            let direction = Direction { images, parameters: &parameters[t] };
             let Tangent { y, saved } = forward_along(&lane.saved, &lane.parameters, direction);
-            (y, LaneTangent { images, parameters, saved })
+            (y, LaneTangent { parameters: parameters[t].to_vec(), saved })
         };
-        let (features, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
+        let (features, lanes): (Vec<_>, Vec<_>) =
+            (0..self.lanes.len()).into_par_iter().map(run).unzip();
         (self.call.output().join(features), TapeTangent { lanes })
     }
 
@@ -182,26 +178,20 @@ impl Tape {
         (dy, along): (&[f32], Option<&[f32]>),
         images: bool,
     ) -> Gradients {
-        let output = self.call.output();
-        let along = match along {
-            Some(along) => output.split(along).into_iter().map(Some).collect(),
-            None => vec![None; self.call.lanes],
-        };
-        let all = self.lanes.par_iter().zip(&tangent.lanes).zip(output.split(dy)).zip(along);
-        let run = |(((lane, moved), dy), along): (
-            ((&Lane, &LaneTangent), Vec<f32>),
-            Option<Vec<f32>>,
-        )| {
-            let pair = (&lane.saved, &moved.saved);
-            let grads = (&*dy, along.as_deref());
-            backward_along(pair, &lane.parameters, moved.direction(), grads, images)
-        };
-        self.join(all.map(run).collect())
+        let dy = self.call.output().split(dy);
+        let along = along.map(|along| self.call.output().split(along));
+        self.gradients(|t| {
+            let (Lane { parameters, saved }, moved) = (&self.lanes[t], &tangent.lanes[t]);
+            let grads = (&*dy[t], along.as_ref().map(|along| &*along[t]));
+            let moves = (&*moved.parameters, &moved.saved);
+            backward_along(saved, parameters, moves, grads, images)
+        })
     }
 
-    fn join(&self, lanes: Vec<Gradients>) -> Gradients {
-        let (dparams, dx): (Vec<_>, Vec<_>) =
-            lanes.into_iter().map(|lane| (lane.dparams, lane.dx)).unzip();
+    /// The gradients of all lanes.
+    fn gradients(&self, lane: impl Fn(usize) -> Gradients + Send + Sync) -> Gradients {
+        let lanes = (0..self.lanes.len()).into_par_iter().map(lane);
+        let (dparams, dx): (Vec<_>, Vec<_>) = lanes.map(|lane| (lane.dparams, lane.dx)).unzip();
         let dx = dx.into_iter().collect::<Option<_>>().map(|dx| self.call.input().join(dx));
         Gradients { dx, dparams: self.call.parameters().join(dparams) }
     }

@@ -7,22 +7,22 @@ use rayon::prelude::*;
 use super::super::backward::{Gradients, Stack as Point, write_gradients};
 use super::super::forward::Saved;
 use super::super::parameters::Parameters;
-use super::Direction;
 use super::forward::SavedTangent;
 use crate::cpu::images::{Images, Keep};
 use crate::cpu::slots::slots;
 
-/// How the gradients of the input and the parameters change along `direction`, where the gradient
+/// How the gradients of the input and the parameters change along a direction, where the gradient
 /// `dy [n, c, h, w]` of the output changes by `dy_along` (or stays as it is).
 ///
-/// Both directions are those of the forward pass that `tangent` comes from.
+/// `direction` is that of the parameters in the forward pass that `tangent` comes from, at the point
+/// of `saved` and `params`.
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
 pub fn backward_along(
-    (saved, tangent): (&Saved, &SavedTangent),
+    saved: &Saved,
     params: &[f32],
-    direction: Direction<'_>,
+    (direction, tangent): (&[f32], &SavedTangent),
     (dy, dy_along): (&[f32], Option<&[f32]>),
     need_dx: bool,
 ) -> Gradients {
@@ -31,7 +31,7 @@ pub fn backward_along(
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
-    let moved = Parameters::split(&blocks, direction.parameters);
+    let moved = Parameters::split(&blocks, direction);
     let slots = slots(shape.n);
     let point = Point { saved, parameters: &parameters, slots: &slots };
     let stack = Stack { point, tangent, moved: &moved };

@@ -38,9 +38,9 @@ impl Moving {
         let saved = case.forward(body).saved.expect("it was asked for");
         let direction = Direction { images: self.images.as_deref(), parameters: &self.params };
         let tangent = forward_along(&saved, &case.params, direction);
-        let pair = (&saved, &tangent.saved);
+        let moves = (&*self.params, &tangent.saved);
         let dy = (&*case.dy, self.dy.as_deref());
-        let gradients = backward_along(pair, &case.params, direction, dy, true);
+        let gradients = backward_along(&saved, &case.params, moves, dy, true);
         (tangent.y, gradients)
     }
 
