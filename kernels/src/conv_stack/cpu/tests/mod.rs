@@ -1,5 +1,6 @@
 //! The stack against its reference, and its laws.
 
+mod poison;
 mod reference;
 
 use super::backward::{Gradients, backward};
