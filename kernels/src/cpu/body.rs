@@ -62,7 +62,9 @@ pub fn bodies() -> Vec<&'static dyn Body> {
     if let Some(body) = super::avx2::Avx2::detect() {
         bodies.push(body);
     }
-    bodies.push(&Portable);
+    bodies.push(&Portable::<4>);
+    #[cfg(test)]
+    bodies.push(&Portable::<16>);
     bodies
 }
 

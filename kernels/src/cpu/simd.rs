@@ -140,7 +140,8 @@ mod tests {
 
     #[test]
     fn portable_vectors_follow_their_words() {
-        follows_its_words(Portable);
+        follows_its_words(Portable::<4>);
+        follows_its_words(Portable::<16>);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use super::backward::{Gradients, backward};
 use super::forward::{Output, Statistics, forward, forward_with};
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::body::{Body, bodies};
-use reference::{reference, stack};
+use reference::{Reference, reference, stack};
 
 const EPSILON: f32 = 1e-5;
 
@@ -80,23 +80,38 @@ impl Case {
         (out, gradients)
     }
 
-    /// Asserts that all bodies agree with the reference.
-    fn check(&self) {
-        self.check_within(1e-5);
+    fn reference(&self) -> Reference {
+        let running = self.running.as_deref();
+        reference(&self.shape, &self.x, &self.params, running, EPSILON, &self.dy)
     }
 
-    fn check_within(&self, limit: f64) {
-        let running = self.running.as_deref();
-        let wanted = reference(&self.shape, &self.x, &self.params, running, EPSILON, &self.dy);
+    /// Asserts that all bodies agree with the reference.
+    ///
+    /// Where rounding decides what passes a ReLU or a max-pool, the gradient is not continuous, so
+    /// the input is drawn again until it does not.
+    fn check(&self) {
+        let mut case = self.clone();
+        let mut wanted = case.reference();
+        for seed in 100..120 {
+            if wanted.margin > 5e-6 {
+                break;
+            }
+            case.x = noise(case.x.len(), seed);
+            wanted = case.reference();
+        }
+        case.agrees_with(&wanted);
+    }
+
+    fn agrees_with(&self, wanted: &Reference) {
         for body in bodies() {
             let name = body.name();
             let (out, gradients) = self.run(body);
             let near = |what: &str, got: &[f32], wanted: &[f64]| {
                 let error = distance(got, wanted);
-                assert!(error <= limit, "{name} {what}: {error:e} for {:?}", self.shape);
+                assert!(error <= 1e-5, "{name} {what}: {error:e} for {:?}", self.shape);
             };
             near("y", &out.y, &wanted.y);
-            if running.is_none() {
+            if self.running.is_none() {
                 near("moments", &out.moments, &wanted.moments);
             }
             near("dx", &gradients.dx.expect("it was asked for"), &wanted.dx);
