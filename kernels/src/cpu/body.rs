@@ -61,10 +61,16 @@ pub trait Body: Send + Sync {
 pub fn bodies() -> Vec<&'static dyn Body> {
     let mut bodies: Vec<&'static dyn Body> = Vec::new();
     #[cfg(target_arch = "x86_64")]
+    if let Some(body) = super::avx512::Avx512::detect() {
+        bodies.push(body);
+    }
+    #[cfg(target_arch = "x86_64")]
     if let Some(body) = super::avx2::Avx2::detect() {
         bodies.push(body);
     }
-    bodies.push(&Portable);
+    bodies.push(&Portable::<4>);
+    #[cfg(test)]
+    bodies.push(&Portable::<16>);
     bodies
 }
 

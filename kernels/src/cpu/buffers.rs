@@ -34,8 +34,11 @@ pub struct Buffer {
 impl Buffer {
     /// A buffer of `len` floats of unspecified value.
     pub fn stale(len: usize) -> Self {
-        let wanted = len.div_ceil(16);
+        // Unit tests have a line to spare behind every buffer.
+        let wanted = len.div_ceil(16) + usize::from(cfg!(test));
         let lines = reuse(wanted).unwrap_or_else(|| vec![Line([0.0; 16]); wanted]);
+        #[cfg(test)]
+        let lines = poison::fill(lines);
         Self { lines, len }
     }
 
@@ -58,6 +61,8 @@ fn reuse(wanted: usize) -> Option<Vec<Line>> {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        #[cfg(test)]
+        poison::check(self);
         let lines = std::mem::take(&mut self.lines);
         let mut free = free();
         free.push(lines);
@@ -82,5 +87,63 @@ impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [f32] {
         // SAFETY: as in `deref`, and `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+    }
+}
+
+/// In unit tests, memory that was not written holds NaN, and so does what follows every buffer:
+/// reading either shows in a result, writing past the end is noticed when the buffer is dropped.
+#[cfg(test)]
+mod poison {
+    use super::{Buffer, Line};
+
+    /// A NaN that no arithmetic returns: it is signalling.
+    pub const POISON: u32 = 0x7fa0_dead;
+
+    pub fn fill(mut lines: Vec<Line>) -> Vec<Line> {
+        lines.fill(Line([f32::from_bits(POISON); 16]));
+        lines
+    }
+
+    pub fn check(buffer: &Buffer) {
+        let (whole, rest) = (buffer.len / 16, buffer.len % 16);
+        let mut behind = buffer.lines[whole..].iter().flat_map(|line| line.0).skip(rest);
+        let untouched = behind.all(|value| value.to_bits() == POISON);
+        assert!(untouched || std::thread::panicking(), "a write past the end of a buffer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Buffer;
+    use super::poison::POISON;
+
+    #[test]
+    fn stale_buffers_do_not_show_what_was_in_them() {
+        for len in [0, 1, 16, 17, 1000] {
+            Buffer::stale(len).fill(1.0);
+            assert!(Buffer::stale(len).iter().all(|value| value.to_bits() == POISON));
+            assert!(Buffer::zeros(len).iter().all(|&value| value == 0.0));
+        }
+    }
+
+    #[test]
+    fn buffers_are_aligned_to_a_cache_line() {
+        for len in [1, 16, 17] {
+            assert_eq!(Buffer::stale(len).as_ptr() as usize % 64, 0);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end")]
+    fn a_write_past_the_end_is_noticed() {
+        let mut buffer = Buffer::stale(20);
+        buffer.lines[1].0[4] = 1.0;
+    }
+
+    #[test]
+    #[should_panic(expected = "past the end")]
+    fn a_write_behind_whole_lines_is_noticed() {
+        let mut buffer = Buffer::stale(32);
+        buffer.lines[2].0[0] = 1.0;
     }
 }

@@ -123,3 +123,61 @@ unsafe fn group_of<S: Simd, const N: usize>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Contraction, Run};
+    use crate::cpu::body::bodies;
+
+    /// Small integers, so that sums do not depend on their order.
+    fn integers(len: usize) -> Vec<f32> {
+        (0..len).map(|i| (i * 37 % 11) as f32 - 5.0).collect()
+    }
+
+    #[test]
+    fn any_number_of_rows_and_steps_is_summed() {
+        for body in bodies() {
+            let tile = body.tile();
+            let (a, b) = (integers(200), integers(40 * tile));
+            for count in 1..=43 {
+                let rows: Vec<usize> = (0..count).map(|row| row * 7 % 50).collect();
+                let runs = [(0, 3, 5), (90, 0, 1), (4, 2, 0), (20, 11, 6)];
+                let runs = runs.map(|(a, b, len)| Run { a, b: b * tile, len });
+                for accumulate in [false, true] {
+                    let (a_step, b_step) = (2, 3 * tile);
+                    let (a, b, rows, runs) = (&a[..], &b[..], &rows[..], &runs[..]);
+                    let job = Contraction { a, rows, b, runs, a_step, b_step, accumulate };
+                    let mut out = integers(count * tile);
+                    let mut wanted = if accumulate { out.clone() } else { vec![0.0; out.len()] };
+                    for (i, wanted) in wanted.iter_mut().enumerate() {
+                        for (run, step) in runs.iter().flat_map(|r| (0..r.len).map(move |s| (r, s)))
+                        {
+                            let scalar = a[rows[i / tile] + run.a + step * a_step];
+                            *wanted += scalar * b[run.b + step * b_step + i % tile];
+                        }
+                    }
+                    body.contract(&job, &mut out);
+                    assert_eq!(out, wanted, "{} with {count} rows", body.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn steps_outside_are_refused() {
+        for body in bodies() {
+            let tile = body.tile();
+            let (a, b) = (integers(10), integers(4 * tile));
+            let run = |a, b, len| Run { a, b, len };
+            for run in [run(2, 0, 4), run(0, 1, 4), run(8, 0, 1), run(0, 3 * tile + 1, 1)] {
+                let runs = [run];
+                let (rows, a_step, b_step) = (&[2][..], 2, tile);
+                let (a, b, runs) = (&a[..], &b[..], &runs[..]);
+                let job = Contraction { a, rows, b, runs, a_step, b_step, accumulate: false };
+                let go = || body.contract(&job, &mut vec![0.0; tile]);
+                let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(go)).is_err();
+                assert!(refused, "{} took {run:?}", body.name());
+            }
+        }
+    }
+}

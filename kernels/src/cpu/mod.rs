@@ -4,6 +4,8 @@
 pub mod activate;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub mod body;
 pub mod buffers;
 pub mod contract;

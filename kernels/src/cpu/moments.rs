@@ -11,47 +11,63 @@ pub fn deviations<S: Simd>(simd: S, y: &[f32], out: &mut [f32]) {
     let pixels = y.len() / S::TILE;
     let zero = simd.splat(0.0);
     let mut sums = [[zero; 2]; 4];
-    for_pixels(y, S::TILE, |k, pixel| {
-        let values = simd.load_tile(pixel);
-        sums[k] = [simd.add(sums[k][0], values[0]), simd.add(sums[k][1], values[1])];
-    });
+    let fours = y.chunks_exact(4 * S::TILE);
+    let rest = fours.remainder();
+    for four in fours {
+        for (k, sum) in sums.iter_mut().enumerate() {
+            *sum = with_pixel(simd, *sum, &four[k * S::TILE..]);
+        }
+    }
+    for pixel in rest.chunks_exact(S::TILE) {
+        sums[0] = with_pixel(simd, sums[0], pixel);
+    }
     let mut mean = [zero; 2];
     for v in 0..2 {
         let pairs = (simd.add(sums[0][v], sums[1][v]), simd.add(sums[2][v], sums[3][v]));
         mean[v] = simd.mul_add(simd.add(pairs.0, pairs.1), simd.splat(1.0 / pixels as f32), zero);
     }
-    let (mut first, mut second) = ([[zero; 2]; 2], [[zero; 2]; 2]);
-    for_pixels(y, S::TILE, |k, pixel| {
-        let (k, values) = (k % 2, simd.load_tile(pixel));
-        for v in 0..2 {
-            let deviation = simd.sub(values[v], mean[v]);
-            first[k][v] = simd.add(first[k][v], deviation);
-            second[k][v] = simd.mul_add(deviation, deviation, second[k][v]);
+    let mut powers = [[[zero; 2]; 2]; 2];
+    let pairs = y.chunks_exact(2 * S::TILE);
+    let rest = pairs.remainder();
+    for pair in pairs {
+        for (k, powers) in powers.iter_mut().enumerate() {
+            *powers = with_deviation(simd, *powers, mean, &pair[k * S::TILE..]);
         }
-    });
+    }
+    if !rest.is_empty() {
+        powers[0] = with_deviation(simd, powers[0], mean, rest);
+    }
+    let [[first, second], [other_first, other_second]] = powers;
     for v in 0..2 {
         let to = &mut out[v * S::WIDTH..];
         simd.store(to, mean[v]);
-        simd.store(&mut to[S::TILE..], simd.add(first[0][v], first[1][v]));
-        simd.store(&mut to[2 * S::TILE..], simd.add(second[0][v], second[1][v]));
+        simd.store(&mut to[S::TILE..], simd.add(first[v], other_first[v]));
+        simd.store(&mut to[2 * S::TILE..], simd.add(second[v], other_second[v]));
     }
 }
 
-/// Visits every pixel with its number modulo 4, unrolled so that sums by that number stay in
-/// registers.
+/// The sum with one more pixel.
 #[inline(always)]
-fn for_pixels(y: &[f32], tile: usize, mut visit: impl FnMut(usize, &[f32])) {
-    let fours = y.chunks_exact(4 * tile);
-    let rest = fours.remainder();
-    for four in fours {
-        visit(0, &four[..tile]);
-        visit(1, &four[tile..2 * tile]);
-        visit(2, &four[2 * tile..3 * tile]);
-        visit(3, &four[3 * tile..]);
+fn with_pixel<S: Simd>(simd: S, sum: [S::Vector; 2], pixel: &[f32]) -> [S::Vector; 2] {
+    let values = simd.load_tile(pixel);
+    [simd.add(sum[0], values[0]), simd.add(sum[1], values[1])]
+}
+
+/// The sums of the deviations and of their squares with one more pixel.
+#[inline(always)]
+fn with_deviation<S: Simd>(
+    simd: S,
+    [mut first, mut second]: [[S::Vector; 2]; 2],
+    mean: [S::Vector; 2],
+    pixel: &[f32],
+) -> [[S::Vector; 2]; 2] {
+    let values = simd.load_tile(pixel);
+    for v in 0..2 {
+        let deviation = simd.sub(values[v], mean[v]);
+        first[v] = simd.add(first[v], deviation);
+        second[v] = simd.mul_add(deviation, deviation, second[v]);
     }
-    for pixel in rest.chunks_exact(tile) {
-        visit(0, pixel);
-    }
+    [first, second]
 }
 
 /// Two maps of one tile to be correlated.

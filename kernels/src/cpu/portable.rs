@@ -3,70 +3,77 @@
 use super::body::implement_body;
 use super::simd::Simd;
 
-/// Four lanes in an array, which the compiler turns into whatever the target has.
+/// Lanes in an array, which the compiler turns into whatever the target has: four, or sixteen where
+/// unit tests want the tiles of AVX-512 on every processor.
 #[derive(Clone, Copy)]
-pub struct Portable;
+pub struct Portable<const LANES: usize = 4>;
 
-type Lanes = [f32; 4];
-
-impl Simd for Portable {
-    type Vector = Lanes;
-    const NAME: &'static str = "portable";
-    const WIDTH: usize = 4;
+impl<const LANES: usize> Simd for Portable<LANES> {
+    type Vector = [f32; LANES];
+    const NAME: &'static str = if LANES == 4 { "portable" } else { "wide portable" };
+    const WIDTH: usize = LANES;
+    const ROWS: usize = if LANES == 4 { 6 } else { 14 };
 
     #[inline(always)]
-    fn splat(self, value: f32) -> Lanes {
-        [value; 4]
+    fn splat(self, value: f32) -> [f32; LANES] {
+        [value; LANES]
     }
 
     #[inline(always)]
-    unsafe fn read(self, from: *const f32) -> Lanes {
-        // SAFETY: the caller promises four readable floats.
-        unsafe { from.cast::<Lanes>().read_unaligned() }
+    unsafe fn read(self, from: *const f32) -> [f32; LANES] {
+        // SAFETY: the caller promises `LANES` readable floats.
+        unsafe { from.cast::<[f32; LANES]>().read_unaligned() }
     }
 
     #[inline(always)]
-    unsafe fn write(self, to: *mut f32, value: Lanes) {
-        // SAFETY: the caller promises four writable floats.
-        unsafe { to.cast::<Lanes>().write_unaligned(value) }
+    unsafe fn write(self, to: *mut f32, value: [f32; LANES]) {
+        // SAFETY: the caller promises `LANES` writable floats.
+        unsafe { to.cast::<[f32; LANES]>().write_unaligned(value) }
     }
 
     #[inline(always)]
-    fn add(self, a: Lanes, b: Lanes) -> Lanes {
+    fn add(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i] + b[i])
     }
 
     #[inline(always)]
-    fn sub(self, a: Lanes, b: Lanes) -> Lanes {
+    fn sub(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i] - b[i])
     }
 
     #[inline(always)]
-    fn mul_add(self, a: Lanes, b: Lanes, c: Lanes) -> Lanes {
+    fn mul_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
 
     #[inline(always)]
-    fn max(self, a: Lanes, b: Lanes) -> Lanes {
+    fn max(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| if a[i] > b[i] || a[i].is_nan() { a[i] } else { b[i] })
     }
 
     #[inline(always)]
-    fn relu(self, a: Lanes) -> Lanes {
+    fn relu(self, a: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| if a[i] <= 0.0 { 0.0 } else { a[i] })
     }
 
     #[inline(always)]
-    fn gate(self, a: Lanes, value: Lanes) -> Lanes {
+    fn gate(self, a: [f32; LANES], value: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| if a[i] <= 0.0 { 0.0 } else { value[i] })
     }
 
     #[inline(always)]
-    fn part(self, a: Lanes, b: Lanes, value: Lanes) -> (Lanes, Lanes) {
+    fn part(
+        self,
+        a: [f32; LANES],
+        b: [f32; LANES],
+        value: [f32; LANES],
+    ) -> ([f32; LANES], [f32; LANES]) {
         let same = std::array::from_fn(|i| if a[i] == b[i] { value[i] } else { 0.0 });
         let other = std::array::from_fn(|i| if a[i] == b[i] { 0.0 } else { value[i] });
         (same, other)
     }
 }
 
-implement_body!(Portable);
+implement_body!(Portable<4>);
+#[cfg(test)]
+implement_body!(Portable<16>);

@@ -87,3 +87,71 @@ pub trait Simd: Copy {
         self.store(&mut to[Self::WIDTH..], self.add(old[1], value[1]));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Simd;
+    use crate::cpu::portable::Portable;
+    #[cfg(target_arch = "x86_64")]
+    use crate::cpu::{avx2::Avx2, avx512::Avx512};
+
+    const VALUES: [f32; 9] =
+        [0.0, -0.0, 1.5, -2.5, 3.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN, -f32::NAN];
+
+    /// Asserts that `operation` does in every lane what `wanted` says.
+    fn check<S: Simd>(
+        (simd, name): (S, &str),
+        operation: impl Fn(S::Vector, S::Vector, S::Vector) -> S::Vector,
+        wanted: impl Fn(f32, f32, f32) -> f32,
+    ) {
+        let all = VALUES.len().pow(3);
+        for first in (0..all).step_by(S::WIDTH) {
+            let operand = |place: usize| {
+                let value = |i: usize| VALUES[i % all / VALUES.len().pow(place as u32) % 9];
+                (first..first + S::WIDTH).map(value).collect::<Vec<_>>()
+            };
+            let [a, b, c] = [0, 1, 2].map(operand);
+            let mut got = vec![0.0; S::WIDTH];
+            simd.store(&mut got, operation(simd.load(&a), simd.load(&b), simd.load(&c)));
+            for (i, &got) in got.iter().enumerate() {
+                let wanted = wanted(a[i], b[i], c[i]);
+                let same = got == wanted || got.is_nan() && wanted.is_nan();
+                let (a, b, c) = (a[i], b[i], c[i]);
+                assert!(same, "{} {name} of {a} {b} {c}: {got}, not {wanted}", S::NAME);
+            }
+        }
+    }
+
+    fn follows_its_words<S: Simd>(simd: S) {
+        let either = |a: f32, b: f32| a.is_nan() || b.is_nan();
+        check((simd, "splat"), |_, _, _| simd.splat(2.5), |_, _, _| 2.5);
+        check((simd, "add"), |a, b, _| simd.add(a, b), |a, b, _| a + b);
+        check((simd, "sub"), |a, b, _| simd.sub(a, b), |a, b, _| a - b);
+        check((simd, "mul_add"), |a, b, c| simd.mul_add(a, b, c), |a, b, c| a * b + c);
+        let larger = |a: f32, b: f32| if either(a, b) { f32::NAN } else { a.max(b) };
+        check((simd, "max"), |a, b, _| simd.max(a, b), |a, b, _| larger(a, b));
+        check((simd, "relu"), |a, _, _| simd.relu(a), |a, _, _| larger(a, 0.0));
+        let open = |a: f32| a > 0.0 || a.is_nan();
+        check((simd, "gate"), |a, b, _| simd.gate(a, b), |a, b, _| if open(a) { b } else { 0.0 });
+        let part = |a, b, c| simd.part(a, b, c);
+        check((simd, "same"), |a, b, c| part(a, b, c).0, |a, b, c| if a == b { c } else { 0.0 });
+        check((simd, "other"), |a, b, c| part(a, b, c).1, |a, b, c| if a == b { 0.0 } else { c });
+    }
+
+    #[test]
+    fn portable_vectors_follow_their_words() {
+        follows_its_words(Portable::<4>);
+        follows_its_words(Portable::<16>);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn the_vectors_of_this_processor_follow_their_words() {
+        if let Some(&simd) = Avx2::detect() {
+            follows_its_words(simd);
+        }
+        if let Some(&simd) = Avx512::detect() {
+            follows_its_words(simd);
+        }
+    }
+}

@@ -18,6 +18,9 @@ pub struct Reference {
     pub moments: Vec<f64>,
     pub dx: Vec<f64>,
     pub dparams: Vec<f64>,
+    /// How far the closest decision of ReLU or max-pool is from turning, for a gamma or beta of one.
+    /// Ties do not count.
+    pub margin: f64,
 }
 
 struct Split<'a> {
@@ -111,6 +114,21 @@ fn sources(n: usize, g: &Geometry, z: &[f64]) -> Vec<usize> {
         .collect()
 }
 
+/// The margin of one block.
+fn margin(g: &Geometry, z: &[f64], source: &[usize], p: &Split<'_>) -> f64 {
+    let ((h, w), mut least) = (g.conv(), f64::INFINITY);
+    for &best in source {
+        let (c, row, column) = (best / (h * w) % g.c_out, best / w % h, best % w);
+        let corner = best - row % 2 * w - column % 2;
+        let window = [corner, corner + 1, corner + w, corner + w + 1];
+        let gaps = window.iter().take(if g.pool { 4 } else { 0 }).map(|&i| z[best] - z[i]);
+        let size = p.gamma[c].abs() + p.beta[c].abs();
+        let distances = gaps.chain([z[best].abs()]).filter(|&distance| distance > 0.0);
+        least = distances.map(|distance| distance / size).fold(least, f64::min);
+    }
+    least
+}
+
 /// Gradients of the input and of weight, bias, gamma and beta.
 fn block_backward(
     n: usize,
@@ -179,11 +197,12 @@ pub fn exact(
 ) -> Reference {
     let blocks = shape.geometry();
     let (mut kept, mut moments) = (Vec::new(), Vec::new());
-    let (mut start, mut first) = (0, 0);
+    let (mut start, mut first, mut least) = (0, 0, f64::INFINITY);
     for g in &blocks {
         let p = split(g, &params[start..start + g.parameters()]);
         let given = given.map(|given| &given[first..first + 2 * g.c_out]);
         let (out, m, k) = block_forward(shape.n, g, x, &p, given, epsilon);
+        least = least.min(margin(g, &k.z, &k.source, &p));
         (x, start, first) = (out, start + g.parameters(), first + 2 * g.c_out);
         moments.extend(m);
         kept.push(k);
@@ -196,7 +215,7 @@ pub fn exact(
         grad = dx;
         dparams = [d, dparams].concat();
     }
-    Reference { y: x, moments, dx: grad, dparams }
+    Reference { y: x, moments, dx: grad, dparams, margin: least }
 }
 
 /// A stack of equal blocks.

@@ -1,0 +1,73 @@
+//! No result depends on memory that was not written: unit tests find NaN there.
+
+use super::reference::stack;
+use super::{Case, EPSILON};
+use crate::conv_stack::cpu::backward::backward;
+use crate::conv_stack::cpu::forward::{Statistics, forward_with};
+use crate::cpu::body::bodies;
+
+impl Case {
+    /// Asserts that every result is finite, whatever is kept and asked for.
+    fn is_written(&self) {
+        let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
+        for body in bodies() {
+            let run = |keep| {
+                let statistics = (statistics, EPSILON);
+                forward_with(body, &self.shape, &self.x, &self.params, statistics, keep)
+            };
+            let (kept, bare) = (run(true), run(false));
+            let saved = kept.saved.expect("it was asked for");
+            let go = |dx| backward(&self.shape, &saved, &self.params, &self.dy, dx);
+            let (whole, partial) = (go(true), go(false));
+            let dx = whole.dx.expect("it was asked for");
+            for (what, values) in [
+                ("y", &kept.y),
+                ("y of a bare pass", &bare.y),
+                ("moments", &kept.moments),
+                ("moments of a bare pass", &bare.moments),
+                ("dx", &dx),
+                ("dparams", &whole.dparams),
+                ("dparams without dx", &partial.dparams),
+            ] {
+                let written = values.iter().all(|value| value.is_finite());
+                assert!(written, "{} {what} of {:?}", body.name(), self.shape);
+            }
+        }
+    }
+}
+
+#[test]
+fn channels_that_do_not_fill_a_tile_are_written() {
+    for (c, channels) in [(1, 1), (3, 5), (9, 17), (31, 33), (33, 31), (65, 48)] {
+        Case::new(stack([3, c, 6, 5], &[channels, 7], 1, false)).is_written();
+        Case::new(stack([3, c, 6, 5], &[channels], 1, true)).running().is_written();
+    }
+}
+
+#[test]
+fn transformed_patches_are_written() {
+    for (h, w) in [(3, 3), (4, 4), (7, 6), (13, 9), (10, 3)] {
+        Case::new(stack([5, 33, h, w], &[40, 33], 1, false)).is_written();
+        Case::new(stack([5, 33, h, w], &[40, 33], 1, false)).running().is_written();
+    }
+    Case::new(stack([19, 32, 7, 7], &[32, 32], 1, true)).is_written();
+}
+
+#[test]
+fn dropped_and_skipped_pixels_are_written() {
+    for (stride, pool) in [(1, true), (2, false), (2, true)] {
+        for (h, w) in [(5, 7), (9, 4), (17, 100)] {
+            Case::new(stack([3, 2, h, w], &[19], stride, pool)).is_written();
+            Case::new(stack([3, 40, h, w], &[40], stride, pool)).running().is_written();
+        }
+    }
+}
+
+#[test]
+fn sums_over_the_convolution_are_written() {
+    let zero_at = |c| if c % 3 == 0 { 0.0 } else { 1.0 };
+    for c in [1, 32] {
+        let case = Case::new(stack([4, c, 9, 9], &[33, 32], 1, true));
+        case.affine(zero_at, |_| 0.5).is_written();
+    }
+}

@@ -1,0 +1,102 @@
+//! Body in AVX-512.
+
+use std::arch::x86_64::{
+    __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm512_add_ps, _mm512_cmp_ps_mask,
+    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_max_ps, _mm512_maskz_mov_ps, _mm512_max_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps, _mm512_sub_ps,
+};
+
+use super::body::implement_body;
+use super::simd::Simd;
+
+/// Sixteen lanes with fused multiply-add. Only [`Avx512::detect`] makes one.
+#[derive(Clone, Copy)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// The proof that this processor has AVX-512F, and what the compiler takes it to include, if it
+    /// does.
+    pub fn detect() -> Option<&'static Self> {
+        let found = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        found.then_some(&Self(()))
+    }
+}
+
+impl Simd for Avx512 {
+    type Vector = __m512;
+    const NAME: &'static str = "AVX-512";
+    const WIDTH: usize = 16;
+    const ROWS: usize = 14;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_set1_ps(value) }
+    }
+
+    #[inline(always)]
+    unsafe fn read(self, from: *const f32) -> __m512 {
+        // SAFETY: `self` proves AVX-512F and the caller promises sixteen readable floats.
+        unsafe { _mm512_loadu_ps(from) }
+    }
+
+    #[inline(always)]
+    unsafe fn write(self, to: *mut f32, value: __m512) {
+        // SAFETY: `self` proves AVX-512F and the caller promises sixteen writable floats.
+        unsafe { _mm512_storeu_ps(to, value) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F. The instruction returns its second operand if either is
+        // NaN; the mask keeps `a` where that is the NaN.
+        unsafe { _mm512_mask_max_ps(a, _mm512_cmp_ps_mask::<_CMP_ORD_Q>(a, a), a, b) }
+    }
+
+    #[inline(always)]
+    fn relu(self, a: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F. The instruction returns its second operand if it is NaN.
+        unsafe { _mm512_max_ps(_mm512_setzero_ps(), a) }
+    }
+
+    #[inline(always)]
+    fn gate(self, a: __m512, value: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let open = _mm512_cmp_ps_mask::<_CMP_NLE_UQ>(a, _mm512_setzero_ps());
+            _mm512_maskz_mov_ps(open, value)
+        }
+    }
+
+    #[inline(always)]
+    fn part(self, a: __m512, b: __m512, value: __m512) -> (__m512, __m512) {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let same = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
+            (_mm512_maskz_mov_ps(same, value), _mm512_maskz_mov_ps(!same, value))
+        }
+    }
+}
+
+implement_body!(Avx512, target_feature(enable = "avx512f"));
