@@ -1,13 +1,41 @@
-//! The convolution stack of Conv-4, forward and backward, fused beside its reference.
+//! The convolution stack of Conv-4, forward and backward, fused beside its reference, and beside
+//! what the backend can do at best: its matrix product and its copy.
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
-use criterion::{Criterion, criterion_group, criterion_main};
-use fewshot_kernels::conv_stack::reference;
-use fewshot_kernels::{ConvBlock, StackOptions, StackOutput, Statistics, conv_stack};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fewshot_kernels::{ConvBlock, StackOptions, Statistics, conv_stack, with_reference};
 
 type B = Autodiff<Flex>;
+
+/// Operations are counted as elements.
+fn limits(criterion: &mut Criterion) {
+    let device = Default::default();
+    let random = |shape| Tensor::<Flex, 2>::random(shape, Distribution::Default, &device);
+    let mut group = criterion.benchmark_group("limits");
+    for [m, k, n] in [[1024, 1024, 1024], [8192, 576, 64]] {
+        let (a, b) = (random([m, k]), random([k, n]));
+        group.throughput(Throughput::Elements(2 * (m * k * n) as u64));
+        group.bench_function(format!("flex/matmul/{m}x{k}x{n}"), |bencher| {
+            bencher.iter(|| {
+                let product = a.clone().matmul(b.clone());
+                Flex::sync(&device).expect("the device answers");
+                product
+            });
+        });
+    }
+    let halves = vec![random([1 << 12, 1 << 12]), random([1 << 12, 1 << 12])];
+    group.throughput(Throughput::Bytes(2 * 4 * 2 * (1 << 24)));
+    group.bench_function("flex/copy/128 MiB", |bencher| {
+        bencher.iter(|| {
+            let copy = Tensor::cat(halves.clone(), 0);
+            Flex::sync(&device).expect("the device answers");
+            copy
+        });
+    });
+    group.finish();
+}
 
 fn blocks(channels: usize) -> Vec<ConvBlock<B>> {
     let device = Default::default();
@@ -24,35 +52,28 @@ fn blocks(channels: usize) -> Vec<ConvBlock<B>> {
     inputs.into_iter().map(block).collect()
 }
 
-type Stack = fn(Tensor<B, 4>, &[ConvBlock<B>], Statistics<B>, StackOptions) -> StackOutput<B>;
-
 fn forward_backward(criterion: &mut Criterion) {
     let device = Default::default();
     B::seed(&device, 1);
     let mut group = criterion.benchmark_group("conv_stack/forward_backward");
     group.sample_size(10);
-    let cases: [(&str, Stack, [usize; 4]); 5] = [
-        ("fused", conv_stack::<B>, [100, 1, 28, 28]),
-        ("reference", reference::conv_stack::<B>, [100, 1, 28, 28]),
-        ("fused", conv_stack::<B>, [120, 1, 28, 28]),
-        ("fused", conv_stack::<B>, [360, 1, 28, 28]),
-        ("fused", conv_stack::<B>, [60, 3, 84, 84]),
-    ];
-    for (name, stack, shape) in cases {
+    for shape in [[100, 1, 28, 28], [360, 1, 28, 28], [60, 3, 84, 84]] {
         let images = Tensor::<B, 4>::random(shape, Distribution::Default, &device);
         let blocks = blocks(shape[1]);
-        group.bench_function(format!("flex/{name}/{shape:?}"), |bencher| {
-            bencher.iter(|| {
-                let output =
-                    stack(images.clone(), &blocks, Statistics::Batch, StackOptions::default());
-                let gradients = output.features.sum().backward();
-                B::sync(&device).expect("the device answers");
-                gradients
-            });
+        let work = || {
+            let output =
+                conv_stack(images.clone(), &blocks, Statistics::Batch, StackOptions::default());
+            let gradients = output.features.sum().backward();
+            B::sync(&device).expect("the device answers");
+            gradients
+        };
+        group.bench_function(format!("flex/fused/{shape:?}"), |bencher| bencher.iter(work));
+        group.bench_function(format!("flex/reference/{shape:?}"), |bencher| {
+            bencher.iter(|| with_reference(work));
         });
     }
     group.finish();
 }
 
-criterion_group!(benches, forward_backward);
+criterion_group!(benches, limits, forward_backward);
 criterion_main!(benches);

@@ -14,8 +14,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use crate::conv_stack::StackCall;
+use crate::cpu;
+use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
-use crate::{cpu, environment};
 
 /// A backend with fused bodies for the operations of this crate.
 pub trait FusedOps: Backend {
@@ -46,7 +47,8 @@ pub enum Route {
     Host(&'static str),
     /// Plain Burn operations: the backend is not registered.
     Reference,
-    /// Plain Burn operations, because `FEWSHOT_KERNELS=reference` asks for them.
+    /// Plain Burn operations, because `FEWSHOT_KERNELS=reference` or
+    /// [`with_reference`](crate::with_reference) asks for them.
     Forced,
 }
 
@@ -55,7 +57,7 @@ impl fmt::Display for Route {
         match self {
             Self::Host(body) => write!(f, "fused ({body})"),
             Self::Reference => f.write_str("reference"),
-            Self::Forced => f.write_str("reference (FEWSHOT_KERNELS)"),
+            Self::Forced => f.write_str("reference (asked for)"),
         }
     }
 }
@@ -76,7 +78,7 @@ pub fn register<B: FusedOps>() {
 /// the name of a set of instructions (`avx512`, `avx2`, `portable`), fused bodies run on that one.
 ///
 /// # Panics
-/// If `FEWSHOT_KERNELS` has another value, or names instructions that this processor lacks.
+/// Where [`check_environment`] finds an error.
 pub fn route<B: Backend>() -> Route {
     if environment::wants_reference() {
         return Route::Forced;
@@ -85,6 +87,14 @@ pub fn route<B: Backend>() -> Route {
         Some(_) => Route::Host(cpu::instructions()),
         None => Route::Reference,
     }
+}
+
+/// Tells whether `FEWSHOT_KERNELS` means something here, before an operation has to.
+///
+/// # Errors
+/// If it has another value than [`route`] tells of, or names instructions that this processor lacks.
+pub fn check_environment() -> Result<(), UnknownKernels> {
+    cpu::body::named(environment::wanted()).map(|_| ())
 }
 
 pub(crate) fn lookup<B: Backend>() -> Option<&'static VTable<B>> {

@@ -1,6 +1,17 @@
 //! What the user of this process asks for.
 
+use std::cell::Cell;
 use std::sync::LazyLock;
+
+/// `FEWSHOT_KERNELS` has a value that means nothing here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("FEWSHOT_KERNELS is {found}, but may be here: reference, {}", .instructions.join(", "))]
+pub struct UnknownKernels {
+    /// The value.
+    pub found: String,
+    /// Names of the sets of instructions that this processor has.
+    pub instructions: Vec<String>,
+}
 
 /// The value of `FEWSHOT_KERNELS` when it is first wanted, if there is one.
 pub fn wanted() -> Option<&'static str> {
@@ -11,7 +22,62 @@ pub fn wanted() -> Option<&'static str> {
     WANTED.as_deref()
 }
 
-/// Whether every operation is to run as plain Burn operations.
+thread_local! {
+    static REFERENCE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether operations that this thread starts now are to run as plain Burn operations.
 pub fn wants_reference() -> bool {
-    wanted() == Some("reference")
+    wanted() == Some("reference") || REFERENCE.get()
+}
+
+/// Does `work` with the reference in place of every fused operation that this thread starts.
+///
+/// Two answers and two times of the same work then stand side by side in one process. The choice is
+/// made as operations run forward: a backward pass belongs to the operations it goes back through,
+/// wherever it is called.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use fewshot_kernels::{Route, route, with_reference};
+///
+/// assert_eq!(with_reference(route::<Flex>), Route::Forced);
+/// ```
+pub fn with_reference<T>(work: impl FnOnce() -> T) -> T {
+    /// Puts the former choice back, after a panic too.
+    struct Restore(bool);
+
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            REFERENCE.set(self.0);
+        }
+    }
+
+    let _restore = Restore(REFERENCE.replace(true));
+    work()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_is_asked_for_inside_alone() {
+        with_reference(|| {
+            assert!(wants_reference());
+            with_reference(|| assert!(wants_reference()));
+            assert!(wants_reference(), "still, after the inner one");
+            let elsewhere = std::thread::spawn(wants_reference).join().unwrap();
+            assert_eq!(elsewhere, wanted() == Some("reference"));
+        });
+        assert_eq!(wants_reference(), wanted() == Some("reference"));
+    }
+
+    #[test]
+    fn a_panic_inside_puts_the_choice_back() {
+        let caught = std::panic::catch_unwind(|| with_reference(|| panic!("as meant")));
+        assert!(caught.is_err());
+        assert_eq!(wants_reference(), wanted() == Some("reference"));
+    }
 }

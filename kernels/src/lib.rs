@@ -2,7 +2,8 @@
 //!
 //! Every operation is a function generic over `B: Backend`. Behind it stands one door, [`door`]: a
 //! backend that is registered there takes the fused path, any other one runs the plain-Burn
-//! reference, which is also the law the fused path is tested against. [`route`] tells which.
+//! reference, which is also the law the fused path is tested against. [`route`] tells which, and
+//! [`with_reference`] runs the reference beside it.
 //!
 //! | operation | what is fused |
 //! |---|---|
@@ -26,6 +27,7 @@ pub use conv_stack::{
     Statistics, conv_stack, conv_stack_along,
 };
 pub use cpu::release_buffers;
-pub use door::{FusedOps, Route, register, route};
+pub use door::{FusedOps, Route, check_environment, register, route};
+pub use environment::{UnknownKernels, with_reference};
 pub use host::HostBackend;
 pub use refusal::Refusal;

@@ -7,6 +7,7 @@ use fewshot::data::Split;
 use fewshot::metric::Metric;
 
 use super::backend::BackendName;
+use super::bench::Operation;
 use super::data_spec::DataSpec;
 
 /// Few-shot and meta-learning on any Burn backend.
@@ -29,6 +30,11 @@ pub(crate) enum Command {
     Data {
         #[command(subcommand)]
         command: DataCommand,
+    },
+    /// Measure how fast this machine is.
+    Bench {
+        #[command(subcommand)]
+        command: BenchCommand,
     },
 }
 
@@ -56,6 +62,26 @@ last one where no validation was made. Episodes come from the test classes.
 
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
 steps, eval_episodes_per_s, backend, device, route, protocol, seed, checkpoint.";
+
+const BENCH_HELP: &str = "\
+Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
+turns. The limits are measured first: the backend's own matrix products, its copy of a large tensor, \
+and a copy in host memory, bytes read and written both counted. GFLOP/s counts convolutions as \
+direct ones, so where Winograd's way saves multiplications the share of the fastest product can \
+exceed 1. A training step is episode, forward, backward and Adam of a prototypical network. Where \
+no reference is timed, plain Burn operations would take minutes and 10 GB or more.
+
+With --json, standard output is one JSON object: machine (cpu, cores, threads, os, route), version, \
+backend, device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, \
+lower_quartile, median, upper_quartile, runs), speedup, gflop_per_s, of_matmul. The table goes to \
+standard error.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommand {
+    /// Time every fused operation beside its reference and beside the machine's limits.
+    #[command(after_long_help = BENCH_HELP, args_override_self = true)]
+    Kernels(BenchKernelsArgs),
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
@@ -237,6 +263,24 @@ pub(crate) struct EvalArgs {
     /// What batch-norm normalises with
     #[arg(long, value_enum, default_value_t = BatchNormRule::Running)]
     pub(crate) batch_norm: BatchNormRule,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchKernelsArgs {
+    /// Operations to measure, separated by commas [default: all]
+    #[arg(long, value_enum, value_name = "OPERATIONS", value_delimiter = ',')]
+    pub(crate) only: Vec<Operation>,
+    /// Leave the references out, which take most of the time
+    #[arg(long)]
+    pub(crate) no_reference: bool,
+    /// Measure tiny shapes, just to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Print one JSON object

@@ -3,6 +3,7 @@ use std::str::FromStr;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::kernels::check_environment;
 
 use super::args::DeviceArgs;
 use super::error::CliError;
@@ -118,8 +119,9 @@ pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, C
     }
 }
 
-/// Sets the number of threads; to be called before anything uses one.
-pub(crate) fn set_threads(args: &DeviceArgs) -> Result<(), CliError> {
+/// Checks the environment and sets the number of threads; to be called before anything computes.
+pub(crate) fn prepare(args: &DeviceArgs) -> Result<(), CliError> {
+    check_environment().map_err(|error| CliError::Usage(error.to_string()))?;
     let Some(threads) = args.threads else { return Ok(()) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
     pool.build_global().map_err(|error| CliError::Failed(format!("threads: {error}")))

@@ -17,7 +17,7 @@ use super::recipe::Recipe;
 use super::report::{rounded, test_protocol};
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
-    backend::set_threads(&args.device)?;
+    backend::prepare(&args.device)?;
     let path = file(&args.checkpoint);
     let checkpoint = Checkpoint::read(&path)?;
     let trained = Recipe::deserialize(&checkpoint.settings()["user"]).map_err(|error| {

@@ -2,6 +2,7 @@
 
 mod args;
 mod backend;
+mod bench;
 mod data_spec;
 mod download;
 mod error;
@@ -17,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Command, DataCommand, Line};
+use args::{BenchCommand, Command, DataCommand, Line};
 use error::CliError;
 
 pub(crate) fn main() -> ExitCode {
@@ -41,5 +42,6 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Eval(args) => eval::run(args),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
+        Command::Bench { command: BenchCommand::Kernels(args) } => bench::kernels(args),
     }
 }

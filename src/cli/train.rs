@@ -24,7 +24,7 @@ use super::report::{rounded, test_protocol};
 
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     check(&args)?;
-    backend::set_threads(&args.device)?;
+    backend::prepare(&args.device)?;
     let of_folder = args.image_size.is_some() || args.grey || args.skip_broken;
     args.data.refuse_other_options(args.split, of_folder)?;
     let data = args.data.clone().absolute();

@@ -8,7 +8,7 @@ use super::moments::Correlation;
 use super::portable::Portable;
 use super::spread::{Slope, Target};
 use super::transforms::{Corner, CornerMut};
-use crate::environment;
+use crate::environment::{self, UnknownKernels};
 
 /// The inner loops for one set of vector instructions.
 ///
@@ -79,20 +79,23 @@ pub fn bodies() -> Vec<&'static dyn Body> {
 /// # Panics
 /// If `FEWSHOT_KERNELS` names something this processor does not have.
 pub fn chosen() -> &'static dyn Body {
-    static CHOSEN: LazyLock<&'static dyn Body> = LazyLock::new(|| {
-        let bodies = bodies();
-        let Some(wanted) = environment::wanted().filter(|wanted| *wanted != "reference") else {
-            return bodies[0];
-        };
-        let simple = |name: &str| name.replace('-', "").to_lowercase();
-        let found = bodies.iter().find(|body| simple(body.name()) == simple(wanted));
-        *found.unwrap_or_else(|| {
-            let names: Vec<_> = bodies.iter().map(|body| simple(body.name())).collect();
-            let names = names.join(", ");
-            panic!("FEWSHOT_KERNELS is {wanted}, but may be here: reference, {names}")
-        })
-    });
+    static CHOSEN: LazyLock<&'static dyn Body> =
+        LazyLock::new(|| named(environment::wanted()).unwrap_or_else(|error| panic!("{error}")));
     *CHOSEN
+}
+
+/// The body that a value of `FEWSHOT_KERNELS` means; the fastest where it names none.
+pub fn named(wanted: Option<&str>) -> Result<&'static dyn Body, UnknownKernels> {
+    let bodies = bodies();
+    let Some(wanted) = wanted.filter(|wanted| *wanted != "reference") else {
+        return Ok(bodies[0]);
+    };
+    let simple = |name: &str| name.replace('-', "").to_lowercase();
+    let found = bodies.iter().find(|body| simple(body.name()) == simple(wanted));
+    found.copied().ok_or_else(|| UnknownKernels {
+        found: wanted.to_owned(),
+        instructions: bodies.iter().map(|body| simple(body.name())).collect(),
+    })
 }
 
 /// One method of [`Body`] that runs the loop of the same name.
@@ -173,3 +176,27 @@ macro_rules! implement_body {
     };
 }
 pub(super) use implement_body;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_found_by_its_name() {
+        for body in bodies() {
+            assert_eq!(named(Some(body.name())).ok().unwrap().name(), body.name());
+        }
+        for wanted in [None, Some("reference")] {
+            assert_eq!(named(wanted).ok().unwrap().name(), bodies()[0].name());
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_body_has_is_told_with_those_there_are() {
+        let error = named(Some("mmx")).err().unwrap();
+        assert_eq!(error.found, "mmx");
+        let text = error.to_string();
+        assert!(text.starts_with("FEWSHOT_KERNELS is mmx, but may be here: reference, "), "{text}");
+        assert!(text.ends_with("portable"), "{text}");
+    }
+}

@@ -1,0 +1,123 @@
+use std::hint::black_box;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, Tensor};
+use rayon::prelude::*;
+use serde_json::{Value, json};
+
+use super::case::Scale;
+use super::timing::{Effort, Spread};
+use crate::cli::report::rounded;
+
+/// What the machine and the backend can do at best.
+#[derive(Default)]
+pub(super) struct Limits {
+    products: Vec<Rate>,
+    copies: Vec<Rate>,
+}
+
+/// How fast something simple goes.
+struct Rate {
+    what: String,
+    /// Operations or bytes of one run.
+    amount: f64,
+    spread: Spread,
+}
+
+impl Rate {
+    /// Thousand millions a second.
+    fn giga(&self) -> f64 {
+        self.amount / self.spread.median() / 1e9
+    }
+}
+
+impl Limits {
+    pub(super) fn measure<B: Backend>(scale: Scale, device: &B::Device) -> Self {
+        let effort = scale.choose(Effort { rounds: 5, seconds: 1.5 }, scale.effort());
+        // The second one is a 3x3 convolution of 64 channels over 8192 pixels, unfolded.
+        let products = scale.choose([[1024; 3], [8192, 576, 64]], [[64; 3], [256, 72, 16]]);
+        let floats = scale.choose(1 << 25, 1 << 18);
+        Self {
+            products: products.map(|sizes| product::<B>(sizes, effort, device)).into(),
+            copies: vec![copy::<B>(floats, effort, device), host_copy(floats, effort)],
+        }
+    }
+
+    /// Operations a second of the fastest product.
+    pub(super) fn matmul(&self) -> f64 {
+        self.products.iter().map(Rate::giga).fold(0.0, f64::max) * 1e9
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut text = format!("{:<16}{:<31}{:>21}", "limit", "size", "ms (quartiles)");
+        for (name, unit, rates) in
+            [("matmul", "GFLOP/s", &self.products), ("copy", "GB/s", &self.copies)]
+        {
+            for rate in rates {
+                let (what, ms, giga) = (&rate.what, rate.spread.text(), rate.giga());
+                text += &format!("\n{name:<16}{what:<31}{ms:>21}{giga:>9.1} {unit}");
+            }
+        }
+        text + "\n"
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let all = |rates: &[Rate], unit: &str| -> Vec<Value> {
+            let one = |rate: &Rate| {
+                let giga = rounded(rate.giga(), 4);
+                json!({ "size": rate.what, "ms": rate.spread.json(), unit: giga })
+            };
+            rates.iter().map(one).collect()
+        };
+        json!({
+            "matmul": all(&self.products, "gflop_per_s"),
+            "copy": all(&self.copies, "gb_per_s"),
+        })
+    }
+}
+
+/// The backend's own product of `[m, k]` and `[k, n]`.
+fn product<B: Backend>([m, k, n]: [usize; 3], effort: Effort, device: &B::Device) -> Rate {
+    let random = |shape| Tensor::<B, 2>::random(shape, Distribution::Default, device);
+    let (a, b) = (random([m, k]), random([k, n]));
+    let mut work = || {
+        black_box(a.clone().matmul(b.clone()));
+        B::sync(device).expect("the device answers");
+    };
+    let spread = effort.spread(&mut work);
+    Rate { what: format!("{m}x{k}x{n}"), amount: 2.0 * (m * k * n) as f64, spread }
+}
+
+/// The backend's own copy: two halves into one fresh tensor.
+fn copy<B: Backend>(floats: usize, effort: Effort, device: &B::Device) -> Rate {
+    let half = || Tensor::<B, 1>::ones([floats / 2], device);
+    let halves = vec![half(), half()];
+    let mut work = || {
+        black_box(Tensor::cat(halves.clone(), 0));
+        B::sync(device).expect("the device answers");
+    };
+    let spread = effort.spread(&mut work);
+    Rate { what: format!("{}, fresh tensor", mebibytes(floats)), amount: traffic(floats), spread }
+}
+
+/// From one block of host memory into another on all threads, both written before.
+fn host_copy(floats: usize, effort: Effort) -> Rate {
+    const PIECE: usize = 1 << 16;
+    let (from, mut to) = (vec![1f32; floats], vec![2f32; floats]);
+    let mut work = || {
+        let pieces = to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE));
+        pieces.for_each(|(to, from)| to.copy_from_slice(from));
+        black_box(&mut to);
+    };
+    let spread = effort.spread(&mut work);
+    Rate { what: format!("{}, host memory", mebibytes(floats)), amount: traffic(floats), spread }
+}
+
+/// Bytes read and written.
+fn traffic(floats: usize) -> f64 {
+    (2 * 4 * floats) as f64
+}
+
+fn mebibytes(floats: usize) -> String {
+    format!("{} MiB", (4 * floats) >> 20)
+}

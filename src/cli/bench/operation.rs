@@ -1,0 +1,25 @@
+use burn::tensor::backend::AutodiffBackend;
+use clap::ValueEnum;
+
+use super::case::{Case, Scale};
+use super::{conv_stack, training_step};
+
+/// What is measured: every fused operation, and the training step that they are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Operation {
+    /// The blocks of a Conv-4 encoder
+    ConvStack,
+    /// A prototypical network's step: episode, forward, backward, Adam
+    TrainingStep,
+}
+
+impl Operation {
+    /// The sizes to measure it at.
+    pub(super) fn cases<B: AutodiffBackend>(self, scale: Scale, device: &B::Device) -> Vec<Case> {
+        match self {
+            Self::ConvStack => conv_stack::cases::<B>(scale, device),
+            Self::TrainingStep => training_step::cases::<B>(scale, device),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+use burn::tensor::backend::AutodiffBackend;
+use fewshot::kernels::{route, with_reference};
+use serde_json::{Value, json};
+
+use super::case::{Case, Pass, Reference};
+use super::limits::Limits;
+use super::machine::Machine;
+use super::timing::{Effort, Spread};
+use crate::cli::backend::Place;
+use crate::cli::report::rounded;
+
+/// All that was measured, and on what.
+pub(super) struct Report {
+    machine: Machine,
+    backend: &'static str,
+    device: String,
+    route: String,
+    pub(super) limits: Limits,
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    pub(super) fn new<B: AutodiffBackend>(place: &Place<B>, machine: Machine) -> Self {
+        Self {
+            machine,
+            backend: place.backend,
+            device: place.label.clone(),
+            route: route::<B>().to_string(),
+            limits: Limits::default(),
+            rows: Vec::new(),
+        }
+    }
+
+    pub(super) fn heading(&self) -> String {
+        let Self { machine, backend, device, route, .. } = self;
+        let Machine { cpu, cores, threads, os } = machine;
+        let version = env!("CARGO_PKG_VERSION");
+        format!(
+            "{cpu}, {cores} cores, {threads} threads, {os}\n\
+             fewshot {version}, backend {backend} on {device}, {route}\n"
+        )
+    }
+
+    pub(super) fn json(&self) -> Value {
+        let Machine { cpu, cores, threads, os } = &self.machine;
+        json!({
+            "machine": {
+                "cpu": cpu,
+                "cores": cores,
+                "threads": threads,
+                "os": os,
+                "route": self.route,
+            },
+            "version": env!("CARGO_PKG_VERSION"),
+            "backend": self.backend,
+            "device": self.device,
+            "limits": self.limits.json(),
+            "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// What a case took.
+pub(super) struct Row {
+    operation: &'static str,
+    shape: String,
+    variant: &'static str,
+    pass: Pass,
+    spread: Spread,
+    reference: Option<Spread>,
+    flops_per_s: f64,
+    of_matmul: f64,
+}
+
+impl Row {
+    /// Measures `case`, and its reference where that is `beside`.
+    pub(super) fn measure(case: Case, effort: Effort, beside: bool, matmul: f64) -> Self {
+        let Case { operation, shape, variant, pass, flops, reference, mut work } = case;
+        let (spread, reference) = match beside && reference == Reference::Beside {
+            true => {
+                let [spread, reference] = effort.spreads(&mut work, |work| with_reference(work));
+                (spread, Some(reference))
+            }
+            false => (effort.spread(&mut work), None),
+        };
+        let flops_per_s = flops / spread.median();
+        let of_matmul = flops_per_s / matmul;
+        Self { operation, shape, variant, pass, spread, reference, flops_per_s, of_matmul }
+    }
+
+    fn speedup(&self) -> Option<f64> {
+        self.reference.as_ref().map(|reference| reference.median() / self.spread.median())
+    }
+
+    /// The names of the columns of [`line`](Self::line).
+    pub(super) fn heading() -> String {
+        let names = ["operation", "shape", "variant", "pass", "ms (quartiles)", "reference ms"];
+        columns(names.map(str::to_owned), ["speedup", "GFLOP/s", "of matmul"].map(str::to_owned))
+    }
+
+    pub(super) fn line(&self) -> String {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        columns(
+            [
+                self.operation.to_owned(),
+                self.shape.clone(),
+                self.variant.to_owned(),
+                self.pass.to_string(),
+                self.spread.text(),
+                or_none(self.reference.as_ref().map(Spread::text)),
+            ],
+            [
+                or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
+                format!("{:.1}", self.flops_per_s / 1e9),
+                format!("{:.2}", self.of_matmul),
+            ],
+        )
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "operation": self.operation,
+            "shape": self.shape,
+            "variant": self.variant,
+            "pass": self.pass.to_string(),
+            "ms": self.spread.json(),
+            "reference_ms": self.reference.as_ref().map(Spread::json),
+            "speedup": self.speedup().map(|speedup| rounded(speedup, 4)),
+            "gflop_per_s": rounded(self.flops_per_s / 1e9, 4),
+            "of_matmul": rounded(self.of_matmul, 5),
+        })
+    }
+}
+
+fn columns(
+    [operation, shape, variant, pass, ms, reference]: [String; 6],
+    [speedup, gflops, share]: [String; 3],
+) -> String {
+    format!(
+        "{operation:<16}{shape:<31}{variant:<8}{pass:<17}{ms:>21}{reference:>21}\
+         {speedup:>9}{gflops:>9}{share:>11}"
+    )
+}
