@@ -12,7 +12,7 @@ use super::winograd::Winograd;
 /// beside the activations.
 const CHUNK_FLOATS: usize = 5120;
 
-/// A 3x3 convolution over a map with a ring, cut into strips of rows and chunks of weights.
+/// A convolution over a map whose ring fits its window, cut into strips of rows and chunks of weights.
 pub struct Convolution {
     windows: Vec<usize>,
     chunks: Vec<Vec<Run>>,
@@ -25,7 +25,7 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// From `map`, with a ring, to `out`, without.
+    /// From `map`, whose ring tells the side of the window, to `out`, without one.
     pub fn new(map: &Map, out: Map, stride: usize) -> Self {
         let (h, w, tile) = (out.h, out.w, out.lane);
         let mut chunks: Vec<Vec<Run>> = vec![Vec::new()];
