@@ -15,6 +15,7 @@ use burn::tensor::ops::FloatTensor;
 
 use crate::conv_stack::StackCall;
 use crate::host::HostBackend;
+use crate::layers::{FusedLayers, LayerTable};
 use crate::{cpu, environment};
 
 /// A backend with fused bodies for the operations of this crate.
@@ -56,6 +57,7 @@ impl fmt::Display for Route {
     }
 }
 
+/// Tables by their own type, which names the backend.
 type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
@@ -63,6 +65,11 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built
 /// Opens the fused path to `B`. Registering twice changes nothing.
 pub fn register<B: FusedOps>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+}
+
+/// Opens the fused path of single layers to `B`. Registering twice changes nothing.
+pub fn register_layers<B: FusedLayers>() {
+    insert_layers::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
 /// The path that the operations of `B` take in this process.
@@ -74,34 +81,63 @@ pub fn register<B: FusedOps>() {
 /// # Panics
 /// If `FEWSHOT_KERNELS` has another value, or names instructions that this processor lacks.
 pub fn route<B: Backend>() -> Route {
+    route_of::<VTable<B>>()
+}
+
+/// The path that single layers take on `B`: it is fused under any number of levels of autodiff that
+/// are registered, two of them from the start.
+///
+/// # Panics
+/// As [`route`].
+pub fn route_of_layers<B: Backend>() -> Route {
+    route_of::<LayerTable<B>>()
+}
+
+fn route_of<T: Any>() -> Route {
     if environment::wants_reference() {
         return Route::Forced;
     }
-    match lookup::<B>() {
+    match find::<T>() {
         Some(_) => Route::Host(cpu::instructions()),
         None => Route::Reference,
     }
 }
 
 pub(crate) fn lookup<B: Backend>() -> Option<&'static VTable<B>> {
+    find()
+}
+
+/// The table of this type, unless the reference is asked for.
+pub(crate) fn find<T: Any>() -> Option<&'static T> {
     if environment::wants_reference() {
         return None;
     }
     let registry = REGISTRY.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-    registry.get(&TypeId::of::<B>())?.downcast_ref()
+    registry.get(&TypeId::of::<T>())?.downcast_ref()
 }
 
 fn insert<B: FusedOps>(registry: &mut Registry) {
-    registry
-        .entry(TypeId::of::<B>())
-        .or_insert_with(|| Box::leak(Box::new(VTable::<B> { conv_stack: B::conv_stack })));
+    insert_table(registry, || VTable::<B> { conv_stack: B::conv_stack });
 }
 
-/// A leaf backend bare and under autodiff with either checkpointing strategy.
+fn insert_layers<B: FusedLayers>(registry: &mut Registry) {
+    insert_table(registry, LayerTable::<B>::new);
+}
+
+fn insert_table<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T) {
+    registry.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(table())));
+}
+
+/// A leaf backend bare and under autodiff with either checkpointing strategy, and its layers also
+/// under two levels.
 fn insert_stacks<B: HostBackend + FusedOps>(registry: &mut Registry) {
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Autodiff<B, BalancedCheckpointing>>(registry);
+    insert_layers::<B>(registry);
+    insert_layers::<Autodiff<B>>(registry);
+    insert_layers::<Autodiff<B, BalancedCheckpointing>>(registry);
+    insert_layers::<Autodiff<Autodiff<B>>>(registry);
 }
 
 fn built_in() -> Registry {
