@@ -17,9 +17,10 @@ use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
+use crate::layers::{FusedLayers, LayerTable};
 
 /// A backend with fused bodies for the operations of this crate.
-pub trait FusedOps: Backend {
+pub trait FusedOps: FusedLayers {
     /// Whether bodies run on slices of untracked tensors, here and now.
     const ON_HOST: bool = false;
 
@@ -38,6 +39,7 @@ type ConvStackFn<B> =
 pub(crate) struct VTable<B: Backend> {
     pub(crate) on_host: bool,
     pub(crate) conv_stack: ConvStackFn<B>,
+    pub(crate) layers: LayerTable<B>,
 }
 
 /// Which way the operations of a backend go.
@@ -107,7 +109,8 @@ pub(crate) fn lookup<B: Backend>() -> Option<&'static VTable<B>> {
 
 fn insert<B: FusedOps>(registry: &mut Registry) {
     registry.entry(TypeId::of::<B>()).or_insert_with(|| {
-        Box::leak(Box::new(VTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack }))
+        let (on_host, conv_stack) = (B::ON_HOST, B::conv_stack);
+        Box::leak(Box::new(VTable::<B> { on_host, conv_stack, layers: LayerTable::new() }))
     });
 }
 

@@ -1,14 +1,26 @@
 //! Backends whose tensors lie in host memory, where operations run on slices.
 
+use std::borrow::Cow;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
 
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
-pub trait HostBackend: Backend {}
+pub trait HostBackend: Backend {
+    /// The elements of an f32 tensor in row-major order, where they lie like that in memory and can
+    /// be borrowed.
+    fn borrow(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        None
+    }
+}
 
 #[cfg(feature = "flex")]
-impl HostBackend for burn::backend::Flex {}
+impl HostBackend for burn::backend::Flex {
+    fn borrow(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
+        tensor.as_slice()
+    }
+}
 #[cfg(feature = "ndarray")]
 impl HostBackend for burn::backend::NdArray<f32, i64> {}
 #[cfg(feature = "ndarray")]
@@ -36,4 +48,22 @@ pub(crate) fn write<B: Backend, const D: usize>(
     device: &B::Device,
 ) -> Tensor<B, D> {
     Tensor::from_data(TensorData::new(elements, shape), device)
+}
+
+/// The elements of an f32 tensor, in row-major order, copied only if they must be.
+pub(crate) fn elements<B: HostBackend>(tensor: &FloatTensor<B>) -> Cow<'_, [f32]> {
+    match B::borrow(tensor) {
+        Some(elements) => Cow::Borrowed(elements),
+        // The rank does not matter to a copy of everything.
+        None => Cow::Owned(read(wrap::<B, 1>(tensor.clone()))),
+    }
+}
+
+/// A tensor on the device of `like`.
+pub(crate) fn write_like<B: Backend, const D: usize>(
+    like: &FloatTensor<B>,
+    elements: Vec<f32>,
+    shape: [usize; D],
+) -> FloatTensor<B> {
+    unwrap(write::<B, D>(elements, shape, &B::float_device(like)))
 }

@@ -8,6 +8,11 @@
 //! | operation | what is fused |
 //! |---|---|
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
+//! | [`conv2d`](conv2d()) | 3x3 and 1x1 convolutions with stride 1 or 2, and their gradients of any order |
+//! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
+//! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
+//! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
+//! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
 //!
 //! [`conv_stack_along`] is its directional derivative.
 //!
@@ -15,19 +20,32 @@
 //! [`release_buffers`] gives it back.
 #![recursion_limit = "256"]
 
+pub mod batch_norm;
+pub mod channels;
+pub mod conv2d;
 pub mod conv_stack;
 mod cpu;
 pub mod door;
 mod environment;
+pub mod global_avg_pool;
 mod host;
+pub mod layers;
+mod linear;
+pub mod max_pool;
 mod refusal;
 
+pub use batch_norm::{NormError, NormStatistics, batch_norm};
 pub use conv_stack::{
     BlockTangent, ConvBlock, Moments, StackDirection, StackOptions, StackOutput, StackTangent,
     Statistics, conv_stack, conv_stack_along,
 };
+pub use conv2d::{ConvError, conv2d};
 pub use cpu::release_buffers;
 pub use door::{FusedOps, Route, check_environment, register, route};
 pub use environment::{UnknownKernels, with_reference};
+pub use global_avg_pool::global_avg_pool;
 pub use host::HostBackend;
+pub use layers::FusedLayers;
+pub use linear::{LinearError, linear};
+pub use max_pool::{PoolError, max_pool};
 pub use refusal::Refusal;

@@ -15,6 +15,18 @@ pub enum Refusal {
         /// Type found.
         found: DType,
     },
+    /// A convolution with another window, or of nothing.
+    #[error(
+        "windows of {kernel}x{kernel} with stride {stride} and padding {padding}, or no pixels"
+    )]
+    Convolution {
+        /// Side of the window.
+        kernel: usize,
+        /// Stride found.
+        stride: usize,
+        /// Padding found.
+        padding: usize,
+    },
 }
 
 static NOTED: Mutex<Option<HashSet<(&str, Refusal)>>> = Mutex::new(None);

@@ -21,6 +21,7 @@ use super::host::vector;
 use super::lanes::Tape;
 use crate::door::FusedOps;
 use crate::host::{HostBackend, read, unwrap, wrap, write};
+use crate::layers::FusedLayers;
 
 /// What the forward pass returns.
 pub struct Forward<B: Backend> {
@@ -115,7 +116,7 @@ fn forward<B: StackOps, C: CheckpointStrategy>(
     Forward { features, moments, tape: tape.filter(|_| keep) }
 }
 
-impl<B: StackOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+impl<B: StackOps + FusedLayers, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
     fn conv_stack(
         images: FloatTensor<Self>,
         parameters: FloatTensor<Self>,

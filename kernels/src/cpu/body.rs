@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use super::activate::Strip;
 use super::contract::Contraction;
 use super::moments::Correlation;
+use super::planes::Planes;
 use super::portable::Portable;
 use super::spread::{Slope, Target};
 use super::transforms::{Corner, CornerMut};
@@ -13,7 +14,7 @@ use crate::environment::{self, UnknownKernels};
 /// The inner loops for one set of vector instructions.
 ///
 /// All of them work on tiles of `tile()` adjacent channels.
-pub trait Body: Send + Sync {
+pub trait Body: Planes + Send + Sync {
     /// What the set of instructions is called.
     fn name(&self) -> &'static str;
 
@@ -122,6 +123,8 @@ pub(super) use compile_loop;
 /// has them.
 macro_rules! implement_body {
     ($simd:ty $(, $feature:meta)?) => {
+        super::planes::implement_planes!($simd, ($(#[$feature])?));
+
         const _: () = {
             use super::activate::{Strip, activate, activate_along};
             use super::body::{Body, compile_loop};

@@ -28,7 +28,8 @@ impl<'a> Term<'a> {
     }
 }
 
-/// A 3x3 convolution over a map with a ring, cut into strips of rows and chunks of weights.
+/// A convolution over a map whose ring fits its window, cut into strips of rows and chunks of
+/// weights.
 pub struct Convolution {
     windows: Vec<usize>,
     chunks: Vec<Vec<Run>>,
@@ -41,7 +42,7 @@ pub struct Convolution {
 }
 
 impl Convolution {
-    /// From `map`, with a ring, to `out`, without.
+    /// From `map`, whose ring tells the side of the window, to `out`, without one.
     pub fn new(map: &Map, out: Map, stride: usize) -> Self {
         let (h, w, tile) = (out.h, out.w, out.lane);
         let mut chunks: Vec<Vec<Run>> = vec![Vec::new()];

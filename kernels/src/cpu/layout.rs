@@ -1,11 +1,23 @@
 //! How feature maps lie in memory.
 
+use std::ops::Range;
+
 use super::contract::Run;
+
+/// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
+const STRIP_PIXELS: usize = 256;
+
+/// Rows of a map, a strip at a time; only the last strip may have an odd number.
+pub fn strips(h: usize, w: usize) -> impl Iterator<Item = Range<usize>> {
+    let rows = (STRIP_PIXELS / w).max(2) & !1;
+    (0..h).step_by(rows).map(move |start| start..(start + rows).min(h))
+}
 
 /// Layout of one image's feature map: `[tiles, ring + h + ring, ring + w + ring, lane]`.
 ///
-/// The ring is zeros, so a convolution needs no special case at the border. The lanes of the last
-/// tile beyond `channels` are never read as scalars, so what they hold does not matter.
+/// The ring is zeros, so a convolution needs no special case at the border: one of 3x3 reads a map
+/// with a ring of one pixel, one of 1x1 a map without. The lanes of the last tile beyond `channels`
+/// are never read as scalars, so what they hold does not matter.
 #[derive(Clone, Copy, Debug)]
 pub struct Map {
     pub channels: usize,
@@ -20,7 +32,7 @@ pub struct Map {
 #[derive(Clone, Copy, Debug)]
 pub struct Tap {
     pub channel: usize,
-    /// Row and column in the 3x3 window.
+    /// Row and column in the window.
     pub at: [usize; 2],
     /// Distance from the window's first corner in the map.
     pub offset: usize,
@@ -57,17 +69,23 @@ impl Map {
         self.lane.min(self.channels - tile * self.lane)
     }
 
-    /// Start of the 3x3 window of every output pixel, for a map with a ring.
+    /// Side of the windows of a convolution that keeps the size of this map.
+    pub fn window(&self) -> usize {
+        2 * self.ring + 1
+    }
+
+    /// Start of the window of every output pixel.
     pub fn windows(&self, h: usize, w: usize, stride: usize) -> Vec<usize> {
         let pixels = (0..h).flat_map(|row| (0..w).map(move |column| (row, column)));
         pixels.map(|(i, j)| i * stride * self.row() + j * stride * self.lane).collect()
     }
 
-    /// The taps of a 3x3 window in the order of the packed weights.
+    /// The taps of a window in the order of the packed weights.
     pub fn taps(&self) -> Vec<Tap> {
-        let mut taps = Vec::with_capacity(9 * self.channels);
+        let side = self.window();
+        let mut taps = Vec::with_capacity(side * side * self.channels);
         for tile in 0..self.tiles() {
-            for (row, column) in (0..9).map(|k| (k / 3, k % 3)) {
+            for (row, column) in (0..side * side).map(|k| (k / side, k % side)) {
                 for c in 0..self.real(tile) {
                     let offset = tile * self.plane() + row * self.row() + column * self.lane + c;
                     taps.push(Tap { channel: tile * self.lane + c, at: [row, column], offset });
@@ -80,7 +98,7 @@ impl Map {
     /// Position in the packed weight of a channel's first tap, and the distance to its next.
     pub fn tap(&self, channel: usize) -> (usize, usize) {
         let tile = channel / self.lane;
-        (tile * 9 * self.lane + channel % self.lane, self.real(tile))
+        (tile * self.window().pow(2) * self.lane + channel % self.lane, self.real(tile))
     }
 
     /// The taps as contiguous runs, for weights packed in tiles of `tile` output channels.
@@ -111,10 +129,16 @@ impl Map {
 
     /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted.
     pub fn pack(&self, nchw: &[f32], image: &mut [f32]) {
-        for (channel, plane) in nchw.chunks_exact(self.h * self.w).enumerate() {
-            for (row, line) in plane.chunks_exact(self.w).enumerate() {
-                let start = self.start(channel / self.lane, row) + channel % self.lane;
-                let to = image[start..].iter_mut().step_by(self.lane);
+        self.pack_apart(nchw, [self.h, self.w], 1, image);
+    }
+
+    /// Copies the pixels of `nchw [c, h, w]`, of the given size, to those of `image` that are
+    /// `stride` apart.
+    pub fn pack_apart(&self, nchw: &[f32], [h, w]: [usize; 2], stride: usize, image: &mut [f32]) {
+        for (channel, plane) in nchw.chunks_exact(h * w).enumerate() {
+            for (row, line) in plane.chunks_exact(w).enumerate() {
+                let start = self.start(channel / self.lane, row * stride) + channel % self.lane;
+                let to = image[start..].iter_mut().step_by(stride * self.lane);
                 to.zip(line).for_each(|(to, from)| *to = *from);
             }
         }

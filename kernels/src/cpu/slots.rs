@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+use rayon::prelude::*;
+
+use super::buffers::Buffer;
+
 /// Images that are worth a part of their own: each part has its own gradient of the weights.
 const IMAGES: usize = 8;
 
@@ -32,4 +36,17 @@ pub fn split<'a>(
         data = rest;
     }
     parts
+}
+
+/// Adds the parts of all slots, in their order.
+pub fn sum(parts: &[f32], len: usize) -> Buffer {
+    let mut total = Buffer::stale(len);
+    let piece = 4096;
+    total.par_chunks_mut(piece).enumerate().for_each(|(i, total)| {
+        total.fill(0.0);
+        for part in parts.chunks_exact(len) {
+            total.iter_mut().zip(&part[i * piece..]).for_each(|(to, from)| *to += from);
+        }
+    });
+    total
 }

@@ -42,7 +42,8 @@ impl Winograd {
         let wide = input.channels >= CHANNELS && out.channels >= CHANNELS;
         // The direct convolution needs nine products a pixel but no transforms.
         let fewer = 5 * PRODUCTS * this.patches() <= 3 * 9 * out.h * out.w;
-        (stride == 1 && input.lane == out.lane && wide && fewer).then_some(this)
+        let three = input.window() == 3;
+        (three && stride == 1 && input.lane == out.lane && wide && fewer).then_some(this)
     }
 
     /// Patches of an image.

@@ -11,7 +11,7 @@ use super::reduction::total;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
-use crate::cpu::slots::groups;
+use crate::cpu::slots::{groups, sum};
 use crate::cpu::spread::Target;
 use crate::cpu::winograd::Scratch;
 
@@ -75,7 +75,7 @@ impl Stack<'_> {
             run.sums
         });
         let sums = total(sums.collect());
-        let weight = plan.forward.restore(self.body(), sum_slots(&weight, packed));
+        let weight = plan.forward.restore(self.body(), sum(&weight, packed));
         BlockGradients { input, weight, sums }
     }
 
@@ -194,17 +194,4 @@ impl Stack<'_> {
             }
         }
     }
-}
-
-/// Adds the parts of all slots, in their order.
-pub(super) fn sum_slots(parts: &[f32], len: usize) -> Buffer {
-    let mut total = Buffer::stale(len);
-    let piece = 4096;
-    total.par_chunks_mut(piece).enumerate().for_each(|(i, total)| {
-        total.fill(0.0);
-        for part in parts.chunks_exact(len) {
-            total.iter_mut().zip(&part[i * piece..]).for_each(|(to, from)| *to += from);
-        }
-    });
-    total
 }

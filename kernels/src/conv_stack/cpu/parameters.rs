@@ -2,6 +2,7 @@
 
 use super::shape::Geometry;
 use crate::cpu::buffers::Buffer;
+use crate::cpu::filter::Filter;
 use crate::cpu::layout::Tap;
 
 /// Parameters of one block.
@@ -35,41 +36,21 @@ impl<'a> Parameters<'a> {
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
     pub fn pack(&self, block: &Geometry, taps: &[Tap], tile: usize) -> Buffer {
-        let mut packed = Buffer::zeros(block.c_out.div_ceil(tile) * taps.len() * tile);
-        for o in 0..block.c_out {
-            let start = o / tile * taps.len() * tile + o % tile;
-            for (k, tap) in taps.iter().enumerate() {
-                packed[start + k * tile] = self.weight[position(block, o, tap.channel, tap.at)];
-            }
-        }
-        packed
+        filter(block).pack(self.weight, taps, tile)
     }
 
     /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
     /// degrees, over the output's channels.
     pub fn pack_turned(&self, block: &Geometry, taps: &[Tap], tile: usize) -> Buffer {
-        let mut packed = Buffer::zeros(block.c_in.div_ceil(tile) * taps.len() * tile);
-        for i in 0..block.c_in {
-            let start = i / tile * taps.len() * tile + i % tile;
-            for (k, tap) in taps.iter().enumerate() {
-                let turned = tap.at.map(|at| 2 - at);
-                packed[start + k * tile] = self.weight[position(block, tap.channel, i, turned)];
-            }
-        }
-        packed
+        filter(block).pack_turned(self.weight, taps, tile)
     }
 }
 
 /// Copies a packed gradient `[o tiles, taps, tile]` into `weight [o, i, 3, 3]`.
 pub fn unpack(packed: &[f32], block: &Geometry, taps: &[Tap], tile: usize, weight: &mut [f32]) {
-    for o in 0..block.c_out {
-        let start = o / tile * taps.len() * tile + o % tile;
-        for (k, tap) in taps.iter().enumerate() {
-            weight[position(block, o, tap.channel, tap.at)] = packed[start + k * tile];
-        }
-    }
+    filter(block).unpack(packed, taps, tile, weight);
 }
 
-fn position(block: &Geometry, o: usize, i: usize, [row, column]: [usize; 2]) -> usize {
-    ((o * block.c_in + i) * 3 + row) * 3 + column
+fn filter(block: &Geometry) -> Filter {
+    Filter { o: block.c_out, i: block.c_in, side: 3 }
 }

@@ -6,13 +6,10 @@ use super::norm::Norm;
 use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
 use crate::cpu::body::Body;
-use crate::cpu::contract::{Contraction, Run};
 use crate::cpu::convolution::{Convolution, Term};
-use crate::cpu::layout::Map;
+use crate::cpu::layout::{Map, strips};
+use crate::cpu::weight_rows::WeightRows;
 use crate::cpu::winograd::Winograd;
-
-/// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
-const STRIP_PIXELS: usize = 256;
 
 /// Input channels up to which a convolution is cheaper to compute again than to store.
 const RECOMPUTED_CHANNELS: usize = 4;
@@ -132,23 +129,14 @@ impl Plan {
         rows: usize,
         weight: &mut [f32],
     ) {
-        let stride = self.block.stride;
-        let run = |row| Run {
-            a: row * stride * self.input.row(),
-            b: row * stride * self.delta.row(),
-            len: self.conv.w,
+        let pair = WeightRows {
+            from: &self.input,
+            delta: &self.delta,
+            taps: &self.taps,
+            stride: self.block.stride,
+            columns: self.conv.w,
         };
-        let runs: Vec<Run> = (0..rows).map(run).collect();
-        let job = Contraction {
-            a: input,
-            rows: &self.taps,
-            b: delta,
-            runs: &runs,
-            a_step: stride * self.input.lane,
-            b_step: stride * self.delta.lane,
-            accumulate: true,
-        };
-        body.contract(&job, weight);
+        pair.add(body, input, delta, rows, weight);
     }
 
     /// Channels of a tile of the convolution's output.
@@ -185,9 +173,4 @@ impl Plan {
         let pool = if self.block.pool { 2 } else { 1 };
         (rows.start / pool, rows.len() / pool)
     }
-}
-
-fn strips(h: usize, w: usize) -> impl Iterator<Item = Range<usize>> {
-    let rows = (STRIP_PIXELS / w).max(2) & !1;
-    (0..h).step_by(rows).map(move |start| start..(start + rows).min(h))
 }

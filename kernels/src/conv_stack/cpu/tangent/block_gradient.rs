@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::super::block_gradient::sum_slots;
 use super::super::norm::{NormGradient, Sums};
 use super::super::parameters::Parameters;
 use super::super::plan::Plan;
@@ -17,6 +16,7 @@ use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::moments::Correlation;
 use crate::cpu::slots::groups;
+use crate::cpu::slots::sum;
 use crate::cpu::spread::{Slope, Target};
 use crate::cpu::winograd::Scratch;
 
@@ -167,7 +167,7 @@ impl Stack<'_> {
                 }
             }
         });
-        let weight = plan.forward.restore(self.body(), sum_slots(&weight, packed));
+        let weight = plan.forward.restore(self.body(), sum(&weight, packed));
         BlockTangents { input, weight }
     }
 

@@ -1,0 +1,74 @@
+//! Batch normalisation under one level of autodiff.
+//!
+//! With `s` and `p` the sums over a channel of `dy` and of `dy * (x - mean)`, `r` the inverse
+//! deviation and `m` the number of pixels: `dbeta = s`, `dgamma = p r`, and
+//! `dx = gamma r (dy - s / m) - gamma r^2 dgamma / m * (x - mean)`. One pass for the sums, one for
+//! `dx`. Mean and deviation are functions of `x` on the level below, so this can be differentiated.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops};
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::ops::FloatTensor;
+
+use super::fused::inverse_deviation;
+use crate::channels::{Tied, per_channel, rows};
+use crate::host::{unwrap, wrap};
+use crate::layers::FusedLayers;
+use crate::layers::node::{parents, record, register};
+
+#[derive(Debug)]
+struct BatchNorm;
+
+#[derive(Clone, Debug)]
+struct State<B: FusedLayers> {
+    x: FloatTensor<B>,
+    mean: Tensor<B, 1>,
+    /// `1 / sqrt(variance + epsilon)`.
+    inverse: Tensor<B, 1>,
+    /// `gamma * inverse`.
+    scale: Tensor<B, 1>,
+}
+
+impl<B: FusedLayers> Backward<B, 3> for BatchNorm {
+    type State = State<B>;
+
+    fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [of_x, of_gamma, of_beta] = parents(&ops);
+        let dy = grads.consume::<B>(&ops.node);
+        let State { x, mean, inverse, scale } = ops.state;
+        let centre = unwrap(mean.clone());
+        let sums = B::channel_correlate(dy.clone(), x.clone(), centre.clone());
+        let [dbeta, product] = rows::<B>(sums);
+        let dgamma = product * inverse.clone();
+        register::<B>(grads, of_x, || {
+            let count = per_channel::<B>(&x) as f64;
+            let tilt = scale.clone() * inverse * dgamma.clone() / -count;
+            let mean_dy = dbeta.clone() / count;
+            let direct = Tied { x: dy, centre: unwrap(mean_dy), scale: unwrap(scale) };
+            B::channel_combine(direct, Tied { x, centre, scale: unwrap(tilt) })
+        });
+        register::<B>(grads, of_gamma, || unwrap(dgamma));
+        register::<B>(grads, of_beta, || unwrap(dbeta));
+    }
+}
+
+pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    [gamma, beta]: [FloatTensor<Autodiff<B, C>>; 2],
+    epsilon: f64,
+) -> (FloatTensor<Autodiff<B, C>>, FloatTensor<Autodiff<B, C>>) {
+    let values = x.primitive.clone();
+    let moments = B::channel_moments(values.clone());
+    let [mean, variance] = rows::<B>(moments.clone());
+    let inverse = inverse_deviation(variance, epsilon);
+    let scale = wrap(gamma.primitive.clone()) * inverse.clone();
+    let map = [unwrap(mean.clone()), unwrap(scale.clone()), beta.primitive.clone()];
+    let y = B::channel_affine(values.clone(), map);
+    let state = || State { x: values, mean, inverse, scale };
+    let y = record::<B, C, 3, _>(BatchNorm, [&x, &gamma, &beta], state, y);
+    (y, <Autodiff<B, C> as AutodiffBackend>::from_inner(moments))
+}

@@ -1,0 +1,127 @@
+//! Batch normalisation.
+
+pub(crate) mod autodiff;
+pub(crate) mod fused;
+pub mod reference;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::channels::rows;
+use crate::conv_stack::Moments;
+use crate::host::{unwrap, wrap};
+use crate::layers::{LayerTable, table, types};
+
+/// What [`batch_norm`] normalises with.
+#[derive(Clone, Debug)]
+pub enum NormStatistics<B: Backend> {
+    /// The moments of the batch at hand.
+    Batch,
+    /// Given moments, which are constants.
+    Running(Moments<B>),
+}
+
+/// A normalisation that cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NormError {
+    /// An input without elements.
+    #[error("a normalisation needs images with pixels, found the shape {found:?}")]
+    Empty {
+        /// Shape of the input.
+        found: [usize; 4],
+    },
+    /// A vector that does not have one value a channel.
+    #[error("a normalisation of {wanted} channels needs as many values of {name}, found {found}")]
+    Vector {
+        /// Which vector.
+        name: &'static str,
+        /// Channels of the input.
+        wanted: usize,
+        /// Length found.
+        found: usize,
+    },
+}
+
+/// `gamma * (x - mean) / sqrt(variance + epsilon) + beta` by channel, and the moments of the batch,
+/// detached, unless given ones were used.
+///
+/// # Shapes
+/// - `x` and output: `[n, c, h, w]`
+/// - `gamma` (one where absent), `beta` (zero where absent), moments: `[c]`
+///
+/// # Conventions
+/// The variance is the biased one, as in training in PyTorch
+/// (`F.batch_norm(x, None, None, gamma, beta, training=True, eps=epsilon)`); its running average
+/// there takes the unbiased one, here as in Burn the biased one.
+///
+/// # Panics
+/// When the shapes do not fit, with the text of a [`NormError`].
+pub fn batch_norm<B: Backend>(
+    x: Tensor<B, 4>,
+    gamma: Option<Tensor<B, 1>>,
+    beta: Option<Tensor<B, 1>>,
+    statistics: NormStatistics<B>,
+    epsilon: f64,
+) -> (Tensor<B, 4>, Option<Moments<B>>) {
+    let running = match statistics {
+        NormStatistics::Batch => None,
+        NormStatistics::Running(moments) => Some(moments),
+    };
+    if let Err(error) = check(x.dims(), gamma.as_ref(), beta.as_ref(), running.as_ref()) {
+        panic!("{error}");
+    }
+    let (mean, variance) = running.clone().map(|of| (of.mean, of.variance)).unzip();
+    let vectors = types([&gamma, &beta, &mean, &variance]);
+    match table::<B>("batch_norm", vectors.chain([x.dtype()])) {
+        Some(table) => run(table, x, [gamma, beta], running, epsilon),
+        None => reference::batch_norm(x, gamma, beta, running, epsilon),
+    }
+}
+
+fn run<B: Backend>(
+    table: &LayerTable<B>,
+    x: Tensor<B, 4>,
+    [gamma, beta]: [Option<Tensor<B, 1>>; 2],
+    running: Option<Moments<B>>,
+    epsilon: f64,
+) -> (Tensor<B, 4>, Option<Moments<B>>) {
+    let (channels, device) = (x.dims()[1], x.device());
+    let gamma = gamma.unwrap_or_else(|| Tensor::ones([channels], &device));
+    let beta = beta.unwrap_or_else(|| Tensor::zeros([channels], &device));
+    if let Some(Moments { mean, variance }) = running {
+        let scale = gamma * fused::inverse_deviation(variance.detach(), epsilon);
+        let map = [mean.detach(), scale, beta].map(unwrap);
+        return (wrap((table.channel_affine)(unwrap(x), map)), None);
+    }
+    let (y, moments) = (table.batch_norm)(unwrap(x), [gamma, beta].map(unwrap), epsilon);
+    let [mean, variance] = rows::<B>(moments).map(Tensor::detach);
+    (wrap(y), Some(Moments { mean, variance }))
+}
+
+fn check<B: Backend>(
+    found: [usize; 4],
+    gamma: Option<&Tensor<B, 1>>,
+    beta: Option<&Tensor<B, 1>>,
+    running: Option<&Moments<B>>,
+) -> Result<(), NormError> {
+    if found.contains(&0) {
+        return Err(NormError::Empty { found });
+    }
+    let wanted = found[1];
+    let vectors = [
+        ("gamma", gamma),
+        ("beta", beta),
+        ("running mean", running.map(|moments| &moments.mean)),
+        ("running variance", running.map(|moments| &moments.variance)),
+    ];
+    for (name, vector) in vectors {
+        match vector.map(|vector| vector.dims()) {
+            Some([found]) if found != wanted => {
+                return Err(NormError::Vector { name, wanted, found });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

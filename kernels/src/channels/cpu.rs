@@ -1,0 +1,124 @@
+//! CPU bodies over `[n, c, h, w]`, plane by plane.
+//!
+//! Every plane has its own sums, which are added in their order, so the results do not depend on
+//! the number of threads.
+
+use rayon::prelude::*;
+
+use super::Tied;
+use crate::cpu::body::{Body, chosen};
+use crate::cpu::moments::Moments;
+use crate::cpu::planes::Line;
+
+/// Floats that are summed in single precision.
+const PIECE: usize = 4096;
+
+/// Floats that are worth a task of their own.
+const TASK: usize = 1 << 14;
+
+/// Planes that are worth a task of their own.
+pub fn task(plane: usize) -> usize {
+    TASK.div_ceil(plane)
+}
+
+/// Mean and biased variance of every channel, `[2, c]`.
+pub fn moments(x: &[f32], channels: usize, plane: usize) -> Vec<f32> {
+    let sums = by_piece::<3>(x, plane, |body, _, range, out| {
+        body.plane_deviations(&x[range], out);
+    });
+    let mut total = Moments::empty(channels);
+    for (p, sums) in sums.chunks_exact(3 * pieces(plane)).enumerate() {
+        for (i, sums) in sums.chunks_exact(3).enumerate() {
+            let pixels = PIECE.min(plane - i * PIECE);
+            total.add_tile(p % channels, pixels, sums);
+        }
+    }
+    let means = (0..channels).map(|c| total.of(c).0 as f32);
+    means.chain((0..channels).map(|c| total.of(c).1 as f32)).collect()
+}
+
+/// The sums of `g` and of `g * (x - centre)` over every channel, `[2, c]`.
+pub fn correlate(g: &[f32], x: &[f32], centre: &[f32], plane: usize) -> Vec<f32> {
+    let channels = centre.len();
+    let sums = by_piece::<2>(g, plane, |body, p, range, out| {
+        body.plane_correlate(&g[range.clone()], &x[range], centre[p % channels], out);
+    });
+    let mut totals = vec![0.0f64; 2 * channels];
+    for (p, sums) in sums.chunks_exact(2 * pieces(plane)).enumerate() {
+        for sums in sums.chunks_exact(2) {
+            totals[p % channels] += f64::from(sums[0]);
+            totals[channels + p % channels] += f64::from(sums[1]);
+        }
+    }
+    totals.into_iter().map(|total| total as f32).collect()
+}
+
+/// `(x - centre) * scale + shift`.
+pub fn affine(x: &[f32], map: [&[f32]; 3], plane: usize) -> Vec<f32> {
+    let body = chosen();
+    let mut out = vec![0.0; x.len()];
+    let planes = out.par_chunks_exact_mut(plane).zip(x.par_chunks_exact(plane)).enumerate();
+    planes.with_min_len(task(plane)).for_each(|(p, (out, x))| {
+        let c = p % map[0].len();
+        let line = Line { centre: map[0][c], scale: map[1][c], shift: map[2][c] };
+        body.plane_affine(x, line, out);
+    });
+    out
+}
+
+/// The sum of `(x - centre) * scale` over two maps.
+pub fn combine(a: Tied<&[f32]>, b: Tied<&[f32]>, plane: usize) -> Vec<f32> {
+    let body = chosen();
+    let mut out = vec![0.0; a.x.len()];
+    let pairs = a.x.par_chunks_exact(plane).zip(b.x.par_chunks_exact(plane));
+    let planes = out.par_chunks_exact_mut(plane).zip(pairs).enumerate();
+    planes.with_min_len(task(plane)).for_each(|(p, (out, (of_a, of_b)))| {
+        let c = p % a.centre.len();
+        let line =
+            |of: &Tied<&[f32]>| Line { centre: of.centre[c], scale: of.scale[c], shift: 0.0 };
+        body.plane_combine((of_a, line(&a)), (of_b, line(&b)), out);
+    });
+    out
+}
+
+/// Mean of every plane.
+pub fn means(x: &[f32], plane: usize) -> Vec<f32> {
+    let sums = by_piece::<1>(x, plane, |body, _, range, out| {
+        body.plane_sum(&x[range], &mut out[0]);
+    });
+    let mean = |sums: &[f32]| {
+        let total: f64 = sums.iter().copied().map(f64::from).sum();
+        (total / plane as f64) as f32
+    };
+    sums.chunks_exact(pieces(plane)).map(mean).collect()
+}
+
+/// Every value of `u` over the pixels of a plane, divided by their number.
+pub fn spread(u: &[f32], plane: usize) -> Vec<f32> {
+    let mut out = vec![0.0; u.len() * plane];
+    let planes = out.par_chunks_exact_mut(plane).zip(u);
+    planes.with_min_len(task(plane)).for_each(|(out, u)| out.fill(u / plane as f32));
+    out
+}
+
+fn pieces(plane: usize) -> usize {
+    plane.div_ceil(PIECE)
+}
+
+/// `N` sums of every piece of every plane: `sum` is given the plane, and the piece's range in `x`.
+fn by_piece<const N: usize>(
+    x: &[f32],
+    plane: usize,
+    sum: impl Fn(&dyn Body, usize, std::ops::Range<usize>, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let (body, planes) = (chosen(), x.len() / plane);
+    let mut sums = vec![0.0; planes * pieces(plane) * N];
+    let parts = sums.par_chunks_exact_mut(pieces(plane) * N).enumerate();
+    parts.with_min_len(task(plane)).for_each(|(p, sums)| {
+        for (i, sums) in sums.chunks_exact_mut(N).enumerate() {
+            let start = p * plane + i * PIECE;
+            sum(body, p, start..((p + 1) * plane).min(start + PIECE), sums);
+        }
+    });
+    sums
+}

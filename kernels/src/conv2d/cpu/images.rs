@@ -1,0 +1,108 @@
+//! Images through a convolution: the output, and the gradient of the input.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::Plan;
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::convolution::{Convolution, Term};
+use crate::cpu::layout::{Map, strips};
+use crate::cpu::slots::{groups, slots, split};
+use crate::cpu::winograd::{Scratch, Winograd};
+
+impl Plan {
+    /// The output for images `x` and the weight `w`.
+    pub fn output(&self, body: &dyn Body, x: &[f32], w: &[f32]) -> Vec<f32> {
+        let way = self.forward();
+        let weight = way.prepare(body, self.filter.pack(w, &way.taps, body.tile()));
+        let size = [self.shape.h, self.shape.w];
+        Pass { body, way, weight, from: self.from, size, apart: 1, to: self.to }.run(x)
+    }
+
+    /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
+    /// of `dy` with the turned weight.
+    pub fn input(&self, body: &dyn Body, w: &[f32], dy: &[f32]) -> Vec<f32> {
+        let way = Convolution::new(&self.delta, self.input, 1);
+        let weight = way.prepare(body, self.filter.pack_turned(w, &way.taps, body.tile()));
+        let (size, apart) = (self.shape.output_size(), self.shape.stride);
+        Pass { body, way, weight, from: self.delta, size, apart, to: self.input }.run(dy)
+    }
+}
+
+/// A convolution from images to images.
+struct Pass<'a> {
+    body: &'a dyn Body,
+    way: Convolution,
+    weight: Buffer,
+    from: Map,
+    /// Height and width of the images as they come.
+    size: [usize; 2],
+    /// Distance of their pixels in `from`.
+    apart: usize,
+    to: Map,
+}
+
+impl Pass<'_> {
+    fn run(&self, images: &[f32]) -> Vec<f32> {
+        let image = self.from.channels * self.size[0] * self.size[1];
+        let out_image = self.to.channels * self.to.h * self.to.w;
+        let slots = slots(images.len() / image);
+        let mut out = vec![0.0; images.len() / image * out_image];
+        let parts = split(&mut out, out_image, &slots).into_par_iter().zip(&slots);
+        parts.for_each(|(out, slot)| {
+            self.slot(&images[slot.start * image..slot.end * image], out, slot.len());
+        });
+        out
+    }
+
+    /// The images of one slot.
+    fn slot(&self, images: &[f32], out: &mut [f32], count: usize) {
+        let winograd = self.way.winograd.as_ref();
+        let size = winograd.map_or(1, Winograd::group).min(count);
+        let mut scratch = winograd.map(|way| way.scratch(1));
+        // The ring, and what lies between pixels, stay zero.
+        let mut from = Buffer::zeros(size * self.from.image());
+        let mut to = Buffer::stale(size * self.to.image());
+        let (image, out_image) = (images.len() / count, out.len() / count);
+        for group in groups(count, size) {
+            let span = |floats: usize| group.start * floats..group.end * floats;
+            let from = &mut from[..group.len() * self.from.image()];
+            let to = &mut to[..group.len() * self.to.image()];
+            let packed = from.chunks_exact_mut(self.from.image());
+            for (packed, image) in packed.zip(images[span(image)].chunks_exact(image)) {
+                self.from.pack_apart(image, self.size, self.apart, packed);
+            }
+            self.convolve(from, to, &mut scratch);
+            let packed = to.chunks_exact(self.to.image());
+            for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
+                self.to.unpack(packed, out);
+            }
+        }
+    }
+
+    /// A group of images in tiles.
+    fn convolve(&self, from: &[f32], to: &mut [f32], scratch: &mut Option<Scratch>) {
+        if let (Some(winograd), Some(scratch)) = (&self.way.winograd, scratch) {
+            let term = Term { weight: &self.weight, input: from };
+            return winograd.convolve(self.body, &[term], to, scratch);
+        }
+        let images = from.chunks_exact(self.from.image());
+        for (input, to) in images.zip(to.chunks_exact_mut(self.to.image())) {
+            let term = Term { weight: &self.weight, input };
+            for tile in 0..self.to.tiles() {
+                for rows in strips(self.to.h, self.to.w) {
+                    let out = &mut to[self.floats(tile, &rows)];
+                    self.way.rows(self.body, &[term], tile, rows, out);
+                }
+            }
+        }
+    }
+
+    /// Where some rows of a tile lie in an image that comes out.
+    fn floats(&self, tile: usize, rows: &Range<usize>) -> Range<usize> {
+        let start = self.to.start(tile, rows.start);
+        start..start + rows.len() * self.to.row()
+    }
+}

@@ -1,0 +1,95 @@
+//! The gradient of a convolution's weight.
+
+use rayon::prelude::*;
+
+use super::Plan;
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::convolution::Convolution;
+use crate::cpu::layout::strips;
+use crate::cpu::slots::{groups, slots, sum};
+use crate::cpu::weight_rows::WeightRows;
+use crate::cpu::winograd::Winograd;
+
+impl Plan {
+    /// The gradient of the weight for the output's gradient `dy` and images `x`.
+    pub fn weight(&self, body: &dyn Body, dy: &[f32], x: &[f32]) -> Vec<f32> {
+        let way = self.forward();
+        let slots = slots(self.shape.n);
+        let packed = way.prepared();
+        let mut parts = Buffer::stale(packed * slots.len());
+        let (image, out_image) = (x.len() / self.shape.n, dy.len() / self.shape.n);
+        parts.par_chunks_exact_mut(packed).zip(&slots).for_each(|(part, slot)| {
+            let x = &x[slot.start * image..slot.end * image];
+            let dy = &dy[slot.start * out_image..slot.end * out_image];
+            self.slot_weight(body, &way, [x, dy], slot.len(), part);
+        });
+        let total = way.restore(body, sum(&parts, packed));
+        let mut weight = vec![0.0; self.filter.len()];
+        self.filter.unpack(&total, &way.taps, body.tile(), &mut weight);
+        weight
+    }
+
+    /// What the images of one slot contribute.
+    fn slot_weight(
+        &self,
+        body: &dyn Body,
+        way: &Convolution,
+        [x, dy]: [&[f32]; 2],
+        count: usize,
+        weight: &mut [f32],
+    ) {
+        let winograd = way.winograd.as_ref();
+        let size = winograd.map_or(1, Winograd::group).min(count);
+        let mut scratch = winograd.map(|way| way.scratch(1));
+        let mut inputs = Buffer::zeros(size * self.from.image());
+        let mut deltas = Buffer::zeros(size * self.delta.image());
+        let (image, out_image) = (x.len() / count, dy.len() / count);
+        if winograd.is_none() {
+            weight.fill(0.0);
+        }
+        for group in groups(count, size) {
+            for (place, i) in group.clone().enumerate() {
+                let packed = &mut inputs[place * self.from.image()..][..self.from.image()];
+                self.from.pack(&x[i * image..(i + 1) * image], packed);
+                let packed = &mut deltas[place * self.delta.image()..][..self.delta.image()];
+                let dy = &dy[i * out_image..(i + 1) * out_image];
+                let size = self.shape.output_size();
+                self.delta.pack_apart(dy, size, self.shape.stride, packed);
+            }
+            if let (Some(winograd), Some(scratch)) = (winograd, &mut scratch) {
+                let inputs = &inputs[..group.len() * self.from.image()];
+                let weight = (&mut *weight, group.start == 0);
+                winograd.weight(body, inputs, (self.delta, &deltas), weight, scratch);
+            } else {
+                self.direct(body, way, [&inputs, &deltas], weight);
+            }
+        }
+    }
+
+    /// What one image contributes, without transforms.
+    fn direct(
+        &self,
+        body: &dyn Body,
+        way: &Convolution,
+        [input, delta]: [&[f32]; 2],
+        weight: &mut [f32],
+    ) {
+        let (stride, taps) = (self.shape.stride, way.taps.iter().map(|tap| tap.offset));
+        let taps: Vec<usize> = taps.collect();
+        let pair = WeightRows {
+            from: &self.from,
+            delta: &self.delta,
+            taps: &taps,
+            stride,
+            columns: self.to.w,
+        };
+        for (tile, weight) in weight.chunks_exact_mut(taps.len() * self.to.lane).enumerate() {
+            for rows in strips(self.to.h, self.to.w) {
+                let input = &input[rows.start * stride * self.from.row()..];
+                let delta = &delta[self.delta.start(tile, rows.start * stride)..];
+                pair.add(body, input, delta, rows.len(), weight);
+            }
+        }
+    }
+}

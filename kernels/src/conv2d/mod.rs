@@ -1,0 +1,68 @@
+//! Two-dimensional convolution with square windows.
+
+pub(crate) mod autodiff;
+pub(crate) mod cpu;
+mod error;
+pub(crate) mod host;
+pub mod reference;
+mod shape;
+
+pub use error::ConvError;
+pub use shape::{ConvShape, Role};
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::host::{unwrap, wrap};
+use crate::layers::{LayerTable, table, types};
+
+/// Convolves `x` with `weight` and adds `bias`.
+///
+/// # Shapes
+/// - `x`: `[n, c, h, w]`
+/// - `weight`: `[o, c, k, k]`
+/// - `bias`: `[o]`
+/// - output: `[n, o, (h + 2 padding - k) / stride + 1, (w + 2 padding - k) / stride + 1]`, rounded
+///   down
+///
+/// # Conventions
+/// A correlation, as in PyTorch: the window is not turned. The equivalent there is
+/// `F.conv2d(x, weight, bias, stride, padding)`. Windows of 3x3 with padding 1 and of 1x1 without,
+/// with stride 1 or 2, are fused where the backend is; other ones run as Burn's own convolution.
+///
+/// # Panics
+/// When the shapes do not fit, with the text of a [`ConvError`].
+pub fn conv2d<B: Backend>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    bias: Option<Tensor<B, 1>>,
+    stride: usize,
+    padding: usize,
+) -> Tensor<B, 4> {
+    let shape = error::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
+    let shape = shape.unwrap_or_else(|error| panic!("{error}"));
+    let elements = types([&bias]).chain([x.dtype(), weight.dtype()]);
+    let Some(table) = table::<B>("conv2d", elements) else {
+        return reference::conv2d(x, weight, bias, stride, padding);
+    };
+    match cpu::serves(&shape) {
+        Ok(()) => fused(table, x, weight, bias, &shape),
+        Err(refusal) => {
+            refusal.note("conv2d");
+            reference::conv2d(x, weight, bias, stride, padding)
+        }
+    }
+}
+
+fn fused<B: Backend>(
+    table: &LayerTable<B>,
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    bias: Option<Tensor<B, 1>>,
+    shape: &ConvShape,
+) -> Tensor<B, 4> {
+    let y = (table.convolution)(Role::Output, [unwrap(x), unwrap(weight)], shape);
+    let Some(bias) = bias else { return wrap(y) };
+    let (zero, one) = (bias.zeros_like(), bias.ones_like());
+    wrap((table.channel_affine)(y, [zero, one, bias].map(unwrap)))
+}

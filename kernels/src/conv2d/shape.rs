@@ -1,0 +1,63 @@
+//! Shapes of one convolution.
+
+/// Sizes of a convolution of square windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConvShape {
+    /// Images.
+    pub n: usize,
+    /// Input channels.
+    pub c: usize,
+    /// Input height.
+    pub h: usize,
+    /// Input width.
+    pub w: usize,
+    /// Output channels.
+    pub o: usize,
+    /// Side of the window.
+    pub kernel: usize,
+    /// Distance between windows.
+    pub stride: usize,
+    /// Zeros on every side of the input.
+    pub padding: usize,
+}
+
+/// One of the three operands of the trilinear form `<dy, conv(x, w)>`.
+///
+/// In the order of the variants, the first follows the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// `x` `[n, c, h, w]`.
+    Input,
+    /// `w` `[o, c, k, k]`.
+    Weight,
+    /// `dy` `[n, o, h', w']`.
+    Output,
+}
+
+impl Role {
+    /// The role after this one.
+    pub fn next(self) -> Self {
+        match self {
+            Self::Input => Self::Weight,
+            Self::Weight => Self::Output,
+            Self::Output => Self::Input,
+        }
+    }
+}
+
+impl ConvShape {
+    /// Height and width of the output.
+    pub fn output_size(&self) -> [usize; 2] {
+        [self.h, self.w].map(|side| (side + 2 * self.padding - self.kernel) / self.stride + 1)
+    }
+
+    /// Shape of the operand in a role.
+    pub fn of(&self, role: Role) -> [usize; 4] {
+        let [height, width] = self.output_size();
+        match role {
+            Role::Input => [self.n, self.c, self.h, self.w],
+            Role::Weight => [self.o, self.c, self.kernel, self.kernel],
+            Role::Output => [self.n, self.o, height, width],
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The direct gradient of a convolution's weight.
+
+use super::body::Body;
+use super::contract::{Contraction, Run};
+use super::layout::Map;
+
+/// The maps that a weight's gradient is taken from, row by row.
+pub struct WeightRows<'a> {
+    /// The convolution's input.
+    pub from: &'a Map,
+    /// The gradient of its output, whose pixels lie `stride` apart.
+    pub delta: &'a Map,
+    /// Offset of every tap in the input, in the order of the packed weight.
+    pub taps: &'a [usize],
+    /// Stride of the convolution.
+    pub stride: usize,
+    /// Pixels in a row of the output.
+    pub columns: usize,
+}
+
+impl WeightRows<'_> {
+    /// Adds to one tile of the packed weight's gradient what `rows` rows of the output contribute;
+    /// `input` and `delta` start at the first of them.
+    pub fn add(
+        &self,
+        body: &dyn Body,
+        input: &[f32],
+        delta: &[f32],
+        rows: usize,
+        weight: &mut [f32],
+    ) {
+        let run = |row| Run {
+            a: row * self.stride * self.from.row(),
+            b: row * self.stride * self.delta.row(),
+            len: self.columns,
+        };
+        let runs: Vec<Run> = (0..rows).map(run).collect();
+        let job = Contraction {
+            a: input,
+            rows: self.taps,
+            b: delta,
+            runs: &runs,
+            a_step: self.stride * self.from.lane,
+            b_step: self.stride * self.delta.lane,
+            accumulate: true,
+        };
+        body.contract(&job, weight);
+    }
+}

@@ -1,0 +1,72 @@
+//! Fused layers under one level of autodiff, over any backend that has them.
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::ops::FloatTensor;
+
+use super::FusedLayers;
+use crate::channels::{self, Tied};
+use crate::conv2d::{self, ConvShape, Role};
+
+use crate::{batch_norm, global_avg_pool, max_pool};
+
+impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
+    fn convolution(
+        wanted: Role,
+        of: [FloatTensor<Self>; 2],
+        shape: &ConvShape,
+    ) -> FloatTensor<Self> {
+        conv2d::autodiff::convolution::<B, C>(wanted, of, shape)
+    }
+
+    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        max_pool::autodiff::pool::<B, C>(x)
+    }
+
+    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
+        max_pool::autodiff::scatter::<B, C>(x, dy)
+    }
+
+    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
+        max_pool::autodiff::gather::<B, C>(x, u)
+    }
+
+    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        global_avg_pool::autodiff::mean::<B, C>(x)
+    }
+
+    fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self> {
+        global_avg_pool::autodiff::spread::<B, C>(u, size)
+    }
+
+    fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        channels::autodiff::moments::<B, C>(x)
+    }
+
+    fn channel_correlate(
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        centre: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        channels::autodiff::correlate::<B, C>(g, x, centre)
+    }
+
+    fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        channels::autodiff::affine::<B, C>(x, map)
+    }
+
+    fn channel_combine(
+        a: Tied<FloatTensor<Self>>,
+        b: Tied<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        channels::autodiff::combine::<B, C>(a, b)
+    }
+
+    fn batch_norm(
+        x: FloatTensor<Self>,
+        affine: [FloatTensor<Self>; 2],
+        epsilon: f64,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        batch_norm::autodiff::normalise::<B, C>(x, affine, epsilon)
+    }
+}

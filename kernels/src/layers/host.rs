@@ -1,0 +1,63 @@
+//! Fused layers of every host backend.
+
+use burn::tensor::ops::FloatTensor;
+
+use super::FusedLayers;
+use crate::channels::{self, Tied};
+use crate::conv2d::{self, ConvShape, Role};
+use crate::host::HostBackend;
+use crate::{batch_norm, global_avg_pool, max_pool};
+
+impl<B: HostBackend> FusedLayers for B {
+    fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
+        conv2d::host::convolution::<B>(wanted, of, shape)
+    }
+
+    fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
+        max_pool::host::pool::<B>(x)
+    }
+
+    fn pool_scatter(x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
+        max_pool::host::scatter::<B>(x, dy)
+    }
+
+    fn pool_gather(x: FloatTensor<B>, u: FloatTensor<B>) -> FloatTensor<B> {
+        max_pool::host::gather::<B>(x, u)
+    }
+
+    fn plane_mean(x: FloatTensor<B>) -> FloatTensor<B> {
+        global_avg_pool::host::mean::<B>(x)
+    }
+
+    fn plane_spread(u: FloatTensor<B>, size: [usize; 2]) -> FloatTensor<B> {
+        global_avg_pool::host::spread::<B>(u, size)
+    }
+
+    fn channel_moments(x: FloatTensor<B>) -> FloatTensor<B> {
+        channels::host::moments::<B>(x)
+    }
+
+    fn channel_correlate(
+        g: FloatTensor<B>,
+        x: FloatTensor<B>,
+        centre: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        channels::host::correlate::<B>(g, x, centre)
+    }
+
+    fn channel_affine(x: FloatTensor<B>, map: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+        channels::host::affine::<B>(x, map)
+    }
+
+    fn channel_combine(a: Tied<FloatTensor<B>>, b: Tied<FloatTensor<B>>) -> FloatTensor<B> {
+        channels::host::combine::<B>(a, b)
+    }
+
+    fn batch_norm(
+        x: FloatTensor<B>,
+        affine: [FloatTensor<B>; 2],
+        epsilon: f64,
+    ) -> (FloatTensor<B>, FloatTensor<B>) {
+        batch_norm::fused::normalise::<B>(x, affine, epsilon)
+    }
+}

@@ -1,0 +1,116 @@
+//! The door to the single layers: what a backend must fuse, and the table of those that do.
+//!
+//! Every primitive's derivatives are primitives of the level of autodiff below, so gradients of any
+//! order stay fused.
+
+mod autodiff;
+mod host;
+pub(crate) mod node;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor};
+
+use crate::channels::Tied;
+use crate::conv2d::{ConvShape, Role};
+use crate::door;
+use crate::refusal::Refusal;
+
+/// A backend with fused bodies for single layers; tensors are f32, and shapes have been checked.
+pub trait FusedLayers: Backend {
+    /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
+    /// follow.
+    fn convolution(
+        wanted: Role,
+        operands: [FloatTensor<Self>; 2],
+        shape: &ConvShape,
+    ) -> FloatTensor<Self>;
+
+    /// The largest value of every 2x2 window of `x` `[n, c, h, w]`.
+    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `dy` at the first largest pixel of every window of `x`, zero elsewhere; linear in `dy`.
+    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `u` at the first largest pixel of every window of `x`; linear in `u`.
+    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// Mean of every plane: `[n, c, h, w]` to `[n, c]`.
+    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The transpose of [`plane_mean`](Self::plane_mean): `[n, c]` over planes of the given size,
+    /// divided by their pixels.
+    fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self>;
+
+    /// See [`channels`](crate::channels).
+    fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// See [`channels`](crate::channels).
+    fn channel_correlate(
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        centre: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// See [`channels`](crate::channels); `map` is the centre, the scale and the shift.
+    fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
+
+    /// See [`channels`](crate::channels).
+    fn channel_combine(a: Tied<FloatTensor<Self>>, b: Tied<FloatTensor<Self>>)
+    -> FloatTensor<Self>;
+
+    /// `x` normalised by its own moments, and these, untracked: `[2, c]`. `affine` is gamma and
+    /// beta.
+    fn batch_norm(
+        x: FloatTensor<Self>,
+        affine: [FloatTensor<Self>; 2],
+        epsilon: f64,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+}
+
+/// The primitives that the public functions call.
+pub(crate) struct LayerTable<B: Backend> {
+    pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
+    pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
+    pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
+    pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
+    pub batch_norm: BatchNormFn<B>,
+}
+
+type BatchNormFn<B> =
+    fn(FloatTensor<B>, [FloatTensor<B>; 2], f64) -> (FloatTensor<B>, FloatTensor<B>);
+
+impl<B: FusedLayers> LayerTable<B> {
+    pub(crate) fn new() -> Self {
+        Self {
+            convolution: B::convolution,
+            pool: B::pool,
+            plane_mean: B::plane_mean,
+            channel_affine: B::channel_affine,
+            batch_norm: B::batch_norm,
+        }
+    }
+}
+
+/// The table of `B`, if its layers are fused and take elements of these types; `operation` is the
+/// name of what asks.
+pub(crate) fn table<B: Backend>(
+    operation: &'static str,
+    types: impl IntoIterator<Item = DType>,
+) -> Option<&'static LayerTable<B>> {
+    let table = &door::lookup::<B>()?.layers;
+    match types.into_iter().find(|&found| found != DType::F32) {
+        Some(found) => {
+            Refusal::ElementType { found }.note(operation);
+            None
+        }
+        None => Some(table),
+    }
+}
+
+/// The types of the vectors that are there.
+pub(crate) fn types<'a, B: Backend>(
+    vectors: impl IntoIterator<Item = &'a Option<Tensor<B, 1>>>,
+) -> impl Iterator<Item = DType> {
+    vectors.into_iter().flatten().map(Tensor::dtype)
+}

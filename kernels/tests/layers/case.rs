@@ -1,0 +1,205 @@
+//! A layer with its operands on the host, from which every backend makes its tensors.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use fewshot_kernels::conv_stack::Moments;
+use fewshot_kernels::{NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool};
+use fewshot_kernels::{batch_norm as norm, conv2d as conv, global_avg_pool as average};
+
+/// Which layer, and what it is told besides its operands.
+#[derive(Clone, Copy, Debug)]
+pub enum Layer {
+    /// `x`, `weight`, and `bias` where there is one.
+    Convolution { stride: usize, padding: usize },
+    /// `x`, and `gamma` and `beta` where there are any.
+    Norm { running: bool, epsilon: f64 },
+    /// `x`.
+    MaxPool,
+    /// `x`.
+    Average,
+    /// `x`, `weight`, and `bias` where there is one.
+    Linear,
+}
+
+/// How a map lies in memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Layout {
+    Contiguous,
+    /// From `[d, a, b, c]`.
+    Permuted,
+    /// From `[1, b, c, d]`; a vector from `[1]`.
+    Expanded,
+}
+
+#[derive(Clone, Debug)]
+pub struct Operand {
+    pub name: &'static str,
+    /// Shape that the layer sees.
+    pub shape: Vec<usize>,
+    pub layout: Layout,
+    /// What is stored.
+    pub values: Vec<f32>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub layer: Layer,
+    pub operands: Vec<Operand>,
+}
+
+/// Whose body computes.
+#[derive(Clone, Copy, Debug)]
+pub enum By {
+    Kernels,
+    Reference,
+}
+
+/// Numbers between -1 and 1, the same on every platform.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn draw(&mut self) -> f32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (bits ^ (bits >> 31)) as i64 as f32 / i64::MAX as f32
+    }
+
+    pub fn values(&mut self, length: usize) -> Vec<f32> {
+        (0..length).map(|_| self.draw()).collect()
+    }
+}
+
+impl Operand {
+    pub fn drawn(name: &'static str, shape: &[usize], layout: Layout, seed: u64) -> Self {
+        let seed = name.bytes().fold(seed, |seed, byte| seed * 31 + u64::from(byte));
+        let mut operand = Self { name, shape: shape.to_vec(), layout, values: Vec::new() };
+        operand.values = Numbers(seed).values(operand.stored().iter().product());
+        operand
+    }
+
+    fn stored(&self) -> Vec<usize> {
+        let shape = &self.shape;
+        match (self.layout, &shape[..]) {
+            (Layout::Contiguous, _) | (Layout::Permuted, [_] | [_, _]) => shape.clone(),
+            (Layout::Permuted, [a, b, c, d]) => vec![*d, *a, *b, *c],
+            (Layout::Expanded, [_, rest @ ..]) => [&[1], rest].concat(),
+            _ => unreachable!("a rank of 1, 2 or 4"),
+        }
+    }
+
+    /// The operand as the layer sees it, from its stored values.
+    fn view<B: Backend, const D: usize>(&self, stored: &Tensor<B, 1>) -> Tensor<B, D> {
+        let shape: [usize; D] = self.shape.clone().try_into().expect("the rank");
+        let tensor =
+            stored.clone().reshape(<[usize; D]>::try_from(self.stored()).expect("the rank"));
+        match self.layout {
+            Layout::Permuted if D == 4 => {
+                let axes: [isize; D] = [1, 2, 3, 0][..].try_into().expect("the rank");
+                tensor.permute(axes)
+            }
+            Layout::Expanded => tensor.expand(shape),
+            _ => tensor,
+        }
+    }
+}
+
+impl Case {
+    /// With operands of these shapes, drawn by their names.
+    pub fn new(layer: Layer, layout: Layout, shapes: &[(&'static str, &[usize])]) -> Self {
+        let seed = shapes[0].1.iter().fold(7, |seed, side| seed * 131 + *side as u64);
+        let drawn = |&(name, shape): &(_, &[usize])| Operand::drawn(name, shape, layout, seed);
+        Self { layer, operands: shapes.iter().map(drawn).collect() }
+    }
+
+    pub fn with(mut self, name: &str, value: impl Fn(usize, f32) -> f32) -> Self {
+        let operand = self.operands.iter_mut().find(|operand| operand.name == name);
+        let values = &mut operand.expect("an operand of this name").values;
+        values.iter_mut().enumerate().for_each(|(i, v)| *v = value(i, *v));
+        self
+    }
+
+    /// The leaves, flat, in the order of the operands.
+    pub fn leaves<B: Backend>(&self) -> Vec<Tensor<B, 1>> {
+        let leaf = |operand: &Operand| {
+            Tensor::from_data(TensorData::from(&operand.values[..]), &Default::default())
+        };
+        self.operands.iter().map(leaf).collect()
+    }
+
+    fn find<B: Backend, const D: usize>(
+        &self,
+        name: &str,
+        leaves: &[Tensor<B, 1>],
+    ) -> Option<Tensor<B, D>> {
+        let at = self.operands.iter().position(|operand| operand.name == name)?;
+        Some(self.operands[at].view(&leaves[at]))
+    }
+
+    /// The moments that a norm is given.
+    pub fn running<B: Backend>(&self) -> Moments<B> {
+        let channels = self.operands[0].shape[1];
+        let mut numbers = Numbers(99);
+        let mut vector = |map: fn(f32) -> f32| {
+            let values: Vec<f32> = numbers.values(channels).into_iter().map(map).collect();
+            Tensor::from_data(TensorData::from(&values[..]), &Default::default())
+        };
+        Moments { mean: vector(|v| 0.3 * v), variance: vector(|v| 1.0 + 0.6 * v) }
+    }
+
+    /// The output, flat.
+    pub fn forward<B: Backend>(&self, by: By, leaves: &[Tensor<B, 1>]) -> Tensor<B, 1> {
+        let x = || self.find::<B, 4>("x", leaves).expect("an input");
+        let vector = |name| self.find::<B, 1>(name, leaves);
+        match self.layer {
+            Layer::Convolution { stride, padding } => {
+                let weight = self.find("weight", leaves).expect("a weight");
+                let body = match by {
+                    By::Kernels => conv2d,
+                    By::Reference => conv::reference::conv2d,
+                };
+                body(x(), weight, vector("bias"), stride, padding).flatten(0, 3)
+            }
+            Layer::Norm { .. } => self.normalised(by, leaves).0.flatten(0, 3),
+            Layer::MaxPool => match by {
+                By::Kernels => max_pool(x()).flatten(0, 3),
+                By::Reference => fewshot_kernels::max_pool::reference::max_pool(x()).flatten(0, 3),
+            },
+            Layer::Average => match by {
+                By::Kernels => global_avg_pool(x()).flatten(0, 1),
+                By::Reference => average::reference::global_avg_pool(x()).flatten(0, 1),
+            },
+            Layer::Linear => {
+                let [x, weight] = ["x", "weight"].map(|name| self.find::<B, 2>(name, leaves));
+                let (x, weight) = (x.expect("an input"), weight.expect("a weight"));
+                match (by, vector("bias")) {
+                    (By::Kernels, bias) => linear(x, weight, bias).flatten(0, 1),
+                    (By::Reference, Some(bias)) => {
+                        (x.matmul(weight) + bias.unsqueeze()).flatten(0, 1)
+                    }
+                    (By::Reference, None) => x.matmul(weight).flatten(0, 1),
+                }
+            }
+        }
+    }
+
+    /// The output and the moments of a norm.
+    pub fn normalised<B: Backend>(
+        &self,
+        by: By,
+        leaves: &[Tensor<B, 1>],
+    ) -> (Tensor<B, 4>, Option<Moments<B>>) {
+        let Layer::Norm { running, epsilon } = self.layer else { panic!("not a norm") };
+        let x = self.find::<B, 4>("x", leaves).expect("an input");
+        let (gamma, beta) = (self.find("gamma", leaves), self.find("beta", leaves));
+        let running = running.then(|| self.running());
+        match by {
+            By::Kernels => {
+                let statistics = running.map_or(NormStatistics::Batch, NormStatistics::Running);
+                batch_norm(x, gamma, beta, statistics, epsilon)
+            }
+            By::Reference => norm::reference::batch_norm(x, gamma, beta, running, epsilon),
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! What holds on every backend.
+
+use burn::backend::Autodiff;
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::{Route, max_pool, route};
+
+use crate::case::{By, Case, Layer, Layout};
+use crate::golden::Golden;
+use crate::run::*;
+
+pub fn layers_are_fused_under_up_to_two_levels_of_autodiff<B: AutodiffBackend>() {
+    for route in [route::<B::InnerBackend>(), route::<B>(), route::<Autodiff<B>>()] {
+        assert!(matches!(route, Route::Host(_)), "{route}");
+    }
+    assert_eq!(route::<Autodiff<Autodiff<B>>>(), Route::Reference);
+}
+
+pub fn values_and_gradients_are_those_of_pytorch<B: AutodiffBackend>() {
+    let golden = Golden::read();
+    for (name, case) in golden.cases() {
+        let weights = golden.values(&format!("{name}/output_gradient"));
+        let found = first::<B>(&case, By::Kernels, Some(&weights), |_| true);
+        let names: Vec<_> = case.operands.iter().map(|operand| operand.name).collect();
+        let output = golden.values(&format!("{name}/output"));
+        let expected = golden.outcome(&format!("{name}/gradient"), output, &names);
+        assert_outcome(&name, &found, &expected, [VALUES, GRADIENTS]);
+    }
+}
+
+pub fn second_gradients_are_those_of_pytorch<B: AutodiffBackend>() {
+    let golden = Golden::read();
+    for (name, case) in golden.cases() {
+        let weights = golden.values(&format!("{name}/output_gradient"));
+        let found = second::<B>(&case, By::Kernels, Outer::Squares, Some(&weights));
+        let names: Vec<_> = case.operands.iter().map(|operand| operand.name).collect();
+        let firsts = names.iter().flat_map(|of| golden.values(&format!("{name}/gradient/{of}")));
+        let firsts = firsts.collect();
+        let names = [&names[..], &["output_gradient"]].concat();
+        let expected = golden.outcome(&format!("{name}/second"), firsts, &names);
+        assert_outcome(&name, &found, &expected, [GRADIENTS, SECOND]);
+    }
+}
+
+fn convolution(
+    layout: Layout,
+    x: [usize; 4],
+    out: usize,
+    kernel: usize,
+    (stride, padding): (usize, usize),
+) -> Case {
+    let layer = Layer::Convolution { stride, padding };
+    let weight = [out, x[1], kernel, kernel];
+    Case::new(layer, layout, &[("x", &x), ("weight", &weight), ("bias", &[out])])
+}
+
+pub fn convolutions_equal_the_reference<B: AutodiffBackend>() {
+    let shapes = [
+        ([3, 1, 7, 6], 33),
+        ([2, 31, 5, 5], 1),
+        ([1, 33, 9, 8], 40),
+        ([9, 5, 1, 1], 3),
+        ([2, 3, 1, 6], 4),
+        ([17, 2, 5, 3], 16),
+        ([10, 32, 8, 7], 32),
+    ];
+    for (x, out) in shapes {
+        for (kernel, padding) in [(3, 1), (1, 0)] {
+            for stride in [1, 2] {
+                let mut case = convolution(Layout::Contiguous, x, out, kernel, (stride, padding));
+                assert_equal_to_judge::<B>(&case);
+                case.operands.truncate(2);
+                assert_equal_to_judge::<B>(&case);
+            }
+        }
+    }
+}
+
+pub fn other_windows_take_the_reference<B: AutodiffBackend>() {
+    // Square images with a stride that leaves nothing over: all that Candle differentiates.
+    for (kernel, stride, padding) in [(5, 1, 2), (3, 1, 0), (2, 2, 0), (1, 1, 1)] {
+        let case = convolution(Layout::Contiguous, [2, 3, 6, 6], 4, kernel, (stride, padding));
+        assert_equal_to_judge::<B>(&case);
+    }
+}
+
+fn norm(layout: Layout, x: [usize; 4], running: bool) -> Case {
+    let layer = Layer::Norm { running, epsilon: 1e-5 };
+    let vector = [x[1]];
+    Case::new(layer, layout, &[("x", &x), ("gamma", &vector), ("beta", &vector)])
+}
+
+pub fn normalisations_equal_the_reference<B: AutodiffBackend>() {
+    let shapes =
+        [[3, 1, 5, 7], [2, 31, 3, 3], [4, 33, 6, 4], [1, 3, 9, 11], [9, 5, 1, 1], [2, 2, 70, 70]];
+    for x in shapes {
+        for running in [false, true] {
+            let mut case = norm(Layout::Contiguous, x, running);
+            assert_equal_to_judge::<B>(&case);
+            case.operands.remove(1);
+            assert_equal_to_judge::<B>(&case);
+            case.operands.pop();
+            assert_equal_to_judge::<B>(&case);
+        }
+    }
+}
+
+pub fn extreme_gains_equal_the_reference<B: AutodiffBackend>() {
+    let gamma = [-1.5, 0.0, 1e-12, -0.0, 2.0, -1e-3];
+    for running in [false, true] {
+        let case = norm(Layout::Contiguous, [4, 6, 5, 4], running).with("gamma", |i, _| gamma[i]);
+        assert_equal_to_judge::<B>(&case);
+    }
+}
+
+pub fn constant_channels_equal_the_reference<B: AutodiffBackend>() {
+    let plane = 5 * 4;
+    let constant = |i: usize, value| if i / plane % 3 == 1 { 0.7 } else { value };
+    let case = norm(Layout::Contiguous, [4, 3, 5, 4], false).with("x", constant);
+    assert_equal_to_judge::<B>(&case);
+    // One pixel of one image is its own mean.
+    let case = norm(Layout::Contiguous, [1, 3, 1, 1], false);
+    let found = first::<B>(&case, By::Kernels, None, |_| true);
+    assert_close("alone", &found.output, &case.operands[2].values, 1e-6);
+    assert_eq!(found.gradients[0].1, [0.0; 3]);
+}
+
+fn plain(layer: Layer, layout: Layout, x: [usize; 4]) -> Case {
+    Case::new(layer, layout, &[("x", &x)])
+}
+
+pub fn pools_and_averages_equal_the_reference<B: AutodiffBackend>() {
+    for x in [[1, 1, 2, 2], [3, 31, 5, 7], [2, 33, 4, 6], [9, 2, 7, 2], [1, 2, 71, 66]] {
+        for layer in [Layer::MaxPool, Layer::Average] {
+            assert_equal_to_judge::<B>(&plain(layer, Layout::Contiguous, x));
+        }
+        // Three values only: most windows have equal ones.
+        let ties = plain(Layer::MaxPool, Layout::Contiguous, x).with("x", |_, v| v.round());
+        assert_equal_to_judge::<B>(&ties);
+    }
+    assert_equal_to_judge::<B>(&plain(Layer::Average, Layout::Contiguous, [3, 5, 1, 1]));
+}
+
+pub fn linear_layers_equal_the_reference<B: AutodiffBackend>() {
+    let mut case = Case::new(
+        Layer::Linear,
+        Layout::Contiguous,
+        &[("x", &[5, 7]), ("weight", &[7, 3]), ("bias", &[3])],
+    );
+    assert_equal_to_judge::<B>(&case);
+    case.operands.pop();
+    assert_equal_to_judge::<B>(&case);
+}
+
+pub fn permuted_and_expanded_operands_equal_the_reference<B: AutodiffBackend>() {
+    for layout in [Layout::Permuted, Layout::Expanded] {
+        let x = [3, 4, 6, 5];
+        for (kernel, stride) in [(3, 1), (3, 2), (1, 1), (1, 2)] {
+            let steps = (stride, kernel / 2);
+            assert_equal_to_judge::<B>(&convolution(layout, x, 7, kernel, steps));
+        }
+        assert_equal_to_judge::<B>(&norm(layout, x, false));
+        assert_equal_to_judge::<B>(&norm(layout, x, true));
+        assert_equal_to_judge::<B>(&plain(Layer::MaxPool, layout, x));
+        assert_equal_to_judge::<B>(&plain(Layer::Average, layout, x));
+    }
+}
+
+pub fn frozen_operands_have_no_gradient_and_change_no_other<B: AutodiffBackend>() {
+    for case in [
+        convolution(Layout::Contiguous, [3, 4, 6, 5], 7, 3, (1, 1)),
+        norm(Layout::Contiguous, [3, 4, 6, 5], false),
+        norm(Layout::Contiguous, [3, 4, 6, 5], true),
+    ] {
+        let mut all = first::<B>(&case, By::Kernels, None, |_| true);
+        assert_eq!(all.gradients.len(), 3);
+        for (name, gradient) in all.gradients.drain(..) {
+            let one = first::<B>(&case, By::Kernels, None, |tracked| tracked == name);
+            assert_eq!(one.output, all.output);
+            assert_eq!(one.gradients, [(name, gradient)]);
+        }
+    }
+}
+
+pub fn a_nan_reaches_every_pool_that_holds_it<B: AutodiffBackend>() {
+    for place in [0, 1, 4, 5] {
+        let case = plain(Layer::MaxPool, Layout::Contiguous, [1, 2, 4, 4]);
+        let case = case.with("x", |i, value| if i == place { f32::NAN } else { value });
+        let x = case.leaves::<B::InnerBackend>().remove(0).reshape([1, 2, 4, 4]);
+        let found = read(max_pool(x));
+        let nans: Vec<_> = found.iter().map(|value| value.is_nan()).collect();
+        assert_eq!(nans, [true, false, false, false, false, false, false, false]);
+    }
+}
+
+pub fn moments_are_those_of_the_batch_and_detached<B: AutodiffBackend>() {
+    // A mean far from zero: squares minus the square of the mean would have no digits.
+    let case = norm(Layout::Contiguous, [5, 3, 8, 9], false).with("x", |_, v| 1000.0 + v);
+    let leaves: Vec<_> = case.leaves::<B>().into_iter().map(Tensor::require_grad).collect();
+    let (y, moments) = case.normalised(By::Kernels, &leaves);
+    let moments = moments.expect("the batch has moments");
+    let (plane, x) = (8 * 9, &case.operands[0].values);
+    for c in 0..3 {
+        let channel = || (0..5).flat_map(|n| &x[(n * 3 + c) * plane..][..plane]);
+        let mean = channel().map(|&v| f64::from(v)).sum::<f64>() / (5 * plane) as f64;
+        let squares = channel().map(|&v| (f64::from(v) - mean).powi(2)).sum::<f64>();
+        let [found_mean, variance] = [&moments.mean, &moments.variance].map(|m| read(m.clone())[c]);
+        assert!((f64::from(found_mean) - mean).abs() < 1e-4, "{found_mean}, not {mean}");
+        let expected = squares / (5 * plane) as f64;
+        assert!((f64::from(variance) / expected - 1.0).abs() < 1e-5, "{variance}, not {expected}");
+    }
+    // Their share of the gradient would show.
+    let loss = y.sum() + (moments.mean.sum() + moments.variance.sum()) * 1000.0;
+    let gradient = leaves[0].grad(&loss.backward()).expect("a gradient");
+    assert!(largest(&read(gradient)) < 1e-2);
+    let running = norm(Layout::Contiguous, [2, 3, 4, 4], true);
+    assert!(running.normalised(By::Kernels, &running.leaves::<B>()).1.is_none());
+}
+
+/// What the gradient says of a small step along a direction, and what the step says.
+pub fn gradients_are_central_differences<B: AutodiffBackend>() {
+    let steep = norm(Layout::Contiguous, [3, 2, 3, 4], false).with("gamma", |_, v| 1.0 + v);
+    for (case, step) in [
+        (convolution(Layout::Contiguous, [2, 3, 5, 4], 4, 3, (1, 1)), 0.1),
+        (convolution(Layout::Contiguous, [2, 3, 5, 4], 4, 3, (2, 1)), 0.1),
+        (convolution(Layout::Contiguous, [2, 3, 5, 4], 4, 1, (2, 0)), 0.1),
+        (steep, 0.01),
+        // Distinct values, further apart than the step.
+        (
+            plain(Layer::MaxPool, Layout::Contiguous, [1, 2, 5, 4])
+                .with("x", |i, _| (i * 7 % 40) as f32 * 0.1),
+            0.01,
+        ),
+        (plain(Layer::Average, Layout::Contiguous, [2, 3, 4, 5]), 0.1),
+    ] {
+        let moved = |by: f32| {
+            let mut case = case.clone();
+            for (seed, operand) in (1..).zip(&mut case.operands) {
+                let along = read(direction::<B::InnerBackend>(operand.values.len(), seed));
+                operand.values.iter_mut().zip(along).for_each(|(v, d)| *v += by * d);
+            }
+            case
+        };
+        let dot = |of: &[f32], seed| -> f64 {
+            let along = read(direction::<B::InnerBackend>(of.len(), seed));
+            of.iter().zip(along).map(|(v, d)| f64::from(*v) * f64::from(d)).sum()
+        };
+        let run = |by| first::<B>(&moved(by), By::Kernels, None, |_| true);
+        let ends = [run(step), run(-step)];
+        let slope =
+            |of: &dyn Fn(&Outcome) -> f64| (of(&ends[0]) - of(&ends[1])) / (2.0 * f64::from(step));
+        let along = |of: &Outcome| -> f64 {
+            (1..).zip(&of.gradients).map(|(seed, (_, g))| dot(g, seed)).sum()
+        };
+        let what = format!("{:?}", case.layer);
+        let near = |found: f64, expected: f64| {
+            let error = (found - expected).abs();
+            assert!(error <= 5e-3 * expected.abs().max(1.0), "{what}: {found}, not {expected}");
+        };
+        near(along(&run(0.0)), slope(&|end| dot(&end.output, 0)));
+        // The direction that the gradients are multiplied with is the one that is stepped along.
+        let found = second::<B>(&case, By::Kernels, Outer::Direction, None);
+        let of_operands = found.gradients.iter().filter(|(name, _)| *name != "output_gradient");
+        let curvature: f64 = (1..).zip(of_operands).map(|(seed, (_, g))| dot(g, seed)).sum();
+        near(curvature, slope(&along));
+    }
+}

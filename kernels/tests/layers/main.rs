@@ -1,0 +1,58 @@
+//! Single layers against their references and against PyTorch, on every backend.
+#![recursion_limit = "256"]
+
+mod case;
+mod golden;
+mod laws;
+#[cfg(feature = "flex")]
+mod on_flex;
+#[cfg(feature = "flex")]
+mod refused;
+mod run;
+
+macro_rules! on_backend {
+    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+        #[cfg(feature = $feature)]
+        #[allow(deprecated)]
+        mod $backend {
+            type Differentiable = burn::backend::Autodiff<$type>;
+            $(
+                #[test]
+                fn $law() {
+                    super::laws::$law::<Differentiable>();
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! laws {
+    (every { $($every:ident)* } fused { $($fused:ident)* }) => {
+        on_backend!(flex, "flex", burn::backend::Flex: $($every)* $($fused)*);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($every)* $($fused)*);
+        on_backend!(candle, "candle", burn::backend::Candle: $($every)* $($fused)*);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($every)*);
+    };
+}
+
+laws! {
+    every {
+        values_and_gradients_are_those_of_pytorch
+        second_gradients_are_those_of_pytorch
+        a_nan_reaches_every_pool_that_holds_it
+    }
+    fused {
+        layers_are_fused_under_up_to_two_levels_of_autodiff
+        convolutions_equal_the_reference
+        other_windows_take_the_reference
+        normalisations_equal_the_reference
+        extreme_gains_equal_the_reference
+        constant_channels_equal_the_reference
+        pools_and_averages_equal_the_reference
+        linear_layers_equal_the_reference
+        permuted_and_expanded_operands_equal_the_reference
+        frozen_operands_have_no_gradient_and_change_no_other
+        gradients_are_central_differences
+        moments_are_those_of_the_batch_and_detached
+    }
+}

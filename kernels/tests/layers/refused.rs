@@ -1,0 +1,78 @@
+//! Shapes that do not fit, and what is said of them.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use fewshot_kernels::conv_stack::Moments;
+use fewshot_kernels::{ConvError, LinearError, NormError, NormStatistics, PoolError};
+use fewshot_kernels::{batch_norm, conv2d, global_avg_pool, linear, max_pool};
+
+fn tensor<const D: usize>(shape: [usize; D]) -> Tensor<Flex, D> {
+    Tensor::ones(shape, &Default::default())
+}
+
+fn assert_refused<T>(call: impl FnOnce() -> T, wanted: impl ToString) {
+    let panic =
+        catch_unwind(AssertUnwindSafe(|| drop(call()))).expect_err("shapes that do not fit");
+    let message = panic.downcast_ref::<String>().expect("a message with numbers");
+    assert_eq!(*message, wanted.to_string());
+}
+
+#[test]
+fn a_convolution_needs_operands_that_fit() {
+    let call = |x, weight, bias: Option<usize>, stride, padding| {
+        let bias = bias.map(|length| tensor([length]));
+        move || conv2d(tensor(x), tensor(weight), bias, stride, padding)
+    };
+    let (x, weight) = ([2, 3, 8, 7], [4, 3, 3, 3]);
+    let found = [0, 3, 8, 7];
+    assert_refused(call(found, weight, None, 1, 1), ConvError::Empty { found });
+    for found in [[4, 5, 3, 3], [4, 3, 3, 2]] {
+        assert_refused(call(x, found, None, 1, 1), ConvError::Weight { channels: 3, found });
+    }
+    assert_refused(call(x, weight, Some(3), 1, 1), ConvError::Bias { wanted: 4, found: 3 });
+    assert_refused(call(x, weight, None, 0, 1), ConvError::Stride);
+    let wanted = ConvError::TooSmall { kernel: 3, height: 1, width: 7, padding: 0 };
+    assert_refused(call([2, 3, 1, 7], weight, None, 1, 0), wanted);
+}
+
+#[test]
+fn a_normalisation_needs_a_value_a_channel() {
+    let norm = |gamma: usize, beta: usize, running: Option<[usize; 2]>| {
+        let statistics = match running {
+            None => NormStatistics::Batch,
+            Some([mean, variance]) => NormStatistics::Running(Moments {
+                mean: tensor([mean]),
+                variance: tensor([variance]),
+            }),
+        };
+        let (gamma, beta) = (Some(tensor([gamma])), Some(tensor([beta])));
+        move || batch_norm(tensor([2, 3, 4, 4]), gamma, beta, statistics, 1e-5)
+    };
+    let wanted = |name| NormError::Vector { name, wanted: 3, found: 2 };
+    assert_refused(norm(2, 3, None), wanted("gamma"));
+    assert_refused(norm(3, 2, None), wanted("beta"));
+    assert_refused(norm(3, 3, Some([2, 3])), wanted("running mean"));
+    assert_refused(norm(3, 3, Some([3, 2])), wanted("running variance"));
+    let found = [2, 3, 0, 4];
+    let call = || batch_norm(tensor(found), None, None, NormStatistics::Batch, 1e-5);
+    assert_refused(call, NormError::Empty { found });
+}
+
+#[test]
+fn a_pool_needs_a_window() {
+    let wanted = PoolError::TooSmall { height: 1, width: 6 };
+    assert_refused(|| max_pool(tensor([2, 3, 1, 6])), wanted);
+    let found = [0, 3, 4, 6];
+    assert_refused(|| max_pool(tensor(found)), PoolError::Empty { found });
+    assert_refused(|| global_avg_pool(tensor(found)), PoolError::Empty { found });
+}
+
+#[test]
+fn a_linear_layer_needs_operands_that_fit() {
+    let wanted = LinearError::Weight { features: 4, found: [5, 3] };
+    assert_refused(|| linear(tensor([2, 4]), tensor([5, 3]), None), wanted);
+    let wanted = LinearError::Bias { wanted: 3, found: 1 };
+    assert_refused(|| linear(tensor([2, 4]), tensor([4, 3]), Some(tensor([1]))), wanted);
+}
