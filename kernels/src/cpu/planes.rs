@@ -1,5 +1,6 @@
 //! The inner loops over single planes: the pixels of one channel of one image, in a row.
 
+use super::interleave::Grid;
 use super::simd::Simd;
 
 /// The loops over planes for one set of vector instructions.
@@ -18,6 +19,12 @@ pub trait Planes {
 
     /// See [`plane_combine`].
     fn plane_combine(&self, a: (&[f32], Line), b: (&[f32], Line), out: &mut [f32]);
+
+    /// See [`interleave`](super::interleave::interleave).
+    fn interleave(&self, planes: &[f32], grid: &Grid, map: &mut [f32]);
+
+    /// See [`separate`](super::interleave::separate).
+    fn separate(&self, map: &[f32], grid: &Grid, planes: &mut [f32]);
 
     /// See [`pool`](super::windows::pool).
     fn pool(&self, x: &[f32], w: usize, out: &mut [f32]);
@@ -84,6 +91,7 @@ macro_rules! implement_planes {
     ($simd:ty, ($(#[$feature:meta])?)) => {
         const _: () = {
             use super::body::compile_loop;
+            use super::interleave::{Grid, interleave, separate};
             use super::plane_sums::{plane_correlate, plane_deviations, plane_sum};
             use super::planes::{Line, Planes, plane_affine, plane_combine};
             use super::windows::{gather, pool, scatter};
@@ -99,6 +107,10 @@ macro_rules! implement_planes {
                     fn plane_affine(x: &[f32], map: Line, out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn plane_combine(a: (&[f32], Line), b: (&[f32], Line), out: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn interleave(planes: &[f32], grid: &Grid, map: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn separate(map: &[f32], grid: &Grid, planes: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn pool(x: &[f32], w: usize, out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
