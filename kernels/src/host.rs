@@ -13,12 +13,25 @@ pub trait HostBackend: Backend {
     fn borrow(_tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         None
     }
+
+    /// The elements of an f32 tensor in row-major order, where nothing else holds their memory; else
+    /// the tensor again.
+    fn take(tensor: FloatTensor<Self>) -> Result<Vec<f32>, FloatTensor<Self>> {
+        Err(tensor)
+    }
 }
 
 #[cfg(feature = "flex")]
 impl HostBackend for burn::backend::Flex {
     fn borrow(tensor: &FloatTensor<Self>) -> Option<&[f32]> {
         tensor.as_slice()
+    }
+
+    fn take(tensor: FloatTensor<Self>) -> Result<Vec<f32>, FloatTensor<Self>> {
+        if !tensor.is_unique() || tensor.as_slice::<f32>().is_none() {
+            return Err(tensor);
+        }
+        Ok(tensor.into_data().into_vec().expect("a slice of f32 was there"))
     }
 }
 #[cfg(feature = "ndarray")]
@@ -56,6 +69,18 @@ pub(crate) fn elements<B: HostBackend>(tensor: &FloatTensor<B>) -> Cow<'_, [f32]
         Some(elements) => Cow::Borrowed(elements),
         // The rank does not matter to a copy of everything.
         None => Cow::Owned(read(wrap::<B, 1>(tensor.clone()))),
+    }
+}
+
+/// Passes on the elements of an f32 tensor, in row-major order: owned if nothing else holds them, or
+/// they must be copied anyway.
+pub(crate) fn consume<B: HostBackend, T>(
+    tensor: FloatTensor<B>,
+    then: impl FnOnce(Cow<'_, [f32]>) -> T,
+) -> T {
+    match B::take(tensor) {
+        Ok(elements) => then(Cow::Owned(elements)),
+        Err(tensor) => then(elements::<B>(&tensor)),
     }
 }
 

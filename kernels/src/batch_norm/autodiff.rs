@@ -60,7 +60,7 @@ pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
     x: FloatTensor<Autodiff<B, C>>,
     [gamma, beta]: [FloatTensor<Autodiff<B, C>>; 2],
     epsilon: f64,
-) -> (FloatTensor<Autodiff<B, C>>, FloatTensor<Autodiff<B, C>>) {
+) -> [FloatTensor<Autodiff<B, C>>; 2] {
     let values = x.primitive.clone();
     let moments = B::channel_moments(values.clone());
     let [mean, variance] = rows::<B>(moments.clone());
@@ -70,5 +70,5 @@ pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
     let y = B::channel_affine(values.clone(), map);
     let state = || State { x: values, mean, inverse, scale };
     let y = record::<B, C, 3, _>(BatchNorm, [&x, &gamma, &beta], state, y);
-    (y, <Autodiff<B, C> as AutodiffBackend>::from_inner(moments))
+    [y, <Autodiff<B, C> as AutodiffBackend>::from_inner(moments)]
 }

@@ -18,9 +18,9 @@ pub fn normalise<B: FusedLayers>(
     x: FloatTensor<B>,
     [gamma, beta]: [FloatTensor<B>; 2],
     epsilon: f64,
-) -> (FloatTensor<B>, FloatTensor<B>) {
+) -> [FloatTensor<B>; 2] {
     let moments = B::channel_moments(x.clone());
     let [mean, variance] = rows::<B>(moments.clone());
     let scale = wrap(gamma) * inverse_deviation(variance, epsilon);
-    (B::channel_affine(x, [unwrap(mean), unwrap(scale), beta]), moments)
+    [B::channel_affine(x, [unwrap(mean), unwrap(scale), beta]), moments]
 }

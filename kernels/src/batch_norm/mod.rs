@@ -4,8 +4,8 @@ pub(crate) mod autodiff;
 pub(crate) mod fused;
 pub mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 
 use crate::channels::rows;
 use crate::conv_stack::Moments;
@@ -86,15 +86,15 @@ fn run<B: Backend>(
     running: Option<Moments<B>>,
     epsilon: f64,
 ) -> (Tensor<B, 4>, Option<Moments<B>>) {
-    let (channels, device) = (x.dims()[1], x.device());
-    let gamma = gamma.unwrap_or_else(|| Tensor::ones([channels], &device));
-    let beta = beta.unwrap_or_else(|| Tensor::zeros([channels], &device));
+    let (channels, options) = (x.dims()[1], (&x.device(), DType::F32));
+    let gamma = gamma.unwrap_or_else(|| Tensor::ones([channels], options));
+    let beta = beta.unwrap_or_else(|| Tensor::zeros([channels], options));
     if let Some(Moments { mean, variance }) = running {
         let scale = gamma * fused::inverse_deviation(variance.detach(), epsilon);
         let map = [mean.detach(), scale, beta].map(unwrap);
         return (wrap((table.channel_affine)(unwrap(x), map)), None);
     }
-    let (y, moments) = (table.batch_norm)(unwrap(x), [gamma, beta].map(unwrap), epsilon);
+    let [y, moments] = (table.batch_norm)(unwrap(x), [gamma, beta].map(unwrap), epsilon);
     let [mean, variance] = rows::<B>(moments).map(Tensor::detach);
     (wrap(y), Some(Moments { mean, variance }))
 }

@@ -3,6 +3,9 @@
 //! Every plane has its own sums, which are added in their order, so the results do not depend on
 //! the number of threads.
 
+use std::borrow::Cow;
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::Tied;
@@ -53,30 +56,41 @@ pub fn correlate(g: &[f32], x: &[f32], centre: &[f32], plane: usize) -> Vec<f32>
     totals.into_iter().map(|total| total as f32).collect()
 }
 
-/// `(x - centre) * scale + shift`.
-pub fn affine(x: &[f32], map: [&[f32]; 3], plane: usize) -> Vec<f32> {
+/// `(x - centre) * scale + shift`, in the place of `x` if that is owned.
+pub fn affine(x: Cow<'_, [f32]>, map: [&[f32]; 3], plane: usize) -> Vec<f32> {
     let body = chosen();
-    let mut out = vec![0.0; x.len()];
-    let planes = out.par_chunks_exact_mut(plane).zip(x.par_chunks_exact(plane)).enumerate();
-    planes.with_min_len(task(plane)).for_each(|(p, (out, x))| {
+    replace(x, plane, |p, x| {
         let c = p % map[0].len();
         let line = Line { centre: map[0][c], scale: map[1][c], shift: map[2][c] };
-        body.plane_affine(x, line, out);
-    });
-    out
+        body.plane_affine(line, x);
+    })
 }
 
-/// The sum of `(x - centre) * scale` over two maps.
-pub fn combine(a: Tied<&[f32]>, b: Tied<&[f32]>, plane: usize) -> Vec<f32> {
+/// The sum of `(x - centre) * scale` over two maps, in the place of the first if that is owned;
+/// `a` is its centre and its scale.
+pub fn combine(x: Cow<'_, [f32]>, a: [&[f32]; 2], b: Tied<&[f32]>, plane: usize) -> Vec<f32> {
     let body = chosen();
-    let mut out = vec![0.0; a.x.len()];
-    let pairs = a.x.par_chunks_exact(plane).zip(b.x.par_chunks_exact(plane));
-    let planes = out.par_chunks_exact_mut(plane).zip(pairs).enumerate();
-    planes.with_min_len(task(plane)).for_each(|(p, (out, (of_a, of_b)))| {
-        let c = p % a.centre.len();
-        let line =
-            |of: &Tied<&[f32]>| Line { centre: of.centre[c], scale: of.scale[c], shift: 0.0 };
-        body.plane_combine((of_a, line(&a)), (of_b, line(&b)), out);
+    replace(x, plane, |p, x| {
+        let c = p % a[0].len();
+        let of_a = Line { centre: a[0][c], scale: a[1][c], shift: 0.0 };
+        let of_b = Line { centre: b.centre[c], scale: b.scale[c], shift: 0.0 };
+        body.plane_combine(of_a, (&b.x[p * plane..(p + 1) * plane], of_b), x);
+    })
+}
+
+/// Changes every plane, given its number. Fresh memory costs more than the arithmetic does here, so
+/// what is owned is changed in its place.
+fn replace(x: Cow<'_, [f32]>, plane: usize, change: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+    let (mut out, from) = match x {
+        Cow::Owned(x) => (x, None),
+        Cow::Borrowed(x) => (vec![0.0; x.len()], Some(x)),
+    };
+    let planes = out.par_chunks_exact_mut(plane).enumerate().with_min_len(task(plane));
+    planes.for_each(|(p, out)| {
+        if let Some(x) = from {
+            out.copy_from_slice(&x[p * plane..(p + 1) * plane]);
+        }
+        change(p, out);
     });
     out
 }
@@ -109,7 +123,7 @@ fn pieces(plane: usize) -> usize {
 fn by_piece<const N: usize>(
     x: &[f32],
     plane: usize,
-    sum: impl Fn(&dyn Body, usize, std::ops::Range<usize>, &mut [f32]) + Sync,
+    sum: impl Fn(&dyn Body, usize, Range<usize>, &mut [f32]) + Sync,
 ) -> Vec<f32> {
     let (body, planes) = (chosen(), x.len() / plane);
     let mut sums = vec![0.0; planes * pieces(plane) * N];

@@ -3,7 +3,7 @@
 use burn::tensor::ops::FloatTensor;
 
 use super::{Tied, cpu};
-use crate::host::{HostBackend, elements, wrap, write_like};
+use crate::host::{HostBackend, consume, elements, wrap, write_like};
 
 pub fn moments<B: HostBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
     let [_, c, h, w] = dims::<B>(&x);
@@ -24,21 +24,20 @@ pub fn correlate<B: HostBackend>(
 
 pub fn affine<B: HostBackend>(x: FloatTensor<B>, map: [FloatTensor<B>; 3]) -> FloatTensor<B> {
     let shape @ [_, _, h, w] = dims::<B>(&x);
-    let map = map.each_ref().map(elements::<B>);
-    let found = cpu::affine(&elements::<B>(&x), map.each_ref().map(|of| &**of), h * w);
-    write_like::<B, 4>(&x, found, shape)
+    let of_map = map.each_ref().map(elements::<B>);
+    let of_map = of_map.each_ref().map(|of| &**of);
+    let found = consume::<B, _>(x, |x| cpu::affine(x, of_map, h * w));
+    write_like::<B, 4>(&map[0], found, shape)
 }
 
 pub fn combine<B: HostBackend>(a: Tied<FloatTensor<B>>, b: Tied<FloatTensor<B>>) -> FloatTensor<B> {
     let shape @ [_, _, h, w] = dims::<B>(&a.x);
-    let [of_a, of_b] = [&a, &b].map(|of| [&of.x, &of.centre, &of.scale].map(elements::<B>));
-    let tied = |[x, centre, scale]: [_; 3]| Tied { x, centre, scale };
-    let found = cpu::combine(
-        tied(of_a.each_ref().map(|of| &**of)),
-        tied(of_b.each_ref().map(|of| &**of)),
-        h * w,
-    );
-    write_like::<B, 4>(&a.x, found, shape)
+    let of_a = [&a.centre, &a.scale].map(elements::<B>);
+    let of_a = of_a.each_ref().map(|of| &**of);
+    let [x, centre, scale] = &[&b.x, &b.centre, &b.scale].map(elements::<B>);
+    let of_b = Tied { x: &**x, centre: &**centre, scale: &**scale };
+    let found = consume::<B, _>(a.x, |x| cpu::combine(x, of_a, of_b, h * w));
+    write_like::<B, 4>(&b.x, found, shape)
 }
 
 fn dims<B: HostBackend>(x: &FloatTensor<B>) -> [usize; 4] {

@@ -2,8 +2,9 @@
 
 use std::arch::x86_64::{
     __m256, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_UNORD_Q, _mm256_add_ps, _mm256_and_ps, _mm256_andnot_ps,
-    _mm256_cmp_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_or_ps, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_storeu_ps, _mm256_sub_ps,
+    _mm256_cmp_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_or_ps,
+    _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_shuffle_ps, _mm256_storeu_ps,
+    _mm256_sub_ps, _mm256_unpackhi_ps, _mm256_unpacklo_ps,
 };
 
 use super::body::implement_body;
@@ -86,6 +87,35 @@ impl Simd for Avx2 {
         unsafe {
             let same = _mm256_cmp_ps::<_CMP_EQ_OQ>(a, b);
             (_mm256_and_ps(same, value), _mm256_andnot_ps(same, value))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn flip(self, (from, step): (*const f32, usize), (to, out): (*mut f32, usize)) {
+        // SAFETY: `self` proves AVX2 and the caller promises eight vectors on either side.
+        unsafe {
+            let row = |i: usize| _mm256_loadu_ps(from.add(i * step));
+            // Vectors `i` and `i + 4` side by side in halves: what remains are two 4x4 transposes.
+            let left = |i| _mm256_permute2f128_ps::<0x20>(row(i), row(i + 4));
+            let right = |i| _mm256_permute2f128_ps::<0x31>(row(i), row(i + 4));
+            for (at, rows) in [
+                (0, [left(0), left(1), left(2), left(3)]),
+                (4, [right(0), right(1), right(2), right(3)]),
+            ] {
+                let low =
+                    [_mm256_unpacklo_ps(rows[0], rows[1]), _mm256_unpacklo_ps(rows[2], rows[3])];
+                let high =
+                    [_mm256_unpackhi_ps(rows[0], rows[1]), _mm256_unpackhi_ps(rows[2], rows[3])];
+                let columns = [
+                    _mm256_shuffle_ps::<0x44>(low[0], low[1]),
+                    _mm256_shuffle_ps::<0xee>(low[0], low[1]),
+                    _mm256_shuffle_ps::<0x44>(high[0], high[1]),
+                    _mm256_shuffle_ps::<0xee>(high[0], high[1]),
+                ];
+                for (j, column) in columns.into_iter().enumerate() {
+                    _mm256_storeu_ps(to.add((at + j) * out), column);
+                }
+            }
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use super::body::Body;
 use super::contract::Run;
+use super::interleave::Grid;
 
 /// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
 const STRIP_PIXELS: usize = 256;
@@ -129,29 +131,72 @@ impl Map {
 
     /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted.
     pub fn pack(&self, nchw: &[f32], image: &mut [f32]) {
-        self.pack_apart(nchw, [self.h, self.w], 1, image);
+        for (channel, plane) in nchw.chunks_exact(self.h * self.w).enumerate() {
+            let grid = self.grid([self.h, self.w], 1);
+            self.pack_plane(channel, plane, &grid, image);
+        }
+    }
+
+    /// Where the pixels of an image of this size lie, `stride` apart.
+    fn grid(&self, size: [usize; 2], stride: usize) -> Grid {
+        Grid { size, row: stride * self.row(), pixel: stride * self.lane }
+    }
+
+    fn pack_plane(&self, channel: usize, plane: &[f32], grid: &Grid, image: &mut [f32]) {
+        let start = self.start(channel / self.lane, 0) + channel % self.lane;
+        for (row, line) in plane.chunks_exact(grid.size[1]).enumerate() {
+            let to = image[start + row * grid.row..].iter_mut().step_by(grid.pixel);
+            to.zip(line).for_each(|(to, from)| *to = *from);
+        }
     }
 
     /// Copies the pixels of `nchw [c, h, w]`, of the given size, to those of `image` that are
     /// `stride` apart.
-    pub fn pack_apart(&self, nchw: &[f32], [h, w]: [usize; 2], stride: usize, image: &mut [f32]) {
-        for (channel, plane) in nchw.chunks_exact(h * w).enumerate() {
-            for (row, line) in plane.chunks_exact(w).enumerate() {
-                let start = self.start(channel / self.lane, row * stride) + channel % self.lane;
-                let to = image[start..].iter_mut().step_by(stride * self.lane);
-                to.zip(line).for_each(|(to, from)| *to = *from);
+    pub fn pack_apart(
+        &self,
+        body: &dyn Body,
+        nchw: &[f32],
+        (size, stride): ([usize; 2], usize),
+        image: &mut [f32],
+    ) {
+        let (plane, grid) = (size[0] * size[1], self.grid(size, stride));
+        for (tile, planes) in nchw.chunks(self.lane * plane).enumerate() {
+            if planes.len() == body.tile() * plane {
+                body.interleave(planes, &grid, &mut image[self.start(tile, 0)..]);
+                continue;
             }
+            for (c, plane) in planes.chunks_exact(plane).enumerate() {
+                self.pack_plane(tile * self.lane + c, plane, &grid, image);
+            }
+        }
+    }
+
+    /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
+    pub fn unpack_tiles(&self, body: &dyn Body, image: &[f32], nchw: &mut [f32]) {
+        let grid = self.grid([self.h, self.w], 1);
+        let plane = self.h * self.w;
+        let tiles = if self.lane == body.tile() { self.channels / self.lane } else { 0 };
+        let (whole, rest) = nchw.split_at_mut(tiles * self.lane * plane);
+        for (tile, planes) in whole.chunks_exact_mut(self.lane * plane).enumerate() {
+            body.separate(&image[self.start(tile, 0)..], &grid, planes);
+        }
+        for (c, plane) in rest.chunks_exact_mut(plane).enumerate() {
+            self.unpack_plane(tiles * self.lane + c, image, plane);
+        }
+    }
+
+    fn unpack_plane(&self, channel: usize, image: &[f32], plane: &mut [f32]) {
+        for (row, line) in plane.chunks_exact_mut(self.w).enumerate() {
+            let start = self.start(channel / self.lane, row) + channel % self.lane;
+            let from = image[start..].iter().step_by(self.lane);
+            line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         }
     }
 
     /// Copies `image` into `nchw [c, h, w]`.
     pub fn unpack(&self, image: &[f32], nchw: &mut [f32]) {
         for (channel, plane) in nchw.chunks_exact_mut(self.h * self.w).enumerate() {
-            for (row, line) in plane.chunks_exact_mut(self.w).enumerate() {
-                let start = self.start(channel / self.lane, row) + channel % self.lane;
-                let from = image[start..].iter().step_by(self.lane);
-                line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-            }
+            self.unpack_plane(channel, image, plane);
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod contract;
 pub mod convolution;
 pub mod filter;
 pub mod images;
+pub mod interleave;
 pub mod layout;
 pub mod moments;
 pub mod plane_sums;

@@ -1,5 +1,6 @@
 //! The inner loops over single planes: the pixels of one channel of one image, in a row.
 
+use super::interleave::Grid;
 use super::simd::Simd;
 
 /// The loops over planes for one set of vector instructions.
@@ -14,10 +15,16 @@ pub trait Planes {
     fn plane_correlate(&self, g: &[f32], x: &[f32], centre: f32, out: &mut [f32]);
 
     /// See [`plane_affine`].
-    fn plane_affine(&self, x: &[f32], map: Line, out: &mut [f32]);
+    fn plane_affine(&self, map: Line, x: &mut [f32]);
 
     /// See [`plane_combine`].
-    fn plane_combine(&self, a: (&[f32], Line), b: (&[f32], Line), out: &mut [f32]);
+    fn plane_combine(&self, of_a: Line, b: (&[f32], Line), a: &mut [f32]);
+
+    /// See [`interleave`](super::interleave::interleave).
+    fn interleave(&self, planes: &[f32], grid: &Grid, map: &mut [f32]);
+
+    /// See [`separate`](super::interleave::separate).
+    fn separate(&self, map: &[f32], grid: &Grid, planes: &mut [f32]);
 
     /// See [`pool`](super::windows::pool).
     fn pool(&self, x: &[f32], w: usize, out: &mut [f32]);
@@ -37,38 +44,38 @@ pub struct Line {
     pub shift: f32,
 }
 
-/// Writes the image of `x` under `map`.
-#[inline(always)]
-pub fn plane_affine<S: Simd>(simd: S, x: &[f32], map: Line, out: &mut [f32]) {
-    let line = |x| through(simd, x, map);
-    let (tiles, rest) = (x.chunks_exact(S::WIDTH), x.chunks_exact(S::WIDTH).remainder());
-    let mut to = out.chunks_exact_mut(S::WIDTH);
-    for (x, to) in tiles.zip(&mut to) {
-        simd.store(to, line(simd.load(x)));
-    }
-    for (x, to) in rest.iter().zip(to.into_remainder()) {
-        *to = (x - map.centre) * map.scale + map.shift;
+impl Line {
+    /// The image of one number.
+    #[inline(always)]
+    fn of(&self, x: f32) -> f32 {
+        (x - self.centre) * self.scale + self.shift
     }
 }
 
-/// Writes the sum of the images of `a` and `b` under their maps.
+/// Replaces `x` by its image under `map`.
 #[inline(always)]
-pub fn plane_combine<S: Simd>(
-    simd: S,
-    (a, of_a): (&[f32], Line),
-    (b, of_b): (&[f32], Line),
-    out: &mut [f32],
-) {
-    let (a_tiles, b_tiles) = (a.chunks_exact(S::WIDTH), b.chunks_exact(S::WIDTH));
-    let rest = a_tiles.remainder().iter().zip(b_tiles.remainder());
-    let mut to = out.chunks_exact_mut(S::WIDTH);
-    for ((a, b), to) in a_tiles.zip(b_tiles).zip(&mut to) {
-        let sum = simd.add(through(simd, simd.load(a), of_a), through(simd, simd.load(b), of_b));
-        simd.store(to, sum);
+pub fn plane_affine<S: Simd>(simd: S, map: Line, x: &mut [f32]) {
+    let mut tiles = x.chunks_exact_mut(S::WIDTH);
+    for x in &mut tiles {
+        let y = through(simd, simd.load(x), map);
+        simd.store(x, y);
     }
-    for ((a, b), to) in rest.zip(to.into_remainder()) {
-        let a = (a - of_a.centre) * of_a.scale + of_a.shift;
-        *to = a + ((b - of_b.centre) * of_b.scale + of_b.shift);
+    for x in tiles.into_remainder() {
+        *x = map.of(*x);
+    }
+}
+
+/// Replaces `a` by the sum of the images of `a` and `b` under their maps.
+#[inline(always)]
+pub fn plane_combine<S: Simd>(simd: S, of_a: Line, (b, of_b): (&[f32], Line), a: &mut [f32]) {
+    let (b_tiles, mut a_tiles) = (b.chunks_exact(S::WIDTH), a.chunks_exact_mut(S::WIDTH));
+    let rest = b_tiles.remainder();
+    for (a, b) in (&mut a_tiles).zip(b_tiles) {
+        let sum = simd.add(through(simd, simd.load(a), of_a), through(simd, simd.load(b), of_b));
+        simd.store(a, sum);
+    }
+    for (a, b) in a_tiles.into_remainder().iter_mut().zip(rest) {
+        *a = of_a.of(*a) + of_b.of(*b);
     }
 }
 
@@ -84,6 +91,7 @@ macro_rules! implement_planes {
     ($simd:ty, ($(#[$feature:meta])?)) => {
         const _: () = {
             use super::body::compile_loop;
+            use super::interleave::{Grid, interleave, separate};
             use super::plane_sums::{plane_correlate, plane_deviations, plane_sum};
             use super::planes::{Line, Planes, plane_affine, plane_combine};
             use super::windows::{gather, pool, scatter};
@@ -96,9 +104,13 @@ macro_rules! implement_planes {
                 compile_loop!($simd, ($(#[$feature])?),
                     fn plane_correlate(g: &[f32], x: &[f32], centre: f32, out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_affine(x: &[f32], map: Line, out: &mut [f32]));
+                    fn plane_affine(map: Line, x: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_combine(a: (&[f32], Line), b: (&[f32], Line), out: &mut [f32]));
+                    fn plane_combine(of_a: Line, b: (&[f32], Line), a: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn interleave(planes: &[f32], grid: &Grid, map: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn separate(map: &[f32], grid: &Grid, planes: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn pool(x: &[f32], w: usize, out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),

@@ -66,7 +66,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         x: FloatTensor<Self>,
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+    ) -> [FloatTensor<Self>; 2] {
         batch_norm::autodiff::normalise::<B, C>(x, affine, epsilon)
     }
 }

@@ -57,7 +57,7 @@ impl<B: HostBackend> FusedLayers for B {
         x: FloatTensor<B>,
         affine: [FloatTensor<B>; 2],
         epsilon: f64,
-    ) -> (FloatTensor<B>, FloatTensor<B>) {
+    ) -> [FloatTensor<B>; 2] {
         batch_norm::fused::normalise::<B>(x, affine, epsilon)
     }
 }

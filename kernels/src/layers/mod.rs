@@ -65,7 +65,7 @@ pub trait FusedLayers: Backend {
         x: FloatTensor<Self>,
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+    ) -> [FloatTensor<Self>; 2];
 }
 
 /// The primitives that the public functions call.
@@ -77,8 +77,7 @@ pub(crate) struct LayerTable<B: Backend> {
     pub batch_norm: BatchNormFn<B>,
 }
 
-type BatchNormFn<B> =
-    fn(FloatTensor<B>, [FloatTensor<B>; 2], f64) -> (FloatTensor<B>, FloatTensor<B>);
+type BatchNormFn<B> = fn(FloatTensor<B>, [FloatTensor<B>; 2], f64) -> [FloatTensor<B>; 2];
 
 impl<B: FusedLayers> LayerTable<B> {
     pub(crate) fn new() -> Self {

@@ -6,6 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot_kernels::{Route, max_pool, route};
 
 use crate::case::{By, Case, Layer, Layout};
+pub use crate::differences::gradients_are_central_differences;
 use crate::golden::Golden;
 use crate::run::*;
 
@@ -42,7 +43,7 @@ pub fn second_gradients_are_those_of_pytorch<B: AutodiffBackend>() {
     }
 }
 
-fn convolution(
+pub fn convolution(
     layout: Layout,
     x: [usize; 4],
     out: usize,
@@ -84,7 +85,7 @@ pub fn other_windows_take_the_reference<B: AutodiffBackend>() {
     }
 }
 
-fn norm(layout: Layout, x: [usize; 4], running: bool) -> Case {
+pub fn norm(layout: Layout, x: [usize; 4], running: bool) -> Case {
     let layer = Layer::Norm { running, epsilon: 1e-5 };
     let vector = [x[1]];
     Case::new(layer, layout, &[("x", &x), ("gamma", &vector), ("beta", &vector)])
@@ -125,7 +126,7 @@ pub fn constant_channels_equal_the_reference<B: AutodiffBackend>() {
     assert_eq!(found.gradients[0].1, [0.0; 3]);
 }
 
-fn plain(layer: Layer, layout: Layout, x: [usize; 4]) -> Case {
+pub fn plain(layer: Layer, layout: Layout, x: [usize; 4]) -> Case {
     Case::new(layer, layout, &[("x", &x)])
 }
 
@@ -215,53 +216,4 @@ pub fn moments_are_those_of_the_batch_and_detached<B: AutodiffBackend>() {
     assert!(largest(&read(gradient)) < 1e-2);
     let running = norm(Layout::Contiguous, [2, 3, 4, 4], true);
     assert!(running.normalised(By::Kernels, &running.leaves::<B>()).1.is_none());
-}
-
-/// What the gradient says of a small step along a direction, and what the step says.
-pub fn gradients_are_central_differences<B: AutodiffBackend>() {
-    let steep = norm(Layout::Contiguous, [3, 2, 3, 4], false).with("gamma", |_, v| 1.0 + v);
-    for (case, step) in [
-        (convolution(Layout::Contiguous, [2, 3, 5, 4], 4, 3, (1, 1)), 0.1),
-        (convolution(Layout::Contiguous, [2, 3, 5, 4], 4, 3, (2, 1)), 0.1),
-        (convolution(Layout::Contiguous, [2, 3, 5, 4], 4, 1, (2, 0)), 0.1),
-        (steep, 0.01),
-        // Distinct values, further apart than the step.
-        (
-            plain(Layer::MaxPool, Layout::Contiguous, [1, 2, 5, 4])
-                .with("x", |i, _| (i * 7 % 40) as f32 * 0.1),
-            0.01,
-        ),
-        (plain(Layer::Average, Layout::Contiguous, [2, 3, 4, 5]), 0.1),
-    ] {
-        let moved = |by: f32| {
-            let mut case = case.clone();
-            for (seed, operand) in (1..).zip(&mut case.operands) {
-                let along = read(direction::<B::InnerBackend>(operand.values.len(), seed));
-                operand.values.iter_mut().zip(along).for_each(|(v, d)| *v += by * d);
-            }
-            case
-        };
-        let dot = |of: &[f32], seed| -> f64 {
-            let along = read(direction::<B::InnerBackend>(of.len(), seed));
-            of.iter().zip(along).map(|(v, d)| f64::from(*v) * f64::from(d)).sum()
-        };
-        let run = |by| first::<B>(&moved(by), By::Kernels, None, |_| true);
-        let ends = [run(step), run(-step)];
-        let slope =
-            |of: &dyn Fn(&Outcome) -> f64| (of(&ends[0]) - of(&ends[1])) / (2.0 * f64::from(step));
-        let along = |of: &Outcome| -> f64 {
-            (1..).zip(&of.gradients).map(|(seed, (_, g))| dot(g, seed)).sum()
-        };
-        let what = format!("{:?}", case.layer);
-        let near = |found: f64, expected: f64| {
-            let error = (found - expected).abs();
-            assert!(error <= 5e-3 * expected.abs().max(1.0), "{what}: {found}, not {expected}");
-        };
-        near(along(&run(0.0)), slope(&|end| dot(&end.output, 0)));
-        // The direction that the gradients are multiplied with is the one that is stepped along.
-        let found = second::<B>(&case, By::Kernels, Outer::Direction, None);
-        let of_operands = found.gradients.iter().filter(|(name, _)| *name != "output_gradient");
-        let curvature: f64 = (1..).zip(of_operands).map(|(seed, (_, g))| dot(g, seed)).sum();
-        near(curvature, slope(&along));
-    }
 }

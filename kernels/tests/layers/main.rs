@@ -2,6 +2,7 @@
 #![recursion_limit = "256"]
 
 mod case;
+mod differences;
 mod golden;
 mod laws;
 #[cfg(feature = "flex")]

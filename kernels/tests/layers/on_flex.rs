@@ -89,3 +89,20 @@ fn a_nan_reaches_its_own_channel_and_its_neighbours_only() {
     let nans = y.iter().filter(|value| value.is_nan()).count();
     assert_eq!(nans, 9);
 }
+
+#[test]
+fn a_gradient_that_another_branch_holds_is_not_overwritten() {
+    let shape = [3, 4, 6, 5];
+    let layer = Layer::Norm { running: false, epsilon: 1e-5 };
+    let case = Case::new(layer, Layout::Contiguous, &[("x", &shape)]);
+    let weights = direction::<Autodiff<Flex>>(shape.iter().product(), 0);
+    let [alone, residual] = [false, true].map(|residual| {
+        let x = case.leaves::<Autodiff<Flex>>().remove(0).require_grad();
+        let y = case.forward(By::Kernels, std::slice::from_ref(&x));
+        let y = if residual { y + x.clone() } else { y };
+        let gradient = x.grad(&(y * weights.clone()).sum().backward());
+        gradient.expect("a gradient")
+    });
+    let expected = read(alone + weights.inner());
+    assert_close("residual", &read(residual), &expected, 1e-5);
+}

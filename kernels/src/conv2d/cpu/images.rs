@@ -72,12 +72,12 @@ impl Pass<'_> {
             let to = &mut to[..group.len() * self.to.image()];
             let packed = from.chunks_exact_mut(self.from.image());
             for (packed, image) in packed.zip(images[span(image)].chunks_exact(image)) {
-                self.from.pack_apart(image, self.size, self.apart, packed);
+                self.from.pack_apart(self.body, image, (self.size, self.apart), packed);
             }
             self.convolve(from, to, &mut scratch);
             let packed = to.chunks_exact(self.to.image());
             for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
-                self.to.unpack(packed, out);
+                self.to.unpack_tiles(self.body, packed, out);
             }
         }
     }

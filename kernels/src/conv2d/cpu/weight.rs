@@ -51,11 +51,12 @@ impl Plan {
         for group in groups(count, size) {
             for (place, i) in group.clone().enumerate() {
                 let packed = &mut inputs[place * self.from.image()..][..self.from.image()];
-                self.from.pack(&x[i * image..(i + 1) * image], packed);
+                let size = [self.shape.h, self.shape.w];
+                self.from.pack_apart(body, &x[i * image..(i + 1) * image], (size, 1), packed);
                 let packed = &mut deltas[place * self.delta.image()..][..self.delta.image()];
                 let dy = &dy[i * out_image..(i + 1) * out_image];
                 let size = self.shape.output_size();
-                self.delta.pack_apart(dy, size, self.shape.stride, packed);
+                self.delta.pack_apart(body, dy, (size, self.shape.stride), packed);
             }
             if let (Some(winograd), Some(scratch)) = (winograd, &mut scratch) {
                 let inputs = &inputs[..group.len() * self.from.image()];
