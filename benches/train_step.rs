@@ -33,7 +33,7 @@ fn train_step(criterion: &mut Criterion) {
         let protocol = Protocol::new(ways, 1).with_queries(5);
         step(&mut group, Kernels::Fused, &glyphs, protocol, &omniglot);
     }
-    // The reference of 30 ways would take more than 10 GB.
+    // The reference of 30 ways would take minutes and gigabytes.
     step(&mut group, Kernels::Fused, &colour, Protocol::new(30, 1), &mini_imagenet);
     let small = Protocol::new(5, 1).with_queries(5);
     step(&mut group, Kernels::Fused, &colour, small, &mini_imagenet);

@@ -60,6 +60,6 @@ impl fmt::Display for Pass {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reference {
     Beside,
-    /// It takes minutes, or more memory than most machines have.
+    /// It takes minutes and gigabytes.
     TooLarge,
 }

@@ -34,18 +34,11 @@ impl Rate {
 impl Limits {
     pub(super) fn measure<B: Backend>(scale: Scale, device: &B::Device) -> Self {
         let effort = scale.choose(Effort { rounds: 5, seconds: 1.5 }, scale.effort());
-        // The second one is a 3x3 convolution of 64 channels over 8192 pixels, unfolded.
-        let products = scale.choose([[1024; 3], [8192, 576, 64]], [[64; 3], [256, 72, 16]]);
         let floats = scale.choose(1 << 25, 1 << 18);
         Self {
-            products: products.map(|sizes| product::<B>(sizes, effort, device)).into(),
+            products: products::<B>(scale, effort, device).into(),
             copies: vec![copy::<B>(floats, effort, device), host_copy(floats, effort)],
         }
-    }
-
-    /// Operations a second of the fastest product.
-    pub(super) fn matmul(&self) -> f64 {
-        self.products.iter().map(Rate::giga).fold(0.0, f64::max) * 1e9
     }
 
     pub(super) fn table(&self) -> String {
@@ -74,6 +67,18 @@ impl Limits {
             "copy": all(&self.copies, "gb_per_s"),
         })
     }
+}
+
+/// Operations a second of the fastest product at this moment.
+pub(super) fn matmul_now<B: Backend>(scale: Scale, device: &B::Device) -> f64 {
+    let rates = products::<B>(scale, Effort { rounds: 5, seconds: 0.0 }, device);
+    rates.iter().map(Rate::giga).fold(0.0, f64::max) * 1e9
+}
+
+fn products<B: Backend>(scale: Scale, effort: Effort, device: &B::Device) -> [Rate; 2] {
+    // The second one is a 3x3 convolution of 64 channels over 8192 pixels, unfolded.
+    let sizes = scale.choose([[1024; 3], [8192, 576, 64]], [[64; 3], [256, 72, 16]]);
+    sizes.map(|sizes| product::<B>(sizes, effort, device))
 }
 
 /// The backend's own product of `[m, k]` and `[k, n]`.
