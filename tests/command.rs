@@ -486,13 +486,14 @@ fn every_operation_is_measured_beside_its_reference_and_the_limits() {
         }
     }
     let rows = report["rows"].as_array().unwrap();
-    for operation in ["conv_stack", "training_step"] {
+    for operation in ["conv_stack", "second_order", "conv2d", "batch_norm", "training_step"] {
         assert!(rows.iter().any(|row| row["operation"] == operation), "{operation}: {report}");
         assert!(table.contains(operation), "{table}");
     }
     for row in rows {
-        for rate in ["/gflop_per_s", "/of_matmul", "/speedup"] {
-            positive(row, rate);
+        let rate = if row["limit"] == "matmul" { "/gflop_per_s" } else { "/gb_per_s" };
+        for number in [rate, "/of_limit", "/speedup"] {
+            positive(row, number);
         }
         for times in ["/ms", "/reference_ms"] {
             let steps = ["min", "lower_quartile", "median", "upper_quartile"];

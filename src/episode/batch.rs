@@ -117,9 +117,10 @@ fn scale<B: Backend>(x: Tensor<B, 5>, scaling: &Scaling) -> Tensor<B, 5> {
     let shifts = scaling.mean.iter().zip(&scaling.std).map(|(mean, std)| -mean / std);
     let shifts = shifts.collect::<Vec<_>>();
     let shifted = shifts.iter().any(|&shift| shift != 0.0);
-    let x = match gains.as_slice() {
-        [gain] => x * *gain,
-        _ => x * per_channel(gains),
+    // A number is far cheaper than a tensor that has to be broadcast.
+    let x = match gains.iter().all(|gain| *gain == gains[0]) {
+        true => x * gains[0],
+        false => x * per_channel(gains),
     };
     if shifted { x + per_channel(shifts) } else { x }
 }

@@ -2,8 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::conv_stack::reference;
-use fewshot_kernels::{Moments, Statistics};
+use fewshot_kernels::{Moments, NormStatistics, Statistics, batch_norm};
 use serde::{Deserialize, Serialize};
 
 use super::RunningAverage;
@@ -80,11 +79,11 @@ impl<B: Backend> BatchNorm<B> {
     /// Normalises `x` `[n, c, h, w]` by channel.
     pub fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
         let running = match statistics {
-            BnStatistics::Running => Some(self.running()),
-            BnStatistics::Batch | BnStatistics::Track => None,
+            BnStatistics::Running => NormStatistics::Running(self.running()),
+            BnStatistics::Batch | BnStatistics::Track => NormStatistics::Batch,
         };
         let (gamma, beta) = (Some(self.gamma.val()), Some(self.beta.val()));
-        let (y, moments) = reference::batch_norm(x, gamma, beta, running, self.epsilon);
+        let (y, moments) = batch_norm(x, gamma, beta, running, self.epsilon);
         if let (BnStatistics::Track, Some(moments)) = (statistics, moments) {
             self.track(moments);
         }

@@ -2,6 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::linear;
 
 /// Configuration of a [`Linear`] layer.
 #[derive(Config, Debug)]
@@ -45,10 +46,6 @@ impl<B: Backend> Linear<B> {
     /// - `x`: `[n, d_input]`
     /// - returns `[n, d_output]`
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let y = x.matmul(self.weight.val());
-        match &self.bias {
-            Some(bias) => y + bias.val().unsqueeze(),
-            None => y,
-        }
+        linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 }

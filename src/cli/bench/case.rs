@@ -29,8 +29,7 @@ pub(super) struct Case {
     /// What else tells it from others of its operation: what batch-norm normalises with.
     pub(super) variant: &'static str,
     pub(super) pass: Pass,
-    /// Floating-point operations of its convolutions, counted as direct ones.
-    pub(super) flops: f64,
+    pub(super) load: Load,
     /// Whether its reference can be borne.
     pub(super) reference: Reference,
     /// Does it once, and waits for the device.
@@ -42,6 +41,8 @@ pub(super) struct Case {
 pub(super) enum Pass {
     Forward,
     ForwardBackward,
+    /// The gradient, and the gradient of the sum of its squares.
+    SecondOrder,
     /// Forward, backward and an update of the parameters.
     Training,
 }
@@ -51,8 +52,34 @@ impl fmt::Display for Pass {
         f.pad(match self {
             Self::Forward => "forward",
             Self::ForwardBackward => "forward+backward",
+            Self::SecondOrder => "second order",
             Self::Training => "training",
         })
+    }
+}
+
+/// What bounds a case at best.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Load {
+    /// Floating-point operations of its convolutions, counted as direct ones: the matrix product.
+    Flops(f64),
+    /// Bytes that it reads and writes if nothing stays in a cache: the copy.
+    Bytes(f64),
+}
+
+impl Load {
+    pub(super) fn amount(self) -> f64 {
+        match self {
+            Self::Flops(amount) | Self::Bytes(amount) => amount,
+        }
+    }
+
+    /// Its limit, and the units of its rate in a table and in JSON.
+    pub(super) fn names(self) -> [&'static str; 3] {
+        match self {
+            Self::Flops(_) => ["matmul", "GFLOP/s", "gflop_per_s"],
+            Self::Bytes(_) => ["copy", "GB/s", "gb_per_s"],
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
-use fewshot::kernels::{ConvBlock, Moments, Statistics, conv_stack};
+use fewshot::kernels::{ConvBlock, Moments, StackOptions, Statistics, conv_stack};
 
-use super::case::{Case, Pass, Reference, Scale};
+use super::case::{Case, Load, Pass, Reference, Scale};
 
 const BLOCKS: usize = 4;
 const CHANNELS: usize = 64;
@@ -32,7 +32,7 @@ fn case(
         shape: format!("{n}x{c}x{h}x{w}"),
         variant,
         pass,
-        flops: n as f64 * each,
+        load: Load::Flops(n as f64 * each),
         reference: Reference::Beside,
         work,
     }
@@ -70,7 +70,7 @@ fn both<B: AutodiffBackend>(
     })
 }
 
-fn blocks<B: Backend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> {
+pub(super) fn blocks<B: Backend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> {
     let normal = Distribution::Normal(0.0, 0.1);
     let block = |from| ConvBlock {
         weight: Tensor::random([CHANNELS, from, 3, 3], normal, device),

@@ -5,7 +5,7 @@ use burn::tensor::{Distribution, Tensor};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::case::Scale;
+use super::case::{Load, Scale};
 use super::timing::{Effort, Spread};
 use crate::cli::report::rounded;
 
@@ -34,7 +34,7 @@ impl Rate {
 impl Limits {
     pub(super) fn measure<B: Backend>(scale: Scale, device: &B::Device) -> Self {
         let effort = scale.choose(Effort { rounds: 5, seconds: 1.5 }, scale.effort());
-        let floats = scale.choose(1 << 25, 1 << 18);
+        let floats = floats(scale);
         Self {
             products: products::<B>(scale, effort, device).into(),
             copies: vec![copy::<B>(floats, effort, device), host_copy(floats, effort)],
@@ -69,10 +69,22 @@ impl Limits {
     }
 }
 
-/// Operations a second of the fastest product at this moment.
-pub(super) fn matmul_now<B: Backend>(scale: Scale, device: &B::Device) -> f64 {
-    let rates = products::<B>(scale, Effort { rounds: 5, seconds: 0.0 }, device);
-    rates.iter().map(Rate::giga).fold(0.0, f64::max) * 1e9
+/// What bounds `load`, in operations or bytes a second, at this moment: a machine that others use too
+/// has good and bad minutes.
+pub(super) fn limit_now<B: Backend>(load: Load, scale: Scale, device: &B::Device) -> f64 {
+    let effort = Effort { rounds: 5, seconds: 0.0 };
+    let giga = match load {
+        Load::Flops(_) => {
+            products::<B>(scale, effort, device).iter().map(Rate::giga).fold(0.0, f64::max)
+        }
+        Load::Bytes(_) => host_copy(floats(scale), effort).giga(),
+    };
+    giga * 1e9
+}
+
+/// Length of what is copied.
+fn floats(scale: Scale) -> usize {
+    scale.choose(1 << 25, 1 << 18)
 }
 
 fn products<B: Backend>(scale: Scale, effort: Effort, device: &B::Device) -> [Rate; 2] {

@@ -2,10 +2,12 @@
 
 mod case;
 mod conv_stack;
+mod layers;
 mod limits;
 mod machine;
 mod operation;
 mod report;
+mod second_order;
 mod timing;
 mod training_step;
 
@@ -20,7 +22,7 @@ use super::backend::{self, Job, Place};
 use super::error::CliError;
 use super::output::{print, tell};
 use case::Scale;
-use limits::{Limits, matmul_now};
+use limits::{Limits, limit_now};
 use machine::Machine;
 use report::{Report, Row};
 
@@ -59,9 +61,8 @@ impl Job for Measuring {
         let chosen = if args.only.is_empty() { all } else { &args.only };
         for operation in chosen {
             for case in operation.cases::<B>(scale, &place.device) {
-                // Not once for all: a machine that others use too has good and bad minutes.
-                let matmul = matmul_now::<B>(scale, &place.device);
-                let row = Row::measure(case, scale.effort(), beside, matmul);
+                let limit = limit_now::<B>(case.load, scale, &place.device);
+                let row = Row::measure(case, scale.effort(), beside, limit);
                 say(row.line())?;
                 report.rows.push(row);
             }

@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::kernels::{route, with_reference};
 use serde_json::{Value, json};
 
-use super::case::{Case, Pass, Reference};
+use super::case::{Case, Load, Pass, Reference};
 use super::limits::Limits;
 use super::machine::Machine;
 use super::timing::{Effort, Spread};
@@ -68,14 +68,16 @@ pub(super) struct Row {
     pass: Pass,
     spread: Spread,
     reference: Option<Spread>,
-    flops_per_s: f64,
-    of_matmul: f64,
+    load: Load,
+    /// Operations or bytes a second.
+    rate: f64,
+    of_limit: f64,
 }
 
 impl Row {
     /// Measures `case`, and its reference where that is `beside`.
-    pub(super) fn measure(case: Case, effort: Effort, beside: bool, matmul: f64) -> Self {
-        let Case { operation, shape, variant, pass, flops, reference, mut work } = case;
+    pub(super) fn measure(case: Case, effort: Effort, beside: bool, limit: f64) -> Self {
+        let Case { operation, shape, variant, pass, load, reference, mut work } = case;
         let (spread, reference) = match beside && reference == Reference::Beside {
             true => {
                 let [spread, reference] = effort.spreads(&mut work, |work| with_reference(work));
@@ -83,9 +85,9 @@ impl Row {
             }
             false => (effort.spread(&mut work), None),
         };
-        let flops_per_s = flops / spread.median();
-        let of_matmul = flops_per_s / matmul;
-        Self { operation, shape, variant, pass, spread, reference, flops_per_s, of_matmul }
+        let rate = load.amount() / spread.median();
+        let of_limit = rate / limit;
+        Self { operation, shape, variant, pass, spread, reference, load, rate, of_limit }
     }
 
     fn speedup(&self) -> Option<f64> {
@@ -95,7 +97,7 @@ impl Row {
     /// The names of the columns of [`line`](Self::line).
     pub(super) fn heading() -> String {
         let names = ["operation", "shape", "variant", "pass", "ms (quartiles)", "reference ms"];
-        columns(names.map(str::to_owned), ["speedup", "GFLOP/s", "of matmul"].map(str::to_owned))
+        columns(names.map(str::to_owned), ["speedup", "rate", "of limit"].map(str::to_owned))
     }
 
     pub(super) fn line(&self) -> String {
@@ -111,13 +113,14 @@ impl Row {
             ],
             [
                 or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
-                format!("{:.1}", self.flops_per_s / 1e9),
-                format!("{:.2}", self.of_matmul),
+                format!("{:.1} {}", self.rate / 1e9, self.load.names()[1]),
+                format!("{:.2} {}", self.of_limit, self.load.names()[0]),
             ],
         )
     }
 
     fn json(&self) -> Value {
+        let [limit, _, unit] = self.load.names();
         json!({
             "operation": self.operation,
             "shape": self.shape,
@@ -126,18 +129,19 @@ impl Row {
             "ms": self.spread.json(),
             "reference_ms": self.reference.as_ref().map(Spread::json),
             "speedup": self.speedup().map(|speedup| rounded(speedup, 4)),
-            "gflop_per_s": rounded(self.flops_per_s / 1e9, 4),
-            "of_matmul": rounded(self.of_matmul, 5),
+            unit: rounded(self.rate / 1e9, 4),
+            "limit": limit,
+            "of_limit": rounded(self.of_limit, 5),
         })
     }
 }
 
 fn columns(
     [operation, shape, variant, pass, ms, reference]: [String; 6],
-    [speedup, gflops, share]: [String; 3],
+    [speedup, rate, share]: [String; 3],
 ) -> String {
     format!(
         "{operation:<16}{shape:<31}{variant:<8}{pass:<17}{ms:>21}{reference:>21}\
-         {speedup:>9}{gflops:>9}{share:>11}"
+         {speedup:>9}{rate:>15}{share:>13}"
     )
 }

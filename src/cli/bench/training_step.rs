@@ -7,7 +7,7 @@ use fewshot::models::Conv4Config;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
-use super::case::{Case, Pass, Reference, Scale};
+use super::case::{Case, Load, Pass, Reference, Scale};
 use super::conv_stack::flops;
 
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
@@ -38,7 +38,7 @@ fn case<B: AutodiffBackend>(
         shape: format!("{image} {protocol}"),
         variant: "batch",
         pass: Pass::Training,
-        flops: images * (forward + backward),
+        load: Load::Flops(images * (forward + backward)),
         reference,
         work: steps::<B>(image, protocol, device),
     }

@@ -1,0 +1,79 @@
+//! Single layers, forward and backward, at sizes of a residual network.
+
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{Distribution, Tensor};
+use fewshot::kernels::{self, NormStatistics};
+
+use super::case::{Case, Load, Pass, Reference, Scale};
+
+const SIZES: [[usize; 4]; 2] = [[100, 64, 28, 28], [60, 64, 14, 14]];
+
+pub(super) fn conv2d<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let windows = [("3x3", 3, 1, 1), ("3x3 stride 2", 3, 2, 1), ("1x1", 1, 1, 0)];
+    let case = |(variant, kernel, stride, padding): (&'static str, usize, usize, usize)| {
+        let shape = scale.choose(SIZES[1], [2, 4, 6, 6]);
+        let [n, c, h, w] = shape;
+        let normal = Distribution::Normal(0.0, 0.1);
+        let weight = Tensor::<B, 4>::random([c, c, kernel, kernel], normal, device).require_grad();
+        let products = n * c * c * kernel * kernel * h.div_ceil(stride) * w.div_ceil(stride);
+        // Two operations a product; forward, and for the gradients of the input and the weight.
+        let load = Load::Flops(3.0 * 2.0 * products as f64);
+        let layer = move |x| kernels::conv2d(x, weight.clone(), None, stride, padding);
+        case::<B, 4>("conv2d", shape, variant, load, layer, device)
+    };
+    windows.into_iter().map(case).collect()
+}
+
+pub(super) fn batch_norm<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
+    let gamma = Tensor::<B, 1>::ones([shape[1]], device).require_grad();
+    let beta = Tensor::<B, 1>::zeros([shape[1]], device).require_grad();
+    let layer = move |x| {
+        let affine = (Some(gamma.clone()), Some(beta.clone()));
+        kernels::batch_norm(x, affine.0, affine.1, NormStatistics::Batch, 1e-5).0
+    };
+    // Forward a pass for the moments and one that normalises, backward likewise.
+    vec![case::<B, 4>("batch_norm", shape, "batch", maps(shape, 3.0 + 5.0), layer, device)]
+}
+
+pub(super) fn max_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
+    let load = maps(shape, 1.25 + 2.25);
+    vec![case::<B, 4>("max_pool", shape, "2x2", load, kernels::max_pool, device)]
+}
+
+pub(super) fn global_avg_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
+    let load = maps(shape, 2.0);
+    vec![case::<B, 2>("global_avg_pool", shape, "", load, kernels::global_avg_pool, device)]
+}
+
+/// The load of so many maps of f32, read or written.
+fn maps(shape: [usize; 4], count: f64) -> Load {
+    Load::Bytes(4.0 * count * shape.iter().product::<usize>() as f64)
+}
+
+fn case<B: AutodiffBackend, const D: usize>(
+    operation: &'static str,
+    shape: [usize; 4],
+    variant: &'static str,
+    load: Load,
+    layer: impl Fn(Tensor<B, 4>) -> Tensor<B, D> + 'static,
+    device: &B::Device,
+) -> Case {
+    B::seed(device, 1);
+    let x = Tensor::<B, 4>::random(shape, Distribution::Default, device).require_grad();
+    let device = device.clone();
+    Case {
+        operation,
+        shape: shape.map(|side| side.to_string()).join("x"),
+        variant,
+        pass: Pass::ForwardBackward,
+        load,
+        reference: Reference::Beside,
+        work: Box::new(move || {
+            let _gradients = layer(x.clone()).sum().backward();
+            B::sync(&device).expect("the device answers");
+        }),
+    }
+}
