@@ -14,7 +14,8 @@
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
 //! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
 //!
-//! [`conv_stack_along`] is its directional derivative.
+//! All of them can be differentiated twice, and stay fused under two levels of autodiff.
+//! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
 //!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.

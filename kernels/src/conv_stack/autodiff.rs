@@ -20,7 +20,7 @@ use super::fused::StackCall;
 use super::host::vector;
 use super::lanes::Tape;
 use crate::door::FusedOps;
-use crate::host::{HostBackend, read, unwrap, wrap, write};
+use crate::host::{HostBackend, elements, unwrap, wrap, write};
 use crate::layers::FusedLayers;
 
 /// What the forward pass returns.
@@ -151,9 +151,9 @@ impl<B: HostBackend> Backward<B, 3> for StackGradient {
     fn backward(self, ops: Ops<Slope<B>, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [images, parameters, grad] = ops.parents;
         let Slope { grad: dy, tape, images: moved } = ops.state;
-        let direction = wrap::<B, 1>(grads.consume::<B>(&ops.node));
-        let device = direction.device();
-        let direction = read(direction);
+        let direction = grads.consume::<B>(&ops.node);
+        let device = B::float_device(&direction);
+        let direction = elements::<B>(&direction);
         let (along, rest) = direction.split_at(tape.call.parameter_count());
         let (features, tangent) = tape.forward_along(moved.then_some(rest), along);
         if let Some(node) = grad {
@@ -163,8 +163,8 @@ impl<B: HostBackend> Backward<B, 3> for StackGradient {
         if images.is_none() && parameters.is_none() {
             return;
         }
-        let dy = read(wrap::<B, 4>(dy));
-        let found = tape.backward_along(&tangent, (&dy, None), images.is_some());
+        let dy = (&*elements::<B>(&dy), None);
+        let found = tape.backward_along(&tangent, dy, images.is_some());
         if let (Some(node), Some(dx)) = (images, found.dx) {
             let dx = write::<B, 4>(dx, tape.call.images(), &device);
             grads.register::<B>(node.id, unwrap(dx));

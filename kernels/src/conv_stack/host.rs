@@ -8,7 +8,7 @@ use burn::tensor::ops::FloatTensor;
 use super::autodiff::{Forward, StackOps};
 use super::fused::StackCall;
 use super::lanes::{self, Tape};
-use crate::host::{HostBackend, read, unwrap, wrap, write};
+use crate::host::{HostBackend, elements, unwrap, write};
 
 /// The parts of a gradient as one vector: of the parameters, then of the images if wanted.
 fn flat(gradients: super::cpu::Gradients) -> Vec<f32> {
@@ -26,10 +26,9 @@ impl<B: HostBackend> StackOps for B {
         call: &StackCall,
         keep: bool,
     ) -> Forward<B> {
-        let images = wrap::<B, 4>(images);
-        let device = images.device();
-        let parameters = read(wrap::<B, 1>(parameters));
-        let output = lanes::forward(call, &read(images), &parameters, keep);
+        let device = B::float_device(&images);
+        let (images, parameters) = (elements::<B>(&images), elements::<B>(&parameters));
+        let output = lanes::forward(call, &images, &parameters, keep);
         let features = write::<B, 4>(output.features, call.features(), &device);
         let moments = vector::<B>(output.moments, &device);
         Forward {
@@ -46,9 +45,8 @@ impl<B: HostBackend> StackOps for B {
         tape: &Arc<Tape>,
         images: bool,
     ) -> FloatTensor<B> {
-        let grad = wrap::<B, 4>(grad);
-        let device = grad.device();
-        unwrap(vector::<B>(flat(tape.backward(&read(grad), images)), &device))
+        let found = flat(tape.backward(&elements::<B>(&grad), images));
+        unwrap(vector::<B>(found, &B::float_device(&grad)))
     }
 }
 
