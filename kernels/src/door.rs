@@ -20,8 +20,11 @@ use crate::host::HostBackend;
 use crate::layers::{FusedLayers, LayerTable};
 
 /// A backend with fused bodies for the operations of this crate.
+///
+/// A backend whose tensors lie in host memory has it by `impl HostBackend`, bare and under two levels
+/// of autodiff.
 pub trait FusedOps: FusedLayers {
-    /// Whether bodies run on slices of untracked tensors, here and now.
+    /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
     /// The stack of convolution blocks: `images` `[n, c, h, w]` and all parameters as one vector,
@@ -68,7 +71,8 @@ type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
 
-/// Opens the fused path to `B`. Registering twice changes nothing.
+/// Opens the fused path to `B`, for instance a [`HostBackend`] of your own; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own. Registering twice changes nothing.
 pub fn register<B: FusedOps>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }

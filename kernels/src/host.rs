@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
 
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
@@ -60,7 +60,8 @@ pub(crate) fn write<B: Backend, const D: usize>(
     shape: [usize; D],
     device: &B::Device,
 ) -> Tensor<B, D> {
-    Tensor::from_data(TensorData::new(elements, shape), device)
+    // Without the type, the elements would become those of the device's default type.
+    Tensor::from_data(TensorData::new(elements, shape), (device, DType::F32))
 }
 
 /// The elements of an f32 tensor, in row-major order, copied only if they must be.

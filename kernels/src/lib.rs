@@ -8,7 +8,7 @@
 //! | operation | what is fused |
 //! |---|---|
 //! | [`conv_stack`](conv_stack()) | the blocks of [3x3 convolution, batch-norm, ReLU, 2x2 max-pool] of a Conv-4 encoder |
-//! | [`conv2d`](conv2d()) | 3x3 and 1x1 convolutions with stride 1 or 2, and their gradients of any order |
+//! | [`conv2d`](conv2d()) | 3x3 and 1x1 convolutions with stride 1 or 2, and both of their gradients |
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
@@ -37,8 +37,8 @@ mod refusal;
 
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
 pub use conv_stack::{
-    BlockTangent, ConvBlock, Moments, StackDirection, StackOptions, StackOutput, StackTangent,
-    Statistics, conv_stack, conv_stack_along,
+    BlockTangent, ConvBlock, GradientsOf, Moments, StackDirection, StackOptions, StackOutput,
+    StackTangent, Statistics, conv_stack, conv_stack_along,
 };
 pub use conv2d::{ConvError, conv2d};
 pub use cpu::release_buffers;

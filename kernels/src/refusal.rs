@@ -15,10 +15,8 @@ pub enum Refusal {
         /// Type found.
         found: DType,
     },
-    /// A convolution with another window, or of nothing.
-    #[error(
-        "windows of {kernel}x{kernel} with stride {stride} and padding {padding}, or no pixels"
-    )]
+    /// A convolution with another window.
+    #[error("windows of {kernel}x{kernel} with stride {stride} and padding {padding}")]
     Convolution {
         /// Side of the window.
         kernel: usize,

@@ -66,15 +66,16 @@ steps, eval_episodes_per_s, backend, device, route, protocol, seed, checkpoint."
 const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
 turns. The limits are measured first: the backend's own matrix products, its copy of a large tensor, \
-and a copy in host memory, bytes read and written both counted. GFLOP/s counts convolutions as \
-direct ones, so where Winograd's way saves multiplications the share of the fastest product, timed \
-anew before each row, can exceed 1. A training step is episode, forward, backward and Adam of a prototypical network. Where \
-no reference is timed, plain Burn operations would take minutes and gigabytes.
+and a copy in host memory, bytes read and written both counted. The last column is the share of what \
+bounds a row, timed anew before it: the fastest matrix product, or the copy in host memory. GFLOP/s \
+counts convolutions as direct ones, so where Winograd's way saves multiplications the share can exceed \
+1. A training step is episode, forward, backward and Adam of a prototypical network. Where no reference \
+is timed, plain Burn operations would take minutes and gigabytes.
 
 With --json, standard output is one JSON object: machine (cpu, cores, threads, os, route), version, \
 backend, device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, \
-lower_quartile, median, upper_quartile, runs), speedup, gflop_per_s, of_matmul. The table goes to \
-standard error.";
+lower_quartile, median, upper_quartile, runs), speedup, gflop_per_s or gb_per_s, limit, of_limit. The \
+table goes to standard error.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {

@@ -70,5 +70,6 @@ pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
     let y = B::channel_affine(values.clone(), map);
     let state = || State { x: values, mean, inverse, scale };
     let y = record::<B, C, 3, _>(BatchNorm, [&x, &gamma, &beta], state, y);
-    [y, <Autodiff<B, C> as AutodiffBackend>::from_inner(moments)]
+    // Of both levels that are registered.
+    [y, <Autodiff<B, C> as AutodiffBackend>::from_inner(B::float_detach(moments))]
 }

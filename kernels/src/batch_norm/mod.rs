@@ -17,7 +17,7 @@ use crate::layers::{LayerTable, table, types};
 pub enum NormStatistics<B: Backend> {
     /// The moments of the batch at hand.
     Batch,
-    /// Given moments, which are constants.
+    /// Given moments: no gradient flows into them, at the outermost level of autodiff.
     Running(Moments<B>),
 }
 

@@ -40,6 +40,15 @@ pub struct StackTangent<B: Backend> {
     kept: Kept<B>,
 }
 
+/// What [`StackTangent::gradients`] finds the gradients of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradientsOf {
+    /// The blocks alone.
+    Blocks,
+    /// The images too.
+    ImagesAndBlocks,
+}
+
 enum Kept<B: Backend> {
     Host { tape: Tape, tangent: TapeTangent, blocks: Vec<ConvBlock<B>> },
     Reference(Box<along_reference::Point<B>>),
@@ -53,7 +62,7 @@ enum Kept<B: Backend> {
 /// # Conventions
 /// Statistics given as [`Statistics::Running`] stand still. The largest pixel of a window and the
 /// sign that ReLU asks for are those at the point. Nothing here is tracked by autodiff. On a backend
-/// without a fused body, and on an autodiff backend, two levels of autodiff do the work.
+/// without a fused body, two levels of autodiff do the work.
 ///
 /// # Panics
 /// When the blocks do not fit each other, the images or the direction, with the text of a
@@ -74,7 +83,7 @@ pub fn conv_stack_along<B: Backend>(
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    let blocks = blocks.to_vec();
+    let (images, blocks) = (images.detach(), blocks.iter().map(still).collect::<Vec<_>>());
     if crate::door::lookup::<B>().is_some_and(|vtable| vtable.on_host) {
         match fused::check(&images, &blocks, &statistics) {
             Ok(()) => {
@@ -84,9 +93,37 @@ pub fn conv_stack_along<B: Backend>(
             Err(refusal) => refusal.note("conv_stack_along"),
         }
     }
+    let direction = StackDirection {
+        images: direction.images.map(Tensor::detach),
+        blocks: direction.blocks.into_iter().map(BlockTangent::detach).collect(),
+    };
     let point = along_reference::Point { images, blocks, statistics, options, direction };
     let (features, along) = point.forward();
     StackTangent { features, along, kept: Kept::Reference(Box::new(point)) }
+}
+
+/// The block without its history.
+fn still<B: Backend>(block: &ConvBlock<B>) -> ConvBlock<B> {
+    let vector = |vector: &Option<Tensor<B, 1>>| vector.clone().map(Tensor::detach);
+    ConvBlock {
+        weight: block.weight.clone().detach(),
+        bias: vector(&block.bias),
+        gamma: vector(&block.gamma),
+        beta: vector(&block.beta),
+        stride: block.stride,
+        pool: block.pool,
+    }
+}
+
+impl<B: Backend> BlockTangent<B> {
+    fn detach(self) -> Self {
+        Self {
+            weight: self.weight.detach(),
+            bias: self.bias.map(Tensor::detach),
+            gamma: self.gamma.map(Tensor::detach),
+            beta: self.beta.map(Tensor::detach),
+        }
+    }
 }
 
 fn on_host<B: Backend>(
@@ -117,14 +154,18 @@ impl<B: Backend> StackTangent<B> {
     ///
     /// With `grad` held still this is the Hessian of `<grad, features>` times the direction. With the
     /// change of the loss's gradient along [`along`](Self::along) as `grad_along` it is the Hessian of
-    /// the loss times the direction. The images' change is found only if `images` asks for it; the
-    /// result has the vectors that the blocks have.
+    /// the loss times the direction. The result has the vectors that the blocks have.
+    ///
+    /// # Panics
+    /// When a gradient does not have the shape of the features.
     pub fn gradients(
         &self,
         grad: Tensor<B, 4>,
         grad_along: Option<Tensor<B, 4>>,
-        images: bool,
+        of: GradientsOf,
     ) -> StackDirection<B> {
+        let images = of == GradientsOf::ImagesAndBlocks;
+        let (grad, grad_along) = (grad.detach(), grad_along.map(Tensor::detach));
         let wanted = self.features.dims();
         for found in [Some(&grad), grad_along.as_ref()].into_iter().flatten() {
             assert_eq!(found.dims(), wanted, "a gradient has the shape of the features");

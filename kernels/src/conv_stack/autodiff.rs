@@ -1,4 +1,4 @@
-//! The stack under autodiff, to any depth that the registry knows.
+//! The stack under one and two levels of autodiff.
 //!
 //! The gradient of the stack is an operation of its own. Under a second level of autodiff its
 //! backward pass is the pass along a direction: for a cotangent `u` of the gradients `G(x, p, g)` of
@@ -35,6 +35,12 @@ pub struct Forward<B: Backend> {
 
 /// The stack and its gradient as operations of a backend.
 pub trait StackOps: Backend {
+    /// What the gradient takes besides the tape.
+    type Kept: Clone + Send + 'static;
+
+    /// What [`gradients`](Self::gradients) will take.
+    fn keep(images: &FloatTensor<Self>, parameters: &FloatTensor<Self>) -> Self::Kept;
+
     /// The stack, with what its gradient needs where `keep` asks for it.
     fn forward(
         images: FloatTensor<Self>,
@@ -46,8 +52,7 @@ pub trait StackOps: Backend {
     /// The gradients at a point that was kept, given that of the features, as one vector: of the
     /// parameters, then of the images if they are wanted.
     fn gradients(
-        images: FloatTensor<Self>,
-        parameters: FloatTensor<Self>,
+        kept: Self::Kept,
         grad: FloatTensor<Self>,
         tape: &Arc<Tape>,
         images_wanted: bool,
@@ -59,13 +64,12 @@ struct ConvStack;
 
 /// What the gradient of [`ConvStack`] takes besides that of its output.
 #[derive(Clone)]
-struct Point<B: Backend> {
-    images: FloatTensor<B>,
-    parameters: FloatTensor<B>,
+struct Point<B: StackOps> {
+    kept: B::Kept,
     tape: Arc<Tape>,
 }
 
-impl<B: Backend> fmt::Debug for Point<B> {
+impl<B: StackOps> fmt::Debug for Point<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Point").field("call", &self.tape.call).finish_non_exhaustive()
     }
@@ -76,9 +80,9 @@ impl<B: StackOps> Backward<B, 2> for ConvStack {
 
     fn backward(self, ops: Ops<Point<B>, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [images, parameters] = ops.parents;
-        let Point { images: x, parameters: p, tape } = ops.state;
+        let Point { kept, tape } = ops.state;
         let grad = grads.consume::<B>(&ops.node);
-        let found = wrap::<B, 1>(B::gradients(x, p, grad, &tape, images.is_some()));
+        let found = wrap::<B, 1>(B::gradients(kept, grad, &tape, images.is_some()));
         let length = tape.call.parameter_count();
         if let Some(node) = parameters {
             grads.register::<B>(node.id, unwrap(found.clone().narrow(0, 0, length)));
@@ -102,9 +106,10 @@ fn forward<B: StackOps, C: CheckpointStrategy>(
     let prepared = Backward::<B, 2>::prepare::<C>(ConvStack, nodes).compute_bound().stateful();
     let (features, moments, tape) = match prepared {
         OpsKind::Tracked(prep) => {
-            let output = B::forward(images.clone(), parameters.clone(), call, true);
+            let kept = B::keep(&images, &parameters);
+            let output = B::forward(images, parameters, call, true);
             let tape = output.tape.expect("kept, as asked");
-            let point = Point { images, parameters, tape: tape.clone() };
+            let point = Point { kept, tape: tape.clone() };
             (prep.finish(point, output.features), output.moments, Some(tape))
         }
         OpsKind::UnTracked(prep) => {
@@ -117,6 +122,8 @@ fn forward<B: StackOps, C: CheckpointStrategy>(
 }
 
 impl<B: StackOps + FusedLayers, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+    const ON_HOST: bool = true;
+
     fn conv_stack(
         images: FloatTensor<Self>,
         parameters: FloatTensor<Self>,
@@ -176,6 +183,12 @@ impl<B: HostBackend> Backward<B, 3> for StackGradient {
 }
 
 impl<B: HostBackend, C: CheckpointStrategy> StackOps for Autodiff<B, C> {
+    type Kept = [FloatTensor<Self>; 2];
+
+    fn keep(images: &FloatTensor<Self>, parameters: &FloatTensor<Self>) -> Self::Kept {
+        [images.clone(), parameters.clone()]
+    }
+
     fn forward(
         images: FloatTensor<Self>,
         parameters: FloatTensor<Self>,
@@ -186,16 +199,15 @@ impl<B: HostBackend, C: CheckpointStrategy> StackOps for Autodiff<B, C> {
     }
 
     fn gradients(
-        images: FloatTensor<Self>,
-        parameters: FloatTensor<Self>,
+        [images, parameters]: [FloatTensor<Self>; 2],
         grad: FloatTensor<Self>,
         tape: &Arc<Tape>,
         images_wanted: bool,
     ) -> FloatTensor<Self> {
         let nodes = [images.node.clone(), parameters.node.clone(), grad.node.clone()];
-        let (images, parameters) = (images.primitive, parameters.primitive);
+        let kept = <B as StackOps>::keep(&images.primitive, &parameters.primitive);
         let dy = grad.primitive;
-        let found = B::gradients(images, parameters, dy.clone(), tape, images_wanted);
+        let found = <B as StackOps>::gradients(kept, dy.clone(), tape, images_wanted);
         match Backward::<B, 3>::prepare::<C>(StackGradient, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 prep.finish(Slope { grad: dy, tape: tape.clone(), images: images_wanted }, found)

@@ -78,7 +78,7 @@ pub enum StackError {
     #[error("{channels} channels of {name} cannot be shared out among {lanes} lanes")]
     Lanes {
         /// What has the channels.
-        name: &'static str,
+        name: String,
         /// Channels found.
         channels: usize,
         /// Lanes asked for.
@@ -160,12 +160,12 @@ pub fn check<B: Backend>(
     if n == 0 {
         return Err(StackError::NoImages);
     }
-    let c = share("the images", c, lanes)?;
+    let c = share(|| "the images".into(), c, lanes)?;
     let (mut channels, mut height, mut width) = (c, h, w);
     for (index, block) in blocks.iter().enumerate() {
         let out;
         (out, height, width) = check_block(index, block, channels, height, width)?;
-        channels = share("a block", out, lanes)?;
+        channels = share(|| format!("block {index}"), out, lanes)?;
     }
     if let Statistics::Running(moments) = statistics {
         check_moments(blocks, moments)?;
@@ -178,9 +178,9 @@ pub fn check<B: Backend>(
 }
 
 /// Channels of one lane.
-fn share(name: &'static str, channels: usize, lanes: usize) -> Result<usize, StackError> {
+fn share(name: impl Fn() -> String, channels: usize, lanes: usize) -> Result<usize, StackError> {
     if lanes == 0 || channels % lanes != 0 {
-        return Err(StackError::Lanes { name, channels, lanes });
+        return Err(StackError::Lanes { name: name(), channels, lanes });
     }
     Ok(channels / lanes)
 }

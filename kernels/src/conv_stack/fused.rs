@@ -107,7 +107,7 @@ pub(super) fn flatten<'a, B: Backend>(
         let (length, device) = (weight.dims()[0], weight.device());
         parts.push(weight.clone().flatten(0, 3).cast(FloatDType::F32));
         parts.extend(vectors.into_iter().zip(absent).map(|(vector, absent)| {
-            let absent = || Tensor::<B, 1>::full([length], absent, &device);
+            let absent = || Tensor::<B, 1>::full([length], absent, (&device, DType::F32));
             vector.clone().unwrap_or_else(absent).cast(FloatDType::F32)
         }));
     }

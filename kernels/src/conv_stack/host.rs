@@ -20,6 +20,11 @@ fn flat(gradients: super::cpu::Gradients) -> Vec<f32> {
 }
 
 impl<B: HostBackend> StackOps for B {
+    /// The tape has it all.
+    type Kept = ();
+
+    fn keep(_: &FloatTensor<B>, _: &FloatTensor<B>) {}
+
     fn forward(
         images: FloatTensor<B>,
         parameters: FloatTensor<B>,
@@ -38,13 +43,7 @@ impl<B: HostBackend> StackOps for B {
         }
     }
 
-    fn gradients(
-        _: FloatTensor<B>,
-        _: FloatTensor<B>,
-        grad: FloatTensor<B>,
-        tape: &Arc<Tape>,
-        images: bool,
-    ) -> FloatTensor<B> {
+    fn gradients((): (), grad: FloatTensor<B>, tape: &Arc<Tape>, images: bool) -> FloatTensor<B> {
         let found = flat(tape.backward(&elements::<B>(&grad), images));
         unwrap(vector::<B>(found, &B::float_device(&grad)))
     }

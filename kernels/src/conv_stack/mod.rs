@@ -13,7 +13,7 @@ mod host;
 mod lanes;
 pub mod reference;
 
-pub use along::{BlockTangent, StackDirection, StackTangent, conv_stack_along};
+pub use along::{BlockTangent, GradientsOf, StackDirection, StackTangent, conv_stack_along};
 pub use block::{ConvBlock, Moments, StackError, StackOptions, StackOutput, Statistics};
 pub use fused::StackCall;
 

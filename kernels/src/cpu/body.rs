@@ -80,9 +80,12 @@ pub fn bodies() -> Vec<&'static dyn Body> {
 /// # Panics
 /// If `FEWSHOT_KERNELS` names something this processor does not have.
 pub fn chosen() -> &'static dyn Body {
-    static CHOSEN: LazyLock<&'static dyn Body> =
-        LazyLock::new(|| named(environment::wanted()).unwrap_or_else(|error| panic!("{error}")));
-    *CHOSEN
+    static CHOSEN: LazyLock<Result<&'static dyn Body, UnknownKernels>> =
+        LazyLock::new(|| named(environment::wanted()));
+    match &*CHOSEN {
+        Ok(body) => *body,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 /// The body that a value of `FEWSHOT_KERNELS` means; the fastest where it names none.

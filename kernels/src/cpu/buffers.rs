@@ -56,7 +56,7 @@ fn reuse(wanted: usize) -> Option<Vec<Line>> {
     let fits = |lines: &Vec<Line>| (wanted..=2 * wanted).contains(&lines.len());
     let (best, _) =
         free.iter().enumerate().filter(|(_, l)| fits(l)).min_by_key(|(_, l)| l.len())?;
-    Some(free.swap_remove(best))
+    Some(free.remove(best))
 }
 
 impl Drop for Buffer {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::body::Body;
 use super::buffers::Buffer;
 use super::contract::{Contraction, Run};
-use super::layout::{Map, Tap};
-use super::winograd::Winograd;
+use super::layout::{Map, Tap, strips};
+use super::winograd::{Scratch, Winograd};
 
 /// Weights of a tile used for all rows of a strip before the next ones: they fit the L1 cache
 /// beside the activations.
@@ -31,23 +31,22 @@ impl<'a> Term<'a> {
 /// A convolution over a map whose ring fits its window, cut into strips of rows and chunks of
 /// weights.
 pub struct Convolution {
+    from: Map,
+    out: Map,
     windows: Vec<usize>,
     chunks: Vec<Vec<Run>>,
     pub taps: Vec<Tap>,
-    w: usize,
-    tile: usize,
-    tiles: usize,
     /// The faster way, where there is one.
     pub winograd: Option<Winograd>,
 }
 
 impl Convolution {
-    /// From `map`, whose ring tells the side of the window, to `out`, without one.
-    pub fn new(map: &Map, out: Map, stride: usize) -> Self {
-        let (h, w, tile) = (out.h, out.w, out.lane);
+    /// From the map `from`, whose ring tells the side of the window, to `out`, without one.
+    pub fn new(from: &Map, out: Map, stride: usize) -> Self {
+        let tile = out.lane;
         let mut chunks: Vec<Vec<Run>> = vec![Vec::new()];
         let mut steps = 0;
-        for run in map.runs(tile) {
+        for run in from.runs(tile) {
             if steps > 0 && (steps + run.len) * tile > CHUNK_FLOATS {
                 chunks.push(Vec::new());
                 steps = 0;
@@ -55,9 +54,9 @@ impl Convolution {
             steps += run.len;
             chunks.last_mut().expect("it starts with one").push(run);
         }
-        let (windows, taps, tiles) = (map.windows(h, w, stride), map.taps(), out.tiles());
-        let winograd = Winograd::pays(*map, out, stride);
-        Self { windows, chunks, taps, w, tile, tiles, winograd }
+        let (windows, taps) = (from.windows(out.h, out.w, stride), from.taps());
+        let winograd = Winograd::pays(*from, out, stride);
+        Self { from: *from, out, windows, chunks, taps, winograd }
     }
 
     /// The form of the packed weight that this convolution takes.
@@ -70,7 +69,7 @@ impl Convolution {
 
     /// Length of what [`prepare`](Self::prepare) returns.
     pub fn prepared(&self) -> usize {
-        let packed = self.tiles * self.taps.len() * self.tile;
+        let packed = self.out.tiles() * self.taps.len() * self.out.lane;
         self.winograd.as_ref().map_or(packed, Winograd::expanded)
     }
 
@@ -79,6 +78,41 @@ impl Convolution {
         match &self.winograd {
             Some(winograd) => winograd.reduce(body, &prepared),
             None => prepared,
+        }
+    }
+
+    /// Images to take together.
+    pub fn group(&self) -> usize {
+        self.winograd.as_ref().map_or(1, Winograd::group)
+    }
+
+    /// Room for [`images`](Self::images) of so many terms, where any is needed.
+    pub fn scratch(&self, terms: usize) -> Option<Scratch> {
+        self.winograd.as_ref().map(|winograd| winograd.scratch(terms))
+    }
+
+    /// Computes a group of images, the sum over `terms`, into `out`.
+    pub fn images(
+        &self,
+        body: &dyn Body,
+        terms: &[Term<'_>],
+        out: &mut [f32],
+        scratch: &mut Option<Scratch>,
+    ) {
+        if let (Some(winograd), Some(scratch)) = (&self.winograd, scratch) {
+            return winograd.convolve(body, terms, out, scratch);
+        }
+        let image = self.from.image();
+        for (i, out) in out.chunks_exact_mut(self.out.image()).enumerate() {
+            let part = i * image..(i + 1) * image;
+            let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
+            for tile in 0..self.out.tiles() {
+                for rows in strips(self.out.h, self.out.w) {
+                    let start = self.out.start(tile, rows.start);
+                    let out = &mut out[start..start + rows.len() * self.out.row()];
+                    self.rows(body, &terms, tile, rows, out);
+                }
+            }
         }
     }
 
@@ -92,16 +126,16 @@ impl Convolution {
         rows: Range<usize>,
         out: &mut [f32],
     ) {
-        let length = self.taps.len() * self.tile;
+        let (length, w) = (self.taps.len() * self.out.lane, self.out.w);
         let chunks = terms.iter().flat_map(|term| self.chunks.iter().map(move |runs| (term, runs)));
         for (i, (term, runs)) in chunks.enumerate() {
             let job = Contraction {
                 a: term.input,
-                rows: &self.windows[rows.start * self.w..rows.end * self.w],
+                rows: &self.windows[rows.start * w..rows.end * w],
                 b: &term.weight[tile * length..(tile + 1) * length],
                 runs,
                 a_step: 1,
-                b_step: self.tile,
+                b_step: self.out.lane,
                 accumulate: i > 0,
             };
             body.contract(&job, out);

@@ -1,7 +1,7 @@
 //! The door to the single layers: what a backend must fuse, and the table of those that do.
 //!
-//! Every primitive's derivatives are primitives of the level of autodiff below, so gradients of any
-//! order stay fused.
+//! Every primitive's derivatives are primitives of the level of autodiff below, so gradients stay
+//! fused under every level that is registered.
 
 mod autodiff;
 mod host;

@@ -409,6 +409,7 @@ mod laws {
 
     pub use lanes::a_stack_of_lanes_is_its_lanes;
     pub use second::directional_derivatives_equal_two_levels_of_autodiff;
+    pub use second::nothing_of_a_directional_derivative_is_tracked;
     pub use second::second_gradients_equal_the_reference;
 
     pub fn awkward_channel_counts_equal_the_reference<B: AutodiffBackend>() {
@@ -765,6 +766,7 @@ laws! {
         moments_are_detached
         the_order_of_images_changes_no_other_feature
         a_stack_of_lanes_is_its_lanes
+        nothing_of_a_directional_derivative_is_tracked
     }
     fused {
         awkward_channel_counts_equal_the_reference
@@ -1015,14 +1017,17 @@ mod on_flex {
     #[test]
     fn channels_must_be_shared_out_among_the_lanes() {
         for (lanes, name, channels) in
-            [(2, "the images", 3), (0, "the images", 3), (3, "a block", 4)]
+            [(2, "the images", 3), (0, "the images", 3), (3, "block 0", 4)]
         {
             let options = StackOptions { lanes, ..Default::default() };
             let blocks = [block(1, 4)];
             let call = || conv_stack(tensor(IMAGES), &blocks, Statistics::Batch, options);
             let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("lanes do not fit");
             let message = panic.downcast_ref::<String>().expect("a message with numbers");
-            assert_eq!(*message, StackError::Lanes { name, channels, lanes }.to_string());
+            assert_eq!(
+                *message,
+                StackError::Lanes { name: name.into(), channels, lanes }.to_string()
+            );
         }
     }
 }

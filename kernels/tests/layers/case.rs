@@ -173,12 +173,17 @@ impl Case {
             Layer::Linear => {
                 let [x, weight] = ["x", "weight"].map(|name| self.find::<B, 2>(name, leaves));
                 let (x, weight) = (x.expect("an input"), weight.expect("a weight"));
-                match (by, vector("bias")) {
-                    (By::Kernels, bias) => linear(x, weight, bias).flatten(0, 1),
-                    (By::Reference, Some(bias)) => {
-                        (x.matmul(weight) + bias.unsqueeze()).flatten(0, 1)
+                match by {
+                    By::Kernels => linear(x, weight, vector("bias")).flatten(0, 1),
+                    By::Reference => {
+                        // Every product, summed over the features.
+                        let products = x.unsqueeze_dim::<3>(2) * weight.unsqueeze_dim(0);
+                        let y = products.sum_dim(1).squeeze_dim::<2>(1);
+                        match vector("bias") {
+                            Some(bias) => (y + bias.unsqueeze()).flatten(0, 1),
+                            None => y.flatten(0, 1),
+                        }
                     }
-                    (By::Reference, None) => x.matmul(weight).flatten(0, 1),
                 }
             }
         }

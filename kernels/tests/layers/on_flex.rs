@@ -106,3 +106,21 @@ fn a_gradient_that_another_branch_holds_is_not_overwritten() {
     let expected = read(alone + weights.inner());
     assert_close("residual", &read(residual), &expected, 1e-5);
 }
+
+#[test]
+fn moments_are_detached_at_both_levels() {
+    let device = Default::default();
+    let x = Tensor::<Autodiff<Flex>, 4>::random(
+        [3, 2, 4, 4],
+        burn::tensor::Distribution::Default,
+        &device,
+    );
+    let x = x.require_grad();
+    let lifted = Tensor::<Autodiff<Autodiff<Flex>>, 4>::from_inner(x.clone()).require_grad();
+    let (y, moments) = batch_norm(lifted, None, None, NormStatistics::Batch, 1e-5);
+    let moments = moments.unwrap();
+    // What is tracked is taken times zero, so that there is a graph to go back through.
+    let sum = (moments.mean + moments.variance).sum() + y.sum() * 0.0;
+    let gradient = x.grad(&sum.inner().backward()).unwrap();
+    assert!(read(gradient).iter().all(|value| *value == 0.0));
+}

@@ -1,16 +1,13 @@
 //! Images through a convolution: the output, and the gradient of the input.
 
-use std::ops::Range;
-
 use rayon::prelude::*;
 
 use super::Plan;
 use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
-use crate::cpu::layout::{Map, strips};
+use crate::cpu::layout::Map;
 use crate::cpu::slots::{groups, slots, split};
-use crate::cpu::winograd::{Scratch, Winograd};
 
 impl Plan {
     /// The output for images `x` and the weight `w`.
@@ -59,9 +56,8 @@ impl Pass<'_> {
 
     /// The images of one slot.
     fn slot(&self, images: &[f32], out: &mut [f32], count: usize) {
-        let winograd = self.way.winograd.as_ref();
-        let size = winograd.map_or(1, Winograd::group).min(count);
-        let mut scratch = winograd.map(|way| way.scratch(1));
+        let size = self.way.group().min(count);
+        let mut scratch = self.way.scratch(1);
         // The ring, and what lies between pixels, stay zero.
         let mut from = Buffer::zeros(size * self.from.image());
         let mut to = Buffer::stale(size * self.to.image());
@@ -74,35 +70,12 @@ impl Pass<'_> {
             for (packed, image) in packed.zip(images[span(image)].chunks_exact(image)) {
                 self.from.pack_apart(self.body, image, (self.size, self.apart), packed);
             }
-            self.convolve(from, to, &mut scratch);
+            let term = Term { weight: &self.weight, input: from };
+            self.way.images(self.body, &[term], to, &mut scratch);
             let packed = to.chunks_exact(self.to.image());
             for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
                 self.to.unpack_tiles(self.body, packed, out);
             }
         }
-    }
-
-    /// A group of images in tiles.
-    fn convolve(&self, from: &[f32], to: &mut [f32], scratch: &mut Option<Scratch>) {
-        if let (Some(winograd), Some(scratch)) = (&self.way.winograd, scratch) {
-            let term = Term { weight: &self.weight, input: from };
-            return winograd.convolve(self.body, &[term], to, scratch);
-        }
-        let images = from.chunks_exact(self.from.image());
-        for (input, to) in images.zip(to.chunks_exact_mut(self.to.image())) {
-            let term = Term { weight: &self.weight, input };
-            for tile in 0..self.to.tiles() {
-                for rows in strips(self.to.h, self.to.w) {
-                    let out = &mut to[self.floats(tile, &rows)];
-                    self.way.rows(self.body, &[term], tile, rows, out);
-                }
-            }
-        }
-    }
-
-    /// Where some rows of a tile lie in an image that comes out.
-    fn floats(&self, tile: usize, rows: &Range<usize>) -> Range<usize> {
-        let start = self.to.start(tile, rows.start);
-        start..start + rows.len() * self.to.row()
     }
 }

@@ -9,7 +9,6 @@ use crate::cpu::convolution::Convolution;
 use crate::cpu::layout::strips;
 use crate::cpu::slots::{groups, slots, sum};
 use crate::cpu::weight_rows::WeightRows;
-use crate::cpu::winograd::Winograd;
 
 impl Plan {
     /// The gradient of the weight for the output's gradient `dy` and images `x`.
@@ -40,8 +39,8 @@ impl Plan {
         weight: &mut [f32],
     ) {
         let winograd = way.winograd.as_ref();
-        let size = winograd.map_or(1, Winograd::group).min(count);
-        let mut scratch = winograd.map(|way| way.scratch(1));
+        let size = way.group().min(count);
+        let mut scratch = way.scratch(1);
         let mut inputs = Buffer::zeros(size * self.from.image());
         let mut deltas = Buffer::zeros(size * self.delta.image());
         let (image, out_image) = (x.len() / count, dy.len() / count);

@@ -6,7 +6,6 @@ use rayon::prelude::*;
 
 use super::backward::Stack;
 use super::norm::{NormGradient, Sums};
-use super::plan::Plan;
 use super::reduction::total;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
@@ -91,11 +90,9 @@ impl Stack<'_> {
         let whole = need_input || plan.forward.winograd.is_some();
         // A direct gradient of the weight alone takes one channel tile after the other.
         let delta = if whole { plan.group() * plan.delta.image() } else { plan.delta.plane() };
-        let winograd = plan.forward.winograd.as_ref();
-        if winograd.is_none() {
+        if plan.forward.winograd.is_none() {
             weight.fill(0.0);
         }
-        let turned = plan.turned.winograd.as_ref().filter(|_| need_input);
         SlotRun {
             images,
             input,
@@ -103,8 +100,8 @@ impl Stack<'_> {
             delta: Buffer::zeros(delta),
             whole,
             strip: Buffer::stale(plan.strip_len()),
-            scratch: winograd.map(|way| way.scratch(1)),
-            turned_scratch: turned.map(|way| way.scratch(1)),
+            scratch: plan.forward.scratch(1),
+            turned_scratch: plan.turned.scratch(1).filter(|_| need_input),
             sums: Sums::empty(if k > 0 { self.saved.plans[k - 1].padded() } else { 0 }),
         }
     }
@@ -122,13 +119,8 @@ impl Stack<'_> {
         let Some(turned) = turned else { return };
         let deltas = &run.delta[..group.len() * plan.delta.image()];
         let grads = run.input.group_mut(group);
-        match (&plan.turned.winograd, &mut run.turned_scratch) {
-            (Some(winograd), Some(scratch)) => {
-                let term = Term { weight: turned, input: deltas };
-                winograd.convolve(self.body(), &[term], grads, scratch);
-            }
-            _ => self.input(plan, &[Term { weight: turned, input: deltas }], grads),
-        }
+        let term = Term { weight: turned, input: deltas };
+        plan.turned.images(self.body(), &[term], grads, &mut run.turned_scratch);
         if k > 0 {
             for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
                 self.correlate(k - 1, n, grad, &mut run.sums);
@@ -175,22 +167,6 @@ impl Stack<'_> {
                 let input = &input[rows.start * stride * plan.input.row()..];
                 let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
                 plan.weight_rows(self.body(), input, &run.delta[start..], rows.len(), weight);
-            }
-        }
-    }
-
-    /// Gradients of the input from those of the convolution's output, image by image.
-    pub fn input(&self, plan: &Plan, terms: &[Term<'_>], grads: &mut [f32]) {
-        let (map, image) = (plan.input_grad, plan.delta.image());
-        for (i, grad) in grads.chunks_exact_mut(map.image()).enumerate() {
-            let part = i * image..(i + 1) * image;
-            let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
-            for tile in 0..map.tiles() {
-                for rows in plan.input_strips() {
-                    let start = map.start(tile, rows.start);
-                    let out = &mut grad[start..start + rows.len() * map.row()];
-                    plan.turned.rows(self.body(), &terms, tile, rows, out);
-                }
             }
         }
     }

@@ -9,7 +9,6 @@ use crate::cpu::body::Body;
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::layout::{Map, strips};
 use crate::cpu::weight_rows::WeightRows;
-use crate::cpu::winograd::Winograd;
 
 /// Input channels up to which a convolution is cheaper to compute again than to store.
 const RECOMPUTED_CHANNELS: usize = 4;
@@ -70,8 +69,7 @@ impl Plan {
 
     /// Images to take through the convolution together.
     pub fn group(&self) -> usize {
-        let group = |way: &Convolution| way.winograd.as_ref().map_or(1, Winograd::group);
-        group(&self.forward).max(group(&self.turned))
+        self.forward.group().max(self.turned.group())
     }
 
     /// Channels, padded to whole tiles.
@@ -87,11 +85,6 @@ impl Plan {
     /// Every strip of every tile of the convolution's output.
     pub fn pieces(&self) -> impl Iterator<Item = (usize, Range<usize>)> + use<'_> {
         (0..self.conv.tiles()).flat_map(|tile| self.strips().map(move |rows| (tile, rows)))
-    }
-
-    /// Rows of the gradient of the input, a strip at a time.
-    pub fn input_strips(&self) -> impl Iterator<Item = Range<usize>> + use<> {
-        strips(self.block.h_in, self.block.w_in)
     }
 
     /// Length of the longest strip.

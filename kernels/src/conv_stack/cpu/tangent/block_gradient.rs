@@ -191,8 +191,8 @@ impl Stack<'_> {
             delta_along: Buffer::zeros(deltas),
             strip: Buffer::stale(plan.strip_len()),
             part: Buffer::stale(plan.strip_len()),
-            scratch: plan.forward.winograd.as_ref().map(|way| way.scratch(1)),
-            turned_scratch: plan.turned.winograd.as_ref().map(|way| way.scratch(2)),
+            scratch: plan.forward.scratch(1),
+            turned_scratch: plan.turned.scratch(2),
         }
     }
 
@@ -268,24 +268,10 @@ impl Stack<'_> {
         let moved = Term { weight: &turned.moved, input: &run.delta[..len] };
         let scratch = &mut run.turned_scratch;
         let out = run.input_along.group_mut(group.clone());
-        self.convolve(plan, &[along, moved], out, scratch);
+        plan.turned.images(self.body(), &[along, moved], out, scratch);
         if k > 0 {
-            self.convolve(plan, &[point], run.input.group_mut(group), scratch);
-        }
-    }
-
-    fn convolve(
-        &self,
-        plan: &Plan,
-        terms: &[Term<'_>],
-        grads: &mut [f32],
-        scratch: &mut Option<Scratch>,
-    ) {
-        match (&plan.turned.winograd, scratch) {
-            (Some(winograd), Some(scratch)) => {
-                winograd.convolve(self.body(), terms, grads, scratch);
-            }
-            _ => self.point.input(plan, terms, grads),
+            let out = run.input.group_mut(group);
+            plan.turned.images(self.body(), &[point], out, scratch);
         }
     }
 }

@@ -223,21 +223,10 @@ impl Stack<'_> {
         ];
         let terms = if moves.is_empty() { &terms[..1] } else { &terms };
         let outputs = run.convs[k].group_mut(group);
-        if let Some(winograd) = &plan.forward.winograd {
-            let scratch = run.scratch[k].get_or_insert_with(|| winograd.scratch(2));
-            winograd.convolve(self.body(), terms, outputs, scratch);
-            return;
+        if run.scratch[k].is_none() {
+            run.scratch[k] = plan.forward.scratch(2);
         }
-        for (i, y) in outputs.chunks_exact_mut(plan.conv.image()).enumerate() {
-            let image = plan.input.image();
-            let part = i * image..(i + 1) * image;
-            let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
-            for (tile, rows) in plan.pieces() {
-                let start = plan.conv.start(tile, rows.start);
-                let y = &mut y[start..start + rows.len() * plan.conv.row()];
-                plan.forward.rows(self.body(), &terms, tile, rows, y);
-            }
-        }
+        plan.forward.images(self.body(), terms, outputs, &mut run.scratch[k]);
     }
 
     /// Adds the sums of `y'` and of `y' * (y - mean)`.
