@@ -15,6 +15,8 @@
 //! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
 //!
 //! All of them can be differentiated twice, and stay fused under two levels of autodiff.
+//! The stack takes f16 and bf16 through f32; a single layer of another type than f32 runs as plain
+//! operations, as does whatever a fused body does not serve, which is logged once as a [`Refusal`].
 //! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
 //!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
