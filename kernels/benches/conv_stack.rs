@@ -75,5 +75,49 @@ fn forward_backward(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, limits, forward_backward);
+/// The block as leaves of a second level of autodiff.
+fn lift(block: &ConvBlock<B>) -> ConvBlock<Autodiff<B>> {
+    let vector = |vector: &Option<Tensor<B, 1>>| {
+        vector.clone().map(|vector| Tensor::from_inner(vector).require_grad())
+    };
+    ConvBlock {
+        weight: Tensor::from_inner(block.weight.clone()).require_grad(),
+        bias: vector(&block.bias),
+        gamma: vector(&block.gamma),
+        beta: vector(&block.beta),
+        stride: block.stride,
+        pool: block.pool,
+    }
+}
+
+/// The gradient of the sum of the squares of the weights' gradients, as second-order meta-learning
+/// differentiates.
+fn second_order(criterion: &mut Criterion) {
+    let device = Default::default();
+    B::seed(&device, 1);
+    let mut group = criterion.benchmark_group("conv_stack/second_order");
+    group.sample_size(10);
+    for shape in [[5, 1, 28, 28], [25, 1, 28, 28]] {
+        let images = Tensor::<B, 4>::random(shape, Distribution::Default, &device);
+        let blocks = blocks(shape[1]);
+        let work = || {
+            let images = Tensor::from_inner(images.clone());
+            let lifted: Vec<_> = blocks.iter().map(lift).collect();
+            let output = conv_stack(images, &lifted, Statistics::Batch, StackOptions::default());
+            let first = output.features.sum().backward();
+            let squares = lifted.iter().filter_map(|block| block.weight.grad(&first));
+            let squares = squares.map(|gradient| (gradient.clone() * gradient).sum());
+            let second = Tensor::cat(squares.collect(), 0).sum().backward();
+            B::sync(&device).expect("the device answers");
+            second
+        };
+        group.bench_function(format!("flex/fused/{shape:?}"), |bencher| bencher.iter(work));
+        group.bench_function(format!("flex/reference/{shape:?}"), |bencher| {
+            bencher.iter(|| with_reference(work));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, limits, forward_backward, second_order);
 criterion_main!(benches);

@@ -37,7 +37,8 @@ pub enum PoolError {
 /// `[n, c, h, w]` to `[n, c, h / 2, w / 2]`: an odd last row or column is dropped.
 ///
 /// # Conventions
-/// Equal values pass the gradient to the first, and NaN is the largest of all, as in PyTorch
+/// Equal values pass the gradient to the first, and NaN is the largest of all (on a GPU that is up to
+/// its compiler), as in PyTorch
 /// (`F.max_pool2d(x, 2)`). The second derivative by `x` is zero.
 ///
 /// # Panics

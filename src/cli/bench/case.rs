@@ -41,8 +41,6 @@ pub(super) struct Case {
 pub(super) enum Pass {
     Forward,
     ForwardBackward,
-    /// The gradient, and the gradient of the sum of its squares.
-    SecondOrder,
     /// Forward, backward and an update of the parameters.
     Training,
 }
@@ -52,7 +50,6 @@ impl fmt::Display for Pass {
         f.pad(match self {
             Self::Forward => "forward",
             Self::ForwardBackward => "forward+backward",
-            Self::SecondOrder => "second order",
             Self::Training => "training",
         })
     }

@@ -70,7 +70,7 @@ fn both<B: AutodiffBackend>(
     })
 }
 
-pub(super) fn blocks<B: Backend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> {
+fn blocks<B: Backend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> {
     let normal = Distribution::Normal(0.0, 0.1);
     let block = |from| ConvBlock {
         weight: Tensor::random([CHANNELS, from, 3, 3], normal, device),

@@ -7,7 +7,6 @@ mod limits;
 mod machine;
 mod operation;
 mod report;
-mod second_order;
 mod timing;
 mod training_step;
 

@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::ValueEnum;
 
 use super::case::{Case, Scale};
-use super::{conv_stack, layers, second_order, training_step};
+use super::{conv_stack, layers, training_step};
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -10,8 +10,6 @@ use super::{conv_stack, layers, second_order, training_step};
 pub(crate) enum Operation {
     /// The blocks of a Conv-4 encoder
     ConvStack,
-    /// The gradient of its gradient, by two levels of autodiff
-    SecondOrder,
     /// A convolution on its own
     Conv2d,
     /// Batch normalisation on its own
@@ -29,7 +27,6 @@ impl Operation {
     pub(super) fn cases<B: AutodiffBackend>(self, scale: Scale, device: &B::Device) -> Vec<Case> {
         match self {
             Self::ConvStack => conv_stack::cases::<B>(scale, device),
-            Self::SecondOrder => second_order::cases::<B>(scale, device),
             Self::Conv2d => layers::conv2d::<B>(scale, device),
             Self::BatchNorm => layers::batch_norm::<B>(scale, device),
             Self::MaxPool => layers::max_pool::<B>(scale, device),
