@@ -29,6 +29,13 @@ struct Leaves<B: Backend> {
     blocks: Vec<ConvBlock<B>>,
 }
 
+/// The stack on leaves of both levels.
+struct Run<B: Backend> {
+    inner: Leaves<Inner<B>>,
+    outer: Leaves<Outer<B>>,
+    features: Tensor<Outer<B>, 4>,
+}
+
 fn lift<B: AutodiffBackend, const D: usize>(tensor: &Tensor<B::InnerBackend, D>) -> Tensor<B, D> {
     Tensor::from_inner(tensor.clone()).require_grad()
 }
@@ -80,12 +87,12 @@ impl<B: Backend> Point<B> {
     }
 
     /// The stack on leaves of both levels.
-    fn run(&self) -> (Leaves<Inner<B>>, Leaves<Outer<B>>, Tensor<Outer<B>, 4>) {
+    fn run(&self) -> Run<B> {
         let inner = lift_all::<Inner<B>>(&self.images, &self.blocks);
         let outer = lift_all::<Outer<B>>(&inner.images, &inner.blocks);
         let images = outer.images.clone();
         let output = reference::conv_stack(images, &outer.blocks, self.statistics(), self.options);
-        (inner, outer, output.features)
+        Run { inner, outer, features: output.features }
     }
 
     /// The gradients for that of the features, times the direction.
@@ -120,7 +127,7 @@ impl<B: Backend> Point<B> {
 
     /// The features, and how fast they change.
     pub fn forward(&self) -> (Tensor<B, 4>, Tensor<B, 4>) {
-        let (_, outer, features) = self.run();
+        let Run { outer, features, .. } = self.run();
         let value = features.clone().inner().inner();
         let grad = lift::<Inner<B>, 4>(&value.zeros_like());
         let grads = self.product(&outer, features, &grad).backward();
@@ -134,7 +141,7 @@ impl<B: Backend> Point<B> {
         grad_along: Option<Tensor<B, 4>>,
         images: bool,
     ) -> StackDirection<B> {
-        let (inner, outer, features) = self.run();
+        let Run { inner, outer, features } = self.run();
         let inner_features = features.clone().inner();
         let mut sum = self.product(&outer, features, &Tensor::from_inner(grad));
         if let Some(along) = grad_along {

@@ -205,9 +205,8 @@ impl<B: HostBackend, C: CheckpointStrategy> StackOps for Autodiff<B, C> {
         images_wanted: bool,
     ) -> FloatTensor<Self> {
         let nodes = [images.node.clone(), parameters.node.clone(), grad.node.clone()];
-        let kept = <B as StackOps>::keep(&images.primitive, &parameters.primitive);
         let dy = grad.primitive;
-        let found = <B as StackOps>::gradients(kept, dy.clone(), tape, images_wanted);
+        let found = <B as StackOps>::gradients((), dy.clone(), tape, images_wanted);
         match Backward::<B, 3>::prepare::<C>(StackGradient, nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 prep.finish(Slope { grad: dy, tape: tape.clone(), images: images_wanted }, found)

@@ -179,7 +179,7 @@ pub fn check<B: Backend>(
 
 /// Channels of one lane.
 fn share(name: impl Fn() -> String, channels: usize, lanes: usize) -> Result<usize, StackError> {
-    if lanes == 0 || channels % lanes != 0 {
+    if lanes == 0 || !channels.is_multiple_of(lanes) {
         return Err(StackError::Lanes { name: name(), channels, lanes });
     }
     Ok(channels / lanes)
