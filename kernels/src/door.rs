@@ -1,7 +1,8 @@
-//! The one door to fused operations: a registry of vtables, typed on the backend.
+//! The one door to fused operations: a registry of tables of functions, typed on the backend.
 //!
-//! Looking a backend up costs about 20 ns. The registry fills itself on first use with the stacks of
-//! the enabled features; [`register`] is open to other backends.
+//! A backend has a table for each family of operations that it fuses. Looking one up costs about
+//! 20 ns. The registry fills itself on first use with the stacks of the enabled features;
+//! [`register`] is open to other backends.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -39,10 +40,10 @@ pub trait FusedOps: FusedLayers {
 type ConvStackFn<B> =
     fn(FloatTensor<B>, FloatTensor<B>, &StackCall) -> (FloatTensor<B>, FloatTensor<B>);
 
-pub(crate) struct VTable<B: Backend> {
+/// The fused stack of a backend.
+pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
     pub(crate) conv_stack: ConvStackFn<B>,
-    pub(crate) layers: LayerTable<B>,
 }
 
 /// Which way the operations of a backend go.
@@ -89,7 +90,7 @@ pub fn route<B: Backend>() -> Route {
     if environment::wants_reference() {
         return Route::Forced;
     }
-    match lookup::<B>() {
+    match table::<StackTable<B>>() {
         Some(_) => Route::Host(cpu::instructions()),
         None => Route::Reference,
     }
@@ -103,19 +104,22 @@ pub fn check_environment() -> Result<(), UnknownKernels> {
     cpu::body::named(environment::wanted()).map(|_| ())
 }
 
-pub(crate) fn lookup<B: Backend>() -> Option<&'static VTable<B>> {
+/// The table of this type, unless the reference is asked for.
+pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
     if environment::wants_reference() {
         return None;
     }
     let registry = REGISTRY.read().unwrap_or_else(|poisoned| poisoned.into_inner());
-    registry.get(&TypeId::of::<B>())?.downcast_ref()
+    registry.get(&TypeId::of::<T>())?.downcast_ref()
+}
+
+fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T) {
+    registry.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(table())));
 }
 
 fn insert<B: FusedOps>(registry: &mut Registry) {
-    registry.entry(TypeId::of::<B>()).or_insert_with(|| {
-        let (on_host, conv_stack) = (B::ON_HOST, B::conv_stack);
-        Box::leak(Box::new(VTable::<B> { on_host, conv_stack, layers: LayerTable::new() }))
-    });
+    add(registry, || StackTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack });
+    add(registry, LayerTable::<B>::new);
 }
 
 /// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.

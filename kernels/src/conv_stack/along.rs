@@ -7,6 +7,7 @@ use super::block::check;
 use super::fused::{self, StackCall, flatten, parameters};
 use super::lanes::{self, Tape, TapeTangent};
 use super::{ConvBlock, StackError, StackOptions, Statistics, along_reference};
+use crate::door::{self, StackTable};
 use crate::host::{read, write};
 
 /// A change of one block's tensors, or of their gradients.
@@ -84,7 +85,7 @@ pub fn conv_stack_along<B: Backend>(
         Err(error) => panic!("{error}"),
     };
     let (images, blocks) = (images.detach(), blocks.iter().map(still).collect::<Vec<_>>());
-    if crate::door::lookup::<B>().is_some_and(|vtable| vtable.on_host) {
+    if door::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
         match fused::check(&images, &blocks, &statistics) {
             Ok(()) => {
                 let call = StackCall::new(shape, statistics, options);

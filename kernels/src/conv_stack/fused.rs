@@ -7,7 +7,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use super::autodiff::{Forward, StackOps};
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
-use crate::door::{FusedOps, VTable};
+use crate::door::{FusedOps, StackTable};
 use crate::host::{HostBackend, read, unwrap, wrap};
 use crate::refusal::Refusal;
 
@@ -80,7 +80,7 @@ pub(crate) fn check<B: Backend>(
 }
 
 pub(crate) fn run<B: Backend>(
-    vtable: &VTable<B>,
+    table: &StackTable<B>,
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
@@ -91,7 +91,7 @@ pub(crate) fn run<B: Backend>(
     let parameters = parameters(blocks);
     let call = StackCall::new(shape, statistics, options);
     let images = images.cast(FloatDType::F32);
-    let (features, moments) = (vtable.conv_stack)(unwrap(images), unwrap(parameters), &call);
+    let (features, moments) = (table.conv_stack)(unwrap(images), unwrap(parameters), &call);
     let moments =
         if call.running.is_none() { split_moments(wrap(moments), blocks) } else { Vec::new() };
     StackOutput { features: wrap::<B, 4>(features).cast(FloatDType::from(dtype)), moments }

@@ -20,6 +20,8 @@ pub use fused::StackCall;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use crate::door::{self, StackTable};
+
 /// Runs `images` through the blocks, each taking the output of the one before.
 ///
 /// # Shapes
@@ -52,11 +54,11 @@ pub fn conv_stack<B: Backend>(
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    let Some(vtable) = crate::door::lookup::<B>() else {
+    let Some(table) = door::table::<StackTable<B>>() else {
         return reference::conv_stack(images, blocks, statistics, options);
     };
     match fused::check(&images, blocks, &statistics) {
-        Ok(()) => fused::run(vtable, images, blocks, statistics, options, shape),
+        Ok(()) => fused::run(table, images, blocks, statistics, options, shape),
         Err(refusal) => {
             refusal.note("conv_stack");
             reference::conv_stack(images, blocks, statistics, options)

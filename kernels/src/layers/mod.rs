@@ -97,7 +97,7 @@ pub(crate) fn table<B: Backend>(
     operation: &'static str,
     types: impl IntoIterator<Item = DType>,
 ) -> Option<&'static LayerTable<B>> {
-    let table = &door::lookup::<B>()?.layers;
+    let table = door::table::<LayerTable<B>>()?;
     match types.into_iter().find(|&found| found != DType::F32) {
         Some(found) => {
             Refusal::ElementType { found }.note(operation);
