@@ -7,6 +7,7 @@ use super::contract::Contraction;
 use super::moments::Correlation;
 use super::planes::Planes;
 use super::portable::Portable;
+use super::softmax::Rows;
 use super::spread::{Slope, Target};
 use super::transforms::{Corner, CornerMut};
 use crate::environment::{self, UnknownKernels};
@@ -41,6 +42,9 @@ pub trait Body: Planes + Send + Sync {
 
     /// See [`spread`](super::spread::spread).
     fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
+
+    /// See [`settle`](super::softmax::settle).
+    fn settle(&self, rows: &mut Rows<'_>);
 
     /// See [`expand_input`](super::transforms::expand_input).
     fn expand_input(&self, from: &Corner<'_>, out: &mut [f32], step: usize);
@@ -133,6 +137,7 @@ macro_rules! implement_body {
             use super::body::{Body, compile_loop};
             use super::contract::{Contraction, contract};
             use super::moments::{Correlation, correlate, deviations};
+            use super::softmax::{Rows, settle};
             use super::spread::{Slope, Target, add_tilted, spread};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
@@ -167,6 +172,8 @@ macro_rules! implement_body {
                     fn spread(
                         strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>
                     ));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn settle(rows: &mut Rows<'_>));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn expand_input(from: &Corner<'_>, out: &mut [f32], step: usize));
                 compile_loop!($simd, ($(#[$feature])?),

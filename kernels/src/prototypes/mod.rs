@@ -1,6 +1,7 @@
 //! The mean embedding of each class.
 
 pub(crate) mod autodiff;
+pub(crate) mod cpu;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
