@@ -17,7 +17,7 @@ use fewshot::episode::{
 use fewshot::learners::{
     Adapted, Learner, MetaGradients, MetaLearner, ProtoNet, accuracies, cross_entropy,
 };
-use fewshot::metric::{Metric, prototypes};
+use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::{BnStatistics, Conv4, Conv4Config, Encoder, Mlp, MlpConfig};
 
 const IMAGE: [usize; 3] = [2, 5, 7];
@@ -224,7 +224,7 @@ mod laws {
                 assert_close(episode, &read(found.clone()), &means, 1e-5);
 
                 let path = format!("{episode}/{name}");
-                let logits = metric.score(queries.clone(), found) * golden.scales[name];
+                let logits = scores(queries.clone(), found, metric) * golden.scales[name];
                 let expected = golden.values(&format!("{path}/logits"));
                 assert_close(&path, &read(logits.clone()), &expected, 1e-5);
                 let accuracy = accuracies(logits.clone().inner(), query_labels.clone().inner());

@@ -5,6 +5,7 @@ mod conv_stack;
 mod layers;
 mod limits;
 mod machine;
+mod metrics;
 mod operation;
 mod report;
 mod timing;

@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::ValueEnum;
 
 use super::case::{Case, Scale};
-use super::{conv_stack, layers, training_step};
+use super::{conv_stack, layers, metrics, training_step};
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,6 +18,12 @@ pub(crate) enum Operation {
     MaxPool,
     /// The mean over all pixels
     GlobalAvgPool,
+    /// The mean embedding of each class
+    Prototypes,
+    /// Similarities of queries and prototypes
+    Scores,
+    /// Prototypes, scores, softmax and loss
+    ProtoLoss,
     /// A prototypical network's step: episode, forward, backward, Adam
     TrainingStep,
 }
@@ -31,6 +37,9 @@ impl Operation {
             Self::BatchNorm => layers::batch_norm::<B>(scale, device),
             Self::MaxPool => layers::max_pool::<B>(scale, device),
             Self::GlobalAvgPool => layers::global_avg_pool::<B>(scale, device),
+            Self::Prototypes => metrics::prototypes::<B>(scale, device),
+            Self::Scores => metrics::scores::<B>(scale, device),
+            Self::ProtoLoss => metrics::proto_loss::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),
         }
     }

@@ -205,19 +205,21 @@ fn join(
 ) {
     let (d, padded) = (dims.features, prepared.scale.len());
     let part = d.next_multiple_of(tile) * dims.ways;
-    for part in parts.chunks_exact(part.max(1)) {
-        for (way, out) in out.chunks_exact_mut(d.max(1)).enumerate() {
+    let row = |(way, out): (usize, &mut [f32])| {
+        for part in parts.chunks_exact(part.max(1)) {
             for (i, out) in out.chunks_mut(tile).enumerate() {
                 let from = &part[(i * dims.ways + way) * tile..];
                 out.iter_mut().zip(from).for_each(|(to, from)| *to += from);
             }
         }
-    }
-    for way in 0..dims.ways {
         let sum: f32 = sums.chunks_exact(padded).map(|sums| sums[way]).sum();
         let beta = sum * prepared.pull[way];
-        let row = way * d..(way + 1) * d;
-        let terms = out[row.clone()].iter_mut().zip(&prototypes[row]);
-        terms.for_each(|(to, x)| *to += beta * x);
+        let row = &prototypes[way * d..(way + 1) * d];
+        out.iter_mut().zip(row).for_each(|(to, x)| *to += beta * x);
+    };
+    if dims.in_parallel() {
+        out.par_chunks_mut(d.max(1)).enumerate().for_each(row);
+    } else {
+        out.chunks_mut(d.max(1)).enumerate().for_each(row);
     }
 }
