@@ -19,6 +19,7 @@ use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
 use crate::layers::{FusedLayers, LayerTable};
+use crate::optim_step::{FusedSteps, StepTable};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -78,6 +79,12 @@ pub fn register<B: FusedOps>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
+/// Opens the fused path of optimizer steps to `B`, a backend without autodiff.
+pub fn register_steps<B: FusedSteps>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, StepTable::<B>::new);
+}
+
 /// The path that the operations of `B` take in this process.
 ///
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
@@ -125,6 +132,7 @@ fn insert<B: FusedOps>(registry: &mut Registry) {
 /// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.
 fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+    add(registry, StepTable::<B>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

@@ -21,6 +21,7 @@ pub mod portable;
 pub mod simd;
 pub mod slots;
 pub mod spread;
+pub mod steps;
 pub mod transforms;
 pub mod weight_rows;
 pub mod windows;
