@@ -30,6 +30,9 @@ pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;
 mod cpu;
+#[cfg(feature = "cube")]
+mod cube;
+pub mod distances;
 pub mod door;
 mod environment;
 pub mod global_avg_pool;
@@ -38,7 +41,10 @@ mod host;
 pub mod layers;
 mod linear;
 pub mod max_pool;
+pub mod metrics;
 pub mod optim_step;
+pub mod proto_loss;
+pub mod prototypes;
 mod refusal;
 
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
@@ -48,6 +54,7 @@ pub use conv_stack::{
 };
 pub use conv2d::{ConvError, conv2d};
 pub use cpu::release_buffers;
+pub use distances::{Metric, distances, mahalanobis, scores};
 pub use door::{FusedOps, Route, check_environment, register, register_steps, route};
 pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
@@ -56,5 +63,8 @@ pub use host::HostBackend;
 pub use layers::FusedLayers;
 pub use linear::{LinearError, linear};
 pub use max_pool::{PoolError, max_pool};
+pub use metrics::{FusedMetrics, MetricError};
 pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};
+pub use proto_loss::{ProtoLoss, proto_loss};
+pub use prototypes::prototypes;
 pub use refusal::Refusal;

@@ -7,7 +7,7 @@ use fewshot_models::{BnStatistics, Encoder};
 
 use super::{Adapted, Learner, MetaLearner};
 use crate::episode::{EpisodeBatch, Support};
-use crate::metric::{Metric, prototypes};
+use crate::metric::{Metric, prototypes, scores};
 
 /// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
 ///
@@ -72,8 +72,8 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
     }
 
     fn score(&self, queries: Tensor<B, 3>, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
-        let score = self.metric.score(queries, prototypes);
-        if self.scale == 1.0 { score } else { score * self.scale }
+        let scores = scores(queries, prototypes, self.metric);
+        if self.scale == 1.0 { scores } else { scores * self.scale }
     }
 }
 

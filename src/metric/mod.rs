@@ -1,7 +1,5 @@
 //! Distances and prototypes.
 
-mod distance;
-mod prototypes;
-
-pub use distance::Metric;
-pub use prototypes::prototypes;
+pub use fewshot_kernels::{
+    Metric, MetricError, ProtoLoss, distances, mahalanobis, proto_loss, prototypes, scores,
+};

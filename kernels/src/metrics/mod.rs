@@ -1,0 +1,110 @@
+//! The door to distances and what is made of them: what a backend must fuse, and the table of those
+//! that do.
+//!
+//! Tensors carry `t` tasks: queries `[t, q, d]`, prototypes `[t, ways, d]`, labels `[t, q]` or
+//! `[t, n]` from 0 to `ways - 1`.
+
+mod autodiff;
+mod error;
+
+pub use error::MetricError;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor};
+
+use crate::distances::Metric;
+use crate::door;
+use crate::refusal::Refusal;
+
+/// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossCall {
+    /// How close a query is to a prototype.
+    pub metric: Metric,
+    /// Factor of the scores in the softmax.
+    pub scale: f64,
+}
+
+/// A backend with fused bodies for prototypes, distances and losses over them; floats are of one
+/// type, and shapes have been checked.
+pub trait FusedMetrics: Backend {
+    /// The types of float that the bodies take.
+    fn takes(found: DType) -> bool {
+        found == DType::F32
+    }
+
+    /// The mean of the rows of each class, `[t, n, d]` to `[t, ways, d]`; NaN without a row.
+    fn class_means(x: FloatTensor<Self>, labels: IntTensor<Self>, ways: usize)
+    -> FloatTensor<Self>;
+
+    /// The transpose of [`class_means`](Self::class_means): for each of the labels `[t, n]` the row
+    /// of `g` `[t, ways, d]`, divided by the number of rows of its class.
+    fn class_spread(g: FloatTensor<Self>, labels: IntTensor<Self>) -> FloatTensor<Self>;
+
+    /// Scores `[t, q, ways]`, see [`scores`](crate::scores).
+    fn scores(
+        metric: Metric,
+        queries: FloatTensor<Self>,
+        prototypes: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+
+    /// The gradients of `<g, scores(queries, prototypes)>` by queries and by prototypes.
+    fn scores_gradients(
+        metric: Metric,
+        g: FloatTensor<Self>,
+        of: [FloatTensor<Self>; 2],
+    ) -> [FloatTensor<Self>; 2];
+
+    /// The mean over all queries of `-log softmax(scale * scores)` at their labels, `[1]`; and, not
+    /// tracked, one for every query whose largest score is at its label, else zero, `[t, q]`.
+    fn proto_loss(
+        call: LossCall,
+        of: [FloatTensor<Self>; 2],
+        labels: IntTensor<Self>,
+    ) -> [FloatTensor<Self>; 2];
+
+    /// What [`proto_loss`](Self::proto_loss) returns, and the gradients of the loss by queries and
+    /// by prototypes.
+    fn proto_loss_gradients(
+        call: LossCall,
+        of: [FloatTensor<Self>; 2],
+        labels: IntTensor<Self>,
+    ) -> [FloatTensor<Self>; 4];
+}
+
+/// The primitives that the public functions call.
+pub(crate) struct MetricTable<B: Backend> {
+    pub takes: fn(DType) -> bool,
+    pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
+    pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+    pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2],
+}
+
+impl<B: FusedMetrics> MetricTable<B> {
+    pub(crate) fn new() -> Self {
+        Self {
+            takes: B::takes,
+            class_means: B::class_means,
+            scores: B::scores,
+            proto_loss: B::proto_loss,
+        }
+    }
+}
+
+/// The table of `B`, if these operations are fused and take elements of the type of all of these;
+/// `operation` is the name of what asks.
+pub(crate) fn table<B: Backend>(
+    operation: &'static str,
+    of: &[&Tensor<B, 3>],
+) -> Option<&'static MetricTable<B>> {
+    let table = door::table::<MetricTable<B>>()?;
+    let first = of[0].dtype();
+    match of.iter().map(|x| x.dtype()).find(|&x| x != first || !(table.takes)(x)) {
+        Some(found) => {
+            Refusal::ElementType { found }.note(operation);
+            None
+        }
+        None => Some(table),
+    }
+}

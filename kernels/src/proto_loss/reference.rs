@@ -1,0 +1,42 @@
+//! The loss of prototypical networks and its gradient in plain Burn operations.
+
+use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+
+use super::ProtoLoss;
+use crate::distances::{Metric, reference};
+
+/// See [`proto_loss`](super::proto_loss()).
+pub fn proto_loss<B: Backend>(
+    queries: Tensor<B, 3>,
+    prototypes: Tensor<B, 3>,
+    labels: Tensor<B, 2, Int>,
+    metric: Metric,
+    scale: f64,
+) -> ProtoLoss<B> {
+    let [tasks, count, _] = queries.dims();
+    let logits = reference::scores(queries, prototypes, metric) * scale;
+    let predicted = logits.clone().detach().argmax(2).reshape([tasks, count]);
+    let correct = predicted.equal(labels.clone()).float().cast(logits.dtype());
+    let at_label = log_softmax(logits, 2).gather(2, labels.unsqueeze_dim(2));
+    ProtoLoss { loss: at_label.mean().neg(), correct }
+}
+
+/// The gradients of the loss by queries and by prototypes.
+pub fn proto_loss_gradients<B: Backend>(
+    queries: Tensor<B, 3>,
+    prototypes: Tensor<B, 3>,
+    labels: Tensor<B, 2, Int>,
+    metric: Metric,
+    scale: f64,
+) -> [Tensor<B, 3>; 2] {
+    let [tasks, count, _] = queries.dims();
+    let logits = reference::scores(queries.clone(), prototypes.clone(), metric) * scale;
+    let likely = softmax(logits, 2);
+    let labels = labels.unsqueeze_dim::<3>(2);
+    let ones = likely.ones_like().slice([0..tasks, 0..count, 0..1]);
+    let wanted = likely.zeros_like().scatter(2, labels, ones, burn::tensor::IndexingUpdateOp::Add);
+    let g = (likely - wanted) * (scale / (tasks * count) as f64);
+    reference::scores_gradients(g, queries, prototypes, metric)
+}
