@@ -7,6 +7,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{LazyLock, RwLock};
 
 use burn::backend::Autodiff;
@@ -19,6 +20,7 @@ use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
 use crate::layers::{FusedLayers, LayerTable};
+use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 
 /// A backend with fused bodies for the operations of this crate.
@@ -47,11 +49,19 @@ pub(crate) struct StackTable<B: Backend> {
     pub(crate) conv_stack: ConvStackFn<B>,
 }
 
+/// That there are tables of a backend.
+struct Registered<B> {
+    on_device: bool,
+    backend: PhantomData<fn() -> B>,
+}
+
 /// Which way the operations of a backend go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Fused bodies over slices of host memory, with the instruction set they run on.
     Host(&'static str),
+    /// Kernels on an accelerator, with what they are written in.
+    Device(&'static str),
     /// Plain Burn operations: the backend is not registered.
     Reference,
     /// Plain Burn operations, because `FEWSHOT_KERNELS=reference` or
@@ -62,7 +72,7 @@ pub enum Route {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host(body) => write!(f, "fused ({body})"),
+            Self::Host(body) | Self::Device(body) => write!(f, "fused ({body})"),
             Self::Reference => f.write_str("reference"),
             Self::Forced => f.write_str("reference (asked for)"),
         }
@@ -85,6 +95,13 @@ pub fn register_steps<B: FusedSteps>() {
     add(&mut registry, StepTable::<B>::new);
 }
 
+/// Opens the fused path of an accelerator's kernels to `B`; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by
+/// [`register_steps`].
+pub fn register_device<B: FusedMetrics>() {
+    insert_device::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+}
+
 /// The path that the operations of `B` take in this process.
 ///
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
@@ -97,8 +114,9 @@ pub fn route<B: Backend>() -> Route {
     if environment::wants_reference() {
         return Route::Forced;
     }
-    match table::<StackTable<B>>() {
-        Some(_) => Route::Host(cpu::instructions()),
+    match table::<Registered<B>>() {
+        Some(Registered { on_device: false, .. }) => Route::Host(cpu::instructions()),
+        Some(Registered { on_device: true, .. }) => Route::Device("CubeCL"),
         None => Route::Reference,
     }
 }
@@ -125,8 +143,14 @@ fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T)
 }
 
 fn insert<B: FusedOps>(registry: &mut Registry) {
+    add(registry, || Registered::<B> { on_device: false, backend: PhantomData });
     add(registry, || StackTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack });
     add(registry, LayerTable::<B>::new);
+}
+
+fn insert_device<B: FusedMetrics>(registry: &mut Registry) {
+    add(registry, || Registered::<B> { on_device: true, backend: PhantomData });
+    add(registry, MetricTable::<B>::new);
 }
 
 /// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.

@@ -55,7 +55,9 @@ pub use conv_stack::{
 pub use conv2d::{ConvError, conv2d};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
-pub use door::{FusedOps, Route, check_environment, register, register_steps, route};
+pub use door::{
+    FusedOps, Route, check_environment, register, register_device, register_steps, route,
+};
 pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{GradStats, grad_stats};

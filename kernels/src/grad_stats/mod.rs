@@ -1,6 +1,8 @@
 //! Whether all gradients are finite, their joint norm, and their unscaling, in one pass.
 
 mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;
 

@@ -9,6 +9,8 @@
 //! al., 2013.
 
 mod cpu;
+#[cfg(feature = "cube")]
+mod cube;
 pub mod factors;
 mod host;
 pub mod reference;

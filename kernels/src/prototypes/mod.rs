@@ -1,6 +1,8 @@
 //! The mean embedding of each class.
 
 pub(crate) mod autodiff;
+#[cfg(feature = "cube")]
+pub(crate) mod cube;
 pub mod reference;
 
 use burn::tensor::backend::Backend;

@@ -4,14 +4,36 @@ mod adam;
 mod lamb;
 mod sgd;
 
-use burn_cubecl::CubeRuntime;
+use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::factors::Factors;
-use super::{StepRule, StepState, StepTensors, Stepped};
+use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
 use crate::cube::{elementwise, empty_like, owned, vector_size};
+use crate::grad_stats;
+
+impl<R, F, I, BT> FusedSteps for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn optim_step(
+        of: Vec<StepTensors<FloatTensor<Self>>>,
+        rule: &StepRule,
+        learning_rate: f64,
+    ) -> Vec<Stepped<FloatTensor<Self>>> {
+        of.into_iter().map(|one| step(one, rule, learning_rate)).collect()
+    }
+
+    fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {
+        grad_stats::cube::grad_stats(gradients, factor)
+    }
+}
 
 /// A parameter that may be written to, with all it takes to move it.
 struct Moving<R: CubeRuntime> {
@@ -39,15 +61,6 @@ impl<R: CubeRuntime> Moving<R> {
     fn elementwise(&self, vectors: usize) -> (CubeCount, CubeDim) {
         elementwise(&self.p.client, vectors)
     }
-}
-
-/// See [`FusedSteps`](crate::FusedSteps).
-pub fn optim_step<R: CubeRuntime>(
-    of: Vec<StepTensors<CubeTensor<R>>>,
-    rule: &StepRule,
-    learning_rate: f64,
-) -> Vec<Stepped<CubeTensor<R>>> {
-    of.into_iter().map(|one| step(one, rule, learning_rate)).collect()
 }
 
 fn step<R: CubeRuntime>(

@@ -82,12 +82,7 @@ fn velocity_kernel<N: Size>(
     p[at] = moved(old, direction, keep, rate);
 }
 
-pub fn step<R: CubeRuntime>(
-    of: &Moving<R>,
-    decay: &Decay,
-    velocity: Option<Velocity>,
-    rate: f64,
-) {
+pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, velocity: Option<Velocity>, rate: f64) {
     let [vectors, width] = of.vectors();
     let (count, dim) = of.elementwise(vectors);
     let [l2, keep, rate] = [decay.l2, decay.keep, rate].map(|factor| factor as f32);
