@@ -91,20 +91,26 @@ fn sweep<S: Simd, const R: usize, const W: usize>(
     of: [&mut [f32]; W],
 ) {
     let len = of[0].len();
+    assert!(given.iter().all(|slice| slice.len() == len), "slices side by side");
+    assert!(of.iter().all(|slice| slice.len() == len), "slices side by side");
     let whole = len - len % S::WIDTH;
     let mut at = 0;
     while at < whole {
         let mut reads = [simd.splat(0.0); R];
-        for i in 0..R {
-            reads[i] = simd.load(&given[i][at..]);
-        }
         let mut values = [simd.splat(0.0); W];
-        for i in 0..W {
-            values[i] = simd.load(&of[i][at..]);
-        }
-        let values = update.apply(simd, reads, values);
-        for i in 0..W {
-            simd.store(&mut of[i][at..], values[i]);
+        // SAFETY: every slice has `len` floats, and `at + WIDTH` is `len` at most, as both `at` and
+        // `whole` are multiples of `WIDTH`.
+        unsafe {
+            for i in 0..R {
+                reads[i] = simd.read(given[i].as_ptr().add(at));
+            }
+            for i in 0..W {
+                values[i] = simd.read(of[i].as_ptr().add(at));
+            }
+            let values = update.apply(simd, reads, values);
+            for i in 0..W {
+                simd.write(of[i].as_mut_ptr().add(at), values[i]);
+            }
         }
         at += S::WIDTH;
     }

@@ -10,7 +10,7 @@ use crate::cpu::body::Body;
 const CHUNK: usize = 1 << 14;
 
 /// Floats over all gradients from which it pays to wake another thread.
-const PARALLEL: usize = 1 << 17;
+const PARALLEL: usize = 1 << 18;
 
 /// The sum of the squares of all elements, chunk by chunk in order.
 pub fn squares<T: Deref<Target = [f32]>>(body: &dyn Body, of: &[T]) -> f64 {

@@ -10,7 +10,7 @@ use crate::cpu::steps::{Adapting, Averages, Descent, Following, Ratio, Turning};
 const CHUNK: usize = 1 << 14;
 
 /// Floats over all parameters from which it pays to wake another thread.
-const PARALLEL: usize = 1 << 16;
+const PARALLEL: usize = 1 << 18;
 
 /// A parameter, its gradient, and the tensors that its rule remembers; the others are empty.
 pub struct Elements<'a> {
