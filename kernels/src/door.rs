@@ -19,7 +19,7 @@ use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
-use crate::layers::{FusedLayers, LayerTable};
+use crate::layers::{ConvolutionTable, FusedConvolution, FusedLayers, LayerTable};
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 
@@ -27,7 +27,7 @@ use crate::optim_step::{FusedSteps, StepTable};
 ///
 /// A backend whose tensors lie in host memory has it by `impl HostBackend`, bare and under two levels
 /// of autodiff.
-pub trait FusedOps: FusedLayers {
+pub trait FusedOps: FusedConvolution {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
@@ -98,7 +98,7 @@ pub fn register_steps<B: FusedSteps>() {
 /// Opens the fused path of an accelerator's kernels to `B`; to `Autodiff<B>` and
 /// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by
 /// [`register_steps`].
-pub fn register_device<B: FusedMetrics>() {
+pub fn register_device<B: FusedLayers + FusedMetrics>() {
     insert_device::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
@@ -146,10 +146,12 @@ fn insert<B: FusedOps>(registry: &mut Registry) {
     add(registry, || Registered::<B> { on_device: false, backend: PhantomData });
     add(registry, || StackTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack });
     add(registry, LayerTable::<B>::new);
+    add(registry, ConvolutionTable::<B>::new);
 }
 
-fn insert_device<B: FusedMetrics>(registry: &mut Registry) {
+fn insert_device<B: FusedLayers + FusedMetrics>(registry: &mut Registry) {
     add(registry, || Registered::<B> { on_device: true, backend: PhantomData });
+    add(registry, LayerTable::<B>::new);
     add(registry, MetricTable::<B>::new);
 }
 
