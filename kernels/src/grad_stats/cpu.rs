@@ -44,3 +44,27 @@ pub fn scale(body: &dyn Body, of: &mut [Vec<f32>], factor: f32) -> f64 {
     let sums: Vec<f64> = chunks.par_iter_mut().map(sum).collect();
     sums.into_iter().sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    #[test]
+    fn the_instructions_change_no_bit() {
+        for size in [0, 1, 15, 17, 33, CHUNK + 3, PARALLEL + 1] {
+            let values: Vec<f32> = (0..size).map(|i| ((i * 7919) % 2003) as f32 - 1000.3).collect();
+            let set = [values.clone(), values];
+            let exact: f64 = set.iter().flatten().map(|&v| f64::from(v).powi(2)).sum();
+            let sums: Vec<_> = bodies().iter().map(|body| squares(*body, &set)).collect();
+            assert!(sums.iter().all(|sum| sum.to_bits() == sums[0].to_bits()), "{sums:?}");
+            assert!((sums[0] - exact).abs() <= 1e-10 * exact);
+            for body in bodies() {
+                let mut scaled = set.clone();
+                assert_eq!(scale(body, &mut scaled, 0.5), sums[0] / 4.0);
+                let pairs = scaled.iter().flatten().zip(set.iter().flatten());
+                assert!(pairs.into_iter().all(|(half, whole)| 2.0 * half == *whole));
+            }
+        }
+    }
+}

@@ -146,3 +146,113 @@ impl Chunk<'_> {
         body.advance(by, (rate * trust) as f32, [m, v], self.p);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Momentum, StepRule, WeightDecay};
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    /// What stands around every slice, and must stand there afterwards.
+    const GUARD: f32 = 77.5;
+
+    fn values(count: usize, seed: usize) -> Vec<f32> {
+        let value = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1000.0 - 1.0;
+        let inside = (0..count).map(value);
+        [GUARD; 16].into_iter().chain(inside).chain([GUARD; 16]).collect()
+    }
+
+    /// All slices after a step over parameters of these sizes.
+    fn stepped(body: &dyn Body, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
+        let set = |seed: usize| sizes.iter().map(move |&size| values(size, seed)).collect();
+        let [mut p, g, mut first, mut second]: [Vec<Vec<f32>>; 4] = [1, 2, 3, 4].map(set);
+        for second in second.iter_mut().flatten() {
+            // Second moments are squares; the guard is one too.
+            *second = second.abs();
+        }
+        let inside = |slice: &mut [f32], remembered: bool| {
+            if remembered { 16..slice.len() - 16 } else { 16..16 }
+        };
+        let states = first.iter_mut().zip(&mut second);
+        let of = p.iter_mut().zip(&g).zip(states).map(|((p, g), (first, second))| {
+            let end = p.len() - 16;
+            let ranges =
+                [inside(first, rule.remembers() > 0), inside(second, rule.remembers() > 1)];
+            Elements {
+                factors: rule.factors(3, 0.1),
+                p: &mut p[16..end],
+                g: &g[16..end],
+                state: [&mut first[ranges[0].clone()], &mut second[ranges[1].clone()]],
+            }
+        });
+        step(body, of.collect());
+        [p, first, second].concat()
+    }
+
+    fn rules() -> [StepRule; 5] {
+        let momentum = Some(Momentum { factor: 0.9, dampening: 0.1, nesterov: true });
+        let adam = |weight_decay| StepRule::Adam {
+            beta_1: 0.9,
+            beta_2: 0.99,
+            epsilon: 1e-8,
+            weight_decay,
+        };
+        [
+            StepRule::Sgd { momentum: None, weight_decay: WeightDecay::L2(0.1) },
+            StepRule::Sgd { momentum, weight_decay: WeightDecay::NONE },
+            adam(WeightDecay::L2(0.1)),
+            adam(WeightDecay::Decoupled(0.1)),
+            StepRule::Lamb { beta_1: 0.9, beta_2: 0.99, epsilon: 1e-6, weight_decay: 0.1 },
+        ]
+    }
+
+    #[test]
+    fn all_bodies_agree_and_write_nowhere_else() {
+        let sizes = [0, 1, 3, 15, 16, 17, 31, 33, 255, 257, CHUNK, CHUNK + 1, PARALLEL + 5];
+        for rule in rules() {
+            let bodies = bodies();
+            let (judge, others) = bodies.split_last().unwrap();
+            let wanted = stepped(*judge, &rule, &sizes);
+            for slice in &wanted {
+                let around = slice[..16].iter().chain(&slice[slice.len() - 16..]);
+                assert!(around.clone().all(|&value| value == GUARD), "{rule:?}");
+            }
+            for body in others {
+                let found = stepped(*body, &rule, &sizes);
+                for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
+                    let near = (found - wanted).abs() <= 2e-6 * (1.0 + wanted.abs());
+                    assert!(near, "{} {rule:?}: {found}, not {wanted}", body.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_element_does_not_depend_on_its_place() {
+        for body in bodies() {
+            for rule in &rules()[..4] {
+                let one = stepped(body, rule, &[100]);
+                let whole = &one[0][16..116];
+                for cut in [1, 7, 16, 99] {
+                    let g = values(100, 2);
+                    let mut p = values(100, 1);
+                    let mut first = values(100, 3);
+                    let mut second: Vec<f32> = values(100, 4).iter().map(|v| v.abs()).collect();
+                    let range = 16 + cut..116;
+                    let used = |remembered: bool| if remembered { range.clone() } else { 0..0 };
+                    let elements = Elements {
+                        factors: rule.factors(3, 0.1),
+                        p: &mut p[range.clone()],
+                        g: &g[range.clone()],
+                        state: [
+                            &mut first[used(rule.remembers() > 0)],
+                            &mut second[used(rule.remembers() > 1)],
+                        ],
+                    };
+                    step(body, vec![elements]);
+                    assert_eq!(p[range.clone()], whole[cut..], "{} {rule:?}", body.name());
+                }
+            }
+        }
+    }
+}
