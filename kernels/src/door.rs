@@ -85,7 +85,7 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built
 
 /// Opens the fused path to `B`, for instance a [`HostBackend`] of your own; to `Autodiff<B>` and
 /// `Autodiff<Autodiff<B>>` by calls of their own. Registering twice changes nothing.
-pub fn register<B: FusedOps>() {
+pub fn register<B: FusedOps + FusedMetrics>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
@@ -142,11 +142,12 @@ fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T)
     registry.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(table())));
 }
 
-fn insert<B: FusedOps>(registry: &mut Registry) {
+fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
     add(registry, || Registered::<B> { on_device: false, backend: PhantomData });
     add(registry, || StackTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack });
     add(registry, LayerTable::<B>::new);
     add(registry, ConvolutionTable::<B>::new);
+    add(registry, MetricTable::<B>::new);
 }
 
 fn insert_device<B: FusedLayers + FusedMetrics>(registry: &mut Registry) {

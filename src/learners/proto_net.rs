@@ -1,13 +1,14 @@
 use std::marker::PhantomData;
 
 use burn::module::{AutodiffModule, Module};
+use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::{BnStatistics, Encoder};
 
-use super::{Adapted, Learner, MetaLearner};
+use super::{Adapted, Learner, MetaGradients, MetaLearner};
 use crate::episode::{EpisodeBatch, Support};
-use crate::metric::{Metric, prototypes, scores};
+use crate::metric::{Metric, ProtoLoss, proto_loss, prototypes, scores};
 
 /// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
 ///
@@ -106,6 +107,15 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
 {
+    fn meta_gradients(&self, batch: &EpisodeBatch<B>) -> MetaGradients<B> {
+        let (support, queries) = self.embed_jointly(batch, BnStatistics::Track);
+        let prototypes = prototypes(support, batch.support.labels.clone(), batch.ways());
+        let labels = batch.query_labels.clone();
+        let ProtoLoss { loss, correct } =
+            proto_loss(queries, prototypes, labels, self.metric, self.scale);
+        let gradients = GradientsParams::from_grads(loss.backward(), self);
+        MetaGradients { loss: loss.inner(), accuracy: correct.inner().mean(), gradients }
+    }
 }
 
 /// A [`ProtoNet`] with the prototypes of its tasks.

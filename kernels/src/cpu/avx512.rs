@@ -1,9 +1,10 @@
 //! Body in AVX-512.
 
 use std::arch::x86_64::{
-    __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm512_add_ps, _mm512_cmp_ps_mask, _mm512_div_ps,
-    _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mask_max_ps, _mm512_maskz_mov_ps, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_sqrt_ps, _mm512_storeu_ps,
+    __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_max_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_mul_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps,
     _mm512_sub_ps,
 };
 
@@ -114,6 +115,16 @@ impl Simd for Avx512 {
         unsafe {
             let same = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b);
             (_mm512_maskz_mov_ps(same, value), _mm512_maskz_mov_ps(!same, value))
+        }
+    }
+
+    #[inline(always)]
+    fn power_of_two(self, shifted: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe {
+            let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
+            let one = _mm512_castps_si512(_mm512_set1_ps(1.0));
+            _mm512_castsi512_ps(_mm512_add_epi32(exponent, one))
         }
     }
 }

@@ -7,6 +7,7 @@ use super::contract::Contraction;
 use super::moments::Correlation;
 use super::planes::Planes;
 use super::portable::Portable;
+use super::softmax::Rows;
 use super::spread::{Slope, Target};
 use super::steps::Steps;
 use super::transforms::{Corner, CornerMut};
@@ -42,6 +43,9 @@ pub trait Body: Planes + Steps + Send + Sync {
 
     /// See [`spread`](super::spread::spread).
     fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
+
+    /// See [`settle`](super::softmax::settle).
+    fn settle(&self, rows: &mut Rows<'_>);
 
     /// See [`expand_input`](super::transforms::expand_input).
     fn expand_input(&self, from: &Corner<'_>, out: &mut [f32], step: usize);
@@ -135,6 +139,7 @@ macro_rules! implement_body {
             use super::body::{Body, compile_loop};
             use super::contract::{Contraction, contract};
             use super::moments::{Correlation, correlate, deviations};
+            use super::softmax::{Rows, settle};
             use super::spread::{Slope, Target, add_tilted, spread};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
@@ -169,6 +174,8 @@ macro_rules! implement_body {
                     fn spread(
                         strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>
                     ));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn settle(rows: &mut Rows<'_>));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn expand_input(from: &Corner<'_>, out: &mut [f32], step: usize));
                 compile_loop!($simd, ($(#[$feature])?),

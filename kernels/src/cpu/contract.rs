@@ -31,6 +31,8 @@ pub struct Contraction<'a> {
     pub a_step: usize,
     /// Distance between the vectors of adjacent steps of a run.
     pub b_step: usize,
+    /// Distance between the tiles of adjacent rows of `out`.
+    pub out_step: usize,
     /// Whether to add to `out` instead of replacing it.
     pub accumulate: bool,
 }
@@ -47,10 +49,11 @@ impl Contraction<'_> {
     }
 }
 
-/// Computes `job` into `out [rows, TILE]`.
+/// Computes `job` into `out`, a tile for each row.
 #[inline(always)]
 pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
-    assert_eq!(out.len(), job.rows.len() * S::TILE, "one tile for each row");
+    let last = job.rows.len().saturating_sub(1);
+    assert!(out.len() >= last * job.out_step + S::TILE, "a tile for each row");
     job.check(S::TILE);
     let groups = job.rows.len().div_ceil(S::ROWS);
     // Groups of nearly equal length: a short last group would wait on the latency of its sums.
@@ -58,8 +61,8 @@ pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
     for group in 0..groups {
         let (from, to) = (bound(group), bound(group + 1));
         let rows = &job.rows[from..to];
-        let out = &mut out[from * S::TILE..to * S::TILE];
-        // SAFETY: `check` and the assertion above are what `group_of` asks for.
+        let out = &mut out[from * job.out_step..];
+        // SAFETY: `check` holds, and `rows` has the length that is matched.
         unsafe {
             match rows.len() {
                 1 => group_of::<S, 1>(simd, job, rows, out),
@@ -86,7 +89,7 @@ pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
 /// Computes `N` rows in registers.
 ///
 /// # Safety
-/// `rows` has `N` of the rows of `job`, `out` as many tiles, and `job.check` holds.
+/// `rows` has `N` of the rows of `job`, and `job.check` holds.
 #[inline(always)]
 unsafe fn group_of<S: Simd, const N: usize>(
     simd: S,
@@ -114,7 +117,7 @@ unsafe fn group_of<S: Simd, const N: usize>(
         }
     }
     for (i, sum) in sums.into_iter().enumerate() {
-        let to = &mut out[i * S::TILE..];
+        let to = &mut out[i * job.out_step..];
         if job.accumulate {
             simd.add_tile(to, sum);
         } else {
@@ -146,7 +149,9 @@ mod tests {
                 for accumulate in [false, true] {
                     let (a_step, b_step) = (2, 3 * tile);
                     let (a, b, rows, runs) = (&a[..], &b[..], &rows[..], &runs[..]);
-                    let job = Contraction { a, rows, b, runs, a_step, b_step, accumulate };
+                    let out_step = tile;
+                    let job =
+                        Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
                     let mut out = integers(count * tile);
                     let mut wanted = if accumulate { out.clone() } else { vec![0.0; out.len()] };
                     for (i, wanted) in wanted.iter_mut().enumerate() {
@@ -164,6 +169,29 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_written_as_far_apart_as_asked() {
+        for body in bodies() {
+            let tile = body.tile();
+            let (a, b, runs) =
+                (&integers(9)[..], &integers(tile)[..], &[Run { a: 0, b: 0, len: 1 }]);
+            let rows: Vec<usize> = (0..9).collect();
+            let (rows, out_step) = (&rows[..], tile + 3);
+            let (a_step, b_step, accumulate) = (0, 0, false);
+            let job = Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
+            let mut out = vec![7.0; 8 * out_step + tile];
+            body.contract(&job, &mut out);
+            for (i, out) in out.iter().enumerate() {
+                let (row, lane) = (i / out_step, i % out_step);
+                let wanted = if lane < tile { a[row] * b[lane] } else { 7.0 };
+                assert_eq!(*out, wanted, "{} row {row} lane {lane}", body.name());
+            }
+            let short = || body.contract(&job, &mut vec![0.0; 8 * out_step + tile - 1]);
+            let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(short));
+            assert!(refused.is_err(), "{}", body.name());
+        }
+    }
+
+    #[test]
     fn steps_outside_are_refused() {
         for body in bodies() {
             let tile = body.tile();
@@ -173,7 +201,8 @@ mod tests {
                 let runs = [run];
                 let (rows, a_step, b_step) = (&[2][..], 2, tile);
                 let (a, b, runs) = (&a[..], &b[..], &runs[..]);
-                let job = Contraction { a, rows, b, runs, a_step, b_step, accumulate: false };
+                let (out_step, accumulate) = (tile, false);
+                let job = Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
                 let go = || body.contract(&job, &mut vec![0.0; tile]);
                 let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(go)).is_err();
                 assert!(refused, "{} took {run:?}", body.name());

@@ -136,6 +136,7 @@ impl Convolution {
                 runs,
                 a_step: 1,
                 b_step: self.out.lane,
+                out_step: self.out.lane,
                 accumulate: i > 0,
             };
             body.contract(&job, out);

@@ -87,6 +87,12 @@ impl<const LANES: usize> Simd for Portable<LANES> {
         let other = std::array::from_fn(|i| if a[i] == b[i] { 0.0 } else { value[i] });
         (same, other)
     }
+
+    #[inline(always)]
+    fn power_of_two(self, shifted: [f32; LANES]) -> [f32; LANES] {
+        let one = 1.0f32.to_bits();
+        std::array::from_fn(|i| f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(one)))
+    }
 }
 
 implement_body!(Portable<4>);

@@ -1,5 +1,9 @@
 //! The vector operations a body is made of.
 
+/// A number this large has no digits behind the point: adding it rounds to whole numbers, which then
+/// stand in the last bits.
+pub const WHOLE: f32 = 12_582_912.0;
+
 /// A set of vector instructions; holding a value proves that the processor has them.
 ///
 /// A tile of channels is [`TILE`](Simd::TILE) = two vectors wide.
@@ -66,6 +70,10 @@ pub trait Simd: Copy {
         value: Self::Vector,
     ) -> (Self::Vector, Self::Vector);
 
+    /// Two to the power of a whole number from -126 to 127, which is given as its sum with
+    /// [`WHOLE`]; unspecified for others, and never a trap.
+    fn power_of_two(self, shifted: Self::Vector) -> Self::Vector;
+
     /// Writes the transpose of `WIDTH` vectors, as far apart as given with them.
     ///
     /// # Safety
@@ -123,7 +131,7 @@ pub trait Simd: Copy {
 
 #[cfg(test)]
 mod tests {
-    use super::Simd;
+    use super::{Simd, WHOLE};
     use crate::cpu::portable::Portable;
     #[cfg(target_arch = "x86_64")]
     use crate::cpu::{avx2::Avx2, avx512::Avx512};
@@ -172,6 +180,11 @@ mod tests {
         let part = |a, b, c| simd.part(a, b, c);
         check((simd, "same"), |a, b, c| part(a, b, c).0, |a, b, c| if a == b { c } else { 0.0 });
         check((simd, "other"), |a, b, c| part(a, b, c).1, |a, b, c| if a == b { 0.0 } else { c });
+        for power in -126..=127 {
+            let mut got = vec![0.0; S::WIDTH];
+            simd.store(&mut got, simd.power_of_two(simd.splat(WHOLE + power as f32)));
+            assert_eq!(got, vec![2.0f32.powi(power); S::WIDTH], "{} 2^{power}", S::NAME);
+        }
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl WeightRows<'_> {
             runs: &runs,
             a_step: self.stride * self.from.lane,
             b_step: self.stride * self.delta.lane,
+            out_step: self.delta.lane,
             accumulate: true,
         };
         body.contract(&job, weight);

@@ -169,6 +169,7 @@ impl Winograd {
                             runs: &runs,
                             a_step: 1,
                             b_step: lane,
+                            out_step: lane,
                             accumulate: i > 0,
                         };
                         body.contract(&job, out);
@@ -226,6 +227,7 @@ impl Winograd {
                         runs: &runs,
                         a_step: self.padded(),
                         b_step: lane,
+                        out_step: lane,
                         accumulate: !first || patches.start > 0,
                     };
                     body.contract(&job, weight);

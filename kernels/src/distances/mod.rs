@@ -1,5 +1,6 @@
 //! How close queries are to prototypes.
 
+pub(crate) mod cpu;
 mod mahalanobis;
 mod metric;
 pub mod reference;

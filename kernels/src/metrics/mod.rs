@@ -8,6 +8,7 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
 mod error;
+mod host;
 
 pub use error::MetricError;
 
@@ -17,6 +18,7 @@ use burn::tensor::{DType, Tensor};
 
 use crate::distances::Metric;
 use crate::door;
+use crate::host::{unwrap, wrap};
 use crate::refusal::Refusal;
 
 /// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
@@ -73,6 +75,11 @@ pub trait FusedMetrics: Backend {
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 4];
+
+    /// `x` `[t, n, d]` times a factor `[1]`.
+    fn scaled(x: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self> {
+        unwrap(wrap::<Self, 3>(x) * wrap::<Self, 1>(factor).reshape([1, 1, 1]))
+    }
 }
 
 /// The primitives that the public functions call.
@@ -80,8 +87,10 @@ pub(crate) struct MetricTable<B: Backend> {
     pub takes: fn(DType) -> bool,
     pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
     pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
-    pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2],
+    pub proto_loss: LossFn<B>,
 }
+
+type LossFn<B> = fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2];
 
 impl<B: FusedMetrics> MetricTable<B> {
     pub(crate) fn new() -> Self {

@@ -55,10 +55,9 @@ impl<B: FusedMetrics> Backward<B, 2> for Loss {
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
         let of_parents = parents(&ops);
-        let factor = wrap::<B, 1>(grads.consume::<B>(&ops.node));
+        let factor = grads.consume::<B>(&ops.node);
         for (parent, gradient) in of_parents.into_iter().zip(ops.state) {
-            let factor = factor.clone().reshape([1, 1, 1]);
-            register::<B>(grads, parent, || unwrap(wrap::<B, 3>(gradient) * factor));
+            register::<B>(grads, parent, || B::scaled(gradient, factor.clone()));
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The mean embedding of each class.
 
 pub(crate) mod autodiff;
+pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod cube;
 pub mod reference;

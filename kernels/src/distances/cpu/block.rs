@@ -1,0 +1,89 @@
+//! The contractions of one block of queries.
+
+use super::prepared::{Prepared, pack};
+use crate::cpu::body::Body;
+use crate::cpu::contract::{Contraction, Run};
+
+/// Some queries of one task.
+pub struct Block<'a> {
+    pub body: &'a dyn Body,
+    pub prepared: &'a Prepared,
+    /// `[n, d]`.
+    pub queries: &'a [f32],
+    pub count: usize,
+    pub features: usize,
+    pub ways: usize,
+}
+
+impl Block<'_> {
+    /// Where row `row` of column `column` lies in what is in tiles of columns.
+    pub fn at(&self, row: usize, column: usize) -> usize {
+        let tile = self.body.tile();
+        (column / tile * self.count + row) * tile + column % tile
+    }
+
+    /// The products of queries with prototypes, `[tiles of ways, n, TILE]`.
+    pub fn products(&self, out: &mut [f32]) {
+        let (tile, d) = (self.body.tile(), self.features);
+        let rows: Vec<usize> = (0..self.count).map(|row| row * d).collect();
+        let panels = self.prepared.columns.chunks_exact(d * tile);
+        for (b, out) in panels.zip(out.chunks_exact_mut(rows.len() * tile)) {
+            let runs = &[Run { a: 0, b: 0, len: d }];
+            let (a, rows, accumulate) = (self.queries, &rows[..], false);
+            let (a_step, b_step, out_step) = (1, tile, tile);
+            let job = Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
+            self.body.contract(&job, out);
+        }
+    }
+
+    /// The gradient by queries `[n, d]` that comes from the gradient `g` by the products.
+    pub fn by_queries(&self, g: &[f32], sums: &mut [f32], out: &mut [f32]) {
+        let (tile, d, ways) = (self.body.tile(), self.features, self.ways);
+        let rows: Vec<usize> = (0..self.count).map(|row| row * tile).collect();
+        let run = |first: usize| {
+            let len = tile.min(ways - first);
+            Run { a: first * self.count, b: first * tile, len }
+        };
+        let runs: Vec<Run> = (0..ways).step_by(tile).map(run).collect();
+        let whole = d / tile * tile;
+        for (i, b) in self.prepared.rows.chunks_exact(ways * tile).enumerate() {
+            let first = i * tile;
+            let (rows, runs, accumulate) = (&rows[..], &runs[..], false);
+            let out_step = if first < whole { d } else { tile };
+            let (a_step, b_step) = (1, tile);
+            let job = Contraction { a: g, rows, b, runs, a_step, b_step, out_step, accumulate };
+            if first < whole {
+                self.body.contract(&job, &mut out[first..]);
+            } else {
+                self.body.contract(&job, sums);
+                let rows = out.chunks_exact_mut(d).zip(sums.chunks_exact(tile));
+                rows.for_each(|(out, sum)| out[first..].copy_from_slice(&sum[..d - first]));
+            }
+        }
+    }
+
+    /// Adds to the gradient by queries each query times its `alpha`.
+    pub fn add_queries(&self, alpha: &[f32], out: &mut [f32]) {
+        let rows =
+            out.chunks_exact_mut(self.features).zip(self.queries.chunks_exact(self.features));
+        for ((out, query), alpha) in rows.zip(alpha) {
+            out.iter_mut().zip(query).for_each(|(out, query)| *out += alpha * query);
+        }
+    }
+
+    /// Adds the gradient by prototypes, without `beta`: `[tiles of d, ways, TILE]`.
+    pub fn by_prototypes(&self, g: &[f32], packed: &mut [f32], out: &mut [f32]) {
+        let (tile, d, count) = (self.body.tile(), self.features, self.count);
+        let packed = &mut packed[..d.next_multiple_of(tile) * count];
+        pack(self.queries, d, tile, packed);
+        let rows: Vec<usize> = (0..self.ways).map(|way| self.at(0, way)).collect();
+        let tiles = packed.chunks_exact(count * tile);
+        for (b, out) in tiles.zip(out.chunks_exact_mut(self.ways * tile)) {
+            let runs = &[Run { a: 0, b: 0, len: count }];
+            let (rows, accumulate) = (&rows[..], true);
+            let (a_step, b_step, out_step) = (tile, tile, tile);
+            let job = Contraction { a: g, rows, b, runs, a_step, b_step, out_step, accumulate };
+            self.body.contract(&job, out);
+        }
+    }
+}

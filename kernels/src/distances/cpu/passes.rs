@@ -1,0 +1,223 @@
+//! The pass over all queries of all tasks.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::block::Block;
+use super::prepared::{Prepared, pull};
+use super::{BLOCK, Dims, lengths};
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::distances::Metric;
+
+/// What to do with the products of queries and prototypes.
+pub trait Work: Sync {
+    /// Which scores, and their factor.
+    fn scoring(&self) -> (Metric, f32);
+
+    /// Floats returned for each query.
+    fn width(&self) -> usize;
+
+    /// Whether the products are replaced by a gradient.
+    fn gradient(&self) -> bool;
+
+    /// Whether `settle` sees how long queries are; they are as long as one to it otherwise.
+    fn with_lengths(&self) -> bool;
+
+    /// Whether the gradient by queries has a term of the queries themselves.
+    fn with_queries(&self) -> bool;
+
+    /// Turns the products of the `queries` of a task into what is wanted.
+    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>);
+}
+
+/// The memory that a [`Work`] writes.
+pub struct Settling<'a> {
+    /// In tiles of prototypes, see [`Block::at`].
+    pub products: &'a mut [f32],
+    /// The square of the length of each query and its inverse length.
+    pub lengths: &'a [(f32, f32)],
+    /// `[n, width]`.
+    pub out: &'a mut [f32],
+    /// Sums of the gradient by the score, for cosines times the score, of each query.
+    pub row_sums: &'a mut [f32],
+    /// The same of each prototype, to be added to.
+    pub column_sums: &'a mut [f32],
+}
+
+/// What a pass returns.
+pub struct Passed {
+    /// `[tasks, queries, width]`.
+    pub out: Vec<f32>,
+    /// Gradients by queries and by prototypes, where wanted.
+    pub gradients: Option<[Vec<f32>; 2]>,
+}
+
+/// The memory of one slot.
+struct Slot<'a> {
+    task: usize,
+    queries: Range<usize>,
+    out: &'a mut [f32],
+    by_queries: &'a mut [f32],
+    /// `[tiles of d, ways, TILE]`.
+    by_prototypes: &'a mut [f32],
+    column_sums: &'a mut [f32],
+}
+
+/// Does `work` on `queries` `[tasks, queries, d]` and `prototypes` `[tasks, ways, d]`.
+pub fn pass(
+    body: &dyn Body,
+    queries: &[f32],
+    prototypes: &[f32],
+    dims: Dims,
+    work: &impl Work,
+) -> Passed {
+    let (tile, d, gradient) = (body.tile(), dims.features, work.gradient());
+    let prepare = |task: usize| {
+        let rows = &prototypes[task * dims.ways * d..(task + 1) * dims.ways * d];
+        Prepared::new(body, rows, dims, work.scoring(), gradient)
+    };
+    let prepared: Vec<Prepared> = if dims.in_parallel() && dims.tasks > 1 {
+        (0..dims.tasks).into_par_iter().map(prepare).collect()
+    } else {
+        (0..dims.tasks).map(prepare).collect()
+    };
+
+    let all = dims.tasks * dims.queries;
+    let mut out = vec![0.0; all * work.width()];
+    let mut by_queries = vec![0.0; if gradient { all * d } else { 0 }];
+    let ranges = dims.slots();
+    let padded = dims.ways.next_multiple_of(tile);
+    let part = if gradient { d.next_multiple_of(tile) * dims.ways } else { 0 };
+    let mut parts = Buffer::zeros(dims.tasks * ranges.len() * part);
+    let mut sums = Buffer::zeros(dims.tasks * ranges.len() * padded);
+
+    let slots = {
+        let (mut out, mut by_queries) = (&mut out[..], &mut by_queries[..]);
+        let (mut parts, mut sums) = (&mut parts[..], &mut sums[..]);
+        let width = if gradient { d } else { 0 };
+        let mut slots = Vec::with_capacity(dims.tasks * ranges.len());
+        for task in 0..dims.tasks {
+            for queries in ranges.iter().cloned() {
+                slots.push(Slot {
+                    out: cut(&mut out, queries.len() * work.width()),
+                    by_queries: cut(&mut by_queries, queries.len() * width),
+                    by_prototypes: cut(&mut parts, part),
+                    column_sums: cut(&mut sums, padded),
+                    task,
+                    queries,
+                });
+            }
+        }
+        slots
+    };
+    let run = |slot: Slot<'_>| {
+        let rows = &queries[slot.task * dims.queries * d..];
+        run_slot(body, rows, &prepared[slot.task], dims, work, slot);
+    };
+    if dims.in_parallel() {
+        slots.into_par_iter().for_each(run);
+    } else {
+        slots.into_iter().for_each(run);
+    }
+    let gradients = gradient.then(|| {
+        let mut by_prototypes = vec![0.0; prototypes.len()];
+        for (task, prepared) in prepared.iter().enumerate() {
+            let slots = task * ranges.len()..(task + 1) * ranges.len();
+            let parts = &parts[slots.start * part..slots.end * part];
+            let sums = &sums[slots.start * padded..slots.end * padded];
+            let rows = task * dims.ways * d..(task + 1) * dims.ways * d;
+            let out = &mut by_prototypes[rows.clone()];
+            join(dims, tile, (parts, sums), &prototypes[rows], prepared, out);
+        }
+        [by_queries, by_prototypes]
+    });
+    Passed { out, gradients }
+}
+
+/// Takes the first `len` floats away.
+fn cut<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
+    rest.split_off_mut(..len).expect("as many floats as all slots have")
+}
+
+/// `queries` are all of the task.
+fn run_slot(
+    body: &dyn Body,
+    queries: &[f32],
+    prepared: &Prepared,
+    dims: Dims,
+    work: &impl Work,
+    slot: Slot<'_>,
+) {
+    let (tile, d) = (body.tile(), dims.features);
+    let most = slot.queries.len().min(BLOCK);
+    let mut products = Buffer::stale(most * prepared.scale.len());
+    let needed = if work.gradient() { most * d.next_multiple_of(tile) } else { 0 };
+    let mut packed = Buffer::stale(needed);
+    let mut sums = Buffer::stale(most * tile);
+    let (mut lengths_of, mut row_sums) = (Vec::with_capacity(most), vec![0.0; most]);
+    for first in slot.queries.clone().step_by(BLOCK) {
+        let rows = first..(first + BLOCK).min(slot.queries.end);
+        let within = first - slot.queries.start..rows.end - slot.queries.start;
+        let of = &queries[rows.start * d..rows.end * d];
+        let block =
+            Block { body, prepared, queries: of, count: rows.len(), features: d, ways: dims.ways };
+        let products = &mut products[..rows.len() * prepared.scale.len()];
+        block.products(products);
+        lengths_of.clear();
+        lengths_of.extend((0..rows.len()).map(|row| match work.with_lengths() {
+            true => lengths(&of[row * d..(row + 1) * d]),
+            false => (1.0, 1.0),
+        }));
+        let width = work.width();
+        let task = slot.task * dims.queries;
+        let settling = Settling {
+            products,
+            lengths: &lengths_of,
+            out: &mut slot.out[within.start * width..within.end * width],
+            row_sums: &mut row_sums[..rows.len()],
+            column_sums: slot.column_sums,
+        };
+        work.settle(task + rows.start..task + rows.end, &block, settling);
+        if work.gradient() {
+            let out = &mut slot.by_queries[within.start * d..within.end * d];
+            block.by_queries(products, &mut sums[..rows.len() * tile], out);
+            if work.with_queries() {
+                let (metric, factor) = work.scoring();
+                let of_rows = row_sums.iter_mut().zip(&lengths_of);
+                of_rows.for_each(|(sum, &lengths)| *sum *= pull(metric, factor, lengths));
+                block.add_queries(&row_sums[..rows.len()], out);
+            }
+            block.by_prototypes(products, &mut packed, slot.by_prototypes);
+        }
+    }
+}
+
+/// Adds what the slots of a task have found, in their order.
+fn join(
+    dims: Dims,
+    tile: usize,
+    (parts, sums): (&[f32], &[f32]),
+    prototypes: &[f32],
+    prepared: &Prepared,
+    out: &mut [f32],
+) {
+    let (d, padded) = (dims.features, prepared.scale.len());
+    let part = d.next_multiple_of(tile) * dims.ways;
+    for part in parts.chunks_exact(part.max(1)) {
+        for (way, out) in out.chunks_exact_mut(d.max(1)).enumerate() {
+            for (i, out) in out.chunks_mut(tile).enumerate() {
+                let from = &part[(i * dims.ways + way) * tile..];
+                out.iter_mut().zip(from).for_each(|(to, from)| *to += from);
+            }
+        }
+    }
+    for way in 0..dims.ways {
+        let sum: f32 = sums.chunks_exact(padded).map(|sums| sums[way]).sum();
+        let beta = sum * prepared.pull[way];
+        let row = way * d..(way + 1) * d;
+        let terms = out[row.clone()].iter_mut().zip(&prototypes[row]);
+        terms.for_each(|(to, x)| *to += beta * x);
+    }
+}

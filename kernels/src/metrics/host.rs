@@ -1,0 +1,135 @@
+//! Fused metrics of every host backend.
+
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Int, Tensor};
+
+use super::{FusedMetrics, LossCall, MetricError};
+use crate::cpu::body::chosen;
+use crate::distances::Metric;
+use crate::distances::cpu::{self, Dims, Found};
+use crate::host::{HostBackend, elements, unwrap, wrap, write_like};
+use crate::prototypes;
+
+impl<B: HostBackend> FusedMetrics for B {
+    fn class_means(x: FloatTensor<B>, labels: IntTensor<B>, ways: usize) -> FloatTensor<B> {
+        let [t, n, d] = dims::<B>(&x);
+        let labels = read::<B>(labels, ways);
+        let found = prototypes::cpu::class_means(&elements::<B>(&x), &labels, [n, ways, d]);
+        write_like::<B, 3>(&x, found, [t, ways, d])
+    }
+
+    fn class_spread(g: FloatTensor<B>, labels: IntTensor<B>) -> FloatTensor<B> {
+        let [t, ways, d] = dims::<B>(&g);
+        let labels = read::<B>(labels, ways);
+        let n = labels.len() / t.max(1);
+        let found = prototypes::cpu::class_spread(&elements::<B>(&g), &labels, [n, ways, d]);
+        write_like::<B, 3>(&g, found, [t, n, d])
+    }
+
+    fn scores(
+        metric: Metric,
+        queries: FloatTensor<B>,
+        prototypes: FloatTensor<B>,
+    ) -> FloatTensor<B> {
+        let dims = call_dims::<B>(&queries, &prototypes);
+        let (q, p) = (elements::<B>(&queries), elements::<B>(&prototypes));
+        let found = cpu::scores(chosen(), metric, [&q, &p], dims);
+        write_like::<B, 3>(&queries, found, [dims.tasks, dims.queries, dims.ways])
+    }
+
+    fn scores_gradients(
+        metric: Metric,
+        g: FloatTensor<B>,
+        [queries, prototypes]: [FloatTensor<B>; 2],
+    ) -> [FloatTensor<B>; 2] {
+        let dims = call_dims::<B>(&queries, &prototypes);
+        let [g, q, p] = &[&g, &queries, &prototypes].map(elements::<B>);
+        write_gradients::<B>(
+            &queries,
+            dims,
+            cpu::scores_gradients(chosen(), metric, g, [q, p], dims),
+        )
+    }
+
+    fn proto_loss(
+        call: LossCall,
+        of: [FloatTensor<B>; 2],
+        labels: IntTensor<B>,
+    ) -> [FloatTensor<B>; 2] {
+        let (of_loss, _) = loss::<B>(call, &of, labels, false);
+        of_loss
+    }
+
+    fn proto_loss_gradients(
+        call: LossCall,
+        of: [FloatTensor<B>; 2],
+        labels: IntTensor<B>,
+    ) -> [FloatTensor<B>; 4] {
+        let ([loss, correct], gradients) = loss::<B>(call, &of, labels, true);
+        let gradients = gradients.expect("gradients were asked for");
+        let dims = call_dims::<B>(&of[0], &of[1]);
+        let [by_queries, by_prototypes] = write_gradients::<B>(&of[0], dims, gradients);
+        [loss, correct, by_queries, by_prototypes]
+    }
+
+    fn scaled(x: FloatTensor<B>, factor: FloatTensor<B>) -> FloatTensor<B> {
+        // One is what a backward pass begins with.
+        match elements::<B>(&factor)[0] {
+            1.0 => x,
+            factor => unwrap(wrap::<B, 3>(x) * factor),
+        }
+    }
+}
+
+type Loss<B> = ([FloatTensor<B>; 2], Option<[Vec<f32>; 2]>);
+
+fn loss<B: HostBackend>(
+    call: LossCall,
+    [queries, prototypes]: &[FloatTensor<B>; 2],
+    labels: IntTensor<B>,
+    gradient: bool,
+) -> Loss<B> {
+    let dims = call_dims::<B>(queries, prototypes);
+    let labels = read::<B>(labels, dims.ways);
+    let (q, p) = (elements::<B>(queries), elements::<B>(prototypes));
+    let Found { loss, correct, gradients } =
+        cpu::loss(chosen(), call, [&q, &p], &labels, dims, gradient);
+    let loss = write_like::<B, 1>(queries, vec![loss], [1]);
+    let correct = write_like::<B, 2>(queries, correct, [dims.tasks, dims.queries]);
+    ([loss, correct], gradients)
+}
+
+fn dims<B: HostBackend>(x: &FloatTensor<B>) -> [usize; 3] {
+    wrap::<B, 3>(x.clone()).dims()
+}
+
+fn call_dims<B: HostBackend>(queries: &FloatTensor<B>, prototypes: &FloatTensor<B>) -> Dims {
+    let [tasks, queries, features] = dims::<B>(queries);
+    let [_, ways, _] = dims::<B>(prototypes);
+    Dims { tasks, queries, ways, features }
+}
+
+fn write_gradients<B: HostBackend>(
+    like: &FloatTensor<B>,
+    dims: Dims,
+    [by_queries, by_prototypes]: [Vec<f32>; 2],
+) -> [FloatTensor<B>; 2] {
+    let Dims { tasks, queries, ways, features } = dims;
+    [
+        write_like::<B, 3>(like, by_queries, [tasks, queries, features]),
+        write_like::<B, 3>(like, by_prototypes, [tasks, ways, features]),
+    ]
+}
+
+/// Labels in row-major order.
+///
+/// # Panics
+/// If one is not below `ways`.
+fn read<B: HostBackend>(labels: IntTensor<B>, ways: usize) -> Vec<usize> {
+    let labels = Tensor::<B, 2, Int>::from_primitive(labels).into_data();
+    let class = |found: i64| match usize::try_from(found) {
+        Ok(class) if class < ways => class,
+        _ => panic!("{}", MetricError::Label { found, ways }),
+    };
+    labels.iter::<i64>().map(class).collect()
+}
