@@ -6,6 +6,7 @@ pub mod data;
 pub mod episode;
 pub mod learners;
 pub mod metric;
+pub mod optim;
 mod random;
 pub mod train;
 
@@ -23,6 +24,7 @@ pub mod prelude {
     };
     pub use crate::learners::{Adapted, Learner, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;
+    pub use crate::optim::{Adam, AdamW, Lamb, Sgd};
     pub use crate::train::{Evaluation, Evaluator, MetaTrainer, TrainError, Trained};
     pub use fewshot_models::{BnStatistics, Conv4Config, Encoder, MlpConfig};
 }

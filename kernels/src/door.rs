@@ -7,6 +7,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{LazyLock, RwLock};
 
 use burn::backend::Autodiff;
@@ -18,14 +19,15 @@ use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
-use crate::layers::{FusedLayers, LayerTable};
+use crate::layers::{ConvolutionTable, FusedConvolution, FusedLayers, LayerTable};
 use crate::metrics::{FusedMetrics, MetricTable};
+use crate::optim_step::{FusedSteps, StepTable};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
 /// A backend whose tensors lie in host memory has it by `impl HostBackend`, bare and under two levels
 /// of autodiff.
-pub trait FusedOps: FusedLayers {
+pub trait FusedOps: FusedConvolution {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
@@ -47,11 +49,19 @@ pub(crate) struct StackTable<B: Backend> {
     pub(crate) conv_stack: ConvStackFn<B>,
 }
 
+/// That there are tables of a backend.
+struct Registered<B> {
+    on_device: bool,
+    backend: PhantomData<fn() -> B>,
+}
+
 /// Which way the operations of a backend go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// Fused bodies over slices of host memory, with the instruction set they run on.
     Host(&'static str),
+    /// Kernels on an accelerator, with what they are written in.
+    Device(&'static str),
     /// Plain Burn operations: the backend is not registered.
     Reference,
     /// Plain Burn operations, because `FEWSHOT_KERNELS=reference` or
@@ -62,7 +72,7 @@ pub enum Route {
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Host(body) => write!(f, "fused ({body})"),
+            Self::Host(body) | Self::Device(body) => write!(f, "fused ({body})"),
             Self::Reference => f.write_str("reference"),
             Self::Forced => f.write_str("reference (asked for)"),
         }
@@ -79,6 +89,19 @@ pub fn register<B: FusedOps + FusedMetrics>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
+/// Opens the fused path of optimizer steps to `B`, a backend without autodiff.
+pub fn register_steps<B: FusedSteps>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, StepTable::<B>::new);
+}
+
+/// Opens the fused path of an accelerator's kernels to `B`; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by
+/// [`register_steps`].
+pub fn register_device<B: FusedLayers + FusedMetrics>() {
+    insert_device::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+}
+
 /// The path that the operations of `B` take in this process.
 ///
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
@@ -91,8 +114,9 @@ pub fn route<B: Backend>() -> Route {
     if environment::wants_reference() {
         return Route::Forced;
     }
-    match table::<StackTable<B>>() {
-        Some(_) => Route::Host(cpu::instructions()),
+    match table::<Registered<B>>() {
+        Some(Registered { on_device: false, .. }) => Route::Host(cpu::instructions()),
+        Some(Registered { on_device: true, .. }) => Route::Device("CubeCL"),
         None => Route::Reference,
     }
 }
@@ -119,7 +143,15 @@ fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T)
 }
 
 fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
+    add(registry, || Registered::<B> { on_device: false, backend: PhantomData });
     add(registry, || StackTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack });
+    add(registry, LayerTable::<B>::new);
+    add(registry, ConvolutionTable::<B>::new);
+    add(registry, MetricTable::<B>::new);
+}
+
+fn insert_device<B: FusedLayers + FusedMetrics>(registry: &mut Registry) {
+    add(registry, || Registered::<B> { on_device: true, backend: PhantomData });
     add(registry, LayerTable::<B>::new);
     add(registry, MetricTable::<B>::new);
 }
@@ -127,6 +159,7 @@ fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
 /// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.
 fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+    add(registry, StepTable::<B>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

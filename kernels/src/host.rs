@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
@@ -73,6 +73,12 @@ pub(crate) fn elements<B: HostBackend>(tensor: &FloatTensor<B>) -> Cow<'_, [f32]
     }
 }
 
+/// The elements of an f32 tensor, in row-major order, in memory of their own: its own if nothing else
+/// holds it.
+pub(crate) fn into_elements<B: HostBackend>(tensor: FloatTensor<B>) -> Vec<f32> {
+    consume::<B, _>(tensor, |elements| elements.into_owned())
+}
+
 /// Passes on the elements of an f32 tensor, in row-major order: owned if nothing else holds them, or
 /// they must be copied anyway.
 pub(crate) fn consume<B: HostBackend, T>(
@@ -92,4 +98,13 @@ pub(crate) fn write_like<B: Backend, const D: usize>(
     shape: [usize; D],
 ) -> FloatTensor<B> {
     unwrap(write::<B, D>(elements, shape, &B::float_device(like)))
+}
+
+/// A tensor of any rank.
+pub(crate) fn write_shape<B: Backend>(
+    elements: Vec<f32>,
+    shape: Shape,
+    device: &B::Device,
+) -> FloatTensor<B> {
+    B::float_from_data(TensorData::new(elements, shape), device)
 }

@@ -13,8 +13,10 @@
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
 //! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
+//! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
+//! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //!
-//! All of them can be differentiated twice, and stay fused under two levels of autodiff.
+//! All up to `linear` can be differentiated twice, and stay fused under two levels of autodiff.
 //! The stack takes f16 and bf16 through f32; a single layer of another type than f32 runs as plain
 //! operations, as does whatever a fused body does not serve, which is logged once as a [`Refusal`].
 //! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
@@ -28,15 +30,19 @@ pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;
 mod cpu;
+#[cfg(feature = "cube")]
+mod cube;
 pub mod distances;
 pub mod door;
 mod environment;
 pub mod global_avg_pool;
+pub mod grad_stats;
 mod host;
 pub mod layers;
 mod linear;
 pub mod max_pool;
 pub mod metrics;
+pub mod optim_step;
 pub mod proto_loss;
 pub mod prototypes;
 mod refusal;
@@ -49,14 +55,18 @@ pub use conv_stack::{
 pub use conv2d::{ConvError, conv2d};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
-pub use door::{FusedOps, Route, check_environment, register, route};
+pub use door::{
+    FusedOps, Route, check_environment, register, register_device, register_steps, route,
+};
 pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
+pub use grad_stats::{GradStats, grad_stats};
 pub use host::HostBackend;
-pub use layers::FusedLayers;
+pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{LinearError, linear};
 pub use max_pool::{PoolError, max_pool};
 pub use metrics::{FusedMetrics, MetricError};
+pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};
 pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use refusal::Refusal;

@@ -1,11 +1,16 @@
-use burn::module::{AutodiffModule, ModuleVisitor, Param};
+use std::collections::HashSet;
+
+use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{ElementConversion, Tensor};
+use burn::tensor::ops::FloatTensor;
+use fewshot_kernels::grad_stats;
 
 /// Scales all gradients of `module` so that their joint Euclidean norm is at most `limit`.
 ///
-/// Returns them with the norm they had.
+/// Returns them with the norm they had; where that is not finite, they stay as they are. The device
+/// is read from once.
 ///
 /// # Conventions
 /// One norm over all parameters, as `torch.nn.utils.clip_grad_norm_`; Burn's `GradientClipping` takes
@@ -15,34 +20,32 @@ pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     limit: f64,
 ) -> (GradientsParams, f64) {
-    let mut squares = Squares::<B> { gradients: &gradients, sum: None };
-    module.visit(&mut squares);
-    let Some(sum) = squares.sum else {
-        return (gradients, 0.0);
-    };
-    let norm = sum.sqrt().into_scalar().elem::<f64>();
-    if norm > limit {
+    let mut found = Found::<B> { gradients: &gradients, tensors: Vec::new(), seen: HashSet::new() };
+    module.visit(&mut found);
+    let (tensors, stats) = grad_stats::<B::InnerBackend>(found.tensors, 1.0);
+    drop(tensors);
+    let norm = stats.norm;
+    if stats.is_finite() && norm > limit {
         let factor = limit / norm;
         module.visit(&mut Scale { gradients: &mut gradients, factor });
     }
     (gradients, norm)
 }
 
-struct Squares<'a, B: AutodiffBackend> {
+struct Found<'a, B: AutodiffBackend> {
     gradients: &'a GradientsParams,
-    sum: Option<Tensor<B::InnerBackend, 1>>,
+    tensors: Vec<FloatTensor<B::InnerBackend>>,
+    /// A parameter that a module has twice has one gradient.
+    seen: HashSet<ParamId>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Squares<'_, B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for Found<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) else {
-            return;
-        };
-        let square = (gradient.clone() * gradient).sum();
-        self.sum = Some(match self.sum.take() {
-            Some(sum) => sum + square,
-            None => square,
-        });
+        if let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id)
+            && self.seen.insert(param.id)
+        {
+            self.tensors.push(gradient.into_primitive().tensor());
+        }
     }
 }
 

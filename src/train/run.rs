@@ -22,7 +22,8 @@ use crate::learners::{MetaGradients, MetaLearner};
 
 /// Training under way.
 pub(super) struct Run<B: AutodiffBackend, L, O, S> {
-    learner: L,
+    /// Always there but for the time of an optimizer's step, which wants the only copy.
+    learner: Option<L>,
     optimizer: O,
     scheduler: S,
     episodes: EpisodeSampler,
@@ -81,7 +82,7 @@ where
         }
         let device = trainer.learner.devices().into_iter().next().unwrap_or_default();
         let mut run = Self {
-            learner: drawn::<B, _>(trainer.learner),
+            learner: Some(drawn::<B, _>(trainer.learner)),
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
             episodes: trainer.episodes.ok_or(TrainError::NoEpisodes)?,
@@ -110,12 +111,16 @@ where
         Ok(run)
     }
 
+    fn learner(&self) -> &L {
+        self.learner.as_ref().expect("every step puts the learner back")
+    }
+
     /// What must not change between a run and its resumption.
     fn all_settings(&self) -> Value {
         let validation = self.validation.as_ref();
         json!({
             "backend": B::InnerBackend::name(&self.device),
-            "architecture": self.learner.architecture(),
+            "architecture": self.learner().architecture(),
             "classes": self.episodes.dataset().classes(),
             "image": self.episodes.dataset().image_shape(),
             "protocol": self.episodes.protocol(),
@@ -143,7 +148,7 @@ where
             return Err(TrainError::OtherSettings { path, name, found, wanted });
         }
         let device = &self.device;
-        self.learner = last.load::<B, _>(self.learner.clone(), device)?;
+        self.learner = Some(last.load::<B, _>(self.learner().clone(), device)?);
         self.optimizer =
             self.optimizer.clone().load_record(last.record::<B, _>("optimizer", device)?);
         self.scheduler =
@@ -185,7 +190,7 @@ where
     fn step(&mut self) -> Result<(), TrainError> {
         let first = self.progress.step * self.options.meta_batch;
         let batch = self.episodes.batch::<B>(first..first + self.options.meta_batch, &self.device);
-        let MetaGradients { loss, accuracy, gradients } = self.learner.meta_gradients(&batch);
+        let MetaGradients { loss, accuracy, gradients } = self.learner().meta_gradients(&batch);
         let loss = loss.into_scalar().elem::<f32>();
         if !loss.is_finite() {
             let step = self.progress.step;
@@ -198,7 +203,7 @@ where
         }
         let gradients = match self.options.clip_norm {
             Some(limit) => {
-                let (gradients, norm) = clip_global_norm(gradients, &self.learner, limit);
+                let (gradients, norm) = clip_global_norm(gradients, self.learner(), limit);
                 if !norm.is_finite() {
                     let step = self.progress.step;
                     return Err(TrainError::NonFiniteGradient { step, kept: self.kept() });
@@ -208,7 +213,8 @@ where
             None => gradients,
         };
         let learning_rate = self.scheduler.step();
-        self.learner = self.optimizer.step(learning_rate, self.learner.clone(), gradients);
+        let learner = self.learner.take().expect("every step puts the learner back");
+        self.learner = Some(self.optimizer.step(learning_rate, learner, gradients));
         self.progress.step += 1;
         self.clock.steps += 1;
         self.last_loss = Some(loss);
@@ -238,7 +244,7 @@ where
             return Ok(());
         };
         let start = Instant::now();
-        let learner = self.learner.valid();
+        let learner = self.learner().valid();
         let found = Evaluator::new(*episodes).run(&learner, sampler, &self.device);
         let best = self.progress.validated(found.accuracy);
         if best {
@@ -284,7 +290,7 @@ where
 
     /// So that nothing but finite numbers is ever kept.
     fn check_parameters(&self) -> Result<(), TrainError> {
-        if all_finite::<B, _>(&self.learner) {
+        if all_finite::<B, _>(self.learner()) {
             return Ok(());
         }
         let step = self.progress.step;
@@ -292,9 +298,9 @@ where
     }
 
     fn learner_checkpoint(&self) -> Checkpoint {
-        let architecture = self.learner.architecture();
+        let architecture = self.learner().architecture();
         Checkpoint::new(architecture, self.settings.clone(), self.progress.clone())
-            .with::<B>("learner", self.learner.clone().into_record())
+            .with::<B>("learner", self.learner().clone().into_record())
     }
 
     fn finish(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
@@ -302,15 +308,16 @@ where
             folder.draw_curves()?;
         }
         if let Some(best) = &self.best {
-            self.learner = best.load::<B, _>(self.learner.clone(), &self.device)?;
+            self.learner = Some(best.load::<B, _>(self.learner().clone(), &self.device)?);
         }
+        let learner = self.learner().valid();
         let report = TrainingReport {
             steps: self.progress.step,
             episodes_per_s: self.episodes_per_s(),
             last_loss: self.last_loss,
             progress: self.progress,
         };
-        Ok(Trained { learner: self.learner.valid(), report })
+        Ok(Trained { learner, report })
     }
 
     fn exhausted(&self) -> bool {

@@ -73,7 +73,7 @@ pub fn batch_norm<B: Backend>(
     }
     let (mean, variance) = running.clone().map(|of| (of.mean, of.variance)).unzip();
     let vectors = types([&gamma, &beta, &mean, &variance]);
-    match table::<B>("batch_norm", vectors.chain([x.dtype()])) {
+    match table::<LayerTable<B>>("batch_norm", vectors.chain([x.dtype()])) {
         Some(table) => run(table, x, [gamma, beta], running, epsilon),
         None => reference::batch_norm(x, gamma, beta, running, epsilon),
     }

@@ -15,6 +15,8 @@
 
 pub(crate) mod autodiff;
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cube;
 pub(crate) mod host;
 
 use burn::tensor::Tensor;

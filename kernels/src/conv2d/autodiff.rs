@@ -12,7 +12,7 @@ use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::ops::FloatTensor;
 
 use super::shape::{ConvShape, Role};
-use crate::layers::FusedLayers;
+use crate::layers::FusedConvolution;
 use crate::layers::node::{parents, record, register};
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct State<T> {
     shape: ConvShape,
 }
 
-impl<B: FusedLayers> Backward<B, 2> for Derivative {
+impl<B: FusedConvolution> Backward<B, 2> for Derivative {
     type State = State<FloatTensor<B>>;
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -40,7 +40,7 @@ impl<B: FusedLayers> Backward<B, 2> for Derivative {
     }
 }
 
-pub fn convolution<B: FusedLayers, C: CheckpointStrategy>(
+pub fn convolution<B: FusedConvolution, C: CheckpointStrategy>(
     wanted: Role,
     [first, second]: [FloatTensor<Autodiff<B, C>>; 2],
     shape: &ConvShape,

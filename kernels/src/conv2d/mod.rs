@@ -14,7 +14,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table, types};
+use crate::layers::{ConvolutionTable, table, types};
 
 /// Convolves `x` with `weight` and adds `bias`.
 ///
@@ -42,7 +42,7 @@ pub fn conv2d<B: Backend>(
     let shape = error::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
     let shape = shape.unwrap_or_else(|error| panic!("{error}"));
     let elements = types([&bias]).chain([x.dtype(), weight.dtype()]);
-    let Some(table) = table::<B>("conv2d", elements) else {
+    let Some(table) = table::<ConvolutionTable<B>>("conv2d", elements) else {
         return reference::conv2d(x, weight, bias, stride, padding);
     };
     match cpu::serves(&shape) {
@@ -55,7 +55,7 @@ pub fn conv2d<B: Backend>(
 }
 
 fn fused<B: Backend>(
-    table: &LayerTable<B>,
+    table: &ConvolutionTable<B>,
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
     bias: Option<Tensor<B, 1>>,

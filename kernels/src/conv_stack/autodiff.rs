@@ -21,7 +21,7 @@ use super::host::vector;
 use super::lanes::Tape;
 use crate::door::FusedOps;
 use crate::host::{HostBackend, elements, unwrap, wrap, write};
-use crate::layers::FusedLayers;
+use crate::layers::FusedConvolution;
 
 /// What the forward pass returns.
 pub struct Forward<B: Backend> {
@@ -121,7 +121,7 @@ fn forward<B: StackOps, C: CheckpointStrategy>(
     Forward { features, moments, tape: tape.filter(|_| keep) }
 }
 
-impl<B: StackOps + FusedLayers, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+impl<B: StackOps + FusedConvolution, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
     const ON_HOST: bool = true;
 
     fn conv_stack(

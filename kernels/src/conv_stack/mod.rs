@@ -11,6 +11,7 @@ pub mod cpu;
 mod fused;
 mod host;
 mod lanes;
+mod layered;
 pub mod reference;
 
 pub use along::{BlockTangent, GradientsOf, StackDirection, StackTangent, conv_stack_along};
@@ -55,7 +56,7 @@ pub fn conv_stack<B: Backend>(
         Err(error) => panic!("{error}"),
     };
     let Some(table) = door::table::<StackTable<B>>() else {
-        return reference::conv_stack(images, blocks, statistics, options);
+        return layered::conv_stack(images, blocks, statistics, options);
     };
     match fused::check(&images, blocks, &statistics) {
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),

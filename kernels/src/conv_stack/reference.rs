@@ -4,17 +4,34 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
 
-use super::{ConvBlock, StackOptions, StackOutput, Statistics};
+use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 pub use crate::batch_norm::reference::batch_norm;
 use crate::conv2d::reference::grouped;
 pub use crate::max_pool::reference::max_pool;
+
+type Map<B> = Tensor<B, 4>;
+type Vector<B> = Option<Tensor<B, 1>>;
+type Normalised<B> = (Map<B>, Option<Moments<B>>);
 
 /// The same as [`conv_stack`](super::conv_stack()), on any backend.
 pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
+    options: StackOptions,
+) -> StackOutput<B> {
+    let activate = |y, pool| if pool { max_pool(relu(y)) } else { relu(y) };
+    compose(images, blocks, statistics, options, batch_norm, activate)
+}
+
+/// The stack made of a normalisation, and of a ReLU with a pool where asked for.
+pub(super) fn compose<B: Backend>(
+    images: Tensor<B, 4>,
+    blocks: &[ConvBlock<B>],
+    statistics: Statistics<B>,
     StackOptions { epsilon, lanes }: StackOptions,
+    normalise: impl Fn(Map<B>, Vector<B>, Vector<B>, Option<Moments<B>>, f64) -> Normalised<B>,
+    activate: impl Fn(Map<B>, bool) -> Map<B>,
 ) -> StackOutput<B> {
     let running = match statistics {
         Statistics::Batch => vec![None; blocks.len()],
@@ -24,9 +41,10 @@ pub fn conv_stack<B: Backend>(
     for (block, running) in blocks.iter().zip(running) {
         let (weight, bias) = (block.weight.clone(), block.bias.clone());
         let y = grouped(output.features, weight, bias, [block.stride, 1, lanes]);
-        let (y, moments) = batch_norm(y, block.gamma.clone(), block.beta.clone(), running, epsilon);
+        let (gamma, beta) = (block.gamma.clone(), block.beta.clone());
+        let (y, moments) = normalise(y, gamma, beta, running, epsilon);
         output.moments.extend(moments);
-        output.features = if block.pool { max_pool(relu(y)) } else { relu(y) };
+        output.features = activate(y, block.pool);
     }
     output
 }

@@ -2,10 +2,11 @@
 
 use std::arch::x86_64::{
     __m256, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps,
-    _mm256_andnot_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_fmadd_ps,
-    _mm256_loadu_ps, _mm256_max_ps, _mm256_or_ps, _mm256_permute2f128_ps, _mm256_set1_ps,
-    _mm256_setzero_ps, _mm256_shuffle_ps, _mm256_slli_epi32, _mm256_storeu_ps, _mm256_sub_ps,
-    _mm256_unpackhi_ps, _mm256_unpacklo_ps,
+    _mm256_andnot_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_div_ps,
+    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps,
+    _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_shuffle_ps,
+    _mm256_slli_epi32, _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_sub_ps, _mm256_unpackhi_ps,
+    _mm256_unpacklo_ps,
 };
 
 use super::body::implement_body;
@@ -56,6 +57,24 @@ impl Simd for Avx2 {
     fn sub(self, a: __m256, b: __m256) -> __m256 {
         // SAFETY: `self` proves AVX2.
         unsafe { _mm256_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sqrt(self, a: __m256) -> __m256 {
+        // SAFETY: `self` proves AVX2.
+        unsafe { _mm256_sqrt_ps(a) }
     }
 
     #[inline(always)]

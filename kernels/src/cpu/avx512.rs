@@ -2,9 +2,10 @@
 
 use std::arch::x86_64::{
     __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_mask_max_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_sub_ps,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps,
+    _mm512_loadu_ps, _mm512_mask_max_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_mul_ps,
+    _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps,
+    _mm512_sub_ps,
 };
 
 use super::body::implement_body;
@@ -60,6 +61,24 @@ impl Simd for Avx512 {
     fn sub(self, a: __m512, b: __m512) -> __m512 {
         // SAFETY: `self` proves AVX-512F.
         unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    fn sqrt(self, a: __m512) -> __m512 {
+        // SAFETY: `self` proves AVX-512F.
+        unsafe { _mm512_sqrt_ps(a) }
     }
 
     #[inline(always)]

@@ -9,13 +9,14 @@ use super::planes::Planes;
 use super::portable::Portable;
 use super::softmax::Rows;
 use super::spread::{Slope, Target};
+use super::steps::Steps;
 use super::transforms::{Corner, CornerMut};
 use crate::environment::{self, UnknownKernels};
 
 /// The inner loops for one set of vector instructions.
 ///
 /// All of them work on tiles of `tile()` adjacent channels.
-pub trait Body: Planes + Send + Sync {
+pub trait Body: Planes + Steps + Send + Sync {
     /// What the set of instructions is called.
     fn name(&self) -> &'static str;
 
@@ -131,6 +132,7 @@ pub(super) use compile_loop;
 macro_rules! implement_body {
     ($simd:ty $(, $feature:meta)?) => {
         super::planes::implement_planes!($simd, ($(#[$feature])?));
+        super::steps::implement_steps!($simd, ($(#[$feature])?));
 
         const _: () = {
             use super::activate::{Strip, activate, activate_along};

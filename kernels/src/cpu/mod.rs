@@ -23,6 +23,7 @@ pub mod simd;
 pub mod slots;
 pub mod softmax;
 pub mod spread;
+pub mod steps;
 pub mod transforms;
 pub mod weight_rows;
 pub mod windows;

@@ -42,6 +42,21 @@ impl<const LANES: usize> Simd for Portable<LANES> {
     }
 
     #[inline(always)]
+    fn mul(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] * b[i])
+    }
+
+    #[inline(always)]
+    fn div(self, a: [f32; LANES], b: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] / b[i])
+    }
+
+    #[inline(always)]
+    fn sqrt(self, a: [f32; LANES]) -> [f32; LANES] {
+        a.map(f32::sqrt)
+    }
+
+    #[inline(always)]
     fn mul_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
         std::array::from_fn(|i| a[i] * b[i] + c[i])
     }

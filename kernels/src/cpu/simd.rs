@@ -41,6 +41,15 @@ pub trait Simd: Copy {
     /// `a - b`.
     fn sub(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
+    /// `a * b`.
+    fn mul(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// `a / b`.
+    fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
+
+    /// The square root of `a`, correctly rounded.
+    fn sqrt(self, a: Self::Vector) -> Self::Vector;
+
     /// `a * b + c`.
     fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
 
@@ -159,6 +168,9 @@ mod tests {
         check((simd, "splat"), |_, _, _| simd.splat(2.5), |_, _, _| 2.5);
         check((simd, "add"), |a, b, _| simd.add(a, b), |a, b, _| a + b);
         check((simd, "sub"), |a, b, _| simd.sub(a, b), |a, b, _| a - b);
+        check((simd, "mul"), |a, b, _| simd.mul(a, b), |a, b, _| a * b);
+        check((simd, "div"), |a, b, _| simd.div(a, b), |a, b, _| a / b);
+        check((simd, "sqrt"), |a, _, _| simd.sqrt(a), |a, _, _| a.sqrt());
         check((simd, "mul_add"), |a, b, c| simd.mul_add(a, b, c), |a, b, c| a * b + c);
         let larger = |a: f32, b: f32| if either(a, b) { f32::NAN } else { a.max(b) };
         check((simd, "max"), |a, b, _| simd.max(a, b), |a, b, _| larger(a, b));

@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
-use crate::layers::table;
+use crate::layers::{LayerTable, table};
 use crate::max_pool::PoolError;
 
 /// Mean over all pixels of each channel.
@@ -26,7 +26,7 @@ pub fn global_avg_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     if found.contains(&0) {
         panic!("{}", PoolError::Empty { found });
     }
-    match table::<B>("global_avg_pool", [x.dtype()]) {
+    match table::<LayerTable<B>>("global_avg_pool", [x.dtype()]) {
         Some(table) => wrap((table.plane_mean)(unwrap(x))),
         None => reference::global_avg_pool(x),
     }

@@ -4,21 +4,13 @@ use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::ops::FloatTensor;
 
-use super::FusedLayers;
+use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
 
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
-    fn convolution(
-        wanted: Role,
-        of: [FloatTensor<Self>; 2],
-        shape: &ConvShape,
-    ) -> FloatTensor<Self> {
-        conv2d::autodiff::convolution::<B, C>(wanted, of, shape)
-    }
-
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
         max_pool::autodiff::pool::<B, C>(x)
     }
@@ -68,5 +60,15 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         epsilon: f64,
     ) -> [FloatTensor<Self>; 2] {
         batch_norm::autodiff::normalise::<B, C>(x, affine, epsilon)
+    }
+}
+
+impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
+    fn convolution(
+        wanted: Role,
+        of: [FloatTensor<Self>; 2],
+        shape: &ConvShape,
+    ) -> FloatTensor<Self> {
+        conv2d::autodiff::convolution::<B, C>(wanted, of, shape)
     }
 }

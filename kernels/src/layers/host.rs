@@ -2,17 +2,13 @@
 
 use burn::tensor::ops::FloatTensor;
 
-use super::FusedLayers;
+use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::host::HostBackend;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
-    fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
-        conv2d::host::convolution::<B>(wanted, of, shape)
-    }
-
     fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
         max_pool::host::pool::<B>(x)
     }
@@ -59,5 +55,11 @@ impl<B: HostBackend> FusedLayers for B {
         epsilon: f64,
     ) -> [FloatTensor<B>; 2] {
         batch_norm::fused::normalise::<B>(x, affine, epsilon)
+    }
+}
+
+impl<B: HostBackend> FusedConvolution for B {
+    fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
+        conv2d::host::convolution::<B>(wanted, of, shape)
     }
 }

@@ -4,8 +4,12 @@
 //! fused under every level that is registered.
 
 mod autodiff;
+#[cfg(feature = "cube")]
+mod cube;
 mod host;
 pub(crate) mod node;
+
+use std::any::Any;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -18,14 +22,6 @@ use crate::refusal::Refusal;
 
 /// A backend with fused bodies for single layers; tensors are f32, and shapes have been checked.
 pub trait FusedLayers: Backend {
-    /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
-    /// follow.
-    fn convolution(
-        wanted: Role,
-        operands: [FloatTensor<Self>; 2],
-        shape: &ConvShape,
-    ) -> FloatTensor<Self>;
-
     /// The largest value of every 2x2 window of `x` `[n, c, h, w]`.
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
@@ -68,9 +64,31 @@ pub trait FusedLayers: Backend {
     ) -> [FloatTensor<Self>; 2];
 }
 
+/// A backend with fused convolutions too; tensors are f32, and shapes have been checked.
+pub trait FusedConvolution: FusedLayers {
+    /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
+    /// follow.
+    fn convolution(
+        wanted: Role,
+        operands: [FloatTensor<Self>; 2],
+        shape: &ConvShape,
+    ) -> FloatTensor<Self>;
+}
+
+/// What a convolution is made of.
+pub(crate) struct ConvolutionTable<B: Backend> {
+    pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
+    pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
+}
+
+impl<B: FusedConvolution> ConvolutionTable<B> {
+    pub(crate) fn new() -> Self {
+        Self { convolution: B::convolution, channel_affine: B::channel_affine }
+    }
+}
+
 /// The primitives that the public functions call.
 pub(crate) struct LayerTable<B: Backend> {
-    pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
     pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
     pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
     pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
@@ -82,7 +100,6 @@ type BatchNormFn<B> = fn(FloatTensor<B>, [FloatTensor<B>; 2], f64) -> [FloatTens
 impl<B: FusedLayers> LayerTable<B> {
     pub(crate) fn new() -> Self {
         Self {
-            convolution: B::convolution,
             pool: B::pool,
             plane_mean: B::plane_mean,
             channel_affine: B::channel_affine,
@@ -91,13 +108,13 @@ impl<B: FusedLayers> LayerTable<B> {
     }
 }
 
-/// The table of `B`, if its layers are fused and take elements of these types; `operation` is the
-/// name of what asks.
-pub(crate) fn table<B: Backend>(
+/// This table, if the backend has it and its bodies take elements of these types; `operation` is
+/// the name of what asks.
+pub(crate) fn table<T: Any + Send + Sync>(
     operation: &'static str,
     types: impl IntoIterator<Item = DType>,
-) -> Option<&'static LayerTable<B>> {
-    let table = door::table::<LayerTable<B>>()?;
+) -> Option<&'static T> {
+    let table = door::table::<T>()?;
     match types.into_iter().find(|&found| found != DType::F32) {
         Some(found) => {
             Refusal::ElementType { found }.note(operation);

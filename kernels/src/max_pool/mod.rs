@@ -2,6 +2,8 @@
 
 pub(crate) mod autodiff;
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;
 
@@ -9,7 +11,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
-use crate::layers::table;
+use crate::layers::{LayerTable, table};
 
 /// A map that cannot be pooled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -47,7 +49,7 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     if let Err(error) = check(x.dims()) {
         panic!("{error}");
     }
-    match table::<B>("max_pool", [x.dtype()]) {
+    match table::<LayerTable<B>>("max_pool", [x.dtype()]) {
         Some(table) => wrap((table.pool)(unwrap(x))),
         None => reference::max_pool(x),
     }

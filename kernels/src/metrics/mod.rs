@@ -5,6 +5,8 @@
 //! `[t, n]` from 0 to `ways - 1`.
 
 mod autodiff;
+#[cfg(feature = "cube")]
+mod cube;
 mod error;
 mod host;
 

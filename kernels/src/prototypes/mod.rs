@@ -2,6 +2,8 @@
 
 pub(crate) mod autodiff;
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cube;
 pub mod reference;
 
 use burn::tensor::backend::Backend;

@@ -1,0 +1,358 @@
+//! The primitives on a device: sums in two stages, maps in one pass.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::Tied;
+use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum, units, vector_size};
+
+/// Cubes over all channels that are enough to fill a device.
+const CUBES: usize = 128;
+
+/// Vectors that a unit takes before another cube is worth it.
+const PER_UNIT: usize = 8;
+
+/// How a map `[n, c, h, w]` is read by channel.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    channels: usize,
+    /// Vectors of a plane.
+    plane: usize,
+    /// Vectors of a channel.
+    vectors: usize,
+    width: usize,
+    /// Cubes of a channel.
+    cubes: usize,
+    units: u32,
+}
+
+impl Plan {
+    fn new<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
+        let [n, channels, h, w] = x.meta.shape().dims();
+        let width = vector_size(&x.client, h * w, x.elem_size());
+        let (plane, vectors) = (h * w / width, n * h * w / width);
+        let units = units(&x.client).min((vectors as u32).next_power_of_two().max(32));
+        let worth = vectors.div_ceil(units as usize * PER_UNIT);
+        let cubes = (CUBES / channels).min(worth).max(1);
+        Self { channels, plane, vectors, width, cubes, units }
+    }
+
+    fn count(&self) -> CubeCount {
+        CubeCount::Static(self.cubes as u32, self.channels as u32, 1)
+    }
+
+    fn dim(&self) -> CubeDim {
+        CubeDim::new_1d(self.units)
+    }
+
+    /// Vectors of the map.
+    fn all(&self) -> usize {
+        self.channels * self.vectors
+    }
+}
+
+/// Where a vector of a channel lies in the map.
+#[cube]
+fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {
+    (vector / plane * channels + channel) * plane + vector % plane
+}
+
+/// The mean of each cube's elements, and the sum of their squared deviations from it.
+#[cube(launch_unchecked)]
+fn parts_kernel<N: Size>(
+    x: &Array<Vector<f32, N>>,
+    parts: &mut Array<f32>,
+    channels: usize,
+    plane: usize,
+    vectors: usize,
+    cubes: usize,
+    #[comptime] units: u32,
+) {
+    let channel = CUBE_POS_Y as usize;
+    let start = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    let step = cubes * comptime!(units as usize);
+    let mut sum = 0.0f32;
+    let mut count = 0.0f32;
+    let mut at = start;
+    while at < vectors {
+        sum += lane_sum(x[place(at, channel, channels, plane)]);
+        count += 1.0f32;
+        at += step;
+    }
+    let count = cube_sum(count, units) * comptime!(N::value() as f32);
+    let mean = cube_sum(sum, units) / max(count, 1.0f32);
+    let mut squares = 0.0f32;
+    let mut at = start;
+    while at < vectors {
+        let far = x[place(at, channel, channels, plane)] - Vector::new(mean);
+        squares += lane_sum(far * far);
+        at += step;
+    }
+    let squares = cube_sum(squares, units);
+    if UNIT_POS == 0 {
+        let part = (channel * cubes + CUBE_POS_X as usize) * 3;
+        parts[part] = count;
+        parts[part + 1] = mean;
+        parts[part + 2] = squares;
+    }
+}
+
+/// A unit for each channel: puts its parts together, as Chan, Golub and LeVeque (1979) do.
+#[cube(launch_unchecked)]
+fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize, cubes: usize) {
+    let channel = ABSOLUTE_POS;
+    if channel >= channels {
+        terminate!();
+    }
+    let mut count = 0.0f32;
+    let mut mean = 0.0f32;
+    let mut squares = 0.0f32;
+    for cube in 0..cubes {
+        let part = (channel * cubes + cube) * 3;
+        let more = parts[part];
+        if more > 0.0f32 {
+            let all = count + more;
+            let apart = parts[part + 1] - mean;
+            mean += apart * (more / all);
+            squares += parts[part + 2] + apart * apart * (count * more / all);
+            count = all;
+        }
+    }
+    moments[channel] = mean;
+    moments[channels + channel] = squares / count;
+}
+
+/// The sums of each cube's elements of `g`, and of `g * (x - centre)`.
+#[cube(launch_unchecked)]
+fn sums_kernel<N: Size>(
+    g: &Array<Vector<f32, N>>,
+    x: &Array<Vector<f32, N>>,
+    centre: &Array<f32>,
+    parts: &mut Array<f32>,
+    channels: usize,
+    plane: usize,
+    vectors: usize,
+    cubes: usize,
+    #[comptime] units: u32,
+) {
+    let channel = CUBE_POS_Y as usize;
+    let centre = Vector::new(centre[channel]);
+    let mut sum = 0.0f32;
+    let mut product = 0.0f32;
+    let mut at = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    while at < vectors {
+        let place = place(at, channel, channels, plane);
+        let g = g[place];
+        sum += lane_sum(g);
+        product += lane_sum(g * (x[place] - centre));
+        at += cubes * comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    let product = cube_sum(product, units);
+    if UNIT_POS == 0 {
+        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        parts[part] = sum;
+        parts[part + 1] = product;
+    }
+}
+
+/// A unit for each channel: adds up its parts.
+#[cube(launch_unchecked)]
+fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cubes: usize) {
+    let channel = ABSOLUTE_POS;
+    if channel >= channels {
+        terminate!();
+    }
+    let mut sum = 0.0f32;
+    let mut product = 0.0f32;
+    for cube in 0..cubes {
+        let part = (channel * cubes + cube) * 2;
+        sum += parts[part];
+        product += parts[part + 1];
+    }
+    sums[channel] = sum;
+    sums[channels + channel] = product;
+}
+
+#[cube(launch_unchecked)]
+fn affine_kernel<N: Size>(
+    x: &Array<Vector<f32, N>>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    y: &mut Array<Vector<f32, N>>,
+    vectors: usize,
+    channels: usize,
+    plane: usize,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let channel = at / plane % channels;
+    let far = x[at] - Vector::new(centre[channel]);
+    y[at] = far * Vector::new(scale[channel]) + Vector::new(shift[channel]);
+}
+
+#[cube(launch_unchecked)]
+fn combine_kernel<N: Size>(
+    a: &Array<Vector<f32, N>>,
+    a_centre: &Array<f32>,
+    a_scale: &Array<f32>,
+    b: &Array<Vector<f32, N>>,
+    b_centre: &Array<f32>,
+    b_scale: &Array<f32>,
+    y: &mut Array<Vector<f32, N>>,
+    vectors: usize,
+    channels: usize,
+    plane: usize,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let channel = at / plane % channels;
+    let of_a = (a[at] - Vector::new(a_centre[channel])) * Vector::new(a_scale[channel]);
+    let of_b = (b[at] - Vector::new(b_centre[channel])) * Vector::new(b_scale[channel]);
+    y[at] = of_a + of_b;
+}
+
+pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
+    let x = into_contiguous(x);
+    let plan = Plan::new(&x);
+    let Plan { channels, plane, vectors, width, cubes, units } = plan;
+    let parts = empty(&x, [channels * cubes * 3], DType::F32);
+    let moments = empty(&x, [2, channels], DType::F32);
+    let client = x.client.clone();
+    let (channel_cubes, channel_dim) = elementwise(&client, channels);
+    // SAFETY: `x` has `vectors` vectors a channel, in planes; there are three parts for each cube of
+    // each channel, two moments a channel, and units stop there.
+    unsafe {
+        parts_kernel::launch_unchecked::<R>(
+            &client,
+            plan.count(),
+            plan.dim(),
+            width,
+            x.into_array_arg(),
+            parts.clone().into_array_arg(),
+            channels,
+            plane,
+            vectors,
+            cubes,
+            units,
+        );
+        moments_kernel::launch_unchecked::<R>(
+            &client,
+            channel_cubes,
+            channel_dim,
+            parts.into_array_arg(),
+            moments.clone().into_array_arg(),
+            channels,
+            cubes,
+        );
+    }
+    moments
+}
+
+pub fn correlate<R: CubeRuntime>(
+    g: CubeTensor<R>,
+    x: CubeTensor<R>,
+    centre: CubeTensor<R>,
+) -> CubeTensor<R> {
+    let [g, x, centre] = [g, x, centre].map(into_contiguous);
+    let plan = Plan::new(&x);
+    let Plan { channels, plane, vectors, width, cubes, units } = plan;
+    let parts = empty(&x, [channels * cubes * 2], DType::F32);
+    let sums = empty(&x, [2, channels], DType::F32);
+    let client = x.client.clone();
+    let (channel_cubes, channel_dim) = elementwise(&client, channels);
+    // SAFETY: both maps have `vectors` vectors a channel, in planes; there are two parts for each
+    // cube of each channel, a centre and two sums a channel, and units stop there.
+    unsafe {
+        sums_kernel::launch_unchecked::<R>(
+            &client,
+            plan.count(),
+            plan.dim(),
+            width,
+            g.into_array_arg(),
+            x.into_array_arg(),
+            centre.into_array_arg(),
+            parts.clone().into_array_arg(),
+            channels,
+            plane,
+            vectors,
+            cubes,
+            units,
+        );
+        total_kernel::launch_unchecked::<R>(
+            &client,
+            channel_cubes,
+            channel_dim,
+            parts.into_array_arg(),
+            sums.clone().into_array_arg(),
+            channels,
+            cubes,
+        );
+    }
+    sums
+}
+
+pub fn affine<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
+    let x = into_contiguous(x);
+    let plan = Plan::new(&x);
+    let y = empty_like(&x);
+    let [centre, scale, shift] = map.map(into_contiguous).map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&y.client, plan.all());
+    // SAFETY: both maps have `all` vectors, in planes of `channels` channels, each of which has an
+    // element in every vector; units stop there.
+    unsafe {
+        affine_kernel::launch_unchecked::<R>(
+            &y.client,
+            count,
+            dim,
+            plan.width,
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            y.clone().into_array_arg(),
+            plan.all(),
+            plan.channels,
+            plan.plane,
+        );
+    }
+    y
+}
+
+pub fn combine<R: CubeRuntime>(a: Tied<CubeTensor<R>>, b: Tied<CubeTensor<R>>) -> CubeTensor<R> {
+    let of_a = [a.x, a.centre, a.scale].map(into_contiguous);
+    let of_b = [b.x, b.centre, b.scale].map(into_contiguous);
+    let plan = Plan::new(&of_a[0]);
+    let y = empty_like(&of_a[0]);
+    let [a, a_centre, a_scale] = of_a.map(CubeTensor::into_array_arg);
+    let [b, b_centre, b_scale] = of_b.map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&y.client, plan.all());
+    // SAFETY: as in `affine`, for both maps.
+    unsafe {
+        combine_kernel::launch_unchecked::<R>(
+            &y.client,
+            count,
+            dim,
+            plan.width,
+            a,
+            a_centre,
+            a_scale,
+            b,
+            b_centre,
+            b_scale,
+            y.clone().into_array_arg(),
+            plan.all(),
+            plan.channels,
+            plan.plane,
+        );
+    }
+    y
+}

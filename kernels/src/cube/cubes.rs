@@ -1,0 +1,92 @@
+//! How many units a kernel gets, and sums over those of one cube.
+
+use burn_cubecl::CubeRuntime;
+use cubecl::client::ComputeClient;
+use cubecl::prelude::*;
+
+/// Cubes of a reduction's first stage: enough to fill a device, and few to add up.
+const MOST_CUBES: usize = 128;
+
+/// Elements that a unit takes before another cube is worth it.
+const PER_UNIT: usize = 8;
+
+/// Units of a cube that reduces: a power of two.
+pub fn units<R: CubeRuntime>(client: &ComputeClient<R>) -> u32 {
+    let most = client.properties().hardware.max_units_per_cube.clamp(1, 256);
+    1 << most.ilog2()
+}
+
+/// Cubes of `units` for a reduction of this many elements (or vectors), at least one.
+pub fn cubes(elements: usize, units: u32) -> usize {
+    elements.div_ceil(units as usize * PER_UNIT).clamp(1, MOST_CUBES)
+}
+
+/// The widest vectors that a tensor of rows of this length divides into.
+pub fn vector_size<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    row: usize,
+    element_size: usize,
+) -> usize {
+    let mut sizes = client.io_optimized_vector_sizes(element_size);
+    sizes.find(|size| row.is_multiple_of(*size)).unwrap_or(1)
+}
+
+/// The launch of one unit for each of `items`; a few more start, and must do nothing.
+pub fn elementwise<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    items: usize,
+) -> (CubeCount, CubeDim) {
+    let dim = CubeDim::new(client, items);
+    (cubecl::calculate_cube_count_elemwise(client, items, dim), dim)
+}
+
+/// The sum of the elements of a vector.
+#[cube]
+pub fn lane_sum<N: Size>(vector: Vector<f32, N>) -> f32 {
+    let mut sum = 0.0f32;
+    #[unroll]
+    for lane in 0..N::value() {
+        sum += vector[lane];
+    }
+    sum
+}
+
+/// The sum of `value` over a cube of `units`, a power of two, in every unit.
+#[cube]
+pub fn cube_sum(value: f32, #[comptime] units: u32) -> f32 {
+    let mut shared = SharedMemory::<f32>::new(comptime!(units as usize));
+    let unit = UNIT_POS as usize;
+    shared[unit] = value;
+    sync_cube();
+    #[unroll]
+    for step in 0..comptime!(units.trailing_zeros()) {
+        let half = comptime!((units >> (step + 1)) as usize);
+        if unit < half {
+            shared[unit] = shared[unit] + shared[unit + half];
+        }
+        sync_cube();
+    }
+    let sum = shared[0];
+    sync_cube();
+    sum
+}
+
+/// The largest `value` over a cube of `units`, a power of two, in every unit.
+#[cube]
+pub fn cube_max(value: f32, #[comptime] units: u32) -> f32 {
+    let mut shared = SharedMemory::<f32>::new(comptime!(units as usize));
+    let unit = UNIT_POS as usize;
+    shared[unit] = value;
+    sync_cube();
+    #[unroll]
+    for step in 0..comptime!(units.trailing_zeros()) {
+        let half = comptime!((units >> (step + 1)) as usize);
+        if unit < half {
+            shared[unit] = max(shared[unit], shared[unit + half]);
+        }
+        sync_cube();
+    }
+    let largest = shared[0];
+    sync_cube();
+    largest
+}

@@ -1,0 +1,11 @@
+//! What the device kernels of all operations have in common.
+//!
+//! Kernels take contiguous tensors as arrays, read and write vectors where the length allows, and
+//! get the size of their cubes from the device. A sum over a cube is a tree in shared memory: it
+//! needs no plane operations, and its order, and so its result, does not change from run to run.
+
+mod cubes;
+mod tensors;
+
+pub use cubes::{cube_max, cube_sum, cubes, elementwise, lane_sum, units, vector_size};
+pub use tensors::{empty, empty_like, owned};

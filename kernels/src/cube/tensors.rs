@@ -1,0 +1,28 @@
+//! Tensors for kernels.
+
+use burn::tensor::{DType, Shape};
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+
+/// A contiguous tensor whose elements are yet to be written, on the device of `like`.
+pub fn empty<R: CubeRuntime>(
+    like: &CubeTensor<R>,
+    shape: impl Into<Shape>,
+    dtype: DType,
+) -> CubeTensor<R> {
+    let (client, device) = (like.client.clone(), like.device.clone());
+    empty_device_contiguous_dtype(client, device, shape.into(), dtype)
+}
+
+/// A contiguous tensor of the shape and type of `like`, whose elements are yet to be written.
+pub fn empty_like<R: CubeRuntime>(like: &CubeTensor<R>) -> CubeTensor<R> {
+    empty(like, like.meta.shape().clone(), like.dtype)
+}
+
+/// The tensor, contiguous, in memory that nothing else holds.
+pub fn owned<R: CubeRuntime>(tensor: CubeTensor<R>) -> CubeTensor<R> {
+    let tensor = into_contiguous(tensor);
+    if tensor.can_mut() { tensor } else { into_contiguous(tensor.copy()) }
+}

@@ -1,0 +1,70 @@
+//! The statistics over slices of host memory.
+
+use std::ops::Deref;
+
+use rayon::prelude::*;
+
+use crate::cpu::body::Body;
+
+/// Floats in a chunk: a task of a thread, and a summand.
+const CHUNK: usize = 1 << 14;
+
+/// Floats over all gradients from which it pays to wake another thread.
+const PARALLEL: usize = 1 << 18;
+
+/// The sum of the squares of all elements, chunk by chunk in order.
+pub fn squares<T: Deref<Target = [f32]>>(body: &dyn Body, of: &[T]) -> f64 {
+    let chunks: Vec<_> = of.iter().flat_map(|elements| elements.chunks(CHUNK)).collect();
+    let sum = |chunk: &&[f32]| {
+        let mut sum = 0.0;
+        body.square_sum(chunk, &mut sum);
+        sum
+    };
+    if of.iter().map(|elements| elements.len()).sum::<usize>() < PARALLEL {
+        return chunks.iter().map(sum).sum();
+    }
+    let sums: Vec<f64> = chunks.par_iter().map(sum).collect();
+    sums.into_iter().sum()
+}
+
+/// Multiplies all elements, and returns the sum of their squares.
+pub fn scale(body: &dyn Body, of: &mut [Vec<f32>], factor: f32) -> f64 {
+    let floats: usize = of.iter().map(Vec::len).sum();
+    let mut chunks: Vec<_> =
+        of.iter_mut().flat_map(|elements| elements.chunks_mut(CHUNK)).collect();
+    let sum = |chunk: &mut &mut [f32]| {
+        let mut sum = 0.0;
+        body.scale(factor, chunk);
+        body.square_sum(chunk, &mut sum);
+        sum
+    };
+    if floats < PARALLEL {
+        return chunks.iter_mut().map(sum).sum();
+    }
+    let sums: Vec<f64> = chunks.par_iter_mut().map(sum).collect();
+    sums.into_iter().sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    #[test]
+    fn the_instructions_change_no_bit() {
+        for size in [0, 1, 15, 17, 33, CHUNK + 3, PARALLEL + 1] {
+            let values: Vec<f32> = (0..size).map(|i| ((i * 7919) % 2003) as f32 - 1000.3).collect();
+            let set = [values.clone(), values];
+            let exact: f64 = set.iter().flatten().map(|&v| f64::from(v).powi(2)).sum();
+            let sums: Vec<_> = bodies().iter().map(|body| squares(*body, &set)).collect();
+            assert!(sums.iter().all(|sum| sum.to_bits() == sums[0].to_bits()), "{sums:?}");
+            assert!((sums[0] - exact).abs() <= 1e-10 * exact);
+            for body in bodies() {
+                let mut scaled = set.clone();
+                assert_eq!(scale(body, &mut scaled, 0.5), sums[0] / 4.0);
+                let pairs = scaled.iter().flatten().zip(set.iter().flatten());
+                assert!(pairs.into_iter().all(|(half, whole)| 2.0 * half == *whole));
+            }
+        }
+    }
+}

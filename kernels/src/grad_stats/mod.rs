@@ -1,0 +1,68 @@
+//! Whether all gradients are finite, their joint norm, and their unscaling, in one pass.
+
+mod cpu;
+#[cfg(feature = "cube")]
+pub(crate) mod cube;
+pub(crate) mod host;
+pub mod reference;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
+
+use crate::door;
+use crate::optim_step::StepTable;
+use crate::refusal::Refusal;
+
+/// What is to be known of gradients before a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradStats {
+    /// Euclidean norm over all elements of all gradients; infinite where an element is, NaN where
+    /// one is NaN.
+    pub norm: f64,
+}
+
+impl GradStats {
+    /// Whether all elements are finite numbers.
+    pub fn is_finite(&self) -> bool {
+        self.norm.is_finite()
+    }
+}
+
+/// Multiplies all gradients, of any shapes, by `factor`, and tells of the result.
+///
+/// The device is read from once. With a factor of 1 the gradients are only read.
+///
+/// # Conventions
+/// The norm of `torch.nn.utils.clip_grad_norm_`, and the check and the factor of
+/// `torch.amp.GradScaler.unscale_`. Squares are summed so that they cannot overflow, and in an order
+/// that does not depend on the number of threads.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot_kernels::grad_stats;
+///
+/// let gradient = Tensor::<Flex, 1>::from_floats([3e30, 4e30], &Default::default());
+/// let (_, stats) = grad_stats::<Flex>(vec![gradient.into_primitive().tensor()], 1e-30);
+/// assert!(stats.is_finite() && (stats.norm - 5.0).abs() < 1e-5);
+/// ```
+pub fn grad_stats<B: Backend>(
+    gradients: Vec<FloatTensor<B>>,
+    factor: f64,
+) -> (Vec<FloatTensor<B>>, GradStats) {
+    let (gradients, squares) = match door::table::<StepTable<B>>() {
+        Some(table) if all_f32::<B>(&gradients) => (table.grad_stats)(gradients, factor),
+        _ => reference::grad_stats::<B>(gradients, factor),
+    };
+    (gradients, GradStats { norm: squares.sqrt() })
+}
+
+fn all_f32<B: Backend>(gradients: &[FloatTensor<B>]) -> bool {
+    let found = gradients.iter().map(TensorMetadata::dtype).find(|&found| found != DType::F32);
+    if let Some(found) = found {
+        Refusal::ElementType { found }.note("grad_stats");
+    }
+    found.is_none()
+}

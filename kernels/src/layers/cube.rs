@@ -1,0 +1,73 @@
+//! Fused layers of every device backend.
+//!
+//! Convolutions stay Burn's own there, as do averages over planes: they are one operation each.
+
+use burn::tensor::Tensor;
+use burn::tensor::ops::FloatTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use super::FusedLayers;
+use crate::channels::{self, Tied};
+use crate::host::{unwrap, wrap};
+use crate::{batch_norm, global_avg_pool, max_pool};
+
+impl<R, F, I, BT> FusedLayers for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        max_pool::cube::pool(x)
+    }
+
+    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
+        max_pool::cube::scatter(x, dy)
+    }
+
+    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
+        max_pool::cube::gather(x, u)
+    }
+
+    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        unwrap(global_avg_pool::reference::global_avg_pool(wrap::<Self, 4>(x)))
+    }
+
+    fn plane_spread(u: FloatTensor<Self>, [h, w]: [usize; 2]) -> FloatTensor<Self> {
+        let u: Tensor<Self, 2> = wrap(u);
+        let [n, c] = u.dims();
+        unwrap((u / (h * w) as f64).reshape([n, c, 1, 1]).expand([n, c, h, w]))
+    }
+
+    fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        channels::cube::moments(x)
+    }
+
+    fn channel_correlate(
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        centre: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        channels::cube::correlate(g, x, centre)
+    }
+
+    fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        channels::cube::affine(x, map)
+    }
+
+    fn channel_combine(
+        a: Tied<FloatTensor<Self>>,
+        b: Tied<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        channels::cube::combine(a, b)
+    }
+
+    fn batch_norm(
+        x: FloatTensor<Self>,
+        affine: [FloatTensor<Self>; 2],
+        epsilon: f64,
+    ) -> [FloatTensor<Self>; 2] {
+        batch_norm::fused::normalise::<Self>(x, affine, epsilon)
+    }
+}

@@ -1,0 +1,128 @@
+//! Max-pooling on a device.
+
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::cube::{elementwise, empty, empty_like};
+
+/// The place of the first largest pixel of a window of rows of `w` pixels; NaN is the largest.
+#[cube]
+fn largest(x: &Array<f32>, first: usize, w: usize) -> usize {
+    let mut best = first;
+    let mut value = x[first];
+    #[unroll]
+    for pixel in 1..4usize {
+        let at = first + comptime!(pixel / 2) * w + comptime!(pixel % 2);
+        let found = x[at];
+        if found > value || (found.is_nan() && !value.is_nan()) {
+            best = at;
+            value = found;
+        }
+    }
+    best
+}
+
+/// The first pixel of a window, counted over all planes.
+#[cube]
+fn first_pixel(window: usize, h: usize, w: usize) -> usize {
+    let across = w / 2;
+    let row = window / across;
+    let plane = row / (h / 2);
+    (plane * h + row % (h / 2) * 2) * w + window % across * 2
+}
+
+/// A unit for each window: the element of `values` at its first largest pixel.
+#[cube(launch_unchecked)]
+fn taken_kernel(
+    x: &Array<f32>,
+    values: &Array<f32>,
+    taken: &mut Array<f32>,
+    windows: usize,
+    h: usize,
+    w: usize,
+) {
+    let window = ABSOLUTE_POS;
+    if window >= windows {
+        terminate!();
+    }
+    taken[window] = values[largest(x, first_pixel(window, h, w), w)];
+}
+
+/// A unit for each pixel: the element of `dy` of its window, if it is the first largest there.
+#[cube(launch_unchecked)]
+fn scattered_kernel(
+    x: &Array<f32>,
+    dy: &Array<f32>,
+    dx: &mut Array<f32>,
+    pixels: usize,
+    h: usize,
+    w: usize,
+) {
+    let pixel = ABSOLUTE_POS;
+    if pixel >= pixels {
+        terminate!();
+    }
+    let line = pixel / w;
+    let (row, column) = (line % h / 2, pixel % w / 2);
+    let mut value = 0.0f32;
+    if row < h / 2 && column < w / 2 {
+        let window = (line / h * (h / 2) + row) * (w / 2) + column;
+        if largest(x, first_pixel(window, h, w), w) == pixel {
+            value = dy[window];
+        }
+    }
+    dx[pixel] = value;
+}
+
+pub fn pool<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
+    gather(x.clone(), x)
+}
+
+pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<R> {
+    let [x, u] = [x, u].map(into_contiguous);
+    let [n, c, h, w] = x.meta.shape().dims();
+    let taken = empty(&x, [n, c, h / 2, w / 2], x.dtype);
+    let windows = taken.meta.num_elements();
+    let (count, dim) = elementwise(&taken.client, windows);
+    // SAFETY: `x` and `u` have planes of `h` rows of `w` pixels, every window lies in one of them,
+    // and units stop at the last window.
+    unsafe {
+        taken_kernel::launch_unchecked::<R>(
+            &taken.client,
+            count,
+            dim,
+            x.into_array_arg(),
+            u.into_array_arg(),
+            taken.clone().into_array_arg(),
+            windows,
+            h,
+            w,
+        );
+    }
+    taken
+}
+
+pub fn scatter<R: CubeRuntime>(x: CubeTensor<R>, dy: CubeTensor<R>) -> CubeTensor<R> {
+    let [x, dy] = [x, dy].map(into_contiguous);
+    let [_, _, h, w] = x.meta.shape().dims();
+    let dx = empty_like(&x);
+    let pixels = dx.meta.num_elements();
+    let (count, dim) = elementwise(&dx.client, pixels);
+    // SAFETY: as in `gather`; `dy` has an element a window, and units stop at the last pixel.
+    unsafe {
+        scattered_kernel::launch_unchecked::<R>(
+            &dx.client,
+            count,
+            dim,
+            x.into_array_arg(),
+            dy.into_array_arg(),
+            dx.clone().into_array_arg(),
+            pixels,
+            h,
+            w,
+        );
+    }
+    dx
+}

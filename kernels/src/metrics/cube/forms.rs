@@ -1,0 +1,249 @@
+//! The products of all queries with all prototypes, and the lengths of both.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::cast;
+use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
+use burn_cubecl::ops::permute;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::cube::{cube_sum, elementwise, empty, lane_sum, units, vector_size};
+use crate::distances::Metric;
+use crate::distances::reference::LEAST_SQUARE;
+
+/// Queries and prototypes, contiguous and not empty, with their bilinear forms in f32.
+pub struct Forms<R: CubeRuntime> {
+    pub metric: Metric,
+    /// Queries `[t, q, d]` and prototypes `[t, ways, d]`.
+    pub of: [CubeTensor<R>; 2],
+    /// `[t, q, ways]`
+    pub products: CubeTensor<R>,
+    /// Squared lengths, `[t * q]` and `[t * ways]`.
+    pub squares: [CubeTensor<R>; 2],
+}
+
+/// What multiplies queries into gradients of prototypes, and prototypes into those of queries,
+/// `[t, q, ways]` each: `[by queries, by prototypes]`.
+pub type Weights<R> = [CubeTensor<R>; 2];
+
+/// A product of matrices of one type.
+pub fn product<R: CubeRuntime>(
+    left: CubeTensor<R>,
+    right: CubeTensor<R>,
+    out: DType,
+) -> CubeTensor<R> {
+    let [tasks, rows, _] = left.meta.shape().dims();
+    let [_, _, columns] = right.meta.shape().dims();
+    // In rows without gaps, which a tensor of Burn's own choice may have.
+    let into = empty(&left, [tasks, rows, columns], out);
+    let found = matmul(left, right, Some(into), MatmulStrategy::default(), out);
+    found.expect("a product of matrices that fit")
+}
+
+/// The score from a product and squared lengths.
+#[cube]
+pub fn score(
+    product: f32,
+    of_query: f32,
+    of_prototype: f32,
+    least: f32,
+    #[comptime] metric: Metric,
+) -> f32 {
+    match metric {
+        Metric::SquaredEuclidean => product * 2.0f32 - of_query - of_prototype,
+        Metric::Cosine => {
+            product / (f32::sqrt(max(of_query, least)) * f32::sqrt(max(of_prototype, least)))
+        }
+    }
+}
+
+/// A cube for each row.
+#[cube(launch_unchecked)]
+fn squares_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
+    squares: &mut Array<f32>,
+    rows: usize,
+    vectors: usize,
+    #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
+) {
+    let row = CUBE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let mut sum = 0.0f32;
+    let mut at = UNIT_POS as usize;
+    while at < vectors {
+        let values = Vector::<f32, N>::cast_from(x[row * vectors + at]);
+        sum += lane_sum(values * values);
+        at += comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    if UNIT_POS == 0 {
+        squares[row] = sum;
+    }
+}
+
+#[cube(launch_unchecked)]
+fn scores_kernel<F: Float>(
+    products: &Array<f32>,
+    of_queries: &Array<f32>,
+    of_prototypes: &Array<f32>,
+    scores: &mut Array<F>,
+    count: usize,
+    queries: usize,
+    ways: usize,
+    least: f32,
+    #[comptime] metric: Metric,
+    #[define(F)] _dtype: StorageType,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= count {
+        terminate!();
+    }
+    let row = at / ways;
+    let to = row / queries * ways + at % ways;
+    let found = score(products[at], of_queries[row], of_prototypes[to], least, metric);
+    scores[at] = F::cast_from(found);
+}
+
+/// The weights of a cosine, from the gradient of the scores.
+#[cube(launch_unchecked)]
+fn weights_kernel<F: Float>(
+    g: &Array<F>,
+    of_queries: &Array<f32>,
+    of_prototypes: &Array<f32>,
+    by_queries: &mut Array<f32>,
+    by_prototypes: &mut Array<f32>,
+    count: usize,
+    queries: usize,
+    ways: usize,
+    least: f32,
+    #[define(F)] _dtype: StorageType,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= count {
+        terminate!();
+    }
+    let row = at / ways;
+    let to = row / queries * ways + at % ways;
+    let g = f32::cast_from(g[at]);
+    by_queries[at] = g / f32::sqrt(max(of_prototypes[to], least));
+    by_prototypes[at] = g / f32::sqrt(max(of_queries[row], least));
+}
+
+impl<R: CubeRuntime> Forms<R> {
+    pub fn of(metric: Metric, of: [CubeTensor<R>; 2]) -> Self {
+        let [queries, prototypes] = of.clone();
+        let products = product(queries, permute(prototypes, &[0, 2, 1]), DType::F32);
+        Self { metric, products, squares: of.each_ref().map(squares), of }
+    }
+
+    /// Queries of all tasks.
+    pub fn queries(&self) -> usize {
+        let [tasks, queries, _] = self.of[0].meta.shape().dims();
+        tasks * queries
+    }
+
+    /// Queries of a task, and its classes.
+    pub fn sizes(&self) -> [usize; 2] {
+        let [_, queries, ways] = self.products.meta.shape().dims();
+        [queries, ways]
+    }
+
+    /// The type of weights: a cosine's may be too large for a half.
+    pub fn weight_type(&self) -> DType {
+        match self.metric {
+            Metric::SquaredEuclidean => self.of[0].dtype,
+            Metric::Cosine => DType::F32,
+        }
+    }
+
+    pub fn scores(self) -> CubeTensor<R> {
+        let scores = empty(&self.products, self.products.meta.shape().clone(), self.of[0].dtype);
+        let (count, [queries, ways]) = (scores.meta.num_elements(), self.sizes());
+        let (cubes, dim) = elementwise(&scores.client, count);
+        let [of_queries, of_prototypes] = self.squares.map(CubeTensor::into_array_arg);
+        // SAFETY: products and scores have `count` elements, squares one for each query and each
+        // prototype, and units stop at `count`.
+        unsafe {
+            scores_kernel::launch_unchecked::<R>(
+                &scores.client,
+                cubes,
+                dim,
+                self.products.into_array_arg(),
+                of_queries,
+                of_prototypes,
+                scores.clone().into_array_arg(),
+                count,
+                queries,
+                ways,
+                LEAST_SQUARE as f32,
+                self.metric,
+                scores.dtype.into(),
+            );
+        }
+        scores
+    }
+
+    /// The weights for a gradient of the scores, which is contiguous.
+    pub fn weights(&self, g: CubeTensor<R>) -> Weights<R> {
+        if self.metric == Metric::SquaredEuclidean {
+            return [cast(g.clone(), self.weight_type()), cast(g, self.weight_type())];
+        }
+        let weights = [(); 2].map(|()| empty(&g, g.meta.shape().clone(), self.weight_type()));
+        let (count, [queries, ways]) = (g.meta.num_elements(), self.sizes());
+        let (cubes, dim) = elementwise(&g.client, count);
+        let [of_queries, of_prototypes] = self.squares.clone().map(CubeTensor::into_array_arg);
+        let [by_queries, by_prototypes] = weights.clone().map(CubeTensor::into_array_arg);
+        let (client, dtype) = (g.client.clone(), g.dtype);
+        // SAFETY: as in `scores`; weights have `count` elements.
+        unsafe {
+            weights_kernel::launch_unchecked::<R>(
+                &client,
+                cubes,
+                dim,
+                g.into_array_arg(),
+                of_queries,
+                of_prototypes,
+                by_queries,
+                by_prototypes,
+                count,
+                queries,
+                ways,
+                LEAST_SQUARE as f32,
+                dtype.into(),
+            );
+        }
+        weights
+    }
+}
+
+/// The squared length of each row, `[t, n, d]` to `[t * n]`.
+fn squares<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTensor<R> {
+    let [tasks, rows, features] = x.meta.shape().dims();
+    let rows = tasks * rows;
+    let width = vector_size(&x.client, features, x.elem_size());
+    let vectors = features / width;
+    let units = units(&x.client).min((vectors as u32).next_power_of_two().max(32));
+    let squares = empty(x, [rows], DType::F32);
+    let across = rows.div_ceil(1 << 15) as u32;
+    // SAFETY: `x` has `rows` rows of `vectors` vectors, `squares` an element a row, and cubes stop
+    // there.
+    unsafe {
+        squares_kernel::launch_unchecked::<R>(
+            &x.client,
+            CubeCount::Static((rows as u32).div_ceil(across), across, 1),
+            CubeDim::new_1d(units),
+            width,
+            x.clone().into_array_arg(),
+            squares.clone().into_array_arg(),
+            rows,
+            vectors,
+            units,
+            x.dtype.into(),
+        );
+    }
+    squares
+}

@@ -1,0 +1,175 @@
+//! The gradients by queries and by prototypes.
+//!
+//! Both are `a * (W x' - c * x)` by rows, with `x'` the other side's vectors. Of the squared distance
+//! `a` is 2 and `c` the sum of a row of `W`. Of the cosine, `W` is the gradient of the scores divided
+//! by the lengths of the other side, `a` is one over the own length and `c` the sum of `W` times the
+//! products over the own squared length, or zero where that is too small to turn with.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::cast;
+use burn_cubecl::ops::permute;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::forms::{Forms, Weights, product};
+use crate::cube::{elementwise, empty, empty_like, vector_size};
+use crate::distances::Metric;
+use crate::distances::reference::LEAST_SQUARE;
+
+/// Whose gradient it is: the weights of a query lie in a row, those of a prototype in a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Side {
+    Queries,
+    Prototypes,
+}
+
+/// A unit for each row: `c`.
+#[cube(launch_unchecked)]
+fn pulls_kernel<W: Float>(
+    weights: &Array<W>,
+    products: &Array<f32>,
+    squares: &Array<f32>,
+    pulls: &mut Array<f32>,
+    rows: usize,
+    queries: usize,
+    ways: usize,
+    least: f32,
+    #[comptime] metric: Metric,
+    #[comptime] side: Side,
+    #[define(W)] _weight: StorageType,
+) {
+    let row = ABSOLUTE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let mut at = row * ways;
+    let mut step = 1usize;
+    let mut count = ways;
+    if comptime!(side == Side::Prototypes) {
+        at = row / ways * ways * queries + row % ways;
+        step = ways;
+        count = queries;
+    }
+    let mut sum = 0.0f32;
+    for _ in 0..count {
+        let weight = f32::cast_from(weights[at]);
+        if comptime!(metric == Metric::Cosine) {
+            sum += weight * products[at];
+        } else {
+            sum += weight;
+        }
+        at += step;
+    }
+    if comptime!(metric == Metric::Cosine) {
+        let square = squares[row];
+        if square >= least {
+            sum = sum / square;
+        } else {
+            sum = 0.0f32;
+        }
+    }
+    pulls[row] = sum;
+}
+
+/// A unit for each vector of the gradient.
+#[cube(launch_unchecked)]
+fn gradient_kernel<F: Float, N: Size>(
+    turned: &Array<Vector<f32, N>>,
+    x: &Array<Vector<F, N>>,
+    squares: &Array<f32>,
+    pulls: &Array<f32>,
+    out: &mut Array<Vector<F, N>>,
+    vectors: usize,
+    row: usize,
+    factor: f32,
+    least: f32,
+    #[comptime] metric: Metric,
+    #[define(F)] _dtype: StorageType,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let of = at / row;
+    let mut along = factor * 2.0f32;
+    if comptime!(metric == Metric::Cosine) {
+        along = factor / f32::sqrt(max(squares[of], least));
+    }
+    let x = Vector::<f32, N>::cast_from(x[at]);
+    let found = (turned[at] - x * Vector::new(pulls[of])) * Vector::new(along);
+    out[at] = Vector::cast_from(found);
+}
+
+/// `factor` times the gradients of the scores with these weights.
+pub fn gradients<R: CubeRuntime>(
+    forms: &Forms<R>,
+    weights: Weights<R>,
+    factor: f64,
+) -> [CubeTensor<R>; 2] {
+    let [by_queries, by_prototypes] = weights;
+    let [queries, prototypes] = forms.of.each_ref().map(|x| cast(x.clone(), forms.weight_type()));
+    let of_queries = product(by_queries.clone(), prototypes, DType::F32);
+    let of_prototypes = product(permute(by_prototypes.clone(), &[0, 2, 1]), queries, DType::F32);
+    [
+        gradient(forms, Side::Queries, by_queries, of_queries, factor),
+        gradient(forms, Side::Prototypes, by_prototypes, of_prototypes, factor),
+    ]
+}
+
+fn gradient<R: CubeRuntime>(
+    forms: &Forms<R>,
+    side: Side,
+    weights: CubeTensor<R>,
+    turned: CubeTensor<R>,
+    factor: f64,
+) -> CubeTensor<R> {
+    let (x, squares) = (&forms.of[side as usize], &forms.squares[side as usize]);
+    let [tasks, rows, features] = x.meta.shape().dims();
+    let (rows, [queries, ways]) = (tasks * rows, forms.sizes());
+    let pulls = empty(x, [rows], DType::F32);
+    let out = empty_like(x);
+    let width = vector_size(&x.client, features, size_of::<f32>());
+    let vectors = rows * features / width;
+    let (row_cubes, row_dim) = elementwise(&x.client, rows);
+    let (cubes, dim) = elementwise(&x.client, vectors);
+    // SAFETY: weights and products have `ways` elements for each query of each task; squares and
+    // pulls have one a row; `turned`, `x` and `out` have `features` a row, which is whole vectors;
+    // units stop at the last row and at the last vector.
+    unsafe {
+        pulls_kernel::launch_unchecked::<R>(
+            &x.client,
+            row_cubes,
+            row_dim,
+            weights.into_array_arg(),
+            forms.products.clone().into_array_arg(),
+            squares.clone().into_array_arg(),
+            pulls.clone().into_array_arg(),
+            rows,
+            queries,
+            ways,
+            LEAST_SQUARE as f32,
+            forms.metric,
+            side,
+            forms.weight_type().into(),
+        );
+        gradient_kernel::launch_unchecked::<R>(
+            &x.client,
+            cubes,
+            dim,
+            width,
+            turned.into_array_arg(),
+            x.clone().into_array_arg(),
+            squares.clone().into_array_arg(),
+            pulls.into_array_arg(),
+            out.clone().into_array_arg(),
+            vectors,
+            features / width,
+            factor as f32,
+            LEAST_SQUARE as f32,
+            forms.metric,
+            x.dtype.into(),
+        );
+    }
+    out
+}

@@ -1,0 +1,189 @@
+//! The softmax over the scores of each query, its loss, and the gradient of that.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::forms::{Forms, Weights, score};
+use crate::cube::{cube_sum, elementwise, empty, units};
+use crate::distances::Metric;
+use crate::distances::reference::LEAST_SQUARE;
+
+/// What is found of all queries.
+pub struct Found<R: CubeRuntime> {
+    /// `[1]`
+    pub loss: CubeTensor<R>,
+    /// `[t, q]`
+    pub correct: CubeTensor<R>,
+    /// Where asked for, those of the sum of all losses, divided by the scale.
+    pub weights: Option<Weights<R>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Wanted {
+    metric: Metric,
+    weights: bool,
+}
+
+/// A unit for each query: three passes over its few scores, which are made anew in each.
+#[cube(launch_unchecked)]
+fn rows_kernel<F: Float, W: Float, I: Int>(
+    products: &Array<f32>,
+    of_queries: &Array<f32>,
+    of_prototypes: &Array<f32>,
+    labels: &Array<I>,
+    losses: &mut Array<f32>,
+    correct: &mut Array<F>,
+    by_queries: &mut Array<W>,
+    by_prototypes: &mut Array<W>,
+    rows: usize,
+    queries: usize,
+    ways: usize,
+    scale: f32,
+    least: f32,
+    nan: f32,
+    #[comptime] wanted: Wanted,
+    #[define(F)] _dtype: StorageType,
+    #[define(W)] _weight: StorageType,
+    #[define(I)] _label: StorageType,
+) {
+    let row = ABSOLUTE_POS;
+    if row >= rows {
+        terminate!();
+    }
+    let metric = comptime!(wanted.metric);
+    let label = i32::cast_from(labels[row]);
+    let (first, to, of_query) = (row * ways, row / queries * ways, of_queries[row]);
+    let mut largest = score(products[first], of_query, of_prototypes[to], least, metric) * scale;
+    let mut nearest = 0i32;
+    for way in 1..ways {
+        let found = score(products[first + way], of_query, of_prototypes[to + way], least, metric);
+        let found = found * scale;
+        if found > largest {
+            largest = found;
+            nearest = way as i32;
+        }
+    }
+    let mut sum = 0.0f32;
+    let mut at_label = nan;
+    for way in 0..ways {
+        let found = score(products[first + way], of_query, of_prototypes[to + way], least, metric);
+        let found = found * scale - largest;
+        sum += f32::exp(found);
+        if way as i32 == label {
+            at_label = found;
+        }
+    }
+    losses[row] = f32::ln(sum) - at_label;
+    correct[row] = F::cast_from(nearest == label);
+    if comptime!(wanted.weights) {
+        for way in 0..ways {
+            let of_prototype = of_prototypes[to + way];
+            let found = score(products[first + way], of_query, of_prototype, least, metric);
+            let mut weight = f32::exp(found * scale - largest) / sum;
+            if way as i32 == label {
+                weight -= 1.0f32;
+            }
+            if comptime!(metric == Metric::Cosine) {
+                let by_query = weight / f32::sqrt(max(of_prototype, least));
+                let by_prototype = weight / f32::sqrt(max(of_query, least));
+                by_queries[first + way] = W::cast_from(by_query);
+                by_prototypes[first + way] = W::cast_from(by_prototype);
+            } else {
+                by_queries[first + way] = W::cast_from(weight);
+            }
+        }
+    }
+}
+
+/// One cube: the mean of all.
+#[cube(launch_unchecked)]
+fn mean_kernel<F: Float>(
+    losses: &Array<f32>,
+    loss: &mut Array<F>,
+    count: usize,
+    share: f32,
+    #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
+) {
+    let mut sum = 0.0f32;
+    let mut at = UNIT_POS as usize;
+    while at < count {
+        sum += losses[at];
+        at += comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    if UNIT_POS == 0 {
+        loss[0] = F::cast_from(sum * share);
+    }
+}
+
+/// The loss of all queries, whose labels are contiguous.
+pub fn loss<R: CubeRuntime>(
+    forms: &Forms<R>,
+    labels: CubeTensor<R>,
+    scale: f64,
+    weights_wanted: bool,
+) -> Found<R> {
+    let Forms { metric, of: [of, _], products, squares } = forms;
+    let client = &of.client;
+    let (rows, [queries, ways]) = (forms.queries(), forms.sizes());
+    let losses = empty(of, [rows], DType::F32);
+    let correct = empty(of, labels.meta.shape().clone(), of.dtype);
+    let loss = empty(of, [1], of.dtype);
+    let weights = |wanted: bool| {
+        let shape = if wanted { products.meta.shape().clone() } else { [1].into() };
+        empty(of, shape, forms.weight_type())
+    };
+    let by_queries = weights(weights_wanted);
+    let by_prototypes = weights(weights_wanted && *metric == Metric::Cosine);
+    let [of_queries, of_prototypes] = squares.clone().map(CubeTensor::into_array_arg);
+    let label_type = labels.dtype;
+    let (cubes, dim) = elementwise(client, rows);
+    let units = units(client);
+    // SAFETY: products and the weights that are wanted have `ways` elements for each of the `rows`,
+    // squares one for each query and each prototype, labels, losses and flags one a row, and units
+    // stop there.
+    unsafe {
+        rows_kernel::launch_unchecked::<R>(
+            client,
+            cubes,
+            dim,
+            products.clone().into_array_arg(),
+            of_queries,
+            of_prototypes,
+            labels.into_array_arg(),
+            losses.clone().into_array_arg(),
+            correct.clone().into_array_arg(),
+            by_queries.clone().into_array_arg(),
+            by_prototypes.clone().into_array_arg(),
+            rows,
+            queries,
+            ways,
+            scale as f32,
+            LEAST_SQUARE as f32,
+            f32::NAN,
+            Wanted { metric: *metric, weights: weights_wanted },
+            of.dtype.into(),
+            forms.weight_type().into(),
+            label_type.into(),
+        );
+        mean_kernel::launch_unchecked::<R>(
+            client,
+            CubeCount::Static(1, 1, 1),
+            CubeDim::new_1d(units),
+            losses.into_array_arg(),
+            loss.clone().into_array_arg(),
+            rows,
+            1.0 / rows as f32,
+            units,
+            of.dtype.into(),
+        );
+    }
+    let weights = weights_wanted.then(|| match metric {
+        Metric::SquaredEuclidean => [by_queries.clone(), by_queries],
+        Metric::Cosine => [by_queries, by_prototypes],
+    });
+    Found { loss, correct, weights }
+}

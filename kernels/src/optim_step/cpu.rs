@@ -1,0 +1,258 @@
+//! The step over slices of host memory.
+
+use rayon::prelude::*;
+
+use super::factors::{self, Factors};
+use crate::cpu::body::Body;
+use crate::cpu::steps::{Adapting, Averages, Descent, Following, Ratio, Turning};
+
+/// Floats of one slice in a chunk: a task of a thread, and a summand of a norm.
+const CHUNK: usize = 1 << 14;
+
+/// Floats over all parameters from which it pays to wake another thread.
+const PARALLEL: usize = 1 << 18;
+
+/// A parameter, its gradient, and the tensors that its rule remembers; the others are empty.
+pub struct Elements<'a> {
+    pub factors: Factors,
+    pub p: &'a mut [f32],
+    pub g: &'a [f32],
+    pub state: [&'a mut [f32]; 2],
+}
+
+/// Moves all parameters in place.
+///
+/// Chunks do not depend on the number of threads, so neither does the result.
+pub fn step(body: &dyn Body, of: Vec<Elements<'_>>) {
+    let mut squares = vec![[0.0; 2]; of.len()];
+    let mut chunks = Vec::new();
+    for (tensor, elements) in of.into_iter().enumerate() {
+        elements.cut(tensor, &mut chunks);
+    }
+    for_each(&mut chunks, |chunk| chunk.run(body));
+    if !chunks.iter().any(Chunk::turns) {
+        return;
+    }
+    for chunk in &chunks {
+        let sums = &mut squares[chunk.tensor];
+        *sums = [sums[0] + chunk.squares[0], sums[1] + chunk.squares[1]];
+    }
+    for_each(&mut chunks, |chunk| chunk.advance(body, squares[chunk.tensor]));
+}
+
+fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + Sync) {
+    if chunks.iter().map(|chunk| chunk.p.len()).sum::<usize>() < PARALLEL {
+        chunks.iter_mut().for_each(run);
+    } else {
+        chunks.par_iter_mut().for_each(run);
+    }
+}
+
+/// Factors as the inner loops take them.
+#[derive(Clone, Copy)]
+enum Motion {
+    Descend(Descent),
+    Follow(Following),
+    Adapt(Adapting),
+    Turn(Turning, f64),
+}
+
+impl Motion {
+    fn new(factors: Factors) -> Self {
+        match factors {
+            Factors::Sgd { decay, velocity, rate } => {
+                let descent = descent(decay, rate);
+                match velocity {
+                    None => Self::Descend(descent),
+                    Some(by) => Self::Follow(Following {
+                        descent,
+                        old: by.old as f32,
+                        new: by.new as f32,
+                        ahead: (by.now != 0.0).then_some(by.ahead as f32),
+                    }),
+                }
+            }
+            Factors::Adam { decay, moments, rate } => Self::Adapt(Adapting {
+                descent: descent(decay, rate),
+                averages: averages(&moments),
+                ratio: ratio(&moments),
+            }),
+            Factors::Lamb { pull, moments, rate } => {
+                let (averages, ratio) = (averages(&moments), ratio(&moments));
+                Self::Turn(Turning { averages, ratio, pull: pull as f32 }, rate)
+            }
+        }
+    }
+}
+
+fn descent(decay: factors::Decay, rate: f64) -> Descent {
+    Descent { l2: decay.l2 as f32, keep: decay.keep as f32, rate: rate as f32 }
+}
+
+fn averages(of: &factors::Moments) -> Averages {
+    let old = [of.beta_1, of.beta_2];
+    Averages { old: old.map(|old| old as f32), new: old.map(|old| (1.0 - old) as f32) }
+}
+
+fn ratio(of: &factors::Moments) -> Ratio {
+    Ratio { first: of.first as f32, root: of.root as f32, epsilon: of.epsilon as f32 }
+}
+
+struct Chunk<'a> {
+    tensor: usize,
+    motion: Motion,
+    p: &'a mut [f32],
+    g: &'a [f32],
+    state: [&'a mut [f32]; 2],
+    /// Of the parameter and of its direction, where a norm is wanted.
+    squares: [f64; 2],
+}
+
+impl<'a> Elements<'a> {
+    fn cut(self, tensor: usize, chunks: &mut Vec<Chunk<'a>>) {
+        let Self { factors, p, g, state } = self;
+        let motion = Motion::new(factors);
+        let mut states = state.map(|state| state.chunks_mut(CHUNK));
+        for (p, g) in p.chunks_mut(CHUNK).zip(g.chunks(CHUNK)) {
+            let state = states.each_mut().map(|state| state.next().unwrap_or_default());
+            chunks.push(Chunk { tensor, motion, p, g, state, squares: [0.0; 2] });
+        }
+    }
+}
+
+impl Chunk<'_> {
+    fn run(&mut self, body: &dyn Body) {
+        let [first, second] = &mut self.state;
+        match &self.motion {
+            Motion::Descend(by) => body.descend(by, self.g, self.p),
+            Motion::Follow(by) => body.follow(by, self.g, self.p, first),
+            Motion::Adapt(by) => body.adapt(by, self.g, self.p, [first, second]),
+            Motion::Turn(by, _) => {
+                body.turn(by, [self.g, self.p], [first, second], &mut self.squares);
+            }
+        }
+    }
+
+    fn turns(&self) -> bool {
+        matches!(self.motion, Motion::Turn(..))
+    }
+
+    /// Moves along the direction, given the sums of squares over the whole parameter.
+    fn advance(&mut self, body: &dyn Body, [parameter, direction]: [f64; 2]) {
+        let Motion::Turn(by, rate) = &self.motion else { return };
+        let defined = parameter > 0.0 && direction > 0.0;
+        let trust = if defined { (parameter / direction).sqrt() } else { 1.0 };
+        let [m, v] = &self.state;
+        body.advance(by, (rate * trust) as f32, [m, v], self.p);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Momentum, StepRule, WeightDecay};
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    /// What stands around every slice, and must stand there afterwards.
+    const GUARD: f32 = 77.5;
+
+    fn values(count: usize, seed: usize) -> Vec<f32> {
+        let value = |i: usize| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1000.0 - 1.0;
+        let inside = (0..count).map(value);
+        [GUARD; 16].into_iter().chain(inside).chain([GUARD; 16]).collect()
+    }
+
+    /// All slices after a step over parameters of these sizes.
+    fn stepped(body: &dyn Body, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
+        let set = |seed: usize| sizes.iter().map(move |&size| values(size, seed)).collect();
+        let [mut p, g, mut first, mut second]: [Vec<Vec<f32>>; 4] = [1, 2, 3, 4].map(set);
+        for second in second.iter_mut().flatten() {
+            // Second moments are squares; the guard is one too.
+            *second = second.abs();
+        }
+        let inside = |slice: &mut [f32], remembered: bool| {
+            if remembered { 16..slice.len() - 16 } else { 16..16 }
+        };
+        let states = first.iter_mut().zip(&mut second);
+        let of = p.iter_mut().zip(&g).zip(states).map(|((p, g), (first, second))| {
+            let end = p.len() - 16;
+            let ranges =
+                [inside(first, rule.remembers() > 0), inside(second, rule.remembers() > 1)];
+            Elements {
+                factors: rule.factors(3, 0.1),
+                p: &mut p[16..end],
+                g: &g[16..end],
+                state: [&mut first[ranges[0].clone()], &mut second[ranges[1].clone()]],
+            }
+        });
+        step(body, of.collect());
+        [p, first, second].concat()
+    }
+
+    fn rules() -> [StepRule; 5] {
+        let momentum = Some(Momentum { factor: 0.9, dampening: 0.1, nesterov: true });
+        let adam = |weight_decay| StepRule::Adam {
+            beta_1: 0.9,
+            beta_2: 0.99,
+            epsilon: 1e-8,
+            weight_decay,
+        };
+        [
+            StepRule::Sgd { momentum: None, weight_decay: WeightDecay::L2(0.1) },
+            StepRule::Sgd { momentum, weight_decay: WeightDecay::NONE },
+            adam(WeightDecay::L2(0.1)),
+            adam(WeightDecay::Decoupled(0.1)),
+            StepRule::Lamb { beta_1: 0.9, beta_2: 0.99, epsilon: 1e-6, weight_decay: 0.1 },
+        ]
+    }
+
+    #[test]
+    fn all_bodies_agree_and_write_nowhere_else() {
+        let sizes = [0, 1, 3, 15, 16, 17, 31, 33, 255, 257, CHUNK, CHUNK + 1, PARALLEL + 5];
+        for rule in rules() {
+            let bodies = bodies();
+            let (judge, others) = bodies.split_last().unwrap();
+            let wanted = stepped(*judge, &rule, &sizes);
+            for slice in &wanted {
+                let around = slice[..16].iter().chain(&slice[slice.len() - 16..]);
+                assert!(around.clone().all(|&value| value == GUARD), "{rule:?}");
+            }
+            for body in others {
+                let found = stepped(*body, &rule, &sizes);
+                for (found, wanted) in found.iter().flatten().zip(wanted.iter().flatten()) {
+                    let near = (found - wanted).abs() <= 2e-6 * (1.0 + wanted.abs());
+                    assert!(near, "{} {rule:?}: {found}, not {wanted}", body.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_element_does_not_depend_on_its_place() {
+        for body in bodies() {
+            for rule in &rules()[..4] {
+                let one = stepped(body, rule, &[100]);
+                let whole = &one[0][16..116];
+                for cut in [1, 7, 16, 99] {
+                    let g = values(100, 2);
+                    let mut p = values(100, 1);
+                    let mut first = values(100, 3);
+                    let mut second: Vec<f32> = values(100, 4).iter().map(|v| v.abs()).collect();
+                    let range = 16 + cut..116;
+                    let used = |remembered: bool| if remembered { range.clone() } else { 0..0 };
+                    let elements = Elements {
+                        factors: rule.factors(3, 0.1),
+                        p: &mut p[range.clone()],
+                        g: &g[range.clone()],
+                        state: [
+                            &mut first[used(rule.remembers() > 0)],
+                            &mut second[used(rule.remembers() > 1)],
+                        ],
+                    };
+                    step(body, vec![elements]);
+                    assert_eq!(p[range.clone()], whole[cut..], "{} {rule:?}", body.name());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Steps of every host backend.
+
+use std::borrow::Cow;
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, TensorMetadata};
+
+use super::cpu::{self, Elements};
+use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
+use crate::cpu::body;
+use crate::grad_stats;
+use crate::host::{HostBackend, elements, into_elements, write_shape};
+
+impl<B: HostBackend> FusedSteps for B {
+    fn optim_step(
+        of: Vec<StepTensors<FloatTensor<B>>>,
+        rule: &StepRule,
+        learning_rate: f64,
+    ) -> Vec<Stepped<FloatTensor<B>>> {
+        let (gradients, mut moving): (Vec<_>, Vec<_>) =
+            of.into_iter().map(|one| Moving::<B>::new(one, rule)).unzip();
+        let gradients: Vec<Cow<'_, [f32]>> = gradients.iter().map(elements::<B>).collect();
+        let parameters = moving.iter_mut().zip(&gradients).map(|(one, gradient)| Elements {
+            factors: rule.factors(one.time, learning_rate),
+            p: &mut one.parameter,
+            g: gradient,
+            state: one.state.each_mut().map(Vec::as_mut_slice),
+        });
+        cpu::step(body::chosen(), parameters.collect());
+        moving.into_iter().map(|one| one.stepped(rule)).collect()
+    }
+
+    fn grad_stats(gradients: Vec<FloatTensor<B>>, factor: f64) -> (Vec<FloatTensor<B>>, f64) {
+        grad_stats::host::grad_stats::<B>(gradients, factor)
+    }
+}
+
+/// A parameter and its state in memory of their own.
+struct Moving<B: HostBackend> {
+    shape: Shape,
+    device: B::Device,
+    time: usize,
+    parameter: Vec<f32>,
+    state: [Vec<f32>; 2],
+}
+
+impl<B: HostBackend> Moving<B> {
+    /// The gradient beside it.
+    fn new(of: StepTensors<FloatTensor<B>>, rule: &StepRule) -> (FloatTensor<B>, Self) {
+        let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
+        let (shape, device) = (parameter.shape(), B::float_device(&parameter));
+        let mut place = 0..;
+        let state = tensors.map(|tensor| match (place.next(), tensor) {
+            (_, Some(tensor)) => into_elements::<B>(tensor),
+            (Some(place), None) if place < rule.remembers() => vec![0.0; shape.num_elements()],
+            _ => Vec::new(),
+        });
+        (gradient, Self { shape, device, time, parameter: into_elements::<B>(parameter), state })
+    }
+
+    fn stepped(self, rule: &StepRule) -> Stepped<FloatTensor<B>> {
+        let Self { shape, device, time, parameter, state } = self;
+        let tensor = |elements| write_shape::<B>(elements, shape.clone(), &device);
+        let mut place = 0..;
+        let tensors = state.map(|elements| {
+            let remembered = place.next().is_some_and(|place| place < rule.remembers());
+            remembered.then(|| tensor(elements))
+        });
+        Stepped { parameter: tensor(parameter), state: StepState { time: time + 1, tensors } }
+    }
+}

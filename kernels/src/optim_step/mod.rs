@@ -1,0 +1,158 @@
+//! One step of an optimizer, over all parameters at once.
+//!
+//! A parameter `p` with gradient `g` moves by [`StepRule`]; `t` is the number of the step, from 1,
+//! and every parameter has its own.
+//!
+//! # Source
+//! Adam: Kingma and Ba, 2015, arXiv:1412.6980. Decoupled weight decay: Loshchilov and Hutter, 2019,
+//! arXiv:1711.05101. LAMB: You et al., 2020, arXiv:1904.00962. Nesterov's momentum: Sutskever et
+//! al., 2013.
+
+mod cpu;
+#[cfg(feature = "cube")]
+mod cube;
+pub mod factors;
+mod host;
+pub mod reference;
+mod rule;
+mod table;
+
+pub use rule::{Momentum, StepRule, WeightDecay};
+pub use table::FusedSteps;
+pub(crate) use table::StepTable;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
+
+use crate::door;
+use crate::refusal::Refusal;
+
+/// What a rule remembers of a parameter.
+#[derive(Clone, Debug)]
+pub struct StepState<T> {
+    /// Steps that the parameter has made; none where its rule remembers tensors and there are none.
+    pub time: usize,
+    /// The velocity; or the first and second moments. As many as [`StepRule::remembers`], or none
+    /// before the first step.
+    pub tensors: [Option<T>; 2],
+}
+
+impl<T> Default for StepState<T> {
+    fn default() -> Self {
+        Self { time: 0, tensors: [None, None] }
+    }
+}
+
+/// A parameter about to move. All tensors have one shape, of any rank, and lie on one device.
+#[derive(Clone, Debug)]
+pub struct StepTensors<T> {
+    /// The parameter.
+    pub parameter: T,
+    /// Its gradient.
+    pub gradient: T,
+    /// What is remembered of it.
+    pub state: StepState<T>,
+}
+
+/// A parameter that has moved.
+#[derive(Clone, Debug)]
+pub struct Stepped<T> {
+    /// The parameter.
+    pub parameter: T,
+    /// What to remember of it, with everything that the rule needs.
+    pub state: StepState<T>,
+}
+
+impl<T: TensorMetadata> StepTensors<T> {
+    fn tensors(&self) -> impl Iterator<Item = &T> {
+        [&self.parameter, &self.gradient].into_iter().chain(self.state.tensors.iter().flatten())
+    }
+
+    /// Whether a fused body serves it.
+    fn is_f32(&self) -> bool {
+        let found = self.tensors().map(TensorMetadata::dtype).find(|&found| found != DType::F32);
+        if let Some(found) = found {
+            Refusal::ElementType { found }.note("optim_step");
+        }
+        found.is_none()
+    }
+
+    /// How many tensors are remembered.
+    fn check(&self, rule: &StepRule) -> Result<usize, StepError> {
+        let wanted = self.parameter.shape();
+        if let Some(other) = self.tensors().find(|tensor| tensor.shape() != wanted) {
+            let [wanted, found] = [wanted, other.shape()].map(|shape| shape.to_vec());
+            return Err(StepError::Shape { wanted, found });
+        }
+        let (wanted, found) = (rule.remembers(), self.state.tensors.iter().flatten().count());
+        if found != 0 && found != wanted || self.state.tensors[wanted..].iter().any(Option::is_some)
+        {
+            return Err(StepError::State { wanted, found });
+        }
+        Ok(found)
+    }
+}
+
+/// Tensors that do not belong together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepError {
+    /// A gradient or state of another shape than its parameter's.
+    #[error("a parameter of shape {wanted:?} cannot step by a tensor of shape {found:?}")]
+    Shape {
+        /// The parameter's shape.
+        wanted: Vec<usize>,
+        /// The shape found.
+        found: Vec<usize>,
+    },
+    /// The state of another rule.
+    #[error("the rule remembers {wanted} tensors of a parameter, the state has {found}")]
+    State {
+        /// Tensors that the rule remembers.
+        wanted: usize,
+        /// Tensors found.
+        found: usize,
+    },
+}
+
+/// Moves every parameter by one step of `rule`; the result is in the order of `of`.
+///
+/// # Conventions
+/// As PyTorch's optimizers of the same names, with `epsilon` added to the square root of the
+/// corrected second moment. A fused body writes to the memory of a parameter and its state where
+/// nothing else holds it, so pass on the only copy. A parameter in f16 or bf16 moves in f32, and its
+/// state is f32.
+///
+/// # Panics
+/// With a [`StepError`], where tensors do not belong together.
+pub fn optim_step<B: Backend>(
+    mut of: Vec<StepTensors<FloatTensor<B>>>,
+    rule: &StepRule,
+    learning_rate: f64,
+) -> Vec<Stepped<FloatTensor<B>>> {
+    for one in &mut of {
+        let remembered = one.check(rule).unwrap_or_else(|error| panic!("{error}"));
+        if remembered < rule.remembers() {
+            one.state.time = 0;
+        }
+    }
+    let plain = |one| reference::optim_step::<B>(one, rule, learning_rate);
+    let Some(table) = door::table::<StepTable<B>>() else {
+        return of.into_iter().map(plain).collect();
+    };
+    let mut moved: Vec<_> = of.iter().map(|_| None).collect();
+    let (mut places, mut fused) = (Vec::new(), Vec::new());
+    for (place, one) in of.into_iter().enumerate() {
+        if one.is_f32() {
+            places.push(place);
+            fused.push(one);
+        } else {
+            moved[place] = Some(plain(one));
+        }
+    }
+    for (place, one) in places.into_iter().zip((table.optim_step)(fused, rule, learning_rate)) {
+        moved[place] = Some(one);
+    }
+    moved.into_iter().map(|one| one.expect("every place was filled")).collect()
+}

@@ -1,0 +1,42 @@
+//! What a backend must fuse, and the table of those that do.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+
+use super::{StepRule, StepTensors, Stepped};
+
+/// A backend with fused bodies over all parameters or gradients of a module; optimizers work below
+/// autodiff, so no backend under it needs them.
+///
+/// Tensors are f32, of any shape (without elements too) and layout, and their shapes have been
+/// checked; those of one call may lie on several devices.
+pub trait FusedSteps: Backend {
+    /// See [`optim_step`](crate::optim_step()): the order is kept, `time` is one more, and the state
+    /// has all tensors of the rule. [`StepRule::factors`] says what to multiply with. Memory is
+    /// overwritten only where nothing else holds it.
+    fn optim_step(
+        of: Vec<StepTensors<FloatTensor<Self>>>,
+        rule: &StepRule,
+        learning_rate: f64,
+    ) -> Vec<Stepped<FloatTensor<Self>>>;
+
+    /// See [`grad_stats`](crate::grad_stats()): every gradient times `factor`, untouched if that is
+    /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
+    /// finite if all elements are, infinite if some are, and NaN if one is NaN.
+    fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
+}
+
+type OptimStepFn<B> =
+    fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<Stepped<FloatTensor<B>>>;
+type GradStatsFn<B> = fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64);
+
+pub(crate) struct StepTable<B: Backend> {
+    pub optim_step: OptimStepFn<B>,
+    pub grad_stats: GradStatsFn<B>,
+}
+
+impl<B: FusedSteps> StepTable<B> {
+    pub(crate) fn new() -> Self {
+        Self { optim_step: B::optim_step, grad_stats: B::grad_stats }
+    }
+}

@@ -1,0 +1,186 @@
+//! Class means and their transpose on a device, where labels stay.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::zeros_client;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::cube::{elementwise, empty, vector_size};
+
+/// A unit for each vector of the means.
+#[cube(launch_unchecked)]
+fn means_kernel<F: Float, I: Int, N: Size>(
+    x: &Array<Vector<F, N>>,
+    labels: &Array<I>,
+    means: &mut Array<Vector<F, N>>,
+    vectors: usize,
+    row: usize,
+    examples: usize,
+    ways: usize,
+    #[define(F)] _dtype: StorageType,
+    #[define(I)] _label: StorageType,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let class = at / row;
+    let way = (class % ways) as i32;
+    let first = class / ways * examples;
+    let mut sum = Vector::<f32, N>::new(0.0f32);
+    let mut count = 0.0f32;
+    for example in first..first + examples {
+        if i32::cast_from(labels[example]) == way {
+            sum += Vector::cast_from(x[example * row + at % row]);
+            count += 1.0f32;
+        }
+    }
+    means[at] = Vector::cast_from(sum / Vector::new(count));
+}
+
+/// A unit for each class: its examples.
+#[cube(launch_unchecked)]
+fn counts_kernel<I: Int>(
+    labels: &Array<I>,
+    counts: &mut Array<f32>,
+    classes: usize,
+    examples: usize,
+    ways: usize,
+    #[define(I)] _label: StorageType,
+) {
+    let class = ABSOLUTE_POS;
+    if class >= classes {
+        terminate!();
+    }
+    let way = (class % ways) as i32;
+    let first = class / ways * examples;
+    let mut count = 0.0f32;
+    for example in first..first + examples {
+        if i32::cast_from(labels[example]) == way {
+            count += 1.0f32;
+        }
+    }
+    counts[class] = count;
+}
+
+/// A unit for each vector of the rows.
+#[cube(launch_unchecked)]
+fn spread_kernel<F: Float, I: Int, N: Size>(
+    g: &Array<Vector<F, N>>,
+    labels: &Array<I>,
+    counts: &Array<f32>,
+    rows: &mut Array<Vector<F, N>>,
+    vectors: usize,
+    row: usize,
+    examples: usize,
+    ways: usize,
+    #[define(F)] _dtype: StorageType,
+    #[define(I)] _label: StorageType,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let example = at / row;
+    let label = i32::cast_from(labels[example]);
+    let mut found = Vector::<f32, N>::new(0.0f32);
+    if label >= 0 && label < ways as i32 {
+        let class = example / examples * ways + label as usize;
+        found = Vector::cast_from(g[class * row + at % row]) / Vector::new(counts[class]);
+    }
+    rows[at] = Vector::cast_from(found);
+}
+
+/// See [`FusedMetrics`](crate::FusedMetrics).
+pub fn class_means<R: CubeRuntime>(
+    x: CubeTensor<R>,
+    labels: CubeTensor<R>,
+    ways: usize,
+) -> CubeTensor<R> {
+    let (x, labels) = (into_contiguous(x), into_contiguous(labels));
+    let [tasks, examples, features] = x.meta.shape().dims();
+    let means = empty(&x, [tasks, ways, features], x.dtype);
+    let width = vector_size(&x.client, features, x.elem_size());
+    let vectors = means.meta.num_elements() / width;
+    if vectors == 0 {
+        return means;
+    }
+    let (cubes, dim) = elementwise(&means.client, vectors);
+    let (dtype, label_type) = (x.dtype, labels.dtype);
+    // SAFETY: `x` has a row for each of the labels, `means` one for each class of each task, of
+    // `features` elements, which is whole vectors; units stop at the last of these.
+    unsafe {
+        means_kernel::launch_unchecked::<R>(
+            &means.client,
+            cubes,
+            dim,
+            width,
+            x.into_array_arg(),
+            labels.into_array_arg(),
+            means.clone().into_array_arg(),
+            vectors,
+            features / width,
+            examples,
+            ways,
+            dtype.into(),
+            label_type.into(),
+        );
+    }
+    means
+}
+
+/// See [`FusedMetrics`](crate::FusedMetrics).
+pub fn class_spread<R: CubeRuntime>(g: CubeTensor<R>, labels: CubeTensor<R>) -> CubeTensor<R> {
+    let (g, labels) = (into_contiguous(g), into_contiguous(labels));
+    let [tasks, ways, features] = g.meta.shape().dims();
+    let [_, examples] = labels.meta.shape().dims();
+    if ways == 0 {
+        let shape = [tasks, examples, features].into();
+        return zeros_client(g.client, g.device, shape, g.dtype);
+    }
+    let rows = empty(&g, [tasks, examples, features], g.dtype);
+    let width = vector_size(&g.client, features, g.elem_size());
+    let vectors = rows.meta.num_elements() / width;
+    if vectors == 0 {
+        return rows;
+    }
+    let counts = empty(&g, [tasks * ways], DType::F32);
+    let (class_cubes, class_dim) = elementwise(&g.client, tasks * ways);
+    let (cubes, dim) = elementwise(&g.client, vectors);
+    let (dtype, label_type) = (g.dtype, labels.dtype);
+    // SAFETY: counts and rows of `g` are as many as classes of all tasks, rows of the result as
+    // labels, of `features` elements each, which is whole vectors; units stop at the last class and
+    // at the last vector, and only labels of a class are used as an index.
+    unsafe {
+        counts_kernel::launch_unchecked::<R>(
+            &rows.client,
+            class_cubes,
+            class_dim,
+            labels.clone().into_array_arg(),
+            counts.clone().into_array_arg(),
+            tasks * ways,
+            examples,
+            ways,
+            label_type.into(),
+        );
+        spread_kernel::launch_unchecked::<R>(
+            &rows.client,
+            cubes,
+            dim,
+            width,
+            g.into_array_arg(),
+            labels.into_array_arg(),
+            counts.into_array_arg(),
+            rows.clone().into_array_arg(),
+            vectors,
+            features / width,
+            examples,
+            ways,
+            dtype.into(),
+            label_type.into(),
+        );
+    }
+    rows
+}

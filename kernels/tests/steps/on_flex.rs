@@ -1,0 +1,144 @@
+//! What needs one backend only.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::FloatTensorOps;
+use burn::tensor::{DType, FloatDType};
+use fewshot_kernels::optim_step::{StepError, WeightDecay};
+use fewshot_kernels::{StepState, StepTensors, grad_stats, optim_step, with_reference};
+
+use crate::set::*;
+
+fn tensor(shape: &[usize], seed: u64) -> FloatTensor<Flex> {
+    laid_out::<Flex>(shape, Layout::Contiguous, seed)
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let shapes: [&[usize]; 4] = [&[700, 601], &[33], &[64, 64, 3, 3], &[16_385]];
+    for rule in rules() {
+        let run = || {
+            let set = || shapes.iter().zip(1..).map(|(shape, seed)| tensor(shape, seed));
+            let of = set().zip(set()).map(|(parameter, gradient)| first(parameter, gradient));
+            let moved = optim_step::<Flex>(of.collect(), &rule, 0.1);
+            let elements: Vec<_> = moved.iter().map(read_all::<Flex>).collect();
+            (elements, grad_stats::<Flex>(set().collect(), 0.3).1.norm.to_bits())
+        };
+        let [one, two, three] = [1, 2, 3].map(|threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().unwrap().install(run)
+        });
+        assert!(one == two && one == three, "{rule:?}");
+    }
+}
+
+#[test]
+fn memory_that_nothing_else_holds_is_written_to() {
+    for rule in rules() {
+        let mut of = first(tensor(&[40, 50], 1), tensor(&[40, 50], 2));
+        let mut places = Vec::new();
+        for seed in 3..6 {
+            let moved = optim_step::<Flex>(vec![of], &rule, 0.1).remove(0);
+            let state = moved.state.tensors.iter().flatten();
+            let all = std::iter::once(&moved.parameter).chain(state);
+            places.push(all.map(|tensor| tensor.bytes().as_ptr()).collect::<Vec<_>>());
+            of = next(moved, tensor(&[40, 50], seed));
+        }
+        assert!(places[0] == places[1] && places[1] == places[2], "{rule:?}");
+    }
+}
+
+#[test]
+fn half_precision_moves_in_single_precision() {
+    for (dtype, step, tolerance) in [(FloatDType::F16, 1e-3, 2e-3), (FloatDType::BF16, 8e-3, 2e-2)]
+    {
+        for rule in rules() {
+            let half = |seed| Flex::float_cast(tensor(&[9, 7], seed), dtype);
+            let (p, g) = (half(1), half(2));
+            let moved = optim_step::<Flex>(vec![first(p.clone(), g.clone())], &rule, 0.1).remove(0);
+            assert_eq!(moved.parameter.dtype(), DType::from(dtype));
+            assert!(moved.state.tensors.iter().flatten().all(|one| one.dtype() == DType::F32));
+            let single = |tensor| Flex::float_cast(tensor, FloatDType::F32);
+            let of = vec![first(single(p.clone()), single(g))];
+            let wanted = optim_step::<Flex>(of, &rule, 0.1).remove(0);
+            let found = read::<Flex>(&moved.parameter);
+            assert_close("half", &found, &read::<Flex>(&wanted.parameter), tolerance);
+            assert!(found.iter().zip(read::<Flex>(&p)).any(|(a, b)| (a - b).abs() > step));
+        }
+        let small = Flex::float_cast(vector::<Flex>(&[3e-3, -4e-3]), dtype);
+        let (_, stats) = grad_stats::<Flex>(vec![small], 1.0);
+        assert!((stats.norm / 5e-3 - 1.0).abs() < 1e-2, "{stats:?}");
+    }
+}
+
+#[test]
+fn a_set_may_mix_types() {
+    let rule = adam(WeightDecay::NONE);
+    let double = |seed| Flex::float_cast(tensor(&[31], seed), FloatDType::F64);
+    let set = || {
+        vec![
+            first(tensor(&[5], 1), tensor(&[5], 2)),
+            first(double(3), double(4)),
+            first(tensor(&[7, 3], 5), tensor(&[7, 3], 6)),
+        ]
+    };
+    let found = optim_step::<Flex>(set(), &rule, 0.1);
+    let wanted = with_reference(|| optim_step::<Flex>(set(), &rule, 0.1));
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_eq!(found.parameter.dtype(), wanted.parameter.dtype());
+        assert_close(
+            "mixed",
+            &read::<Flex>(&found.parameter),
+            &read::<Flex>(&wanted.parameter),
+            1e-6,
+        );
+    }
+    assert_eq!(found[1].parameter.dtype(), DType::F64);
+}
+
+#[test]
+fn a_backend_that_is_not_registered_takes_the_reference() {
+    type B = Autodiff<Flex>;
+    for rule in rules() {
+        let vector = |seed| vector::<B>(&values(33, seed));
+        let moved = optim_step::<B>(vec![first(vector(1), vector(2))], &rule, 0.1).remove(0);
+        let of = vec![first(tensor(&[33], 1), tensor(&[33], 2))];
+        let wanted = optim_step::<Flex>(of, &rule, 0.1).remove(0);
+        assert_close(
+            "tracked",
+            &read::<B>(&moved.parameter),
+            &read::<Flex>(&wanted.parameter),
+            1e-5,
+        );
+    }
+}
+
+#[test]
+fn tensors_that_do_not_belong_together_are_refused() {
+    let refused = |of: StepTensors<FloatTensor<Flex>>, rule, wanted: StepError| {
+        let call = AssertUnwindSafe(|| drop(optim_step::<Flex>(vec![of], &rule, 0.1)));
+        let panic = catch_unwind(call).expect_err("tensors that do not fit");
+        assert_eq!(*panic.downcast_ref::<String>().unwrap(), wanted.to_string());
+    };
+    let rule = adam(WeightDecay::NONE);
+    let wanted = StepError::Shape { wanted: vec![2, 3], found: vec![3, 2] };
+    refused(first(tensor(&[2, 3], 1), tensor(&[3, 2], 1)), rule, wanted);
+    let state = StepState { time: 1, tensors: [Some(tensor(&[4], 1)), None] };
+    let of = StepTensors { state, ..first(tensor(&[4], 1), tensor(&[4], 2)) };
+    refused(of.clone(), rule, StepError::State { wanted: 2, found: 1 });
+    refused(of, sgd(None, false, 0.0), StepError::State { wanted: 0, found: 1 });
+}
+
+#[test]
+fn a_state_without_tensors_starts_over() {
+    let rule = adam(WeightDecay::NONE);
+    let of = |time| {
+        let state = StepState { time, tensors: [None, None] };
+        StepTensors { state, ..first(tensor(&[4], 1), tensor(&[4], 2)) }
+    };
+    let [fresh, late] = [0, 9].map(|time| optim_step::<Flex>(vec![of(time)], &rule, 0.1).remove(0));
+    assert_eq!(late.state.time, 1);
+    assert_eq!(read::<Flex>(&fresh.parameter), read::<Flex>(&late.parameter));
+}

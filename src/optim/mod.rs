@@ -1,0 +1,32 @@
+//! Optimizers that step over all parameters at once.
+//!
+//! [`Sgd`], [`Adam`], [`AdamW`] and [`Lamb`] are configurations; `init` gives a
+//! [`FusedOptimizer`], which is an ordinary `burn::optim::Optimizer`. A step is one call of
+//! [`optim_step`](crate::kernels::optim_step()) where Burn's own optimizers run up to a dozen tensor
+//! operations for every parameter.
+//!
+//! # Conventions
+//! Defaults are PyTorch's, and not always Burn's: `epsilon` is 1e-8 (Burn: 1e-5), the weight decay
+//! of AdamW 0.01 (Burn: 1e-4), and momentum is not dampened (Burn: 0.1). Records are Burn's: those of
+//! `burn::optim::{Sgd, Adam, AdamW}` can be loaded and the other way round, but for the maxima of
+//! AMSGrad, which are left out.
+//!
+//! Only a module that is passed on by value, while no clone of it is alive, is updated in place.
+
+mod adam;
+mod adam_w;
+mod fused;
+mod lamb;
+mod module;
+mod moments;
+mod records;
+mod sgd;
+mod state;
+mod states;
+
+pub use adam::Adam;
+pub use adam_w::AdamW;
+pub use fused::FusedOptimizer;
+pub use lamb::Lamb;
+pub use records::BurnRecords;
+pub use sgd::Sgd;

@@ -1,0 +1,92 @@
+//! Parameters leave a module all at once, so that nothing else holds their memory, and come back.
+
+use std::vec::IntoIter;
+
+use burn::grad_clipping::GradientClipping;
+use burn::module::{AutodiffModule, ModuleMapper, Param, ParamId};
+use burn::optim::adaptor::GradAdaptor;
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::ops::FloatTensor;
+use fewshot_kernels::StepTensors;
+
+use super::BurnRecords;
+use super::state::{lift, lower};
+use super::states::States;
+
+/// A parameter that has left.
+pub(super) struct Left {
+    pub(super) id: ParamId,
+    pub(super) rank: usize,
+    require_grad: bool,
+}
+
+/// Takes every parameter that has a gradient out of a module, and leaves an empty tensor there.
+pub(super) struct Taking<'a, R, M, B>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B>,
+    R: BurnRecords<B::InnerBackend>,
+{
+    pub(super) gradients: GradAdaptor,
+    pub(super) clipping: Option<&'a GradientClipping>,
+    pub(super) states: &'a mut States<R, M, B>,
+    /// In the order of the module's parameters; none where one stayed.
+    pub(super) left: Vec<Option<Left>>,
+    pub(super) taken: Vec<StepTensors<FloatTensor<B::InnerBackend>>>,
+}
+
+impl<R, M, B> ModuleMapper<B> for Taking<'_, R, M, B>
+where
+    B: AutodiffBackend,
+    M: AutodiffModule<B>,
+    R: BurnRecords<B::InnerBackend>,
+{
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let Some((gradient, device)) = self.gradients.remove::<B::InnerBackend, D>(param.id) else {
+            self.left.push(None);
+            return param;
+        };
+        let gradient = match self.clipping {
+            Some(clipping) => clipping.clip_gradient(gradient),
+            None => gradient,
+        };
+        let (id, tensor, mapper) = param.consume();
+        self.left.push(Some(Left { id, rank: D, require_grad: tensor.is_require_grad() }));
+        let parameter = match tensor.device() == device {
+            true => tensor.inner(),
+            false => tensor.inner().to_device(&device),
+        };
+        self.taken.push(StepTensors {
+            parameter: lower(parameter),
+            gradient: lower(gradient),
+            state: self.states.take::<D>(id, &device),
+        });
+        Param::from_mapped_value(id, Tensor::empty([1; D], &device), mapper)
+    }
+}
+
+/// Puts parameters where others of the same module have left.
+pub(super) struct PuttingBack<B: AutodiffBackend> {
+    left: IntoIter<Option<Left>>,
+    moved: IntoIter<FloatTensor<B::InnerBackend>>,
+}
+
+impl<B: AutodiffBackend> PuttingBack<B> {
+    pub(super) fn new(left: Vec<Option<Left>>, moved: Vec<FloatTensor<B::InnerBackend>>) -> Self {
+        Self { left: left.into_iter(), moved: moved.into_iter() }
+    }
+}
+
+impl<B: AutodiffBackend> ModuleMapper<B> for PuttingBack<B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let Some(left) = self.left.next().expect("a module has the parameters it had") else {
+            return param;
+        };
+        let (id, _, mapper) = param.consume();
+        let moved = self.moved.next().expect("whatever left has moved");
+        let tensor = Tensor::from_inner(lift(moved));
+        let tensor = if left.require_grad { tensor.require_grad() } else { tensor };
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}
