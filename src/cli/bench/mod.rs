@@ -7,6 +7,7 @@ mod limits;
 mod machine;
 mod operation;
 mod report;
+mod steps;
 mod timing;
 mod training_step;
 

@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::ValueEnum;
 
 use super::case::{Case, Scale};
-use super::{conv_stack, layers, training_step};
+use super::{conv_stack, layers, steps, training_step};
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,6 +18,10 @@ pub(crate) enum Operation {
     MaxPool,
     /// The mean over all pixels
     GlobalAvgPool,
+    /// A step of an optimizer over all parameters
+    OptimStep,
+    /// The joint norm of all gradients
+    GradStats,
     /// A prototypical network's step: episode, forward, backward, Adam
     TrainingStep,
 }
@@ -31,6 +35,8 @@ impl Operation {
             Self::BatchNorm => layers::batch_norm::<B>(scale, device),
             Self::MaxPool => layers::max_pool::<B>(scale, device),
             Self::GlobalAvgPool => layers::global_avg_pool::<B>(scale, device),
+            Self::OptimStep => steps::optim_step::<B>(scale, device),
+            Self::GradStats => steps::grad_stats::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),
         }
     }
