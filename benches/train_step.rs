@@ -1,7 +1,7 @@
 //! One whole training step of a prototypical network: episode, forward, backward, Adam.
 
 use burn::backend::{Autodiff, Flex};
-use burn::optim::{AdamConfig, Optimizer};
+use burn::optim::Optimizer;
 use burn::tensor::backend::Backend;
 use criterion::measurement::WallTime;
 use criterion::{BatchSize, BenchmarkGroup, Criterion, criterion_group, criterion_main};
@@ -52,7 +52,7 @@ fn step(
     B::seed(&device, 1);
     let sampler = images.sampler(protocol, 1).expect("the protocol fits the images");
     let learner = ProtoNet::<B, _>::new(encoder.init(&device));
-    let mut optimizer = AdamConfig::new().init();
+    let mut optimizer = Adam::new().init();
     let mut index = 0;
     let mut work = |learner: ProtoNet<B, _>| {
         index += 1;

@@ -3,7 +3,6 @@
 //! `cargo run --release --example 01_proto_net`
 
 use burn::backend::{Autodiff, Flex};
-use burn::optim::AdamConfig;
 use burn::tensor::backend::Backend;
 use fewshot::prelude::*;
 
@@ -14,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     B::seed(&device, 1);
     let glyphs = Glyphs::generate(&GlyphsConfig::default());
     let learner = ProtoNet::<B, _>::new(Conv4Config::omniglot().init(&device));
-    let trained = MetaTrainer::new(learner, AdamConfig::new().init())
+    let trained = MetaTrainer::new(learner, Adam::new().init())
         .episodes(glyphs.train.sampler(Protocol::new(20, 1).with_queries(5), 1)?)
         .steps(100)
         .fit()?;

@@ -5,7 +5,6 @@
 use burn::backend::{Autodiff, Flex};
 use burn::module::{AutodiffModule, Module};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::optim::AdamConfig;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
@@ -41,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         head: LinearConfig::new(16 * 12 * 12, 64).init(&device),
     };
     let glyphs = Glyphs::generate(&GlyphsConfig::default());
-    let trained = MetaTrainer::new(ProtoNet::<B, _>::new(encoder), AdamConfig::new().init())
+    let trained = MetaTrainer::new(ProtoNet::<B, _>::new(encoder), Adam::new().init())
         .episodes(glyphs.train.sampler(Protocol::new(10, 1).with_queries(5), 1)?)
         .validation(glyphs.validation.sampler(Protocol::new(5, 1), 1)?, 50)
         .steps(60)

@@ -486,7 +486,9 @@ fn every_operation_is_measured_beside_its_reference_and_the_limits() {
         }
     }
     let rows = report["rows"].as_array().unwrap();
-    for operation in ["conv_stack", "conv2d", "batch_norm", "training_step"] {
+    for operation in
+        ["conv_stack", "conv2d", "batch_norm", "optim_step", "grad_stats", "training_step"]
+    {
         assert!(rows.iter().any(|row| row["operation"] == operation), "{operation}: {report}");
         assert!(table.contains(operation), "{table}");
     }

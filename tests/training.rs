@@ -53,7 +53,7 @@ fn run(folder: &Path, resume: bool, setting: &Setting) -> Result<Trained<Net<Fle
     let interrupt = Arc::new(AtomicBool::new(false));
     let (flag, stop_at) = (interrupt.clone(), setting.stop_at);
     let schedule = StepLrSchedulerConfig::new(setting.rate, 5).with_gamma(0.5).init().unwrap();
-    let trainer = MetaTrainer::new(learner(), AdamConfig::new().init());
+    let trainer = MetaTrainer::new(learner(), Adam::new().init());
     let trainer = if resume { trainer.resume_from(folder) } else { trainer.run_folder(folder) };
     trainer
         .learning_rate(schedule)

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::lr_scheduler::step::StepLrSchedulerConfig;
-use burn::optim::AdamConfig;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
 use fewshot::models::BnStatistics;
+use fewshot::optim::Adam;
 use fewshot::train::{Evaluation, Evaluator, MetaTrainer, Trained, TrainingReport};
 use serde_json::json;
 
@@ -113,7 +113,7 @@ impl Job for Training {
             folder.display(),
         ));
         let interrupt = Interrupt::listen()?;
-        let mut trainer = MetaTrainer::new(learner, AdamConfig::new().with_epsilon(1e-8).init())
+        let mut trainer = MetaTrainer::new(learner, Adam::new().init())
             .learning_rate(
                 StepLrSchedulerConfig::new(args.lr, args.halve_every)
                     .with_gamma(0.5)

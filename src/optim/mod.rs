@@ -30,3 +30,6 @@ pub use fused::FusedOptimizer;
 pub use lamb::Lamb;
 pub use records::BurnRecords;
 pub use sgd::Sgd;
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

@@ -26,13 +26,12 @@ use crate::learners::{Learner, MetaLearner};
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use burn::backend::{Autodiff, Flex};
-/// use burn::optim::AdamConfig;
 /// use fewshot::prelude::*;
 ///
 /// let device = Default::default();
 /// let glyphs = Glyphs::generate(&GlyphsConfig::default());
 /// let learner = ProtoNet::<Autodiff<Flex>, _>::new(Conv4Config::omniglot().init(&device));
-/// let trained = MetaTrainer::new(learner, AdamConfig::new().init())
+/// let trained = MetaTrainer::new(learner, Adam::new().init())
 ///     .episodes(glyphs.train.sampler(Protocol::new(5, 1).with_queries(5), 7)?)
 ///     .steps(2)
 ///     .fit()?;

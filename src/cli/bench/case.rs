@@ -41,6 +41,8 @@ pub(super) struct Case {
 pub(super) enum Pass {
     Forward,
     ForwardBackward,
+    /// An update of the parameters, given their gradients.
+    Update,
     /// Forward, backward and an update of the parameters.
     Training,
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Pass {
         f.pad(match self {
             Self::Forward => "forward",
             Self::ForwardBackward => "forward+backward",
+            Self::Update => "update",
             Self::Training => "training",
         })
     }

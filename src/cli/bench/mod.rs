@@ -8,6 +8,7 @@ mod machine;
 mod metrics;
 mod operation;
 mod report;
+mod steps;
 mod timing;
 mod training_step;
 

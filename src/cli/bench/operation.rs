@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::ValueEnum;
 
 use super::case::{Case, Scale};
-use super::{conv_stack, layers, metrics, training_step};
+use super::{conv_stack, layers, metrics, steps, training_step};
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,6 +24,10 @@ pub(crate) enum Operation {
     Scores,
     /// Prototypes, scores, softmax and loss
     ProtoLoss,
+    /// A step of an optimizer over all parameters
+    OptimStep,
+    /// The joint norm of all gradients
+    GradStats,
     /// A prototypical network's step: episode, forward, backward, Adam
     TrainingStep,
 }
@@ -40,6 +44,8 @@ impl Operation {
             Self::Prototypes => metrics::prototypes::<B>(scale, device),
             Self::Scores => metrics::scores::<B>(scale, device),
             Self::ProtoLoss => metrics::proto_loss::<B>(scale, device),
+            Self::OptimStep => steps::optim_step::<B>(scale, device),
+            Self::GradStats => steps::grad_stats::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),
         }
     }

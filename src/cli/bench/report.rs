@@ -141,7 +141,7 @@ fn columns(
     [speedup, rate, share]: [String; 3],
 ) -> String {
     format!(
-        "{operation:<16}{shape:<31}{variant:<8}{pass:<17}{ms:>21}{reference:>21}\
+        "{operation:<16}{shape:<31}{variant:<13}{pass:<17}{ms:>21}{reference:>21}\
          {speedup:>9}{rate:>15}{share:>13}"
     )
 }

@@ -1,9 +1,10 @@
-use burn::optim::{AdamConfig, Optimizer};
+use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ImageSet, ImageShape};
 use fewshot::episode::{Protocol, SampleEpisodes};
 use fewshot::learners::{MetaGradients, MetaLearner, ProtoNet};
 use fewshot::models::Conv4Config;
+use fewshot::optim::Adam;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -54,7 +55,7 @@ fn steps<B: AutodiffBackend>(
     let sampler = noise(image, protocol).sampler(protocol, 1).expect("made for the protocol");
     let config = Conv4Config::new([image.channels, image.height, image.width]);
     let mut learner = Some(ProtoNet::<B, _>::new(config.init(device)));
-    let mut optimizer = AdamConfig::new().init();
+    let mut optimizer = Adam::new().init();
     let device = device.clone();
     let mut index = 0;
     Box::new(move || {
