@@ -13,10 +13,14 @@
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
 //! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
+//! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
+//! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
+//! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //!
-//! All up to `linear` can be differentiated twice, and stay fused under two levels of autodiff.
+//! All but the last two can be differentiated twice, and stay fused under two levels of autodiff, but
+//! for the second derivatives of scores and loss, which are those of plain operations.
 //! The stack takes f16 and bf16 through f32; a single layer of another type than f32 runs as plain
 //! operations, as does whatever a fused body does not serve, which is logged once as a [`Refusal`].
 //! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
