@@ -22,6 +22,7 @@ pub mod simd;
 pub mod slots;
 pub mod spread;
 pub mod steps;
+pub mod sweep;
 pub mod transforms;
 pub mod weight_rows;
 pub mod windows;
