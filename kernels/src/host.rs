@@ -76,7 +76,15 @@ pub(crate) fn elements<B: HostBackend>(tensor: &FloatTensor<B>) -> Cow<'_, [f32]
 /// The elements of an f32 tensor, in row-major order, in memory of their own: its own if nothing else
 /// holds it.
 pub(crate) fn into_elements<B: HostBackend>(tensor: FloatTensor<B>) -> Vec<f32> {
-    consume::<B, _>(tensor, |elements| elements.into_owned())
+    let tensor = match B::take(tensor) {
+        Ok(elements) => return elements,
+        Err(tensor) => tensor,
+    };
+    match B::borrow(&tensor) {
+        Some(elements) => elements.to_vec(),
+        // The only handle is passed on, so that a backend may pass on its memory.
+        None => read(wrap::<B, 1>(tensor)),
+    }
 }
 
 /// Passes on the elements of an f32 tensor, in row-major order: owned if nothing else holds them, or

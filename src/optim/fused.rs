@@ -43,6 +43,7 @@ where
     fn step_by(&mut self, rate: f64, module: M, gradients: GradAdaptor) -> M {
         let mut taking = Taking {
             gradients,
+            rule: &self.rule,
             clipping: self.clipping.as_ref(),
             states: &mut self.states,
             left: Vec::new(),

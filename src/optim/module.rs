@@ -8,7 +8,7 @@ use burn::optim::adaptor::GradAdaptor;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
-use fewshot_kernels::StepTensors;
+use fewshot_kernels::{StepRule, StepTensors};
 
 use super::BurnRecords;
 use super::state::{lift, lower};
@@ -29,6 +29,7 @@ where
     R: BurnRecords<B::InnerBackend>,
 {
     pub(super) gradients: GradAdaptor,
+    pub(super) rule: &'a StepRule,
     pub(super) clipping: Option<&'a GradientClipping>,
     pub(super) states: &'a mut States<R, M, B>,
     /// In the order of the module's parameters; none where one stayed.
@@ -60,7 +61,7 @@ where
         self.taken.push(StepTensors {
             parameter: lower(parameter),
             gradient: lower(gradient),
-            state: self.states.take::<D>(id, &device),
+            state: self.states.take::<D>(id, &device, self.rule),
         });
         Param::from_mapped_value(id, Tensor::empty([1; D], &device), mapper)
     }

@@ -5,7 +5,7 @@ use burn::optim::Optimizer;
 use burn::optim::adaptor::OptimizerAdaptor;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
-use fewshot_kernels::StepState;
+use fewshot_kernels::{StepRule, StepState};
 
 use super::BurnRecords;
 use super::state::Slot;
@@ -39,17 +39,21 @@ where
         Self { slots: HashMap::new(), loaded }
     }
 
-    /// Removes the state of a parameter of rank `D`, which lies on `device`.
+    /// Removes the state of a parameter of rank `D`, which lies on `device`; tensors that `rule` does
+    /// not remember are dropped.
     pub(super) fn take<const D: usize>(
         &mut self,
         id: ParamId,
         device: &B::Device,
+        rule: &StepRule,
     ) -> StepState<FloatTensor<B::InnerBackend>> {
         let slot = match self.loaded.remove(&id) {
             Some(record) => Some(Slot::from_record::<B, R, D>(record, device)),
             None => self.slots.remove(&id),
         };
-        slot.map(|slot| slot.on(device)).unwrap_or_default()
+        let mut state = slot.map(|slot| slot.on(device)).unwrap_or_default();
+        state.tensors[rule.remembers()..].fill(None);
+        state
     }
 
     pub(super) fn keep(

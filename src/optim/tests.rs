@@ -223,6 +223,15 @@ fn a_step_after_a_backward_pass_is_in_place() {
 }
 
 #[test]
+fn a_velocity_that_is_not_wanted_any_more_is_dropped() {
+    let mut with_momentum = SgdConfig::new().with_momentum(Some(MomentumConfig::new())).init();
+    let half = walk(&mut with_momentum, net(), 0..2);
+    let mut plain = Sgd::new().init().load_record(with_momentum.to_record());
+    let wanted = walk(&mut SgdConfig::new().init::<B, _>(), half.clone(), 2..4);
+    assert_close(&walk(&mut plain, half, 2..4), &wanted);
+}
+
+#[test]
 fn gradients_of_several_devices_are_added() {
     let start = net();
     let device = start.matrix.val().device();

@@ -24,6 +24,7 @@ pub mod slots;
 pub mod softmax;
 pub mod spread;
 pub mod steps;
+pub mod sweep;
 pub mod transforms;
 pub mod weight_rows;
 pub mod windows;

@@ -1,6 +1,6 @@
 //! The statistics over slices of host memory.
 
-use std::ops::Deref;
+use std::ops::{Add, Deref};
 
 use rayon::prelude::*;
 
@@ -21,10 +21,10 @@ pub fn squares<T: Deref<Target = [f32]>>(body: &dyn Body, of: &[T]) -> f64 {
         sum
     };
     if of.iter().map(|elements| elements.len()).sum::<usize>() < PARALLEL {
-        return chunks.iter().map(sum).sum();
+        return chunks.iter().map(sum).fold(0.0, Add::add);
     }
     let sums: Vec<f64> = chunks.par_iter().map(sum).collect();
-    sums.into_iter().sum()
+    sums.into_iter().fold(0.0, Add::add)
 }
 
 /// Multiplies all elements, and returns the sum of their squares.
@@ -39,10 +39,10 @@ pub fn scale(body: &dyn Body, of: &mut [Vec<f32>], factor: f32) -> f64 {
         sum
     };
     if floats < PARALLEL {
-        return chunks.iter_mut().map(sum).sum();
+        return chunks.iter_mut().map(sum).fold(0.0, Add::add);
     }
     let sums: Vec<f64> = chunks.par_iter_mut().map(sum).collect();
-    sums.into_iter().sum()
+    sums.into_iter().fold(0.0, Add::add)
 }
 
 #[cfg(test)]

@@ -114,7 +114,8 @@ pub fn distances_are_those_of_the_definition<B: AutodiffBackend>() {
         Tensor::<B, 3>::from_data(TensorData::new(values.to_vec(), shape), &Default::default())
     };
     let (queries, means) = (tensor(&q, [1, count, d]), tensor(&p, [1, ways, d]));
-    let by_definition = |of: &dyn Fn(&[f32], &[f32], usize) -> f32| -> Vec<f32> {
+    type Pair<'a> = &'a dyn Fn(&[f32], &[f32], usize) -> f32;
+    let by_definition = |of: Pair<'_>| -> Vec<f32> {
         let rows = q.chunks(d).flat_map(|q| p.chunks(d).enumerate().map(move |(k, p)| (q, p, k)));
         rows.map(|(q, p, k)| of(q, p, k)).collect()
     };

@@ -1,0 +1,67 @@
+//! One pass over slices side by side.
+
+use super::simd::Simd;
+
+/// What becomes of the elements of `W` slices, given those of `R` others.
+pub trait Update<S: Simd, const R: usize, const W: usize> {
+    fn apply(&self, simd: S, given: [S::Vector; R], of: [S::Vector; W]) -> [S::Vector; W];
+}
+
+/// Floats in the widest vector.
+const WIDEST: usize = 16;
+
+/// Updates all elements of slices of one length.
+#[inline(always)]
+pub fn sweep<S: Simd, const R: usize, const W: usize>(
+    simd: S,
+    update: &impl Update<S, R, W>,
+    given: [&[f32]; R],
+    of: [&mut [f32]; W],
+) {
+    let len = of[0].len();
+    assert!(given.iter().all(|slice| slice.len() == len), "slices side by side");
+    assert!(of.iter().all(|slice| slice.len() == len), "slices side by side");
+    let whole = len - len % S::WIDTH;
+    let mut at = 0;
+    while at < whole {
+        let mut reads = [simd.splat(0.0); R];
+        let mut values = [simd.splat(0.0); W];
+        // SAFETY: every slice has `len` floats, and `at + WIDTH` is `len` at most, as both `at` and
+        // `whole` are multiples of `WIDTH`.
+        unsafe {
+            for i in 0..R {
+                reads[i] = simd.read(given[i].as_ptr().add(at));
+            }
+            for i in 0..W {
+                values[i] = simd.read(of[i].as_ptr().add(at));
+            }
+            let values = update.apply(simd, reads, values);
+            for i in 0..W {
+                simd.write(of[i].as_mut_ptr().add(at), values[i]);
+            }
+        }
+        at += S::WIDTH;
+    }
+    if whole == len {
+        return;
+    }
+    // What is left takes the same instructions, so that no element depends on its place.
+    let mut reads = [simd.splat(0.0); R];
+    for i in 0..R {
+        let mut lanes = [0.0; WIDEST];
+        lanes[..len - whole].copy_from_slice(&given[i][whole..len]);
+        reads[i] = simd.load(&lanes);
+    }
+    let mut values = [simd.splat(0.0); W];
+    for i in 0..W {
+        let mut lanes = [0.0; WIDEST];
+        lanes[..len - whole].copy_from_slice(&of[i][whole..len]);
+        values[i] = simd.load(&lanes);
+    }
+    let values = update.apply(simd, reads, values);
+    for i in 0..W {
+        let mut lanes = [0.0; WIDEST];
+        simd.store(&mut lanes, values[i]);
+        of[i][whole..len].copy_from_slice(&lanes[..len - whole]);
+    }
+}
