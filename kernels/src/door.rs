@@ -169,6 +169,17 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     insert::<Balanced<Balanced<B>>>(registry);
 }
 
+/// Likewise of an accelerator, with the same strategy at both levels.
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn insert_device_stacks<B: FusedSteps + FusedLayers + FusedMetrics>(registry: &mut Registry) {
+    type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+    add(registry, StepTable::<B>::new);
+    insert_device::<B>(registry);
+    insert_device::<Autodiff<B>>(registry);
+    insert_device::<Balanced<B>>(registry);
+    insert_device::<Autodiff<Autodiff<B>>>(registry);
+}
+
 fn built_in() -> Registry {
     #[allow(unused_mut)]
     let mut registry = Registry::new();
@@ -181,5 +192,10 @@ fn built_in() -> Registry {
     #[cfg(feature = "candle")]
     #[allow(deprecated)]
     insert_stacks::<burn::backend::Candle<f32, i64>>(&mut registry);
+    // The feature `fusion` decides what these are.
+    #[cfg(feature = "wgpu")]
+    insert_device_stacks::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
+    #[cfg(feature = "cuda")]
+    insert_device_stacks::<burn::backend::Cuda<f32, i32>>(&mut registry);
     registry
 }

@@ -39,6 +39,8 @@ mod cube;
 pub mod distances;
 pub mod door;
 mod environment;
+#[cfg(feature = "fusion")]
+mod fusion;
 pub mod global_avg_pool;
 pub mod grad_stats;
 mod host;

@@ -6,6 +6,8 @@
 mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
 mod host;
 pub(crate) mod node;
 

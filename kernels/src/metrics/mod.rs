@@ -8,6 +8,8 @@ mod autodiff;
 #[cfg(feature = "cube")]
 mod cube;
 mod error;
+#[cfg(feature = "fusion")]
+mod fusion;
 mod host;
 
 pub use error::MetricError;

@@ -12,6 +12,8 @@ mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
 pub mod factors;
+#[cfg(feature = "fusion")]
+mod fusion;
 mod host;
 pub mod reference;
 mod rule;

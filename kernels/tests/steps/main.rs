@@ -24,25 +24,21 @@ macro_rules! on_backend {
 }
 
 macro_rules! laws {
-    (every { $($every:ident)* } fused { $($fused:ident)* }) => {
-        on_backend!(flex, "flex", burn::backend::Flex: $($every)* $($fused)*);
-        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($every)* $($fused)*);
-        on_backend!(candle, "candle", burn::backend::Candle: $($every)* $($fused)*);
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($every)*);
+    ($($law:ident)*) => {
+        on_backend!(flex, "flex", burn::backend::Flex: $($law)*);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($law)*);
+        on_backend!(candle, "candle", burn::backend::Candle: $($law)*);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
     };
 }
 
 laws! {
-    every {
-        steps_are_those_of_pytorch
-        steps_equal_the_reference
-        shared_tensors_are_not_overwritten
-        gradients_are_scaled_and_measured
-    }
-    fused {
-        what_is_not_finite_spreads_as_in_the_reference
-        gradients_that_are_not_finite_are_found
-        squares_do_not_overflow
-        nothing_is_a_set_of_norm_zero
-    }
+    steps_are_those_of_pytorch
+    steps_equal_the_reference
+    shared_tensors_are_not_overwritten
+    gradients_are_scaled_and_measured
+    what_is_not_finite_spreads_as_in_the_reference
+    gradients_that_are_not_finite_are_found
+    squares_do_not_overflow
+    nothing_is_a_set_of_norm_zero
 }

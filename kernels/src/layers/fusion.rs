@@ -1,0 +1,101 @@
+//! Layers recorded by Burn's fusion.
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, Tensor, TensorMetadata};
+use burn_fusion::{Fusion, FusionBackend};
+
+use super::FusedLayers;
+use crate::channels::Tied;
+use crate::fusion::record_one;
+use crate::host::{unwrap, wrap};
+use crate::{batch_norm, global_avg_pool};
+
+impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
+    fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let output = (pooled(&x), x.dtype());
+        record_one::<B, _>("pool", vec![x], output, |given| B::pool(given.float(0)))
+    }
+
+    fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
+        let output = (x.shape(), x.dtype());
+        record_one::<B, _>("pool_scatter", vec![x, dy], output, |given| {
+            B::pool_scatter(given.float(0), given.float(1))
+        })
+    }
+
+    fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
+        let output = (pooled(&x), x.dtype());
+        record_one::<B, _>("pool_gather", vec![x, u], output, |given| {
+            B::pool_gather(given.float(0), given.float(1))
+        })
+    }
+
+    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        unwrap(global_avg_pool::reference::global_avg_pool(wrap::<Self, 4>(x)))
+    }
+
+    fn plane_spread(u: FloatTensor<Self>, [h, w]: [usize; 2]) -> FloatTensor<Self> {
+        let u: Tensor<Self, 2> = wrap(u);
+        let [n, c] = u.dims();
+        unwrap((u / (h * w) as f64).reshape([n, c, 1, 1]).expand([n, c, h, w]))
+    }
+
+    fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let output = (by_channel(&x), x.dtype());
+        record_one::<B, _>("channel_moments", vec![x], output, |given| {
+            B::channel_moments(given.float(0))
+        })
+    }
+
+    fn channel_correlate(
+        g: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        centre: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let output = (by_channel(&x), x.dtype());
+        record_one::<B, _>("channel_correlate", vec![g, x, centre], output, |given| {
+            B::channel_correlate(given.float(0), given.float(1), given.float(2))
+        })
+    }
+
+    fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        let output = (x.shape(), x.dtype());
+        let inputs = [x].into_iter().chain(map).collect();
+        record_one::<B, _>("channel_affine", inputs, output, |given| {
+            B::channel_affine(given.float(0), given.floats(1))
+        })
+    }
+
+    fn channel_combine(
+        a: Tied<FloatTensor<Self>>,
+        b: Tied<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let output = (a.x.shape(), a.x.dtype());
+        let inputs = vec![a.x, a.centre, a.scale, b.x, b.centre, b.scale];
+        record_one::<B, _>("channel_combine", inputs, output, |given| {
+            let [a, b] = [0, 3].map(|start| {
+                let [x, centre, scale] = given.floats(start);
+                Tied { x, centre, scale }
+            });
+            B::channel_combine(a, b)
+        })
+    }
+
+    fn batch_norm(
+        x: FloatTensor<Self>,
+        affine: [FloatTensor<Self>; 2],
+        epsilon: f64,
+    ) -> [FloatTensor<Self>; 2] {
+        batch_norm::fused::normalise::<Self>(x, affine, epsilon)
+    }
+}
+
+fn pooled(x: &impl TensorMetadata) -> Shape {
+    let [n, c, h, w] = x.shape().dims();
+    Shape::new([n, c, h / 2, w / 2])
+}
+
+fn by_channel(x: &impl TensorMetadata) -> Shape {
+    let [_, c, _, _] = x.shape().dims();
+    Shape::new([2, c])
+}

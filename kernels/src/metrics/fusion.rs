@@ -1,0 +1,100 @@
+//! Metrics recorded by Burn's fusion.
+
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Shape, TensorMetadata};
+use burn_fusion::{Fusion, FusionBackend};
+
+use super::{FusedMetrics, LossCall};
+use crate::distances::Metric;
+use crate::fusion::{Recorded, record, record_one};
+
+impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
+    fn takes(found: DType) -> bool {
+        B::takes(found)
+    }
+
+    fn class_means(
+        x: FloatTensor<Self>,
+        labels: IntTensor<Self>,
+        ways: usize,
+    ) -> FloatTensor<Self> {
+        let ([tasks, _, features], dtype) = (x.shape().dims(), x.dtype());
+        let output = (Shape::new([tasks, ways, features]), dtype);
+        record_one::<B, _>("class_means", vec![x, labels], output, move |given| {
+            B::class_means(given.float(0), given.int(1), ways)
+        })
+    }
+
+    fn class_spread(g: FloatTensor<Self>, labels: IntTensor<Self>) -> FloatTensor<Self> {
+        let ([tasks, _, features], dtype) = (g.shape().dims(), g.dtype());
+        let [_, examples] = labels.shape().dims();
+        let output = (Shape::new([tasks, examples, features]), dtype);
+        record_one::<B, _>("class_spread", vec![g, labels], output, |given| {
+            B::class_spread(given.float(0), given.int(1))
+        })
+    }
+
+    fn scores(
+        metric: Metric,
+        queries: FloatTensor<Self>,
+        prototypes: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
+        let [tasks, count, _] = queries.shape().dims();
+        let [_, ways, _] = prototypes.shape().dims();
+        let output = (Shape::new([tasks, count, ways]), queries.dtype());
+        record_one::<B, _>("scores", vec![queries, prototypes], output, move |given| {
+            B::scores(metric, given.float(0), given.float(1))
+        })
+    }
+
+    fn scores_gradients(
+        metric: Metric,
+        g: FloatTensor<Self>,
+        of: [FloatTensor<Self>; 2],
+    ) -> [FloatTensor<Self>; 2] {
+        let outputs = like(&of);
+        let inputs = [g].into_iter().chain(of).collect();
+        let found = record::<B, _>("scores_gradients", inputs, outputs, move |given| {
+            B::scores_gradients(metric, given.float(0), given.floats(1)).into()
+        });
+        all::<B, _>(found)
+    }
+
+    fn proto_loss(
+        call: LossCall,
+        of: [FloatTensor<Self>; 2],
+        labels: IntTensor<Self>,
+    ) -> [FloatTensor<Self>; 2] {
+        let outputs = judged(&of[0], &labels);
+        let inputs = of.into_iter().chain([labels]).collect();
+        all::<B, _>(record::<B, _>("proto_loss", inputs, outputs, move |given| {
+            B::proto_loss(call, given.floats(0), given.int(2)).into()
+        }))
+    }
+
+    fn proto_loss_gradients(
+        call: LossCall,
+        of: [FloatTensor<Self>; 2],
+        labels: IntTensor<Self>,
+    ) -> [FloatTensor<Self>; 4] {
+        let outputs = judged(&of[0], &labels).into_iter().chain(like(&of)).collect();
+        let inputs = of.into_iter().chain([labels]).collect();
+        all::<B, _>(record::<B, _>("proto_loss_gradients", inputs, outputs, move |given| {
+            B::proto_loss_gradients(call, given.floats(0), given.int(2)).into()
+        }))
+    }
+}
+
+/// The shapes and types of tensors.
+fn like<T: TensorMetadata>(of: &[T]) -> Vec<(Shape, DType)> {
+    of.iter().map(|x| (x.shape(), x.dtype())).collect()
+}
+
+/// Those of the loss, and of what tells which queries are right.
+fn judged<T: TensorMetadata>(queries: &T, labels: &T) -> Vec<(Shape, DType)> {
+    [Shape::new([1]), labels.shape()].map(|shape| (shape, queries.dtype())).into()
+}
+
+fn all<B: FusionBackend, const N: usize>(found: Vec<Recorded<B>>) -> [Recorded<B>; N] {
+    found.try_into().unwrap_or_else(|_| unreachable!("as many as were recorded"))
+}
