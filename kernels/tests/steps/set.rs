@@ -59,7 +59,7 @@ pub fn laid_out<B: Backend>(shape: &[usize], layout: Layout, seed: u64) -> Float
                 TensorData::from(&*values(count + 9, seed)),
                 &Default::default(),
             );
-            let part = wide.slice([7..7 + count]).into_primitive().tensor();
+            let part = wide.narrow(0, 7, count).into_primitive().tensor();
             B::float_reshape(part, shape.to_vec().into())
         }
     }
