@@ -25,6 +25,10 @@
 //! operations, as does whatever a fused body does not serve, which is logged once as a [`Refusal`].
 //! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
 //!
+//! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
+//! `fusion`. Convolutions, averages and matrix products stay Burn's own there; the stack is made of
+//! fused layers, and the metrics take f16 and bf16 as they are, with sums in f32.
+//!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.
 #![recursion_limit = "256"]

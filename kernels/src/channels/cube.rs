@@ -69,6 +69,7 @@ fn parts_kernel<N: Size>(
     plane: usize,
     vectors: usize,
     cubes: usize,
+    width: f32,
     #[comptime] units: u32,
 ) {
     let channel = CUBE_POS_Y as usize;
@@ -82,7 +83,7 @@ fn parts_kernel<N: Size>(
         count += 1.0f32;
         at += step;
     }
-    let count = cube_sum(count, units) * comptime!(N::value() as f32);
+    let count = cube_sum(count, units) * width;
     let mean = cube_sum(sum, units) / max(count, 1.0f32);
     let mut squares = 0.0f32;
     let mut at = start;
@@ -242,6 +243,7 @@ pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
             plane,
             vectors,
             cubes,
+            width as f32,
             units,
         );
         moments_kernel::launch_unchecked::<R>(

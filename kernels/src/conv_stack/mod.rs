@@ -22,6 +22,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::door::{self, StackTable};
+use crate::layers::LayerTable;
 
 /// Runs `images` through the blocks, each taking the output of the one before.
 ///
@@ -56,7 +57,11 @@ pub fn conv_stack<B: Backend>(
         Err(error) => panic!("{error}"),
     };
     let Some(table) = door::table::<StackTable<B>>() else {
-        return layered::conv_stack(images, blocks, statistics, options);
+        let body = match door::table::<LayerTable<B>>() {
+            Some(_) => layered::conv_stack,
+            None => reference::conv_stack,
+        };
+        return body(images, blocks, statistics, options);
     };
     match fused::check(&images, blocks, &statistics) {
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),

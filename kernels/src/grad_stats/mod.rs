@@ -2,6 +2,7 @@
 
 mod cpu;
 #[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
 pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;

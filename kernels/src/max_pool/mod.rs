@@ -3,6 +3,7 @@
 pub(crate) mod autodiff;
 pub(crate) mod cpu;
 #[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
 pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;

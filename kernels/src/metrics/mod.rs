@@ -6,6 +6,7 @@
 
 mod autodiff;
 #[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
 mod cube;
 mod error;
 #[cfg(feature = "fusion")]

@@ -1,8 +1,7 @@
 //! Steps recorded by Burn's fusion.
 
 use burn::tensor::TensorMetadata;
-use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};

@@ -10,6 +10,7 @@
 
 mod cpu;
 #[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
 mod cube;
 pub mod factors;
 #[cfg(feature = "fusion")]

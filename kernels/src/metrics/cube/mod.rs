@@ -6,8 +6,9 @@ mod forms;
 mod gradients;
 mod loss;
 
-use burn::tensor::DType;
+use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Tensor, TensorMetadata};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
@@ -73,9 +74,12 @@ where
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 2] {
+        if labels.meta.num_elements() == 0 {
+            return without_queries::<Self>(&of[0], &labels);
+        }
         if is_empty(of.each_ref()) {
             let [queries, prototypes] = of.map(wrap::<Self, 3>);
-            let labels = burn::tensor::Tensor::from_primitive(labels);
+            let labels = Tensor::from_primitive(labels);
             let LossCall { metric, scale } = call;
             let found =
                 proto_loss::reference::proto_loss(queries, prototypes, labels, metric, scale);
@@ -103,6 +107,17 @@ where
         let [by_queries, by_prototypes] = gradients::gradients(&forms, weights, factor);
         [found.loss, found.correct, by_queries, by_prototypes]
     }
+}
+
+/// A loss that is not a number, and nothing to be correct.
+fn without_queries<B: Backend>(
+    queries: &FloatTensor<B>,
+    labels: &IntTensor<B>,
+) -> [FloatTensor<B>; 2] {
+    let (device, dtype) = (B::float_device(queries), queries.dtype());
+    let loss = Tensor::<B, 1>::full([1], f32::NAN, (&device, dtype));
+    let [tasks, count] = labels.shape().dims();
+    [unwrap(loss), unwrap(Tensor::<B, 2>::empty([tasks, count], (&device, dtype)))]
 }
 
 fn is_empty<R: CubeRuntime>(of: [&burn_cubecl::tensor::CubeTensor<R>; 2]) -> bool {
