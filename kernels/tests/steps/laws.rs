@@ -161,9 +161,10 @@ pub fn gradients_are_scaled_and_measured<B: Backend>() {
             assert_close("scaled", found, wanted, ROUNDING * factor as f32);
         }
         let (_, plain) = with_reference(|| grad_stats::<B>(given, factor));
-        for stats in [stats, plain] {
+        // Plain operations add up a quarter of a million squares in f32, on some backends in a row.
+        for (stats, bound) in [(stats, 1e-5), (plain, 1e-3)] {
             assert!(stats.is_finite());
-            assert!((stats.norm / norm(&wanted) - 1.0).abs() < 1e-5, "{stats:?}");
+            assert!((stats.norm / norm(&wanted) - 1.0).abs() < bound, "{stats:?}");
         }
     }
 }
