@@ -170,7 +170,7 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 }
 
 /// Likewise of an accelerator, with the same strategy at both levels.
-#[cfg(any(feature = "wgpu", feature = "cuda"))]
+#[cfg(all(any(feature = "wgpu", feature = "cuda"), not(test)))]
 fn insert_device_stacks<B: FusedSteps + FusedLayers + FusedMetrics>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
@@ -192,10 +192,11 @@ fn built_in() -> Registry {
     #[cfg(feature = "candle")]
     #[allow(deprecated)]
     insert_stacks::<burn::backend::Candle<f32, i64>>(&mut registry);
-    // The feature `fusion` decides what these are.
-    #[cfg(feature = "wgpu")]
+    // The feature `fusion` decides what these are. Unit tests are about the host, and registering
+    // these would take the compiler minutes more.
+    #[cfg(all(feature = "wgpu", not(test)))]
     insert_device_stacks::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
-    #[cfg(feature = "cuda")]
+    #[cfg(all(feature = "cuda", not(test)))]
     insert_device_stacks::<burn::backend::Cuda<f32, i32>>(&mut registry);
     registry
 }

@@ -9,9 +9,9 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{Tensor, activation};
 
 use crate::distances::Metric;
 use crate::host::{unwrap, wrap};
@@ -84,6 +84,32 @@ pub fn loss<B: FusedMetrics, C: CheckpointStrategy>(
     [loss, <Autodiff<B, C> as AutodiffBackend>::from_inner(correct)]
 }
 
+/// The softmax of the last dimension, whose derivative has no quotient: those of Burn's operations
+/// multiply with a reciprocal, which is an estimate of 12 bits on NdArray.
+#[derive(Debug)]
+struct Softmax;
+
+impl<B: FusedMetrics> Backward<B, 1> for Softmax {
+    /// The output.
+    type State = FloatTensor<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [of_x] = parents(&ops);
+        let g = wrap::<B, 3>(grads.consume::<B>(&ops.node));
+        let likely = wrap::<B, 3>(ops.state);
+        let mean = (g.clone() * likely.clone()).sum_dim(2);
+        register::<B>(grads, of_x, || unwrap((g - mean) * likely));
+    }
+}
+
+fn softmax<B: FusedMetrics, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    let likely = unwrap(activation::softmax(wrap::<B, 3>(x.primitive.clone()), 2));
+    let state = || likely.clone();
+    record::<B, C, 1, _>(Softmax, [&x], state, likely.clone())
+}
+
 /// The loss and what is not tracked, and gradients that can be differentiated.
 pub fn loss_gradients<B: FusedMetrics, C: CheckpointStrategy>(
     call: LossCall,
@@ -93,8 +119,10 @@ pub fn loss_gradients<B: FusedMetrics, C: CheckpointStrategy>(
     let [queries, prototypes] = of.clone().map(wrap::<Autodiff<B, C>, 3>);
     let classes = Tensor::from_primitive(labels.clone());
     let LossCall { metric, scale } = call;
-    let gradients =
-        super::reference::proto_loss_gradients(queries, prototypes, classes, metric, scale);
+    let softmax = |logits| wrap(softmax::<B, C>(unwrap(logits)));
+    let gradients = super::reference::proto_loss_gradients(
+        queries, prototypes, classes, metric, scale, softmax,
+    );
     let [by_queries, by_prototypes] = gradients.map(unwrap);
     let [loss, correct] = loss::<B, C>(call, of, labels);
     [loss, correct, by_queries, by_prototypes]

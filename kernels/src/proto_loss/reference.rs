@@ -1,6 +1,6 @@
 //! The loss of prototypical networks and its gradient in plain Burn operations.
 
-use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
@@ -23,20 +23,24 @@ pub fn proto_loss<B: Backend>(
     ProtoLoss { loss: at_label.mean().neg(), correct }
 }
 
-/// The gradients of the loss by queries and by prototypes.
+/// The gradients of the loss by queries and by prototypes, with the `softmax` of the last dimension.
 pub fn proto_loss_gradients<B: Backend>(
     queries: Tensor<B, 3>,
     prototypes: Tensor<B, 3>,
     labels: Tensor<B, 2, Int>,
     metric: Metric,
     scale: f64,
+    softmax: impl FnOnce(Tensor<B, 3>) -> Tensor<B, 3>,
 ) -> [Tensor<B, 3>; 2] {
     let [tasks, count, _] = queries.dims();
+    let ways = prototypes.dims()[1];
     let logits = reference::scores(queries.clone(), prototypes.clone(), metric) * scale;
-    let likely = softmax(logits, 2);
-    let labels = labels.unsqueeze_dim::<3>(2);
-    let ones = likely.ones_like().slice([0..tasks, 0..count, 0..1]);
-    let wanted = likely.zeros_like().scatter(2, labels, ones, burn::tensor::IndexingUpdateOp::Add);
-    let g = (likely - wanted) * (scale / (tasks * count) as f64);
+    let likely = softmax(logits);
+    let shape = [tasks, count, ways];
+    let classes = Tensor::<B, 1, Int>::arange(0..ways as i64, &labels.device());
+    let classes = classes.reshape([1, 1, ways]).expand(shape);
+    let wanted = labels.unsqueeze_dim::<3>(2).expand(shape).equal(classes).float();
+    let g = likely.clone() - wanted.cast(likely.dtype());
+    let g = g * (scale / (tasks * count) as f64);
     reference::scores_gradients(g, queries, prototypes, metric)
 }
