@@ -3,7 +3,7 @@
 pub(crate) mod autodiff;
 pub(crate) mod cpu;
 #[cfg(feature = "cube")]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;

@@ -6,7 +6,7 @@
 
 mod autodiff;
 #[cfg(feature = "cube")]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
 mod error;
 #[cfg(feature = "fusion")]

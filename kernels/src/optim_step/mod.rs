@@ -10,7 +10,7 @@
 
 mod cpu;
 #[cfg(feature = "cube")]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
 pub mod factors;
 #[cfg(feature = "fusion")]
