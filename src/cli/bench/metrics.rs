@@ -108,7 +108,7 @@ pub(super) fn proto_loss<B: AutodiffBackend>(scale: Scale, device: &B::Device) -
     let case = |sizes| {
         let episode = Episode::<B>::new(sizes, device);
         let load = Load::Flops(3.0 * 2.0 * episode.amounts()[2]);
-        episode.case("proto_loss", "with prototypes", load, |episode| {
+        episode.case("proto_loss", "euclidean", load, |episode| {
             let (queries, labels) = (episode.queries.clone(), episode.query_labels.clone());
             let metric = Metric::SquaredEuclidean;
             kernels::proto_loss(queries, episode.prototypes(), labels, metric, 1.0).loss
