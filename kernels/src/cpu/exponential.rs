@@ -22,8 +22,7 @@ pub fn exp<S: Simd>(simd: S, x: S::Vector) -> S::Vector {
     for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 0.166_666_65, 0.5, 1.0, 1.0] {
         sum = simd.mul_add(sum, r, number(coefficient));
     }
-    let zero = number(0.0);
-    let found = simd.mul_add(sum, simd.power_of_two(shifted), zero);
+    let found = simd.mul(sum, simd.power_of_two(shifted));
     simd.gate(simd.sub(x, number(LEAST)), found)
 }
 

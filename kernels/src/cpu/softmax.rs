@@ -62,10 +62,9 @@ fn vectors<S: Simd>(columns: usize, row: usize, count: usize) -> impl Iterator<I
 fn score_row<S: Simd>(simd: S, rows: &mut Rows<'_>, row: usize, count: usize) -> f32 {
     let Scoring { scale, shift, row_scale } = rows.scoring;
     let of_row = simd.splat(row_scale[row]);
-    let zero = simd.splat(0.0);
     let mut largest = simd.splat(f32::NEG_INFINITY);
     for [at, column] in vectors::<S>(scale.len(), row, count) {
-        let factor = simd.mul_add(simd.load(&scale[column..]), of_row, zero);
+        let factor = simd.mul(simd.load(&scale[column..]), of_row);
         let product = simd.load(&rows.products[at..]);
         let score = simd.mul_add(product, factor, simd.load(&shift[column..]));
         simd.store(&mut rows.products[at..], score);
@@ -104,7 +103,7 @@ fn settle_row<S: Simd>(simd: S, rows: &mut Rows<'_>, row: usize, count: usize, l
 
     let share = simd.splat(rows.weight / total);
     for [_, column] in vectors::<S>(columns, row, count) {
-        let u = simd.mul_add(simd.load(&rows.scratch[column..]), share, zero);
+        let u = simd.mul(simd.load(&rows.scratch[column..]), share);
         simd.store(&mut rows.scratch[column..], u);
     }
     rows.scratch[label] -= rows.weight;
@@ -114,13 +113,13 @@ fn settle_row<S: Simd>(simd: S, rows: &mut Rows<'_>, row: usize, count: usize, l
         let u = simd.load(&rows.scratch[column..]);
         let score = simd.load(&rows.products[at..]);
         // Behind the last column the score is infinite, and `u` zero.
-        let by_score = simd.mul_add(u, simd.max(score, simd.splat(f32::MIN)), zero);
+        let by_score = simd.mul(u, simd.max(score, simd.splat(f32::MIN)));
         row_sum = simd.add(row_sum, by_score);
         let term = if rows.by_score { by_score } else { u };
         let sum = simd.add(simd.load(&rows.column_sums[column..]), term);
         simd.store(&mut rows.column_sums[column..], sum);
-        let factor = simd.mul_add(simd.load(&scoring.scale[column..]), of_row, zero);
-        simd.store(&mut rows.products[at..], simd.mul_add(u, factor, zero));
+        let factor = simd.mul(simd.load(&scoring.scale[column..]), of_row);
+        simd.store(&mut rows.products[at..], simd.mul(u, factor));
     }
     simd.store(&mut lanes, row_sum);
     rows.row_sums[row] = lanes[..S::WIDTH].iter().sum();
