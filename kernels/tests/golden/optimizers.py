@@ -1,4 +1,4 @@
-"""Five steps of every rule by PyTorch in double precision, for `kernels/tests/steps`.
+"""Five steps of every rule by PyTorch in double precision, for `kernels/tests/kernels/steps`.
 
     python3 -m pip install torch==2.15.0
     python3 kernels/tests/golden/optimizers.py

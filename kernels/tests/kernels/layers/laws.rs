@@ -5,10 +5,11 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_kernels::{Route, max_pool, route};
 
-use crate::case::{By, Case, Layer, Layout};
-pub use crate::differences::gradients_are_central_differences;
-use crate::golden::Golden;
-use crate::run::*;
+use super::case::{By, Case, Layer, Layout};
+pub use super::differences::gradients_are_central_differences;
+use super::golden::Golden;
+use super::run::*;
+use crate::judge::{assert_close, largest, read};
 
 pub fn layers_are_fused_under_up_to_two_levels_of_autodiff<B: AutodiffBackend>() {
     for route in [route::<B::InnerBackend>(), route::<B>(), route::<Autodiff<B>>()] {

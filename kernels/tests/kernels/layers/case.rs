@@ -6,6 +6,8 @@ use fewshot_kernels::conv_stack::Moments;
 use fewshot_kernels::{NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool};
 use fewshot_kernels::{batch_norm as norm, conv2d as conv, global_avg_pool as average};
 
+use crate::numbers::Numbers;
+
 /// Which layer, and what it is told besides its operands.
 #[derive(Clone, Copy, Debug)]
 pub enum Layer {
@@ -52,23 +54,6 @@ pub struct Case {
 pub enum By {
     Kernels,
     Reference,
-}
-
-/// Numbers between -1 and 1, the same on every platform.
-pub struct Numbers(pub u64);
-
-impl Numbers {
-    pub fn draw(&mut self) -> f32 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (bits ^ (bits >> 31)) as i64 as f32 / i64::MAX as f32
-    }
-
-    pub fn values(&mut self, length: usize) -> Vec<f32> {
-        (0..length).map(|_| self.draw()).collect()
-    }
 }
 
 impl Operand {

@@ -5,8 +5,9 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Tensor};
 use fewshot_kernels::{NormStatistics, batch_norm, conv2d, global_avg_pool, max_pool};
 
-use crate::case::{By, Case, Layer, Layout};
-use crate::run::*;
+use super::case::{By, Case, Layer, Layout};
+use super::run::*;
+use crate::judge::{assert_close, largest, read};
 
 fn cases() -> Vec<Case> {
     let case =

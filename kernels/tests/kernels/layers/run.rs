@@ -1,17 +1,16 @@
 //! Outputs and their derivatives, and how they are compared.
 
-use burn::backend::{Autodiff, Flex};
+use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 
-use crate::case::{By, Case, Numbers};
+use super::case::{By, Case};
+use crate::judge::{Judge, assert_close, largest, read};
+use crate::numbers::Numbers;
 
 pub const VALUES: f32 = 2e-5;
 pub const GRADIENTS: f32 = 5e-5;
 pub const SECOND: f32 = 5e-4;
-
-/// What all results are judged by: the reference on a backend that takes every shape.
-pub type Judge = Autodiff<Flex>;
 
 /// What is differentiated after the first gradients.
 #[derive(Clone, Copy, Debug)]
@@ -27,10 +26,6 @@ pub enum Outer {
 pub struct Outcome {
     pub output: Vec<f32>,
     pub gradients: Vec<(&'static str, Vec<f32>)>,
-}
-
-pub fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
-    tensor.into_data().into_vec().unwrap()
 }
 
 /// Weights of a sum over a tensor.
@@ -103,18 +98,6 @@ pub fn second<B: AutodiffBackend>(
     });
     let gradients = gradients.collect();
     Outcome { output: read(Tensor::cat(firsts, 0)), gradients }
-}
-
-pub fn largest(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |most, value| most.max(value.abs()))
-}
-
-pub fn assert_close(what: &str, found: &[f32], expected: &[f32], bound: f32) {
-    assert_eq!(found.len(), expected.len(), "{what}: length");
-    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
-        let error = (found - expected).abs();
-        assert!(error <= bound, "{what}[{index}] is {found}, not {expected} (within {bound:e})");
-    }
 }
 
 /// Equal up to `tolerance` times the largest value of each tensor, and never judged more strictly

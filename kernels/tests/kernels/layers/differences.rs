@@ -2,9 +2,10 @@
 
 use burn::tensor::backend::AutodiffBackend;
 
-use crate::case::{By, Layer, Layout};
-use crate::laws::{convolution, norm, plain};
-use crate::run::*;
+use super::case::{By, Layer, Layout};
+use super::laws::{convolution, norm, plain};
+use super::run::*;
+use crate::judge::read;
 
 /// What the gradient says of a small step along a direction, and what the step says.
 pub fn gradients_are_central_differences<B: AutodiffBackend>() {

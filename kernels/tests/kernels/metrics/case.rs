@@ -1,12 +1,9 @@
 //! An episode on the host, from which every backend makes its tensors.
 
-use burn::backend::{Autodiff, Flex};
+use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use fewshot_kernels::{Metric, proto_loss, prototypes, scores};
-
-/// What all results are judged by: the reference on a backend that takes every shape.
-pub type Judge = Autodiff<Flex>;
 
 pub const METRICS: [Metric; 2] = [Metric::SquaredEuclidean, Metric::Cosine];
 

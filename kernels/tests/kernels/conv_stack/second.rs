@@ -1,10 +1,21 @@
 //! Second gradients, and the stack along a direction.
 
+use std::collections::HashMap;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_kernels::conv_stack::reference;
 use fewshot_kernels::{
-    BlockTangent, GradientsOf, StackDirection, conv_stack_along, with_reference,
+    BlockTangent, GradientsOf, StackDirection, Statistics, conv_stack, conv_stack_along,
+    with_reference,
 };
 
-use super::*;
+use super::leaves::{Leaves, Stack, VECTORS, lifted};
+use super::network::{Layout, Network};
+use super::run::*;
+use crate::judge::{Judge, largest, read};
+use crate::numbers::Numbers;
 
 /// Gradients, by every leaf, of the sum of all first gradients times fixed directions.
 fn second<B: AutodiffBackend>(
@@ -145,8 +156,10 @@ pub fn directional_derivatives_equal_two_levels_of_autodiff<B: AutodiffBackend>(
 #[cfg(feature = "flex")]
 mod on_flex {
     use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+    use fewshot_kernels::ConvBlock;
 
     use super::*;
+    use crate::judge::assert_close;
 
     /// First and second gradients where only some of images and weight are tracked at each level.
     fn mixed(tracked: [bool; 5]) -> Vec<Option<Vec<f32>>> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::case::{Case, Layer, Layout, Operand};
-use crate::run::Outcome;
+use super::case::{Case, Layer, Layout, Operand};
+use super::run::Outcome;
 
 #[derive(serde::Deserialize)]
 pub struct Golden {

@@ -1,6 +1,15 @@
 //! Stacked tasks: a stack of several lanes is its lanes side by side.
 
-use super::*;
+use std::collections::HashMap;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_kernels::{ConvBlock, Moments, StackOptions, Statistics, conv_stack};
+
+use super::leaves::{Leaves, VECTORS};
+use super::network::Network;
+use super::run::*;
+use crate::judge::{assert_close, largest, read};
 
 /// Networks of the same shape, and their tensors side by side.
 struct Lanes<B: Backend> {
@@ -116,6 +125,9 @@ pub fn a_stack_of_lanes_is_its_lanes<B: AutodiffBackend>() {
 
 #[cfg(feature = "flex")]
 mod on_flex {
+    use burn::backend::{Autodiff, Flex};
+    use fewshot_kernels::conv_stack::reference;
+
     use super::*;
 
     type Nested = Autodiff<Autodiff<Flex>>;

@@ -7,7 +7,9 @@ use fewshot_kernels::{
     Metric, Route, mahalanobis, proto_loss, prototypes, route, scores, with_reference,
 };
 
-use crate::case::{Case, Judge, METRICS, Outcome, assert_close, assert_outcomes, labels, read};
+use super::case::{Case, METRICS, Outcome, assert_close, assert_outcomes, labels, read};
+use crate::judge::Judge;
+use crate::refusal::refusal;
 
 #[test]
 fn gradients_are_central_differences() {
@@ -94,33 +96,26 @@ fn outcomes_of_large_episodes_equal_the_reference() {
     assert_outcomes("large", &case.first::<Judge>(&values), &wanted, [2e-5, 5e-5]);
 }
 
-/// The text of the panic of `work`.
-fn refused<T>(work: impl FnOnce() -> T) -> String {
-    let work = std::panic::AssertUnwindSafe(|| drop(work()));
-    let text = std::panic::catch_unwind(work).expect_err("it must be refused");
-    *text.downcast::<String>().expect("a text")
-}
-
 #[test]
 fn what_does_not_fit_is_refused() {
     let device = Default::default();
     let rows = |t: usize, n: usize, d: usize| Tensor::<Flex, 3>::zeros([t, n, d], &device);
     let euclidean = Metric::SquaredEuclidean;
-    let text = refused(|| scores(rows(2, 3, 4), rows(1, 5, 4), euclidean));
+    let text = refusal(|| scores(rows(2, 3, 4), rows(1, 5, 4), euclidean));
     assert_eq!(text, "queries [2, 3, 4] need prototypes [2, at least one, 4], found [1, 5, 4]");
-    let text = refused(|| scores(rows(2, 3, 4), rows(2, 0, 4), euclidean));
+    let text = refusal(|| scores(rows(2, 3, 4), rows(2, 0, 4), euclidean));
     assert!(text.ends_with("found [2, 0, 4]"), "{text}");
-    let text = refused(|| prototypes(rows(2, 3, 4), labels(2, 4, 2), 2));
+    let text = refusal(|| prototypes(rows(2, 3, 4), labels(2, 4, 2), 2));
     assert_eq!(text, "embeddings [2, 3, 4] need labels [2, 3], found [2, 4]");
     let text =
-        refused(|| mahalanobis(rows(2, 3, 4), rows(2, 5, 4), Tensor::zeros([2, 2, 4, 4], &device)));
+        refusal(|| mahalanobis(rows(2, 3, 4), rows(2, 5, 4), Tensor::zeros([2, 2, 4, 4], &device)));
     assert!(text.ends_with("need a precision [2, 1 or 5, 4, 4], found [2, 2, 4, 4]"), "{text}");
     for label in [2, -1] {
         let wrong = Tensor::<Flex, 2, Int>::from_ints([[0, label]], &device);
         let wanted = format!("a label is {label}, but there are 2 classes");
         let of = wrong.clone();
-        assert_eq!(refused(|| prototypes(rows(1, 2, 4), of, 2)), wanted);
-        let text = refused(|| proto_loss(rows(1, 2, 4), rows(1, 2, 4), wrong, euclidean, 1.0));
+        assert_eq!(refusal(|| prototypes(rows(1, 2, 4), of, 2)), wanted);
+        let text = refusal(|| proto_loss(rows(1, 2, 4), rows(1, 2, 4), wrong, euclidean, 1.0));
         assert_eq!(text, wanted);
     }
 }

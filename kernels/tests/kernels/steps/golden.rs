@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fewshot_kernels::StepRule;
 use fewshot_kernels::optim_step::WeightDecay;
 
-use crate::set::{adam, lamb, sgd};
+use super::set::{adam, lamb, sgd};
 
 #[derive(serde::Deserialize)]
 pub struct Golden {

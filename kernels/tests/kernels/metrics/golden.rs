@@ -3,7 +3,7 @@
 use fewshot_kernels::Metric;
 use serde::Deserialize;
 
-use crate::case::Case;
+use super::case::Case;
 
 #[derive(Deserialize)]
 pub struct Golden {
@@ -22,7 +22,7 @@ pub struct Golden {
 
 impl Golden {
     pub fn all() -> Vec<Self> {
-        serde_json::from_str(include_str!("../golden/metrics.json")).expect("golden values")
+        serde_json::from_str(include_str!("../../golden/metrics.json")).expect("golden values")
     }
 
     pub fn case(&self) -> Case {

@@ -6,8 +6,8 @@ use fewshot_kernels::{
     StepRule, StepTensors, grad_stats, optim_step, optim_step as step, with_reference,
 };
 
-use crate::golden::{Golden, rule};
-use crate::set::*;
+use super::golden::{Golden, rule};
+use super::set::*;
 
 const ROUNDING: f32 = 2e-6;
 

@@ -4,8 +4,9 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Int, Tensor, TensorData};
 use fewshot_kernels::{Metric, distances, mahalanobis, proto_loss, prototypes, with_reference};
 
-use crate::case::{Case, Judge, METRICS, assert_close, assert_outcomes, labels, numbers, read};
-use crate::golden::Golden;
+use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, numbers, read};
+use super::golden::Golden;
+use crate::judge::Judge;
 
 /// Tasks, ways, shots, queries, features.
 const SIZES: [[usize; 5]; 5] =
@@ -31,7 +32,7 @@ pub fn second_gradients_equal_the_reference<B: AutodiffBackend>() {
     for case in cases() {
         let found = case.second::<B>(&case.values());
         let wanted = with_reference(|| case.second::<Judge>(&case.values()));
-        let moves = |outcome: &crate::case::Outcome| {
+        let moves = |outcome: &super::case::Outcome| {
             outcome.gradients.iter().flatten().any(|x| x.abs() > 1e-4)
         };
         // One class has no loss.

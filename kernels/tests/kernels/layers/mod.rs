@@ -1,0 +1,35 @@
+//! Single layers.
+
+mod case;
+mod differences;
+mod golden;
+mod laws;
+#[cfg(feature = "flex")]
+mod on_flex;
+#[cfg(feature = "flex")]
+mod refused;
+mod run;
+
+type Tested<B> = burn::backend::Autodiff<B>;
+
+laws! {
+    every {
+        values_and_gradients_are_those_of_pytorch
+        second_gradients_are_those_of_pytorch
+        a_nan_reaches_every_pool_that_holds_it
+        layers_are_fused_under_up_to_two_levels_of_autodiff
+        normalisations_equal_the_reference
+        extreme_gains_equal_the_reference
+        constant_channels_equal_the_reference
+        pools_and_averages_equal_the_reference
+        permuted_and_expanded_operands_equal_the_reference
+        frozen_operands_have_no_gradient_and_change_no_other
+        moments_are_those_of_the_batch_and_detached
+    }
+    on_host {
+        convolutions_equal_the_reference
+        other_windows_take_the_reference
+        linear_layers_equal_the_reference
+        gradients_are_central_differences
+    }
+}

@@ -1,0 +1,48 @@
+//! Every operation against its reference, PyTorch and the laws it obeys, on every backend.
+//!
+//! One binary, so that Burn's nested autodiff is compiled once for all of them.
+#![recursion_limit = "256"]
+
+/// A test of each law for one backend. The module around it has the laws in `laws`, and `Tested<B>`
+/// for what they are about: the backend itself, or the backend under autodiff.
+macro_rules! on_backend {
+    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+        #[cfg(feature = $feature)]
+        #[allow(deprecated)]
+        mod $backend {
+            type Tested = super::Tested<$type>;
+            $(
+                #[test]
+                fn $law() {
+                    super::laws::$law::<Tested>();
+                }
+            )*
+        }
+    };
+}
+
+/// Tests for every backend, `flex::law` and so on, in groups where not every backend can be held to
+/// all laws.
+macro_rules! laws {
+    (
+        every { $($every:ident)* }
+        $(on_host { $($on_host:ident)* })?
+        $(but_candle { $($but_candle:ident)* })?
+    ) => {
+        on_backend!(flex, "flex", burn::backend::Flex:
+            $($every)* $($($on_host)*)? $($($but_candle)*)?);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray:
+            $($every)* $($($on_host)*)? $($($but_candle)*)?);
+        on_backend!(candle, "candle", burn::backend::Candle: $($every)* $($($on_host)*)?);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($every)* $($($but_candle)*)?);
+    };
+}
+
+mod conv_stack;
+mod judge;
+mod layers;
+mod metrics;
+mod numbers;
+#[cfg(feature = "flex")]
+mod refusal;
+mod steps;

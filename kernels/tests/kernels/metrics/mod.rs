@@ -1,0 +1,23 @@
+//! Prototypes, scores and the prototypical loss.
+
+mod case;
+mod golden;
+mod laws;
+#[cfg(feature = "flex")]
+mod on_flex;
+
+type Tested<B> = burn::backend::Autodiff<B>;
+
+laws! {
+    every {
+        values_and_gradients_equal_the_reference
+        second_gradients_equal_the_reference
+        other_layouts_equal_the_reference
+        what_is_not_finite_spreads_as_in_the_reference
+        a_single_class_has_no_loss
+        no_queries_have_no_loss
+        a_class_without_examples_has_no_prototype
+        distances_are_those_of_the_definition
+        values_and_derivatives_are_those_of_pytorch
+    }
+}

@@ -1,0 +1,23 @@
+//! Optimizer steps and statistics of gradients.
+
+mod golden;
+mod laws;
+#[cfg(feature = "flex")]
+mod on_flex;
+mod set;
+
+/// Steps are taken below autodiff.
+type Tested<B> = B;
+
+laws! {
+    every {
+        steps_are_those_of_pytorch
+        steps_equal_the_reference
+        shared_tensors_are_not_overwritten
+        gradients_are_scaled_and_measured
+        what_is_not_finite_spreads_as_in_the_reference
+        gradients_that_are_not_finite_are_found
+        squares_do_not_overflow
+        nothing_is_a_set_of_norm_zero
+    }
+}
