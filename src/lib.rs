@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
+pub mod adapt;
 pub mod data;
 pub mod episode;
 pub mod learners;

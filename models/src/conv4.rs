@@ -8,7 +8,7 @@ use fewshot_kernels::{ConvBlock, StackOptions, conv_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::batch_norm::stack_statistics;
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
 
 /// How a block halves the size of its maps.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,15 @@ pub enum Downsampling {
     MaxPool,
     /// Convolution with stride 2 (MAML on Omniglot).
     Stride,
+}
+
+/// How the last block's maps become features.
+#[derive(Config, Copy, Debug, PartialEq, Eq)]
+pub enum Readout {
+    /// All pixels of all maps, one after the other.
+    Flatten,
+    /// The mean of each map (MAML on Omniglot).
+    Average,
 }
 
 /// Configuration of a [`Conv4`].
@@ -33,13 +42,17 @@ pub struct Conv4Config {
     /// How a block halves the size of its maps.
     #[config(default = "Downsampling::MaxPool")]
     pub downsampling: Downsampling,
+    /// How the last block's maps become features.
+    #[config(default = "Readout::Flatten")]
+    pub readout: Readout,
 }
 
 /// The convolutional encoder of few-shot learning: blocks of 3x3 convolution, batch-norm, ReLU and
 /// 2x2 max-pool, flattened.
 ///
 /// # Shapes
-/// - images `[n, c, h, w]` to features `[n, channels * h' * w']`, `h'` and `w'` halved by every block
+/// - images `[n, c, h, w]` to features `[n, channels * h' * w']`, `h'` and `w'` halved by every
+///   block, or `[n, channels]` under [`Readout::Average`]
 ///
 /// # Conventions
 /// Parameters are drawn as PyTorch draws them. A bias before batch-norm has no effect on training;
@@ -47,13 +60,15 @@ pub struct Conv4Config {
 ///
 /// # Source
 /// Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016; Snell et al.,
-/// "Prototypical Networks for Few-shot Learning", NeurIPS 2017.
+/// "Prototypical Networks for Few-shot Learning", NeurIPS 2017; with strides and averages, Finn et
+/// al., "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks", ICML 2017.
 #[derive(Module, Debug)]
 pub struct Conv4<B: Backend> {
     blocks: Vec<Block<B>>,
     image: [usize; 3],
     stride: usize,
     pool: bool,
+    average: bool,
 }
 
 /// One block of a [`Conv4`].
@@ -67,6 +82,11 @@ impl Conv4Config {
     /// 28x28 grey images to 64 features.
     pub fn omniglot() -> Self {
         Self::new([1, 28, 28])
+    }
+
+    /// 28x28 grey images to 64 features by strides and an average, as in the MAML paper.
+    pub fn omniglot_strided() -> Self {
+        Self::omniglot().with_downsampling(Downsampling::Stride).with_readout(Readout::Average)
     }
 
     /// 84x84 colour images to 1600 features.
@@ -84,7 +104,10 @@ impl Conv4Config {
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
         let [_, height, width] = self.image;
-        self.channels * self.halved(height) * self.halved(width)
+        match self.readout {
+            Readout::Flatten => self.channels * self.halved(height) * self.halved(width),
+            Readout::Average => self.channels,
+        }
     }
 
     /// Draws the parameters.
@@ -98,7 +121,8 @@ impl Conv4Config {
         let inputs = std::iter::once(channels).chain(std::iter::repeat(self.channels));
         let blocks = inputs.take(self.blocks).map(|from| self.block(from, device)).collect();
         let pool = self.downsampling == Downsampling::MaxPool;
-        drawn(Conv4 { blocks, image: self.image, stride: if pool { 1 } else { 2 }, pool })
+        let average = self.readout == Readout::Average;
+        drawn(Conv4 { blocks, image: self.image, stride: if pool { 1 } else { 2 }, pool, average })
     }
 
     fn block<B: Backend>(&self, from: usize, device: &B::Device) -> Block<B> {
@@ -122,10 +146,19 @@ impl Conv4Config {
 impl<B: Backend> Conv4<B> {
     /// The maps of the last block: `[n, c, h, w]` to `[n, channels, h', w']`.
     pub fn forward(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        self.forward_lanes(images, statistics, 1)
+    }
+
+    fn forward_lanes(
+        &self,
+        images: Tensor<B, 4>,
+        statistics: BnStatistics,
+        lanes: usize,
+    ) -> Tensor<B, 4> {
         let blocks: Vec<_> = self.blocks.iter().map(|block| self.tensors(block)).collect();
         let norms = || self.blocks.iter().map(|block| &block.norm);
-        let output =
-            conv_stack(images, &blocks, stack_statistics(norms(), statistics), self.options());
+        let options = StackOptions { epsilon: self.blocks[0].norm.epsilon, lanes };
+        let output = conv_stack(images, &blocks, stack_statistics(norms(), statistics), options);
         if statistics == BnStatistics::Track {
             for (norm, moments) in norms().zip(output.moments) {
                 norm.track(moments);
@@ -145,20 +178,32 @@ impl<B: Backend> Conv4<B> {
         }
     }
 
-    fn options(&self) -> StackOptions {
-        StackOptions { epsilon: self.blocks[0].norm.epsilon, ..Default::default() }
+    /// The last block's maps as features, lane after lane: `[n, lanes * d]`.
+    fn read_out(&self, maps: Tensor<B, 4>) -> Tensor<B, 2> {
+        if self.average { global_avg_pool(maps) } else { maps.flatten(1, 3) }
     }
 }
 
 impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        self.forward(images, statistics).flatten(1, 3)
+        self.read_out(self.forward(images, statistics))
+    }
+
+    const LANES: bool = true;
+
+    fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        let [tasks, examples, c, h, w] = images.dims();
+        let side_by_side = images.swap_dims(0, 1).reshape([examples, tasks * c, h, w]);
+        let features = self.read_out(self.forward_lanes(side_by_side, statistics, tasks));
+        let [_, all] = features.dims();
+        features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)
     }
 
     fn architecture(&self) -> String {
         let [c, h, w] = self.image;
         let down = if self.pool { "max-pool" } else { "stride 2" };
         let channels = self.blocks[0].norm.gamma.dims()[0];
-        format!("conv{}({c}x{h}x{w}, {channels} channels, {down})", self.blocks.len())
+        let average = if self.average { ", averaged" } else { "" };
+        format!("conv{}({c}x{h}x{w}, {channels} channels, {down}{average})", self.blocks.len())
     }
 }

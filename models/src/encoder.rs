@@ -15,6 +15,23 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// - returns `[n, d]`
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2>;
 
+    /// Whether [`encode_lanes`](Self::encode_lanes) is there.
+    const LANES: bool = false;
+
+    /// Feature vectors for several tasks, each with parameters of its own: every parameter and
+    /// running average has those of task after task along dimension 0.
+    ///
+    /// # Shapes
+    /// - `images`: `[t, n, c, h, w]`
+    /// - returns `[t, n, d]`
+    ///
+    /// # Panics
+    /// Unless [`LANES`](Self::LANES).
+    fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        let _ = (images, statistics);
+        panic!("{} has no lanes", self.architecture())
+    }
+
     /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the
     /// same text have parameters of the same names and shapes.
     fn architecture(&self) -> String;

@@ -17,12 +17,14 @@
 #![forbid(unsafe_code)]
 #![recursion_limit = "256"]
 
+mod classifier;
 mod conv4;
 mod encoder;
 mod mlp;
 pub mod nn;
 
-pub use conv4::{Conv4, Conv4Config, Downsampling};
+pub use classifier::Classifier;
+pub use conv4::{Conv4, Conv4Config, Downsampling, Readout};
 pub use encoder::Encoder;
 pub use mlp::{Mlp, MlpConfig};
 pub use nn::BnStatistics;

@@ -46,9 +46,26 @@ impl<B: Backend> Mlp<B> {
     /// - `x`: `[n, d_input]`
     /// - returns `[n, d]`
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.through(x, Linear::forward)
+    }
+
+    /// The same for several tasks, with the parameters of task after task along dimension 0.
+    ///
+    /// # Shapes
+    /// - `x`: `[t, n, d_input]`
+    /// - returns `[t, n, d]`
+    pub fn forward_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.through(x, Linear::forward_lanes)
+    }
+
+    fn through<const D: usize>(
+        &self,
+        x: Tensor<B, D>,
+        forward: impl Fn(&Linear<B>, Tensor<B, D>) -> Tensor<B, D>,
+    ) -> Tensor<B, D> {
         let last = self.layers.len() - 1;
         self.layers.iter().enumerate().fold(x, |x, (index, layer)| {
-            let y = layer.forward(x);
+            let y = forward(layer, x);
             if index < last { relu(y) } else { y }
         })
     }
@@ -57,6 +74,12 @@ impl<B: Backend> Mlp<B> {
 impl<B: Backend> Encoder<B> for Mlp<B> {
     fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
         self.forward(images.flatten(1, 3))
+    }
+
+    const LANES: bool = true;
+
+    fn encode_lanes(&self, images: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
+        self.forward_lanes(images.flatten(2, 4))
     }
 
     fn architecture(&self) -> String {

@@ -5,6 +5,7 @@ use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fewshot::data::Split;
 use fewshot::metric::Metric;
+use serde::{Deserialize, Serialize};
 
 use super::backend::BackendName;
 use super::bench::Operation;
@@ -42,11 +43,17 @@ const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the CPU.
 
 A step is one optimizer step, on one episode unless --meta-batch says more. Training episodes have \
---train-ways etc., test episodes --ways etc. The best validation chooses the learner that is tested, \
-with running batch-norm statistics, on test classes.
+--train-ways etc., test episodes --ways etc. The best validation chooses the learner that is tested \
+on test classes, by a protonet with running batch-norm statistics.
+
+maml and its relatives adapt a linear layer on four convolution blocks: with strides and an average \
+for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools and 32 \
+channels, as on miniImageNet. Batch-norm takes the images at hand, so their tests are transductive.
 
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
-steps, train_episodes_per_s, eval_episodes_per_s, backend, device, route, protocol, seed, run. \
+steps, train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s, peak_rss_mb (of the process, \
+null where it is not known), backend, device, route, inner (null without inner loop), protocol, seed, \
+run. \
 Everything else goes to standard error.
 
 The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With --resume \
@@ -115,10 +122,63 @@ fn steps(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> {
 }
 
 /// How to learn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
     /// Prototypical network, Snell et al. 2017
     Protonet,
+    /// Model-agnostic meta-learning, Finn et al. 2017
+    Maml,
+    /// MAML with inner gradients as constants
+    Fomaml,
+    /// MAML whose head alone adapts, Raghu et al. 2020
+    Anil,
+    /// MAML whose encoder alone adapts, Oh et al. 2021
+    Boil,
+    /// MAML with a learned rate for every value, Li et al. 2017
+    MetaSgd,
+}
+
+/// Whether the outer gradient goes through the inner gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OrderName {
+    /// Inner gradients are constants
+    First,
+    /// The exact derivative
+    Second,
+}
+
+/// How the exact derivative is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RouteName {
+    /// Step by step, with memory for one
+    Chain,
+    /// By the graph of the whole inner loop
+    Unrolled,
+}
+
+/// Inner loops of the methods that have one.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Inner loop (maml and its relatives)")]
+pub(crate) struct InnerArgs {
+    /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) inner_lr: Option<f64>,
+    /// Inner steps in training [default: 1 for images of at most 32 pixels, else 5]
+    #[arg(long, value_name = "N", value_parser = count(1..=1000))]
+    pub(crate) inner_steps: Option<usize>,
+    /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10]
+    #[arg(long, value_name = "N", value_parser = count(0..=1000))]
+    pub(crate) eval_inner_steps: Option<usize>,
+    /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
+    #[arg(long, value_enum)]
+    pub(crate) order: Option<OrderName>,
+    /// How the exact derivative is computed; the result is the same [default: chain]
+    #[arg(long, value_enum, value_name = "ROUTE")]
+    pub(crate) second_order_route: Option<RouteName>,
+    /// Tasks that share a network: more are faster on large devices and take memory [default: 8]
+    #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
+    pub(crate) lanes: Option<usize>,
 }
 
 /// What batch-norm normalises with in a test.
@@ -176,33 +236,40 @@ pub(crate) struct TrainArgs {
     /// Queries of each class in a test episode
     #[arg(long, default_value_t = 15)]
     pub(crate) queries: usize,
-    /// Classes in a training episode [default: 20, or all if there are fewer]
+    /// Classes in a training episode [default: 20, or all if there are fewer; of maml and its
+    /// relatives --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
     /// Labelled examples of each class in a training episode [default: --shots]
     #[arg(long, value_name = "K")]
     pub(crate) train_shots: Option<usize>,
-    /// Queries of each class in a training episode
-    #[arg(long, default_value_t = 5, value_name = "Q")]
-    pub(crate) train_queries: usize,
+    /// Queries of each class in a training episode [default: 5; of maml and its relatives as many
+    /// as shots for images of at most 32 pixels, else 15]
+    #[arg(long, value_name = "Q")]
+    pub(crate) train_queries: Option<usize>,
     /// Optimizer steps
     #[arg(long, default_value_t = 600, value_parser = steps(1..))]
     pub(crate) steps: u64,
-    /// Episodes in a step
-    #[arg(long, default_value_t = 1, value_name = "T", value_parser = steps(1..=65_536))]
-    pub(crate) meta_batch: u64,
+    /// Episodes in a step [default: 1; of maml and its relatives 32 for images of at most 32 pixels,
+    /// else 4]
+    #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
+    pub(crate) meta_batch: Option<u64>,
     /// Learning rate of Adam
     #[arg(long, default_value_t = 1e-3)]
     pub(crate) lr: f64,
-    /// Steps after which the learning rate is halved, again and again
-    #[arg(long, default_value_t = 2000, value_name = "N", value_parser = count(1..))]
-    pub(crate) halve_every: usize,
+    /// Steps after which the learning rate is halved, again and again [default: 2000; of maml and
+    /// its relatives never]
+    #[arg(long, value_name = "N", value_parser = count(1..))]
+    pub(crate) halve_every: Option<usize>,
+    #[command(flatten)]
+    pub(crate) inner: InnerArgs,
     /// Scale gradients down to this joint norm [default: never]
     #[arg(long, value_name = "NORM")]
     pub(crate) clip_norm: Option<f64>,
-    /// Score of a query: squared-euclidean or cosine
-    #[arg(long, default_value_t = Metric::SquaredEuclidean)]
-    pub(crate) metric: Metric,
+    /// Score of a query, of protonet alone: squared-euclidean or cosine
+    /// [default: squared-euclidean]
+    #[arg(long)]
+    pub(crate) metric: Option<Metric>,
     /// Seed of parameters and episodes
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -221,9 +288,10 @@ pub(crate) struct TrainArgs {
     /// Episodes in the test
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = count(1..))]
     pub(crate) eval_episodes: usize,
-    /// What batch-norm normalises with in the test
-    #[arg(long, value_enum, default_value_t = BatchNormRule::Running)]
-    pub(crate) batch_norm: BatchNormRule,
+    /// What batch-norm normalises with in the test [default: running; of maml and its relatives
+    /// batch, which it must be]
+    #[arg(long, visible_alias = "bn", value_enum)]
+    pub(crate) batch_norm: Option<BatchNormRule>,
     /// Run folder [default: a new one under runs/]
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
@@ -261,9 +329,13 @@ pub(crate) struct EvalArgs {
     /// Seed of the episodes
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// What batch-norm normalises with
-    #[arg(long, value_enum, default_value_t = BatchNormRule::Running)]
-    pub(crate) batch_norm: BatchNormRule,
+    /// What batch-norm normalises with [default: running; of maml and its relatives batch, which it
+    /// must be]
+    #[arg(long, visible_alias = "bn", value_enum)]
+    pub(crate) batch_norm: Option<BatchNormRule>,
+    /// Inner steps of maml and its relatives
+    #[arg(long, value_name = "N", value_parser = count(0..=1000))]
+    pub(crate) eval_inner_steps: Option<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Print one JSON object

@@ -4,7 +4,7 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::ClassDataset;
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
-use fewshot::models::BnStatistics;
+use fewshot::learners::MetaLearner;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 use serde::Deserialize;
 use serde_json::json;
@@ -13,7 +13,7 @@ use super::args::EvalArgs;
 use super::backend::{self, Job, Place};
 use super::error::CliError;
 use super::output::print;
-use super::recipe::Recipe;
+use super::recipe::{InnerRecipe, LearnerJob, Recipe};
 use super::report::{rounded, test_protocol};
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
@@ -26,7 +26,16 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     })?;
     let data = args.data.as_ref().unwrap_or(&trained.data);
     data.refuse_other_options(args.split, false)?;
+    let inner = match (trained.inner, args.eval_inner_steps) {
+        (Some(inner), Some(eval_steps)) => Some(InnerRecipe { eval_steps, ..inner }),
+        (None, Some(_)) => {
+            let method = trained.method;
+            return Err(CliError::Usage(format!("--eval-inner-steps is not for {method}")));
+        }
+        (inner, None) => inner,
+    };
     let recipe = Recipe {
+        inner,
         data: args.data.clone().unwrap_or(trained.data.clone()),
         split: args.split.unwrap_or(trained.split),
         test: Protocol {
@@ -71,11 +80,27 @@ impl Job for Testing {
     type Output = ();
 
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, path, checkpoint, sampler } = self;
-        let learner = recipe.learner::<B::InnerBackend>(&place.device)?;
-        let learner = checkpoint.load::<B::InnerBackend, _>(learner, &place.device)?;
+        let recipe = self.recipe.clone();
+        let device = place.device.clone();
+        recipe.with_learner(&device, TestingAt { testing: self, place })
+    }
+}
+
+/// A test on a backend.
+struct TestingAt<B: AutodiffBackend> {
+    testing: Testing,
+    place: Place<B>,
+}
+
+impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
+    type Output = ();
+
+    fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
+        let Self { testing: Testing { args, recipe, path, checkpoint, sampler }, place } = self;
+        let statistics = recipe.statistics(args.batch_norm)?;
+        let learner = checkpoint.load::<B, _>(learner, &place.device)?.valid();
         let evaluation = Evaluator::new(args.episodes)
-            .with_statistics(BnStatistics::from(args.batch_norm))
+            .with_statistics(statistics)
             .run::<B::InnerBackend>(&learner, &sampler, &place.device);
         if !args.json {
             let data = recipe.data.name();

@@ -1,68 +1,201 @@
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot::adapt::{InnerLoop, Order, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
-use fewshot::learners::ProtoNet;
+use fewshot::learners::{Maml, MetaLearner, ProtoNet};
 use fewshot::metric::Metric;
-use fewshot::models::{Conv4, Conv4Config};
+use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
 use serde::{Deserialize, Serialize};
 
-use super::args::{BatchNormRule, Method};
+use super::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
 use super::data_spec::{DataSpec, FolderOptions};
 use super::error::CliError;
 
 /// What a run was told that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recipe {
-    pub(crate) method: String,
+    pub(crate) method: Method,
     pub(crate) data: DataSpec,
     pub(crate) split: Split,
     pub(crate) folder: FolderOptions,
     pub(crate) image: ImageShape,
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,
+    pub(crate) inner: Option<InnerRecipe>,
     pub(crate) learning_rate: f64,
-    pub(crate) halve_every: usize,
+    /// Never, where there is none.
+    pub(crate) halve_every: Option<usize>,
     pub(crate) seed: u64,
+}
+
+/// The inner loop of a method that has one.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InnerRecipe {
+    pub(crate) rate: f64,
+    pub(crate) steps: usize,
+    pub(crate) eval_steps: usize,
+    pub(crate) order: Order,
+    pub(crate) second_order_route: SecondOrder,
+    pub(crate) lanes: usize,
+}
+
+/// Work on a learner, whichever it is.
+pub(crate) trait LearnerJob<B: AutodiffBackend> {
+    type Output;
+
+    fn run<L: MetaLearner<B>>(self, learner: L) -> Result<Self::Output, CliError>;
 }
 
 /// Cosines span only -1 to 1.
 const COSINE_SCALE: f64 = 10.0;
 
+/// Images of at most so many pixels a side are Omniglot's to the method's defaults, larger ones
+/// miniImageNet's.
+const SMALL: usize = 32;
+
+pub(crate) fn is_small(image: ImageShape) -> bool {
+    image.height <= SMALL && image.width <= SMALL
+}
+
 impl Recipe {
-    /// The learner with freshly drawn parameters.
-    pub(crate) fn learner<B: Backend>(
+    /// Runs `job` with the learner, its parameters freshly drawn.
+    pub(crate) fn with_learner<B: AutodiffBackend, J: LearnerJob<B>>(
         &self,
         device: &B::Device,
-    ) -> Result<ProtoNet<B, Conv4<B>>, CliError> {
-        let ImageShape { channels, height, width } = self.image;
-        let config = Conv4Config::new([channels, height, width]);
+        job: J,
+    ) -> Result<J::Output, CliError> {
+        let config = self.network();
         if !config.fits() {
             let blocks = config.blocks;
             let reason = format!("images of {} are too small for {blocks} blocks", self.image);
             return Err(CliError::Failed(reason));
         }
         B::seed(device, self.seed);
-        let learner = ProtoNet::new(config.init(device));
-        Ok(match self.metric {
-            Metric::SquaredEuclidean => learner,
-            Metric::Cosine => learner.with_metric(Metric::Cosine, COSINE_SCALE),
-        })
+        let encoder = config.init::<B>(device);
+        let Some(inner) = self.inner else {
+            let learner = ProtoNet::new(encoder);
+            return job.run(match self.metric {
+                Metric::SquaredEuclidean => learner,
+                Metric::Cosine => learner.with_metric(Metric::Cosine, COSINE_SCALE),
+            });
+        };
+        let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
+        let settings = InnerLoop::new(inner.steps, inner.rate).with_order(inner.order);
+        let learner = match self.method {
+            Method::Fomaml => Maml::first_order(classifier, settings),
+            Method::Anil => Maml::anil(classifier, settings),
+            Method::Boil => Maml::boil(classifier, settings),
+            Method::MetaSgd => Maml::meta_sgd(classifier, settings),
+            Method::Maml | Method::Protonet => Maml::new(classifier, settings),
+        };
+        let learner = learner
+            .map_err(|error| CliError::Usage(error.to_string()))?
+            .with_test_steps(inner.eval_steps)
+            .with_second_order(inner.second_order_route)
+            .with_lanes(inner.lanes);
+        job.run(learner)
+    }
+
+    fn network(&self) -> Conv4Config {
+        let ImageShape { channels, height, width } = self.image;
+        let config = Conv4Config::new([channels, height, width]);
+        match (self.inner, is_small(self.image)) {
+            (None, _) => config,
+            (Some(_), true) => {
+                config.with_downsampling(Downsampling::Stride).with_readout(Readout::Average)
+            }
+            (Some(_), false) => config.with_channels(32),
+        }
+    }
+
+    /// What batch-norm normalises with in the test.
+    ///
+    /// # Errors
+    /// When the method gathers no running averages and was told to use them.
+    pub(crate) fn statistics(
+        &self,
+        asked: Option<BatchNormRule>,
+    ) -> Result<BnStatistics, CliError> {
+        match (self.inner, asked) {
+            (Some(_), Some(BatchNormRule::Running)) => Err(CliError::Usage(format!(
+                "{} gathers no running averages, so --batch-norm running is not for it",
+                self.method
+            ))),
+            (Some(_), _) | (None, Some(BatchNormRule::Batch)) => Ok(BnStatistics::Batch),
+            (None, _) => Ok(BnStatistics::Running),
+        }
     }
 }
 
-impl Method {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
+impl InnerRecipe {
+    /// The inner loop of `method` on images of this size; `None` for a method without one.
+    ///
+    /// # Errors
+    /// When an option is given that the method has no use for, or makes no sense.
+    pub(crate) fn new(
+        method: Method,
+        args: &InnerArgs,
+        image: ImageShape,
+    ) -> Result<Option<Self>, CliError> {
+        let usage = |text: String| Err(CliError::Usage(text));
+        if method == Method::Protonet {
+            return match args.given() {
+                Some(option) => {
+                    usage(format!("{option} is not for {method}, which has no inner loop"))
+                }
+                None => Ok(None),
+            };
+        }
+        let (rate, steps, eval_steps) = if is_small(image) { (0.4, 1, 3) } else { (0.01, 5, 10) };
+        let order = match (method, args.order) {
+            (Method::Fomaml, Some(OrderName::Second)) => {
+                return usage("fomaml is of first order; --order second is maml".to_owned());
+            }
+            (Method::Fomaml, _) | (_, Some(OrderName::First)) => Order::First,
+            (_, Some(OrderName::Second) | None) => Order::Second,
+        };
+        let rate = args.inner_lr.unwrap_or(rate);
+        if !(rate.is_finite() && rate >= 0.0) {
+            return usage("--inner-lr must be a number from 0 on".to_owned());
+        }
+        Ok(Some(Self {
+            rate,
+            steps: args.inner_steps.unwrap_or(steps),
+            eval_steps: args.eval_inner_steps.unwrap_or(eval_steps),
+            order,
+            second_order_route: match args.second_order_route {
+                Some(RouteName::Unrolled) => SecondOrder::Unrolled,
+                Some(RouteName::Chain) | None => SecondOrder::Chain,
+            },
+            lanes: args.lanes.unwrap_or(8),
+        }))
+    }
+}
+
+impl InnerArgs {
+    /// The first option that was given.
+    fn given(&self) -> Option<&'static str> {
+        let options = [
+            ("--inner-lr", self.inner_lr.is_some()),
+            ("--inner-steps", self.inner_steps.is_some()),
+            ("--eval-inner-steps", self.eval_inner_steps.is_some()),
+            ("--order", self.order.is_some()),
+            ("--second-order-route", self.second_order_route.is_some()),
+            ("--lanes", self.lanes.is_some()),
+        ];
+        options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
+}
+
+impl std::fmt::Display for Method {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
             Self::Protonet => "protonet",
-        }
-    }
-}
-
-impl From<BatchNormRule> for fewshot::models::BnStatistics {
-    fn from(rule: BatchNormRule) -> Self {
-        match rule {
-            BatchNormRule::Running => Self::Running,
-            BatchNormRule::Batch => Self::Batch,
-        }
+            Self::Maml => "maml",
+            Self::Fomaml => "fomaml",
+            Self::Anil => "anil",
+            Self::Boil => "boil",
+            Self::MetaSgd => "meta-sgd",
+        })
     }
 }

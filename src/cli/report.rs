@@ -24,3 +24,11 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
         "ci": "1.96 * std / sqrt(episodes)",
     })
 }
+
+/// Most memory that this process has held, in MB of 1e6 bytes, where the system tells.
+pub(crate) fn peak_rss_mb() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kibibytes = line.trim().strip_suffix(" kB")?.parse::<f64>().ok()?;
+    Some(rounded(kibibytes * 1024.0 / 1e6, 1))
+}

@@ -8,19 +8,19 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
-use fewshot::models::BnStatistics;
+use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
 use fewshot::train::{Evaluation, Evaluator, MetaTrainer, Trained, TrainingReport};
 use serde_json::json;
 
-use super::args::TrainArgs;
+use super::args::{Method, TrainArgs};
 use super::backend::{self, Job, Place};
 use super::data_spec::FolderOptions;
 use super::error::CliError;
 use super::output::{print, tell};
 use super::progress;
-use super::recipe::Recipe;
-use super::report::{rounded, test_protocol};
+use super::recipe::{InnerRecipe, LearnerJob, Recipe, is_small};
+use super::report::{peak_rss_mb, rounded, test_protocol};
 
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     check(&args)?;
@@ -35,16 +35,19 @@ pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
         on_broken: if args.skip_broken { OnBroken::Skip } else { OnBroken::Fail },
     };
     let splits = data.open(split, folder)?;
+    let image = splits.train.image_shape();
+    let inner = InnerRecipe::new(args.method, &args.inner, image)?;
     let recipe = Recipe {
-        method: args.method.name().to_owned(),
+        method: args.method,
         data,
         split,
         folder,
-        image: splits.train.image_shape(),
+        image,
         test: Protocol::new(args.ways, args.shots).with_queries(args.queries),
-        metric: args.metric,
+        metric: args.metric.unwrap_or_default(),
+        inner,
         learning_rate: args.lr,
-        halve_every: args.halve_every,
+        halve_every: args.halve_every.or(inner.is_none().then_some(2000)),
         seed: args.seed,
     };
     let samplers = Samplers::new(&args, &recipe, splits)?;
@@ -56,6 +59,9 @@ fn check(args: &TrainArgs) -> Result<(), CliError> {
     let usage = |text: &str| Err(CliError::Usage(text.to_owned()));
     if !(args.lr.is_finite() && args.lr > 0.0) {
         return usage("--lr must be a positive number");
+    }
+    if args.metric.is_some() && args.method != Method::Protonet {
+        return Err(CliError::Usage(format!("--metric is for protonet, not for {}", args.method)));
     }
     if args.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
         return usage("--clip-norm must be a positive number");
@@ -72,9 +78,22 @@ struct Samplers {
 
 impl Samplers {
     fn new(args: &TrainArgs, recipe: &Recipe, splits: Splits) -> Result<Self, CliError> {
-        let ways = args.train_ways.unwrap_or(20.min(splits.train.classes()));
         let shots = args.train_shots.unwrap_or(args.shots);
-        let train = Protocol::new(ways, shots).with_queries(args.train_queries);
+        let (ways, queries) = match recipe.inner {
+            None => (20.min(splits.train.classes()), 5),
+            Some(_) if is_small(recipe.image) => (args.ways, shots),
+            Some(_) => (args.ways, 15),
+        };
+        let ways = args.train_ways.unwrap_or(ways);
+        if recipe.inner.is_some() && ways != args.ways {
+            let method = recipe.method;
+            return Err(CliError::Usage(format!(
+                "{method} learns tasks of as many classes as it is tested on: --train-ways {ways} \
+                 is not --ways {}",
+                args.ways
+            )));
+        }
+        let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
         let train = splits.train.sampler(train, args.seed)?;
         let test = splits.test.sampler(recipe.test, args.seed)?;
         // Too few validation classes are no reason not to train, other mistakes were found above.
@@ -96,8 +115,24 @@ impl Job for Training {
     type Output = ();
 
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, samplers } = self;
-        let learner = recipe.learner::<B>(&place.device)?;
+        let recipe = self.recipe.clone();
+        let device = place.device.clone();
+        recipe.with_learner(&device, TrainingAt { training: self, place })
+    }
+}
+
+/// Training on a backend.
+struct TrainingAt<B: AutodiffBackend> {
+    training: Training,
+    place: Place<B>,
+}
+
+impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
+    type Output = ();
+
+    fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
+        let Self { training: Training { args, recipe, samplers }, place } = self;
+        let statistics = recipe.statistics(args.batch_norm)?;
         let folder = match &args.out {
             Some(folder) => folder.clone(),
             None => new_folder(&recipe)?,
@@ -113,16 +148,21 @@ impl Job for Training {
             folder.display(),
         ));
         let interrupt = Interrupt::listen()?;
+        let meta_batch = args.meta_batch.unwrap_or(match recipe.inner {
+            None => 1,
+            Some(_) if is_small(recipe.image) => 32,
+            Some(_) => 4,
+        });
         let mut trainer = MetaTrainer::new(learner, Adam::new().init())
             .learning_rate(
-                StepLrSchedulerConfig::new(args.lr, args.halve_every)
+                StepLrSchedulerConfig::new(args.lr, recipe.halve_every.unwrap_or(usize::MAX))
                     .with_gamma(0.5)
                     .init()
                     .map_err(CliError::Usage)?,
             )
             .episodes(samplers.train.clone())
             .steps(args.steps)
-            .meta_batch(args.meta_batch)
+            .meta_batch(meta_batch)
             .validate_every(args.validate_every)
             .checkpoint_every(args.checkpoint_every)
             .settings(serde_json::to_value(&recipe).expect("a recipe is plain data"))
@@ -144,7 +184,7 @@ impl Job for Training {
         let Trained { learner, report } = trainer.fit::<B>()?;
         interrupt.saved.store(true, Ordering::Relaxed);
         let evaluation = Evaluator::new(args.eval_episodes)
-            .with_statistics(BnStatistics::from(args.batch_norm))
+            .with_statistics(statistics)
             .run::<B::InnerBackend>(&learner, &samplers.test, &place.device);
         if !args.json {
             print(format_args!(
@@ -153,15 +193,15 @@ impl Job for Training {
             ))?;
             return print(format_args!("run folder: {}", folder.display()));
         }
-        let trained = Told { args, recipe, train: samplers.train.protocol(), folder };
+        let trained = Told { recipe, train: samplers.train.protocol(), meta_batch, folder };
         print(trained.json(&place, &report, &evaluation))
     }
 }
 
 struct Told {
-    args: TrainArgs,
     recipe: Recipe,
     train: Protocol,
+    meta_batch: u64,
     folder: PathBuf,
 }
 
@@ -177,8 +217,11 @@ impl Told {
             "ways": self.train.ways,
             "shots": self.train.shots,
             "queries": self.train.queries,
-            "meta_batch": self.args.meta_batch,
-            "batch_norm": "support and query in one batch",
+            "meta_batch": self.meta_batch,
+            "batch_norm": match self.recipe.inner {
+                None => "support and query in one batch",
+                Some(_) => "support and query in batches of their own",
+            },
         });
         protocol["selected_by"] = match report.progress.best {
             Some(best) => json!(format!("best validation, at step {}", best.step)),
@@ -189,10 +232,13 @@ impl Told {
             "ci95": rounded(evaluation.ci95, 2),
             "steps": report.steps,
             "train_episodes_per_s": rounded(report.episodes_per_s, 2),
+            "tasks_per_s": rounded(report.episodes_per_s, 2),
             "eval_episodes_per_s": rounded(evaluation.episodes_per_s, 2),
             "backend": place.backend,
             "device": place.label,
             "route": route::<B>().to_string(),
+            "peak_rss_mb": peak_rss_mb(),
+            "inner": self.recipe.inner,
             "protocol": protocol,
             "seed": self.recipe.seed,
             "run": self.folder.display().to_string(),

@@ -1,7 +1,13 @@
 //! Learners, one paper a file, behind one interface: [`Learner::adapt`], then [`Adapted::predict`].
 
+mod anil;
+mod boil;
+mod fomaml;
+mod maml;
+mod meta_sgd;
 mod proto_net;
 
+pub use maml::{AdaptableEncoder, AdaptedMaml, Maml};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
 use burn::module::{AutodiffModule, Module};
@@ -18,7 +24,7 @@ pub trait Learner<B: Backend>: Module<B> {
     /// What it has learned: a value that shares nothing with the learner's later states.
     type Adapted: Adapted<B>;
 
-    /// Learns the tasks of `support`, with running batch-norm statistics.
+    /// Learns the tasks of `support`, with the batch-norm [`statistics`](Self::statistics).
     fn adapt(&self, support: &Support<B>) -> Self::Adapted;
 
     /// Logits `[t, q, ways]` for the queries of whole episodes.
@@ -27,6 +33,11 @@ pub trait Learner<B: Backend>: Module<B> {
     /// episode, and of no other, are normalised together; under [`BnStatistics::Running`] this is
     /// `adapt` followed by `predict`.
     fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
+
+    /// What batch-norm normalises with in a test, unless the caller says otherwise.
+    fn statistics(&self) -> BnStatistics {
+        BnStatistics::Running
+    }
 
     /// Method and network, for reports and to tell whether a checkpoint fits.
     fn architecture(&self) -> String;

@@ -12,7 +12,7 @@ use crate::learners::{Learner, accuracies};
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluator {
     episodes: usize,
-    statistics: BnStatistics,
+    statistics: Option<BnStatistics>,
 }
 
 /// What a test found, and under which protocol.
@@ -36,13 +36,14 @@ pub struct Evaluation {
 }
 
 impl Evaluator {
-    /// A test on the first `episodes` episodes of a sampler, with running batch-norm statistics.
+    /// A test on the first `episodes` episodes of a sampler, with the learner's own batch-norm
+    /// [`statistics`](Learner::statistics).
     ///
     /// # Panics
     /// Without an episode.
     pub fn new(episodes: usize) -> Self {
         assert!(episodes > 0, "a test needs at least one episode");
-        Self { episodes, statistics: BnStatistics::Running }
+        Self { episodes, statistics: None }
     }
 
     /// With other batch-norm statistics.
@@ -51,7 +52,7 @@ impl Evaluator {
     /// On [`BnStatistics::Track`]: a test must not change what it tests.
     pub fn with_statistics(self, statistics: BnStatistics) -> Self {
         assert_ne!(statistics, BnStatistics::Track, "a test does not move running averages");
-        Self { statistics, ..self }
+        Self { statistics: Some(statistics), ..self }
     }
 
     /// Tests `learner`.
@@ -63,11 +64,12 @@ impl Evaluator {
     ) -> Evaluation {
         let start = Instant::now();
         let mut found = Vec::new();
+        let statistics = self.statistics.unwrap_or(learner.statistics());
         let together = self.together(sampler.protocol());
         for first in (0..self.episodes).step_by(together) {
             let last = (first + together).min(self.episodes);
             let batch = sampler.batch::<B>(first as u64..last as u64, device);
-            let logits = learner.logits(&batch, self.statistics);
+            let logits = learner.logits(&batch, statistics);
             found.extend(accuracies(logits, batch.query_labels).into_data().iter::<f64>());
         }
         let (mean, ci95) = mean_and_ci95(&found);
@@ -77,7 +79,7 @@ impl Evaluator {
             episodes: self.episodes,
             protocol: sampler.protocol(),
             seed: sampler.seed(),
-            batch_norm: self.statistics,
+            batch_norm: statistics,
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
         }
     }

@@ -226,7 +226,8 @@ impl<L, O, S> MetaTrainer<L, O, S> {
 }
 
 impl<L> Trained<L> {
-    /// Tests the learner on the first `episodes` episodes, with running batch-norm statistics.
+    /// Tests the learner on the first `episodes` episodes, with its own batch-norm
+    /// [`statistics`](Learner::statistics).
     pub fn evaluate<B>(&self, sampler: &EpisodeSampler, episodes: usize) -> Evaluation
     where
         B: burn::tensor::backend::Backend,

@@ -48,4 +48,20 @@ impl<B: Backend> Linear<B> {
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
         linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
+
+    /// The same for several tasks, each with parameters of its own: the weight is
+    /// `[t * d_input, d_output]` and the bias `[t * d_output]`, task after task.
+    ///
+    /// # Shapes
+    /// - `x`: `[t, n, d_input]`
+    /// - returns `[t, n, d_output]`
+    pub fn forward_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [tasks, _, inputs] = x.dims();
+        let [_, outputs] = self.weight.dims();
+        let y = x.matmul(self.weight.val().reshape([tasks, inputs, outputs]));
+        match &self.bias {
+            Some(bias) => y + bias.val().reshape([tasks, 1, outputs]),
+            None => y,
+        }
+    }
 }

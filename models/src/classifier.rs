@@ -1,0 +1,51 @@
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::encoder::Encoder;
+use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
+
+/// An encoder with a linear layer that gives logits: what gradient-based meta-learning adapts.
+#[derive(Module, Debug)]
+pub struct Classifier<B: Backend, E> {
+    /// The network that embeds images.
+    pub encoder: E,
+    /// Features to logits.
+    pub head: Linear<B>,
+}
+
+impl<B: Backend, E: Encoder<B>> Classifier<B, E> {
+    /// A linear layer, drawn as in PyTorch, on top of an encoder with `features` features.
+    pub fn new(encoder: E, features: usize, ways: usize, device: &B::Device) -> Self {
+        drawn(Self { encoder, head: LinearConfig::new(features, ways).init(device) })
+    }
+
+    /// Number of classes.
+    pub fn ways(&self) -> usize {
+        self.head.weight.dims()[1]
+    }
+
+    /// Logits: `[n, c, h, w]` to `[n, ways]`.
+    pub fn forward(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        self.head.forward(self.encoder.encode(images, statistics))
+    }
+
+    /// Logits for several tasks, `[t, n, c, h, w]` to `[t, n, ways]`, with the parameters of task
+    /// after task along dimension 0 of each.
+    ///
+    /// # Panics
+    /// With more than one task, when the encoder has no [`LANES`](Encoder::LANES).
+    pub fn forward_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        let tasks = images.dims()[0];
+        let features = match tasks {
+            1 => self.encoder.encode(images.flatten(0, 1), statistics).unsqueeze(),
+            _ => self.encoder.encode_lanes(images, statistics),
+        };
+        self.head.forward_lanes(features)
+    }
+
+    /// The network, to tell whether a checkpoint fits.
+    pub fn architecture(&self) -> String {
+        format!("{} and {} ways", self.encoder.architecture(), self.ways())
+    }
+}

@@ -1,0 +1,184 @@
+//! The gradient of an outer loss of fast weights by the values that the inner loop began with.
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+
+use super::{Fast, InnerRates, InnerSteps, Order, RateKind};
+
+/// A tensor without the level of autodiff that differentiates it.
+type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
+
+/// The outer loss, and its gradient.
+#[derive(Debug)]
+pub(crate) struct MetaGradient<B: AutodiffBackend> {
+    pub(crate) loss: Plain<B>,
+    /// By value at the start of the loop.
+    pub(crate) start: Vec<Option<Plain<B>>>,
+    /// By learned rate.
+    pub(crate) rates: Vec<Option<Plain<B>>>,
+}
+
+/// The outer loss after so many steps; `None` where it does not count.
+pub(crate) type OuterLoss<'a, B> = dyn Fn(usize, &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> + 'a;
+
+/// By the graph of the whole loop.
+pub(crate) fn unrolled<B: AutodiffBackend>(
+    steps: &InnerSteps<'_, B>,
+    start: Vec<Tensor<B, 1>>,
+    rates: &InnerRates<B>,
+    loss: &OuterLoss<'_, B>,
+) -> MetaGradient<B> {
+    let start = leaf(&Fast::start(start));
+    let learned = leaves(&rates.tensors());
+    let rates = rates.with(&learned);
+    let mut total = loss(0, &start.values);
+    let mut fast = start.clone();
+    for step in 0..steps.inner.steps {
+        fast = steps.advance(step, fast, &rates);
+        total = sum(total, loss(step + 1, &fast.values));
+    }
+    let total = total.expect("an outer loss after some step");
+    let mut found = total.backward();
+    let mut gradients = |tensors: &[Tensor<B, 1>]| -> Vec<_> {
+        tensors.iter().map(|tensor| tensor.grad_remove(&mut found)).collect()
+    };
+    let (start, rates) = (gradients(&start.values), gradients(&learned));
+    MetaGradient { loss: total.inner(), start, rates }
+}
+
+/// From the last step to the first: the cotangent of the fast weights after a step becomes that of
+/// those before it by the graph of this step alone, which is made again from them.
+///
+/// For gradient descent at the rate `a` that is `v <- v - a H v` with the Hessian `H` of the support
+/// loss; the graph of the step gives it for every rule, for clipped gradients and for learned rates.
+pub(crate) fn chain<B: AutodiffBackend>(
+    steps: &InnerSteps<'_, B>,
+    start: Vec<Tensor<B, 1>>,
+    rates: &InnerRates<B>,
+    loss: &OuterLoss<'_, B>,
+) -> MetaGradient<B> {
+    if steps.inner.order == Order::First && rates.kind() == RateKind::Fixed {
+        return straight(steps, start, rates, loss);
+    }
+    let constant = rates.with(&rates.tensors().into_iter().map(Tensor::detach).collect::<Vec<_>>());
+    let mut before = vec![Fast::start(start).map(Tensor::detach)];
+    // The last step is made once, with its graph.
+    for step in 1..steps.inner.steps {
+        let fast = steps.advance(step - 1, before[step - 1].clone(), &constant);
+        before.push(fast.map(Tensor::detach));
+    }
+    let mut back = Back::<B>::new(before[0].values.len(), rates.tensors().len());
+    for step in (0..steps.inner.steps).rev() {
+        let fast = before.pop().expect("the fast weights before each step");
+        back.through(steps, step, &fast, rates, loss);
+        if step == 0 {
+            before.push(fast);
+        }
+    }
+    back.at(0, &before[0].values, loss);
+    back.found()
+}
+
+/// Where inner gradients are constants, a change of the start moves all fast weights alike.
+fn straight<B: AutodiffBackend>(
+    steps: &InnerSteps<'_, B>,
+    start: Vec<Tensor<B, 1>>,
+    rates: &InnerRates<B>,
+    loss: &OuterLoss<'_, B>,
+) -> MetaGradient<B> {
+    let mut back = Back::<B>::new(start.len(), 0);
+    let mut fast = Fast::start(start).map(Tensor::detach);
+    back.at(0, &fast.values, loss);
+    for step in 0..steps.inner.steps {
+        fast = steps.advance(step, fast, rates).map(Tensor::detach);
+        back.at(step + 1, &fast.values, loss);
+    }
+    back.found()
+}
+
+/// What has come back so far.
+struct Back<B: AutodiffBackend> {
+    loss: Option<Plain<B>>,
+    values: Vec<Option<Plain<B>>>,
+    memory: Vec<Vec<Option<Plain<B>>>>,
+    rates: Vec<Option<Plain<B>>>,
+}
+
+impl<B: AutodiffBackend> Back<B> {
+    fn new(values: usize, rates: usize) -> Self {
+        Self {
+            loss: None,
+            values: vec![None; values],
+            memory: vec![Vec::new(); values],
+            rates: vec![None; rates],
+        }
+    }
+
+    /// Through one step from `fast`, with the outer loss behind it.
+    fn through(
+        &mut self,
+        steps: &InnerSteps<'_, B>,
+        step: usize,
+        fast: &Fast<B>,
+        rates: &InnerRates<B>,
+        loss: &OuterLoss<'_, B>,
+    ) {
+        let fast = leaf(fast);
+        let learned = leaves(&rates.tensors());
+        let after = steps.advance(step, fast.clone(), &rates.with(&learned));
+        let outer = loss(step + 1, &after.values);
+        if let Some(outer) = &outer {
+            self.loss = sum(self.loss.take(), Some(outer.clone().inner()));
+        }
+        let cotangents = self.values.iter().chain(self.memory.iter().flatten());
+        let pairs = after.tensors().zip(cotangents);
+        let products = pairs.filter_map(|(tensor, cotangent)| {
+            let cotangent = Tensor::from_inner(cotangent.clone()?);
+            Some((tensor.clone() * cotangent).sum())
+        });
+        let Some(total) = products.fold(outer, |total, product| sum(total, Some(product))) else {
+            return;
+        };
+        let mut found = total.backward();
+        let mut take = |tensor: &Tensor<B, 1>| tensor.grad_remove(&mut found);
+        self.values = fast.values.iter().map(&mut take).collect();
+        self.memory = fast.memory.iter().map(|all| all.iter().map(&mut take).collect()).collect();
+        for (total, rate) in self.rates.iter_mut().zip(&learned) {
+            *total = sum(total.take(), take(rate));
+        }
+    }
+
+    /// Adds the outer loss of these values after `step` steps.
+    fn at(&mut self, step: usize, values: &[Tensor<B, 1>], loss: &OuterLoss<'_, B>) {
+        let values = leaves(values);
+        let Some(outer) = loss(step, &values) else { return };
+        let mut found = outer.backward();
+        self.loss = sum(self.loss.take(), Some(outer.inner()));
+        for (total, value) in self.values.iter_mut().zip(&values) {
+            *total = sum(total.take(), value.grad_remove(&mut found));
+        }
+    }
+
+    fn found(self) -> MetaGradient<B> {
+        let loss = self.loss.expect("an outer loss after some step");
+        MetaGradient { loss, start: self.values, rates: self.rates }
+    }
+}
+
+fn leaves<B: AutodiffBackend>(tensors: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
+    tensors.iter().map(|tensor| tensor.clone().detach().require_grad()).collect()
+}
+
+fn leaf<B: AutodiffBackend>(fast: &Fast<B>) -> Fast<B> {
+    fast.map(|tensor| tensor.detach().require_grad())
+}
+
+fn sum<B: burn::tensor::backend::Backend>(
+    total: Option<Tensor<B, 1>>,
+    more: Option<Tensor<B, 1>>,
+) -> Option<Tensor<B, 1>> {
+    match (total, more) {
+        (Some(total), Some(more)) => Some(total + more),
+        (total, more) => total.or(more),
+    }
+}

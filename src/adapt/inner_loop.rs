@@ -1,0 +1,150 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::parameters::{Slot, trainable};
+use super::{AdaptError, InnerRule};
+
+/// How a module is adapted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InnerLoop {
+    /// Number of steps.
+    pub steps: usize,
+    /// Step length, where no rate is learned.
+    pub rate: f64,
+    /// What a gradient does to a parameter.
+    pub rule: InnerRule,
+    /// Whether the outer gradient goes through the inner gradients.
+    pub order: Order,
+    /// Which parameters move.
+    pub mask: Mask,
+    /// Longest joint norm of a task's inner gradient; longer ones are scaled down.
+    pub clip_norm: Option<f64>,
+}
+
+/// Whether the outer gradient goes through the inner gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Inner gradients are constants.
+    First,
+    /// The exact derivative.
+    #[default]
+    Second,
+}
+
+/// How the exact derivative of an inner loop is computed; both give the same within rounding.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SecondOrder {
+    /// Step by step from the last to the first, each made again from its fast weights: memory for
+    /// the graph of one step.
+    #[default]
+    Chain,
+    /// By the graph of the whole loop.
+    Unrolled,
+}
+
+/// Which parameters an inner loop moves, by the beginning of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mask {
+    /// All that are not frozen.
+    #[default]
+    All,
+    /// Those in modules of these names, as `head` or `encoder.blocks.3`.
+    Only(Vec<String>),
+    /// Those in no module of these names.
+    Except(Vec<String>),
+}
+
+impl InnerLoop {
+    /// Gradient descent on all parameters, differentiated exactly.
+    pub fn new(steps: usize, rate: f64) -> Self {
+        Self {
+            steps,
+            rate,
+            rule: InnerRule::GradientDescent,
+            order: Order::Second,
+            mask: Mask::All,
+            clip_norm: None,
+        }
+    }
+
+    /// With another number of steps.
+    pub fn with_steps(self, steps: usize) -> Self {
+        Self { steps, ..self }
+    }
+
+    /// With another rule.
+    pub fn with_rule(self, rule: InnerRule) -> Self {
+        Self { rule, ..self }
+    }
+
+    /// With another order of the outer derivative.
+    pub fn with_order(self, order: Order) -> Self {
+        Self { order, ..self }
+    }
+
+    /// With other parameters that move.
+    pub fn with_mask(self, mask: Mask) -> Self {
+        Self { mask, ..self }
+    }
+
+    /// With inner gradients scaled down to this joint norm.
+    pub fn with_clip_norm(self, norm: f64) -> Self {
+        Self { clip_norm: Some(norm), ..self }
+    }
+
+    /// # Errors
+    /// When a number makes no sense.
+    pub fn check(&self) -> Result<(), AdaptError> {
+        let positive = |name, found: f64| match found.is_finite() && found > 0.0 {
+            true => Ok(()),
+            false => Err(AdaptError::Setting { name, wanted: "a positive number", found }),
+        };
+        if !(self.rate.is_finite() && self.rate >= 0.0) {
+            let (wanted, found) = ("a number from 0 on", self.rate);
+            return Err(AdaptError::Setting { name: "rate", wanted, found });
+        }
+        self.clip_norm.map_or(Ok(()), |norm| positive("norm", norm))?;
+        self.rule.check()
+    }
+}
+
+impl Mask {
+    /// Whether each slot moves.
+    pub(crate) fn select(&self, slots: &[Slot]) -> Result<Vec<bool>, AdaptError> {
+        let free = trainable(slots);
+        let moves = slots.iter().zip(&free).map(|(slot, free)| *free && self.has(&slot.path));
+        let moves: Vec<_> = moves.collect();
+        if moves.contains(&true) {
+            return Ok(moves);
+        }
+        let names = slots.iter().zip(free).filter(|(_, free)| *free);
+        let names = names.map(|(slot, _)| slot.path.clone()).collect();
+        Err(AdaptError::NothingMoves { mask: self.to_string(), names })
+    }
+
+    fn has(&self, path: &str) -> bool {
+        let inside = |module: &String| {
+            let rest = path.strip_prefix(module.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        match self {
+            Self::All => true,
+            Self::Only(modules) => modules.iter().any(inside),
+            Self::Except(modules) => !modules.iter().any(inside),
+        }
+    }
+}
+
+impl fmt::Display for Mask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::Only(modules) => write!(f, "only {}", modules.join(" and ")),
+            Self::Except(modules) => write!(f, "all but {}", modules.join(" and ")),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Inner loops: a module adapted to a loss, differentiably where its backend differentiates.
+//!
+//! [`adapt`] works on any module and backend `B`: the inner gradient comes from a further level of
+//! autodiff, `Autodiff<B>`, so on a plain backend it is fine-tuning, and on an autodiff backend the
+//! result is a differentiable function of the module's parameters: exact second-order MAML.
+//!
+//! Learners use the same steps without the graph of the whole loop: [`SecondOrder::Chain`] keeps the
+//! fast weights of each step and sends the outer gradient back step by step, each of which is made
+//! again under two levels of autodiff, so memory does not grow with the graph of the loop.
+
+mod chain;
+mod clip;
+mod error;
+mod inner_loop;
+mod level;
+mod parameters;
+mod rates;
+mod rule;
+mod steps;
+
+pub use error::AdaptError;
+pub use inner_loop::{InnerLoop, Mask, Order, SecondOrder};
+pub use level::{Lifted, lift};
+pub use rates::{InnerRates, RateKind};
+pub use rule::InnerRule;
+
+pub(crate) use chain::{MetaGradient, chain, unrolled};
+pub(crate) use level::lifted;
+pub(crate) use parameters::{filled, register, slots, stacked, summed, values};
+use steps::Fast;
+pub(crate) use steps::{InnerSteps, Slope, flat_slope, lifted_slope};
+
+use parameters::refilled;
+
+use burn::backend::Autodiff;
+use burn::module::{HasAutodiffModule, Module};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+/// `module` after the steps of `inner` on `loss`.
+///
+/// The parameters that move are those that `inner` selects and that are not frozen. What cannot be
+/// reached by a gradient, running averages among it, stays as it is.
+///
+/// # Conventions
+/// On an autodiff backend the result is on the graph of `module`, so that a loss of it can be
+/// differentiated with respect to `module`'s parameters; under [`Order::First`] the inner gradients
+/// are constants there. A record loaded on a plain backend loses Burn's marks of what is frozen: a
+/// module without any such mark has nothing frozen.
+///
+/// # Errors
+/// When `inner` makes no sense, or selects no parameter of `module`.
+///
+/// # Panics
+/// Inside Burn, when `module` uses an operation that cannot be differentiated once more: on an
+/// autodiff backend, `burn::nn::Linear`, Burn's pooling layers and embeddings. The layers of
+/// [`models`](crate::models) can.
+///
+/// # Example
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::tensor::Tensor;
+/// use fewshot::adapt::{InnerLoop, adapt};
+/// use fewshot::models::nn::{Linear, LinearConfig};
+///
+/// type B = Autodiff<Flex>;
+///
+/// let device = Default::default();
+/// let layer: Linear<B> = LinearConfig::new(2, 1).init(&device);
+/// let x = Tensor::<Autodiff<B>, 2>::from_floats([[1.0, 2.0], [0.5, -1.0]], &device);
+/// let adapted = adapt(&layer, |layer| layer.forward(x.clone()).powi_scalar(2).mean(), &InnerLoop::new(3, 0.1))?;
+///
+/// let query = Tensor::<B, 2>::from_floats([[1.0, 1.0]], &device);
+/// let gradients = adapted.forward(query).sum().backward();
+/// assert!(layer.weight.val().grad(&gradients).is_some());
+/// # Ok::<(), fewshot::adapt::AdaptError>(())
+/// ```
+///
+/// # Source
+/// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks",
+/// ICML 2017.
+pub fn adapt<B, M>(
+    module: &M,
+    loss: impl Fn(&Lifted<B, M>) -> Tensor<Autodiff<B>, 1>,
+    inner: &InnerLoop,
+) -> Result<M, AdaptError>
+where
+    B: Backend,
+    M: Module<B> + HasAutodiffModule<Autodiff<B>>,
+{
+    inner.check()?;
+    let template = lift::<B, M>(module);
+    let slots = slots::<Autodiff<B>, _>(&template);
+    let moves = inner.mask.select(&slots)?;
+    let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, &loss);
+    let steps = InnerSteps { inner, moves: &moves, slope: &slope, lanes: 1 };
+    let adapted = steps.run(values::<B, M>(module), &InnerRates::fixed());
+    Ok(refilled::<B, M>(module.clone(), &adapted.values, &moves))
+}

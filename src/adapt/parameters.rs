@@ -1,0 +1,166 @@
+//! A module's float tensors as a list, in the order in which the module is visited.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_models::nn::drawn;
+
+/// One float tensor of a module.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// Names of the modules it is in and its own, with dots between.
+    pub(crate) path: String,
+    pub(crate) shape: Vec<usize>,
+    /// Whether it is a leaf of its backend's graph.
+    pub(crate) leaf: bool,
+}
+
+/// The float tensors of `module`, running averages included.
+pub(crate) fn slots<B: Backend, M: Module<B>>(module: &M) -> Vec<Slot> {
+    let mut found = List { path: Vec::new(), slots: Vec::new() };
+    module.visit(&mut found);
+    found.slots
+}
+
+/// Which of `slots` training moves: all, where Burn's marks were lost.
+pub(crate) fn trainable(slots: &[Slot]) -> Vec<bool> {
+    let unmarked = slots.iter().all(|slot| !slot.leaf);
+    slots.iter().map(|slot| slot.leaf || unmarked).collect()
+}
+
+struct List {
+    path: Vec<String>,
+    slots: Vec<Slot>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for List {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let value = param.val();
+        let (path, shape) = (self.path.join("."), value.dims().to_vec());
+        self.slots.push(Slot { path, shape, leaf: value.is_require_grad() });
+    }
+}
+
+/// The values of `module`'s float tensors, each flattened, on the graph they are on.
+pub(crate) fn values<B: Backend, M: Module<B>>(module: &M) -> Vec<Tensor<B, 1>> {
+    let mut found = Values(Vec::new());
+    module.visit(&mut found);
+    found.0
+}
+
+struct Values<B: Backend>(Vec<Tensor<B, 1>>);
+
+impl<B: Backend> ModuleVisitor<B> for Values<B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let value = param.val();
+        let length = value.shape().num_elements();
+        self.0.push(value.reshape([length]));
+    }
+}
+
+/// `module` with these values for its float tensors, which become `lanes` times as long along
+/// dimension 0; the values stay on the graph they are on.
+pub(crate) fn filled<B: Backend, M: Module<B>>(
+    module: M,
+    values: &[Tensor<B, 1>],
+    lanes: usize,
+) -> M {
+    let mut fill = Fill { values: values.iter(), lanes, marked: None };
+    let filled = module.map(&mut fill);
+    assert_eq!(fill.values.len(), 0, "a module has as many tensors as it had");
+    filled
+}
+
+/// The same, with Burn's mark of a parameter that is not frozen on those that are `marked`.
+///
+/// Burn puts it on leaves alone, and whoever adapts an adapted module would take it for frozen.
+pub(crate) fn refilled<B: Backend, M: Module<B>>(
+    module: M,
+    values: &[Tensor<B, 1>],
+    marked: &[bool],
+) -> M {
+    let marked = Some(marked.iter());
+    drawn(module.map(&mut Fill { values: values.iter(), lanes: 1, marked }))
+}
+
+struct Fill<'a, B: Backend> {
+    values: std::slice::Iter<'a, Tensor<B, 1>>,
+    lanes: usize,
+    marked: Option<std::slice::Iter<'a, bool>>,
+}
+
+impl<B: Backend> ModuleMapper<B> for Fill<'_, B> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, old, mapper) = param.consume();
+        let mut shape = old.dims();
+        shape[0] *= self.lanes;
+        let value = self.values.next().expect("as many values as the module has tensors");
+        let value = value.clone().reshape(shape);
+        if self.marked.as_mut().and_then(Iterator::next) != Some(&true) {
+            return Param::from_mapped_value(id, value, mapper);
+        }
+        let (device, shape) = (value.device(), value.shape());
+        Param::uninitialized(id, move |_, _| value.clone(), device, true, shape)
+    }
+}
+
+/// The values of a network for one task as those of `lanes` tasks, task after task.
+pub(crate) fn stacked<B: Backend>(values: &[Tensor<B, 1>], lanes: usize) -> Vec<Tensor<B, 1>> {
+    values.iter().map(|value| tiled(value.clone(), lanes)).collect()
+}
+
+/// `[n]` to `[lanes * n]`.
+///
+/// Not by `repeat`, whose gradient in Burn 0.21 takes the copies for neighbours.
+pub(crate) fn tiled<B: Backend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
+    if lanes == 1 {
+        return value;
+    }
+    let length = value.dims()[0];
+    value.reshape([1, length]).expand([lanes, length]).reshape([lanes * length])
+}
+
+/// The sum over `lanes` tasks, `[lanes * n]` to `[n]`.
+pub(crate) fn summed<B: Backend>(all: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
+    if lanes == 1 {
+        return all;
+    }
+    let length = all.dims()[0] / lanes;
+    all.reshape([lanes, length]).sum_dim(0).reshape([length])
+}
+
+/// Registers `gradients` times `share` for the parameters of `module` that training moves.
+pub(crate) fn register<B: AutodiffBackend, M: Module<B>>(
+    registered: &mut GradientsParams,
+    module: &M,
+    gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
+    share: f64,
+) {
+    module.visit(&mut Register { registered, gradients: gradients.into_iter(), share });
+}
+
+struct Register<'a, B: AutodiffBackend> {
+    registered: &'a mut GradientsParams,
+    gradients: std::vec::IntoIter<Option<Tensor<B::InnerBackend, 1>>>,
+    share: f64,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let gradient = self.gradients.next().expect("one for each tensor of the module");
+        let value = param.val();
+        if let Some(gradient) = gradient.filter(|_| value.is_require_grad()) {
+            let gradient = gradient.reshape(value.dims()) * self.share;
+            self.registered.register::<B::InnerBackend, D>(param.id, gradient);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+
+use super::AdaptError;
+
+/// The direction that an inner step takes a parameter along, from its gradient `g`; the parameter
+/// then loses rate times direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InnerRule {
+    /// `g`.
+    #[default]
+    GradientDescent,
+    /// `v <- momentum v + g`, from `v = g` at the first step.
+    Momentum {
+        /// Share of the last step that is kept.
+        momentum: f64,
+    },
+    /// `m^ / (sqrt(v^ + epsilon_root) + epsilon)` with the corrected averages of `g` and `g^2`.
+    ///
+    /// # Conventions
+    /// The derivative of a square root is infinite at zero, and a parameter whose gradient is zero
+    /// would make the outer gradient NaN; `epsilon_root` keeps it finite, as in optax.
+    ///
+    /// # Source
+    /// Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015.
+    Adam {
+        /// Decay of the mean of gradients.
+        beta_1: f64,
+        /// Decay of the mean of squared gradients.
+        beta_2: f64,
+        /// Added to the root.
+        epsilon: f64,
+        /// Added under the root.
+        epsilon_root: f64,
+    },
+}
+
+impl InnerRule {
+    /// Adam with the paper's decays, and 1e-6 under the root.
+    pub const fn adam() -> Self {
+        Self::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 1e-6 }
+    }
+
+    pub(super) fn check(&self) -> Result<(), AdaptError> {
+        let within = |name, found: f64| match (0.0..1.0).contains(&found) {
+            true => Ok(()),
+            false => Err(AdaptError::Setting { name, wanted: "from 0 to below 1", found }),
+        };
+        match *self {
+            Self::GradientDescent => Ok(()),
+            Self::Momentum { momentum } => within("momentum", momentum),
+            Self::Adam { beta_1, beta_2, epsilon, epsilon_root } => {
+                within("beta_1", beta_1)?;
+                within("beta_2", beta_2)?;
+                within("epsilon", epsilon)?;
+                match epsilon_root.is_finite() && epsilon_root > 0.0 {
+                    true => Ok(()),
+                    false => Err(AdaptError::Setting {
+                        name: "epsilon_root",
+                        wanted: "a positive number",
+                        found: epsilon_root,
+                    }),
+                }
+            }
+        }
+    }
+
+    /// The direction at step `step` (from 0), and what the next step remembers.
+    pub(super) fn direction<B: Backend>(
+        &self,
+        step: usize,
+        gradient: Tensor<B, 1>,
+        memory: &[Tensor<B, 1>],
+    ) -> (Tensor<B, 1>, Vec<Tensor<B, 1>>) {
+        match *self {
+            Self::GradientDescent => (gradient, Vec::new()),
+            Self::Momentum { momentum } => {
+                let velocity = match memory {
+                    [velocity] => velocity.clone() * momentum + gradient,
+                    _ => gradient,
+                };
+                (velocity.clone(), vec![velocity])
+            }
+            Self::Adam { beta_1, beta_2, epsilon, epsilon_root } => {
+                let average = |old: Option<&Tensor<B, 1>>, new: Tensor<B, 1>, beta: f64| {
+                    let new = new * (1.0 - beta);
+                    old.map_or_else(|| new.clone(), |old| old.clone() * beta + new.clone())
+                };
+                let square = gradient.clone() * gradient.clone();
+                let mean = average(memory.first(), gradient, beta_1);
+                let spread = average(memory.get(1), square, beta_2);
+                let corrected = |moment: &Tensor<B, 1>, beta: f64| {
+                    moment.clone() / (1.0 - beta.powi(step as i32 + 1))
+                };
+                let root = (corrected(&spread, beta_2) + epsilon_root).sqrt() + epsilon;
+                (corrected(&mean, beta_1) / root, vec![mean, spread])
+            }
+        }
+    }
+}

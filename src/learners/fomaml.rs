@@ -1,0 +1,21 @@
+use burn::tensor::backend::Backend;
+use fewshot_models::Classifier;
+
+use super::{AdaptableEncoder, Maml};
+use crate::adapt::{AdaptError, InnerLoop, Order, RateKind};
+
+impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+    /// First-order MAML: the outer gradient is that of the query loss at the fast weights.
+    ///
+    /// It asks for one derivative alone, so every layer of Burn can be part of it.
+    ///
+    /// # Errors
+    /// As [`Maml::new`].
+    ///
+    /// # Source
+    /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep
+    /// Networks", ICML 2017, section 5.2.
+    pub fn first_order(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
+        Self::named("fomaml", classifier, inner.with_order(Order::First), RateKind::Fixed)
+    }
+}

@@ -1,0 +1,227 @@
+//! Model-agnostic meta-learning, and what its relatives share with it.
+
+mod adapted;
+mod gradient;
+mod labelled;
+
+pub use adapted::AdaptedMaml;
+
+use std::ops::Range;
+
+use burn::backend::Autodiff;
+use burn::module::{HasAutodiffModule, Module};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_models::{BnStatistics, Classifier, Encoder};
+
+use super::{Adapted, Learner};
+use crate::adapt::{
+    AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, RateKind, SecondOrder, filled, lift,
+    lifted_slope, slots, stacked, values,
+};
+use crate::episode::{EpisodeBatch, Support};
+use labelled::Labelled;
+
+/// An encoder that can be adapted: it is there one level of autodiff up as well.
+///
+/// Every [`Encoder`] is one that derives Burn's `Module` and is an encoder on any backend.
+pub trait AdaptableEncoder<B: Backend>:
+    Encoder<B> + HasAutodiffModule<Autodiff<B>, TrainModule: Encoder<Autodiff<B>>>
+{
+}
+
+impl<B: Backend, E> AdaptableEncoder<B> for E where
+    E: Encoder<B> + HasAutodiffModule<Autodiff<B>, TrainModule: Encoder<Autodiff<B>>>
+{
+}
+
+/// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
+/// lead to a classifier of its queries.
+///
+/// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
+/// mean cross-entropy of the support. The relatives that differ in the steps alone are made by
+/// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil) and
+/// [`meta_sgd`](Self::meta_sgd).
+///
+/// The tasks of a batch adapt side by side as the lanes of one network where the encoder has
+/// [`LANES`](Encoder::LANES), and one after the other where not; the results are the same within
+/// rounding.
+///
+/// # Conventions
+/// Batch-norm normalises with the batch at hand, the support in the inner loop and the queries in
+/// the outer loss, in training and in the test, as in the authors' code; that makes the test
+/// transductive. Gains and shifts adapt like all other parameters, as in learn2learn; the authors'
+/// code adapts no shift and has no gain.
+///
+/// # Source
+/// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks",
+/// ICML 2017.
+#[derive(Module, Debug)]
+pub struct Maml<B: Backend, E> {
+    classifier: Classifier<B, E>,
+    rates: InnerRates<B>,
+    #[module(skip)]
+    settings: Settings,
+}
+
+/// What a [`Maml`] does, apart from its parameters.
+#[derive(Clone, Debug)]
+struct Settings {
+    name: &'static str,
+    inner: InnerLoop,
+    /// Which tensors of the classifier the inner loop moves.
+    moves: Vec<bool>,
+    test_steps: usize,
+    route: SecondOrder,
+    /// Most tasks in one network.
+    lanes: usize,
+    /// What the query loss after each step counts for.
+    step_weights: Vec<f64>,
+}
+
+/// Enough to keep the cores of a CPU busy; more only take memory there.
+const LANES: usize = 8;
+
+impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+    /// The paper's learner: `inner` in training, and as many steps in the test.
+    ///
+    /// # Errors
+    /// When `inner` makes no sense, has no step, or moves no parameter.
+    pub fn new(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
+        Self::named("maml", classifier, inner, RateKind::Fixed)
+    }
+
+    pub(super) fn named(
+        name: &'static str,
+        classifier: Classifier<B, E>,
+        inner: InnerLoop,
+        kind: RateKind,
+    ) -> Result<Self, AdaptError> {
+        inner.check()?;
+        if inner.steps == 0 {
+            return Err(AdaptError::NoSteps { method: name });
+        }
+        let slots = slots::<Autodiff<B>, _>(&lift::<B, _>(&classifier));
+        let moves = inner.mask.select(&slots)?;
+        let device = classifier.head.weight.device();
+        let moving = slots.iter().zip(&moves).filter(|(_, moves)| **moves);
+        let lengths = moving.map(|(slot, _)| slot.shape.iter().product());
+        let rates = InnerRates::new(kind, &inner, lengths, &device);
+        let mut step_weights = vec![0.0; inner.steps];
+        step_weights[inner.steps - 1] = 1.0;
+        let settings = Settings {
+            name,
+            moves,
+            test_steps: inner.steps,
+            route: SecondOrder::default(),
+            lanes: LANES,
+            step_weights,
+            inner,
+        };
+        Ok(Self { classifier, rates, settings })
+    }
+
+    /// Classifiers adapted to tasks.
+    fn adapted(&self, support: &Support<B>, statistics: BnStatistics) -> AdaptedMaml<B, E> {
+        self.check_ways(support.ways);
+        let inner = self.settings.inner.clone().with_steps(self.settings.test_steps);
+        let moves = &self.settings.moves;
+        let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
+        let start = values::<B, _>(&self.classifier);
+        let groups = self.groups(support.images.dims()[0]).map(|group| {
+            let lanes = group.len();
+            let support = Labelled::of_support(support, &group).lifted();
+            let loss =
+                |classifier: &Lifted<B, Classifier<B, E>>| support.loss(classifier, statistics).1;
+            let slope = lifted_slope(&template, lanes, moves, &loss);
+            let steps = InnerSteps { inner: &inner, moves, slope: &slope, lanes };
+            let fast = steps.run(stacked(&start, lanes), &self.rates);
+            (group, filled::<B, _>(self.classifier.clone(), &fast.values, lanes))
+        });
+        AdaptedMaml::new(groups.collect(), statistics)
+    }
+}
+
+impl<B: Backend, E: Encoder<B>> Maml<B, E> {
+    /// With another number of inner steps in the test, and in [`Learner::adapt`].
+    pub fn with_test_steps(self, test_steps: usize) -> Self {
+        self.set(|settings| settings.test_steps = test_steps)
+    }
+
+    /// With another way to the exact derivative.
+    pub fn with_second_order(self, route: SecondOrder) -> Self {
+        self.set(|settings| settings.route = route)
+    }
+
+    /// With at most so many tasks in one network, 8 unless said: more keep a larger device busy, and
+    /// take memory in proportion.
+    ///
+    /// # Panics
+    /// On 0.
+    pub fn with_lanes(self, lanes: usize) -> Self {
+        assert!(lanes > 0, "a network has at least one lane");
+        self.set(|settings| settings.lanes = lanes)
+    }
+
+    /// With the query loss after every step in the outer loss, times these weights: the multi-step
+    /// loss of MAML++.
+    ///
+    /// # Panics
+    /// Unless there is one weight a step.
+    pub fn with_step_weights(self, weights: Vec<f64>) -> Self {
+        let (found, wanted) = (weights.len(), self.settings.inner.steps);
+        assert_eq!(found, wanted, "{wanted} steps need as many weights, found {found}");
+        self.set(|settings| settings.step_weights = weights)
+    }
+
+    fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+        change(&mut self.settings);
+        self
+    }
+
+    /// The network that the inner loop begins with.
+    pub fn classifier(&self) -> &Classifier<B, E> {
+        &self.classifier
+    }
+
+    /// The learned inner rates.
+    pub fn rates(&self) -> &InnerRates<B> {
+        &self.rates
+    }
+
+    /// The inner loop of training.
+    pub fn inner(&self) -> &InnerLoop {
+        &self.settings.inner
+    }
+
+    /// The tasks that share a network.
+    fn groups(&self, tasks: usize) -> impl Iterator<Item = Range<usize>> + use<B, E> {
+        let lanes = if E::LANES { self.settings.lanes } else { 1 };
+        (0..tasks).step_by(lanes).map(move |first| first..(first + lanes).min(tasks))
+    }
+
+    fn check_ways(&self, wanted: usize) {
+        let found = self.classifier.ways();
+        assert_eq!(found, wanted, "a classifier of {found} ways cannot learn {wanted}-way tasks");
+    }
+}
+
+impl<B: Backend, E: AdaptableEncoder<B>> Learner<B> for Maml<B, E> {
+    type Adapted = AdaptedMaml<B, E>;
+
+    fn adapt(&self, support: &Support<B>) -> AdaptedMaml<B, E> {
+        self.adapted(support, self.statistics())
+    }
+
+    fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
+        self.adapted(&batch.support, statistics).predict(batch.queries.clone())
+    }
+
+    fn statistics(&self) -> BnStatistics {
+        BnStatistics::Batch
+    }
+
+    fn architecture(&self) -> String {
+        format!("{}({})", self.settings.name, self.classifier.architecture())
+    }
+}

@@ -1,0 +1,1 @@
+//! Laws that one backend shows.
