@@ -16,6 +16,7 @@ pub use fewshot_models as models;
 
 /// What most programs need.
 pub mod prelude {
+    pub use crate::adapt::{InnerLoop, Order};
     pub use crate::data::{
         ClassDataset, Glyphs, GlyphsConfig, ImageFolder, ImageSet, Omniglot, Rotations, Split,
         Splits,
@@ -23,9 +24,9 @@ pub mod prelude {
     pub use crate::episode::{
         Episode, EpisodeBatch, EpisodeSampler, Protocol, SampleEpisodes, Support,
     };
-    pub use crate::learners::{Adapted, Learner, MetaLearner, ProtoNet};
+    pub use crate::learners::{Adapted, Learner, Maml, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;
     pub use crate::optim::{Adam, AdamW, Lamb, Sgd};
     pub use crate::train::{Evaluation, Evaluator, MetaTrainer, TrainError, Trained};
-    pub use fewshot_models::{BnStatistics, Conv4Config, Encoder, MlpConfig};
+    pub use fewshot_models::{BnStatistics, Classifier, Conv4Config, Encoder, MlpConfig};
 }

@@ -141,6 +141,18 @@ fn wrong_usage_exits_with_2() {
         &["train", "--data", "cifar:x"],
         &["train", "--split", "random"],
         &["train", "--resume"],
+        &["train", "--method", "mamel"],
+        &["train", "--method", "maml", "--inner-steps", "0"],
+        &["train", "--method", "maml", "--inner-lr", "nan"],
+        &["train", "--method", "maml", "--train-ways", "20"],
+        &["train", "--method", "maml", "--metric", "cosine"],
+        &["train", "--method", "maml", "--proximal", "2"],
+        &["train", "--method", "maml", "--batch-norm", "running"],
+        &["train", "--method", "fomaml", "--order", "second"],
+        &["train", "--method", "imaml", "--proximal", "-1"],
+        &["train", "--method", "imaml", "--order", "first"],
+        &["train", "--inner-lr", "0.1"],
+        &["train", "--lanes", "2"],
         &["eval"],
         &["eval", "x", "--episodes", "0"],
         &["data", "omniglot"],
@@ -450,6 +462,66 @@ fn every_compiled_backend_trains() {
             2
         );
     }
+}
+
+/// Two tasks a step.
+fn adaptive(folder: &Path, method: &str, more: &[&str]) -> Output {
+    let tiny = ["--method", method, "--steps", "2", "--validate-every", "2", "--meta-batch", "2"];
+    let brief = ["--validation-episodes", "1", "--eval-episodes", "2", "--train-queries", "1"];
+    small(folder, &[&tiny[..], &brief, more].concat())
+}
+
+#[test]
+fn every_method_with_an_inner_loop_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    for method in ["maml", "fomaml", "anil", "boil", "meta-sgd", "imaml"] {
+        let run = folder.path().join(method);
+        let report = json(&adaptive(&run, method, &["--eval-inner-steps", "2"]));
+        assert_eq!(report["protocol"]["method"], method);
+        assert_eq!(report["protocol"]["batch_norm"], "batch");
+        assert_eq!(report["inner"]["eval_steps"], 2);
+        let order = if method == "fomaml" { "first" } else { "second" };
+        assert_eq!(report["inner"]["order"], order, "{method}");
+        assert!(report["tasks_per_s"].as_f64().unwrap() > 0.0);
+        if cfg!(target_os = "linux") {
+            assert!(report["peak_rss_mb"].as_f64().unwrap() > 1.0);
+        }
+        let run = run.to_str().unwrap();
+        let again = json(&fewshot(&["eval", run, "--episodes", "2", "--json"]));
+        assert_eq!(again["accuracy"], report["accuracy"], "{method}");
+    }
+    // Twenty classes want another head.
+    let run = folder.path().join("maml");
+    let wide = fewshot(&["eval", run.to_str().unwrap(), "--ways", "20", "--episodes", "2"]);
+    assert!(complaint(&wide).contains("5 ways"), "{}", stderr(&wide));
+    // Resumed by another method.
+    let other = adaptive(&run, "anil", &["--resume"]);
+    assert!(complaint(&other).contains("maml"), "{}", stderr(&other));
+}
+
+#[test]
+fn every_compiled_backend_adapts() {
+    let backends = [
+        ("flex", true),
+        ("ndarray", cfg!(feature = "ndarray")),
+        ("candle", cfg!(feature = "candle")),
+        ("wgpu", cfg!(feature = "wgpu")),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    for (backend, _) in backends.into_iter().filter(|(_, compiled)| *compiled) {
+        let report = json(&adaptive(&folder.path().join(backend), "maml", &["--backend", backend]));
+        assert_eq!(report["backend"], backend);
+        assert_eq!(report["steps"], 2);
+    }
+}
+
+#[test]
+fn an_inner_loop_that_diverges_is_told_with_its_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let output = adaptive(&run, "maml", &["--inner-lr", "1e30", "--inner-steps", "3"]);
+    let complaint = complaint(&output);
+    assert!(complaint.contains("task 0 diverged in its inner step"), "{complaint}");
 }
 
 /// What a bench measured, in JSON and as a table.

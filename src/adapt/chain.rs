@@ -165,7 +165,7 @@ impl<B: AutodiffBackend> Back<B> {
     }
 }
 
-fn leaves<B: AutodiffBackend>(tensors: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
+pub(super) fn leaves<B: AutodiffBackend>(tensors: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
     tensors.iter().map(|tensor| tensor.clone().detach().require_grad()).collect()
 }
 

@@ -11,6 +11,7 @@
 mod chain;
 mod clip;
 mod error;
+mod implicit;
 mod inner_loop;
 mod level;
 mod parameters;
@@ -19,16 +20,16 @@ mod rule;
 mod steps;
 
 pub use error::AdaptError;
+pub use implicit::Proximal;
 pub use inner_loop::{InnerLoop, Mask, Order, SecondOrder};
 pub use level::{Lifted, lift};
 pub use rates::{InnerRates, RateKind};
 pub use rule::InnerRule;
 
-pub(crate) use chain::{MetaGradient, chain, unrolled};
+pub(crate) use chain::{MetaGradient, OuterLoss, chain, unrolled};
 pub(crate) use level::lifted;
 pub(crate) use parameters::{filled, register, slots, stacked, summed, values};
-use steps::Fast;
-pub(crate) use steps::{InnerSteps, Slope, flat_slope, lifted_slope};
+pub(crate) use steps::{Fast, InnerSteps, Slope, flat_slope, lifted_slope};
 
 use parameters::refilled;
 
@@ -46,7 +47,8 @@ use burn::tensor::backend::Backend;
 /// On an autodiff backend the result is on the graph of `module`, so that a loss of it can be
 /// differentiated with respect to `module`'s parameters; under [`Order::First`] the inner gradients
 /// are constants there. A record loaded on a plain backend loses Burn's marks of what is frozen: a
-/// module without any such mark has nothing frozen.
+/// module without any such mark has nothing frozen. Burn forgets as well what was frozen before it
+/// was drawn; [`drawn`](fewshot_models::nn::drawn) modules are frozen for good.
 ///
 /// # Errors
 /// When `inner` makes no sense, or selects no parameter of `module`.

@@ -137,6 +137,8 @@ pub(crate) enum Method {
     Boil,
     /// MAML with a learned rate for every value, Li et al. 2017
     MetaSgd,
+    /// MAML by implicit gradients, Rajeswaran et al. 2019
+    Imaml,
 }
 
 /// Whether the outer gradient goes through the inner gradients.
@@ -161,13 +163,13 @@ pub(crate) enum RouteName {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Inner loop (maml and its relatives)")]
 pub(crate) struct InnerArgs {
-    /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01]
+    /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01; of imaml 0.1]
     #[arg(long, value_name = "RATE")]
     pub(crate) inner_lr: Option<f64>,
-    /// Inner steps in training [default: 1 for images of at most 32 pixels, else 5]
+    /// Inner steps in training [default: 1 for images of at most 32 pixels, else 5; of imaml 16]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) inner_steps: Option<usize>,
-    /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10]
+    /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10; of imaml 16]
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
@@ -176,6 +178,12 @@ pub(crate) struct InnerArgs {
     /// How the exact derivative is computed; the result is the same [default: chain]
     #[arg(long, value_enum, value_name = "ROUTE")]
     pub(crate) second_order_route: Option<RouteName>,
+    /// Strength of imaml's proximal term [default: 2]
+    #[arg(long, value_name = "STRENGTH")]
+    pub(crate) proximal: Option<f64>,
+    /// Iterations of imaml's conjugate gradients [default: 5]
+    #[arg(long, value_name = "N", value_parser = count(1..=1000))]
+    pub(crate) cg_steps: Option<usize>,
     /// Tasks that share a network: more are faster on large devices and take memory [default: 8]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) lanes: Option<usize>,

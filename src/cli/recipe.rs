@@ -1,5 +1,5 @@
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::adapt::{InnerLoop, Order, SecondOrder};
+use fewshot::adapt::{InnerLoop, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
 use fewshot::learners::{Maml, MetaLearner, ProtoNet};
@@ -36,6 +36,8 @@ pub(crate) struct InnerRecipe {
     pub(crate) eval_steps: usize,
     pub(crate) order: Order,
     pub(crate) second_order_route: SecondOrder,
+    /// Of imaml alone.
+    pub(crate) proximal: Option<Proximal>,
     pub(crate) lanes: usize,
 }
 
@@ -86,6 +88,10 @@ impl Recipe {
             Method::Anil => Maml::anil(classifier, settings),
             Method::Boil => Maml::boil(classifier, settings),
             Method::MetaSgd => Maml::meta_sgd(classifier, settings),
+            Method::Imaml => {
+                let proximal = inner.proximal.expect("the recipe of imaml has one");
+                Maml::implicit(classifier, settings, proximal)
+            }
             Method::Maml | Method::Protonet => Maml::new(classifier, settings),
         };
         let learner = learner
@@ -146,10 +152,27 @@ impl InnerRecipe {
                 None => Ok(None),
             };
         }
-        let (rate, steps, eval_steps) = if is_small(image) { (0.4, 1, 3) } else { (0.01, 5, 10) };
+        let (rate, steps, eval_steps) = match (method, is_small(image)) {
+            (Method::Imaml, _) => (0.1, 16, 16),
+            (_, true) => (0.4, 1, 3),
+            (_, false) => (0.01, 5, 10),
+        };
+        let proximal = match (method, args.proximal, args.cg_steps) {
+            (Method::Imaml, strength, iterations) => Some(Proximal {
+                strength: strength.unwrap_or(2.0),
+                iterations: iterations.unwrap_or(5),
+            }),
+            (_, None, None) => None,
+            _ => {
+                return usage(format!("--proximal and --cg-steps are for imaml, not for {method}"));
+            }
+        };
         let order = match (method, args.order) {
             (Method::Fomaml, Some(OrderName::Second)) => {
                 return usage("fomaml is of first order; --order second is maml".to_owned());
+            }
+            (Method::Imaml, Some(_)) => {
+                return usage("imaml does not differentiate its steps: no --order".to_owned());
             }
             (Method::Fomaml, _) | (_, Some(OrderName::First)) => Order::First,
             (_, Some(OrderName::Second) | None) => Order::Second,
@@ -167,6 +190,7 @@ impl InnerRecipe {
                 Some(RouteName::Unrolled) => SecondOrder::Unrolled,
                 Some(RouteName::Chain) | None => SecondOrder::Chain,
             },
+            proximal,
             lanes: args.lanes.unwrap_or(8),
         }))
     }
@@ -181,6 +205,8 @@ impl InnerArgs {
             ("--eval-inner-steps", self.eval_inner_steps.is_some()),
             ("--order", self.order.is_some()),
             ("--second-order-route", self.second_order_route.is_some()),
+            ("--proximal", self.proximal.is_some()),
+            ("--cg-steps", self.cg_steps.is_some()),
             ("--lanes", self.lanes.is_some()),
         ];
         options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
@@ -196,6 +222,7 @@ impl std::fmt::Display for Method {
             Self::Anil => "anil",
             Self::Boil => "boil",
             Self::MetaSgd => "meta-sgd",
+            Self::Imaml => "imaml",
         })
     }
 }

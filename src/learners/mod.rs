@@ -3,6 +3,7 @@
 mod anil;
 mod boil;
 mod fomaml;
+mod imaml;
 mod maml;
 mod meta_sgd;
 mod proto_net;
@@ -64,6 +65,22 @@ pub trait MetaLearner<B: AutodiffBackend>:
         let accuracy = accuracies(logits.inner(), batch.query_labels.clone().inner());
         MetaGradients { loss: loss.inner(), accuracy: accuracy.mean(), gradients }
     }
+
+    /// Where adaptation to `batch` leaves the finite numbers, for a learner that adapts in steps; to
+    /// be asked when a loss was not finite.
+    fn divergence(&self, batch: &EpisodeBatch<B>) -> Option<Divergence> {
+        let _ = batch;
+        None
+    }
+}
+
+/// An inner loop that left the finite numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Divergence {
+    /// Index of the first task of the batch that did.
+    pub task: usize,
+    /// Its inner step after which a fast weight was not finite, from 1.
+    pub step: usize,
 }
 
 /// What one meta-training step learns from its episodes.

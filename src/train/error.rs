@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::CheckpointError;
+use crate::learners::Divergence;
 
 /// Why training stopped before its end, or did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +33,8 @@ pub enum TrainError {
     Zero(&'static str),
     /// A loss that is not a finite number.
     #[error(
-        "the loss is {loss} at step {step}, in the episodes from {episode}; training stopped{}",
+        "the loss is {loss} at step {step}, in the episodes from {episode}{}; training stopped{}",
+        inner_loop(divergence),
         kept_in(kept)
     )]
     NonFiniteLoss {
@@ -42,6 +44,8 @@ pub enum TrainError {
         step: u64,
         /// Index of the step's first episode.
         episode: u64,
+        /// Where the inner loop left the finite numbers, if it did.
+        divergence: Option<Divergence>,
         /// The run folder with the last good state.
         kept: Option<PathBuf>,
     },
@@ -102,6 +106,15 @@ pub enum TrainError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+fn inner_loop(divergence: &Option<Divergence>) -> String {
+    match divergence {
+        Some(Divergence { task, step }) => {
+            format!(": task {task} diverged in its inner step {step}")
+        }
+        None => String::new(),
+    }
 }
 
 fn kept_in(folder: &Option<PathBuf>) -> String {

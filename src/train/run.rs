@@ -193,11 +193,11 @@ where
         let MetaGradients { loss, accuracy, gradients } = self.learner().meta_gradients(&batch);
         let loss = loss.into_scalar().elem::<f32>();
         if !loss.is_finite() {
-            let step = self.progress.step;
             return Err(TrainError::NonFiniteLoss {
                 loss,
-                step,
+                step: self.progress.step,
                 episode: first,
+                divergence: self.learner().divergence(&batch),
                 kept: self.kept(),
             });
         }

@@ -1,11 +1,10 @@
 //! Laws for any backend.
 
-use burn::module::Module;
-use burn::tensor::DType;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::adapt::{InnerRates, RateKind, SecondOrder};
-use fewshot::learners::{Maml, MetaGradients, MetaLearner};
-use fewshot::models::{Classifier, Conv4, Conv4Config, Downsampling, Readout};
+use burn::tensor::{DType, Tensor};
+use fewshot::adapt::{InnerLoop, Mask, Order, SecondOrder};
+use fewshot::learners::{Adapted, Learner, Maml, MetaGradients, MetaLearner};
+use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
 
 use crate::golden::{Case, Golden, Network, Rule};
 use crate::named::{Values, assert_close, gradients, with_values};
@@ -59,17 +58,79 @@ pub fn outcome<B: AutodiffBackend>(
     (loss, gradients::<B, _>(learner, &found))
 }
 
+fn convolutional(golden: &Golden) -> impl Iterator<Item = (&Case, &Network)> {
+    let cases = golden.cases.iter().filter(|case| case.network != "mlp");
+    cases.map(|case| (case, &golden.networks[&case.network]))
+}
+
+/// Every rule, mask and order, by both ways to the derivative, with tasks side by side and not.
 pub fn gradients_are_those_of_pytorch<B: AutodiffBackend>() {
     let golden = Golden::read();
-    let cases = golden.cases.iter().filter(|case| case.network != "mlp");
     let mut checked = 0;
-    for case in cases {
-        let network = &golden.networks[&case.network];
-        let learner = learner::<B>(case, network, DType::F32);
-        let (loss, found) = outcome(&learner, network, DType::F32);
-        assert!((loss - case.loss).abs() < 1e-5 * case.loss, "{}: loss {loss}", case.name);
-        assert_close(&case.name, &found, &case.gradients("classifier."), 2e-5);
-        checked += 1;
+    for (case, network) in convolutional(&golden) {
+        for (route, lanes) in [(SecondOrder::Chain, 8), (SecondOrder::Unrolled, 1)] {
+            let what = format!("{} by {route:?} in {lanes} lanes", case.name);
+            let learner = learner::<B>(case, network, DType::F32);
+            let learner = learner.with_second_order(route).with_lanes(lanes);
+            let (loss, found) = outcome(&learner, network, DType::F32);
+            assert!((loss - case.loss).abs() < 1e-5 * case.loss, "{what}: loss {loss}");
+            assert_close(&what, &found, &case.gradients("classifier."), 2e-5);
+            checked += 1;
+        }
     }
-    assert!(checked >= 17, "only {checked} cases");
+    assert!(checked >= 34, "only {checked} cases");
+}
+
+/// A learner with the parameters of the golden network.
+fn made<B: AutodiffBackend>(network: &str, inner: InnerLoop) -> (Maml<B, Conv4<B>>, Golden) {
+    let golden = Golden::read();
+    let (encoder, features) = encoder::<B>(network);
+    let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    let learner = Maml::new(classifier, inner).expect("an inner loop that can be run");
+    let values = golden.networks[network].parameters("classifier.");
+    (with_values::<B, _>(learner, &values, DType::F32), golden)
+}
+
+fn read<B: AutodiffBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().into_vec().unwrap()
+}
+
+pub fn a_zero_rate_is_the_identity<B: AutodiffBackend>() {
+    let (learner, golden) = made::<B>("conv_stride", InnerLoop::new(3, 0.0));
+    let batch = golden.networks["conv_stride"].batch::<B>(WAYS, DType::F32);
+    let adapted = learner.adapt(&batch.support).predict(batch.queries.clone());
+    for task in 0..2 {
+        let queries = batch.queries.clone().narrow(0, task, 1).flatten::<4>(0, 1);
+        let plain = read(learner.classifier().forward(queries, BnStatistics::Batch));
+        for (found, expected) in read(adapted.clone().narrow(0, task, 1)).iter().zip(plain) {
+            assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+        }
+    }
+    let (moved, _) = made::<B>("conv_stride", InnerLoop::new(3, 0.4));
+    let moved = read(moved.adapt(&batch.support).predict(batch.queries));
+    let far = moved.iter().zip(read(adapted)).any(|(one, two)| (one - two).abs() > 1e-2);
+    assert!(far, "a rate that is not zero changes the logits");
+}
+
+pub fn tasks_side_by_side_are_tasks_one_by_one<B: AutodiffBackend>() {
+    for mask in [Mask::All, Mask::Only(vec!["head".into()]), Mask::Except(vec!["head".into()])] {
+        for order in [Order::First, Order::Second] {
+            let inner = InnerLoop::new(2, 0.3).with_mask(mask.clone()).with_order(order);
+            let (learner, golden) = made::<B>("conv_pool", inner);
+            let network = &golden.networks["conv_pool"];
+            let batch = network.batch::<B>(WAYS, DType::F32);
+            let what = format!("{mask}, {order:?}");
+            let logits = |lanes: usize| {
+                let learner = learner.clone().with_lanes(lanes);
+                read(learner.adapt(&batch.support).predict(batch.queries.clone()))
+            };
+            for (one, two) in logits(1).iter().zip(logits(2)) {
+                assert!((one - two).abs() < 2e-4, "{what}: a logit of {one} and of {two}");
+            }
+            let (loss, expected) = outcome(&learner.clone().with_lanes(1), network, DType::F32);
+            let (side_by_side, found) = outcome(&learner, network, DType::F32);
+            assert!((loss - side_by_side).abs() < 1e-4, "{what}: {loss} and {side_by_side}");
+            assert_close(&what, &found, &expected, 2e-4);
+        }
+    }
 }

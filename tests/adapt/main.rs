@@ -5,6 +5,7 @@
 mod golden;
 mod laws;
 mod named;
+#[cfg(feature = "flex")]
 mod on_flex;
 
 macro_rules! on_backend {
@@ -34,4 +35,6 @@ macro_rules! laws {
 
 laws! {
     gradients_are_those_of_pytorch
+    a_zero_rate_is_the_identity
+    tasks_side_by_side_are_tasks_one_by_one
 }

@@ -1,1 +1,304 @@
 //! Laws that one backend shows.
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{AutodiffModule, Module};
+use burn::nn::{Linear as BurnLinear, LinearConfig as BurnLinearConfig};
+use burn::optim::GradientsParams;
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Distribution, Tensor};
+use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Mask, Order, Proximal, adapt};
+use fewshot::episode::EpisodeBatch;
+use fewshot::learners::{Adapted, Divergence, Learner, Maml, MetaLearner};
+use fewshot::models::nn::{Linear, LinearConfig, drawn};
+use fewshot::models::{BnStatistics, Classifier, Encoder, Mlp, MlpConfig};
+
+use crate::golden::{Golden, Network, Rule};
+use crate::laws::{WAYS, encoder, learner, outcome};
+use crate::named::{Values, assert_close, gradients, with_values};
+
+type B = Autodiff<Flex>;
+
+/// The outer loss of a network of curves and its gradient, task after task through [`adapt`].
+fn curves(network: &Network, inner: &InnerLoop) -> (f64, Values) {
+    let device = Default::default();
+    let mlp: Mlp<B> = MlpConfig::new(1).with_layers(vec![8, 8, 1]).init(&device);
+    let mlp = with_values::<B, _>(mlp, &network.parameters(""), DType::F32);
+    let [x, y, query, target] = network.curves::<B>(DType::F32);
+    let of = |tensor: &Tensor<B, 3>, task| tensor.clone().narrow(0, task, 1).squeeze_dim::<2>(0);
+    let tasks = x.dims()[0];
+    let losses = (0..tasks).map(|task| {
+        let [x, y] = [&x, &y].map(|tensor| Tensor::<Autodiff<B>, 2>::from_inner(of(tensor, task)));
+        let loss =
+            |mlp: &Mlp<Autodiff<B>>| (mlp.forward(x.clone()) - y.clone()).powi_scalar(2).mean();
+        let adapted = adapt(&mlp, loss, inner).expect("an inner loop that can be run");
+        (adapted.forward(of(&query, task)) - of(&target, task)).powi_scalar(2).mean()
+    });
+    let loss = losses.reduce(|one, two| one + two).unwrap() / tasks as f64;
+    let found = GradientsParams::from_grads(loss.backward(), &mlp);
+    (loss.into_scalar() as f64, gradients::<B, _>(&mlp, &found))
+}
+
+#[test]
+fn a_module_of_ones_own_has_the_gradients_of_pytorch() {
+    let golden = Golden::read();
+    let network = &golden.networks["mlp"];
+    let fixed = |rule: &Rule| !matches!(rule, Rule::MetaSgd | Rule::PerStep);
+    let cases = golden.cases.iter().filter(|case| case.network == "mlp" && fixed(&case.rule));
+    let mut checked = 0;
+    for case in cases {
+        let (loss, found) = curves(network, &case.inner());
+        assert!((loss - case.loss).abs() < 1e-5 * case.loss, "{}: loss {loss}", case.name);
+        assert_close(&case.name, &found, &case.gradients(""), 2e-5);
+        checked += 1;
+    }
+    assert_eq!(checked, 7);
+}
+
+#[test]
+fn a_limit_that_cuts_nothing_changes_nothing() {
+    let golden = Golden::read();
+    let inner = InnerLoop::new(2, 0.05);
+    let (loss, expected) = curves(&golden.networks["mlp"], &inner);
+    let (same, found) = curves(&golden.networks["mlp"], &inner.with_clip_norm(1e6));
+    assert!((loss - same).abs() < 1e-6);
+    assert_close("clipped", &found, &expected, 1e-5);
+}
+
+#[test]
+fn first_order_is_not_second_order_on_a_curved_loss() {
+    let golden = Golden::read();
+    let inner = InnerLoop::new(1, 0.05);
+    let (_, second) = curves(&golden.networks["mlp"], &inner);
+    let (_, first) = curves(&golden.networks["mlp"], &inner.with_order(Order::First));
+    let far = second["layers.1.weight"].iter().zip(&first["layers.1.weight"]);
+    assert!(far.map(|(one, two)| (one - two).abs()).fold(0.0, f64::max) > 1e-3);
+}
+
+/// In double precision, by every parameter and rate.
+#[test]
+fn outer_gradients_are_central_differences() {
+    let golden = Golden::read();
+    for name in
+        ["conv_stride/maml/second/5", "conv_stride/per_step/second/3", "conv_stride/adam/second/3"]
+    {
+        let case = golden.cases.iter().find(|case| case.name == name).expect(name);
+        let network = &golden.networks[&case.network];
+        let made = learner::<B>(case, network, DType::F64);
+        let (_, found) = outcome(&made, network, DType::F64);
+        let mut values = network.parameters("classifier.");
+        values.extend(case.rates());
+        let loss = |name: &str, index: usize, change: f64| {
+            let mut values = values.clone();
+            values.get_mut(name).unwrap()[index] += change;
+            outcome(&with_values::<B, _>(made.clone(), &values, DType::F64), network, DType::F64).0
+        };
+        for (name, gradients) in &found {
+            // The first and the last value of each tensor.
+            for index in [0, gradients.len() - 1] {
+                let step = 1e-5;
+                let slope = (loss(name, index, step) - loss(name, index, -step)) / (2.0 * step);
+                let error = (slope - gradients[index]).abs();
+                assert!(error < 1e-7, "{name}[{index}] is {}, not {slope}", gradients[index]);
+            }
+        }
+    }
+}
+
+/// With so strong a tie to the start the inner loop ends at its minimum, on no edge of a ReLU, where
+/// the implicit gradient is the derivative.
+#[test]
+fn implicit_gradients_are_central_differences_at_the_minimum() {
+    let network = &Golden::read().networks["conv_stride"];
+    let (encoder, features) = encoder::<B>("conv_stride");
+    let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    let proximal = Proximal { strength: 1000.0, iterations: 12 };
+    let made = Maml::implicit(classifier, InnerLoop::new(20, 0.00095), proximal).unwrap();
+    let values = network.parameters("classifier.");
+    let outcome = |values: &Values| {
+        outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
+    };
+    let (_, found) = outcome(&values);
+    for (name, gradients) in &found {
+        let loss = |change: f64| {
+            let mut values = values.clone();
+            values.get_mut(name).unwrap()[0] += change;
+            outcome(&values).0
+        };
+        let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+        assert!((slope - gradients[0]).abs() < 1e-6, "{name} is {}, not {slope}", gradients[0]);
+    }
+}
+
+#[test]
+fn a_diverging_inner_loop_is_told_with_task_and_step() {
+    let network = &Golden::read().networks["conv_stride"];
+    let (encoder, features) = encoder::<B>("conv_stride");
+    let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    let learner = Maml::new(classifier, InnerLoop::new(4, 1e30)).unwrap();
+    let mut batch = network.batch::<B>(WAYS, DType::F32);
+    let fine = Maml::new(learner.classifier().clone(), InnerLoop::new(4, 0.1)).unwrap();
+    assert_eq!(fine.divergence(&batch), None);
+    let found = learner.divergence(&batch).expect("a rate of 1e30 diverges");
+    assert!(found.step >= 2 && found.task == 0, "{found:?}");
+    // An image that is not a number, in the second task alone.
+    let [_, n, c, h, w] = batch.support.images.dims();
+    let nan = Tensor::full([1, n, c, h, w], f32::NAN, &Default::default());
+    batch.support.images = batch.support.images.slice_assign([1..2, 0..n, 0..c, 0..h, 0..w], nan);
+    for lanes in [1, 2] {
+        let found = fine.clone().with_lanes(lanes).divergence(&batch);
+        assert_eq!(found, Some(Divergence { task: 1, step: 1 }));
+    }
+}
+
+fn layer() -> Linear<B> {
+    LinearConfig::new(3, 2).init(&Default::default())
+}
+
+fn inputs<A: Backend>() -> Tensor<A, 2> {
+    A::seed(&Default::default(), 3);
+    Tensor::random([4, 3], Distribution::Uniform(-1.0, 1.0), &Default::default())
+}
+
+fn energy(layer: &Linear<Autodiff<B>>) -> Tensor<Autodiff<B>, 1> {
+    layer.forward(inputs()).powi_scalar(2).mean()
+}
+
+fn weight<A: Backend>(layer: &Linear<A>) -> Vec<f32> {
+    layer.weight.val().into_data().into_vec().unwrap()
+}
+
+#[test]
+fn what_is_frozen_stays_frozen() {
+    let mut layer = drawn(layer());
+    layer.weight = layer.weight.set_require_grad(false);
+    let adapted = adapt(&layer, energy, &InnerLoop::new(2, 0.1)).unwrap();
+    assert_eq!(weight(&adapted), weight(&layer));
+    let bias = |layer: &Linear<B>| layer.bias.as_ref().unwrap().val().into_data();
+    assert_ne!(bias(&adapted), bias(&layer));
+}
+
+#[test]
+fn what_was_adapted_can_be_adapted_further() {
+    let layer = layer();
+    let at_once = adapt(&layer, energy, &InnerLoop::new(2, 0.1)).unwrap();
+    let one = InnerLoop::new(1, 0.1);
+    let in_turns = adapt(&adapt(&layer, energy, &one).unwrap(), energy, &one).unwrap();
+    assert_eq!(weight(&at_once), weight(&in_turns));
+    assert_ne!(weight(&at_once), weight(&adapt(&layer, energy, &one).unwrap()));
+
+    // And moves what the mask of the second loop says.
+    let head = one.clone().with_mask(Mask::Only(vec!["bias".to_owned()]));
+    let first = adapt(&layer, energy, &head).unwrap();
+    let second = adapt(&first, energy, &one.with_mask(Mask::Only(vec!["weight".to_owned()])));
+    assert_ne!(weight(&second.unwrap()), weight(&layer));
+}
+
+#[test]
+fn parameters_that_were_not_drawn_yet_are_drawn_once() {
+    let lazy: Linear<B> = LinearConfig::new(3, 2).init(&Default::default());
+    let adapted = adapt(&lazy, energy, &InnerLoop::new(1, 0.0)).unwrap();
+    assert_eq!(weight(&adapted), weight(&lazy));
+}
+
+#[test]
+fn a_plain_backend_fine_tunes() {
+    let layer = layer().valid();
+    let loss = |layer: &Linear<B>| layer.forward(inputs()).powi_scalar(2).mean();
+    let adapted = adapt(&layer, loss, &InnerLoop::new(50, 0.5)).unwrap();
+    let energy = |layer: &Linear<Flex>| layer.forward(inputs()).powi_scalar(2).mean().into_scalar();
+    assert!(energy(&adapted) < 0.1 * energy(&layer));
+    // A record loaded here takes Burn's marks of what is frozen away.
+    let record = layer.clone().into_record();
+    let loaded = layer.clone().load_record(record);
+    let again = adapt(&loaded, loss, &InnerLoop::new(50, 0.5)).unwrap();
+    assert_eq!(weight(&again), weight(&adapted));
+}
+
+/// An encoder with Burn's own layer, which has no lanes and no second derivative.
+#[derive(Module, Debug)]
+struct Stock<B: Backend> {
+    layer: BurnLinear<B>,
+}
+
+impl<B: Backend> Encoder<B> for Stock<B> {
+    fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
+        self.layer.forward(images.flatten(1, 3))
+    }
+
+    fn architecture(&self) -> String {
+        "stock".to_owned()
+    }
+}
+
+fn stock(order: Order) -> Maml<B, Stock<B>> {
+    let device = Default::default();
+    B::seed(&device, 1);
+    let encoder = Stock { layer: BurnLinearConfig::new(64, 6).init(&device) };
+    let inner = InnerLoop::new(2, 0.5).with_order(order);
+    Maml::new(Classifier::new(encoder, 6, WAYS, &device), inner).unwrap()
+}
+
+fn episodes() -> EpisodeBatch<B> {
+    Golden::read().networks["conv_stride"].batch(WAYS, DType::F32)
+}
+
+#[test]
+fn first_order_serves_every_layer_of_burn() {
+    let learner = stock(Order::First);
+    let found = learner.meta_gradients(&episodes());
+    let found = gradients::<B, _>(&learner, &found.gradients);
+    let names = ["encoder.layer.bias", "encoder.layer.weight", "head.bias", "head.weight"];
+    let names: Vec<_> = names.iter().map(|name| format!("classifier.{name}")).collect();
+    assert_eq!(found.keys().cloned().collect::<Vec<_>>(), names);
+    assert!(found.values().flatten().all(|value| value.is_finite()));
+    // In the test as well, where nothing is differentiated twice.
+    let batch = Golden::read().networks["conv_stride"].batch::<Flex>(WAYS, DType::F32);
+    let logits = learner.valid().adapt(&batch.support).predict(batch.queries);
+    assert_eq!(logits.dims(), [2, 6, WAYS]);
+}
+
+#[test]
+fn inner_loops_that_make_no_sense_are_refused() {
+    let made = |inner: InnerLoop| {
+        let (encoder, features) = encoder::<B>("conv_stride");
+        let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+        Maml::new(classifier, inner).map(drop).unwrap_err()
+    };
+    let inner = InnerLoop::new(1, 0.1);
+    assert_eq!(made(inner.clone().with_steps(0)), AdaptError::NoSteps { method: "maml" });
+    let nothing = made(inner.clone().with_mask(Mask::Only(vec!["tail".to_owned()])));
+    assert!(nothing.to_string().contains("only tail"), "{nothing}");
+    assert!(nothing.to_string().contains("encoder.blocks.0.conv.weight"), "{nothing}");
+    // A name is a whole name.
+    let part = made(inner.clone().with_mask(Mask::Only(vec!["enc".to_owned()])));
+    assert!(matches!(part, AdaptError::NothingMoves { .. }));
+    for (inner, name) in [
+        (InnerLoop::new(1, f64::NAN), "rate"),
+        (InnerLoop::new(1, -0.1), "rate"),
+        (inner.clone().with_clip_norm(0.0), "norm"),
+        (inner.clone().with_rule(InnerRule::Momentum { momentum: 1.0 }), "momentum"),
+        (
+            inner.clone().with_rule(InnerRule::Adam {
+                beta_1: 0.9,
+                beta_2: 0.999,
+                epsilon: 1e-8,
+                epsilon_root: 0.0,
+            }),
+            "epsilon_root",
+        ),
+    ] {
+        let error = made(inner);
+        assert!(
+            matches!(error, AdaptError::Setting { name: found, .. } if found == name),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+#[should_panic(expected = "a classifier of 3 ways cannot learn 2-way tasks")]
+fn a_task_of_other_ways_is_refused() {
+    let mut batch = episodes();
+    batch.support.ways = 2;
+    stock(Order::First).meta_gradients(&batch);
+}

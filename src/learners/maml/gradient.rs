@@ -11,11 +11,11 @@ use fewshot_models::{BnStatistics, Classifier};
 
 use super::{AdaptableEncoder, Labelled, Maml};
 use crate::adapt::{
-    InnerSteps, Lifted, MetaGradient, Order, SecondOrder, Slope, chain, filled, flat_slope, lift,
-    lifted_slope, register, stacked, summed, unrolled, values,
+    Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope, chain, filled,
+    flat_slope, lift, lifted_slope, register, stacked, summed, unrolled, values,
 };
 use crate::episode::EpisodeBatch;
-use crate::learners::{MetaGradients, MetaLearner};
+use crate::learners::{Divergence, MetaGradients, MetaLearner};
 
 impl<B, E> MetaLearner<B> for Maml<B, E>
 where
@@ -32,6 +32,10 @@ where
         register::<B, _>(&mut gradients, &self.classifier, total.start, share);
         register::<B, _>(&mut gradients, &self.rates, total.rates, share);
         MetaGradients { loss: total.loss * share, accuracy: total.correct * share, gradients }
+    }
+
+    fn divergence(&self, batch: &EpisodeBatch<B>) -> Option<Divergence> {
+        self.groups(batch.tasks()).find_map(|group| self.group_divergence(batch, &group))
     }
 }
 
@@ -86,30 +90,76 @@ where
             Some(if weight == 1.0 { loss } else { loss * weight })
         };
         let start = stacked(&values::<B, _>(&self.classifier), lanes);
-        let solve = |slope: &Slope<'_, B>| {
-            let steps = InnerSteps { inner, moves, slope, lanes };
-            match self.settings.route {
-                SecondOrder::Chain => chain(&steps, start, &self.rates, &outer),
-                SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, &outer),
-            }
-        };
-        let MetaGradient { loss, start, rates } = match inner.order {
-            Order::First => {
-                let loss = |classifier: &Classifier<B, E>| support.loss(classifier, statistics).1;
-                solve(&flat_slope(&self.classifier, lanes, moves, &loss))
-            }
-            Order::Second => {
-                let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
-                let support = support.lifted();
-                let loss = |classifier: &Lifted<B, Classifier<B, E>>| {
-                    support.loss(classifier, statistics).1
-                };
-                solve(&lifted_slope(&template, lanes, moves, &loss))
-            }
+        let flat = |classifier: &Classifier<B, E>| support.loss(classifier, statistics).1;
+        let flat = flat_slope(&self.classifier, lanes, moves, &flat);
+        let MetaGradient { loss, start, rates } = if inner.order == Order::First {
+            self.solve(&flat, &flat, start, lanes, &outer)
+        } else {
+            let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
+            let support = support.lifted();
+            let lifted =
+                |classifier: &Lifted<B, Classifier<B, E>>| support.loss(classifier, statistics).1;
+            let lifted = lifted_slope(&template, lanes, moves, &lifted);
+            self.solve(&lifted, &flat, start, lanes, &outer)
         };
         let logits = last.into_inner().expect("the outer loss was asked for");
         let correct = queries.accuracies(logits).inner().sum();
         let start = start.into_iter().map(|gradient| gradient.map(|all| summed(all, lanes)));
         GroupGradient { loss, correct, start: start.collect(), rates }
     }
+
+    fn group_divergence(
+        &self,
+        batch: &EpisodeBatch<B>,
+        group: &Range<usize>,
+    ) -> Option<Divergence> {
+        let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
+        let support = Labelled::of_support(&batch.support, group);
+        let loss = |classifier: &Classifier<B, E>| support.loss(classifier, BnStatistics::Batch).1;
+        let slope = flat_slope(&self.classifier, lanes, moves, &loss);
+        let start = stacked(&values::<B, _>(&self.classifier), lanes);
+        let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
+        let slope = self.pulled(&slope, &start);
+        let steps = InnerSteps { inner, moves, slope: &*slope, lanes };
+        let mut fast = Fast::start(start.clone());
+        for step in 0..inner.steps {
+            fast = steps.advance(step, fast, &self.rates).map(Tensor::detach);
+            let lane = fast.values.iter().filter_map(|values| not_finite(values, lanes)).min();
+            if let Some(lane) = lane {
+                return Some(Divergence { task: group.start + lane, step: step + 1 });
+            }
+        }
+        None
+    }
+
+    /// The outer gradient by `slope`, on the graph of its values, and `flat`, the same as constants.
+    fn solve(
+        &self,
+        slope: &Slope<'_, B>,
+        flat: &Slope<'_, B>,
+        start: Vec<Tensor<B, 1>>,
+        lanes: usize,
+        outer: &OuterLoss<'_, B>,
+    ) -> MetaGradient<B> {
+        let (inner, moves) = (&self.settings.inner, &*self.settings.moves);
+        if let Some(proximal) = self.settings.proximal {
+            let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
+            let pulled = self.pulled(flat, &start);
+            let steps = InnerSteps { inner, moves, slope: &*pulled, lanes };
+            let fast = steps.run(start.clone(), &self.rates);
+            return proximal.gradient(slope, &fast.values, lanes, outer, inner.steps);
+        }
+        let steps = InnerSteps { inner, moves, slope, lanes };
+        match self.settings.route {
+            SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
+            SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
+        }
+    }
+}
+
+/// The first task with a value that is not finite.
+fn not_finite<B: AutodiffBackend>(values: &Tensor<B, 1>, lanes: usize) -> Option<usize> {
+    let values: Vec<f32> = values.to_data().convert::<f32>().into_vec().expect("just converted");
+    let lane = values.len() / lanes;
+    values.iter().position(|value| !value.is_finite()).map(|index| index / lane)
 }

@@ -16,8 +16,8 @@ use fewshot_models::{BnStatistics, Classifier, Encoder};
 
 use super::{Adapted, Learner};
 use crate::adapt::{
-    AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, RateKind, SecondOrder, filled, lift,
-    lifted_slope, slots, stacked, values,
+    AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
+    filled, lift, lifted_slope, slots, stacked, values,
 };
 use crate::episode::{EpisodeBatch, Support};
 use labelled::Labelled;
@@ -40,8 +40,8 @@ impl<B: Backend, E> AdaptableEncoder<B> for E where
 ///
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
 /// mean cross-entropy of the support. The relatives that differ in the steps alone are made by
-/// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil) and
-/// [`meta_sgd`](Self::meta_sgd).
+/// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
+/// [`meta_sgd`](Self::meta_sgd) and [`implicit`](Self::implicit).
 ///
 /// The tasks of a batch adapt side by side as the lanes of one network where the encoder has
 /// [`LANES`](Encoder::LANES), and one after the other where not; the results are the same within
@@ -77,6 +77,8 @@ struct Settings {
     lanes: usize,
     /// What the query loss after each step counts for.
     step_weights: Vec<f64>,
+    /// What ties the fast weights to where they began, for an implicit outer gradient.
+    proximal: Option<Proximal>,
 }
 
 /// Enough to keep the cores of a CPU busy; more only take memory there.
@@ -116,6 +118,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
             route: SecondOrder::default(),
             lanes: LANES,
             step_weights,
+            proximal: None,
             inner,
         };
         Ok(Self { classifier, rates, settings })
@@ -134,8 +137,10 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
             let loss =
                 |classifier: &Lifted<B, Classifier<B, E>>| support.loss(classifier, statistics).1;
             let slope = lifted_slope(&template, lanes, moves, &loss);
-            let steps = InnerSteps { inner: &inner, moves, slope: &slope, lanes };
-            let fast = steps.run(stacked(&start, lanes), &self.rates);
+            let start = stacked(&start, lanes);
+            let slope = self.pulled(&slope, &start);
+            let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
+            let fast = steps.run(start.clone(), &self.rates);
             (group, filled::<B, _>(self.classifier.clone(), &fast.values, lanes))
         });
         AdaptedMaml::new(groups.collect(), statistics)
@@ -172,6 +177,18 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
         let (found, wanted) = (weights.len(), self.settings.inner.steps);
         assert_eq!(found, wanted, "{wanted} steps need as many weights, found {found}");
         self.set(|settings| settings.step_weights = weights)
+    }
+
+    pub(super) fn with_proximal(self, proximal: Proximal) -> Self {
+        self.set(|settings| settings.proximal = Some(proximal))
+    }
+
+    /// The slope that the steps follow.
+    fn pulled<'a>(&self, slope: &'a Slope<'a, B>, start: &'a [Tensor<B, 1>]) -> Box<Slope<'a, B>> {
+        match self.settings.proximal {
+            Some(proximal) => Box::new(proximal.slope(slope, start)),
+            None => Box::new(slope),
+        }
     }
 
     fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {

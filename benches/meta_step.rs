@@ -1,0 +1,65 @@
+//! The outer gradient of gradient-based meta-learning on 32 tasks: side by side and one by one, by the
+//! chain and by the graph of the whole loop.
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::Backend;
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
+use fewshot::adapt::{InnerLoop, SecondOrder};
+use fewshot::models::{Conv4, Conv4Config};
+use fewshot::prelude::*;
+
+type B = Autodiff<Flex>;
+
+const TASKS: u64 = 32;
+
+fn meta_step(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("meta_step");
+    group.sample_size(10).throughput(Throughput::Elements(TASKS));
+    let one_shot = Protocol::new(5, 1).with_queries(1);
+    let five_shot = Protocol::new(5, 5).with_queries(5);
+    for (protocol, steps) in [(one_shot, 1), (one_shot, 5), (five_shot, 1)] {
+        let inner = InnerLoop::new(steps, 0.4);
+        let name = |method: &str| format!("{method}/{steps} steps {protocol}");
+        let maml = Maml::new(network(), inner.clone()).expect("an inner loop");
+        step(&mut group, &name("maml"), protocol, &maml);
+        step(&mut group, &name("maml one by one"), protocol, &maml.clone().with_lanes(1));
+        let unrolled = maml.clone().with_second_order(SecondOrder::Unrolled);
+        step(&mut group, &name("maml unrolled"), protocol, &unrolled);
+        let first = Maml::first_order(network(), inner.clone()).expect("an inner loop");
+        step(&mut group, &name("fomaml"), protocol, &first);
+        let anil = Maml::anil(network(), inner).expect("an inner loop");
+        step(&mut group, &name("anil"), protocol, &anil);
+    }
+    group.finish();
+}
+
+/// The network of the MAML paper on Omniglot.
+fn network() -> Classifier<B, Conv4<B>> {
+    let device = Default::default();
+    B::seed(&device, 1);
+    let config = Conv4Config::omniglot_strided();
+    Classifier::new(config.init(&device), config.features(), 5, &device)
+}
+
+fn step(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    protocol: Protocol,
+    learner: &Maml<B, Conv4<B>>,
+) {
+    let device = Default::default();
+    let glyphs = Glyphs::generate(&GlyphsConfig::default()).train;
+    let sampler = glyphs.sampler(protocol, 1).expect("the protocol fits the images");
+    let batch = sampler.batch::<B>(0..TASKS, &device);
+    group.bench_function(format!("flex/{name}"), |bencher| {
+        bencher.iter(|| {
+            let found = learner.meta_gradients(&batch);
+            B::sync(&device).expect("the device answers");
+            found
+        });
+    });
+}
+
+criterion_group!(benches, meta_step);
+criterion_main!(benches);

@@ -1,0 +1,29 @@
+use burn::tensor::backend::Backend;
+use fewshot_models::Classifier;
+
+use super::{AdaptableEncoder, Maml};
+use crate::adapt::{AdaptError, InnerLoop, Mask, Order, Proximal, RateKind};
+
+impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+    /// Implicit MAML: the inner loop minimises the support loss with a proximal term, and the outer
+    /// gradient is that of the minimum, `(I + H / strength)^-1 v`, by conjugate gradients on
+    /// products with the Hessian `H` of the support loss. The steps to the minimum leave no graph,
+    /// so they may be many.
+    ///
+    /// All parameters adapt, whatever mask `inner` has.
+    ///
+    /// # Errors
+    /// As [`Maml::new`], and when the strength is not positive or no iteration is made.
+    ///
+    /// # Source
+    /// Rajeswaran, Finn, Kakade and Levine, "Meta-Learning with Implicit Gradients", NeurIPS 2019.
+    pub fn implicit(
+        classifier: Classifier<B, E>,
+        inner: InnerLoop,
+        proximal: Proximal,
+    ) -> Result<Self, AdaptError> {
+        proximal.check()?;
+        let inner = inner.with_mask(Mask::All).with_order(Order::Second);
+        Ok(Self::named("imaml", classifier, inner, RateKind::Fixed)?.with_proximal(proximal))
+    }
+}
