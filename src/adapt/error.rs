@@ -26,4 +26,34 @@ pub enum AdaptError {
         /// Name of the method.
         method: &'static str,
     },
+    /// An operation whose gradient Burn cannot differentiate.
+    #[error(
+        "Burn cannot differentiate the gradient of {layer} ({operation}), as second order needs{}; \
+         those of fewshot_models::nn can be, and first order serves every layer",
+        among(places)
+    )]
+    NotTwice {
+        /// Type of the layer.
+        layer: &'static str,
+        /// Burn's operation.
+        operation: String,
+        /// Where the module has parameters of layers of a type of that name, this library's too.
+        places: Vec<String>,
+    },
+    /// A classifier that has another number of classes than the tasks.
+    #[error("a classifier of {found} ways cannot learn {wanted}-way tasks")]
+    Ways {
+        /// Classes of the tasks.
+        wanted: usize,
+        /// Classes of the classifier.
+        found: usize,
+    },
+}
+
+fn among(places: &[String]) -> String {
+    match places {
+        [] => String::new(),
+        [place] => format!("; it is {place}"),
+        places => format!("; it is among {}", places.join(", ")),
+    }
 }

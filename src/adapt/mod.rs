@@ -27,7 +27,7 @@ pub use rates::{InnerRates, RateKind};
 pub use rule::InnerRule;
 
 pub(crate) use chain::{MetaGradient, OuterLoss, chain, unrolled};
-pub(crate) use level::lifted;
+pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use parameters::{filled, register, slots, stacked, summed, values};
 pub(crate) use steps::{Fast, InnerSteps, Slope, flat_slope, lifted_slope};
 
@@ -51,12 +51,10 @@ use burn::tensor::backend::Backend;
 /// was drawn; [`drawn`](fewshot_models::nn::drawn) modules are frozen for good.
 ///
 /// # Errors
-/// When `inner` makes no sense, or selects no parameter of `module`.
-///
-/// # Panics
-/// Inside Burn, when `module` uses an operation that cannot be differentiated once more: on an
-/// autodiff backend, `burn::nn::Linear`, Burn's pooling layers and embeddings. The layers of
-/// [`models`](crate::models) can.
+/// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend also
+/// when `module` uses an operation whose gradient Burn cannot differentiate: those of
+/// `burn::nn::Linear`, of Burn's pooling layers and of embeddings. The layers of
+/// [`models`](crate::models) can be.
 ///
 /// # Example
 /// ```
@@ -96,6 +94,7 @@ where
     let moves = inner.mask.select(&slots)?;
     let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, &loss);
     let steps = InnerSteps { inner, moves: &moves, slope: &slope, lanes: 1 };
-    let adapted = steps.run(values::<B, M>(module), &InnerRates::fixed());
+    let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
+    let adapted = differentiating_twice::<B, M, _>(module, run)?;
     Ok(refilled::<B, M>(module.clone(), &adapted.values, &moves))
 }

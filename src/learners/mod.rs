@@ -18,6 +18,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use fewshot_models::BnStatistics;
 
+use crate::adapt::AdaptError;
 use crate::episode::{EpisodeBatch, Support};
 
 /// Something that learns a task from a few labelled examples.
@@ -64,6 +65,16 @@ pub trait MetaLearner<B: AutodiffBackend>:
         let gradients = GradientsParams::from_grads(loss.backward(), self);
         let accuracy = accuracies(logits.inner(), batch.query_labels.clone().inner());
         MetaGradients { loss: loss.inner(), accuracy: accuracy.mean(), gradients }
+    }
+
+    /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before its
+    /// first step.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+        let _ = batch;
+        Ok(())
     }
 
     /// Where adaptation to `batch` leaves the finite numbers, for a learner that adapts in steps; to

@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::CheckpointError;
+use crate::adapt::AdaptError;
 use crate::learners::Divergence;
 
 /// Why training stopped before its end, or did not begin.
@@ -95,6 +96,9 @@ pub enum TrainError {
         /// Its value now.
         wanted: String,
     },
+    /// A learner that cannot be trained on the episodes.
+    #[error(transparent)]
+    Learner(#[from] AdaptError),
     /// A checkpoint that cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

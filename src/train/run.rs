@@ -98,6 +98,8 @@ where
             clock: Clock { start: Instant::now(), validating: 0.0, steps: 0 },
             last_loss: None,
         };
+        let first = run.episodes.batch::<B>(0..1, &run.device);
+        run.learner().check(&first)?;
         run.settings = run.all_settings();
         match run.options.folder.clone() {
             Some(Folder::Old(folder)) => run.resume(folder)?,

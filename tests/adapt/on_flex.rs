@@ -7,10 +7,13 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Mask, Order, Proximal, adapt};
-use fewshot::episode::EpisodeBatch;
+use fewshot::data::{Glyphs, GlyphsConfig};
+use fewshot::episode::{EpisodeBatch, Protocol, SampleEpisodes};
 use fewshot::learners::{Adapted, Divergence, Learner, Maml, MetaLearner};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};
 use fewshot::models::{BnStatistics, Classifier, Encoder, Mlp, MlpConfig};
+use fewshot::optim::Adam;
+use fewshot::train::{MetaTrainer, TrainError};
 
 use crate::golden::{Golden, Network, Rule};
 use crate::laws::{WAYS, encoder, learner, outcome};
@@ -255,6 +258,38 @@ fn first_order_serves_every_layer_of_burn() {
     let batch = Golden::read().networks["conv_stride"].batch::<Flex>(WAYS, DType::F32);
     let logits = learner.valid().adapt(&batch.support).predict(batch.queries);
     assert_eq!(logits.dims(), [2, 6, WAYS]);
+}
+
+#[test]
+fn a_layer_that_cannot_be_differentiated_twice_is_named() {
+    let learner = stock(Order::Second);
+    let error = learner.check(&episodes()).unwrap_err();
+    let AdaptError::NotTwice { layer, places, .. } = &error else { panic!("{error}") };
+    assert_eq!(*layer, "Linear");
+    assert!(places.contains(&"encoder.layer".to_owned()), "{places:?}");
+    // A trainer says so before it begins.
+    let glyphs = Glyphs::generate(&GlyphsConfig { size: 8, ..GlyphsConfig::default() }).train;
+    let trainer = MetaTrainer::new(learner, Adam::new().init())
+        .episodes(glyphs.sampler(Protocol::new(WAYS, 1), 1).unwrap());
+    let refused = trainer.fit::<B>().unwrap_err();
+    assert!(matches!(refused, TrainError::Learner(AdaptError::NotTwice { .. })), "{refused}");
+
+    let layer: BurnLinear<B> = BurnLinearConfig::new(3, 2).init(&Default::default());
+    let energy = |layer: &BurnLinear<Autodiff<B>>| layer.forward(inputs()).powi_scalar(2).mean();
+    let error = adapt(&layer, energy, &InnerLoop::new(1, 0.1)).unwrap_err();
+    assert!(error.to_string().contains("gradient of Linear"), "{error}");
+    // Nothing was left locked, and on a plain backend one derivative is enough.
+    assert!(adapt(&self::layer(), self::energy, &InnerLoop::new(1, 0.1)).is_ok());
+    let energy = |layer: &BurnLinear<B>| layer.forward(inputs()).powi_scalar(2).mean();
+    assert!(adapt(&layer.valid(), energy, &InnerLoop::new(1, 0.1)).is_ok());
+    // Every other panic stays one.
+    let shapes = std::panic::catch_unwind(|| {
+        let wrong = |layer: &Linear<Autodiff<B>>| {
+            layer.forward(Tensor::ones([1, 7], &Default::default())).mean()
+        };
+        adapt(&self::layer(), wrong, &InnerLoop::new(1, 0.1))
+    });
+    assert!(shapes.is_err());
 }
 
 #[test]

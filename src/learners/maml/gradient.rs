@@ -11,8 +11,9 @@ use fewshot_models::{BnStatistics, Classifier};
 
 use super::{AdaptableEncoder, Labelled, Maml};
 use crate::adapt::{
-    Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope, chain, filled,
-    flat_slope, lift, lifted_slope, register, stacked, summed, unrolled, values,
+    AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
+    chain, differentiating_twice, filled, flat_slope, lift, lifted_slope, register, stacked,
+    summed, unrolled, values,
 };
 use crate::episode::EpisodeBatch;
 use crate::learners::{Divergence, MetaGradients, MetaLearner};
@@ -23,7 +24,7 @@ where
     E: AdaptableEncoder<B> + AutodiffModule<B, InnerModule: AdaptableEncoder<B::InnerBackend>>,
 {
     fn meta_gradients(&self, batch: &EpisodeBatch<B>) -> MetaGradients<B> {
-        self.check_ways(batch.ways());
+        self.expect_ways(batch.ways());
         let groups: Vec<_> = self.groups(batch.tasks()).collect();
         let found = groups.iter().map(|group| self.group_gradient(batch, group));
         let total = found.reduce(GroupGradient::plus).expect("a batch has at least one task");
@@ -32,6 +33,26 @@ where
         register::<B, _>(&mut gradients, &self.classifier, total.start, share);
         register::<B, _>(&mut gradients, &self.rates, total.rates, share);
         MetaGradients { loss: total.loss * share, accuracy: total.correct * share, gradients }
+    }
+
+    fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+        self.check_ways(batch.ways())?;
+        if self.settings.inner.order == Order::First {
+            return Ok(());
+        }
+        let support = Labelled::of_support(&batch.support, &(0..1)).lifted();
+        let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
+        let loss = |classifier: &Lifted<B, Classifier<B, E>>| {
+            support.loss(classifier, BnStatistics::Batch).1
+        };
+        let slope = lifted_slope(&template, 1, &self.settings.moves, &loss);
+        let values = values::<B, _>(&self.classifier);
+        let curved = || {
+            let gradients = slope(&values).into_iter().flatten();
+            let squares = gradients.map(|gradient| (gradient.clone() * gradient).sum());
+            squares.reduce(|sum, square| sum + square).map(|sum| sum.backward())
+        };
+        differentiating_twice::<B, _, _>(&self.classifier, curved).map(drop)
     }
 
     fn divergence(&self, batch: &EpisodeBatch<B>) -> Option<Divergence> {

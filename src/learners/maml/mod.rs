@@ -126,7 +126,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
 
     /// Classifiers adapted to tasks.
     fn adapted(&self, support: &Support<B>, statistics: BnStatistics) -> AdaptedMaml<B, E> {
-        self.check_ways(support.ways);
+        self.expect_ways(support.ways);
         let inner = self.settings.inner.clone().with_steps(self.settings.test_steps);
         let moves = &self.settings.moves;
         let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
@@ -217,9 +217,17 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
         (0..tasks).step_by(lanes).map(move |first| first..(first + lanes).min(tasks))
     }
 
-    fn check_ways(&self, wanted: usize) {
-        let found = self.classifier.ways();
-        assert_eq!(found, wanted, "a classifier of {found} ways cannot learn {wanted}-way tasks");
+    fn check_ways(&self, wanted: usize) -> Result<(), AdaptError> {
+        match self.classifier.ways() {
+            found if found == wanted => Ok(()),
+            found => Err(AdaptError::Ways { wanted, found }),
+        }
+    }
+
+    fn expect_ways(&self, wanted: usize) {
+        if let Err(error) = self.check_ways(wanted) {
+            panic!("{error}");
+        }
     }
 }
 
