@@ -474,7 +474,7 @@ fn adaptive(folder: &Path, method: &str, more: &[&str]) -> Output {
 #[test]
 fn every_method_with_an_inner_loop_trains() {
     let folder = tempfile::tempdir().unwrap();
-    for method in ["maml", "fomaml", "anil", "boil", "meta-sgd", "imaml"] {
+    for method in ["maml", "fomaml", "anil", "boil", "meta-sgd", "imaml", "proto-maml"] {
         let run = folder.path().join(method);
         let report = json(&adaptive(&run, method, &["--eval-inner-steps", "2"]));
         assert_eq!(report["protocol"]["method"], method);
@@ -619,7 +619,11 @@ fn kernels_that_are_not_there_are_wrong_usage() {
 #[test]
 fn the_examples_run() {
     let programs = Path::new(env!("CARGO_BIN_EXE_fewshot")).with_file_name("examples");
-    for (name, says) in [("01_proto_net", "5-way 1-shot"), ("02_own_encoder", "back to training")] {
+    for (name, says) in [
+        ("01_proto_net", "5-way 1-shot"),
+        ("02_own_encoder", "back to training"),
+        ("03_maml", "5-way 1-shot"),
+    ] {
         let output = Command::new(programs.join(name)).output();
         let output = output.expect("examples are built by a plain `cargo test`");
         assert_eq!(code(&output), Some(0), "{name}: {}", stderr(&output));

@@ -36,12 +36,18 @@ impl<B: Backend, E: Encoder<B>> Classifier<B, E> {
     /// # Panics
     /// With more than one task, when the encoder has no [`LANES`](Encoder::LANES).
     pub fn forward_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let tasks = images.dims()[0];
-        let features = match tasks {
+        self.head.forward_lanes(self.encode_lanes(images, statistics))
+    }
+
+    /// Features for several tasks, `[t, n, c, h, w]` to `[t, n, d]`, likewise.
+    ///
+    /// # Panics
+    /// As [`forward_lanes`](Self::forward_lanes).
+    pub fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        match images.dims()[0] {
             1 => self.encoder.encode(images.flatten(0, 1), statistics).unsqueeze(),
             _ => self.encoder.encode_lanes(images, statistics),
-        };
-        self.head.forward_lanes(features)
+        }
     }
 
     /// The network, to tell whether a checkpoint fits.

@@ -1,7 +1,7 @@
 //! The gradient of an outer loss of fast weights by the values that the inner loop began with.
 
 use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::{Fast, InnerRates, InnerSteps, Order, RateKind};
 
@@ -165,7 +165,8 @@ impl<B: AutodiffBackend> Back<B> {
     }
 }
 
-pub(super) fn leaves<B: AutodiffBackend>(tensors: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
+/// The same values as leaves of their graph.
+pub(crate) fn leaves<B: AutodiffBackend>(tensors: &[Tensor<B, 1>]) -> Vec<Tensor<B, 1>> {
     tensors.iter().map(|tensor| tensor.clone().detach().require_grad()).collect()
 }
 
@@ -173,7 +174,8 @@ fn leaf<B: AutodiffBackend>(fast: &Fast<B>) -> Fast<B> {
     fast.map(|tensor| tensor.detach().require_grad())
 }
 
-fn sum<B: burn::tensor::backend::Backend>(
+/// The sum of what there is.
+pub(crate) fn sum<B: Backend>(
     total: Option<Tensor<B, 1>>,
     more: Option<Tensor<B, 1>>,
 ) -> Option<Tensor<B, 1>> {

@@ -26,7 +26,7 @@ pub use level::{Lifted, lift};
 pub use rates::{InnerRates, RateKind};
 pub use rule::InnerRule;
 
-pub(crate) use chain::{MetaGradient, OuterLoss, chain, unrolled};
+pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
 pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use parameters::{filled, register, slots, stacked, summed, values};
 pub(crate) use steps::{Fast, InnerSteps, Slope, flat_slope, lifted_slope};

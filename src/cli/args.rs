@@ -139,6 +139,8 @@ pub(crate) enum Method {
     MetaSgd,
     /// MAML by implicit gradients, Rajeswaran et al. 2019
     Imaml,
+    /// MAML whose head begins with prototypes, Triantafillou et al. 2020
+    ProtoMaml,
 }
 
 /// Whether the outer gradient goes through the inner gradients.
@@ -163,7 +165,8 @@ pub(crate) enum RouteName {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Inner loop (maml and its relatives)")]
 pub(crate) struct InnerArgs {
-    /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01; of imaml 0.1]
+    /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01; of imaml 0.1, of
+    /// proto-maml 0.01]
     #[arg(long, value_name = "RATE")]
     pub(crate) inner_lr: Option<f64>,
     /// Inner steps in training [default: 1 for images of at most 32 pixels, else 5; of imaml 16]

@@ -92,6 +92,7 @@ impl Recipe {
                 let proximal = inner.proximal.expect("the recipe of imaml has one");
                 Maml::implicit(classifier, settings, proximal)
             }
+            Method::ProtoMaml => Maml::prototypical(classifier, settings),
             Method::Maml | Method::Protonet => Maml::new(classifier, settings),
         };
         let learner = learner
@@ -154,6 +155,7 @@ impl InnerRecipe {
         }
         let (rate, steps, eval_steps) = match (method, is_small(image)) {
             (Method::Imaml, _) => (0.1, 16, 16),
+            (Method::ProtoMaml, true) => (0.01, 1, 3),
             (_, true) => (0.4, 1, 3),
             (_, false) => (0.01, 5, 10),
         };
@@ -223,6 +225,7 @@ impl std::fmt::Display for Method {
             Self::Boil => "boil",
             Self::MetaSgd => "meta-sgd",
             Self::Imaml => "imaml",
+            Self::ProtoMaml => "proto-maml",
         })
     }
 }

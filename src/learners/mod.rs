@@ -6,6 +6,7 @@ mod fomaml;
 mod imaml;
 mod maml;
 mod meta_sgd;
+mod proto_maml;
 mod proto_net;
 
 pub use maml::{AdaptableEncoder, AdaptedMaml, Maml};

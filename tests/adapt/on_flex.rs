@@ -4,12 +4,14 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::{AutodiffModule, Module};
 use burn::nn::{Linear as BurnLinear, LinearConfig as BurnLinearConfig};
 use burn::optim::GradientsParams;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Mask, Order, Proximal, adapt};
 use fewshot::data::{Glyphs, GlyphsConfig};
 use fewshot::episode::{EpisodeBatch, Protocol, SampleEpisodes};
 use fewshot::learners::{Adapted, Divergence, Learner, Maml, MetaLearner};
+use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};
 use fewshot::models::{BnStatistics, Classifier, Encoder, Mlp, MlpConfig};
 use fewshot::optim::Adam;
@@ -129,6 +131,53 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
         };
         let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
         assert!((slope - gradients[0]).abs() < 1e-6, "{name} is {}, not {slope}", gradients[0]);
+    }
+}
+
+/// The head that an inner loop begins with is a function of the encoder, and the gradient goes
+/// through it.
+#[test]
+fn gradients_through_prototypes_are_central_differences() {
+    let network = &Golden::read().networks["conv_pool"];
+    let (encoder, features) = encoder::<B>("conv_pool");
+    let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    let made = Maml::prototypical(classifier, InnerLoop::new(2, 0.01)).unwrap();
+    let values = network.parameters("classifier.");
+    let outcome = |values: &Values| {
+        outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
+    };
+    let (_, found) = outcome(&values);
+    assert!(found.keys().all(|name| name.starts_with("classifier.encoder.")), "no head");
+    for (name, gradients) in &found {
+        let loss = |change: f64| {
+            let mut values = values.clone();
+            values.get_mut(name).unwrap()[0] += change;
+            outcome(&values).0
+        };
+        let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
+        assert!((slope - gradients[0]).abs() < 1e-6, "{name} is {}, not {slope}", gradients[0]);
+    }
+}
+
+/// Without steps the head is that of a prototypical network.
+#[test]
+fn a_head_of_prototypes_ranks_as_a_prototypical_network_does() {
+    let network = &Golden::read().networks["conv_pool"];
+    let (encoder, features) = encoder::<B>("conv_pool");
+    let batch = network.batch::<B>(WAYS, DType::F32);
+    let classifier = Classifier::new(encoder.clone(), features, WAYS, &Default::default());
+    let learner = Maml::prototypical(classifier, InnerLoop::new(1, 0.01)).unwrap();
+    let found = learner.with_test_steps(0).adapt(&batch.support).predict(batch.queries.clone());
+    let embed = |images: Tensor<B, 5>| {
+        let tasks = images.split(1, 0).into_iter();
+        let tasks = tasks.map(|task| encoder.encode(task.flatten(0, 1), BnStatistics::Batch));
+        Tensor::stack::<3>(tasks.collect(), 0)
+    };
+    let means = prototypes(embed(batch.support.images), batch.support.labels, WAYS);
+    let expected = scores(embed(batch.queries), means, Metric::SquaredEuclidean);
+    let log = |logits: Tensor<B, 3>| log_softmax(logits, 2).into_data().into_vec::<f32>().unwrap();
+    for (found, expected) in log(found).iter().zip(log(expected)) {
+        assert!((found - expected).abs() < 1e-3 * (1.0 + expected.abs()), "{found}, {expected}");
     }
 }
 

@@ -9,11 +9,11 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::{BnStatistics, Classifier};
 
-use super::{AdaptableEncoder, Labelled, Maml};
+use super::{AdaptableEncoder, Head, Labelled, Maml};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
-    chain, differentiating_twice, filled, flat_slope, lift, lifted_slope, register, stacked,
-    summed, unrolled, values,
+    chain, differentiating_twice, filled, flat_slope, leaves, lift, lifted_slope, register,
+    stacked, sum, summed, unrolled, values,
 };
 use crate::episode::EpisodeBatch;
 use crate::learners::{Divergence, MetaGradients, MetaLearner};
@@ -110,7 +110,9 @@ where
             }
             Some(if weight == 1.0 { loss } else { loss * weight })
         };
-        let start = stacked(&values::<B, _>(&self.classifier), lanes);
+        let learned = stacked(&values::<B, _>(&self.classifier), lanes);
+        let constants: Vec<_> = learned.iter().cloned().map(Tensor::detach).collect();
+        let start = self.start(constants, &support, statistics);
         let flat = |classifier: &Classifier<B, E>| support.loss(classifier, statistics).1;
         let flat = flat_slope(&self.classifier, lanes, moves, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
@@ -125,8 +127,32 @@ where
         };
         let logits = last.into_inner().expect("the outer loss was asked for");
         let correct = queries.accuracies(logits).inner().sum();
+        let start = self.through_head(learned, start, &support);
         let start = start.into_iter().map(|gradient| gradient.map(|all| summed(all, lanes)));
         GroupGradient { loss, correct, start: start.collect(), rates }
+    }
+
+    /// The gradient by the learned values, from that by what the inner loop began with.
+    fn through_head(
+        &self,
+        learned: Vec<Tensor<B, 1>>,
+        mut found: Vec<Option<Plain<B>>>,
+        support: &Labelled<B>,
+    ) -> Vec<Option<Plain<B>>> {
+        let Head::Prototypes(head) = self.settings.head else { return found };
+        let learned = leaves(&learned);
+        let start = self.start(learned.clone(), support, BnStatistics::Batch);
+        let products = head.into_iter().filter_map(|index| {
+            let cotangent = Tensor::from_inner(found[index].take()?);
+            Some((start[index].clone() * cotangent).sum())
+        });
+        if let Some(product) = products.reduce(|sum, product| sum + product) {
+            let mut back = product.backward();
+            for (found, learned) in found.iter_mut().zip(&learned) {
+                *found = sum(found.take(), learned.grad_remove(&mut back));
+            }
+        }
+        found
     }
 
     fn group_divergence(
@@ -140,6 +166,7 @@ where
         let slope = flat_slope(&self.classifier, lanes, moves, &loss);
         let start = stacked(&values::<B, _>(&self.classifier), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
+        let start = self.start(start, &support, BnStatistics::Batch);
         let slope = self.pulled(&slope, &start);
         let steps = InnerSteps { inner, moves, slope: &*slope, lanes };
         let mut fast = Fast::start(start.clone());

@@ -38,6 +38,10 @@ impl<B: Backend> Labelled<B> {
         Self { images, targets }
     }
 
+    pub(super) fn tasks(&self) -> usize {
+        self.images.dims()[0]
+    }
+
     /// The same one level of autodiff up.
     pub(super) fn lifted(&self) -> Labelled<Autodiff<B>> {
         Labelled { images: lifted(self.images.clone()), targets: lifted(self.targets.clone()) }
@@ -53,6 +57,26 @@ impl<B: Backend> Labelled<B> {
         let examples = logits.dims()[1] as f64;
         let log_likelihood = log_softmax(logits.clone(), 2) * self.targets.clone();
         (logits, log_likelihood.sum() / -examples)
+    }
+
+    /// Weight and bias of the linear layer that classifies by squared distances to class means `c`,
+    /// `2 c` and `-|c|^2`, flattened, task after task.
+    pub(super) fn prototypical_head<E: Encoder<B>>(
+        &self,
+        classifier: &Classifier<B, E>,
+        statistics: BnStatistics,
+    ) -> [Tensor<B, 1>; 2] {
+        let features = classifier.encode_lanes(self.images.clone(), statistics);
+        let shots = self.targets.clone().sum_dim(1);
+        // [t, d, ways]
+        let sums = features.swap_dims(1, 2).matmul(self.targets.clone());
+        let means = sums / shots;
+        let lengths = (means.clone() * means.clone()).sum_dim(1);
+        let flat = |tensor: Tensor<B, 3>| {
+            let length = tensor.shape().num_elements();
+            tensor.reshape([length])
+        };
+        [flat(means * 2.0), flat(-lengths)]
     }
 
     /// Share of each task's examples whose largest logit is at their label, `[t]`.

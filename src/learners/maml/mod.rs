@@ -41,7 +41,7 @@ impl<B: Backend, E> AdaptableEncoder<B> for E where
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
 /// mean cross-entropy of the support. The relatives that differ in the steps alone are made by
 /// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
-/// [`meta_sgd`](Self::meta_sgd) and [`implicit`](Self::implicit).
+/// [`meta_sgd`](Self::meta_sgd), [`implicit`](Self::implicit) and [`prototypical`](Self::prototypical).
 ///
 /// The tasks of a batch adapt side by side as the lanes of one network where the encoder has
 /// [`LANES`](Encoder::LANES), and one after the other where not; the results are the same within
@@ -77,8 +77,19 @@ struct Settings {
     lanes: usize,
     /// What the query loss after each step counts for.
     step_weights: Vec<f64>,
+    /// What the head's values begin with.
+    head: Head,
     /// What ties the fast weights to where they began, for an implicit outer gradient.
     proximal: Option<Proximal>,
+}
+
+/// What an inner loop begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Head {
+    /// The learned head.
+    Learned,
+    /// One made of the support's class means; the slots of its weight and its bias.
+    Prototypes([usize; 2]),
 }
 
 /// Enough to keep the cores of a CPU busy; more only take memory there.
@@ -118,6 +129,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
             route: SecondOrder::default(),
             lanes: LANES,
             step_weights,
+            head: Head::Learned,
             proximal: None,
             inner,
         };
@@ -133,11 +145,12 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
         let start = values::<B, _>(&self.classifier);
         let groups = self.groups(support.images.dims()[0]).map(|group| {
             let lanes = group.len();
-            let support = Labelled::of_support(support, &group).lifted();
+            let labelled = Labelled::of_support(support, &group);
+            let start = self.start(stacked(&start, lanes), &labelled, statistics);
+            let support = labelled.lifted();
             let loss =
                 |classifier: &Lifted<B, Classifier<B, E>>| support.loss(classifier, statistics).1;
             let slope = lifted_slope(&template, lanes, moves, &loss);
-            let start = stacked(&start, lanes);
             let slope = self.pulled(&slope, &start);
             let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
             let fast = steps.run(start.clone(), &self.rates);
@@ -177,6 +190,24 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
         let (found, wanted) = (weights.len(), self.settings.inner.steps);
         assert_eq!(found, wanted, "{wanted} steps need as many weights, found {found}");
         self.set(|settings| settings.step_weights = weights)
+    }
+
+    pub(super) fn with_head(self, head: Head) -> Self {
+        self.set(|settings| settings.head = head)
+    }
+
+    /// What the inner loop begins with, from the learned values of each task; on their graph.
+    fn start(
+        &self,
+        mut values: Vec<Tensor<B, 1>>,
+        support: &Labelled<B>,
+        statistics: BnStatistics,
+    ) -> Vec<Tensor<B, 1>> {
+        if let Head::Prototypes([weight, bias]) = self.settings.head {
+            let classifier = filled::<B, _>(self.classifier.clone(), &values, support.tasks());
+            [values[weight], values[bias]] = support.prototypical_head(&classifier, statistics);
+        }
+        values
     }
 
     pub(super) fn with_proximal(self, proximal: Proximal) -> Self {

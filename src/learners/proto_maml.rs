@@ -1,0 +1,32 @@
+use burn::backend::Autodiff;
+use burn::tensor::backend::Backend;
+use fewshot_models::Classifier;
+
+use super::maml::Head;
+use super::{AdaptableEncoder, Maml};
+use crate::adapt::{AdaptError, InnerLoop, RateKind, lift, slots};
+
+impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+    /// Proto-MAML: the inner loop begins with the head that classifies as a prototypical network does,
+    /// `2 c_k^T f(x) - |c_k|^2` with the class means `c_k` of the support's embeddings, and the outer
+    /// gradient goes through these means as well. The classifier's own head is not used.
+    ///
+    /// # Errors
+    /// As [`Maml::new`].
+    ///
+    /// # Source
+    /// Triantafillou et al., "Meta-Dataset: A Dataset of Datasets for Learning to Learn from Few
+    /// Examples", ICLR 2020.
+    pub fn prototypical(
+        classifier: Classifier<B, E>,
+        inner: InnerLoop,
+    ) -> Result<Self, AdaptError> {
+        let slots = slots::<Autodiff<B>, _>(&lift::<B, _>(&classifier));
+        let head = ["head.weight", "head.bias"].map(|name| {
+            let slot = slots.iter().position(|slot| slot.path == name);
+            slot.expect("a classifier's head has a weight and a bias")
+        });
+        let learner = Self::named("proto-maml", classifier, inner, RateKind::Fixed)?;
+        Ok(learner.with_head(Head::Prototypes(head)))
+    }
+}
