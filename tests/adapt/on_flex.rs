@@ -13,7 +13,7 @@ use fewshot::episode::{EpisodeBatch, Protocol, SampleEpisodes};
 use fewshot::learners::{Adapted, Divergence, Learner, Maml, MetaLearner};
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};
-use fewshot::models::{BnStatistics, Classifier, Encoder, Mlp, MlpConfig};
+use fewshot::models::{BnStatistics, Classifier, Conv4, Encoder, Mlp, MlpConfig};
 use fewshot::optim::Adam;
 use fewshot::train::{MetaTrainer, TrainError};
 
@@ -118,6 +118,11 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let proximal = Proximal { strength: 1000.0, iterations: 12 };
     let made = Maml::implicit(classifier, InnerLoop::new(20, 0.00095), proximal).unwrap();
+    assert_central_differences(&made, network);
+}
+
+/// Of the first value of every tensor, in double precision.
+fn assert_central_differences(made: &Maml<B, Conv4<B>>, network: &Network) -> Values {
     let values = network.parameters("classifier.");
     let outcome = |values: &Values| {
         outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
@@ -132,6 +137,7 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
         let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
         assert!((slope - gradients[0]).abs() < 1e-6, "{name} is {}, not {slope}", gradients[0]);
     }
+    found
 }
 
 /// The head that an inner loop begins with is a function of the encoder, and the gradient goes
@@ -142,21 +148,8 @@ fn gradients_through_prototypes_are_central_differences() {
     let (encoder, features) = encoder::<B>("conv_pool");
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let made = Maml::prototypical(classifier, InnerLoop::new(2, 0.01)).unwrap();
-    let values = network.parameters("classifier.");
-    let outcome = |values: &Values| {
-        outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
-    };
-    let (_, found) = outcome(&values);
+    let found = assert_central_differences(&made, network);
     assert!(found.keys().all(|name| name.starts_with("classifier.encoder.")), "no head");
-    for (name, gradients) in &found {
-        let loss = |change: f64| {
-            let mut values = values.clone();
-            values.get_mut(name).unwrap()[0] += change;
-            outcome(&values).0
-        };
-        let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
-        assert!((slope - gradients[0]).abs() < 1e-6, "{name} is {}, not {slope}", gradients[0]);
-    }
 }
 
 /// Without steps the head is that of a prototypical network.
