@@ -1,5 +1,6 @@
 //! The weight of a convolution and its packed forms.
 
+use super::body::Body;
 use super::buffers::Buffer;
 use super::layout::Tap;
 
@@ -21,42 +22,80 @@ impl Filter {
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
-    pub fn pack(&self, weight: &[f32], taps: &[Tap], tile: usize) -> Buffer {
-        let mut packed = Buffer::zeros(self.o.div_ceil(tile) * taps.len() * tile);
-        for o in 0..self.o {
-            let start = o / tile * taps.len() * tile + o % tile;
-            for (k, tap) in taps.iter().enumerate() {
-                packed[start + k * tile] = weight[self.position(o, tap.channel, tap.at)];
-            }
+    pub fn pack(&self, body: &dyn Body, weight: &[f32], taps: &[Tap]) -> Buffer {
+        let (tile, row) = (body.tile(), self.i * self.area());
+        let places = self.places(taps, self.i, |at| at, tile);
+        let mut packed = Buffer::stale(self.o.div_ceil(tile) * taps.len() * tile);
+        let tiles = packed.chunks_exact_mut(taps.len() * tile);
+        for (packed, planes) in tiles.zip(weight.chunks(tile * row)) {
+            place(body, planes, &places, packed);
         }
         packed
     }
 
     /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
     /// degrees, over the output's channels.
-    pub fn pack_turned(&self, weight: &[f32], taps: &[Tap], tile: usize) -> Buffer {
-        let mut packed = Buffer::zeros(self.i.div_ceil(tile) * taps.len() * tile);
-        for i in 0..self.i {
-            let start = i / tile * taps.len() * tile + i % tile;
-            for (k, tap) in taps.iter().enumerate() {
-                let turned = tap.at.map(|at| self.side - 1 - at);
-                packed[start + k * tile] = weight[self.position(tap.channel, i, turned)];
+    pub fn pack_turned(&self, body: &dyn Body, weight: &[f32], taps: &[Tap]) -> Buffer {
+        let (tile, area) = (body.tile(), self.area());
+        let turned = |at: [usize; 2]| at.map(|at| self.side - 1 - at);
+        let places = self.places(taps, self.o, turned, tile);
+        let mut packed = Buffer::stale(self.i.div_ceil(tile) * taps.len() * tile);
+        for (weight, places) in weight.chunks(self.i * area).zip(places.chunks(area)) {
+            let tiles = packed.chunks_exact_mut(taps.len() * tile);
+            for (packed, planes) in tiles.zip(weight.chunks(tile * area)) {
+                place(body, planes, places, packed);
             }
         }
         packed
     }
 
     /// Copies a packed gradient `[o tiles, taps, tile]` into `weight`.
-    pub fn unpack(&self, packed: &[f32], taps: &[Tap], tile: usize, weight: &mut [f32]) {
-        for o in 0..self.o {
-            let start = o / tile * taps.len() * tile + o % tile;
-            for (k, tap) in taps.iter().enumerate() {
-                weight[self.position(o, tap.channel, tap.at)] = packed[start + k * tile];
+    pub fn unpack(&self, body: &dyn Body, packed: &[f32], taps: &[Tap], weight: &mut [f32]) {
+        let (tile, row) = (body.tile(), self.i * self.area());
+        let places = self.places(taps, self.i, |at| at, tile);
+        let tiles = packed.chunks_exact(taps.len() * tile);
+        for (packed, planes) in tiles.zip(weight.chunks_mut(tile * row)) {
+            if planes.len() == tile * row {
+                body.separate_at(packed, &places, planes);
+                continue;
+            }
+            for (lane, plane) in planes.chunks_exact_mut(row).enumerate() {
+                plane.iter_mut().zip(&places).for_each(|(to, place)| *to = packed[place + lane]);
             }
         }
     }
 
-    fn position(&self, o: usize, i: usize, [row, column]: [usize; 2]) -> usize {
-        ((o * self.i + i) * self.side + row) * self.side + column
+    /// Positions in the window.
+    fn area(&self) -> usize {
+        self.side * self.side
+    }
+
+    /// Where the weight of every channel and position, as `turned`, lies in a packed tile.
+    fn places(
+        &self,
+        taps: &[Tap],
+        channels: usize,
+        turned: impl Fn([usize; 2]) -> [usize; 2],
+        tile: usize,
+    ) -> Vec<usize> {
+        let mut places = vec![0; channels * self.area()];
+        for (k, tap) in taps.iter().enumerate() {
+            let [row, column] = turned(tap.at);
+            places[tap.channel * self.area() + row * self.side + column] = k * tile;
+        }
+        places
+    }
+}
+
+/// Writes at most a tile of planes to their lanes, and zeros to the lanes without one.
+fn place(body: &dyn Body, planes: &[f32], places: &[usize], packed: &mut [f32]) {
+    if planes.len() == body.tile() * places.len() {
+        return body.interleave_at(planes, places, packed);
+    }
+    for (position, &place) in places.iter().enumerate() {
+        let lanes = &mut packed[place..place + body.tile()];
+        lanes.fill(0.0);
+        let plane = planes[position..].iter().step_by(places.len());
+        lanes.iter_mut().zip(plane).for_each(|(lane, value)| *lane = *value);
     }
 }

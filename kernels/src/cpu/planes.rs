@@ -26,6 +26,12 @@ pub trait Planes {
     /// See [`separate`](super::interleave::separate).
     fn separate(&self, map: &[f32], grid: &Grid, planes: &mut [f32]);
 
+    /// See [`interleave_at`](super::interleave::interleave_at).
+    fn interleave_at(&self, planes: &[f32], places: &[usize], map: &mut [f32]);
+
+    /// See [`separate_at`](super::interleave::separate_at).
+    fn separate_at(&self, map: &[f32], places: &[usize], planes: &mut [f32]);
+
     /// See [`pool`](super::windows::pool).
     fn pool(&self, x: &[f32], w: usize, out: &mut [f32]);
 
@@ -91,7 +97,7 @@ macro_rules! implement_planes {
     ($simd:ty, ($(#[$feature:meta])?)) => {
         const _: () = {
             use super::body::compile_loop;
-            use super::interleave::{Grid, interleave, separate};
+            use super::interleave::{Grid, interleave, interleave_at, separate, separate_at};
             use super::plane_sums::{plane_correlate, plane_deviations, plane_sum};
             use super::planes::{Line, Planes, plane_affine, plane_combine};
             use super::windows::{gather, pool, scatter};
@@ -111,6 +117,10 @@ macro_rules! implement_planes {
                     fn interleave(planes: &[f32], grid: &Grid, map: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn separate(map: &[f32], grid: &Grid, planes: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn interleave_at(planes: &[f32], places: &[usize], map: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn separate_at(map: &[f32], places: &[usize], planes: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn pool(x: &[f32], w: usize, out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),

@@ -13,7 +13,7 @@ impl Plan {
     /// The output for images `x` and the weight `w`.
     pub fn output(&self, body: &dyn Body, x: &[f32], w: &[f32]) -> Vec<f32> {
         let way = self.forward();
-        let weight = way.prepare(body, self.filter.pack(w, &way.taps, body.tile()));
+        let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
         let size = [self.shape.h, self.shape.w];
         Pass { body, way, weight, from: self.from, size, apart: 1, to: self.to }.run(x)
     }
@@ -22,7 +22,7 @@ impl Plan {
     /// of `dy` with the turned weight.
     pub fn input(&self, body: &dyn Body, w: &[f32], dy: &[f32]) -> Vec<f32> {
         let way = Convolution::new(&self.delta, self.input, 1);
-        let weight = way.prepare(body, self.filter.pack_turned(w, &way.taps, body.tile()));
+        let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
         let (size, apart) = (self.shape.output_size(), self.shape.stride);
         Pass { body, way, weight, from: self.delta, size, apart, to: self.input }.run(dy)
     }

@@ -25,7 +25,7 @@ impl Plan {
         });
         let total = way.restore(body, sum(&parts, packed));
         let mut weight = vec![0.0; self.filter.len()];
-        self.filter.unpack(&total, &way.taps, body.tile(), &mut weight);
+        self.filter.unpack(body, &total, &way.taps, &mut weight);
         weight
     }
 

@@ -7,7 +7,6 @@ use rayon::prelude::*;
 use super::forward::Saved;
 use super::norm::NormGradient;
 use super::parameters::{Parameters, unpack};
-use super::plan::Plan;
 use super::shape::StackShape;
 use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
@@ -52,7 +51,7 @@ pub fn backward(
         let start = end - blocks[k].parameters();
         let norm = stack.norm_gradient(k, &grad, &sums);
         let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
-        write_gradients(&saved.plans[k], &step.weight, &norm, &mut dparams[start..end]);
+        write_gradients(saved, k, &step.weight, &norm, &mut dparams[start..end]);
         end = start;
         sums = step.sums;
         if k > 0 {
@@ -64,9 +63,16 @@ pub fn backward(
     Gradients { dx, dparams }
 }
 
-pub(super) fn write_gradients(plan: &Plan, weight: &[f32], norm: &NormGradient, to: &mut [f32]) {
+pub(super) fn write_gradients(
+    saved: &Saved,
+    k: usize,
+    weight: &[f32],
+    norm: &NormGradient,
+    to: &mut [f32],
+) {
+    let plan = &saved.plans[k];
     let (dweight, rest) = to.split_at_mut(plan.block.weight());
-    unpack(weight, &plan.block, &plan.forward.taps, plan.conv.lane, dweight);
+    unpack(saved.body, weight, &plan.block, &plan.forward.taps, dweight);
     for (to, from) in
         rest.chunks_exact_mut(plan.block.c_out).zip([&norm.bias, &norm.gamma, &norm.beta])
     {
@@ -90,7 +96,7 @@ impl Stack<'_> {
     pub fn weights(&self, k: usize) -> Buffer {
         let plan = &self.saved.plans[k];
         if plan.recompute {
-            self.parameters[k].pack(&plan.block, &plan.forward.taps, plan.conv.lane)
+            self.parameters[k].pack(self.body(), &plan.block, &plan.forward.taps)
         } else {
             Buffer::stale(0)
         }

@@ -58,7 +58,7 @@ impl Stack<'_> {
         let weights = self.weights(k);
         let turned = need_input.then(|| {
             let taps = &plan.turned.taps;
-            let packed = self.parameters[k].pack_turned(&plan.block, taps, plan.conv.lane);
+            let packed = self.parameters[k].pack_turned(self.body(), &plan.block, taps);
             plan.turned.prepare(self.body(), packed)
         });
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(self.slots));

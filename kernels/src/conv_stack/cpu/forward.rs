@@ -100,7 +100,7 @@ pub(super) fn forward_with(
     let mut y = vec![0.0; shape.output().iter().product()];
 
     let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
-        let packed = parameters.pack(&plan.block, &plan.forward.taps, body.tile());
+        let packed = parameters.pack(body, &plan.block, &plan.forward.taps);
         plan.forward.prepare(body, packed)
     };
     let weights = plans.iter().zip(&parameters).map(prepare).collect();

@@ -1,6 +1,7 @@
 //! The flat parameters, block by block, and their packed forms.
 
 use super::shape::Geometry;
+use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::filter::Filter;
 use crate::cpu::layout::Tap;
@@ -35,20 +36,20 @@ impl<'a> Parameters<'a> {
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
-    pub fn pack(&self, block: &Geometry, taps: &[Tap], tile: usize) -> Buffer {
-        filter(block).pack(self.weight, taps, tile)
+    pub fn pack(&self, body: &dyn Body, block: &Geometry, taps: &[Tap]) -> Buffer {
+        filter(block).pack(body, self.weight, taps)
     }
 
     /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
     /// degrees, over the output's channels.
-    pub fn pack_turned(&self, block: &Geometry, taps: &[Tap], tile: usize) -> Buffer {
-        filter(block).pack_turned(self.weight, taps, tile)
+    pub fn pack_turned(&self, body: &dyn Body, block: &Geometry, taps: &[Tap]) -> Buffer {
+        filter(block).pack_turned(body, self.weight, taps)
     }
 }
 
 /// Copies a packed gradient `[o tiles, taps, tile]` into `weight [o, i, 3, 3]`.
-pub fn unpack(packed: &[f32], block: &Geometry, taps: &[Tap], tile: usize, weight: &mut [f32]) {
-    filter(block).unpack(packed, taps, tile, weight);
+pub fn unpack(body: &dyn Body, packed: &[f32], block: &Geometry, taps: &[Tap], weight: &mut [f32]) {
+    filter(block).unpack(body, packed, taps, weight);
 }
 
 fn filter(block: &Geometry) -> Filter {

@@ -53,7 +53,7 @@ pub fn backward_along(
         let sums = stack.sums(k, &grads);
         let (norm, norm_along) = sums.gradients(norms, &parameters[k], pixels);
         let step = stack.block(k, &grads, (&norm, &norm_along), k > 0 || need_dx);
-        write_gradients(&saved.plans[k], &step.weight, &norm_along, &mut dparams[start..end]);
+        write_gradients(saved, k, &step.weight, &norm_along, &mut dparams[start..end]);
         end = start;
         grads = step.input;
         if k == 0 && need_dx {

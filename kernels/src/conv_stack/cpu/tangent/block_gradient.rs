@@ -145,7 +145,7 @@ impl Stack<'_> {
         let turned = need_input.then(|| {
             let prepare = |parameters: &Parameters<'_>| {
                 let taps = &plan.turned.taps;
-                let packed = parameters.pack_turned(&plan.block, taps, plan.conv.lane);
+                let packed = parameters.pack_turned(self.body(), &plan.block, taps);
                 plan.turned.prepare(self.body(), packed)
             };
             Turned { weight: prepare(&self.point.parameters[k]), moved: prepare(&self.moved[k]) }

@@ -53,7 +53,7 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
     }
     let slots = slots(shape.n);
     let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
-        let packed = parameters.pack(&plan.block, &plan.forward.taps, saved.body.tile());
+        let packed = parameters.pack(saved.body, &plan.block, &plan.forward.taps);
         plan.forward.prepare(saved.body, packed)
     };
     let stack = Stack {
