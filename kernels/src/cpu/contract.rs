@@ -13,6 +13,34 @@ pub struct Run {
     pub len: usize,
 }
 
+/// Where the tiles of a contraction's rows lie.
+#[derive(Clone, Copy)]
+pub enum Places<'a> {
+    /// One after the other, so far apart.
+    Apart(usize),
+    /// At these positions.
+    At(&'a [usize]),
+}
+
+impl Places<'_> {
+    /// The place of a row.
+    #[inline(always)]
+    fn of(&self, row: usize) -> usize {
+        match self {
+            Places::Apart(step) => row * step,
+            Places::At(places) => places[row],
+        }
+    }
+
+    /// The last place of so many rows.
+    fn last(&self, rows: usize) -> usize {
+        match self {
+            Places::Apart(step) => rows.saturating_sub(1) * step,
+            Places::At(places) => places[..rows].iter().copied().max().unwrap_or(0),
+        }
+    }
+}
+
 /// `out[r, :] = sum over steps s of a[rows[r] + a(s)] * b[b(s), :]`, for tiles of channels.
 ///
 /// - Convolution: rows are output pixels, steps are (input channel, tap), `b` the weight.
@@ -31,8 +59,8 @@ pub struct Contraction<'a> {
     pub a_step: usize,
     /// Distance between the vectors of adjacent steps of a run.
     pub b_step: usize,
-    /// Distance between the tiles of adjacent rows of `out`.
-    pub out_step: usize,
+    /// Where the tiles of the rows lie in `out`.
+    pub to: Places<'a>,
     /// Whether to add to `out` instead of replacing it.
     pub accumulate: bool,
 }
@@ -52,51 +80,49 @@ impl Contraction<'_> {
 /// Computes `job` into `out`, a tile for each row.
 #[inline(always)]
 pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
-    let last = job.rows.len().saturating_sub(1);
-    assert!(out.len() >= last * job.out_step + S::TILE, "a tile for each row");
+    assert!(out.len() >= job.to.last(job.rows.len()) + S::TILE, "a tile for each row");
     job.check(S::TILE);
     let groups = job.rows.len().div_ceil(S::ROWS);
     // Groups of nearly equal length: a short last group would wait on the latency of its sums.
     let bound = |group: usize| group * job.rows.len() / groups;
     for group in 0..groups {
         let (from, to) = (bound(group), bound(group + 1));
-        let rows = &job.rows[from..to];
-        let out = &mut out[from * job.out_step..];
-        // SAFETY: `check` holds, and `rows` has the length that is matched.
+        // SAFETY: `check` holds, and `from` starts as many rows as are matched.
         unsafe {
-            match rows.len() {
-                1 => group_of::<S, 1>(simd, job, rows, out),
-                2 => group_of::<S, 2>(simd, job, rows, out),
-                3 => group_of::<S, 3>(simd, job, rows, out),
-                4 => group_of::<S, 4>(simd, job, rows, out),
-                5 => group_of::<S, 5>(simd, job, rows, out),
-                6 => group_of::<S, 6>(simd, job, rows, out),
+            match to - from {
+                1 => group_of::<S, 1>(simd, job, from, out),
+                2 => group_of::<S, 2>(simd, job, from, out),
+                3 => group_of::<S, 3>(simd, job, from, out),
+                4 => group_of::<S, 4>(simd, job, from, out),
+                5 => group_of::<S, 5>(simd, job, from, out),
+                6 => group_of::<S, 6>(simd, job, from, out),
                 // Never reached, and left out of the code, where a group has no more than six.
-                7 if S::ROWS > 6 => group_of::<S, 7>(simd, job, rows, out),
-                8 if S::ROWS > 6 => group_of::<S, 8>(simd, job, rows, out),
-                9 if S::ROWS > 6 => group_of::<S, 9>(simd, job, rows, out),
-                10 if S::ROWS > 6 => group_of::<S, 10>(simd, job, rows, out),
-                11 if S::ROWS > 6 => group_of::<S, 11>(simd, job, rows, out),
-                12 if S::ROWS > 6 => group_of::<S, 12>(simd, job, rows, out),
-                13 if S::ROWS > 6 => group_of::<S, 13>(simd, job, rows, out),
-                14 if S::ROWS > 6 => group_of::<S, 14>(simd, job, rows, out),
+                7 if S::ROWS > 6 => group_of::<S, 7>(simd, job, from, out),
+                8 if S::ROWS > 6 => group_of::<S, 8>(simd, job, from, out),
+                9 if S::ROWS > 6 => group_of::<S, 9>(simd, job, from, out),
+                10 if S::ROWS > 6 => group_of::<S, 10>(simd, job, from, out),
+                11 if S::ROWS > 6 => group_of::<S, 11>(simd, job, from, out),
+                12 if S::ROWS > 6 => group_of::<S, 12>(simd, job, from, out),
+                13 if S::ROWS > 6 => group_of::<S, 13>(simd, job, from, out),
+                14 if S::ROWS > 6 => group_of::<S, 14>(simd, job, from, out),
                 more => unreachable!("a group has 1 to {} rows, not {more}", S::ROWS),
             }
         }
     }
 }
 
-/// Computes `N` rows in registers.
+/// Computes the `N` rows from `first` on in registers.
 ///
 /// # Safety
-/// `rows` has `N` of the rows of `job`, and `job.check` holds.
+/// `job` has these rows, and `job.check` holds.
 #[inline(always)]
 unsafe fn group_of<S: Simd, const N: usize>(
     simd: S,
     job: &Contraction<'_>,
-    rows: &[usize],
+    first: usize,
     out: &mut [f32],
 ) {
+    let rows = &job.rows[first..first + N];
     let mut sums = [[simd.splat(0.0); 2]; N];
     let bases: [*const f32; N] = std::array::from_fn(|i| job.a.as_ptr().wrapping_add(rows[i]));
     for run in job.runs {
@@ -117,7 +143,7 @@ unsafe fn group_of<S: Simd, const N: usize>(
         }
     }
     for (i, sum) in sums.into_iter().enumerate() {
-        let to = &mut out[i * job.out_step..];
+        let to = &mut out[job.to.of(first + i)..];
         if job.accumulate {
             simd.add_tile(to, sum);
         } else {
@@ -129,7 +155,7 @@ unsafe fn group_of<S: Simd, const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Contraction, Run};
+    use super::{Contraction, Places, Run};
     use crate::cpu::body::bodies;
 
     /// Small integers, so that sums do not depend on their order.
@@ -149,9 +175,8 @@ mod tests {
                 for accumulate in [false, true] {
                     let (a_step, b_step) = (2, 3 * tile);
                     let (a, b, rows, runs) = (&a[..], &b[..], &rows[..], &runs[..]);
-                    let out_step = tile;
-                    let job =
-                        Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
+                    let to = Places::Apart(tile);
+                    let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
                     let mut out = integers(count * tile);
                     let mut wanted = if accumulate { out.clone() } else { vec![0.0; out.len()] };
                     for (i, wanted) in wanted.iter_mut().enumerate() {
@@ -177,7 +202,8 @@ mod tests {
             let rows: Vec<usize> = (0..9).collect();
             let (rows, out_step) = (&rows[..], tile + 3);
             let (a_step, b_step, accumulate) = (0, 0, false);
-            let job = Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
+            let to = Places::Apart(out_step);
+            let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
             let mut out = vec![7.0; 8 * out_step + tile];
             body.contract(&job, &mut out);
             for (i, out) in out.iter().enumerate() {
@@ -188,6 +214,13 @@ mod tests {
             let short = || body.contract(&job, &mut vec![0.0; 8 * out_step + tile - 1]);
             let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(short));
             assert!(refused.is_err(), "{}", body.name());
+
+            let places: Vec<usize> = rows.iter().map(|row| (8 - row) * out_step).collect();
+            let mut turned = vec![7.0; out.len()];
+            body.contract(&Contraction { to: Places::At(&places), ..job }, &mut turned);
+            for (row, place) in places.into_iter().enumerate() {
+                assert_eq!(turned[place..][..tile], out[row * out_step..][..tile]);
+            }
         }
     }
 
@@ -201,8 +234,8 @@ mod tests {
                 let runs = [run];
                 let (rows, a_step, b_step) = (&[2][..], 2, tile);
                 let (a, b, runs) = (&a[..], &b[..], &runs[..]);
-                let (out_step, accumulate) = (tile, false);
-                let job = Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
+                let (to, accumulate) = (Places::Apart(tile), false);
+                let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
                 let go = || body.contract(&job, &mut vec![0.0; tile]);
                 let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(go)).is_err();
                 assert!(refused, "{} took {run:?}", body.name());

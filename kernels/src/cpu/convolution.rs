@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::body::Body;
 use super::buffers::Buffer;
-use super::contract::{Contraction, Run};
-use super::layout::{Map, Tap, strips};
+use super::contract::{Contraction, Places, Run};
+use super::layout::{Map, STRIP_PIXELS, Tap};
 use super::winograd::{Scratch, Winograd};
 
 /// Weights of a tile used for all rows of a strip before the next ones: they fit the L1 cache
@@ -28,35 +28,70 @@ impl<'a> Term<'a> {
     }
 }
 
-/// A convolution over a map whose ring fits its window, cut into strips of rows and chunks of
+/// A convolution over a map whose ring fits its window, cut into strips of pixels and chunks of
 /// weights.
 pub struct Convolution {
     from: Map,
     out: Map,
-    windows: Vec<usize>,
-    chunks: Vec<Vec<Run>>,
+    classes: Vec<Class>,
     pub taps: Vec<Tap>,
     /// The faster way, where there is one.
     pub winograd: Option<Winograd>,
 }
 
+/// Pixels of the output that take the same taps.
+struct Class {
+    /// Start of the window of every pixel.
+    windows: Vec<usize>,
+    /// Where every pixel lies in a tile of the output.
+    places: Vec<usize>,
+    chunks: Vec<Vec<Run>>,
+}
+
 impl Convolution {
     /// From the map `from`, whose ring tells the side of the window, to `out`, without one.
     pub fn new(from: &Map, out: Map, stride: usize) -> Self {
-        let tile = out.lane;
-        let mut chunks: Vec<Vec<Run>> = vec![Vec::new()];
-        let mut steps = 0;
-        for run in from.runs(tile) {
-            if steps > 0 && (steps + run.len) * tile > CHUNK_FLOATS {
-                chunks.push(Vec::new());
-                steps = 0;
-            }
-            steps += run.len;
-            chunks.last_mut().expect("it starts with one").push(run);
-        }
-        let (windows, taps) = (from.windows(out.h, out.w, stride), from.taps());
+        let taps = from.taps();
+        let class = Class {
+            windows: from.windows(out.h, out.w, stride),
+            places: out.windows(out.h, out.w, 1),
+            chunks: chunks(&taps, 0, out.lane),
+        };
         let winograd = Winograd::pays(*from, out, stride);
-        Self { from: *from, out, windows, chunks, taps, winograd }
+        Self { from: *from, out, classes: vec![class], taps, winograd }
+    }
+
+    /// The gradient by the input of a convolution with this stride: from that of its output in the
+    /// map `from`, whose ring tells the side of the window, to that of its input.
+    ///
+    /// Row `i` of the input takes part in row `(i + ring - tap) / stride` of the output where that
+    /// is whole. Rows and columns with the same remainder by the stride thus have the same taps.
+    pub fn turned(from: &Map, out: Map, stride: usize) -> Self {
+        let all = from.taps();
+        let (mut taps, mut classes) = (Vec::with_capacity(all.len()), Vec::new());
+        // Where a tap of the turned window reads, from the corner of the window on.
+        let reach = |first: usize, at: usize| {
+            let shift = first + at + (stride - 1) * from.ring;
+            shift.is_multiple_of(stride).then(|| shift / stride)
+        };
+        for [row, column] in (0..stride * stride).map(|k| [k / stride, k % stride]) {
+            let start = taps.len();
+            taps.extend(all.iter().filter_map(|tap| {
+                let (down, right) = (reach(row, tap.at[0])?, reach(column, tap.at[1])?);
+                let corner = tap.offset - tap.at[0] * from.row() - tap.at[1] * from.lane;
+                Some(Tap { offset: corner + down * from.row() + right * from.lane, ..*tap })
+            }));
+            let count = |side: usize, first: usize| (side + stride - 1 - first) / stride;
+            let (h, w) = (count(out.h, row), count(out.w, column));
+            let first = row * out.row() + column * out.lane;
+            classes.push(Class {
+                windows: from.windows(h, w, 1),
+                places: out.windows(h, w, stride).iter().map(|place| first + place).collect(),
+                chunks: chunks(&taps[start..], start, out.lane),
+            });
+        }
+        let winograd = Winograd::pays(*from, out, stride);
+        Self { from: *from, out, classes, taps, winograd }
     }
 
     /// The form of the packed weight that this convolution takes.
@@ -106,11 +141,17 @@ impl Convolution {
         for (i, out) in out.chunks_exact_mut(self.out.image()).enumerate() {
             let part = i * image..(i + 1) * image;
             let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
-            for tile in 0..self.out.tiles() {
-                for rows in strips(self.out.h, self.out.w) {
-                    let start = self.out.start(tile, rows.start);
-                    let out = &mut out[start..start + rows.len() * self.out.row()];
-                    self.rows(body, &terms, tile, rows, out);
+            self.image(body, &terms, out);
+        }
+    }
+
+    fn image(&self, body: &dyn Body, terms: &[Term<'_>], out: &mut [f32]) {
+        for (tile, out) in out.chunks_exact_mut(self.out.plane()).enumerate() {
+            for class in &self.classes {
+                let strips = class.windows.chunks(STRIP_PIXELS);
+                for (windows, places) in strips.zip(class.places.chunks(STRIP_PIXELS)) {
+                    let pixels = (windows, Places::At(places));
+                    self.strip(body, terms, (class, tile), pixels, out);
                 }
             }
         }
@@ -126,20 +167,63 @@ impl Convolution {
         rows: Range<usize>,
         out: &mut [f32],
     ) {
-        let (length, w) = (self.taps.len() * self.out.lane, self.out.w);
-        let chunks = terms.iter().flat_map(|term| self.chunks.iter().map(move |runs| (term, runs)));
+        let (class, w) = (&self.classes[0], self.out.w);
+        let windows = &class.windows[rows.start * w..rows.end * w];
+        let pixels = (windows, Places::Apart(self.out.lane));
+        self.strip(body, terms, (class, tile), pixels, out);
+    }
+
+    /// Computes some pixels of a class of output tile `tile`, given their windows and places.
+    fn strip(
+        &self,
+        body: &dyn Body,
+        terms: &[Term<'_>],
+        (class, tile): (&Class, usize),
+        (rows, to): (&[usize], Places<'_>),
+        out: &mut [f32],
+    ) {
+        let length = self.taps.len() * self.out.lane;
+        let chunks =
+            terms.iter().flat_map(|term| class.chunks.iter().map(move |runs| (term, runs)));
         for (i, (term, runs)) in chunks.enumerate() {
             let job = Contraction {
                 a: term.input,
-                rows: &self.windows[rows.start * w..rows.end * w],
+                rows,
                 b: &term.weight[tile * length..(tile + 1) * length],
                 runs,
                 a_step: 1,
                 b_step: self.out.lane,
-                out_step: self.out.lane,
+                to,
                 accumulate: i > 0,
             };
             body.contract(&job, out);
         }
     }
+}
+
+/// Taps, whose weights start with number `first`, as contiguous runs for weights packed in tiles of
+/// `tile` output channels, a chunk of weights at a time.
+fn chunks(taps: &[Tap], first: usize, tile: usize) -> Vec<Vec<Run>> {
+    let mut chunks: Vec<Vec<Run>> = vec![Vec::new()];
+    let mut steps = 0;
+    for run in runs(taps, first, tile) {
+        if steps > 0 && (steps + run.len) * tile > CHUNK_FLOATS {
+            chunks.push(Vec::new());
+            steps = 0;
+        }
+        steps += run.len;
+        chunks.last_mut().expect("it starts with one").push(run);
+    }
+    chunks
+}
+
+fn runs(taps: &[Tap], first: usize, tile: usize) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (k, tap) in taps.iter().enumerate() {
+        match runs.last_mut() {
+            Some(run) if run.a + run.len == tap.offset => run.len += 1,
+            _ => runs.push(Run { a: tap.offset, b: (first + k) * tile, len: 1 }),
+        }
+    }
+    runs
 }

@@ -3,11 +3,10 @@
 use std::ops::Range;
 
 use super::body::Body;
-use super::contract::Run;
 use super::interleave::Grid;
 
 /// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
-const STRIP_PIXELS: usize = 256;
+pub const STRIP_PIXELS: usize = 256;
 
 /// Rows of a map, a strip at a time; only the last strip may have an odd number.
 pub fn strips(h: usize, w: usize) -> impl Iterator<Item = Range<usize>> {
@@ -103,18 +102,6 @@ impl Map {
         (tile * self.window().pow(2) * self.lane + channel % self.lane, self.real(tile))
     }
 
-    /// The taps as contiguous runs, for weights packed in tiles of `tile` output channels.
-    pub fn runs(&self, tile: usize) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        for (k, tap) in self.taps().iter().enumerate() {
-            match runs.last_mut() {
-                Some(run) if run.a + run.len == tap.offset => run.len += 1,
-                _ => runs.push(Run { a: tap.offset, b: k * tile, len: 1 }),
-            }
-        }
-        runs
-    }
-
     /// Zeroes the ring of `image`.
     pub fn clear_ring(&self, image: &mut [f32]) {
         let (row, edge) = (self.row(), self.ring * self.lane);
@@ -132,49 +119,40 @@ impl Map {
     /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted.
     pub fn pack(&self, nchw: &[f32], image: &mut [f32]) {
         for (channel, plane) in nchw.chunks_exact(self.h * self.w).enumerate() {
-            let grid = self.grid([self.h, self.w], 1);
-            self.pack_plane(channel, plane, &grid, image);
+            self.pack_plane(channel, plane, image);
         }
     }
 
-    /// Where the pixels of an image of this size lie, `stride` apart.
-    fn grid(&self, size: [usize; 2], stride: usize) -> Grid {
-        Grid { size, row: stride * self.row(), pixel: stride * self.lane }
+    /// Where the pixels lie.
+    fn grid(&self) -> Grid {
+        Grid { size: [self.h, self.w], row: self.row(), pixel: self.lane }
     }
 
-    fn pack_plane(&self, channel: usize, plane: &[f32], grid: &Grid, image: &mut [f32]) {
+    fn pack_plane(&self, channel: usize, plane: &[f32], image: &mut [f32]) {
         let start = self.start(channel / self.lane, 0) + channel % self.lane;
-        for (row, line) in plane.chunks_exact(grid.size[1]).enumerate() {
-            let to = image[start + row * grid.row..].iter_mut().step_by(grid.pixel);
+        for (row, line) in plane.chunks_exact(self.w).enumerate() {
+            let to = image[start + row * self.row()..].iter_mut().step_by(self.lane);
             to.zip(line).for_each(|(to, from)| *to = *from);
         }
     }
 
-    /// Copies the pixels of `nchw [c, h, w]`, of the given size, to those of `image` that are
-    /// `stride` apart.
-    pub fn pack_apart(
-        &self,
-        body: &dyn Body,
-        nchw: &[f32],
-        (size, stride): ([usize; 2], usize),
-        image: &mut [f32],
-    ) {
-        let (plane, grid) = (size[0] * size[1], self.grid(size, stride));
+    /// Copies `nchw [c, h, w]` into `image`, whole tiles at once.
+    pub fn pack_tiles(&self, body: &dyn Body, nchw: &[f32], image: &mut [f32]) {
+        let plane = self.h * self.w;
         for (tile, planes) in nchw.chunks(self.lane * plane).enumerate() {
             if planes.len() == body.tile() * plane {
-                body.interleave(planes, &grid, &mut image[self.start(tile, 0)..]);
+                body.interleave(planes, &self.grid(), &mut image[self.start(tile, 0)..]);
                 continue;
             }
             for (c, plane) in planes.chunks_exact(plane).enumerate() {
-                self.pack_plane(tile * self.lane + c, plane, &grid, image);
+                self.pack_plane(tile * self.lane + c, plane, image);
             }
         }
     }
 
     /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
     pub fn unpack_tiles(&self, body: &dyn Body, image: &[f32], nchw: &mut [f32]) {
-        let grid = self.grid([self.h, self.w], 1);
-        let plane = self.h * self.w;
+        let (grid, plane) = (self.grid(), self.h * self.w);
         let tiles = if self.lane == body.tile() { self.channels / self.lane } else { 0 };
         let (whole, rest) = nchw.split_at_mut(tiles * self.lane * plane);
         for (tile, planes) in whole.chunks_exact_mut(self.lane * plane).enumerate() {

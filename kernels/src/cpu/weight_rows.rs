@@ -1,14 +1,14 @@
 //! The direct gradient of a convolution's weight.
 
 use super::body::Body;
-use super::contract::{Contraction, Run};
+use super::contract::{Contraction, Places, Run};
 use super::layout::Map;
 
 /// The maps that a weight's gradient is taken from, row by row.
 pub struct WeightRows<'a> {
     /// The convolution's input.
     pub from: &'a Map,
-    /// The gradient of its output, whose pixels lie `stride` apart.
+    /// The gradient of its output.
     pub delta: &'a Map,
     /// Offset of every tap in the input, in the order of the packed weight.
     pub taps: &'a [usize],
@@ -31,7 +31,7 @@ impl WeightRows<'_> {
     ) {
         let run = |row| Run {
             a: row * self.stride * self.from.row(),
-            b: row * self.stride * self.delta.row(),
+            b: row * self.delta.row(),
             len: self.columns,
         };
         let runs: Vec<Run> = (0..rows).map(run).collect();
@@ -41,8 +41,8 @@ impl WeightRows<'_> {
             b: delta,
             runs: &runs,
             a_step: self.stride * self.from.lane,
-            b_step: self.stride * self.delta.lane,
-            out_step: self.delta.lane,
+            b_step: self.delta.lane,
+            to: Places::Apart(self.delta.lane),
             accumulate: true,
         };
         body.contract(&job, weight);

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::body::Body;
 use super::buffers::Buffer;
-use super::contract::{Contraction, Run};
+use super::contract::{Contraction, Places, Run};
 use super::convolution::Term;
 use super::layout::Map;
 use super::transforms::{Corner, CornerMut, PRODUCTS};
@@ -169,7 +169,7 @@ impl Winograd {
                             runs: &runs,
                             a_step: 1,
                             b_step: lane,
-                            out_step: lane,
+                            to: Places::Apart(lane),
                             accumulate: i > 0,
                         };
                         body.contract(&job, out);
@@ -227,7 +227,7 @@ impl Winograd {
                         runs: &runs,
                         a_step: self.padded(),
                         b_step: lane,
-                        out_step: lane,
+                        to: Places::Apart(lane),
                         accumulate: !first || patches.start > 0,
                     };
                     body.contract(&job, weight);

@@ -14,17 +14,15 @@ impl Plan {
     pub fn output(&self, body: &dyn Body, x: &[f32], w: &[f32]) -> Vec<f32> {
         let way = self.forward();
         let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
-        let size = [self.shape.h, self.shape.w];
-        Pass { body, way, weight, from: self.from, size, apart: 1, to: self.to }.run(x)
+        Pass { body, way, weight, from: self.from, to: self.to }.run(x)
     }
 
     /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
     /// of `dy` with the turned weight.
     pub fn input(&self, body: &dyn Body, w: &[f32], dy: &[f32]) -> Vec<f32> {
-        let way = Convolution::new(&self.delta, self.input, 1);
+        let way = Convolution::turned(&self.delta, self.input, self.shape.stride);
         let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
-        let (size, apart) = (self.shape.output_size(), self.shape.stride);
-        Pass { body, way, weight, from: self.delta, size, apart, to: self.input }.run(dy)
+        Pass { body, way, weight, from: self.delta, to: self.input }.run(dy)
     }
 }
 
@@ -34,16 +32,12 @@ struct Pass<'a> {
     way: Convolution,
     weight: Buffer,
     from: Map,
-    /// Height and width of the images as they come.
-    size: [usize; 2],
-    /// Distance of their pixels in `from`.
-    apart: usize,
     to: Map,
 }
 
 impl Pass<'_> {
     fn run(&self, images: &[f32]) -> Vec<f32> {
-        let image = self.from.channels * self.size[0] * self.size[1];
+        let image = self.from.channels * self.from.h * self.from.w;
         let out_image = self.to.channels * self.to.h * self.to.w;
         let slots = slots(images.len() / image);
         let mut out = vec![0.0; images.len() / image * out_image];
@@ -58,7 +52,7 @@ impl Pass<'_> {
     fn slot(&self, images: &[f32], out: &mut [f32], count: usize) {
         let size = self.way.group().min(count);
         let mut scratch = self.way.scratch(1);
-        // The ring, and what lies between pixels, stay zero.
+        // The ring stays zero.
         let mut from = Buffer::zeros(size * self.from.image());
         let mut to = Buffer::stale(size * self.to.image());
         let (image, out_image) = (images.len() / count, out.len() / count);
@@ -68,7 +62,7 @@ impl Pass<'_> {
             let to = &mut to[..group.len() * self.to.image()];
             let packed = from.chunks_exact_mut(self.from.image());
             for (packed, image) in packed.zip(images[span(image)].chunks_exact(image)) {
-                self.from.pack_apart(self.body, image, (self.size, self.apart), packed);
+                self.from.pack_tiles(self.body, image, packed);
             }
             let term = Term { weight: &self.weight, input: from };
             self.way.images(self.body, &[term], to, &mut scratch);

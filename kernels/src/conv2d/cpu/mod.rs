@@ -64,7 +64,7 @@ struct Plan {
     from: Map,
     /// The output.
     to: Map,
-    /// The gradient of the output, its pixels as far apart as the windows.
+    /// The gradient of the output.
     delta: Map,
     /// The gradient of the input.
     input: Map,
@@ -80,7 +80,7 @@ impl Plan {
             filter: Filter { o, i: c, side: kernel },
             from: map(c, tile.min(c), [h, w], ring),
             to: map(o, tile, [height, width], 0),
-            delta: map(o, tile, [h, w], ring),
+            delta: map(o, tile, [height, width], ring),
             input: map(c, tile, [h, w], 0),
         }
     }

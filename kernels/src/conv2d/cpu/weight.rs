@@ -50,12 +50,10 @@ impl Plan {
         for group in groups(count, size) {
             for (place, i) in group.clone().enumerate() {
                 let packed = &mut inputs[place * self.from.image()..][..self.from.image()];
-                let size = [self.shape.h, self.shape.w];
-                self.from.pack_apart(body, &x[i * image..(i + 1) * image], (size, 1), packed);
+                self.from.pack_tiles(body, &x[i * image..(i + 1) * image], packed);
                 let packed = &mut deltas[place * self.delta.image()..][..self.delta.image()];
                 let dy = &dy[i * out_image..(i + 1) * out_image];
-                let size = self.shape.output_size();
-                self.delta.pack_apart(body, dy, (size, self.shape.stride), packed);
+                self.delta.pack_tiles(body, dy, packed);
             }
             if let (Some(winograd), Some(scratch)) = (winograd, &mut scratch) {
                 let inputs = &inputs[..group.len() * self.from.image()];
@@ -87,7 +85,7 @@ impl Plan {
         for (tile, weight) in weight.chunks_exact_mut(taps.len() * self.to.lane).enumerate() {
             for rows in strips(self.to.h, self.to.w) {
                 let input = &input[rows.start * stride * self.from.row()..];
-                let delta = &delta[self.delta.start(tile, rows.start * stride)..];
+                let delta = &delta[self.delta.start(tile, rows.start)..];
                 pair.add(body, input, delta, rows.len(), weight);
             }
         }

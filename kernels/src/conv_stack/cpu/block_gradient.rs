@@ -152,11 +152,11 @@ impl Stack<'_> {
                     rows.clone(),
                     &mut run.strip,
                 );
-                let start = plan.delta.start(plane, rows.start * stride);
+                let start = plan.delta.start(plane, rows.start);
                 let target = Target {
                     d: &mut run.delta[start..],
-                    row: stride * plan.delta.row(),
-                    pixel: stride * plan.delta.lane,
+                    row: plan.delta.row(),
+                    pixel: plan.delta.lane,
                 };
                 let strip = plan.affine(tile, y, &self.saved.norms[k]);
                 let grad = plan.grad_rows(tile, &rows, grad);

@@ -22,7 +22,7 @@ pub struct Plan {
     pub conv: Map,
     /// The block's output; the ring is for the next block.
     pub out: Map,
-    /// The gradient of the convolution's output, dilated by the stride, with a ring.
+    /// The gradient of the convolution's output, with a ring.
     pub delta: Map,
     /// The gradient of the block's input.
     pub input_grad: Map,
@@ -50,7 +50,7 @@ impl Plan {
         let side = (block.h_in, block.w_in);
         let lane = if first { tile.min(block.c_in) } else { tile };
         let input = map(block.c_in, lane, side, 1);
-        let delta = map(block.c_out, tile, side, 1);
+        let delta = map(block.c_out, tile, conv, 1);
         let (conv, input_grad) = (map(block.c_out, tile, conv, 0), map(block.c_in, tile, side, 0));
         let forward = Convolution::new(&input, conv, block.stride);
         Self {
@@ -63,7 +63,7 @@ impl Plan {
             recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
             taps: forward.taps.iter().map(|tap| tap.offset).collect(),
             forward,
-            turned: Convolution::new(&delta, input_grad, 1),
+            turned: Convolution::turned(&delta, input_grad, block.stride),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::prepared::{Prepared, pack};
 use crate::cpu::body::Body;
-use crate::cpu::contract::{Contraction, Run};
+use crate::cpu::contract::{Contraction, Places, Run};
 
 /// Some queries of one task.
 pub struct Block<'a> {
@@ -30,8 +30,8 @@ impl Block<'_> {
         for (b, out) in panels.zip(out.chunks_exact_mut(rows.len() * tile)) {
             let runs = &[Run { a: 0, b: 0, len: d }];
             let (a, rows, accumulate) = (self.queries, &rows[..], false);
-            let (a_step, b_step, out_step) = (1, tile, tile);
-            let job = Contraction { a, rows, b, runs, a_step, b_step, out_step, accumulate };
+            let (a_step, b_step, to) = (1, tile, Places::Apart(tile));
+            let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
             self.body.contract(&job, out);
         }
     }
@@ -49,9 +49,9 @@ impl Block<'_> {
         for (i, b) in self.prepared.rows.chunks_exact(ways * tile).enumerate() {
             let first = i * tile;
             let (rows, runs, accumulate) = (&rows[..], &runs[..], false);
-            let out_step = if first < whole { d } else { tile };
+            let to = Places::Apart(if first < whole { d } else { tile });
             let (a_step, b_step) = (1, tile);
-            let job = Contraction { a: g, rows, b, runs, a_step, b_step, out_step, accumulate };
+            let job = Contraction { a: g, rows, b, runs, a_step, b_step, to, accumulate };
             if first < whole {
                 self.body.contract(&job, &mut out[first..]);
             } else {
@@ -81,8 +81,8 @@ impl Block<'_> {
         for (b, out) in tiles.zip(out.chunks_exact_mut(self.ways * tile)) {
             let runs = &[Run { a: 0, b: 0, len: count }];
             let (rows, accumulate) = (&rows[..], true);
-            let (a_step, b_step, out_step) = (tile, tile, tile);
-            let job = Contraction { a: g, rows, b, runs, a_step, b_step, out_step, accumulate };
+            let (a_step, b_step, to) = (tile, tile, Places::Apart(tile));
+            let job = Contraction { a: g, rows, b, runs, a_step, b_step, to, accumulate };
             self.body.contract(&job, out);
         }
     }

@@ -208,10 +208,10 @@ impl Stack<'_> {
     ) {
         let Piece { k, n, tile, rows } = *piece;
         let plan = self.plan(k);
-        let (stride, lane, channels) = (plan.block.stride, plan.conv.lane, plan.channels(tile));
+        let (lane, channels) = (plan.conv.lane, plan.channels(tile));
         let (strip, along) = self.strips(piece, weights, &mut run.strip);
-        let start = plan.delta.start(place * plan.delta.tiles() + tile, rows.start * stride);
-        let (row, pixel) = (stride * plan.delta.row(), stride * plan.delta.lane);
+        let start = plan.delta.start(place * plan.delta.tiles() + tile, rows.start);
+        let (row, pixel) = (plan.delta.row(), plan.delta.lane);
         let grad = plan.grad_rows(tile, rows, grads.point.get(n));
         let grad_along = plan.grad_rows(tile, rows, grads.along.get(n));
         let target = Target { d: &mut run.delta[start..], row, pixel };
@@ -250,7 +250,7 @@ impl Stack<'_> {
             for (i, input) in inputs.chunks_exact(plan.input.image()).enumerate() {
                 for (tile, rows) in plan.pieces() {
                     let plane = i * plan.delta.tiles() + tile;
-                    let delta = &deltas[plan.delta.start(plane, rows.start * stride)..];
+                    let delta = &deltas[plan.delta.start(plane, rows.start)..];
                     let input = &input[rows.start * stride * plan.input.row()..];
                     let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
                     plan.weight_rows(self.body(), input, delta, rows.len(), weight);
