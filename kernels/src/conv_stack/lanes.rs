@@ -126,7 +126,8 @@ pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep
             None => cpu::Statistics::Batch,
         };
         let (images, parameters) = (&images[t], &parameters[t]);
-        let output = cpu::forward(&call.shape, images, parameters, statistics, call.epsilon, keep);
+        let how = (keep, call.lanes);
+        let output = cpu::forward(&call.shape, images, parameters, statistics, call.epsilon, how);
         let lane = output.saved.map(|saved| Lane { parameters: parameters.to_vec(), saved });
         ((output.y, output.moments), lane)
     };

@@ -9,12 +9,14 @@ use super::buffers::Buffer;
 /// Images that are worth a part of their own: each part has its own gradient of the weights.
 const IMAGES: usize = 8;
 
-/// The images of every part of a batch; none is empty.
+/// The images of every part of a batch; none is empty. So many `lanes` of the same batch are worked
+/// on at once, and need fewer parts each.
 ///
-/// The number of parts follows from the batch alone, because every part rounds its own sums: were
-/// it the number of threads, the results would depend on it.
-pub fn slots(n: usize) -> Vec<Range<usize>> {
-    let count = n.div_ceil(IMAGES).clamp(8, 16).min(n);
+/// The number of parts follows from the work alone, because every part rounds its own sums: were it
+/// the number of threads, the results would depend on it.
+pub fn slots(n: usize, lanes: usize) -> Vec<Range<usize>> {
+    let [least, most] = [8, 16].map(|parts: usize| parts.div_ceil(lanes));
+    let count = n.div_ceil(IMAGES).clamp(least, most).min(n);
     (0..count).map(|slot| slot * n / count..(slot + 1) * n / count).collect()
 }
 
@@ -39,14 +41,39 @@ pub fn split<'a>(
 }
 
 /// Adds the parts of all slots, in their order.
-pub fn sum(parts: &[f32], len: usize) -> Buffer {
+pub fn sum(parts: Buffer, len: usize) -> Buffer {
+    if parts.len() == len {
+        return parts;
+    }
     let mut total = Buffer::stale(len);
     let piece = 4096;
     total.par_chunks_mut(piece).enumerate().for_each(|(i, total)| {
-        total.fill(0.0);
-        for part in parts.chunks_exact(len) {
-            total.iter_mut().zip(&part[i * piece..]).for_each(|(to, from)| *to += from);
+        let own = i * piece..i * piece + total.len();
+        let mut parts = parts.chunks_exact(len).map(|part| &part[own.clone()]);
+        total.copy_from_slice(parts.next().expect("a batch has slots"));
+        for part in parts {
+            total.iter_mut().zip(part).for_each(|(to, from)| *to += from);
         }
     });
     total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::slots;
+
+    #[test]
+    fn every_image_is_in_one_slot() {
+        for (n, lanes) in [(1, 1), (5, 1), (5, 8), (25, 8), (100, 3), (360, 1)] {
+            let slots = slots(n, lanes);
+            assert!(slots.iter().all(|slot| !slot.is_empty()));
+            assert_eq!(slots.into_iter().flatten().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn lanes_share_the_parts_among_them() {
+        let counts = [(5, 1), (5, 8), (25, 8), (360, 1), (360, 100)];
+        assert_eq!(counts.map(|(n, lanes)| slots(n, lanes).len()), [5, 1, 2, 16, 1]);
+    }
 }

@@ -19,15 +19,15 @@ pub struct WeightRows<'a> {
 }
 
 impl WeightRows<'_> {
-    /// Adds to one tile of the packed weight's gradient what `rows` rows of the output contribute;
-    /// `input` and `delta` start at the first of them.
+    /// Adds to one tile of the packed weight's gradient what `rows` rows of the output contribute, or
+    /// replaces it if they are the first; `input` and `delta` start at the first of them.
     pub fn add(
         &self,
         body: &dyn Body,
         input: &[f32],
         delta: &[f32],
         rows: usize,
-        weight: &mut [f32],
+        (weight, first): (&mut [f32], bool),
     ) {
         let run = |row| Run {
             a: row * self.stride * self.from.row(),
@@ -43,7 +43,7 @@ impl WeightRows<'_> {
             a_step: self.stride * self.from.lane,
             b_step: self.delta.lane,
             to: Places::Apart(self.delta.lane),
-            accumulate: true,
+            accumulate: !first,
         };
         body.contract(&job, weight);
     }

@@ -39,7 +39,7 @@ impl Pass<'_> {
     fn run(&self, images: &[f32]) -> Vec<f32> {
         let image = self.from.channels * self.from.h * self.from.w;
         let out_image = self.to.channels * self.to.h * self.to.w;
-        let slots = slots(images.len() / image);
+        let slots = slots(images.len() / image, 1);
         let mut out = vec![0.0; images.len() / image * out_image];
         let parts = split(&mut out, out_image, &slots).into_par_iter().zip(&slots);
         parts.for_each(|(out, slot)| {

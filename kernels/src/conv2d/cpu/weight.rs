@@ -14,7 +14,7 @@ impl Plan {
     /// The gradient of the weight for the output's gradient `dy` and images `x`.
     pub fn weight(&self, body: &dyn Body, dy: &[f32], x: &[f32]) -> Vec<f32> {
         let way = self.forward();
-        let slots = slots(self.shape.n);
+        let slots = slots(self.shape.n, 1);
         let packed = way.prepared();
         let mut parts = Buffer::stale(packed * slots.len());
         let (image, out_image) = (x.len() / self.shape.n, dy.len() / self.shape.n);
@@ -23,7 +23,7 @@ impl Plan {
             let dy = &dy[slot.start * out_image..slot.end * out_image];
             self.slot_weight(body, &way, [x, dy], slot.len(), part);
         });
-        let total = way.restore(body, sum(&parts, packed));
+        let total = way.restore(body, sum(parts, packed));
         let mut weight = vec![0.0; self.filter.len()];
         self.filter.unpack(body, &total, &way.taps, &mut weight);
         weight
@@ -44,9 +44,6 @@ impl Plan {
         let mut inputs = Buffer::zeros(size * self.from.image());
         let mut deltas = Buffer::zeros(size * self.delta.image());
         let (image, out_image) = (x.len() / count, dy.len() / count);
-        if winograd.is_none() {
-            weight.fill(0.0);
-        }
         for group in groups(count, size) {
             for (place, i) in group.clone().enumerate() {
                 let packed = &mut inputs[place * self.from.image()..][..self.from.image()];
@@ -60,18 +57,18 @@ impl Plan {
                 let weight = (&mut *weight, group.start == 0);
                 winograd.weight(body, inputs, (self.delta, &deltas), weight, scratch);
             } else {
-                self.direct(body, way, [&inputs, &deltas], weight);
+                self.direct(body, way, [&inputs, &deltas], (&mut *weight, group.start == 0));
             }
         }
     }
 
-    /// What one image contributes, without transforms.
+    /// What one image contributes, without transforms; the first replaces what was there.
     fn direct(
         &self,
         body: &dyn Body,
         way: &Convolution,
         [input, delta]: [&[f32]; 2],
-        weight: &mut [f32],
+        (weight, first): (&mut [f32], bool),
     ) {
         let (stride, taps) = (self.shape.stride, way.taps.iter().map(|tap| tap.offset));
         let taps: Vec<usize> = taps.collect();
@@ -86,6 +83,7 @@ impl Plan {
             for rows in strips(self.to.h, self.to.w) {
                 let input = &input[rows.start * stride * self.from.row()..];
                 let delta = &delta[self.delta.start(tile, rows.start)..];
+                let weight = (&mut *weight, first && rows.start == 0);
                 pair.add(body, input, delta, rows.len(), weight);
             }
         }

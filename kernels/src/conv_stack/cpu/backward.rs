@@ -11,7 +11,7 @@ use super::shape::StackShape;
 use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
-use crate::cpu::slots::{slots, split};
+use crate::cpu::slots::split;
 
 /// Gradients of the stack.
 pub struct Gradients {
@@ -39,8 +39,7 @@ pub fn backward(
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
-    let slots = slots(shape.n);
-    let stack = Stack { saved, parameters: &parameters, slots: &slots };
+    let stack = Stack { saved, parameters: &parameters, slots: &saved.slots };
 
     let last = blocks.len() - 1;
     let (mut grad, mut sums) = stack.start(dy);

@@ -74,7 +74,7 @@ impl Stack<'_> {
             run.sums
         });
         let sums = total(sums.collect());
-        let weight = plan.forward.restore(self.body(), sum(&weight, packed));
+        let weight = plan.forward.restore(self.body(), sum(weight, packed));
         BlockGradients { input, weight, sums }
     }
 
@@ -90,9 +90,6 @@ impl Stack<'_> {
         let whole = need_input || plan.forward.winograd.is_some();
         // A direct gradient of the weight alone takes one channel tile after the other.
         let delta = if whole { plan.group() * plan.delta.image() } else { plan.delta.plane() };
-        if plan.forward.winograd.is_none() {
-            weight.fill(0.0);
-        }
         SlotRun {
             images,
             input,
@@ -166,6 +163,7 @@ impl Stack<'_> {
                 }
                 let input = &input[rows.start * stride * plan.input.row()..];
                 let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
+                let weight = (weight, i == 0 && rows.start == 0);
                 plan.weight_rows(self.body(), input, &run.delta[start..], rows.len(), weight);
             }
         }

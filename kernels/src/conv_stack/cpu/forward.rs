@@ -48,6 +48,8 @@ pub struct Saved {
     pub(super) norms: Vec<Norm>,
     /// Whether the statistics depend on the batch.
     pub(super) batch: bool,
+    /// The images of every slot.
+    pub(super) slots: Vec<Range<usize>>,
 }
 
 impl Saved {
@@ -64,6 +66,7 @@ impl Saved {
 /// beta `[o]`.
 ///
 /// # Conventions
+/// `keep` asks for what [`backward`](super::backward()) needs; so many `lanes` like this run at once.
 /// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
 ///
 /// # Panics
@@ -74,9 +77,9 @@ pub fn forward(
     params: &[f32],
     statistics: Statistics<'_>,
     epsilon: f32,
-    keep: bool,
+    (keep, lanes): (bool, usize),
 ) -> Output {
-    forward_with(chosen(), shape, x, params, (statistics, epsilon), keep)
+    forward_with(chosen(), shape, x, params, (statistics, epsilon), (keep, lanes))
 }
 
 /// [`forward`] with a given body.
@@ -86,14 +89,14 @@ pub(super) fn forward_with(
     x: &[f32],
     params: &[f32],
     (statistics, epsilon): (Statistics<'_>, f32),
-    keep: bool,
+    (keep, lanes): (bool, usize),
 ) -> Output {
     let plans = Plan::all(shape, body.tile());
     assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
     let batch = matches!(statistics, Statistics::Batch);
-    let slots = slots(shape.n);
+    let slots = slots(shape.n, lanes);
 
     let groups = group_sizes(&plans, batch);
     let (mut inputs, mut convs) = stores(&plans, &slots, &groups, (keep, batch));
@@ -112,8 +115,16 @@ pub(super) fn forward_with(
         Statistics::Running(given) => stack.with_given(&mut runs, &parameters, epsilon, given),
     };
     drop((runs, stack));
-    let saved =
-        keep.then(|| Saved { body, shape: shape.clone(), plans, inputs, convs, norms, batch });
+    let saved = keep.then(|| Saved {
+        body,
+        shape: shape.clone(),
+        plans,
+        inputs,
+        convs,
+        norms,
+        batch,
+        slots,
+    });
     Output { y, moments, saved }
 }
 

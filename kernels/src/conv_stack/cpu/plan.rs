@@ -112,15 +112,15 @@ impl Plan {
         }
     }
 
-    /// Adds to one tile of the weight's gradient what `rows` rows of the convolution contribute;
-    /// `input` and `delta` start at the first of them.
+    /// Adds to one tile of the weight's gradient what `rows` rows of the convolution contribute, or
+    /// replaces it if they are the first; `input` and `delta` start at the first of them.
     pub fn weight_rows(
         &self,
         body: &dyn Body,
         input: &[f32],
         delta: &[f32],
         rows: usize,
-        weight: &mut [f32],
+        weight: (&mut [f32], bool),
     ) {
         let pair = WeightRows {
             from: &self.input,

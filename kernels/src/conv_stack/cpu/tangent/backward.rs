@@ -9,7 +9,6 @@ use super::super::forward::Saved;
 use super::super::parameters::Parameters;
 use super::forward::SavedTangent;
 use crate::cpu::images::{Images, Keep};
-use crate::cpu::slots::slots;
 
 /// How the gradients of the input and the parameters change along a direction, where the gradient
 /// `dy [n, c, h, w]` of the output changes by `dy_along` (or stays as it is).
@@ -32,8 +31,7 @@ pub fn backward_along(
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
     let moved = Parameters::split(&blocks, direction);
-    let slots = slots(shape.n);
-    let point = Point { saved, parameters: &parameters, slots: &slots };
+    let point = Point { saved, parameters: &parameters, slots: &saved.slots };
     let stack = Stack { point, tangent, moved: &moved };
 
     let mut grads = Pair {

@@ -167,7 +167,7 @@ impl Stack<'_> {
                 }
             }
         });
-        let weight = plan.forward.restore(self.body(), sum(&weight, packed));
+        let weight = plan.forward.restore(self.body(), sum(weight, packed));
         BlockTangents { input, weight }
     }
 
@@ -178,9 +178,6 @@ impl Stack<'_> {
         (input, input_along): (SlotImages<'a>, SlotImages<'a>),
         weight: &'a mut [f32],
     ) -> SlotRun<'a> {
-        if plan.forward.winograd.is_none() {
-            weight.fill(0.0);
-        }
         let deltas = plan.group() * plan.delta.image();
         SlotRun {
             images,
@@ -246,13 +243,15 @@ impl Stack<'_> {
             return;
         }
         let (stride, packed) = (plan.block.stride, plan.taps.len() * plan.conv.lane);
-        for (inputs, deltas) in pairs {
+        for (pair, (inputs, deltas)) in pairs.into_iter().enumerate() {
             for (i, input) in inputs.chunks_exact(plan.input.image()).enumerate() {
                 for (tile, rows) in plan.pieces() {
                     let plane = i * plan.delta.tiles() + tile;
                     let delta = &deltas[plan.delta.start(plane, rows.start)..];
                     let input = &input[rows.start * stride * plan.input.row()..];
                     let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
+                    let first = group.start == 0 && pair == 0 && i == 0 && rows.start == 0;
+                    let weight = (weight, first);
                     plan.weight_rows(self.body(), input, delta, rows.len(), weight);
                 }
             }

@@ -16,7 +16,7 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::moments::Correlation;
-use crate::cpu::slots::{groups, slots, split};
+use crate::cpu::slots::{groups, split};
 use crate::cpu::winograd::Scratch;
 
 /// What the forward pass along a direction returns.
@@ -51,7 +51,7 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
     if let Some(images) = direction.images {
         assert_eq!(images.len(), shape.input(), "the direction of the input of {shape:?}");
     }
-    let slots = slots(shape.n);
+    let slots = &saved.slots;
     let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
         let packed = parameters.pack(saved.body, &plan.block, &plan.forward.taps);
         plan.forward.prepare(saved.body, packed)
@@ -62,9 +62,9 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
         moved: saved.plans.iter().zip(&moved).map(prepare).collect(),
         images: direction.images,
     };
-    let (mut inputs, mut convs) = stack.stores(&slots);
+    let (mut inputs, mut convs) = stack.stores(slots);
     let mut y = vec![0.0; shape.output().iter().product()];
-    let mut runs = stack.slot_runs(&slots, &mut inputs, &mut convs, &mut y);
+    let mut runs = stack.slot_runs(slots, &mut inputs, &mut convs, &mut y);
     let mut norms: Vec<NormTangent> = Vec::new();
     for k in 0..=saved.plans.len() {
         let group = saved.plans.get(k).map_or(1, Plan::group);

@@ -29,6 +29,8 @@ struct Case {
     params: Vec<f32>,
     running: Option<Vec<f32>>,
     dy: Vec<f32>,
+    /// Lanes said to run at once.
+    lanes: usize,
 }
 
 impl Case {
@@ -42,7 +44,7 @@ impl Case {
             params.extend(noise(g.c_out, 40).iter().map(|v| 0.3 * v));
         }
         let (x, dy) = (noise(shape.input(), 1), noise(shape.output().iter().product(), 2));
-        Self { shape, x, params, running: None, dy }
+        Self { shape, x, params, running: None, dy, lanes: 1 }
     }
 
     /// With given statistics instead of the batch's.
@@ -53,6 +55,12 @@ impl Case {
             running.extend(noise(block.channels_out, 60).iter().map(|v| 1.0 + 0.5 * v));
         }
         self.running = Some(running);
+        self
+    }
+
+    /// As one of so many lanes that run at once.
+    fn in_lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes;
         self
     }
 
@@ -71,7 +79,14 @@ impl Case {
 
     fn forward(&self, body: &'static dyn Body) -> Output {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        forward_with(body, &self.shape, &self.x, &self.params, (statistics, EPSILON), true)
+        forward_with(
+            body,
+            &self.shape,
+            &self.x,
+            &self.params,
+            (statistics, EPSILON),
+            (true, self.lanes),
+        )
     }
 
     fn run(&self, body: &'static dyn Body) -> (Output, Gradients) {
@@ -200,6 +215,14 @@ fn strided_blocks_agree_with_the_reference() {
     }
     Case::new(stack([2, 3, 13, 14], &[9, 16], 2, false)).check();
     Case::new(stack([3, 3, 13, 14], &[9], 2, true)).check();
+}
+
+#[test]
+fn lanes_of_few_images_agree_with_the_reference() {
+    for n in [1, 5, 19] {
+        Case::new(stack([n, 1, 14, 13], &[16, 9, 32], 2, false)).in_lanes(8).check();
+    }
+    Case::new(stack([5, 33, 8, 8], &[32, 33], 1, true)).in_lanes(3).check();
 }
 
 #[test]
@@ -334,7 +357,7 @@ fn keeping_nothing_changes_no_output() {
         Case::new(stack([60, 3, 8, 8], &[32, 32], 1, true)).running(),
     ] {
         let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, false);
+        let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, (false, 1));
         let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));

@@ -12,7 +12,7 @@ impl Case {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         for body in bodies() {
             let run = |keep| {
-                let statistics = (statistics, EPSILON);
+                let (statistics, keep) = ((statistics, EPSILON), (keep, self.lanes));
                 forward_with(body, &self.shape, &self.x, &self.params, statistics, keep)
             };
             let (kept, bare) = (run(true), run(false));
@@ -51,6 +51,7 @@ fn transformed_patches_are_written() {
         Case::new(stack([5, 33, h, w], &[40, 33], 1, false)).running().is_written();
     }
     Case::new(stack([19, 32, 7, 7], &[32, 32], 1, true)).is_written();
+    Case::new(stack([5, 33, 8, 8], &[32, 33], 1, true)).in_lanes(8).is_written();
 }
 
 #[test]
@@ -58,6 +59,7 @@ fn dropped_and_skipped_pixels_are_written() {
     for (stride, pool) in [(1, true), (2, false), (2, true)] {
         for (h, w) in [(5, 7), (9, 4), (17, 100)] {
             Case::new(stack([3, 2, h, w], &[19], stride, pool)).is_written();
+            Case::new(stack([7, 2, h, w], &[19, 5], stride, false)).in_lanes(8).is_written();
             Case::new(stack([3, 40, h, w], &[40], stride, pool)).running().is_written();
         }
     }
