@@ -12,6 +12,12 @@ use super::winograd::{Scratch, Winograd};
 /// beside the activations.
 const CHUNK_FLOATS: usize = 5120;
 
+/// Pixels of small images taken together, so that weights are read once for all of them.
+const GROUP_PIXELS: usize = 128;
+
+/// Most images taken together without transforms.
+const GROUP: usize = 16;
+
 /// One summand of a sum of convolutions of the same shape.
 #[derive(Clone, Copy)]
 pub struct Term<'a> {
@@ -19,13 +25,6 @@ pub struct Term<'a> {
     pub weight: &'a [f32],
     /// One image, or a group of them.
     pub input: &'a [f32],
-}
-
-impl<'a> Term<'a> {
-    /// The term with a part of its input.
-    pub fn part(self, range: Range<usize>) -> Self {
-        Self { weight: self.weight, input: &self.input[range] }
-    }
 }
 
 /// A convolution over a map whose ring fits its window, cut into strips of pixels and chunks of
@@ -118,7 +117,8 @@ impl Convolution {
 
     /// Images to take together.
     pub fn group(&self) -> usize {
-        self.winograd.as_ref().map_or(1, Winograd::group)
+        let direct = (GROUP_PIXELS / (self.out.h * self.out.w)).clamp(1, GROUP);
+        self.winograd.as_ref().map_or(direct, Winograd::group)
     }
 
     /// Room for [`images`](Self::images) of so many terms, where any is needed.
@@ -137,20 +137,18 @@ impl Convolution {
         if let (Some(winograd), Some(scratch)) = (&self.winograd, scratch) {
             return winograd.convolve(body, terms, out, scratch);
         }
-        let image = self.from.image();
-        for (i, out) in out.chunks_exact_mut(self.out.image()).enumerate() {
-            let part = i * image..(i + 1) * image;
-            let terms: Vec<_> = terms.iter().map(|term| term.part(part.clone())).collect();
-            self.image(body, &terms, out);
-        }
-    }
-
-    fn image(&self, body: &dyn Body, terms: &[Term<'_>], out: &mut [f32]) {
-        for (tile, out) in out.chunks_exact_mut(self.out.plane()).enumerate() {
-            for class in &self.classes {
-                let strips = class.windows.chunks(STRIP_PIXELS);
-                for (windows, places) in strips.zip(class.places.chunks(STRIP_PIXELS)) {
-                    let pixels = (windows, Places::At(places));
+        for class in &self.classes {
+            let (pixels, images) = (class.windows.len(), out.len() / self.out.image());
+            for start in (0..images * pixels).step_by(STRIP_PIXELS) {
+                let strip = start..(start + STRIP_PIXELS).min(images * pixels);
+                let of = |each: &[usize], image: usize| -> Vec<usize> {
+                    strip.clone().map(|i| i / pixels * image + each[i % pixels]).collect()
+                };
+                let windows = of(&class.windows, self.from.image());
+                let places = of(&class.places, self.out.image());
+                let pixels = (&*windows, Places::At(&places));
+                for tile in 0..self.out.tiles() {
+                    let out = &mut out[self.out.start(tile, 0)..];
                     self.strip(body, terms, (class, tile), pixels, out);
                 }
             }

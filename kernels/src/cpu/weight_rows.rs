@@ -19,22 +19,24 @@ pub struct WeightRows<'a> {
 }
 
 impl WeightRows<'_> {
-    /// Adds to one tile of the packed weight's gradient what `rows` rows of the output contribute, or
-    /// replaces it if they are the first; `input` and `delta` start at the first of them.
+    /// Adds to one tile of the packed weight's gradient what `rows` rows of the outputs of adjacent
+    /// images contribute, or replaces it if they are the first; `input` and `delta` start at the first
+    /// of them.
     pub fn add(
         &self,
         body: &dyn Body,
         input: &[f32],
         delta: &[f32],
-        rows: usize,
+        (images, rows): (usize, usize),
         (weight, first): (&mut [f32], bool),
     ) {
-        let run = |row| Run {
-            a: row * self.stride * self.from.row(),
-            b: row * self.delta.row(),
+        let run = |(image, row)| Run {
+            a: image * self.from.image() + row * self.stride * self.from.row(),
+            b: image * self.delta.image() + row * self.delta.row(),
             len: self.columns,
         };
-        let runs: Vec<Run> = (0..rows).map(run).collect();
+        let all = (0..images).flat_map(|image| (0..rows).map(move |row| (image, row)));
+        let runs: Vec<Run> = all.map(run).collect();
         let job = Contraction {
             a: input,
             rows: self.taps,

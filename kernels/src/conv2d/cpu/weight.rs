@@ -57,21 +57,23 @@ impl Plan {
                 let weight = (&mut *weight, group.start == 0);
                 winograd.weight(body, inputs, (self.delta, &deltas), weight, scratch);
             } else {
-                self.direct(body, way, [&inputs, &deltas], (&mut *weight, group.start == 0));
+                let inputs = &inputs[..group.len() * self.from.image()];
+                self.direct(body, way, [inputs, &deltas], (&mut *weight, group.start == 0));
             }
         }
     }
 
-    /// What one image contributes, without transforms; the first replaces what was there.
+    /// What a group of images contributes, without transforms; the first replaces what was there.
     fn direct(
         &self,
         body: &dyn Body,
         way: &Convolution,
-        [input, delta]: [&[f32]; 2],
+        [inputs, deltas]: [&[f32]; 2],
         (weight, first): (&mut [f32], bool),
     ) {
         let (stride, taps) = (self.shape.stride, way.taps.iter().map(|tap| tap.offset));
         let taps: Vec<usize> = taps.collect();
+        let images = inputs.len() / self.from.image();
         let pair = WeightRows {
             from: &self.from,
             delta: &self.delta,
@@ -81,10 +83,10 @@ impl Plan {
         };
         for (tile, weight) in weight.chunks_exact_mut(taps.len() * self.to.lane).enumerate() {
             for rows in strips(self.to.h, self.to.w) {
-                let input = &input[rows.start * stride * self.from.row()..];
-                let delta = &delta[self.delta.start(tile, rows.start)..];
+                let input = &inputs[rows.start * stride * self.from.row()..];
+                let delta = &deltas[self.delta.start(tile, rows.start)..];
                 let weight = (&mut *weight, first && rows.start == 0);
-                pair.add(body, input, delta, rows.len(), weight);
+                pair.add(body, input, delta, (images, rows.len()), weight);
             }
         }
     }

@@ -89,12 +89,16 @@ impl Stack<'_> {
         let plan = &self.saved.plans[k];
         let whole = need_input || plan.forward.winograd.is_some();
         // A direct gradient of the weight alone takes one channel tile after the other.
-        let delta = if whole { plan.group() * plan.delta.image() } else { plan.delta.plane() };
+        let delta = if whole {
+            plan.deltas(plan.group().min(images.len()))
+        } else {
+            Buffer::stale(plan.delta.plane())
+        };
         SlotRun {
             images,
             input,
             weight,
-            delta: Buffer::zeros(delta),
+            delta,
             whole,
             strip: Buffer::stale(plan.strip_len()),
             scratch: plan.forward.scratch(1),
@@ -108,10 +112,12 @@ impl Stack<'_> {
     fn group(&self, k: usize, group: Range<usize>, turned: Option<&[f32]>, run: &mut SlotRun<'_>) {
         let plan = &self.saved.plans[k];
         let images = run.images.start + group.start..run.images.start + group.end;
+        let inputs = self.saved.inputs[k].group(images.clone());
+        let weight = (&mut *run.weight, group.start == 0);
         if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
-            let inputs = self.saved.inputs[k].group(images.clone());
-            let weight = (&mut *run.weight, group.start == 0);
             winograd.weight(self.body(), inputs, (plan.delta, &run.delta), weight, scratch);
+        } else if run.whole {
+            plan.weight_images(self.body(), (inputs, &run.delta), weight);
         }
         let Some(turned) = turned else { return };
         let deltas = &run.delta[..group.len() * plan.delta.image()];
@@ -126,7 +132,7 @@ impl Stack<'_> {
     }
 
     /// Gradient of the convolution's output for image `i` of a slot, the group's `place`th, and what
-    /// it adds to the gradient of the weight if that is taken directly.
+    /// it adds to the gradient of the weight if that is all there is to find.
     fn delta(
         &self,
         k: usize,
@@ -158,13 +164,13 @@ impl Stack<'_> {
                 let strip = plan.affine(tile, y, &self.saved.norms[k]);
                 let grad = plan.grad_rows(tile, &rows, grad);
                 self.body().spread(&strip, grad, &norm.slope(plan.channels(tile)), target);
-                if plan.forward.winograd.is_some() {
+                if run.whole {
                     continue;
                 }
                 let input = &input[rows.start * stride * plan.input.row()..];
                 let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
                 let weight = (weight, i == 0 && rows.start == 0);
-                plan.weight_rows(self.body(), input, &run.delta[start..], rows.len(), weight);
+                plan.weight_rows(self.body(), input, &run.delta[start..], (1, rows.len()), weight);
             }
         }
     }

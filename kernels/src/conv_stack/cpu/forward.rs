@@ -14,7 +14,7 @@ use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::moments::Moments;
 use crate::cpu::slots::{groups, slots, split};
-use crate::cpu::winograd::{Scratch, Winograd};
+use crate::cpu::winograd::Scratch;
 
 /// Where batch-norm takes its mean and variance from.
 #[derive(Clone, Copy, Debug)]
@@ -284,26 +284,22 @@ impl Stack<'_> {
             }
             return;
         };
-        if let Some(winograd) = &plan.forward.winograd {
-            self.convolve_group(k, winograd, group, run);
+        if plan.forward.winograd.is_some() || group.len() > 1 && !plan.recompute {
+            self.convolve_group(k, group, run);
         } else if self.measure || !plan.recompute {
             group.for_each(|i| self.convolve(k, i, run));
         }
     }
 
-    /// Convolution of block `k` by Winograd's way, and its moments if they are wanted.
-    fn convolve_group(
-        &self,
-        k: usize,
-        winograd: &Winograd,
-        group: Range<usize>,
-        run: &mut SlotRun<'_>,
-    ) {
+    /// Convolution of block `k` for images together, and its moments if they are wanted.
+    fn convolve_group(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
         let plan = &self.plans[k];
-        let scratch = run.scratch[k].get_or_insert_with(|| winograd.scratch(1));
+        if run.scratch[k].is_none() {
+            run.scratch[k] = plan.forward.scratch(1);
+        }
         let term = Term { weight: &self.weights[k], input: run.inputs[k].group(group.clone()) };
         let outputs = run.convs[k].group_mut(group);
-        winograd.convolve(self.body, &[term], outputs, scratch);
+        plan.forward.images(self.body, &[term], outputs, &mut run.scratch[k]);
         if self.measure {
             let mut sums = vec![0.0; 3 * plan.conv.lane];
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {

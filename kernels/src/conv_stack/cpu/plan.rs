@@ -6,6 +6,7 @@ use super::norm::Norm;
 use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
 use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::layout::{Map, strips};
 use crate::cpu::weight_rows::WeightRows;
@@ -112,14 +113,15 @@ impl Plan {
         }
     }
 
-    /// Adds to one tile of the weight's gradient what `rows` rows of the convolution contribute, or
-    /// replaces it if they are the first; `input` and `delta` start at the first of them.
+    /// Adds to one tile of the weight's gradient what `rows` rows of the convolutions of
+    /// adjacent images contribute, or replaces it if they are the first; `input` and `delta` start at
+    /// the first of them.
     pub fn weight_rows(
         &self,
         body: &dyn Body,
         input: &[f32],
         delta: &[f32],
-        rows: usize,
+        rows: (usize, usize),
         weight: (&mut [f32], bool),
     ) {
         let pair = WeightRows {
@@ -130,6 +132,32 @@ impl Plan {
             columns: self.conv.w,
         };
         pair.add(body, input, delta, rows, weight);
+    }
+
+    /// Adds to the weight's gradient what adjacent images contribute, given the gradients of their
+    /// convolutions, or replaces it if they are the first.
+    pub fn weight_images(
+        &self,
+        body: &dyn Body,
+        (inputs, deltas): (&[f32], &[f32]),
+        (weight, first): (&mut [f32], bool),
+    ) {
+        let (images, packed) =
+            (inputs.len() / self.input.image(), self.taps.len() * self.conv.lane);
+        for (tile, rows) in self.pieces() {
+            let input = &inputs[rows.start * self.block.stride * self.input.row()..];
+            let delta = &deltas[self.delta.start(tile, rows.start)..];
+            let weight = &mut weight[tile * packed..(tile + 1) * packed];
+            let first = first && rows.start == 0;
+            self.weight_rows(body, input, delta, (images, rows.len()), (weight, first));
+        }
+    }
+
+    /// Room for the gradients of the convolutions of so many images; only the rings are written.
+    pub fn deltas(&self, images: usize) -> Buffer {
+        let mut deltas = Buffer::stale(images * self.delta.image());
+        self.delta.clear_ring(&mut deltas);
+        deltas
     }
 
     /// Channels of a tile of the convolution's output.

@@ -178,14 +178,14 @@ impl Stack<'_> {
         (input, input_along): (SlotImages<'a>, SlotImages<'a>),
         weight: &'a mut [f32],
     ) -> SlotRun<'a> {
-        let deltas = plan.group() * plan.delta.image();
+        let group = plan.group().min(images.len());
         SlotRun {
             images,
             input,
             input_along,
             weight,
-            delta: Buffer::zeros(deltas),
-            delta_along: Buffer::zeros(deltas),
+            delta: plan.deltas(group),
+            delta_along: plan.deltas(group),
             strip: Buffer::stale(plan.strip_len()),
             part: Buffer::stale(plan.strip_len()),
             scratch: plan.forward.scratch(1),
@@ -235,25 +235,12 @@ impl Stack<'_> {
         if k > 0 || self.tangent.images {
             pairs.push((self.tangent.inputs[k].group(images), &*run.delta));
         }
-        if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
-            for (i, (inputs, deltas)) in pairs.into_iter().enumerate() {
-                let weight = (&mut *run.weight, group.start == 0 && i == 0);
+        for (i, (inputs, deltas)) in pairs.into_iter().enumerate() {
+            let weight = (&mut *run.weight, group.start == 0 && i == 0);
+            if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
                 winograd.weight(self.body(), inputs, (plan.delta, deltas), weight, scratch);
-            }
-            return;
-        }
-        let (stride, packed) = (plan.block.stride, plan.taps.len() * plan.conv.lane);
-        for (pair, (inputs, deltas)) in pairs.into_iter().enumerate() {
-            for (i, input) in inputs.chunks_exact(plan.input.image()).enumerate() {
-                for (tile, rows) in plan.pieces() {
-                    let plane = i * plan.delta.tiles() + tile;
-                    let delta = &deltas[plan.delta.start(plane, rows.start)..];
-                    let input = &input[rows.start * stride * plan.input.row()..];
-                    let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
-                    let first = group.start == 0 && pair == 0 && i == 0 && rows.start == 0;
-                    let weight = (weight, first);
-                    plan.weight_rows(self.body(), input, delta, rows.len(), weight);
-                }
+            } else {
+                plan.weight_images(self.body(), (inputs, deltas), weight);
             }
         }
     }

@@ -83,6 +83,7 @@ fn tangents_are_central_differences() {
     Moving::new(Case::new(stack([9, 33, 6, 5], &[7], 1, false))).check();
     Moving::new(Case::new(stack([4, 2, 11, 9], &[9, 16], 2, false))).check();
     Moving::new(Case::new(stack([3, 40, 16, 15], &[33, 32], 1, true))).check();
+    Moving::new(Case::new(stack([6, 2, 13, 9], &[9, 16, 5], 2, false)).in_lanes(8)).check();
     Moving::new(Case::new(stack([1, 1, 28, 28], &[16, 16, 8, 8], 1, true))).check();
 }
 
