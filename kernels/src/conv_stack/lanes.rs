@@ -2,7 +2,7 @@
 //!
 //! Lanes share nothing, so each is taken through its own stack, and all of them at once.
 
-use std::borrow::Cow;
+use std::ops::Deref;
 
 use rayon::prelude::*;
 
@@ -10,6 +10,7 @@ use super::cpu::{
     self, Direction, Gradients, Saved, SavedTangent, Tangent, backward_along, forward_along,
 };
 use super::fused::StackCall;
+use crate::cpu::buffers::Buffer;
 
 /// A flat array of segments, each of which holds one part for every lane.
 struct Segments {
@@ -24,24 +25,34 @@ impl Segments {
         Self { lanes, parts: vec![image; n] }
     }
 
-    /// Every lane's own array.
-    fn split<'a>(&self, flat: &'a [f32]) -> Vec<Cow<'a, [f32]>> {
+    /// One lane's own array.
+    fn lane<'a>(&self, flat: &'a [f32], t: usize) -> Part<'a> {
         if self.lanes == 1 {
-            return vec![Cow::Borrowed(flat)];
+            return Part::All(flat);
         }
-        let mut lanes = vec![Vec::with_capacity(flat.len() / self.lanes); self.lanes];
-        let mut rest = flat;
+        let mut lane = Buffer::stale(self.parts.iter().sum());
+        let (mut start, mut from) = (0, 0);
         for &part in &self.parts {
-            for lane in &mut lanes {
-                let (part, after) = rest.split_at(part);
-                lane.extend_from_slice(part);
-                rest = after;
-            }
+            let own = from + t * part..from + (t + 1) * part;
+            lane[start..start + part].copy_from_slice(&flat[own]);
+            start += part;
+            from += self.lanes * part;
         }
-        lanes.into_iter().map(Cow::Owned).collect()
+        Part::Own(lane)
     }
 
-    /// The inverse of [`split`](Self::split).
+    /// Every lane's parts, to be written.
+    fn split_mut<'a>(&self, mut flat: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
+        let mut lanes: Vec<_> = (0..self.lanes).map(|_| Vec::new()).collect();
+        for &part in &self.parts {
+            for lane in &mut lanes {
+                lane.push(flat.split_off_mut(..part).expect("as long as its segments"));
+            }
+        }
+        lanes
+    }
+
+    /// All lanes' own arrays, segment by segment.
     fn join(&self, mut lanes: Vec<Vec<f32>>) -> Vec<f32> {
         if lanes.len() == 1 {
             return lanes.swap_remove(0);
@@ -53,6 +64,36 @@ impl Segments {
             start += part;
         }
         flat
+    }
+}
+
+/// One lane's array: all that there is, or gathered from the segments.
+enum Part<'a> {
+    All(&'a [f32]),
+    Own(Buffer),
+}
+
+impl Deref for Part<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Part::All(flat) => flat,
+            Part::Own(lane) => lane,
+        }
+    }
+}
+
+impl Part<'_> {
+    fn into_own(self) -> Buffer {
+        match self {
+            Part::All(flat) => {
+                let mut own = Buffer::stale(flat.len());
+                own.copy_from_slice(flat);
+                own
+            }
+            Part::Own(lane) => lane,
+        }
     }
 }
 
@@ -100,7 +141,7 @@ pub struct Tape {
 }
 
 struct Lane {
-    parameters: Vec<f32>,
+    parameters: Buffer,
     saved: Saved,
 }
 
@@ -111,29 +152,28 @@ pub struct TapeTangent {
 
 struct LaneTangent {
     /// The direction of the parameters.
-    parameters: Vec<f32>,
+    parameters: Buffer,
     saved: SavedTangent,
 }
 
 /// Runs every lane.
 pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep: bool) -> Forward {
-    let images = call.input().split(images);
-    let parameters = call.parameters().split(parameters);
-    let running = call.running.as_ref().map(|running| call.moments().split(running));
     let run = |t: usize| {
+        let running = call.running.as_ref().map(|running| call.moments().lane(running, t));
         let statistics = match &running {
-            Some(running) => cpu::Statistics::Running(&running[t]),
+            Some(running) => cpu::Statistics::Running(running),
             None => cpu::Statistics::Batch,
         };
-        let (images, parameters) = (&images[t], &parameters[t]);
+        let images = call.input().lane(images, t);
+        let parameters = call.parameters().lane(parameters, t);
         let how = (keep, call.lanes);
-        let output = cpu::forward(&call.shape, images, parameters, statistics, call.epsilon, how);
-        let lane = output.saved.map(|saved| Lane { parameters: parameters.to_vec(), saved });
+        let output = cpu::forward(&call.shape, &images, &parameters, statistics, call.epsilon, how);
+        let lane = output.saved.map(|saved| Lane { parameters: parameters.into_own(), saved });
         ((output.y, output.moments), lane)
     };
     let (values, lanes): (Vec<_>, Vec<_>) = (0..call.lanes).into_par_iter().map(run).unzip();
     let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
-    let moments = match running {
+    let moments = match call.running {
         Some(_) => Vec::new(),
         None => call.moments().join(moments),
     };
@@ -145,10 +185,10 @@ pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep
 impl Tape {
     /// The gradients of the parameters, and of the images if they are wanted.
     pub(super) fn backward(&self, dy: &[f32], images: bool) -> Gradients {
-        let dy = self.call.output().split(dy);
-        self.gradients(|t| {
+        self.gradients(|t, to| {
             let Lane { parameters, saved } = &self.lanes[t];
-            cpu::backward(&self.call.shape, saved, parameters, &dy[t], images)
+            let dy = self.call.output().lane(dy, t);
+            cpu::backward(&self.call.shape, saved, parameters, &dy, images, to)
         })
     }
 
@@ -158,14 +198,13 @@ impl Tape {
         images: Option<&[f32]>,
         parameters: &[f32],
     ) -> (Vec<f32>, TapeTangent) {
-        let images = images.map(|images| self.call.input().split(images));
-        let parameters = self.call.parameters().split(parameters);
         let run = |t: usize| {
             let lane = &self.lanes[t];
-            let images = images.as_ref().map(|images| &*images[t]);
-            let direction = Direction { images, parameters: &parameters[t] };
+            let images = images.map(|images| self.call.input().lane(images, t));
+            let parameters = self.call.parameters().lane(parameters, t);
+            let direction = Direction { images: images.as_deref(), parameters: &parameters };
             let Tangent { y, saved } = forward_along(&lane.saved, &lane.parameters, direction);
-            (y, LaneTangent { parameters: parameters[t].to_vec(), saved })
+            (y, LaneTangent { parameters: parameters.into_own(), saved })
         };
         let (features, lanes): (Vec<_>, Vec<_>) =
             (0..self.lanes.len()).into_par_iter().map(run).unzip();
@@ -179,21 +218,24 @@ impl Tape {
         (dy, along): (&[f32], Option<&[f32]>),
         images: bool,
     ) -> Gradients {
-        let dy = self.call.output().split(dy);
-        let along = along.map(|along| self.call.output().split(along));
-        self.gradients(|t| {
+        self.gradients(|t, to| {
             let (Lane { parameters, saved }, moved) = (&self.lanes[t], &tangent.lanes[t]);
-            let grads = (&*dy[t], along.as_ref().map(|along| &*along[t]));
-            let moves = (&*moved.parameters, &moved.saved);
-            backward_along(saved, parameters, moves, grads, images)
+            let dy = self.call.output().lane(dy, t);
+            let along = along.map(|along| self.call.output().lane(along, t));
+            let (grads, moves) = ((&*dy, along.as_deref()), (&*moved.parameters, &moved.saved));
+            backward_along(saved, parameters, moves, grads, images, to)
         })
     }
 
-    /// The gradients of all lanes.
-    fn gradients(&self, lane: impl Fn(usize) -> Gradients + Send + Sync) -> Gradients {
-        let lanes = (0..self.lanes.len()).into_par_iter().map(lane);
-        let (dparams, dx): (Vec<_>, Vec<_>) = lanes.map(|lane| (lane.dparams, lane.dx)).unzip();
+    /// The gradients of all lanes, each of which writes its own of the parameters.
+    fn gradients(
+        &self,
+        lane: impl Fn(usize, &mut [&mut [f32]]) -> Option<Vec<f32>> + Send + Sync,
+    ) -> Gradients {
+        let mut dparams = vec![0.0; self.call.parameter_count()];
+        let parts = self.call.parameters().split_mut(&mut dparams).into_par_iter();
+        let dx: Vec<_> = parts.enumerate().map(|(t, mut parts)| lane(t, &mut parts)).collect();
         let dx = dx.into_iter().collect::<Option<_>>().map(|dx| self.call.input().join(dx));
-        Gradients { dx, dparams: self.call.parameters().join(dparams) }
+        Gradients { dx, dparams }
     }
 }

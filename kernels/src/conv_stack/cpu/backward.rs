@@ -21,9 +21,10 @@ pub struct Gradients {
     pub dparams: Vec<f32>,
 }
 
-/// Gradients of the input and the parameters, given the gradient `dy [n, c, h, w]` of the output.
+/// The gradient of the input `[n, c, h, w]` if it is asked for, and those of the parameters in
+/// `dparams`, given the gradient `dy [n, c, h, w]` of the output.
 ///
-/// With batch statistics the gradient of every convolution's bias is exactly zero.
+/// `dparams` has four parts a block, as the parameters have: weight, bias, gamma and beta. With batch statistics the gradient of every convolution's bias is exactly zero.
 ///
 /// # Panics
 /// If `shape` is not the one of the forward pass, or a length does not fit it.
@@ -33,25 +34,23 @@ pub fn backward(
     params: &[f32],
     dy: &[f32],
     need_dx: bool,
-) -> Gradients {
+    dparams: &mut [&mut [f32]],
+) -> Option<Vec<f32>> {
     assert_eq!(shape, &saved.shape, "the shape of the forward pass");
     let wanted: usize = shape.output().iter().product();
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
     let blocks = shape.geometry();
+    assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
     let parameters = Parameters::split(&blocks, params);
     let stack = Stack { saved, parameters: &parameters, slots: &saved.slots };
 
     let last = blocks.len() - 1;
     let (mut grad, mut sums) = stack.start(dy);
-    let mut dparams = vec![0.0; params.len()];
-    let mut end = params.len();
     let mut dx = None;
     for k in (0..=last).rev() {
-        let start = end - blocks[k].parameters();
         let norm = stack.norm_gradient(k, &grad, &sums);
         let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
-        write_gradients(saved, k, &step.weight, &norm, &mut dparams[start..end]);
-        end = start;
+        write_gradients(saved, k, &step.weight, &norm, &mut dparams[4 * k..4 * k + 4]);
         sums = step.sums;
         if k > 0 {
             grad = step.input;
@@ -59,7 +58,7 @@ pub fn backward(
             dx = Some(stack.unpack_input(&step.input));
         }
     }
-    Gradients { dx, dparams }
+    dx
 }
 
 pub(super) fn write_gradients(
@@ -67,14 +66,12 @@ pub(super) fn write_gradients(
     k: usize,
     weight: &[f32],
     norm: &NormGradient,
-    to: &mut [f32],
+    to: &mut [&mut [f32]],
 ) {
     let plan = &saved.plans[k];
-    let (dweight, rest) = to.split_at_mut(plan.block.weight());
+    let (dweight, rest) = to.split_first_mut().expect("a block has four parts");
     unpack(saved.body, weight, &plan.block, &plan.forward.taps, dweight);
-    for (to, from) in
-        rest.chunks_exact_mut(plan.block.c_out).zip([&norm.bias, &norm.gamma, &norm.beta])
-    {
+    for (to, from) in rest.iter_mut().zip([&norm.bias, &norm.gamma, &norm.beta]) {
         to.copy_from_slice(from);
     }
 }

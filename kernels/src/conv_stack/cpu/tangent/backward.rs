@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::super::backward::{Gradients, Stack as Point, write_gradients};
+use super::super::backward::{Stack as Point, write_gradients};
 use super::super::forward::Saved;
 use super::super::parameters::Parameters;
 use super::forward::SavedTangent;
@@ -14,7 +14,8 @@ use crate::cpu::images::{Images, Keep};
 /// `dy [n, c, h, w]` of the output changes by `dy_along` (or stays as it is).
 ///
 /// `direction` is that of the parameters in the forward pass that `tangent` comes from, at the point
-/// of `saved` and `params`.
+/// of `saved` and `params`. The result is returned as that of [`backward`](super::super::backward())
+/// is.
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
@@ -24,11 +25,13 @@ pub fn backward_along(
     (direction, tangent): (&[f32], &SavedTangent),
     (dy, dy_along): (&[f32], Option<&[f32]>),
     need_dx: bool,
-) -> Gradients {
+    dparams: &mut [&mut [f32]],
+) -> Option<Vec<f32>> {
     let shape = &saved.shape;
     let wanted: usize = shape.output().iter().product();
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
     let blocks = shape.geometry();
+    assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
     let parameters = Parameters::split(&blocks, params);
     let moved = Parameters::split(&blocks, direction);
     let point = Point { saved, parameters: &parameters, slots: &saved.slots };
@@ -41,24 +44,20 @@ pub fn backward_along(
             None => stack.pack(&vec![0.0; wanted]),
         },
     };
-    let mut dparams = vec![0.0; params.len()];
-    let mut end = params.len();
     let mut dx = None;
     for k in (0..blocks.len()).rev() {
-        let start = end - blocks[k].parameters();
         let pixels = saved.pixels(&saved.plans[k]);
         let norms = (&saved.norms[k], &tangent.norms[k]);
         let sums = stack.sums(k, &grads);
         let (norm, norm_along) = sums.gradients(norms, &parameters[k], pixels);
         let step = stack.block(k, &grads, (&norm, &norm_along), k > 0 || need_dx);
-        write_gradients(saved, k, &step.weight, &norm_along, &mut dparams[start..end]);
-        end = start;
+        write_gradients(saved, k, &step.weight, &norm_along, &mut dparams[4 * k..4 * k + 4]);
         grads = step.input;
         if k == 0 && need_dx {
             dx = Some(stack.point.unpack_input(&grads.along));
         }
     }
-    Gradients { dx, dparams }
+    dx
 }
 
 /// A map and its tangent.

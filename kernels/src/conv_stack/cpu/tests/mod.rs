@@ -4,8 +4,8 @@ mod poison;
 mod reference;
 mod tangent;
 
-use super::backward::{Gradients, backward};
-use super::forward::{Output, Statistics, forward, forward_with};
+use super::backward::Gradients;
+use super::forward::{Output, Saved, Statistics, forward, forward_with};
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::body::{Body, bodies};
 use reference::{Reference, reference, stack};
@@ -19,6 +19,28 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
         (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     };
     (0..len).map(|_| next()).collect()
+}
+
+/// The parts of flat parameters.
+fn parts<'a>(shape: &StackShape, mut flat: &'a mut [f32]) -> Vec<&'a mut [f32]> {
+    let blocks = shape.geometry();
+    let lengths = blocks.iter().flat_map(|g| [g.weight(), g.c_out, g.c_out, g.c_out]);
+    let take = |len| flat.split_off_mut(..len).expect("as long as the parameters");
+    lengths.map(take).collect()
+}
+
+/// The gradients of a pass, in memory that shows what was not written.
+fn backward(
+    shape: &StackShape,
+    saved: &Saved,
+    params: &[f32],
+    dy: &[f32],
+    need_dx: bool,
+) -> Gradients {
+    let mut dparams = vec![f32::NAN; params.len()];
+    let parts = &mut parts(shape, &mut dparams);
+    let dx = super::backward::backward(shape, saved, params, dy, need_dx, parts);
+    Gradients { dx, dparams }
 }
 
 /// Inputs of one case.

@@ -1,8 +1,7 @@
 //! No result depends on memory that was not written: unit tests find NaN there.
 
 use super::reference::stack;
-use super::{Case, EPSILON};
-use crate::conv_stack::cpu::backward::backward;
+use super::{Case, EPSILON, backward};
 use crate::conv_stack::cpu::forward::{Statistics, forward_with};
 use crate::cpu::body::bodies;
 

@@ -1,7 +1,9 @@
 //! Tangents against central differences of the reference.
 
 use super::reference::{Reference, exact, stack, wide};
-use super::{BlockShape, Body, Case, EPSILON, Gradients, StackShape, bodies, distance, noise};
+use super::{
+    BlockShape, Body, Case, EPSILON, Gradients, StackShape, bodies, distance, noise, parts,
+};
 use crate::conv_stack::cpu::{Direction, backward_along, forward_along};
 
 /// A case with a direction for everything that can move.
@@ -42,8 +44,10 @@ impl Moving {
         let tangent = forward_along(&saved, &case.params, direction);
         let moves = (&*self.params, &tangent.saved);
         let dy = (&*case.dy, self.dy.as_deref());
-        let gradients = backward_along(&saved, &case.params, moves, dy, true);
-        (tangent.y, gradients)
+        let mut dparams = vec![f32::NAN; case.params.len()];
+        let to = &mut parts(&case.shape, &mut dparams);
+        let dx = backward_along(&saved, &case.params, moves, dy, true, to);
+        (tangent.y, Gradients { dx, dparams })
     }
 
     fn check(&self) {
