@@ -48,15 +48,16 @@ struct Class {
 }
 
 impl Convolution {
-    /// From the map `from`, whose ring tells the side of the window, to `out`, without one.
-    pub fn new(from: &Map, out: Map, stride: usize) -> Self {
+    /// Of so many images, from the map `from`, whose ring tells the side of the window, to `out`,
+    /// without one.
+    pub fn new(from: &Map, out: Map, stride: usize, images: usize) -> Self {
         let taps = from.taps();
         let class = Class {
             windows: from.windows(out.h, out.w, stride),
             places: out.windows(out.h, out.w, 1),
             chunks: chunks(&taps, 0, out.lane),
         };
-        let winograd = Winograd::pays(*from, out, stride);
+        let winograd = Winograd::pays(*from, out, stride, images);
         Self { from: *from, out, classes: vec![class], taps, winograd }
     }
 
@@ -65,7 +66,7 @@ impl Convolution {
     ///
     /// Row `i` of the input takes part in row `(i + ring - tap) / stride` of the output where that
     /// is whole. Rows and columns with the same remainder by the stride thus have the same taps.
-    pub fn turned(from: &Map, out: Map, stride: usize) -> Self {
+    pub fn turned(from: &Map, out: Map, stride: usize, images: usize) -> Self {
         let all = from.taps();
         let (mut taps, mut classes) = (Vec::with_capacity(all.len()), Vec::new());
         // Where a tap of the turned window reads, from the corner of the window on.
@@ -89,7 +90,7 @@ impl Convolution {
                 chunks: chunks(&taps[start..], start, out.lane),
             });
         }
-        let winograd = Winograd::pays(*from, out, stride);
+        let winograd = Winograd::pays(*from, out, stride, images);
         Self { from: *from, out, classes, taps, winograd }
     }
 

@@ -18,6 +18,10 @@ const PATCHES: usize = 48;
 /// them in one set of the L1 cache.
 const SKEW: usize = 16;
 
+/// What the transforms of a weight and of its gradient cost, in products. Unit tests reach the
+/// transforms with few images.
+const EXPANSION: usize = if cfg!(test) { 0 } else { 800 };
+
 /// Channels from which the transforms pay.
 const CHANNELS: usize = 32;
 
@@ -36,12 +40,13 @@ pub struct Scratch {
 }
 
 impl Winograd {
-    /// The convolution from `input` to `out`, if it is faster than the direct one.
-    pub fn pays(input: Map, out: Map, stride: usize) -> Option<Self> {
+    /// The convolution of so many images from `input` to `out`, if it is faster than the direct one.
+    pub fn pays(input: Map, out: Map, stride: usize, images: usize) -> Option<Self> {
         let this = Self { input, out };
         let wide = input.channels >= CHANNELS && out.channels >= CHANNELS;
         // The direct convolution needs nine products a pixel but no transforms.
-        let fewer = 5 * PRODUCTS * this.patches() <= 3 * 9 * out.h * out.w;
+        let products = 5 * PRODUCTS * this.patches() * images + 3 * EXPANSION;
+        let fewer = products <= 3 * 9 * out.h * out.w * images;
         let three = input.window() == 3;
         (three && stride == 1 && input.lane == out.lane && wide && fewer).then_some(this)
     }

@@ -20,7 +20,7 @@ impl Plan {
     /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
     /// of `dy` with the turned weight.
     pub fn input(&self, body: &dyn Body, w: &[f32], dy: &[f32]) -> Vec<f32> {
-        let way = Convolution::turned(&self.delta, self.input, self.shape.stride);
+        let way = Convolution::turned(&self.delta, self.input, self.shape.stride, self.shape.n);
         let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
         Pass { body, way, weight, from: self.delta, to: self.input }.run(dy)
     }

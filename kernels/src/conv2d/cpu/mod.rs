@@ -87,6 +87,6 @@ impl Plan {
 
     /// From the input to the output.
     fn forward(&self) -> Convolution {
-        Convolution::new(&self.from, self.to, self.shape.stride)
+        Convolution::new(&self.from, self.to, self.shape.stride, self.shape.n)
     }
 }

@@ -42,10 +42,12 @@ impl Plan {
     pub fn all(shape: &StackShape, tile: usize) -> Vec<Self> {
         let blocks = shape.geometry();
         let last = blocks.len() - 1;
-        blocks.iter().enumerate().map(|(i, b)| Self::new(*b, tile, i == 0, i == last)).collect()
+        let plan =
+            |(i, block): (usize, &Geometry)| Self::new(*block, tile, [i == 0, i == last], shape.n);
+        blocks.iter().enumerate().map(plan).collect()
     }
 
-    fn new(block: Geometry, tile: usize, first: bool, last: bool) -> Self {
+    fn new(block: Geometry, tile: usize, [first, last]: [bool; 2], images: usize) -> Self {
         let (conv, out) = (block.conv(), block.out());
         let map = |channels, lane, (h, w), ring| Map { channels, lane, h, w, ring };
         let side = (block.h_in, block.w_in);
@@ -53,7 +55,7 @@ impl Plan {
         let input = map(block.c_in, lane, side, 1);
         let delta = map(block.c_out, tile, conv, 1);
         let (conv, input_grad) = (map(block.c_out, tile, conv, 0), map(block.c_in, tile, side, 0));
-        let forward = Convolution::new(&input, conv, block.stride);
+        let forward = Convolution::new(&input, conv, block.stride, images);
         Self {
             block,
             input,
@@ -64,7 +66,7 @@ impl Plan {
             recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
             taps: forward.taps.iter().map(|tap| tap.offset).collect(),
             forward,
-            turned: Convolution::turned(&delta, input_grad, block.stride),
+            turned: Convolution::turned(&delta, input_grad, block.stride, images),
         }
     }
 
