@@ -152,6 +152,8 @@ fn wrong_usage_exits_with_2() {
         &["train", "--method", "imaml", "--proximal", "-1"],
         &["train", "--method", "imaml", "--order", "first"],
         &["train", "--inner-lr", "0.1"],
+        &["train", "--method", "imaml", "--second-order-route", "unrolled"],
+        &["train", "--method", "fomaml", "--second-order-route", "chain"],
         &["train", "--lanes", "2"],
         &["eval"],
         &["eval", "x", "--episodes", "0"],

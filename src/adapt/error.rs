@@ -28,8 +28,8 @@ pub enum AdaptError {
     },
     /// An operation whose gradient Burn cannot differentiate.
     #[error(
-        "Burn cannot differentiate the gradient of {layer} ({operation}), as second order needs{}; \
-         those of fewshot_models::nn can be, and first order serves every layer",
+        "Burn cannot differentiate the gradient of {layer} ({operation}){}; the layers of \
+         fewshot_models::nn can be",
         among(places)
     )]
     NotTwice {

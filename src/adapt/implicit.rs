@@ -51,12 +51,12 @@ impl Proximal {
     /// `(I + H / strength)^-1 v` for `lanes` tasks, with `v` the gradient of the outer loss and `H`
     /// the Hessian of the support loss, whose gradient is `slope` without the proximal term.
     ///
-    /// Exact where `values` are a minimum and conjugate gradients have converged; neither takes the
+    /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum and conjugate gradients have converged; neither takes the
     /// memory of a graph of the steps.
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
         slope: &Slope<'_, B>,
-        values: &[Tensor<B, 1>],
+        (values, moves): (&[Tensor<B, 1>], &[bool]),
         lanes: usize,
         loss: &OuterLoss<'_, B>,
         steps: usize,
@@ -65,8 +65,9 @@ impl Proximal {
         let outer = loss(steps, &tracked).expect("an outer loss after the last step");
         let mut found = outer.backward();
         let found: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut found)).collect();
-        let reached: Vec<_> = (0..found.len()).filter(|&index| found[index].is_some()).collect();
-        let wanted: Vec<_> = found.into_iter().flatten().collect();
+        let reached: Vec<_> =
+            (0..found.len()).filter(|&index| moves[index] && found[index].is_some()).collect();
+        let wanted: Vec<_> = reached.iter().filter_map(|&index| found[index].clone()).collect();
         let solved = self
             .solve(wanted, lanes, |direction| hessian_product(slope, values, &reached, direction));
         let mut start = vec![None; values.len()];
@@ -183,7 +184,7 @@ mod tests {
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
         let proximal = Proximal { strength: 4.0, iterations: 2 };
         let values = [vector(&[0.3, 0.7, -0.2, 0.1])];
-        let found = proximal.gradient(&slope, &values, 2, &loss, 1);
+        let found = proximal.gradient(&slope, (&values, &[true]), 2, &loss, 1);
         // s (A + s)^-1 = 4 / 41 [[7, -1], [-1, 6]]
         let by_hand = |v: [f64; 2]| [7.0 * v[0] - v[1], 6.0 * v[1] - v[0]].map(|x| 4.0 / 41.0 * x);
         let expected = [by_hand([1.0, -2.0]), by_hand([0.5, 3.0])].concat();

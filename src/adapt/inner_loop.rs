@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::parameters::{Slot, trainable};
+use super::parameters::Slot;
 use super::{AdaptError, InnerRule};
 
 /// How a module is adapted.
@@ -115,14 +115,12 @@ impl InnerLoop {
 impl Mask {
     /// Whether each slot moves.
     pub(crate) fn select(&self, slots: &[Slot]) -> Result<Vec<bool>, AdaptError> {
-        let free = trainable(slots);
-        let moves = slots.iter().zip(&free).map(|(slot, free)| *free && self.has(&slot.path));
-        let moves: Vec<_> = moves.collect();
+        let moves: Vec<_> = slots.iter().map(|slot| slot.free && self.has(&slot.path)).collect();
         if moves.contains(&true) {
             return Ok(moves);
         }
-        let names = slots.iter().zip(free).filter(|(_, free)| *free);
-        let names = names.map(|(slot, _)| slot.path.clone()).collect();
+        let free = slots.iter().filter(|slot| slot.free);
+        let names = free.map(|slot| slot.path.clone()).collect();
         Err(AdaptError::NothingMoves { mask: self.to_string(), names })
     }
 

@@ -1,32 +1,33 @@
-//! The only place that names levels of autodiff.
+//! Levels of autodiff, and what Burn 0.21 gets wrong around them.
 
-use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
 use std::thread;
 
 use burn::backend::Autodiff;
 use burn::module::{HasAutodiffModule, Module, ModuleVisitor};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_models::nn::drawn;
+use fewshot_models::nn::draw;
 
 use super::AdaptError;
 
 /// A module one level of autodiff up.
 pub type Lifted<B, M> = <M as HasAutodiffModule<Autodiff<B>>>::TrainModule;
 
-/// `module` one level of autodiff up, its parameters leaves there unless they are frozen.
+/// `module` one level of autodiff up; its parameters stay on the graph that they are on.
 ///
 /// # Conventions
-/// Lazily drawn parameters are drawn first: Burn would draw others for the copy. A parameter that
-/// was adapted is no leaf of its own level, which Burn takes for frozen; its name is still
-/// `module`'s, so whoever adapts decides from the module that it began with.
+/// Lazily drawn parameters are drawn first: Burn would draw others for the copy.
 pub fn lift<B, M>(module: &M) -> Lifted<B, M>
 where
     B: Backend,
     M: Module<B> + HasAutodiffModule<Autodiff<B>>,
 {
-    drawn::<B, M>(module.clone()).train::<Autodiff<B>>()
+    draw::<B, M>(module);
+    module.clone().train::<Autodiff<B>>()
 }
 
 /// `tensor` one level of autodiff up, a constant there; it stays on the graph it is on.
@@ -42,14 +43,11 @@ pub(crate) fn differentiating_twice<B: Backend, M: Module<B>, T>(
     module: &M,
     work: impl FnOnce() -> T,
 ) -> Result<T, AdaptError> {
-    const BURNS_WORDS: &str = "Can't differentiate ";
     let panic = match quietly(work) {
         Ok(done) => return Ok(done),
         Err(panic) => panic,
     };
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    let operation = text.and_then(|text| text.strip_prefix(BURNS_WORDS));
+    let operation = text(&*panic).and_then(|text| text.strip_prefix(NO_DERIVATIVE));
     let Some(operation) = operation.map(|text| text.trim_end_matches('.').replace('_', " ")) else {
         panic::resume_unwind(panic);
     };
@@ -94,20 +92,45 @@ impl<B: Backend> ModuleVisitor<B> for Layers {
     }
 }
 
-type Hook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+/// Whether `tensor` is on a graph without being a leaf of it, as an adapted parameter is.
+///
+/// Burn does not tell, but refuses to make a leaf of such a tensor.
+pub(crate) fn is_derived<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> bool {
+    let refused = quietly(|| tensor.clone().require_grad()).err();
+    refused.is_some_and(|panic| text(&*panic).is_some_and(|text| text.starts_with(NO_LEAF)))
+}
 
-/// Catches a panic of `work` and says nothing about it; other threads' panics are told as before.
+/// What Burn's panics begin with where it has no derivative.
+const NO_DERIVATIVE: &str = "Can't differentiate ";
+
+/// What Burn's panic begins with where a tensor cannot become a leaf.
+const NO_LEAF: &str = "Can't convert a non leaf tensor";
+
+fn text(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+}
+
+thread_local! {
+    /// Whether the panics that are caught here are expected.
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Catches a panic of `work`, and says nothing about it if it is one of the two above.
 fn quietly<T>(work: impl FnOnce() -> T) -> thread::Result<T> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let (told, here): (Arc<Hook>, _) = (Arc::new(panic::take_hook()), thread::current().id());
-    let before = told.clone();
-    panic::set_hook(Box::new(move |info| {
-        if thread::current().id() != here {
-            before(info);
-        }
-    }));
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let words = info.payload_as_str().unwrap_or_default();
+            let known = words.starts_with(NO_DERIVATIVE) || words.starts_with(NO_LEAF);
+            if !(known && EXPECTED.get()) {
+                before(info);
+            }
+        }));
+    });
+    let outer = EXPECTED.replace(true);
     let done = panic::catch_unwind(AssertUnwindSafe(work));
-    panic::set_hook(Box::new(move |info| told(info)));
+    EXPECTED.set(outer);
     done
 }

@@ -31,8 +31,6 @@ pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use parameters::{filled, register, slots, stacked, summed, values};
 pub(crate) use steps::{Fast, InnerSteps, Slope, flat_slope, lifted_slope};
 
-use parameters::refilled;
-
 use burn::backend::Autodiff;
 use burn::module::{HasAutodiffModule, Module};
 use burn::tensor::Tensor;
@@ -46,15 +44,14 @@ use burn::tensor::backend::Backend;
 /// # Conventions
 /// On an autodiff backend the result is on the graph of `module`, so that a loss of it can be
 /// differentiated with respect to `module`'s parameters; under [`Order::First`] the inner gradients
-/// are constants there. A record loaded on a plain backend loses Burn's marks of what is frozen: a
-/// module without any such mark has nothing frozen. Burn forgets as well what was frozen before it
-/// was drawn; [`drawn`](fewshot_models::nn::drawn) modules are frozen for good.
+/// are constants there. A plain backend does not know what is frozen: a [`Mask`] says what moves.
 ///
 /// # Errors
-/// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend also
-/// when `module` uses an operation whose gradient Burn cannot differentiate: those of
-/// `burn::nn::Linear`, of Burn's pooling layers and of embeddings. The layers of
-/// [`models`](crate::models) can be.
+/// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend, whatever
+/// the order, also when `module` uses an operation whose gradient Burn cannot differentiate: those of
+/// `burn::nn::Linear`, of Burn's two-dimensional pooling layers and of embeddings. The layers of
+/// [`models`](crate::models) can be. Burn's `MaxPool1d` is not found: its second derivatives are
+/// wrong without a word.
 ///
 /// # Example
 /// ```
@@ -90,11 +87,10 @@ where
 {
     inner.check()?;
     let template = lift::<B, M>(module);
-    let slots = slots::<Autodiff<B>, _>(&template);
-    let moves = inner.mask.select(&slots)?;
+    let moves = inner.mask.select(&slots::<B, M>(module))?;
     let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, &loss);
     let steps = InnerSteps { inner, moves: &moves, slope: &slope, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
     let adapted = differentiating_twice::<B, M, _>(module, run)?;
-    Ok(refilled::<B, M>(module.clone(), &adapted.values, &moves))
+    Ok(filled::<B, M>(module.clone(), &adapted.values, 1))
 }

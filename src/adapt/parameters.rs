@@ -4,7 +4,9 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot_models::nn::drawn;
+use fewshot_models::nn::draw;
+
+use super::level::is_derived;
 
 /// One float tensor of a module.
 #[derive(Clone, Debug)]
@@ -12,22 +14,20 @@ pub(crate) struct Slot {
     /// Names of the modules it is in and its own, with dots between.
     pub(crate) path: String,
     pub(crate) shape: Vec<usize>,
-    /// Whether it is a leaf of its backend's graph.
-    pub(crate) leaf: bool,
+    /// Whether it is a parameter that is not frozen. A plain backend knows of none that is.
+    pub(crate) free: bool,
 }
 
 /// The float tensors of `module`, running averages included.
 pub(crate) fn slots<B: Backend, M: Module<B>>(module: &M) -> Vec<Slot> {
+    draw::<B, M>(module);
     let mut found = List { path: Vec::new(), slots: Vec::new() };
     module.visit(&mut found);
     found.slots
 }
 
-/// Which of `slots` training moves: all, where Burn's marks were lost.
-pub(crate) fn trainable(slots: &[Slot]) -> Vec<bool> {
-    let unmarked = slots.iter().all(|slot| !slot.leaf);
-    slots.iter().map(|slot| slot.leaf || unmarked).collect()
-}
+/// What batch-norm calls its running averages, which are visited as parameters are.
+const RUNNING: [&str; 2] = ["running_mean", "running_var"];
 
 struct List {
     path: Vec<String>,
@@ -45,8 +45,11 @@ impl<B: Backend> ModuleVisitor<B> for List {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let value = param.val();
-        let (path, shape) = (self.path.join("."), value.dims().to_vec());
-        self.slots.push(Slot { path, shape, leaf: value.is_require_grad() });
+        let free = match B::ad_enabled(&value.device()) {
+            true => value.is_require_grad() || is_derived(&value),
+            false => !matches!(self.path.last(), Some(name) if RUNNING.contains(&name.as_str())),
+        };
+        self.slots.push(Slot { path: self.path.join("."), shape: value.dims().to_vec(), free });
     }
 }
 
@@ -74,28 +77,15 @@ pub(crate) fn filled<B: Backend, M: Module<B>>(
     values: &[Tensor<B, 1>],
     lanes: usize,
 ) -> M {
-    let mut fill = Fill { values: values.iter(), lanes, marked: None };
+    let mut fill = Fill { values: values.iter(), lanes };
     let filled = module.map(&mut fill);
     assert_eq!(fill.values.len(), 0, "a module has as many tensors as it had");
     filled
 }
 
-/// The same, with Burn's mark of a parameter that is not frozen on those that are `marked`.
-///
-/// Burn puts it on leaves alone, and whoever adapts an adapted module would take it for frozen.
-pub(crate) fn refilled<B: Backend, M: Module<B>>(
-    module: M,
-    values: &[Tensor<B, 1>],
-    marked: &[bool],
-) -> M {
-    let marked = Some(marked.iter());
-    drawn(module.map(&mut Fill { values: values.iter(), lanes: 1, marked }))
-}
-
 struct Fill<'a, B: Backend> {
     values: std::slice::Iter<'a, Tensor<B, 1>>,
     lanes: usize,
-    marked: Option<std::slice::Iter<'a, bool>>,
 }
 
 impl<B: Backend> ModuleMapper<B> for Fill<'_, B> {
@@ -104,12 +94,7 @@ impl<B: Backend> ModuleMapper<B> for Fill<'_, B> {
         let mut shape = old.dims();
         shape[0] *= self.lanes;
         let value = self.values.next().expect("as many values as the module has tensors");
-        let value = value.clone().reshape(shape);
-        if self.marked.as_mut().and_then(Iterator::next) != Some(&true) {
-            return Param::from_mapped_value(id, value, mapper);
-        }
-        let (device, shape) = (value.device(), value.shape());
-        Param::uninitialized(id, move |_, _| value.clone(), device, true, shape)
+        Param::from_mapped_value(id, value.clone().reshape(shape), mapper)
     }
 }
 

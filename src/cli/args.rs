@@ -42,7 +42,7 @@ pub(crate) enum Command {
 const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the CPU.
 
-A step is one optimizer step, on one episode unless --meta-batch says more. Training episodes have \
+A step is one optimizer step, on --meta-batch episodes. Training episodes have \
 --train-ways etc., test episodes --ways etc. The best validation chooses the learner that is tested \
 on test classes, by a protonet with running batch-norm statistics.
 
@@ -68,7 +68,8 @@ A run folder stands for its best checkpoint, or its \
 last one where no validation was made. Episodes come from the test classes.
 
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
-steps, eval_episodes_per_s, backend, device, route, protocol, seed, checkpoint.";
+steps, eval_episodes_per_s, backend, device, route, inner (null without inner loop), protocol, seed, \
+checkpoint.";
 
 const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
@@ -197,7 +198,8 @@ pub(crate) struct InnerArgs {
 pub(crate) enum BatchNormRule {
     /// Running averages of training, as in the official code
     Running,
-    /// The moments of each test episode, support and queries together (transductive)
+    /// The moments of each test episode (transductive): of a protonet support and queries together, of
+    /// maml and its relatives apart
     Batch,
 }
 

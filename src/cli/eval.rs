@@ -114,6 +114,7 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
             "backend": place.backend,
             "device": place.label,
             "route": route::<B>().to_string(),
+            "inner": recipe.inner,
             "protocol": test_protocol(&recipe, &evaluation),
             "seed": evaluation.seed,
             "checkpoint": path.display().to_string(),

@@ -179,6 +179,12 @@ impl InnerRecipe {
             (Method::Fomaml, _) | (_, Some(OrderName::First)) => Order::First,
             (_, Some(OrderName::Second) | None) => Order::Second,
         };
+        let steps_are_differentiated = order == Order::Second && method != Method::Imaml;
+        if args.second_order_route.is_some() && !steps_are_differentiated {
+            return usage(
+                "--second-order-route is for exact derivatives of inner steps".to_owned(),
+            );
+        }
         let rate = args.inner_lr.unwrap_or(rate);
         if !(rate.is_finite() && rate >= 0.0) {
             return usage("--inner-lr must be a number from 0 on".to_owned());

@@ -7,7 +7,7 @@ use crate::adapt::{AdaptError, InnerLoop, Order, RateKind};
 impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     /// First-order MAML: the outer gradient is that of the query loss at the fast weights.
     ///
-    /// It asks for one derivative alone, so every layer of Burn can be part of it.
+    /// Training asks for one derivative alone, so every layer of Burn can be part of it.
     ///
     /// # Errors
     /// As [`Maml::new`].

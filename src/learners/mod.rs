@@ -18,6 +18,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use fewshot_models::BnStatistics;
+use serde_json::Value;
 
 use crate::adapt::AdaptError;
 use crate::episode::{EpisodeBatch, Support};
@@ -32,14 +33,20 @@ pub trait Learner<B: Backend>: Module<B> {
 
     /// Logits `[t, q, ways]` for the queries of whole episodes.
     ///
-    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the support and query images of an
-    /// episode, and of no other, are normalised together; under [`BnStatistics::Running`] this is
-    /// `adapt` followed by `predict`.
+    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the images of an episode, and of no
+    /// other, are normalised together, all of them or support and queries apart, as the learner says.
+    /// Under its own [`statistics`](Self::statistics) of [`BnStatistics::Running`] this is `adapt`
+    /// followed by `predict`.
     fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
 
     /// What batch-norm normalises with in a test, unless the caller says otherwise.
     fn statistics(&self) -> BnStatistics {
         BnStatistics::Running
+    }
+
+    /// What else a run must find unchanged when it resumes.
+    fn settings(&self) -> Value {
+        Value::Null
     }
 
     /// Method and network, for reports and to tell whether a checkpoint fits.
@@ -98,7 +105,7 @@ pub struct Divergence {
 /// What one meta-training step learns from its episodes.
 #[derive(Debug)]
 pub struct MetaGradients<B: AutodiffBackend> {
-    /// Mean loss over all queries, `[1]`.
+    /// Mean loss over all queries, or whatever outer loss the learner has, `[1]`.
     pub loss: Tensor<B::InnerBackend, 1>,
     /// Share of queries classified rightly, `[1]`.
     pub accuracy: Tensor<B::InnerBackend, 1>,

@@ -1,10 +1,9 @@
-use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use fewshot_models::Classifier;
 
 use super::maml::Head;
 use super::{AdaptableEncoder, Maml};
-use crate::adapt::{AdaptError, InnerLoop, RateKind, lift, slots};
+use crate::adapt::{AdaptError, InnerLoop, RateKind, slots};
 
 impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     /// Proto-MAML: the inner loop begins with the head that classifies as a prototypical network does,
@@ -14,6 +13,9 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     /// # Errors
     /// As [`Maml::new`].
     ///
+    /// # Panics
+    /// When the head has no bias.
+    ///
     /// # Source
     /// Triantafillou et al., "Meta-Dataset: A Dataset of Datasets for Learning to Learn from Few
     /// Examples", ICLR 2020.
@@ -21,7 +23,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
         classifier: Classifier<B, E>,
         inner: InnerLoop,
     ) -> Result<Self, AdaptError> {
-        let slots = slots::<Autodiff<B>, _>(&lift::<B, _>(&classifier));
+        let slots = slots::<B, _>(&classifier);
         let head = ["head.weight", "head.bias"].map(|name| {
             let slot = slots.iter().position(|slot| slot.path == name);
             slot.expect("a classifier's head has a weight and a bias")

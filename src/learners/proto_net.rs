@@ -87,6 +87,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
         AdaptedProtoNet { learner: self.clone(), prototypes }
     }
 
+    /// Support and queries of an episode are normalised together.
     fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());

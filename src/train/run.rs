@@ -123,6 +123,7 @@ where
         json!({
             "backend": B::InnerBackend::name(&self.device),
             "architecture": self.learner().architecture(),
+            "learner": self.learner().settings(),
             "classes": self.episodes.dataset().classes(),
             "image": self.episodes.dataset().image_shape(),
             "protocol": self.episodes.protocol(),

@@ -117,13 +117,25 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
     let (encoder, features) = encoder::<B>("conv_stride");
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let proximal = Proximal { strength: 1000.0, iterations: 12 };
-    let made = Maml::implicit(classifier, InnerLoop::new(20, 0.00095), proximal).unwrap();
+    let inner = InnerLoop::new(20, 0.00095);
+    let made = Maml::implicit(classifier.clone(), inner.clone(), proximal).unwrap();
     assert_central_differences(&made, network);
+
+    let mut frozen = classifier;
+    frozen.head.weight = frozen.head.weight.set_require_grad(false);
+    let made = Maml::implicit(frozen, inner, proximal).unwrap();
+    let mut values = network.parameters("classifier.");
+    values.remove("classifier.head.weight");
+    let found = assert_differences_of(&made, network, values);
+    assert!(!found.contains_key("classifier.head.weight"));
 }
 
 /// Of the first value of every tensor, in double precision.
 fn assert_central_differences(made: &Maml<B, Conv4<B>>, network: &Network) -> Values {
-    let values = network.parameters("classifier.");
+    assert_differences_of(made, network, network.parameters("classifier."))
+}
+
+fn assert_differences_of(made: &Maml<B, Conv4<B>>, network: &Network, values: Values) -> Values {
     let outcome = |values: &Values| {
         outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
     };
@@ -224,18 +236,23 @@ fn what_is_frozen_stays_frozen() {
 
 #[test]
 fn what_was_adapted_can_be_adapted_further() {
-    let layer = layer();
+    let layer = drawn(layer());
     let at_once = adapt(&layer, energy, &InnerLoop::new(2, 0.1)).unwrap();
     let one = InnerLoop::new(1, 0.1);
     let in_turns = adapt(&adapt(&layer, energy, &one).unwrap(), energy, &one).unwrap();
     assert_eq!(weight(&at_once), weight(&in_turns));
     assert_ne!(weight(&at_once), weight(&adapt(&layer, energy, &one).unwrap()));
 
-    // And moves what the mask of the second loop says.
+    // What moved in the first loop, what did not, and what is frozen.
+    let bias = |layer: &Linear<B>| layer.bias.as_ref().unwrap().val().into_data();
     let head = one.clone().with_mask(Mask::Only(vec!["bias".to_owned()]));
     let first = adapt(&layer, energy, &head).unwrap();
-    let second = adapt(&first, energy, &one.with_mask(Mask::Only(vec!["weight".to_owned()])));
-    assert_ne!(weight(&second.unwrap()), weight(&layer));
+    let second = adapt(&first, energy, &one).unwrap();
+    assert_ne!(bias(&second), bias(&first));
+    assert_ne!(weight(&second), weight(&layer));
+    let frozen = Linear { weight: layer.weight.clone().set_require_grad(false), ..layer.clone() };
+    let second = adapt(&adapt(&frozen, energy, &one).unwrap(), energy, &one).unwrap();
+    assert_eq!(weight(&second), weight(&layer));
 }
 
 #[test]
@@ -246,13 +263,53 @@ fn parameters_that_were_not_drawn_yet_are_drawn_once() {
 }
 
 #[test]
+fn what_was_frozen_before_it_was_drawn_stays_frozen() {
+    let mut lazy: Linear<B> = LinearConfig::new(3, 2).init(&Default::default());
+    lazy.weight = lazy.weight.set_require_grad(false);
+    let adapted = adapt(&lazy, energy, &InnerLoop::new(2, 0.1)).unwrap();
+    assert_eq!(weight(&adapted), weight(&lazy));
+}
+
+/// The parts that were drawn, or loaded, are parameters like the others.
+#[test]
+fn a_plain_backend_adapts_what_was_drawn_and_what_was_not() {
+    let lazy: Linear<Flex> = LinearConfig::new(3, 2).init(&Default::default());
+    let before = weight(&lazy);
+    let loss = |layer: &Linear<B>| layer.forward(inputs()).powi_scalar(2).mean();
+    let adapted = adapt(&lazy, loss, &InnerLoop::new(2, 0.1)).unwrap();
+    assert_ne!(weight(&adapted), before);
+    let bias = |layer: &Linear<Flex>| layer.bias.as_ref().unwrap().val().into_data();
+    assert_ne!(bias(&adapted), bias(&lazy));
+}
+
+#[test]
+fn learned_rates_are_found_on_a_plain_backend() {
+    let golden = Golden::read();
+    let case = golden.cases.iter().find(|case| case.name == "conv_stride/meta_sgd/second/1");
+    let case = case.expect("a case of Meta-SGD");
+    let network = &golden.networks[&case.network];
+    let trained = learner::<B>(case, network, DType::F32);
+    let (encoder, features) = encoder::<B>("conv_stride");
+    let encoder = encoder.valid();
+    let fresh = Classifier::<Flex, _>::new(encoder, features, WAYS, &Default::default());
+    let fresh = Maml::meta_sgd(fresh, case.inner()).unwrap();
+    let loaded = fresh.load_record(trained.valid().into_record());
+    let batch = network.batch::<Flex>(WAYS, DType::F32);
+    let logits = |learner: &Maml<Flex, _>| {
+        let logits = learner.adapt(&batch.support).predict(batch.queries.clone());
+        logits.into_data().into_vec::<f32>().unwrap()
+    };
+    assert_eq!(logits(&loaded), logits(&trained.valid()));
+}
+
+#[test]
 fn a_plain_backend_fine_tunes() {
     let layer = layer().valid();
     let loss = |layer: &Linear<B>| layer.forward(inputs()).powi_scalar(2).mean();
     let adapted = adapt(&layer, loss, &InnerLoop::new(50, 0.5)).unwrap();
     let energy = |layer: &Linear<Flex>| layer.forward(inputs()).powi_scalar(2).mean().into_scalar();
     assert!(energy(&adapted) < 0.1 * energy(&layer));
-    // A record loaded here takes Burn's marks of what is frozen away.
+    // Burn's marks of what is frozen are lost here, by a record or by a clone.
     let record = layer.clone().into_record();
     let loaded = layer.clone().load_record(record);
     let again = adapt(&loaded, loss, &InnerLoop::new(50, 0.5)).unwrap();

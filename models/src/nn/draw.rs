@@ -7,8 +7,13 @@ use burn::tensor::backend::Backend;
 /// Burn draws a parameter when it is first used, and a clone of one that was not used yet draws
 /// values of its own. After this, clones are alike and the backend's random numbers are spent.
 pub fn drawn<B: Backend, M: Module<B>>(module: M) -> M {
-    module.visit(&mut Draw);
+    draw(&module);
     module
+}
+
+/// Draws all parameters of `module` that were not drawn yet, as [`drawn`].
+pub fn draw<B: Backend, M: Module<B>>(module: &M) {
+    module.visit(&mut Draw);
 }
 
 struct Draw;

@@ -6,7 +6,7 @@ mod linear;
 mod running_average;
 
 pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics};
-pub use draw::drawn;
+pub use draw::{draw, drawn};
 pub use fewshot_kernels::{global_avg_pool, max_pool};
 pub use linear::{Linear, LinearConfig};
 pub use running_average::RunningAverage;

@@ -195,7 +195,7 @@ where
             let pulled = self.pulled(flat, &start);
             let steps = InnerSteps { inner, moves, slope: &*pulled, lanes };
             let fast = steps.run(start.clone(), &self.rates);
-            return proximal.gradient(slope, &fast.values, lanes, outer, inner.steps);
+            return proximal.gradient(slope, (&fast.values, moves), lanes, outer, inner.steps);
         }
         let steps = InnerSteps { inner, moves, slope, lanes };
         match self.settings.route {

@@ -34,7 +34,12 @@ impl<B: Backend> Labelled<B> {
     ) -> Self {
         let images = images.clone().narrow(0, group.start, group.len());
         let labels = labels.clone().narrow(0, group.start, group.len());
-        let targets = labels.one_hot::<3>(ways).float().cast(images.dtype());
+        let targets = match ways {
+            // Of which Burn makes no row.
+            1 => labels.ones_like().unsqueeze_dim::<3>(2),
+            _ => labels.one_hot(ways),
+        };
+        let targets = targets.float().cast(images.dtype());
         Self { images, targets }
     }
 

@@ -13,6 +13,7 @@ use burn::module::{HasAutodiffModule, Module};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::{BnStatistics, Classifier, Encoder};
+use serde_json::{Value, json};
 
 use super::{Adapted, Learner};
 use crate::adapt::{
@@ -52,6 +53,10 @@ impl<B: Backend, E> AdaptableEncoder<B> for E where
 /// the outer loss, in training and in the test, as in the authors' code; that makes the test
 /// transductive. Gains and shifts adapt like all other parameters, as in learn2learn; the authors'
 /// code adapts no shift and has no gain.
+///
+/// On an autodiff backend, [`Learner::adapt`] differentiates the classifier twice, whatever the
+/// order: it panics where a layer of Burn's own cannot be. On a plain backend, and in first-order
+/// training, every layer serves.
 ///
 /// # Source
 /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks",
@@ -114,7 +119,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
         if inner.steps == 0 {
             return Err(AdaptError::NoSteps { method: name });
         }
-        let slots = slots::<Autodiff<B>, _>(&lift::<B, _>(&classifier));
+        let slots = slots::<B, _>(&classifier);
         let moves = inner.mask.select(&slots)?;
         let device = classifier.head.weight.device();
         let moving = slots.iter().zip(&moves).filter(|(_, moves)| **moves);
@@ -182,7 +187,7 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
     }
 
     /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++.
+    /// loss of MAML++. An implicit gradient is that of the last one alone.
     ///
     /// # Panics
     /// Unless there is one weight a step.
@@ -269,7 +274,13 @@ impl<B: Backend, E: AdaptableEncoder<B>> Learner<B> for Maml<B, E> {
         self.adapted(support, self.statistics())
     }
 
+    /// The support is normalised in the inner loop, the queries of each task in their prediction;
+    /// nothing is tracked. Running averages are those of an encoder that came with them.
     fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
+        let statistics = match statistics {
+            BnStatistics::Running => BnStatistics::Running,
+            BnStatistics::Batch | BnStatistics::Track => BnStatistics::Batch,
+        };
         self.adapted(&batch.support, statistics).predict(batch.queries.clone())
     }
 
@@ -279,5 +290,10 @@ impl<B: Backend, E: AdaptableEncoder<B>> Learner<B> for Maml<B, E> {
 
     fn architecture(&self) -> String {
         format!("{}({})", self.settings.name, self.classifier.architecture())
+    }
+
+    fn settings(&self) -> Value {
+        let Settings { inner, step_weights, proximal, .. } = &self.settings;
+        json!({ "inner": inner, "step_weights": step_weights, "proximal": proximal })
     }
 }
