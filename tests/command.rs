@@ -32,6 +32,14 @@ const SMALL: [&str; 19] = [
     "--out",
 ];
 
+/// The tested backends, and whether they are compiled.
+const BACKENDS: [(&str, bool); 4] = [
+    ("flex", true),
+    ("ndarray", cfg!(feature = "ndarray")),
+    ("candle", cfg!(feature = "candle")),
+    ("wgpu", cfg!(feature = "wgpu")),
+];
+
 fn fewshot(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fewshot")).args(args).output().unwrap()
 }
@@ -441,14 +449,8 @@ fn the_built_in_data_is_described() {
 
 #[test]
 fn every_compiled_backend_trains() {
-    let backends = [
-        ("flex", true),
-        ("ndarray", cfg!(feature = "ndarray")),
-        ("candle", cfg!(feature = "candle")),
-        ("wgpu", cfg!(feature = "wgpu")),
-    ];
     let folder = tempfile::tempdir().unwrap();
-    for (backend, compiled) in backends {
+    for (backend, compiled) in BACKENDS {
         let run = folder.path().join(backend);
         let tiny = ["--backend", backend, "--steps", "2", "--eval-episodes", "2"];
         let tiny = [&tiny[..], &["--validation-episodes", "1", "--validate-every", "2"]].concat();
@@ -503,14 +505,8 @@ fn every_method_with_an_inner_loop_trains() {
 
 #[test]
 fn every_compiled_backend_adapts() {
-    let backends = [
-        ("flex", true),
-        ("ndarray", cfg!(feature = "ndarray")),
-        ("candle", cfg!(feature = "candle")),
-        ("wgpu", cfg!(feature = "wgpu")),
-    ];
     let folder = tempfile::tempdir().unwrap();
-    for (backend, _) in backends.into_iter().filter(|(_, compiled)| *compiled) {
+    for (backend, _) in BACKENDS.into_iter().filter(|(_, compiled)| *compiled) {
         let report = json(&adaptive(&folder.path().join(backend), "maml", &["--backend", backend]));
         assert_eq!(report["backend"], backend);
         assert_eq!(report["steps"], 2);
