@@ -46,7 +46,7 @@ fn step(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
     protocol: Protocol,
-    learner: &Maml<B, Conv4<B>>,
+    learner: &Maml<B, Classifier<B, Conv4<B>>>,
 ) {
     let device = Default::default();
     let glyphs = Glyphs::generate(&GlyphsConfig::default()).train;

@@ -18,15 +18,15 @@ pub use fewshot_models as models;
 pub mod prelude {
     pub use crate::adapt::{InnerLoop, Order};
     pub use crate::data::{
-        ClassDataset, Glyphs, GlyphsConfig, ImageFolder, ImageSet, Omniglot, Rotations, Split,
-        Splits,
+        ClassDataset, Glyphs, GlyphsConfig, ImageFolder, ImageSet, Omniglot, Rotations, Sinusoids,
+        Split, Splits,
     };
     pub use crate::episode::{
-        Episode, EpisodeBatch, EpisodeSampler, Protocol, SampleEpisodes, Support,
+        Episode, EpisodeBatch, EpisodeSampler, Protocol, RegressionSampler, SampleEpisodes, Support,
     };
     pub use crate::learners::{Adapted, Learner, Maml, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;
     pub use crate::optim::{Adam, AdamW, Lamb, Sgd};
-    pub use crate::train::{Evaluation, Evaluator, MetaTrainer, TrainError, Trained};
+    pub use crate::train::{Evaluation, Evaluator, MetaTrainer, Score, TrainError, Trained};
     pub use fewshot_models::{BnStatistics, Classifier, Conv4Config, Encoder, MlpConfig};
 }

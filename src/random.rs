@@ -12,6 +12,7 @@ pub(crate) enum Purpose {
     GlyphDrawing = 3,
     SplitClasses = 4,
     Episode = 5,
+    Sinusoid = 6,
 }
 
 /// A stream keyed by seed, purpose and two indices.

@@ -100,7 +100,7 @@ fn conv4<B: Backend>() -> ProtoNet<B, Conv4<B>> {
     B::seed(&Default::default(), 2);
     let config = Conv4Config::new(IMAGE).with_channels(4).with_blocks(2);
     let learner = ProtoNet::new(config.init(&Default::default()));
-    learner.logits(&batch(&tasks(90, 1)), BnStatistics::Track);
+    learner.outputs(&batch(&tasks(90, 1)), BnStatistics::Track);
     learner
 }
 
@@ -250,8 +250,8 @@ mod laws {
         shuffled[1].support.swap(0, 3);
         for_each_learner!(|learner| {
             for statistics in UNTRACKED {
-                let expected = read(learner.logits(&batch(&tasks), statistics));
-                let found = read(learner.logits(&batch(&shuffled), statistics));
+                let expected = read(learner.outputs(&batch(&tasks), statistics));
+                let found = read(learner.outputs(&batch(&shuffled), statistics));
                 assert_close(&learner.architecture(), &found, &expected, 2e-5);
             }
         });
@@ -265,8 +265,8 @@ mod laws {
         std::mem::swap(&mut first.0, &mut second.0);
         for_each_learner!(|learner| {
             for statistics in UNTRACKED {
-                let before = read(learner.logits(&batch(&tasks), statistics));
-                let after = read(learner.logits(&batch(&swapped), statistics));
+                let before = read(learner.outputs(&batch(&tasks), statistics));
+                let after = read(learner.outputs(&batch(&swapped), statistics));
                 let moved = before.iter().zip(&after).map(|(one, two)| (one - two).abs());
                 assert!(moved.fold(0.0, f32::max) > 1e-3, "{}", learner.architecture());
             }
@@ -282,8 +282,8 @@ mod laws {
         }
         for_each_learner!(|learner| {
             for statistics in UNTRACKED {
-                let logits = read(learner.logits(&batch(&tasks), statistics));
-                let found = read(learner.logits(&batch(&renamed), statistics));
+                let logits = read(learner.outputs(&batch(&tasks), statistics));
+                let found = read(learner.outputs(&batch(&renamed), statistics));
                 let mut expected = vec![0.0; logits.len()];
                 for (old, new) in logits.chunks(WAYS).zip(expected.chunks_mut(WAYS)) {
                     (0..WAYS).for_each(|way| new[NEW[way]] = old[way]);
@@ -297,7 +297,7 @@ mod laws {
         let tasks = tasks(3, 2);
         for_each_learner!(|learner| {
             let batch = batch::<B>(&tasks);
-            let logits = learner.logits(&batch, BnStatistics::Running);
+            let logits = learner.outputs(&batch, BnStatistics::Running);
             assert_eq!(logits.dims(), [2, 4, WAYS]);
             let adapted = learner.adapt(&batch.support);
             assert_eq!(adapted.prototypes().dims()[..2], [2, WAYS]);
@@ -318,7 +318,7 @@ mod laws {
         let batch = batch(&tasks(4, 2));
         let adapted = learner.adapt(&batch.support);
         let before = read(adapted.predict(batch.queries.clone()));
-        learner.logits(&batch, BnStatistics::Track);
+        learner.outputs(&batch, BnStatistics::Track);
         assert_eq!(read(adapted.predict(batch.queries.clone())), before);
         let later = learner.adapt(&batch.support).predict(batch.queries);
         assert_ne!(read(later), before);
@@ -328,9 +328,9 @@ mod laws {
         let tasks = tasks(5, 3);
         for_each_learner!(|learner| {
             for statistics in UNTRACKED {
-                let together = read(learner.logits(&batch(&tasks), statistics));
+                let together = read(learner.outputs(&batch(&tasks), statistics));
                 let alone = tasks.iter().flat_map(|task| {
-                    read(learner.logits(&batch(std::slice::from_ref(task)), statistics))
+                    read(learner.outputs(&batch(std::slice::from_ref(task)), statistics))
                 });
                 let alone: Vec<f32> = alone.collect();
                 assert_close(&learner.architecture(), &together, &alone, 2e-5);
@@ -343,10 +343,9 @@ mod laws {
         let learner = conv4::<Autodiff<B>>();
         let step = |tasks: &[Task]| {
             let batch = batch(tasks);
-            let MetaGradients { loss, accuracy, gradients } = learner.meta_gradients(&batch);
+            let MetaGradients { loss, score, gradients } = learner.meta_gradients(&batch);
             assert_eq!(gradients.len(), 8);
-            let share =
-                read(accuracy)[0] * batch.query_labels.dims().iter().product::<usize>() as f32;
+            let share = read(score)[0] * batch.query_labels.dims().iter().product::<usize>() as f32;
             assert!((share - share.round()).abs() < 1e-4, "{share}");
             (read(loss)[0], flattened::<B>(&learner, &gradients))
         };
@@ -361,12 +360,12 @@ mod laws {
     pub fn only_tracking_moves_what_is_predicted<B: Backend>() {
         let learner = conv4::<B>();
         let batch = batch(&tasks(7, 2));
-        let before = read(learner.logits(&batch, BnStatistics::Running));
-        let joint = read(learner.logits(&batch, BnStatistics::Batch));
+        let before = read(learner.outputs(&batch, BnStatistics::Running));
+        let joint = read(learner.outputs(&batch, BnStatistics::Batch));
         assert_ne!(joint, before);
-        assert_eq!(read(learner.logits(&batch, BnStatistics::Running)), before);
-        assert_eq!(read(learner.logits(&batch, BnStatistics::Track)), joint);
-        assert_ne!(read(learner.logits(&batch, BnStatistics::Running)), before);
+        assert_eq!(read(learner.outputs(&batch, BnStatistics::Running)), before);
+        assert_eq!(read(learner.outputs(&batch, BnStatistics::Track)), joint);
+        assert_ne!(read(learner.outputs(&batch, BnStatistics::Running)), before);
     }
 
     pub fn gathered_images_are_the_datasets_scaled<B: Backend>() {

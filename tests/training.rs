@@ -162,7 +162,7 @@ fn a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint() 
     let last = Checkpoint::read(&RunFolder::last(folder.path())).unwrap();
     let device = Default::default();
     let fresh = ProtoNet::<Flex, _>::new(Conv4Config::omniglot().with_channels(8).init(&device));
-    let kept = last.load::<Flex, _>(fresh, &device);
+    let kept = last.load::<Flex, _, _>(fresh, &device);
     assert!(parameters::<Flex>(&kept.unwrap()).iter().all(|value| value.is_finite()));
 }
 
@@ -182,7 +182,7 @@ fn a_checkpoint_of_another_architecture_is_refused() {
     let device = Default::default();
     let other = ProtoNet::<Flex, _>::new(Conv4Config::omniglot().with_channels(16).init(&device));
     let last = Checkpoint::read(&RunFolder::last(folder.path())).unwrap();
-    let error = last.load::<Flex, _>(other, &device).unwrap_err().to_string();
+    let error = last.load::<Flex, _, _>(other, &device).unwrap_err().to_string();
     assert!(error.contains("8 channels") && error.contains("16 channels"), "{error}");
 }
 

@@ -42,11 +42,21 @@ impl MlpConfig {
 }
 
 impl<B: Backend> Mlp<B> {
+    /// Number of layers.
+    pub fn layers(&self) -> usize {
+        self.layers.len()
+    }
+
+    /// Length of an output.
+    pub fn features(&self) -> usize {
+        self.layers[self.layers.len() - 1].weight.dims()[1]
+    }
+
     /// # Shapes
     /// - `x`: `[n, d_input]`
     /// - returns `[n, d]`
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.through(x, Linear::forward)
+        self.through(&self.layers, x, Linear::forward)
     }
 
     /// The same for several tasks, with the parameters of task after task along dimension 0.
@@ -55,16 +65,25 @@ impl<B: Backend> Mlp<B> {
     /// - `x`: `[t, n, d_input]`
     /// - returns `[t, n, d]`
     pub fn forward_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.through(x, Linear::forward_lanes)
+        self.through(&self.layers, x, Linear::forward_lanes)
+    }
+
+    /// What the last layer gets, for several tasks likewise.
+    pub fn hidden_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        match &self.layers[..self.layers.len() - 1] {
+            [] => x,
+            layers => relu(self.through(layers, x, Linear::forward_lanes)),
+        }
     }
 
     fn through<const D: usize>(
         &self,
+        layers: &[Linear<B>],
         x: Tensor<B, D>,
         forward: impl Fn(&Linear<B>, Tensor<B, D>) -> Tensor<B, D>,
     ) -> Tensor<B, D> {
-        let last = self.layers.len() - 1;
-        self.layers.iter().enumerate().fold(x, |x, (index, layer)| {
+        let last = layers.len() - 1;
+        layers.iter().enumerate().fold(x, |x, (index, layer)| {
             let y = forward(layer, x);
             if index < last { relu(y) } else { y }
         })

@@ -48,6 +48,14 @@ pub enum AdaptError {
         /// Classes of the classifier.
         found: usize,
     },
+    /// A network whose outputs have another length than the targets.
+    #[error("a network with outputs of {found} values cannot learn targets of {wanted}")]
+    Outputs {
+        /// Length of the targets.
+        wanted: usize,
+        /// Length of the outputs.
+        found: usize,
+    },
 }
 
 fn among(places: &[String]) -> String {

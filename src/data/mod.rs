@@ -9,9 +9,12 @@
 //! | [`Glyphs`] | characters generated from a seed | nothing |
 //! | [`Omniglot`] | 1623 handwritten characters | the two published zip files |
 //! | [`ImageFolder`] | one folder each | image files of your own |
+//!
+//! Regression tasks are drawn from [`Functions`]: [`Sinusoids`], or a family of your own.
 
 mod class_dataset;
 mod error;
+mod functions;
 mod glyphs;
 mod image_folder;
 mod image_set;
@@ -21,6 +24,7 @@ mod splits;
 
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use error::DataError;
+pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{Color, FolderReport, ImageFolder, OnBroken};
 pub use image_set::{ImageSet, Rotations};

@@ -1,7 +1,9 @@
+use std::ops::Range;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use super::{Episode, Protocol};
+use super::{Episode, Examples, Protocol};
 use crate::data::{ClassDataset, Scaling};
 
 /// The labelled examples of `t` tasks.
@@ -26,6 +28,28 @@ pub struct EpisodeBatch<B: Backend> {
     pub queries: Tensor<B, 5>,
     /// Their labels, `[t, q]`.
     pub query_labels: Tensor<B, 2, Int>,
+}
+
+impl<B: Backend> Support<B> {
+    /// Those of some of the tasks.
+    pub(super) fn part(&self, tasks: Range<usize>) -> Self {
+        Self {
+            images: self.images.clone().narrow(0, tasks.start, tasks.len()),
+            labels: self.labels.clone().narrow(0, tasks.start, tasks.len()),
+            ways: self.ways,
+        }
+    }
+
+    /// With rows of zeros and a one for the labels.
+    pub(super) fn examples(self) -> Examples<B> {
+        let rows = match self.ways {
+            // Of which Burn makes no row.
+            1 => self.labels.ones_like().unsqueeze_dim::<3>(2),
+            ways => self.labels.one_hot(ways),
+        };
+        let targets = rows.float().cast(self.images.dtype());
+        Examples { inputs: self.images, targets }
+    }
 }
 
 impl<B: Backend> EpisodeBatch<B> {

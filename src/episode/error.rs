@@ -7,6 +7,14 @@ pub enum EpisodeError {
     /// A size of zero.
     #[error("an episode needs at least one way, shot and query, found {0}")]
     Zero(Protocol),
+    /// A regression task without an example to learn from or to be judged by.
+    #[error("a regression task needs at least one shot and query, found {shots} and {queries}")]
+    NoSamples {
+        /// Examples to learn from.
+        shots: usize,
+        /// Examples to be judged by.
+        queries: usize,
+    },
     /// Fewer classes than ways.
     #[error("a {ways}-way episode needs {ways} classes, the split has {found}")]
     NotEnoughClasses {

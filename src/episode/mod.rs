@@ -1,15 +1,21 @@
-//! Episodes: few-shot tasks drawn from a class-indexed dataset.
+//! Few-shot tasks as tensors: episodes drawn from a class-indexed dataset, and regression tasks.
 //!
 //! Stands on [`data`](crate::data).
 
 mod batch;
 mod draw;
 mod error;
+mod kind;
 mod protocol;
+mod regression;
 mod sampler;
+mod source;
 
 pub use batch::{EpisodeBatch, Support};
 pub use draw::{ClassDraw, Episode};
 pub use error::EpisodeError;
+pub use kind::{Classification, Examples, Measure, Regression, TaskKind};
 pub use protocol::Protocol;
+pub use regression::{RegressionBatch, RegressionSampler};
 pub use sampler::{EpisodeSampler, SampleEpisodes};
+pub use source::TaskSource;

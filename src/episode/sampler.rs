@@ -1,9 +1,11 @@
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
+use serde_json::{Value, json};
 
-use super::{ClassDraw, Episode, EpisodeBatch, EpisodeError, Protocol};
+use super::{ClassDraw, Classification, Episode, EpisodeBatch, EpisodeError, Protocol, TaskSource};
 use crate::data::{ClassDataset, QuarterTurn};
 use crate::random::{Purpose, Stream};
 
@@ -90,6 +92,27 @@ impl EpisodeSampler {
     ) -> EpisodeBatch<B> {
         let episodes: Vec<_> = indices.into_iter().map(|index| self.episode(index)).collect();
         EpisodeBatch::gather(self.dataset(), &episodes, self.protocol, device)
+    }
+}
+
+impl TaskSource for EpisodeSampler {
+    type Kind = Classification;
+
+    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
+        self.batch(indices, device)
+    }
+
+    fn examples(&self) -> usize {
+        self.protocol.ways * self.protocol.examples()
+    }
+
+    fn settings(&self) -> Value {
+        json!({
+            "classes": self.dataset.classes(),
+            "image": self.dataset.image_shape(),
+            "protocol": self.protocol,
+            "seed": self.seed,
+        })
     }
 }
 

@@ -1,10 +1,9 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::Classifier;
 
-use super::{AdaptableEncoder, Maml};
+use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind};
 
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// Almost no inner loop: the head alone adapts, the encoder learns in the outer loop.
     ///
     /// # Errors
@@ -13,8 +12,8 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     /// # Source
     /// Raghu, Raghu, Bengio and Vinyals, "Rapid Learning or Feature Reuse? Towards Understanding
     /// the Effectiveness of MAML", ICLR 2020.
-    pub fn anil(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
-        let head = Mask::Only(vec!["head".to_owned()]);
-        Self::named("anil", classifier, inner.with_mask(head), RateKind::Fixed)
+    pub fn anil(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
+        let head = Mask::Only(vec![network.head()]);
+        Self::named("anil", network, inner.with_mask(head), RateKind::Fixed)
     }
 }

@@ -1,10 +1,9 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::Classifier;
 
-use super::{AdaptableEncoder, Maml};
+use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind};
 
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// Body only in the inner loop: the encoder alone adapts, the head learns in the outer loop.
     ///
     /// # Errors
@@ -12,8 +11,8 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     ///
     /// # Source
     /// Oh, Yoo, Kim and Yun, "BOIL: Towards Representation Change for Few-shot Learning", ICLR 2021.
-    pub fn boil(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
-        let body = Mask::Only(vec!["encoder".to_owned()]);
-        Self::named("boil", classifier, inner.with_mask(body), RateKind::Fixed)
+    pub fn boil(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
+        let body = Mask::Except(vec![network.head()]);
+        Self::named("boil", network, inner.with_mask(body), RateKind::Fixed)
     }
 }

@@ -1,10 +1,9 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::Classifier;
 
-use super::{AdaptableEncoder, Maml};
+use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Order, RateKind};
 
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// First-order MAML: the outer gradient is that of the query loss at the fast weights.
     ///
     /// Training asks for one derivative alone, so every layer of Burn can be part of it.
@@ -15,7 +14,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     /// # Source
     /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep
     /// Networks", ICML 2017, section 5.2.
-    pub fn first_order(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
-        Self::named("fomaml", classifier, inner.with_order(Order::First), RateKind::Fixed)
+    pub fn first_order(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
+        Self::named("fomaml", network, inner.with_order(Order::First), RateKind::Fixed)
     }
 }

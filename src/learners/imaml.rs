@@ -1,10 +1,9 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::Classifier;
 
-use super::{AdaptableEncoder, Maml};
+use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Mask, Order, Proximal, RateKind};
 
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// Implicit MAML: the inner loop minimises the support loss with a proximal term, and the outer
     /// gradient is that of the minimum, `(I + H / strength)^-1 v`, by conjugate gradients on
     /// products with the Hessian `H` of the support loss. The steps to the minimum leave no graph,
@@ -17,13 +16,9 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     ///
     /// # Source
     /// Rajeswaran, Finn, Kakade and Levine, "Meta-Learning with Implicit Gradients", NeurIPS 2019.
-    pub fn implicit(
-        classifier: Classifier<B, E>,
-        inner: InnerLoop,
-        proximal: Proximal,
-    ) -> Result<Self, AdaptError> {
+    pub fn implicit(network: N, inner: InnerLoop, proximal: Proximal) -> Result<Self, AdaptError> {
         proximal.check()?;
         let inner = inner.with_mask(Mask::All).with_order(Order::Second);
-        Ok(Self::named("imaml", classifier, inner, RateKind::Fixed)?.with_proximal(proximal))
+        Ok(Self::named("imaml", network, inner, RateKind::Fixed)?.with_proximal(proximal))
     }
 }

@@ -1,10 +1,9 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::Classifier;
 
-use super::{AdaptableEncoder, Maml};
+use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, RateKind};
 
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// Meta-SGD: every value that adapts has a learned rate of its own, `theta - alpha * g`.
     ///
     /// # Conventions
@@ -15,8 +14,8 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     ///
     /// # Source
     /// Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning", 2017.
-    pub fn meta_sgd(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
-        Self::named("meta-sgd", classifier, inner, RateKind::PerValue)
+    pub fn meta_sgd(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
+        Self::named("meta-sgd", network, inner, RateKind::PerValue)
     }
 
     /// MAML with a learned rate for each tensor and step, as in MAML++.
@@ -29,10 +28,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
     ///
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019, section 4.
-    pub fn with_rates_per_step(
-        classifier: Classifier<B, E>,
-        inner: InnerLoop,
-    ) -> Result<Self, AdaptError> {
-        Self::named("maml-lslr", classifier, inner, RateKind::PerStep)
+    pub fn with_rates_per_step(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
+        Self::named("maml-lslr", network, inner, RateKind::PerStep)
     }
 }

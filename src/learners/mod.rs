@@ -6,10 +6,12 @@ mod fomaml;
 mod imaml;
 mod maml;
 mod meta_sgd;
+mod network;
 mod proto_maml;
 mod proto_net;
 
-pub use maml::{AdaptableEncoder, AdaptedMaml, Maml};
+pub use maml::{AdaptedMaml, Maml};
+pub use network::{AdaptableNetwork, Network};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
 use burn::module::{AutodiffModule, Module};
@@ -21,23 +23,23 @@ use fewshot_models::BnStatistics;
 use serde_json::Value;
 
 use crate::adapt::AdaptError;
-use crate::episode::{EpisodeBatch, Support};
+use crate::episode::{Classification, TaskKind};
 
-/// Something that learns a task from a few labelled examples.
-pub trait Learner<B: Backend>: Module<B> {
+/// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is said.
+pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// What it has learned: a value that shares nothing with the learner's later states.
     type Adapted: Adapted<B>;
 
     /// Learns the tasks of `support`, with the batch-norm [`statistics`](Self::statistics).
-    fn adapt(&self, support: &Support<B>) -> Self::Adapted;
+    fn adapt(&self, support: &K::Support<B>) -> Self::Adapted;
 
-    /// Logits `[t, q, ways]` for the queries of whole episodes.
+    /// Logits `[t, q, ways]`, or values `[t, q, d]`, for the queries of whole tasks.
     ///
-    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the images of an episode, and of no
+    /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the images of a task, and of no
     /// other, are normalised together, all of them or support and queries apart, as the learner says.
     /// Under its own [`statistics`](Self::statistics) of [`BnStatistics::Running`] this is `adapt`
     /// followed by `predict`.
-    fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
+    fn outputs(&self, batch: &K::Batch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
 
     /// What batch-norm normalises with in a test, unless the caller says otherwise.
     fn statistics(&self) -> BnStatistics {
@@ -53,26 +55,29 @@ pub trait Learner<B: Backend>: Module<B> {
     fn architecture(&self) -> String;
 }
 
-/// A classifier for the tasks it was adapted to.
+/// A classifier, or a function, for the tasks it was adapted to.
 pub trait Adapted<B: Backend> {
-    /// Logits of every query of every task: `[t, q, c, h, w]` to `[t, q, ways]`.
+    /// Logits or values of every query of every task: `[t, q, c, h, w]` to `[t, q, d]`; inputs that
+    /// are plain vectors are `[t, q, d, 1, 1]`.
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3>;
 }
 
 /// A learner that can be meta-trained.
 ///
 /// Only one thread of a program may differentiate at a time: Burn 0.21 can lose gradients otherwise.
-pub trait MetaLearner<B: AutodiffBackend>:
-    Learner<B> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend>>
+pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
+    Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {
-    /// The mean loss over all queries of `batch` and its gradient, by default the cross-entropy of
-    /// [`Learner::logits`] under [`BnStatistics::Track`].
-    fn meta_gradients(&self, batch: &EpisodeBatch<B>) -> MetaGradients<B> {
-        let logits = self.logits(batch, BnStatistics::Track);
-        let loss = cross_entropy(logits.clone(), batch.query_labels.clone());
+    /// The mean loss over all queries of `batch` and its gradient, by default the loss of
+    /// [`Learner::outputs`] under [`BnStatistics::Track`].
+    fn meta_gradients(&self, batch: &K::Batch<B>) -> MetaGradients<B> {
+        let outputs = self.outputs(batch, BnStatistics::Track);
+        let tasks = outputs.dims()[0];
+        let targets = K::judged(batch, 0..tasks).targets;
+        let loss = K::loss(outputs.clone(), targets.clone()) / tasks as f64;
         let gradients = GradientsParams::from_grads(loss.backward(), self);
-        let accuracy = accuracies(logits.inner(), batch.query_labels.clone().inner());
-        MetaGradients { loss: loss.inner(), accuracy: accuracy.mean(), gradients }
+        let score = K::scores(outputs.inner(), targets.inner()).mean();
+        MetaGradients { loss: loss.inner(), score, gradients }
     }
 
     /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before its
@@ -80,14 +85,14 @@ pub trait MetaLearner<B: AutodiffBackend>:
     ///
     /// # Errors
     /// What stands in the way.
-    fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+    fn check(&self, batch: &K::Batch<B>) -> Result<(), AdaptError> {
         let _ = batch;
         Ok(())
     }
 
     /// Where adaptation to `batch` leaves the finite numbers, for a learner that adapts in steps; to
     /// be asked when a loss was not finite.
-    fn divergence(&self, batch: &EpisodeBatch<B>) -> Option<Divergence> {
+    fn divergence(&self, batch: &K::Batch<B>) -> Option<Divergence> {
         let _ = batch;
         None
     }
@@ -107,8 +112,9 @@ pub struct Divergence {
 pub struct MetaGradients<B: AutodiffBackend> {
     /// Mean loss over all queries, or whatever outer loss the learner has, `[1]`.
     pub loss: Tensor<B::InnerBackend, 1>,
-    /// Share of queries classified rightly, `[1]`.
-    pub accuracy: Tensor<B::InnerBackend, 1>,
+    /// Mean over tasks of what they are judged by, `[1]`: of a classification the share of queries
+    /// classified rightly.
+    pub score: Tensor<B::InnerBackend, 1>,
     /// Gradient of the loss by parameter.
     pub gradients: GradientsParams,
 }

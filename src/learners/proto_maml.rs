@@ -1,11 +1,14 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::Classifier;
+use fewshot_models::{Classifier, Encoder};
 
 use super::maml::Head;
-use super::{AdaptableEncoder, Maml};
+use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, RateKind, slots};
 
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, E: Encoder<B>> Maml<B, Classifier<B, E>>
+where
+    Classifier<B, E>: AdaptableNetwork<B>,
+{
     /// Proto-MAML: the inner loop begins with the head that classifies as a prototypical network does,
     /// `2 c_k^T f(x) - |c_k|^2` with the class means `c_k` of the support's embeddings, and the outer
     /// gradient goes through these means as well. The classifier's own head is not used.

@@ -88,7 +88,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
     }
 
     /// Support and queries of an episode are normalised together.
-    fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
+    fn outputs(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
@@ -115,7 +115,7 @@ where
         let ProtoLoss { loss, correct } =
             proto_loss(queries, prototypes, labels, self.metric, self.scale);
         let gradients = GradientsParams::from_grads(loss.backward(), self);
-        MetaGradients { loss: loss.inner(), accuracy: correct.inner().mean(), gradients }
+        MetaGradients { loss: loss.inner(), score: correct.inner().mean(), gradients }
     }
 }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{Progress, files};
+use crate::episode::TaskKind;
 use crate::learners::Learner;
 
 const MAGIC: &[u8; 8] = b"FEWSHOT1";
@@ -138,7 +139,7 @@ impl Checkpoint {
     ///
     /// # Errors
     /// When it is not of the checkpoint's architecture.
-    pub fn load<B: Backend, L: Learner<B>>(
+    pub fn load<B: Backend, K: TaskKind, L: Learner<B, K>>(
         &self,
         learner: L,
         device: &B::Device,

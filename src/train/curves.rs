@@ -1,6 +1,8 @@
 use plotters::prelude::*;
 
+use super::ValidationMetrics;
 use super::metrics::Line;
+use crate::episode::Measure;
 
 const SIZE: (u32, u32) = (900, 420);
 const POINTS: usize = 300;
@@ -22,12 +24,19 @@ fn paint(lines: &[Line], text: &mut String) -> Result<(), String> {
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
     root.fill(&WHITE).map_err(|error| error.to_string())?;
     let (left, right) = root.split_horizontally(SIZE.0 / 2);
-    let loss = training(lines, |metrics| f64::from(metrics.loss));
-    let accuracy = training(lines, |metrics| metrics.accuracy);
+    let loss = training(lines, |metrics| Some(f64::from(metrics.loss)));
     let top = loss.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
     panel(&left, "loss", top, &[("training", LOSS, loss)])?;
-    let curves = [("training", TRAINING, accuracy), ("validation", VALIDATION, validation(lines))];
-    panel(&right, "accuracy (%)", 100.0, &curves)?;
+    let errors = validation(lines, Measure::SquaredError);
+    if errors.is_empty() {
+        let accuracy = training(lines, |metrics| metrics.accuracy);
+        let validation = validation(lines, Measure::Accuracy);
+        let curves = [("training", TRAINING, accuracy), ("validation", VALIDATION, validation)];
+        panel(&right, "accuracy (%)", 100.0, &curves)?;
+    } else {
+        let top = errors.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
+        panel(&right, "squared error", top, &[("validation", VALIDATION, errors)])?;
+    }
     root.present().map_err(|error| error.to_string())
 }
 
@@ -58,9 +67,9 @@ fn panel(
     draw().map_err(|error| error.to_string())
 }
 
-fn training(lines: &[Line], value: impl Fn(&super::StepMetrics) -> f64) -> Curve {
+fn training(lines: &[Line], value: impl Fn(&super::StepMetrics) -> Option<f64>) -> Curve {
     let points = lines.iter().filter_map(|line| match line {
-        Line::Step(metrics) => Some((metrics.step as f64, value(metrics))),
+        Line::Step(metrics) => Some((metrics.step as f64, value(metrics)?)),
         Line::Validation(_) => None,
     });
     let points: Curve = points.collect();
@@ -68,10 +77,12 @@ fn training(lines: &[Line], value: impl Fn(&super::StepMetrics) -> f64) -> Curve
     points.chunks(width).map(mean).collect()
 }
 
-fn validation(lines: &[Line]) -> Curve {
+fn validation(lines: &[Line], measure: Measure) -> Curve {
     let points = lines.iter().filter_map(|line| match line {
         Line::Step(_) => None,
-        Line::Validation(metrics) => Some((metrics.step as f64, metrics.validation_accuracy)),
+        Line::Validation(ValidationMetrics { step, validation }) => {
+            (validation.measure == measure).then_some((*step as f64, validation.mean))
+        }
     });
     points.collect()
 }
@@ -85,24 +96,33 @@ fn mean(points: &[(f64, f64)]) -> (f64, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::train::{StepMetrics, ValidationMetrics};
+    use crate::train::{Score, StepMetrics};
 
     #[test]
     fn a_long_run_is_drawn_with_few_points_and_both_curves() {
         let steps = (1..=9000).map(|step| {
             let accuracy = 100.0 - 5e4 / (step as f64 + 600.0);
             let loss = (5.0 / step as f32).min(4.0);
-            Line::Step(StepMetrics { step, loss, accuracy, learning_rate: 1e-3 })
+            Line::Step(StepMetrics { step, loss, accuracy: Some(accuracy), learning_rate: 1e-3 })
         });
         let validation = Line::Validation(ValidationMetrics {
             step: 9000,
-            validation_accuracy: 96.0,
-            validation_ci95: 0.4,
+            validation: Score { measure: Measure::Accuracy, mean: 96.0, ci95: 0.4 },
         });
         let drawing = draw(&steps.chain([validation]).collect::<Vec<_>>());
         assert!(drawing.starts_with("<svg") && drawing.trim_end().ends_with("</svg>"));
         assert!(drawing.contains("validation"));
         assert!(drawing.len() < 60_000, "{} bytes", drawing.len());
+    }
+
+    #[test]
+    fn errors_are_drawn_on_a_scale_of_their_own() {
+        let validation = |mean| Score { measure: Measure::SquaredError, mean, ci95: 0.1 };
+        let lines = [1, 2].map(|step| {
+            Line::Validation(ValidationMetrics { step, validation: validation(3.0 / step as f64) })
+        });
+        let drawing = draw(&lines);
+        assert!(drawing.contains("squared error") && !drawing.contains("accuracy"));
     }
 
     #[test]

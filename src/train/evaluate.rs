@@ -5,8 +5,8 @@ use burn::tensor::backend::Backend;
 use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
 
-use crate::episode::{EpisodeSampler, Protocol};
-use crate::learners::{Learner, accuracies};
+use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
+use crate::learners::Learner;
 
 /// How a learner is tested.
 #[derive(Clone, Copy, Debug)]
@@ -15,7 +15,19 @@ pub struct Evaluator {
     statistics: Option<BnStatistics>,
 }
 
-/// What a test found, and under which protocol.
+/// What a test found.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Score {
+    /// What was measured.
+    pub measure: Measure,
+    /// Mean over tasks; of accuracies in percent.
+    pub mean: f64,
+    /// Half-width of the 95 % interval of the mean: `1.96 * std / sqrt(n)`, with the sample standard
+    /// deviation over tasks.
+    pub ci95: f64,
+}
+
+/// What a test of a classifier found, and under which protocol.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Mean accuracy over episodes, in percent.
@@ -55,7 +67,7 @@ impl Evaluator {
         Self { statistics: Some(statistics), ..self }
     }
 
-    /// Tests `learner`.
+    /// Tests a classifier.
     pub fn run<B: Backend>(
         &self,
         learner: &impl Learner<B>,
@@ -63,30 +75,39 @@ impl Evaluator {
         device: &B::Device,
     ) -> Evaluation {
         let start = Instant::now();
-        let mut found = Vec::new();
-        let statistics = self.statistics.unwrap_or(learner.statistics());
-        let together = self.together(sampler.protocol());
-        for first in (0..self.episodes).step_by(together) {
-            let last = (first + together).min(self.episodes);
-            let batch = sampler.batch::<B>(first as u64..last as u64, device);
-            let logits = learner.logits(&batch, statistics);
-            found.extend(accuracies(logits, batch.query_labels).into_data().iter::<f64>());
-        }
-        let (mean, ci95) = mean_and_ci95(&found);
+        let Score { mean, ci95, .. } = self.score(learner, sampler, device);
         Evaluation {
-            accuracy: 100.0 * mean,
-            ci95: 100.0 * ci95,
+            accuracy: mean,
+            ci95,
             episodes: self.episodes,
             protocol: sampler.protocol(),
             seed: sampler.seed(),
-            batch_norm: statistics,
+            batch_norm: self.statistics.unwrap_or(learner.statistics()),
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
         }
     }
 
-    /// Episodes in one batch: enough to keep the device busy, few enough to stay in cache.
-    fn together(&self, protocol: Protocol) -> usize {
-        (400 / (protocol.ways * protocol.examples())).max(1)
+    /// Tests a learner of any kind of task.
+    pub fn score<B: Backend, T: TaskSource>(
+        &self,
+        learner: &impl Learner<B, T::Kind>,
+        source: &T,
+        device: &B::Device,
+    ) -> Score {
+        let mut found = Vec::new();
+        let statistics = self.statistics.unwrap_or(learner.statistics());
+        // Enough to keep the device busy, few enough to stay in cache.
+        let together = (400 / source.examples()).max(1);
+        for first in (0..self.episodes).step_by(together) {
+            let last = (first + together).min(self.episodes);
+            let batch = source.tasks::<B>(first as u64..last as u64, device);
+            let outputs = learner.outputs(&batch, statistics);
+            let targets = T::Kind::judged(&batch, 0..last - first).targets;
+            found.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
+        }
+        let measure = T::Kind::MEASURE;
+        let (mean, ci95) = mean_and_ci95(&found);
+        Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
     }
 }
 
@@ -99,6 +120,16 @@ fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     (mean, 1.96 * (variance / n).sqrt())
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { measure, mean, ci95 } = self;
+        match measure {
+            Measure::Accuracy => write!(f, "{mean:.2} ± {ci95:.2} %"),
+            Measure::SquaredError => write!(f, "{mean:.4} ± {ci95:.4} squared error"),
+        }
+    }
 }
 
 impl fmt::Display for Evaluation {

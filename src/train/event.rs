@@ -19,7 +19,7 @@ pub enum Event {
         metrics: StepMetrics,
         /// Steps wanted.
         steps: u64,
-        /// Training episodes a second since the start, validations not counted.
+        /// Training tasks a second since the start, validations not counted.
         episodes_per_s: f64,
         /// Estimated seconds to the end, validations included.
         seconds_left: f64,
@@ -51,21 +51,21 @@ fn line(event: &Event) -> Option<String> {
         Event::Started { step: 0, .. } => return None,
         Event::Started { step, steps } => format!("resuming at step {step} of {steps}"),
         Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
-            let StepMetrics { step, loss, accuracy, .. } = metrics;
+            let StepMetrics { step, loss, .. } = metrics;
             if !step.is_multiple_of((steps / 20).max(1)) {
                 return None;
             }
+            let accuracy = metrics.accuracy.map(|accuracy| format!("  accuracy {accuracy:.1} %"));
+            let accuracy = accuracy.unwrap_or_default();
             format!(
-                "step {step}/{steps}  loss {loss:.4}  accuracy {accuracy:.1} %  \
-                 {episodes_per_s:.1} episodes/s  {seconds_left:.0} s left"
+                "step {step}/{steps}  loss {loss:.4}{accuracy}  {episodes_per_s:.1} tasks/s  \
+                 {seconds_left:.0} s left"
             )
         }
         Event::Validated { metrics, best } => {
-            let ValidationMetrics { step, validation_accuracy, validation_ci95 } = metrics;
+            let ValidationMetrics { step, validation } = metrics;
             let mark = if *best { ", the best so far" } else { "" };
-            format!(
-                "step {step}  validation {validation_accuracy:.2} ± {validation_ci95:.2} %{mark}"
-            )
+            format!("step {step}  validation {validation}{mark}")
         }
         Event::StoppedEarly { step } => format!("stopped early after step {step}"),
     })

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use super::Score;
+
 /// One training step, a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepMetrics {
@@ -7,8 +9,9 @@ pub struct StepMetrics {
     pub step: u64,
     /// Mean loss over all queries of the step.
     pub loss: f32,
-    /// Share of queries classified rightly, in percent.
-    pub accuracy: f64,
+    /// Share of queries classified rightly, in percent; of a classifier alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accuracy: Option<f64>,
     /// Learning rate of the step.
     pub learning_rate: f64,
 }
@@ -18,10 +21,8 @@ pub struct StepMetrics {
 pub struct ValidationMetrics {
     /// Steps done before it.
     pub step: u64,
-    /// Mean accuracy in percent.
-    pub validation_accuracy: f64,
-    /// Half-width of its 95 % interval, in percent.
-    pub validation_ci95: f64,
+    /// What it found.
+    pub validation: Score,
 }
 
 /// A line of `metrics.jsonl`.

@@ -17,7 +17,7 @@ mod trainer;
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use clip::clip_global_norm;
 pub use error::TrainError;
-pub use evaluate::{Evaluation, Evaluator};
+pub use evaluate::{Evaluation, Evaluator, Score};
 pub use event::{Event, print_lines};
 pub use metrics::{StepMetrics, ValidationMetrics};
 pub use progress::{Best, Progress};

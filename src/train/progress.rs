@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use super::Score;
+
 /// How far a run has come. Episodes are a function of it, so nothing else about them is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
@@ -16,18 +18,19 @@ pub struct Progress {
 pub struct Best {
     /// Optimizer steps done at the time.
     pub step: u64,
-    /// Mean accuracy in percent.
-    pub accuracy: f64,
+    /// What it found.
+    pub score: Score,
 }
 
 impl Progress {
     /// Notes a validation and says whether it is the best so far.
-    pub(super) fn validated(&mut self, accuracy: f64) -> bool {
-        if self.best.is_some_and(|best| best.accuracy >= accuracy) {
+    pub(super) fn validated(&mut self, score: Score) -> bool {
+        let improves = |best: Best| score.measure.improves(score.mean, best.score.mean);
+        if !self.best.is_none_or(improves) {
             self.since_best += 1;
             return false;
         }
-        self.best = Some(Best { step: self.step, accuracy });
+        self.best = Some(Best { step: self.step, score });
         self.since_best = 0;
         true
     }
@@ -36,17 +39,28 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::episode::Measure;
 
     #[test]
     fn only_a_higher_accuracy_is_a_new_best() {
+        let accuracy = |mean| Score { measure: Measure::Accuracy, mean, ci95: 1.0 };
         let mut progress = Progress { step: 10, ..Default::default() };
-        assert!(progress.validated(50.0));
+        assert!(progress.validated(accuracy(50.0)));
         progress.step = 20;
-        assert!(!progress.validated(50.0));
-        assert!(!progress.validated(49.0));
+        assert!(!progress.validated(accuracy(50.0)));
+        assert!(!progress.validated(accuracy(49.0)));
         assert_eq!(progress.since_best, 2);
-        assert_eq!(progress.best, Some(Best { step: 10, accuracy: 50.0 }));
-        assert!(progress.validated(51.0));
+        assert_eq!(progress.best, Some(Best { step: 10, score: accuracy(50.0) }));
+        assert!(progress.validated(accuracy(51.0)));
         assert_eq!(progress.since_best, 0);
+    }
+
+    #[test]
+    fn only_a_smaller_error_is_a_new_best() {
+        let error = |mean| Score { measure: Measure::SquaredError, mean, ci95: 0.1 };
+        let mut progress = Progress::default();
+        assert!(progress.validated(error(2.0)));
+        assert!(!progress.validated(error(2.5)));
+        assert!(progress.validated(error(1.5)));
     }
 }

@@ -17,17 +17,17 @@ use super::{
     Checkpoint, Evaluator, Event, Progress, RunFolder, StepMetrics, TrainError, ValidationMetrics,
     clip_global_norm,
 };
-use crate::episode::EpisodeSampler;
+use crate::episode::{Measure, TaskKind, TaskSource};
 use crate::learners::{MetaGradients, MetaLearner};
 
 /// Training under way.
-pub(super) struct Run<B: AutodiffBackend, L, O, S> {
+pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     /// Always there but for the time of an optimizer's step, which wants the only copy.
     learner: Option<L>,
     optimizer: O,
     scheduler: S,
-    episodes: EpisodeSampler,
-    validation: Option<(EpisodeSampler, usize)>,
+    source: T,
+    validation: Option<(T, usize)>,
     options: Options,
     settings: Value,
     observer: Box<dyn FnMut(&Event)>,
@@ -54,14 +54,15 @@ impl Clock {
     }
 }
 
-impl<B, L, O, S> Run<B, L, O, S>
+impl<B, L, O, S, T> Run<B, L, O, S, T>
 where
     B: AutodiffBackend,
-    L: MetaLearner<B>,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
     O: Optimizer<L, B>,
     S: LrScheduler,
 {
-    pub(super) fn begin(trainer: MetaTrainer<L, O, S>) -> Result<Self, TrainError> {
+    pub(super) fn begin(trainer: MetaTrainer<L, O, S, T>) -> Result<Self, TrainError> {
         let options = trainer.options;
         let counts = [
             ("the meta-batch", options.meta_batch),
@@ -85,7 +86,7 @@ where
             learner: Some(drawn::<B, _>(trainer.learner)),
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
-            episodes: trainer.episodes.ok_or(TrainError::NoEpisodes)?,
+            source: trainer.source.ok_or(TrainError::NoEpisodes)?,
             validation: trainer.validation,
             settings: trainer.settings,
             observer: trainer.observer,
@@ -98,7 +99,7 @@ where
             clock: Clock { start: Instant::now(), validating: 0.0, steps: 0 },
             last_loss: None,
         };
-        let first = run.episodes.batch::<B>(0..1, &run.device);
+        let first = run.source.tasks::<B>(0..1, &run.device);
         run.learner().check(&first)?;
         run.settings = run.all_settings();
         match run.options.folder.clone() {
@@ -124,17 +125,12 @@ where
             "backend": B::InnerBackend::name(&self.device),
             "architecture": self.learner().architecture(),
             "learner": self.learner().settings(),
-            "classes": self.episodes.dataset().classes(),
-            "image": self.episodes.dataset().image_shape(),
-            "protocol": self.episodes.protocol(),
-            "seed": self.episodes.seed(),
+            "tasks": self.source.settings(),
             "meta_batch": self.options.meta_batch,
             "clip_norm": self.options.clip_norm,
-            "validation": validation.map(|(sampler, episodes)| json!({
-                "classes": sampler.dataset().classes(),
-                "protocol": sampler.protocol(),
-                "seed": sampler.seed(),
-                "episodes": episodes,
+            "validation": validation.map(|(source, tasks)| json!({
+                "tasks": source.settings(),
+                "count": tasks,
                 "every": self.options.validate_every,
             })),
             "user": self.settings,
@@ -151,7 +147,7 @@ where
             return Err(TrainError::OtherSettings { path, name, found, wanted });
         }
         let device = &self.device;
-        self.learner = Some(last.load::<B, _>(self.learner().clone(), device)?);
+        self.learner = Some(last.load::<B, _, _>(self.learner().clone(), device)?);
         self.optimizer =
             self.optimizer.clone().load_record(last.record::<B, _>("optimizer", device)?);
         self.scheduler =
@@ -192,8 +188,9 @@ where
 
     fn step(&mut self) -> Result<(), TrainError> {
         let first = self.progress.step * self.options.meta_batch;
-        let batch = self.episodes.batch::<B>(first..first + self.options.meta_batch, &self.device);
-        let MetaGradients { loss, accuracy, gradients } = self.learner().meta_gradients(&batch);
+        let tasks = first..first + self.options.meta_batch;
+        let batch = self.source.tasks::<B>(tasks, &self.device);
+        let MetaGradients { loss, score, gradients } = self.learner().meta_gradients(&batch);
         let loss = loss.into_scalar().elem::<f32>();
         if !loss.is_finite() {
             return Err(TrainError::NonFiniteLoss {
@@ -221,7 +218,10 @@ where
         self.progress.step += 1;
         self.clock.steps += 1;
         self.last_loss = Some(loss);
-        let accuracy = 100.0 * accuracy.into_scalar().elem::<f64>();
+        let accuracy = match T::Kind::MEASURE {
+            Measure::Accuracy => Some(100.0 * score.into_scalar().elem::<f64>()),
+            Measure::SquaredError => None,
+        };
         self.tell_step(StepMetrics { step: self.progress.step, loss, accuracy, learning_rate })
     }
 
@@ -243,21 +243,17 @@ where
 
     fn validate(&mut self) -> Result<(), TrainError> {
         self.check_parameters()?;
-        let Some((sampler, episodes)) = &self.validation else {
+        let Some((source, tasks)) = &self.validation else {
             return Ok(());
         };
         let start = Instant::now();
         let learner = self.learner().valid();
-        let found = Evaluator::new(*episodes).run(&learner, sampler, &self.device);
-        let best = self.progress.validated(found.accuracy);
+        let found = Evaluator::new(*tasks).score(&learner, source, &self.device);
+        let best = self.progress.validated(found);
         if best {
             self.keep_best()?;
         }
-        let metrics = ValidationMetrics {
-            step: self.progress.step,
-            validation_accuracy: found.accuracy,
-            validation_ci95: found.ci95,
-        };
+        let metrics = ValidationMetrics { step: self.progress.step, validation: found };
         if let Some(folder) = &mut self.folder {
             folder.log(Line::Validation(metrics.clone()))?;
             folder.draw_curves()?;
@@ -311,7 +307,7 @@ where
             folder.draw_curves()?;
         }
         if let Some(best) = &self.best {
-            self.learner = Some(best.load::<B, _>(self.learner().clone(), &self.device)?);
+            self.learner = Some(best.load::<B, _, _>(self.learner().clone(), &self.device)?);
         }
         let learner = self.learner().valid();
         let report = TrainingReport {

@@ -137,7 +137,7 @@ mod tests {
     use crate::train::{Progress, StepMetrics};
 
     fn line(step: u64) -> Line {
-        Line::Step(StepMetrics { step, loss: 0.1, accuracy: 12.5, learning_rate: 1e-3 })
+        Line::Step(StepMetrics { step, loss: 0.1, accuracy: Some(12.5), learning_rate: 1e-3 })
     }
 
     #[test]

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::run::Run;
 use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
-use crate::episode::EpisodeSampler;
+use crate::episode::{EpisodeSampler, TaskSource};
 use crate::learners::{Learner, MetaLearner};
 
-/// Meta-trains a learner on episodes, step by step.
+/// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
 ///
-/// Step `s` uses the episodes from `s * meta_batch` on, so a run that was stopped and resumed goes
+/// Step `s` uses the tasks from `s * meta_batch` on, so a run that was stopped and resumed goes
 /// through the same episodes as one that never stopped, and ends with the same parameters.
 ///
 /// # Conventions
@@ -39,12 +39,12 @@ use crate::learners::{Learner, MetaLearner};
 /// # Ok(())
 /// # }
 /// ```
-pub struct MetaTrainer<L, O, S = f64> {
+pub struct MetaTrainer<L, O, S = f64, T = EpisodeSampler> {
     pub(super) learner: L,
     pub(super) optimizer: O,
     pub(super) scheduler: S,
-    pub(super) episodes: Option<EpisodeSampler>,
-    pub(super) validation: Option<(EpisodeSampler, usize)>,
+    pub(super) source: Option<T>,
+    pub(super) validation: Option<(T, usize)>,
     pub(super) options: Options,
     pub(super) settings: Value,
     pub(super) observer: Box<dyn FnMut(&Event)>,
@@ -83,7 +83,7 @@ pub struct Trained<L> {
 pub struct TrainingReport {
     /// Steps done, those before a resume included.
     pub steps: u64,
-    /// Training episodes a second in this process, validations not counted; 0 without a step.
+    /// Training tasks a second in this process, validations not counted; 0 without a step.
     pub episodes_per_s: f64,
     /// How far the run came, with its best validation.
     pub progress: Progress,
@@ -91,14 +91,14 @@ pub struct TrainingReport {
     pub last_loss: Option<f32>,
 }
 
-impl<L, O> MetaTrainer<L, O> {
+impl<L, O, T> MetaTrainer<L, O, f64, T> {
     /// A trainer of 1000 steps of one episode, at a learning rate of 1e-3, that prints lines.
     pub fn new(learner: L, optimizer: O) -> Self {
         Self {
             learner,
             optimizer,
             scheduler: 1e-3,
-            episodes: None,
+            source: None,
             validation: None,
             options: Options {
                 steps: 1000,
@@ -116,15 +116,15 @@ impl<L, O> MetaTrainer<L, O> {
     }
 }
 
-impl<L, O, S> MetaTrainer<L, O, S> {
-    /// The episodes to learn from.
-    pub fn episodes(self, sampler: EpisodeSampler) -> Self {
-        Self { episodes: Some(sampler), ..self }
+impl<L, O, S, T> MetaTrainer<L, O, S, T> {
+    /// The episodes, or other tasks, to learn from.
+    pub fn episodes(self, source: T) -> Self {
+        Self { source: Some(source), ..self }
     }
 
-    /// Chooses the best learner by its accuracy on the first `episodes` of these.
-    pub fn validation(self, sampler: EpisodeSampler, episodes: usize) -> Self {
-        Self { validation: Some((sampler, episodes)), ..self }
+    /// Chooses the best learner by its accuracy, or its error, on the first `tasks` of these.
+    pub fn validation(self, source: T, tasks: usize) -> Self {
+        Self { validation: Some((source, tasks)), ..self }
     }
 
     /// Optimizer steps in all, those before a resume included.
@@ -132,18 +132,18 @@ impl<L, O, S> MetaTrainer<L, O, S> {
         self.with(|options| options.steps = steps)
     }
 
-    /// Episodes in a step; their losses are averaged.
-    pub fn meta_batch(self, episodes: u64) -> Self {
-        self.with(|options| options.meta_batch = episodes)
+    /// Tasks in a step; their losses are averaged.
+    pub fn meta_batch(self, tasks: u64) -> Self {
+        self.with(|options| options.meta_batch = tasks)
     }
 
     /// A constant learning rate, or any of Burn's schedulers, stepped once an optimizer step.
-    pub fn learning_rate<R: LrScheduler>(self, scheduler: R) -> MetaTrainer<L, O, R> {
+    pub fn learning_rate<R: LrScheduler>(self, scheduler: R) -> MetaTrainer<L, O, R, T> {
         MetaTrainer {
             scheduler,
             learner: self.learner,
             optimizer: self.optimizer,
-            episodes: self.episodes,
+            source: self.source,
             validation: self.validation,
             options: self.options,
             settings: self.settings,
@@ -215,13 +215,14 @@ impl<L, O, S> MetaTrainer<L, O, S> {
     pub fn fit<B>(self) -> Result<Trained<L::InnerModule>, TrainError>
     where
         B: AutodiffBackend,
-        L: MetaLearner<B>,
+        T: TaskSource,
+        L: MetaLearner<B, T::Kind>,
         O: Optimizer<L, B>,
         S: LrScheduler,
     {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        Run::<B, L, O, S>::begin(self)?.train()
+        Run::<B, L, O, S, T>::begin(self)?.train()
     }
 }
 

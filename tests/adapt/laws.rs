@@ -29,7 +29,7 @@ pub fn learner<B: AutodiffBackend>(
     case: &Case,
     network: &Network,
     dtype: DType,
-) -> Maml<B, Conv4<B>> {
+) -> Maml<B, Classifier<B, Conv4<B>>> {
     let (encoder, features) = encoder::<B>(&case.network);
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let learner = match case.rule {
@@ -41,14 +41,14 @@ pub fn learner<B: AutodiffBackend>(
     if let Some(weights) = &case.weights {
         learner = learner.with_step_weights(weights.clone());
     }
-    let mut values = network.parameters("classifier.");
+    let mut values = network.parameters("network.");
     values.extend(case.rates());
     with_values::<B, _>(learner, &values, dtype)
 }
 
 /// Loss and gradients by name.
 pub fn outcome<B: AutodiffBackend>(
-    learner: &Maml<B, Conv4<B>>,
+    learner: &Maml<B, Classifier<B, Conv4<B>>>,
     network: &Network,
     dtype: DType,
 ) -> (f64, Values) {
@@ -75,7 +75,7 @@ pub fn gradients_are_those_of_pytorch<B: AutodiffBackend>() {
             let (loss, found) = outcome(&learner, network, DType::F32);
             assert!((loss - case.loss).abs() < 1e-5 * case.loss, "{what}: loss {loss}");
             // NdArray divides by reciprocals of twelve bits; a derivative left out is 4e-3 and more.
-            assert_close(&what, &found, &case.gradients("classifier."), 1e-4);
+            assert_close(&what, &found, &case.gradients("network."), 1e-4);
             checked += 1;
         }
     }
@@ -83,12 +83,15 @@ pub fn gradients_are_those_of_pytorch<B: AutodiffBackend>() {
 }
 
 /// A learner with the parameters of the golden network.
-fn made<B: AutodiffBackend>(network: &str, inner: InnerLoop) -> (Maml<B, Conv4<B>>, Golden) {
+fn made<B: AutodiffBackend>(
+    network: &str,
+    inner: InnerLoop,
+) -> (Maml<B, Classifier<B, Conv4<B>>>, Golden) {
     let golden = Golden::read();
     let (encoder, features) = encoder::<B>(network);
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let learner = Maml::new(classifier, inner).expect("an inner loop that can be run");
-    let values = golden.networks[network].parameters("classifier.");
+    let values = golden.networks[network].parameters("network.");
     (with_values::<B, _>(learner, &values, DType::F32), golden)
 }
 
@@ -102,7 +105,7 @@ pub fn a_zero_rate_is_the_identity<B: AutodiffBackend>() {
     let adapted = learner.adapt(&batch.support).predict(batch.queries.clone());
     for task in 0..2 {
         let queries = batch.queries.clone().narrow(0, task, 1).flatten::<4>(0, 1);
-        let plain = read(learner.classifier().forward(queries, BnStatistics::Batch));
+        let plain = read(learner.network().forward(queries, BnStatistics::Batch));
         for (found, expected) in read(adapted.clone().narrow(0, task, 1)).iter().zip(plain) {
             assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
         }

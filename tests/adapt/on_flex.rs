@@ -90,7 +90,7 @@ fn outer_gradients_are_central_differences() {
         let network = &golden.networks[&case.network];
         let made = learner::<B>(case, network, DType::F64);
         let (_, found) = outcome(&made, network, DType::F64);
-        let mut values = network.parameters("classifier.");
+        let mut values = network.parameters("network.");
         values.extend(case.rates());
         let loss = |name: &str, index: usize, change: f64| {
             let mut values = values.clone();
@@ -124,18 +124,25 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
     let mut frozen = classifier;
     frozen.head.weight = frozen.head.weight.set_require_grad(false);
     let made = Maml::implicit(frozen, inner, proximal).unwrap();
-    let mut values = network.parameters("classifier.");
-    values.remove("classifier.head.weight");
+    let mut values = network.parameters("network.");
+    values.remove("network.head.weight");
     let found = assert_differences_of(&made, network, values);
-    assert!(!found.contains_key("classifier.head.weight"));
+    assert!(!found.contains_key("network.head.weight"));
 }
 
 /// Of the first value of every tensor, in double precision.
-fn assert_central_differences(made: &Maml<B, Conv4<B>>, network: &Network) -> Values {
-    assert_differences_of(made, network, network.parameters("classifier."))
+fn assert_central_differences(
+    made: &Maml<B, Classifier<B, Conv4<B>>>,
+    network: &Network,
+) -> Values {
+    assert_differences_of(made, network, network.parameters("network."))
 }
 
-fn assert_differences_of(made: &Maml<B, Conv4<B>>, network: &Network, values: Values) -> Values {
+fn assert_differences_of(
+    made: &Maml<B, Classifier<B, Conv4<B>>>,
+    network: &Network,
+    values: Values,
+) -> Values {
     let outcome = |values: &Values| {
         outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
     };
@@ -161,7 +168,7 @@ fn gradients_through_prototypes_are_central_differences() {
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let made = Maml::prototypical(classifier, InnerLoop::new(2, 0.01)).unwrap();
     let found = assert_central_differences(&made, network);
-    assert!(found.keys().all(|name| name.starts_with("classifier.encoder.")), "no head");
+    assert!(found.keys().all(|name| name.starts_with("network.encoder.")), "no head");
 }
 
 /// Without steps the head is that of a prototypical network.
@@ -193,7 +200,7 @@ fn a_diverging_inner_loop_is_told_with_task_and_step() {
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
     let learner = Maml::new(classifier, InnerLoop::new(4, 1e30)).unwrap();
     let mut batch = network.batch::<B>(WAYS, DType::F32);
-    let fine = Maml::new(learner.classifier().clone(), InnerLoop::new(4, 0.1)).unwrap();
+    let fine = Maml::new(learner.network().clone(), InnerLoop::new(4, 0.1)).unwrap();
     assert_eq!(fine.divergence(&batch), None);
     let found = learner.divergence(&batch).expect("a rate of 1e30 diverges");
     assert!(found.step >= 2 && found.task == 0, "{found:?}");
@@ -332,7 +339,7 @@ impl<B: Backend> Encoder<B> for Stock<B> {
     }
 }
 
-fn stock(order: Order) -> Maml<B, Stock<B>> {
+fn stock(order: Order) -> Maml<B, Classifier<B, Stock<B>>> {
     let device = Default::default();
     B::seed(&device, 1);
     let encoder = Stock { layer: BurnLinearConfig::new(64, 6).init(&device) };
@@ -350,7 +357,7 @@ fn first_order_serves_every_layer_of_burn() {
     let found = learner.meta_gradients(&episodes());
     let found = gradients::<B, _>(&learner, &found.gradients);
     let names = ["encoder.layer.bias", "encoder.layer.weight", "head.bias", "head.weight"];
-    let names: Vec<_> = names.iter().map(|name| format!("classifier.{name}")).collect();
+    let names: Vec<_> = names.iter().map(|name| format!("network.{name}")).collect();
     assert_eq!(found.keys().cloned().collect::<Vec<_>>(), names);
     assert!(found.values().flatten().all(|value| value.is_finite()));
     // In the test as well, where nothing is differentiated twice.

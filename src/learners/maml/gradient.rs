@@ -7,56 +7,60 @@ use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_models::{BnStatistics, Classifier};
+use fewshot_models::BnStatistics;
 
-use super::{AdaptableEncoder, Head, Labelled, Maml};
+use super::{Batch, Head, Maml, Support, loss, raised};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
     chain, differentiating_twice, filled, flat_slope, leaves, lift, lifted_slope, register,
     stacked, sum, summed, unrolled, values,
 };
-use crate::episode::EpisodeBatch;
-use crate::learners::{Divergence, MetaGradients, MetaLearner};
+use crate::episode::{Examples, TaskKind};
+use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
 
-impl<B, E> MetaLearner<B> for Maml<B, E>
+impl<B, N> MetaLearner<B, N::Kind> for Maml<B, N>
 where
     B: AutodiffBackend,
-    E: AdaptableEncoder<B> + AutodiffModule<B, InnerModule: AdaptableEncoder<B::InnerBackend>>,
+    N: AdaptableNetwork<B>
+        + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = N::Kind>>,
 {
-    fn meta_gradients(&self, batch: &EpisodeBatch<B>) -> MetaGradients<B> {
-        self.expect_ways(batch.ways());
-        let groups: Vec<_> = self.groups(batch.tasks()).collect();
+    fn meta_gradients(&self, batch: &Batch<B, N>) -> MetaGradients<B> {
+        let support = N::Kind::support(batch);
+        self.expect_size(N::Kind::outputs(support));
+        let tasks = N::Kind::tasks(support);
+        let groups: Vec<_> = self.groups(tasks).collect();
         let found = groups.iter().map(|group| self.group_gradient(batch, group));
         let total = found.reduce(GroupGradient::plus).expect("a batch has at least one task");
-        let share = 1.0 / batch.tasks() as f64;
+        let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
-        register::<B, _>(&mut gradients, &self.classifier, total.start, share);
+        register::<B, _>(&mut gradients, &self.network, total.start, share);
         register::<B, _>(&mut gradients, &self.rates, total.rates, share);
-        MetaGradients { loss: total.loss * share, accuracy: total.correct * share, gradients }
+        MetaGradients { loss: total.loss * share, score: total.score * share, gradients }
     }
 
-    fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
-        self.check_ways(batch.ways())?;
+    fn check(&self, batch: &Batch<B, N>) -> Result<(), AdaptError> {
+        let support = N::Kind::support(batch);
+        self.check_size(N::Kind::outputs(support))?;
         if self.settings.inner.order == Order::First {
             return Ok(());
         }
-        let support = Labelled::of_support(&batch.support, &(0..1)).lifted();
-        let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
-        let loss = |classifier: &Lifted<B, Classifier<B, E>>| {
-            support.loss(classifier, BnStatistics::Batch).1
-        };
+        let support = raised(N::Kind::learned(support, 0..1));
+        let template: Lifted<B, N> = lift(&self.network);
+        let loss = |network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
         let slope = lifted_slope(&template, 1, &self.settings.moves, &loss);
-        let values = values::<B, _>(&self.classifier);
+        let values = values::<B, _>(&self.network);
         let curved = || {
             let gradients = slope(&values).into_iter().flatten();
             let squares = gradients.map(|gradient| (gradient.clone() * gradient).sum());
             squares.reduce(|sum, square| sum + square).map(|sum| sum.backward())
         };
-        differentiating_twice::<B, _, _>(&self.classifier, curved).map(drop)
+        differentiating_twice::<B, _, _>(&self.network, curved).map(drop)
     }
 
-    fn divergence(&self, batch: &EpisodeBatch<B>) -> Option<Divergence> {
-        self.groups(batch.tasks()).find_map(|group| self.group_divergence(batch, &group))
+    fn divergence(&self, batch: &Batch<B, N>) -> Option<Divergence> {
+        let support = N::Kind::support(batch);
+        let mut groups = self.groups(N::Kind::tasks(support));
+        groups.find_map(|group| self.group_divergence(support, &group))
     }
 }
 
@@ -65,8 +69,8 @@ type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 /// Sums over a group of tasks.
 struct GroupGradient<B: AutodiffBackend> {
     loss: Plain<B>,
-    /// Of the shares of queries classified rightly, `[1]`.
-    correct: Plain<B>,
+    /// Of what tasks are judged by, `[1]`.
+    score: Plain<B>,
     start: Vec<Option<Plain<B>>>,
     rates: Vec<Option<Plain<B>>>,
 }
@@ -79,23 +83,19 @@ impl<B: AutodiffBackend> GroupGradient<B> {
         };
         Self {
             loss: self.loss + other.loss,
-            correct: self.correct + other.correct,
+            score: self.score + other.score,
             start: both(self.start, other.start),
             rates: both(self.rates, other.rates),
         }
     }
 }
 
-impl<B, E> Maml<B, E>
-where
-    B: AutodiffBackend,
-    E: AdaptableEncoder<B>,
-{
-    fn group_gradient(&self, batch: &EpisodeBatch<B>, group: &Range<usize>) -> GroupGradient<B> {
+impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
+    fn group_gradient(&self, batch: &Batch<B, N>, group: &Range<usize>) -> GroupGradient<B> {
         let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
         let statistics = BnStatistics::Batch;
-        let support = Labelled::of_support(&batch.support, group);
-        let queries = Labelled::of_queries(batch, group);
+        let support = N::Kind::learned(N::Kind::support(batch), group.clone());
+        let queries = N::Kind::judged(batch, group.clone());
         let last = RefCell::new(None);
         let outer = |step: usize, values: &[Tensor<B, 1>]| {
             let weight = step.checked_sub(1).map_or(0.0, |index| self.settings.step_weights[index]);
@@ -103,33 +103,32 @@ where
             if weight == 0.0 && !at_end {
                 return None;
             }
-            let adapted = filled::<B, _>(self.classifier.clone(), values, lanes);
-            let (logits, loss) = queries.loss(&adapted, statistics);
+            let adapted = filled::<B, _>(self.network.clone(), values, lanes);
+            let (outputs, loss) = loss(&adapted, &queries, statistics);
             if at_end {
-                last.replace(Some(logits.detach()));
+                last.replace(Some(outputs.inner()));
             }
             Some(if weight == 1.0 { loss } else { loss * weight })
         };
-        let learned = stacked(&values::<B, _>(&self.classifier), lanes);
+        let learned = stacked(&values::<B, _>(&self.network), lanes);
         let constants: Vec<_> = learned.iter().cloned().map(Tensor::detach).collect();
         let start = self.start(constants, &support, statistics);
-        let flat = |classifier: &Classifier<B, E>| support.loss(classifier, statistics).1;
-        let flat = flat_slope(&self.classifier, lanes, moves, &flat);
+        let flat = |network: &N| loss(network, &support, statistics).1;
+        let flat = flat_slope(&self.network, lanes, moves, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
             self.solve(&flat, &flat, start, lanes, &outer)
         } else {
-            let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
-            let support = support.lifted();
-            let lifted =
-                |classifier: &Lifted<B, Classifier<B, E>>| support.loss(classifier, statistics).1;
+            let template: Lifted<B, N> = lift(&self.network);
+            let support = raised(support.clone());
+            let lifted = |network: &Lifted<B, N>| loss(network, &support, statistics).1;
             let lifted = lifted_slope(&template, lanes, moves, &lifted);
             self.solve(&lifted, &flat, start, lanes, &outer)
         };
-        let logits = last.into_inner().expect("the outer loss was asked for");
-        let correct = queries.accuracies(logits).inner().sum();
+        let outputs = last.into_inner().expect("the outer loss was asked for");
+        let score = N::Kind::scores(outputs, queries.targets.inner()).sum();
         let start = self.through_head(learned, start, &support);
         let start = start.into_iter().map(|gradient| gradient.map(|all| summed(all, lanes)));
-        GroupGradient { loss, correct, start: start.collect(), rates }
+        GroupGradient { loss, score, start: start.collect(), rates }
     }
 
     /// The gradient by the learned values, from that by what the inner loop began with.
@@ -137,7 +136,7 @@ where
         &self,
         learned: Vec<Tensor<B, 1>>,
         mut found: Vec<Option<Plain<B>>>,
-        support: &Labelled<B>,
+        support: &Examples<B>,
     ) -> Vec<Option<Plain<B>>> {
         let Head::Prototypes(head) = self.settings.head else { return found };
         let learned = leaves(&learned);
@@ -157,14 +156,14 @@ where
 
     fn group_divergence(
         &self,
-        batch: &EpisodeBatch<B>,
+        support: &Support<B, N>,
         group: &Range<usize>,
     ) -> Option<Divergence> {
         let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
-        let support = Labelled::of_support(&batch.support, group);
-        let loss = |classifier: &Classifier<B, E>| support.loss(classifier, BnStatistics::Batch).1;
-        let slope = flat_slope(&self.classifier, lanes, moves, &loss);
-        let start = stacked(&values::<B, _>(&self.classifier), lanes);
+        let support = N::Kind::learned(support, group.clone());
+        let loss = |network: &N| loss(network, &support, BnStatistics::Batch).1;
+        let slope = flat_slope(&self.network, lanes, moves, &loss);
+        let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
         let start = self.start(start, &support, BnStatistics::Batch);
         let slope = self.pulled(&slope, &start);

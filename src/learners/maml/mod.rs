@@ -2,50 +2,38 @@
 
 mod adapted;
 mod gradient;
-mod labelled;
+mod prototypes;
 
 pub use adapted::AdaptedMaml;
 
 use std::ops::Range;
 
 use burn::backend::Autodiff;
-use burn::module::{HasAutodiffModule, Module};
+use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_models::{BnStatistics, Classifier, Encoder};
+use fewshot_models::BnStatistics;
 use serde_json::{Value, json};
 
-use super::{Adapted, Learner};
+use super::{AdaptableNetwork, Adapted, Learner, Network};
 use crate::adapt::{
     AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
-    filled, lift, lifted_slope, slots, stacked, values,
+    filled, lift, lifted, lifted_slope, slots, stacked, values,
 };
-use crate::episode::{EpisodeBatch, Support};
-use labelled::Labelled;
-
-/// An encoder that can be adapted: it is there one level of autodiff up as well.
-///
-/// Every [`Encoder`] is one that derives Burn's `Module` and is an encoder on any backend.
-pub trait AdaptableEncoder<B: Backend>:
-    Encoder<B> + HasAutodiffModule<Autodiff<B>, TrainModule: Encoder<Autodiff<B>>>
-{
-}
-
-impl<B: Backend, E> AdaptableEncoder<B> for E where
-    E: Encoder<B> + HasAutodiffModule<Autodiff<B>, TrainModule: Encoder<Autodiff<B>>>
-{
-}
+use crate::episode::{Examples, Measure, TaskKind};
+use prototypes::prototypical_head;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
-/// lead to a classifier of its queries.
+/// lead to a classifier of its queries, or to the function they are values of.
 ///
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
-/// mean cross-entropy of the support. The relatives that differ in the steps alone are made by
+/// mean loss of the support: cross-entropy for a [`Classifier`](fewshot_models::Classifier), squared
+/// error for an [`Mlp`](fewshot_models::Mlp), or what another [`Network`]'s kind of task has. The relatives that differ in the steps alone are made by
 /// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
 /// [`meta_sgd`](Self::meta_sgd), [`implicit`](Self::implicit) and [`prototypical`](Self::prototypical).
 ///
-/// The tasks of a batch adapt side by side as the lanes of one network where the encoder has
-/// [`LANES`](Encoder::LANES), and one after the other where not; the results are the same within
+/// The tasks of a batch adapt side by side as the lanes of one network where it has
+/// [`LANES`](Network::LANES), and one after the other where not; the results are the same within
 /// rounding.
 ///
 /// # Conventions
@@ -54,7 +42,7 @@ impl<B: Backend, E> AdaptableEncoder<B> for E where
 /// transductive. Gains and shifts adapt like all other parameters, as in learn2learn; the authors'
 /// code adapts no shift and has no gain.
 ///
-/// On an autodiff backend, [`Learner::adapt`] differentiates the classifier twice, whatever the
+/// On an autodiff backend, [`Learner::adapt`] differentiates the network twice, whatever the
 /// order: it panics where a layer of Burn's own cannot be. On a plain backend, and in first-order
 /// training, every layer serves.
 ///
@@ -62,8 +50,8 @@ impl<B: Backend, E> AdaptableEncoder<B> for E where
 /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks",
 /// ICML 2017.
 #[derive(Module, Debug)]
-pub struct Maml<B: Backend, E> {
-    classifier: Classifier<B, E>,
+pub struct Maml<B: Backend, N> {
+    network: N,
     rates: InnerRates<B>,
     #[module(skip)]
     settings: Settings,
@@ -74,7 +62,7 @@ pub struct Maml<B: Backend, E> {
 struct Settings {
     name: &'static str,
     inner: InnerLoop,
-    /// Which tensors of the classifier the inner loop moves.
+    /// Which tensors of the network the inner loop moves.
     moves: Vec<bool>,
     test_steps: usize,
     route: SecondOrder,
@@ -97,21 +85,18 @@ pub(super) enum Head {
     Prototypes([usize; 2]),
 }
 
-/// Enough to keep the cores of a CPU busy; more only take memory there.
-const LANES: usize = 8;
-
-impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
+impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// The paper's learner: `inner` in training, and as many steps in the test.
     ///
     /// # Errors
     /// When `inner` makes no sense, has no step, or moves no parameter.
-    pub fn new(classifier: Classifier<B, E>, inner: InnerLoop) -> Result<Self, AdaptError> {
-        Self::named("maml", classifier, inner, RateKind::Fixed)
+    pub fn new(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
+        Self::named("maml", network, inner, RateKind::Fixed)
     }
 
     pub(super) fn named(
         name: &'static str,
-        classifier: Classifier<B, E>,
+        network: N,
         inner: InnerLoop,
         kind: RateKind,
     ) -> Result<Self, AdaptError> {
@@ -119,9 +104,9 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
         if inner.steps == 0 {
             return Err(AdaptError::NoSteps { method: name });
         }
-        let slots = slots::<B, _>(&classifier);
+        let slots = slots::<B, _>(&network);
         let moves = inner.mask.select(&slots)?;
-        let device = classifier.head.weight.device();
+        let device = network.devices().into_iter().next().unwrap_or_default();
         let moving = slots.iter().zip(&moves).filter(|(_, moves)| **moves);
         let lengths = moving.map(|(slot, _)| slot.shape.iter().product());
         let rates = InnerRates::new(kind, &inner, lengths, &device);
@@ -132,40 +117,60 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
             moves,
             test_steps: inner.steps,
             route: SecondOrder::default(),
-            lanes: LANES,
+            lanes: N::LANES,
             step_weights,
             head: Head::Learned,
             proximal: None,
             inner,
         };
-        Ok(Self { classifier, rates, settings })
+        Ok(Self { network, rates, settings })
     }
 
-    /// Classifiers adapted to tasks.
-    fn adapted(&self, support: &Support<B>, statistics: BnStatistics) -> AdaptedMaml<B, E> {
-        self.expect_ways(support.ways);
+    /// Networks adapted to tasks.
+    fn adapted(&self, support: &Support<B, N>, statistics: BnStatistics) -> AdaptedMaml<B, N> {
+        self.expect_size(N::Kind::outputs(support));
         let inner = self.settings.inner.clone().with_steps(self.settings.test_steps);
         let moves = &self.settings.moves;
-        let template: Lifted<B, Classifier<B, E>> = lift(&self.classifier);
-        let start = values::<B, _>(&self.classifier);
-        let groups = self.groups(support.images.dims()[0]).map(|group| {
+        let template: Lifted<B, N> = lift(&self.network);
+        let start = values::<B, _>(&self.network);
+        let groups = self.groups(N::Kind::tasks(support)).map(|group| {
             let lanes = group.len();
-            let labelled = Labelled::of_support(support, &group);
-            let start = self.start(stacked(&start, lanes), &labelled, statistics);
-            let support = labelled.lifted();
-            let loss =
-                |classifier: &Lifted<B, Classifier<B, E>>| support.loss(classifier, statistics).1;
+            let examples = N::Kind::learned(support, group.clone());
+            let start = self.start(stacked(&start, lanes), &examples, statistics);
+            let support = raised(examples);
+            let loss = |network: &Lifted<B, N>| loss(network, &support, statistics).1;
             let slope = lifted_slope(&template, lanes, moves, &loss);
             let slope = self.pulled(&slope, &start);
             let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
             let fast = steps.run(start.clone(), &self.rates);
-            (group, filled::<B, _>(self.classifier.clone(), &fast.values, lanes))
+            (group, filled::<B, _>(self.network.clone(), &fast.values, lanes))
         });
         AdaptedMaml::new(groups.collect(), statistics)
     }
 }
 
-impl<B: Backend, E: Encoder<B>> Maml<B, E> {
+/// What the tasks of a network are learned from.
+type Support<B, N> = <<N as Network<B>>::Kind as TaskKind>::Support<B>;
+
+/// The tasks of a network.
+type Batch<B, N> = <<N as Network<B>>::Kind as TaskKind>::Batch<B>;
+
+/// Outputs `[t, n, d]`, and the sum over tasks of their mean losses, `[1]`.
+fn loss<B: Backend, N: Network<B>>(
+    network: &N,
+    examples: &Examples<B>,
+    statistics: BnStatistics,
+) -> (Tensor<B, 3>, Tensor<B, 1>) {
+    let outputs = network.forward_lanes(examples.inputs.clone(), statistics);
+    (outputs.clone(), N::Kind::loss(outputs, examples.targets.clone()))
+}
+
+/// The same examples one level of autodiff up.
+fn raised<B: Backend>(examples: Examples<B>) -> Examples<Autodiff<B>> {
+    Examples { inputs: lifted(examples.inputs), targets: lifted(examples.targets) }
+}
+
+impl<B: Backend, N: Network<B>> Maml<B, N> {
     /// With another number of inner steps in the test, and in [`Learner::adapt`].
     pub fn with_test_steps(self, test_steps: usize) -> Self {
         self.set(|settings| settings.test_steps = test_steps)
@@ -176,7 +181,7 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
         self.set(|settings| settings.route = route)
     }
 
-    /// With at most so many tasks in one network, 8 unless said: more keep a larger device busy, and
+    /// With at most so many tasks in one network, [`Network::LANES`] unless said: more keep a larger device busy, and
     /// take memory in proportion.
     ///
     /// # Panics
@@ -205,12 +210,12 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
     fn start(
         &self,
         mut values: Vec<Tensor<B, 1>>,
-        support: &Labelled<B>,
+        support: &Examples<B>,
         statistics: BnStatistics,
     ) -> Vec<Tensor<B, 1>> {
         if let Head::Prototypes([weight, bias]) = self.settings.head {
-            let classifier = filled::<B, _>(self.classifier.clone(), &values, support.tasks());
-            [values[weight], values[bias]] = support.prototypical_head(&classifier, statistics);
+            let network = filled::<B, _>(self.network.clone(), &values, support.tasks());
+            [values[weight], values[bias]] = prototypical_head(&network, support, statistics);
         }
         values
     }
@@ -233,8 +238,8 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
     }
 
     /// The network that the inner loop begins with.
-    pub fn classifier(&self) -> &Classifier<B, E> {
-        &self.classifier
+    pub fn network(&self) -> &N {
+        &self.network
     }
 
     /// The learned inner rates.
@@ -248,40 +253,42 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
     }
 
     /// The tasks that share a network.
-    fn groups(&self, tasks: usize) -> impl Iterator<Item = Range<usize>> + use<B, E> {
-        let lanes = if E::LANES { self.settings.lanes } else { 1 };
+    fn groups(&self, tasks: usize) -> impl Iterator<Item = Range<usize>> + use<B, N> {
+        let lanes = if N::LANES > 1 { self.settings.lanes } else { 1 };
         (0..tasks).step_by(lanes).map(move |first| first..(first + lanes).min(tasks))
     }
 
-    fn check_ways(&self, wanted: usize) -> Result<(), AdaptError> {
-        match self.classifier.ways() {
-            found if found == wanted => Ok(()),
-            found => Err(AdaptError::Ways { wanted, found }),
+    fn check_size(&self, wanted: usize) -> Result<(), AdaptError> {
+        match (self.network.output_size(), N::Kind::MEASURE) {
+            (found, _) if found == wanted => Ok(()),
+            (found, Measure::Accuracy) => Err(AdaptError::Ways { wanted, found }),
+            (found, Measure::SquaredError) => Err(AdaptError::Outputs { wanted, found }),
         }
     }
 
-    fn expect_ways(&self, wanted: usize) {
-        if let Err(error) = self.check_ways(wanted) {
+    fn expect_size(&self, wanted: usize) {
+        if let Err(error) = self.check_size(wanted) {
             panic!("{error}");
         }
     }
 }
 
-impl<B: Backend, E: AdaptableEncoder<B>> Learner<B> for Maml<B, E> {
-    type Adapted = AdaptedMaml<B, E>;
+impl<B: Backend, N: AdaptableNetwork<B>> Learner<B, N::Kind> for Maml<B, N> {
+    type Adapted = AdaptedMaml<B, N>;
 
-    fn adapt(&self, support: &Support<B>) -> AdaptedMaml<B, E> {
+    fn adapt(&self, support: &Support<B, N>) -> AdaptedMaml<B, N> {
         self.adapted(support, self.statistics())
     }
 
     /// The support is normalised in the inner loop, the queries of each task in their prediction;
     /// nothing is tracked. Running averages are those of an encoder that came with them.
-    fn logits(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
+    fn outputs(&self, batch: &Batch<B, N>, statistics: BnStatistics) -> Tensor<B, 3> {
         let statistics = match statistics {
             BnStatistics::Running => BnStatistics::Running,
             BnStatistics::Batch | BnStatistics::Track => BnStatistics::Batch,
         };
-        self.adapted(&batch.support, statistics).predict(batch.queries.clone())
+        let queries = N::Kind::queries(batch);
+        self.adapted(N::Kind::support(batch), statistics).predict(queries)
     }
 
     fn statistics(&self) -> BnStatistics {
@@ -289,7 +296,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Learner<B> for Maml<B, E> {
     }
 
     fn architecture(&self) -> String {
-        format!("{}({})", self.settings.name, self.classifier.architecture())
+        format!("{}({})", self.settings.name, self.network.describe())
     }
 
     fn settings(&self) -> Value {

@@ -1,0 +1,105 @@
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use serde_json::{Value, json};
+
+use super::{EpisodeError, Examples, Regression, TaskSource};
+use crate::data::Functions;
+
+/// Regression tasks as tensors, with a task axis in front.
+#[derive(Clone, Debug)]
+pub struct RegressionBatch<B: Backend> {
+    /// What each task is learned from.
+    pub support: Examples<B>,
+    /// What each task is judged by.
+    pub queries: Examples<B>,
+}
+
+/// Draws regression tasks: the one with index `i` is a pure function of the seed and `i`.
+#[derive(Clone)]
+pub struct RegressionSampler {
+    functions: Arc<dyn Functions>,
+    shots: usize,
+    queries: usize,
+    seed: u64,
+}
+
+impl RegressionSampler {
+    /// Tasks of `shots` examples to learn from and `queries` others.
+    ///
+    /// # Errors
+    /// When one of them is zero.
+    pub fn new(
+        functions: impl Functions + 'static,
+        shots: usize,
+        queries: usize,
+        seed: u64,
+    ) -> Result<Self, EpisodeError> {
+        if shots == 0 || queries == 0 {
+            return Err(EpisodeError::NoSamples { shots, queries });
+        }
+        Ok(Self { functions: Arc::new(functions), shots, queries, seed })
+    }
+
+    /// Examples to learn a task from.
+    pub fn shots(&self) -> usize {
+        self.shots
+    }
+
+    /// Examples that a task is judged by.
+    pub fn queries(&self) -> usize {
+        self.queries
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+impl TaskSource for RegressionSampler {
+    type Kind = Regression;
+
+    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> RegressionBatch<B> {
+        let count = (indices.end - indices.start) as usize;
+        let drawn = indices.map(|index| self.functions.draw(self.seed, index, self.examples()));
+        let (inputs, targets): (Vec<_>, Vec<_>) = drawn.unzip();
+        let (width, length) = (self.functions.inputs(), self.functions.targets());
+        let inputs = TensorData::new(inputs.concat(), [count, self.examples(), width, 1, 1]);
+        let targets = TensorData::new(targets.concat(), [count, self.examples(), length]);
+        let inputs = Tensor::<B, 5>::from_data(inputs, device);
+        let targets = Tensor::<B, 3>::from_data(targets, device);
+        let part = |first, examples| Examples {
+            inputs: inputs.clone().narrow(1, first, examples),
+            targets: targets.clone().narrow(1, first, examples),
+        };
+        RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }
+    }
+
+    fn examples(&self) -> usize {
+        self.shots + self.queries
+    }
+
+    fn settings(&self) -> Value {
+        json!({
+            "functions": self.functions.settings(),
+            "shots": self.shots,
+            "queries": self.queries,
+            "seed": self.seed,
+        })
+    }
+}
+
+impl fmt::Debug for RegressionSampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RegressionSampler")
+            .field("functions", &self.functions)
+            .field("shots", &self.shots)
+            .field("queries", &self.queries)
+            .field("seed", &self.seed)
+            .finish()
+    }
+}

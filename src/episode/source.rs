@@ -1,0 +1,25 @@
+use std::ops::Range;
+
+use burn::tensor::backend::Backend;
+use serde_json::Value;
+
+use super::TaskKind;
+
+/// Where tasks come from: the one with index `i` is a pure function of the source and `i`.
+pub trait TaskSource {
+    /// What the tasks ask for.
+    type Kind: TaskKind;
+
+    /// The tasks with these indices as tensors, in this order.
+    fn tasks<B: Backend>(
+        &self,
+        indices: Range<u64>,
+        device: &B::Device,
+    ) -> <Self::Kind as TaskKind>::Batch<B>;
+
+    /// Examples of a task, support and queries.
+    fn examples(&self) -> usize;
+
+    /// What a run must find unchanged when it resumes.
+    fn settings(&self) -> Value;
+}
