@@ -105,7 +105,7 @@ pub(crate) enum DataCommand {
     },
     /// Tell what a dataset holds.
     Info {
-        /// glyphs, omniglot:DIR or folder:DIR
+        /// glyphs, omniglot:DIR, folder:DIR or sinusoid
         spec: DataSpec,
         /// Split of Omniglot: vinyals, finn or finn:SEED
         #[arg(long, default_value = "vinyals")]
@@ -188,7 +188,7 @@ pub(crate) struct InnerArgs {
     /// Iterations of imaml's conjugate gradients [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) cg_steps: Option<usize>,
-    /// Tasks that share a network: more are faster on large devices and take memory [default: 8]
+    /// Tasks that share a network: more are faster on large devices and take memory [default: 8, for sinusoids 64]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) lanes: Option<usize>,
 }
@@ -222,7 +222,7 @@ pub(crate) struct TrainArgs {
     /// How to learn
     #[arg(long, value_enum, default_value_t = Method::Protonet)]
     pub(crate) method: Method,
-    /// What to learn from: glyphs, omniglot:DIR or folder:DIR
+    /// What to learn from: glyphs, omniglot:DIR, folder:DIR or sinusoid
     #[arg(long, default_value = "glyphs", value_name = "SPEC")]
     pub(crate) data: DataSpec,
     /// Split of Omniglot: vinyals (turns are classes), finn or finn:SEED (turns drawn per class)
@@ -240,31 +240,33 @@ pub(crate) struct TrainArgs {
     pub(crate) skip_broken: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
-    /// Classes in a test episode
-    #[arg(long, default_value_t = 5)]
-    pub(crate) ways: usize,
-    /// Labelled examples of each class in a test episode
-    #[arg(long, default_value_t = 1)]
-    pub(crate) shots: usize,
-    /// Queries of each class in a test episode
-    #[arg(long, default_value_t = 15)]
-    pub(crate) queries: usize,
+    /// Classes in a test episode [default: 5]
+    #[arg(long, value_name = "W")]
+    pub(crate) ways: Option<usize>,
+    /// Labelled examples of each class in a test episode [default: 1], or points of a sinusoid
+    /// [default: 5]
+    #[arg(long, value_name = "K")]
+    pub(crate) shots: Option<usize>,
+    /// Queries of each class in a test episode [default: 15], or points of a sinusoid [default: 100]
+    #[arg(long, value_name = "Q")]
+    pub(crate) queries: Option<usize>,
     /// Classes in a training episode [default: 20, or all if there are fewer; of maml and its
     /// relatives --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
-    /// Labelled examples of each class in a training episode [default: --shots]
+    /// Labelled examples of each class in a training episode [default: --shots], or points of a
+    /// sinusoid [default: 10]
     #[arg(long, value_name = "K")]
     pub(crate) train_shots: Option<usize>,
     /// Queries of each class in a training episode [default: 5; of maml and its relatives as many
-    /// as shots for images of at most 32 pixels, else 15]
+    /// as shots for sinusoids and images of at most 32 pixels, else 15]
     #[arg(long, value_name = "Q")]
     pub(crate) train_queries: Option<usize>,
-    /// Optimizer steps
-    #[arg(long, default_value_t = 600, value_parser = steps(1..))]
-    pub(crate) steps: u64,
-    /// Episodes in a step [default: 1; of maml and its relatives 32 for images of at most 32 pixels,
-    /// else 4]
+    /// Optimizer steps [default: 600, for sinusoids 70000]
+    #[arg(long, value_name = "N", value_parser = steps(1..))]
+    pub(crate) steps: Option<u64>,
+    /// Episodes in a step [default: 1; of maml and its relatives 25 sinusoids, 32 for images of at
+    /// most 32 pixels, else 4]
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
     /// Learning rate of Adam
@@ -286,18 +288,18 @@ pub(crate) struct TrainArgs {
     /// Seed of parameters and episodes
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Steps between validations
-    #[arg(long, default_value_t = 100, value_name = "N", value_parser = steps(1..))]
-    pub(crate) validate_every: u64,
+    /// Steps between validations [default: 100, for sinusoids 1000]
+    #[arg(long, value_name = "N", value_parser = steps(1..))]
+    pub(crate) validate_every: Option<u64>,
     /// Episodes in a validation
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = count(1..))]
     pub(crate) validation_episodes: usize,
     /// Stop after this many validations without a new best [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) patience: Option<u32>,
-    /// Steps between checkpoints
-    #[arg(long, default_value_t = 50, value_name = "N", value_parser = steps(1..))]
-    pub(crate) checkpoint_every: u64,
+    /// Steps between checkpoints [default: 50, for sinusoids 1000]
+    #[arg(long, value_name = "N", value_parser = steps(1..))]
+    pub(crate) checkpoint_every: Option<u64>,
     /// Episodes in the test
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = count(1..))]
     pub(crate) eval_episodes: usize,

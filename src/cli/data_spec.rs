@@ -8,14 +8,24 @@ use serde::{Deserialize, Serialize};
 use super::error::CliError;
 use super::output::tell;
 
-/// Where data comes from, as one word of the command line.
+/// Where tasks come from, as one word of the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum DataSpec {
+    Images(ImageSpec),
+    Sinusoids,
+}
+
+/// Where images come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(crate) enum DataSpec {
+pub(crate) enum ImageSpec {
     Glyphs,
     Omniglot(PathBuf),
     Folder(PathBuf),
 }
+
+/// The word for sine waves.
+pub(crate) const SINUSOID: &str = "sinusoid";
 
 /// How images of a folder are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,7 +36,7 @@ pub(crate) struct FolderOptions {
     pub(crate) on_broken: OnBroken,
 }
 
-impl DataSpec {
+impl ImageSpec {
     /// Reads or generates the data; `split` is for Omniglot, `options` for folders.
     pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits, CliError> {
         match self {
@@ -98,7 +108,7 @@ impl Default for FolderOptions {
     }
 }
 
-impl FromStr for DataSpec {
+impl FromStr for ImageSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -106,12 +116,23 @@ impl FromStr for DataSpec {
             None if text == "glyphs" => Ok(Self::Glyphs),
             Some(("omniglot", folder)) if !folder.is_empty() => Ok(Self::Omniglot(folder.into())),
             Some(("folder", folder)) if !folder.is_empty() => Ok(Self::Folder(folder.into())),
-            _ => Err(format!("{text:?} is none of glyphs, omniglot:DIR and folder:DIR")),
+            _ => Err(format!("{text:?} is none of glyphs, omniglot:DIR, folder:DIR and sinusoid")),
         }
     }
 }
 
-impl fmt::Display for DataSpec {
+impl FromStr for DataSpec {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            SINUSOID => Ok(Self::Sinusoids),
+            _ => text.parse().map(Self::Images),
+        }
+    }
+}
+
+impl fmt::Display for ImageSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Glyphs => f.write_str("glyphs"),
@@ -121,7 +142,7 @@ impl fmt::Display for DataSpec {
     }
 }
 
-impl TryFrom<String> for DataSpec {
+impl TryFrom<String> for ImageSpec {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -129,8 +150,8 @@ impl TryFrom<String> for DataSpec {
     }
 }
 
-impl From<DataSpec> for String {
-    fn from(spec: DataSpec) -> Self {
+impl From<ImageSpec> for String {
+    fn from(spec: ImageSpec) -> Self {
         spec.to_string()
     }
 }
@@ -142,10 +163,11 @@ mod tests {
     #[test]
     fn a_spec_reads_as_it_is_written() {
         for text in ["glyphs", "omniglot:a/b", "folder:C:/images"] {
-            assert_eq!(text.parse::<DataSpec>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ImageSpec>().unwrap().to_string(), text);
         }
         for text in ["", "glyph", "omniglot", "omniglot:", "folder:", "cifar:x"] {
             assert!(text.parse::<DataSpec>().is_err(), "{text}");
         }
+        assert_eq!("sinusoid".parse(), Ok(DataSpec::Sinusoids));
     }
 }

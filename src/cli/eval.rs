@@ -6,25 +6,34 @@ use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
 use fewshot::learners::MetaLearner;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::args::EvalArgs;
 use super::backend::{self, Job, Place};
+use super::data_spec::DataSpec;
 use super::error::CliError;
 use super::output::print;
 use super::recipe::{InnerRecipe, LearnerJob, Recipe};
 use super::report::{rounded, test_protocol};
+use super::sinusoids;
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     backend::prepare(&args.device)?;
     let path = file(&args.checkpoint);
     let checkpoint = Checkpoint::read(&path)?;
-    let trained = Recipe::deserialize(&checkpoint.settings()["user"]).map_err(|error| {
-        let path = path.display();
-        CliError::Failed(format!("{path} was not made by `fewshot train`: {error}"))
-    })?;
-    let data = args.data.as_ref().unwrap_or(&trained.data);
+    if sinusoids::made(&checkpoint) {
+        return sinusoids::eval(args, path, checkpoint);
+    }
+    let trained: Recipe = recipe(&checkpoint, &path)?;
+    let data = match args.data.clone() {
+        None => trained.data.clone(),
+        Some(DataSpec::Images(data)) => data,
+        Some(DataSpec::Sinusoids) => {
+            let path = path.display();
+            return Err(CliError::Usage(format!("{path} takes images, not sinusoids")));
+        }
+    };
     data.refuse_other_options(args.split, false)?;
     let inner = match (trained.inner, args.eval_inner_steps) {
         (Some(inner), Some(eval_steps)) => Some(InnerRecipe { eval_steps, ..inner }),
@@ -36,7 +45,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     };
     let recipe = Recipe {
         inner,
-        data: args.data.clone().unwrap_or(trained.data.clone()),
+        data,
         split: args.split.unwrap_or(trained.split),
         test: Protocol {
             ways: args.ways.unwrap_or(trained.test.ways),
@@ -57,6 +66,17 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     let sampler = test.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
     let device = args.device.clone();
     backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler })
+}
+
+/// What a checkpoint of the command was trained by.
+pub(super) fn recipe<R: DeserializeOwned>(
+    checkpoint: &Checkpoint,
+    path: &Path,
+) -> Result<R, CliError> {
+    R::deserialize(&checkpoint.settings()["user"]).map_err(|error| {
+        let path = path.display();
+        CliError::Failed(format!("{path} was not made by `fewshot train`: {error}"))
+    })
 }
 
 /// A run folder stands for its best checkpoint, or the last one.
@@ -98,7 +118,7 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
         let Self { testing: Testing { args, recipe, path, checkpoint, sampler }, place } = self;
         let statistics = recipe.statistics(args.batch_norm)?;
-        let learner = checkpoint.load::<B, _>(learner, &place.device)?.valid();
+        let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
         let evaluation = Evaluator::new(args.episodes)
             .with_statistics(statistics)
             .run::<B::InnerBackend>(&learner, &sampler, &place.device);

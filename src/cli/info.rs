@@ -1,10 +1,24 @@
-use fewshot::data::{ClassDataset, ImageSet, Split};
+use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
 
-use super::data_spec::{DataSpec, FolderOptions};
+use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
 use super::error::CliError;
 use super::output::print;
 
 pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
+    match spec {
+        DataSpec::Images(images) => tell_images(images, split),
+        DataSpec::Sinusoids => {
+            let Sinusoids { amplitude, phase, x } = Sinusoids::default();
+            print("sinusoid, y = amplitude * sin(x - phase), all three uniform")?;
+            let parts = [("amplitude", amplitude), ("phase", phase), ("x", x)];
+            parts.into_iter().try_for_each(|(name, [low, high])| {
+                print(format_args!("{name:<10} {low:.4} to {high:.4}"))
+            })
+        }
+    }
+}
+
+fn tell_images(spec: &ImageSpec, split: Split) -> Result<(), CliError> {
     let splits = spec.open(split, FolderOptions::default())?;
     print(format_args!("{spec}, split by {}", spec.split_name(split)))?;
     print(format_args!("images     {}", splits.train.image_shape()))?;

@@ -4,6 +4,7 @@ mod args;
 mod backend;
 mod bench;
 mod data_spec;
+mod defaults;
 mod download;
 mod error;
 mod eval;
@@ -12,6 +13,7 @@ mod output;
 mod progress;
 mod recipe;
 mod report;
+mod sinusoids;
 mod train;
 
 use std::process::ExitCode;

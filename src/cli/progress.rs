@@ -22,10 +22,12 @@ fn show(bar: &ProgressBar, event: &Event) {
             bar.set_position(*step);
         }
         Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
-            let StepMetrics { step, loss, accuracy, .. } = metrics;
+            let StepMetrics { step, loss, .. } = metrics;
+            let accuracy = metrics.accuracy.map(|accuracy| format!("accuracy {accuracy:.1} %  "));
+            let accuracy = accuracy.unwrap_or_default();
             let left = indicatif::HumanDuration(seconds(*seconds_left));
             bar.set_message(format!(
-                "loss {loss:.4}  accuracy {accuracy:.1} %  {episodes_per_s:.1} episodes/s  {left:#} left"
+                "loss {loss:.4}  {accuracy}{episodes_per_s:.1} tasks/s  {left:#} left"
             ));
             bar.set_position(*step);
             if step == steps {
@@ -33,11 +35,9 @@ fn show(bar: &ProgressBar, event: &Event) {
             }
         }
         Event::Validated { metrics, best } => {
-            let ValidationMetrics { step, validation_accuracy, validation_ci95 } = metrics;
+            let ValidationMetrics { step, validation } = metrics;
             let mark = if *best { ", the best so far" } else { "" };
-            bar.println(format!(
-                "step {step}  validation {validation_accuracy:.2} ± {validation_ci95:.2} %{mark}"
-            ));
+            bar.println(format!("step {step}  validation {validation}{mark}"));
         }
         Event::StoppedEarly { step } => {
             bar.abandon();

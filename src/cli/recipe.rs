@@ -1,21 +1,22 @@
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::adapt::{InnerLoop, Order, Proximal, SecondOrder};
+use fewshot::adapt::{AdaptError, InnerLoop, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
-use fewshot::learners::{Maml, MetaLearner, ProtoNet};
+use fewshot::learners::{AdaptableNetwork, Maml, MetaLearner, ProtoNet};
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
 use serde::{Deserialize, Serialize};
 
 use super::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
-use super::data_spec::{DataSpec, FolderOptions};
+use super::data_spec::{FolderOptions, ImageSpec};
+use super::defaults::{Benchmark, Defaults};
 use super::error::CliError;
 
 /// What a run was told that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recipe {
     pub(crate) method: Method,
-    pub(crate) data: DataSpec,
+    pub(crate) data: ImageSpec,
     pub(crate) split: Split,
     pub(crate) folder: FolderOptions,
     pub(crate) image: ImageShape,
@@ -38,7 +39,8 @@ pub(crate) struct InnerRecipe {
     pub(crate) second_order_route: SecondOrder,
     /// Of imaml alone.
     pub(crate) proximal: Option<Proximal>,
-    pub(crate) lanes: usize,
+    /// The network's own number, where there is none.
+    pub(crate) lanes: Option<usize>,
 }
 
 /// Work on a learner, whichever it is.
@@ -50,14 +52,6 @@ pub(crate) trait LearnerJob<B: AutodiffBackend> {
 
 /// Cosines span only -1 to 1.
 const COSINE_SCALE: f64 = 10.0;
-
-/// Images of at most so many pixels a side are Omniglot's to the method's defaults, larger ones
-/// miniImageNet's.
-const SMALL: usize = 32;
-
-pub(crate) fn is_small(image: ImageShape) -> bool {
-    image.height <= SMALL && image.width <= SMALL
-}
 
 impl Recipe {
     /// Runs `job` with the learner, its parameters freshly drawn.
@@ -82,36 +76,23 @@ impl Recipe {
             });
         };
         let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
-        let settings = InnerLoop::new(inner.steps, inner.rate).with_order(inner.order);
-        let learner = match self.method {
-            Method::Fomaml => Maml::first_order(classifier, settings),
-            Method::Anil => Maml::anil(classifier, settings),
-            Method::Boil => Maml::boil(classifier, settings),
-            Method::MetaSgd => Maml::meta_sgd(classifier, settings),
-            Method::Imaml => {
-                let proximal = inner.proximal.expect("the recipe of imaml has one");
-                Maml::implicit(classifier, settings, proximal)
+        match self.method {
+            Method::ProtoMaml => {
+                job.run(inner.set(Maml::prototypical(classifier, inner.inner_loop()))?)
             }
-            Method::ProtoMaml => Maml::prototypical(classifier, settings),
-            Method::Maml | Method::Protonet => Maml::new(classifier, settings),
-        };
-        let learner = learner
-            .map_err(|error| CliError::Usage(error.to_string()))?
-            .with_test_steps(inner.eval_steps)
-            .with_second_order(inner.second_order_route)
-            .with_lanes(inner.lanes);
-        job.run(learner)
+            method => job.run(inner.learner(method, classifier)?),
+        }
     }
 
     fn network(&self) -> Conv4Config {
         let ImageShape { channels, height, width } = self.image;
         let config = Conv4Config::new([channels, height, width]);
-        match (self.inner, is_small(self.image)) {
+        match (self.inner, Benchmark::of(self.image)) {
             (None, _) => config,
-            (Some(_), true) => {
+            (Some(_), Benchmark::Omniglot) => {
                 config.with_downsampling(Downsampling::Stride).with_readout(Readout::Average)
             }
-            (Some(_), false) => config.with_channels(32),
+            (Some(_), _) => config.with_channels(32),
         }
     }
 
@@ -135,14 +116,14 @@ impl Recipe {
 }
 
 impl InnerRecipe {
-    /// The inner loop of `method` on images of this size; `None` for a method without one.
+    /// The inner loop of `method`; `None` for a method without one.
     ///
     /// # Errors
     /// When an option is given that the method has no use for, or makes no sense.
     pub(crate) fn new(
         method: Method,
         args: &InnerArgs,
-        image: ImageShape,
+        benchmark: Benchmark,
     ) -> Result<Option<Self>, CliError> {
         let usage = |text: String| Err(CliError::Usage(text));
         if method == Method::Protonet {
@@ -153,12 +134,7 @@ impl InnerRecipe {
                 None => Ok(None),
             };
         }
-        let (rate, steps, eval_steps) = match (method, is_small(image)) {
-            (Method::Imaml, _) => (0.1, 16, 16),
-            (Method::ProtoMaml, true) => (0.01, 1, 3),
-            (_, true) => (0.4, 1, 3),
-            (_, false) => (0.01, 5, 10),
-        };
+        let Defaults { rate, steps, eval_steps, .. } = benchmark.defaults(method);
         let proximal = match (method, args.proximal, args.cg_steps) {
             (Method::Imaml, strength, iterations) => Some(Proximal {
                 strength: strength.unwrap_or(2.0),
@@ -199,8 +175,51 @@ impl InnerRecipe {
                 Some(RouteName::Chain) | None => SecondOrder::Chain,
             },
             proximal,
-            lanes: args.lanes.unwrap_or(8),
+            lanes: args.lanes,
         }))
+    }
+}
+
+impl InnerRecipe {
+    /// The learner of a method that serves any network.
+    pub(crate) fn learner<B: AutodiffBackend, N: AdaptableNetwork<B>>(
+        &self,
+        method: Method,
+        network: N,
+    ) -> Result<Maml<B, N>, CliError> {
+        let inner = self.inner_loop();
+        self.set(match method {
+            Method::Fomaml => Maml::first_order(network, inner),
+            Method::Anil => Maml::anil(network, inner),
+            Method::Boil => Maml::boil(network, inner),
+            Method::MetaSgd => Maml::meta_sgd(network, inner),
+            Method::Imaml => {
+                let proximal = self.proximal.expect("the recipe of imaml has one");
+                Maml::implicit(network, inner, proximal)
+            }
+            Method::Maml => Maml::new(network, inner),
+            Method::Protonet | Method::ProtoMaml => {
+                return Err(CliError::Usage(format!("{method} is for classes alone")));
+            }
+        })
+    }
+
+    fn inner_loop(&self) -> InnerLoop {
+        InnerLoop::new(self.steps, self.rate).with_order(self.order)
+    }
+
+    fn set<B: AutodiffBackend, N: AdaptableNetwork<B>>(
+        &self,
+        learner: Result<Maml<B, N>, AdaptError>,
+    ) -> Result<Maml<B, N>, CliError> {
+        let learner = learner
+            .map_err(|error| CliError::Usage(error.to_string()))?
+            .with_test_steps(self.eval_steps)
+            .with_second_order(self.second_order_route);
+        Ok(match self.lanes {
+            Some(lanes) => learner.with_lanes(lanes),
+            None => learner,
+        })
     }
 }
 

@@ -1,4 +1,4 @@
-use fewshot::train::Evaluation;
+use fewshot::train::{Evaluation, TrainingReport};
 use serde_json::{Value, json};
 
 use super::recipe::Recipe;
@@ -23,6 +23,14 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
         "batch_norm": evaluation.batch_norm,
         "ci": "1.96 * std / sqrt(episodes)",
     })
+}
+
+/// Which learner of a run is tested.
+pub(crate) fn selected_by(report: &TrainingReport) -> String {
+    match report.progress.best {
+        Some(best) => format!("best validation, at step {}", best.step),
+        None => "last step".to_owned(),
+    }
 }
 
 /// Most memory that this process has held, in MB of 1e6 bytes, where the system tells.

@@ -1,33 +1,27 @@
-use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::lr_scheduler::step::StepLrSchedulerConfig;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
 use fewshot::learners::MetaLearner;
-use fewshot::optim::Adam;
-use fewshot::train::{Evaluation, Evaluator, MetaTrainer, Trained, TrainingReport};
+use fewshot::train::{Evaluation, Evaluator, Trained, TrainingReport};
 use serde_json::json;
 
-use super::args::{Method, TrainArgs};
-use super::backend::{self, Job, Place};
-use super::data_spec::FolderOptions;
-use super::error::CliError;
-use super::output::{print, tell};
-use super::progress;
-use super::recipe::{InnerRecipe, LearnerJob, Recipe, is_small};
-use super::report::{peak_rss_mb, rounded, test_protocol};
+use super::fit::{Pace, Tasks, fit, folder};
+use crate::cli::args::TrainArgs;
+use crate::cli::backend::{self, Job, Place};
+use crate::cli::data_spec::{FolderOptions, ImageSpec};
+use crate::cli::defaults::Benchmark;
+use crate::cli::error::CliError;
+use crate::cli::output::{print, tell};
+use crate::cli::recipe::{InnerRecipe, LearnerJob, Recipe};
+use crate::cli::report::{peak_rss_mb, rounded, selected_by, test_protocol};
 
-pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
-    check(&args)?;
-    backend::prepare(&args.device)?;
+pub(super) fn run(args: TrainArgs, data: ImageSpec) -> Result<(), CliError> {
     let of_folder = args.image_size.is_some() || args.grey || args.skip_broken;
-    args.data.refuse_other_options(args.split, of_folder)?;
-    let data = args.data.clone().absolute();
+    data.refuse_other_options(args.split, of_folder)?;
+    let data = data.absolute();
     let split = args.split.unwrap_or(Split::Vinyals);
     let folder = FolderOptions {
         size: args.image_size.unwrap_or(FolderOptions::default().size),
@@ -36,14 +30,16 @@ pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     };
     let splits = data.open(split, folder)?;
     let image = splits.train.image_shape();
-    let inner = InnerRecipe::new(args.method, &args.inner, image)?;
+    let inner = InnerRecipe::new(args.method, &args.inner, Benchmark::of(image))?;
+    let test = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1));
+    let test = test.with_queries(args.queries.unwrap_or(test.queries));
     let recipe = Recipe {
         method: args.method,
         data,
         split,
         folder,
         image,
-        test: Protocol::new(args.ways, args.shots).with_queries(args.queries),
+        test,
         metric: args.metric.unwrap_or_default(),
         inner,
         learning_rate: args.lr,
@@ -55,42 +51,30 @@ pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     backend::dispatch(&device, Training { args, recipe, samplers })
 }
 
-fn check(args: &TrainArgs) -> Result<(), CliError> {
-    let usage = |text: &str| Err(CliError::Usage(text.to_owned()));
-    if !(args.lr.is_finite() && args.lr > 0.0) {
-        return usage("--lr must be a positive number");
-    }
-    if args.metric.is_some() && args.method != Method::Protonet {
-        return Err(CliError::Usage(format!("--metric is for protonet, not for {}", args.method)));
-    }
-    if args.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
-        return usage("--clip-norm must be a positive number");
-    }
-    Ok(())
-}
-
 /// Episodes to train, to validate and to test on.
 struct Samplers {
     train: EpisodeSampler,
     validation: Option<EpisodeSampler>,
     test: EpisodeSampler,
+    meta_batch: u64,
 }
 
 impl Samplers {
     fn new(args: &TrainArgs, recipe: &Recipe, splits: Splits) -> Result<Self, CliError> {
-        let shots = args.train_shots.unwrap_or(args.shots);
-        let (ways, queries) = match recipe.inner {
-            None => (20.min(splits.train.classes()), 5),
-            Some(_) if is_small(recipe.image) => (args.ways, shots),
-            Some(_) => (args.ways, 15),
+        let shots = args.train_shots.unwrap_or(recipe.test.shots);
+        let defaults = Benchmark::of(recipe.image).defaults(recipe.method);
+        let (ways, queries, meta_batch) = match recipe.inner {
+            None => (20.min(splits.train.classes()), 5, 1),
+            Some(_) => (recipe.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
         };
+        let meta_batch = args.meta_batch.unwrap_or(meta_batch);
         let ways = args.train_ways.unwrap_or(ways);
-        if recipe.inner.is_some() && ways != args.ways {
+        if recipe.inner.is_some() && ways != recipe.test.ways {
             let method = recipe.method;
             return Err(CliError::Usage(format!(
                 "{method} learns tasks of as many classes as it is tested on: --train-ways {ways} \
                  is not --ways {}",
-                args.ways
+                recipe.test.ways
             )));
         }
         let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
@@ -101,7 +85,7 @@ impl Samplers {
         if let Err(error) = &validation {
             tell(format_args!("no validation, the last step is tested: {error}"));
         }
-        Ok(Self { train, validation: validation.ok(), test })
+        Ok(Self { train, validation: validation.ok(), test, meta_batch })
     }
 }
 
@@ -133,10 +117,7 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
         let Self { training: Training { args, recipe, samplers }, place } = self;
         let statistics = recipe.statistics(args.batch_norm)?;
-        let folder = match &args.out {
-            Some(folder) => folder.clone(),
-            None => new_folder(&recipe)?,
-        };
+        let folder = folder(&args, recipe.method, recipe.data.name())?;
         tell(format_args!(
             "training {} on {} ({}), backend {} on {}, {}; run folder {}",
             recipe.method,
@@ -147,42 +128,20 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
             route::<B>(),
             folder.display(),
         ));
-        let interrupt = Interrupt::listen()?;
-        let meta_batch = args.meta_batch.unwrap_or(match recipe.inner {
-            None => 1,
-            Some(_) if is_small(recipe.image) => 32,
-            Some(_) => 4,
-        });
-        let mut trainer = MetaTrainer::new(learner, Adam::new().init())
-            .learning_rate(
-                StepLrSchedulerConfig::new(args.lr, recipe.halve_every.unwrap_or(usize::MAX))
-                    .with_gamma(0.5)
-                    .init()
-                    .map_err(CliError::Usage)?,
-            )
-            .episodes(samplers.train.clone())
-            .steps(args.steps)
-            .meta_batch(meta_batch)
-            .validate_every(args.validate_every)
-            .checkpoint_every(args.checkpoint_every)
-            .settings(serde_json::to_value(&recipe).expect("a recipe is plain data"))
-            .observe(progress::observer())
-            .interrupt(interrupt.asked.clone());
-        trainer = match args.resume {
-            true => trainer.resume_from(&folder),
-            false => trainer.run_folder(&folder),
+        let tasks = Tasks {
+            train: samplers.train.clone(),
+            validation: samplers.validation,
+            meta_batch: samplers.meta_batch,
         };
-        if let Some(validation) = samplers.validation {
-            trainer = trainer.validation(validation, args.validation_episodes);
-        }
-        if let Some(norm) = args.clip_norm {
-            trainer = trainer.clip_norm(norm);
-        }
-        if let Some(patience) = args.patience {
-            trainer = trainer.patience(patience);
-        }
-        let Trained { learner, report } = trainer.fit::<B>()?;
-        interrupt.saved.store(true, Ordering::Relaxed);
+        let pace = Pace {
+            steps: args.steps.unwrap_or(600),
+            validate_every: args.validate_every.unwrap_or(100),
+            checkpoint_every: args.checkpoint_every.unwrap_or(50),
+            halve_every: recipe.halve_every,
+        };
+        let meta_batch = tasks.meta_batch;
+        let Trained { learner, report } =
+            fit::<B, _, L>(&args, &pace, learner, tasks, &recipe, &folder)?;
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(statistics)
             .run::<B::InnerBackend>(&learner, &samplers.test, &place.device);
@@ -223,10 +182,7 @@ impl Told {
                 Some(_) => "support and query in batches of their own",
             },
         });
-        protocol["selected_by"] = match report.progress.best {
-            Some(best) => json!(format!("best validation, at step {}", best.step)),
-            None => json!("last step"),
-        };
+        protocol["selected_by"] = selected_by(report).into();
         json!({
             "accuracy": rounded(evaluation.accuracy, 2),
             "ci95": rounded(evaluation.ci95, 2),
@@ -243,44 +199,5 @@ impl Told {
             "seed": self.recipe.seed,
             "run": self.folder.display().to_string(),
         })
-    }
-}
-
-/// The first free folder of its kind under `runs/`.
-fn new_folder(recipe: &Recipe) -> Result<PathBuf, CliError> {
-    let runs = PathBuf::from("runs");
-    let failed = |error| CliError::Failed(format!("cannot make a run folder under runs/: {error}"));
-    fs::create_dir_all(&runs).map_err(failed)?;
-    for number in 1.. {
-        let folder = runs.join(format!("{}-{}-{number}", recipe.method, recipe.data.name()));
-        match fs::create_dir(&folder) {
-            Ok(()) => return Ok(folder),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    unreachable!("one of the numbers is free")
-}
-
-/// Ctrl-C: the first one ends training after its step, a second one, or one in the test, at once.
-struct Interrupt {
-    asked: Arc<AtomicBool>,
-    /// Whether training is over and everything saved.
-    saved: Arc<AtomicBool>,
-}
-
-impl Interrupt {
-    fn listen() -> Result<Self, CliError> {
-        let new = Self { asked: Arc::default(), saved: Arc::default() };
-        let (asked, saved) = (new.asked.clone(), new.saved.clone());
-        let handler = move || {
-            if asked.swap(true, Ordering::Relaxed) || saved.load(Ordering::Relaxed) {
-                std::process::exit(130);
-            }
-            tell("stopping after this step; press Ctrl-C again to stop at once");
-        };
-        ctrlc::set_handler(handler)
-            .map_err(|error| CliError::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
-        Ok(new)
     }
 }

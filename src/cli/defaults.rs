@@ -1,0 +1,55 @@
+use fewshot::data::ImageShape;
+
+use super::args::Method;
+
+/// What the papers report on, by which a method's defaults are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Benchmark {
+    /// Images of at most 32 pixels a side.
+    Omniglot,
+    /// Larger images.
+    MiniImagenet,
+    Sinusoids,
+}
+
+/// What a method with an inner loop takes where nothing is said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Defaults {
+    pub(crate) rate: f64,
+    pub(crate) steps: usize,
+    pub(crate) eval_steps: usize,
+    /// Queries of a training task (of a class, with images); as many as shots where none is said.
+    pub(crate) queries: Option<usize>,
+    pub(crate) meta_batch: u64,
+}
+
+const SMALL: usize = 32;
+
+impl Benchmark {
+    pub(crate) fn of(image: ImageShape) -> Self {
+        match image.height <= SMALL && image.width <= SMALL {
+            true => Self::Omniglot,
+            false => Self::MiniImagenet,
+        }
+    }
+
+    /// The papers' values.
+    pub(crate) fn defaults(self, method: Method) -> Defaults {
+        let maml = match self {
+            Self::Omniglot => {
+                Defaults { rate: 0.4, steps: 1, eval_steps: 3, queries: None, meta_batch: 32 }
+            }
+            Self::MiniImagenet => {
+                Defaults { rate: 0.01, steps: 5, eval_steps: 10, queries: Some(15), meta_batch: 4 }
+            }
+            Self::Sinusoids => {
+                Defaults { rate: 0.01, steps: 1, eval_steps: 1, queries: None, meta_batch: 25 }
+            }
+        };
+        match (method, self) {
+            (Method::Imaml, _) => Defaults { rate: 0.1, steps: 16, eval_steps: 16, ..maml },
+            (Method::ProtoMaml, Self::Omniglot) => Defaults { rate: 0.01, ..maml },
+            _ => maml,
+        }
+    }
+}

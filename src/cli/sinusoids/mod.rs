@@ -1,0 +1,317 @@
+//! Sine waves: regression as in the MAML paper.
+
+mod plot;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use burn::module::AutodiffModule;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::data::Sinusoids;
+use fewshot::episode::RegressionSampler;
+use fewshot::kernels::route;
+use fewshot::learners::Maml;
+use fewshot::models::{Mlp, MlpConfig};
+use fewshot::train::{Checkpoint, Evaluator, Score, Trained};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::args::{EvalArgs, Method, TrainArgs};
+use super::backend::{self, Job, Place};
+use super::data_spec::{DataSpec, SINUSOID};
+use super::defaults::Benchmark;
+use super::error::CliError;
+use super::eval;
+use super::output::{print, tell};
+use super::recipe::InnerRecipe;
+use super::report::{peak_rss_mb, rounded, selected_by};
+use super::train::{Pace, Tasks, fit, folder};
+
+/// Widths of the paper's network.
+const LAYERS: [usize; 3] = [40, 40, 1];
+
+/// Numbers of steps after which a test tells the error, as in the paper.
+const AFTER: [usize; 4] = [0, 1, 5, 10];
+
+/// What a run was told that its resumption must repeat and its test can look up.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct SinusoidRecipe {
+    method: Method,
+    data: String,
+    shots: usize,
+    queries: usize,
+    inner: InnerRecipe,
+    learning_rate: f64,
+    /// Never, where there is none.
+    halve_every: Option<usize>,
+    seed: u64,
+}
+
+/// The waves of a test are not those of training or validation.
+const VALIDATION: u64 = 1 << 32;
+const TEST: u64 = 2 << 32;
+
+/// Whether a checkpoint is of a run on sine waves.
+pub(crate) fn made(checkpoint: &Checkpoint) -> bool {
+    checkpoint.settings()["user"]["data"] == SINUSOID
+}
+
+pub(crate) fn train(args: TrainArgs) -> Result<(), CliError> {
+    refuse_image_options(&args)?;
+    let Some(inner) = InnerRecipe::new(args.method, &args.inner, Benchmark::Sinusoids)? else {
+        return Err(CliError::Usage(format!(
+            "{} classifies; sinusoids are for maml and its relatives",
+            args.method
+        )));
+    };
+    let recipe = SinusoidRecipe {
+        method: args.method,
+        data: SINUSOID.to_owned(),
+        shots: args.shots.unwrap_or(5),
+        queries: args.queries.unwrap_or(100),
+        inner,
+        learning_rate: args.lr,
+        halve_every: args.halve_every,
+        seed: args.seed,
+    };
+    let samplers = Samplers::new(&args, &recipe)?;
+    let device = args.device.clone();
+    backend::dispatch(&device, Training { args, recipe, samplers })
+}
+
+pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint) -> Result<(), CliError> {
+    let usage = |text: &str| Err(CliError::Usage(format!("{text} {}", path.display())));
+    if !matches!(args.data, None | Some(DataSpec::Sinusoids)) {
+        return usage("images are not for the sinusoids of");
+    }
+    if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() {
+        return usage("--ways, --split and --batch-norm are not for the sinusoids of");
+    }
+    if args.eval_inner_steps.is_some() {
+        return usage("--eval-inner-steps is not for the fixed steps that are told of");
+    }
+    let trained: SinusoidRecipe = eval::recipe(&checkpoint, &path)?;
+    let recipe = SinusoidRecipe {
+        shots: args.shots.unwrap_or(trained.shots),
+        queries: args.queries.unwrap_or(trained.queries),
+        seed: args.seed.unwrap_or(trained.seed),
+        ..trained
+    };
+    let test = recipe.test()?;
+    let device = args.device.clone();
+    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, test })
+}
+
+fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
+    let given = [
+        ("--split", args.split.is_some()),
+        ("--image-size", args.image_size.is_some()),
+        ("--grey", args.grey),
+        ("--skip-broken", args.skip_broken),
+        ("--ways", args.ways.is_some()),
+        ("--train-ways", args.train_ways.is_some()),
+        ("--batch-norm", args.batch_norm.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((option, _)) => {
+            Err(CliError::Usage(format!("{option} is for images, not for sinusoids")))
+        }
+        None => Ok(()),
+    }
+}
+
+impl SinusoidRecipe {
+    fn sampler(
+        &self,
+        shots: usize,
+        queries: usize,
+        part: u64,
+    ) -> Result<RegressionSampler, CliError> {
+        let seed = self.seed.wrapping_add(part);
+        Ok(RegressionSampler::new(Sinusoids::default(), shots, queries, seed)?)
+    }
+
+    fn test(&self) -> Result<RegressionSampler, CliError> {
+        self.sampler(self.shots, self.queries, TEST)
+    }
+
+    fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>, CliError> {
+        B::seed(device, self.seed);
+        let network = MlpConfig::new(1).with_layers(LAYERS.to_vec()).init(device);
+        self.inner.learner(self.method, network)
+    }
+
+    fn protocol(&self, tasks: usize) -> Value {
+        json!({
+            "method": self.method,
+            "data": self.data,
+            "shots": self.shots,
+            "queries": self.queries,
+            "episodes": tasks,
+            "ci": "1.96 * std / sqrt(episodes)",
+        })
+    }
+}
+
+/// Tasks to train, to validate and to test on.
+struct Samplers {
+    train: RegressionSampler,
+    validation: RegressionSampler,
+    test: RegressionSampler,
+    meta_batch: u64,
+}
+
+impl Samplers {
+    fn new(args: &TrainArgs, recipe: &SinusoidRecipe) -> Result<Self, CliError> {
+        let defaults = Benchmark::Sinusoids.defaults(recipe.method);
+        let shots = args.train_shots.unwrap_or(10);
+        let queries = args.train_queries.unwrap_or(defaults.queries.unwrap_or(shots));
+        Ok(Self {
+            train: recipe.sampler(shots, queries, 0)?,
+            validation: recipe.sampler(recipe.shots, recipe.queries, VALIDATION)?,
+            test: recipe.test()?,
+            meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
+        })
+    }
+}
+
+struct Training {
+    args: TrainArgs,
+    recipe: SinusoidRecipe,
+    samplers: Samplers,
+}
+
+impl Job for Training {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let Self { args, recipe, samplers: Samplers { train, validation, test, meta_batch } } =
+            self;
+        let learner = recipe.learner::<B>(&place.device)?;
+        let folder = folder(&args, recipe.method, SINUSOID)?;
+        let (shots, queries) = (train.shots(), train.queries());
+        tell(format_args!(
+            "training {} on sinusoids ({shots} shots, {queries} queries), backend {} on {}, {}; run \
+             folder {}",
+            recipe.method,
+            place.backend,
+            place.label,
+            route::<B>(),
+            folder.display(),
+        ));
+        let pace = Pace {
+            steps: args.steps.unwrap_or(70_000),
+            validate_every: args.validate_every.unwrap_or(1000),
+            checkpoint_every: args.checkpoint_every.unwrap_or(1000),
+            halve_every: recipe.halve_every,
+        };
+        let tasks = Tasks { train, validation: Some(validation), meta_batch };
+        let Trained { learner, report } =
+            fit::<B, _, _>(&args, &pace, learner, tasks, &recipe, &folder)?;
+        let tested = tested(&learner, &test, args.eval_episodes, &place.device);
+        plot::write(&learner, &recipe, &folder, &place.device)?;
+        if !args.json {
+            tested.tell()?;
+            return print(format_args!("run folder: {}", folder.display()));
+        }
+        let mut protocol = recipe.protocol(args.eval_episodes);
+        protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
+        protocol["selected_by"] = selected_by(&report).into();
+        let mut told = tested.json();
+        told.extend(object(json!({
+            "steps": report.steps,
+            "train_episodes_per_s": rounded(report.episodes_per_s, 2),
+            "tasks_per_s": rounded(report.episodes_per_s, 2),
+            "backend": place.backend,
+            "device": place.label,
+            "route": route::<B>().to_string(),
+            "peak_rss_mb": peak_rss_mb(),
+            "inner": recipe.inner,
+            "protocol": protocol,
+            "seed": recipe.seed,
+            "run": folder.display().to_string(),
+        })));
+        print(Value::Object(told))
+    }
+}
+
+struct Testing {
+    args: EvalArgs,
+    recipe: SinusoidRecipe,
+    path: PathBuf,
+    checkpoint: Checkpoint,
+    test: RegressionSampler,
+}
+
+impl Job for Testing {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let Self { args, recipe, path, checkpoint, test } = self;
+        let learner = recipe.learner::<B>(&place.device)?;
+        let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
+        let tested = tested(&learner, &test, args.episodes, &place.device);
+        if !args.json {
+            return tested.tell();
+        }
+        let mut told = tested.json();
+        told.extend(object(json!({
+            "steps": checkpoint.progress().step,
+            "backend": place.backend,
+            "device": place.label,
+            "route": route::<B>().to_string(),
+            "inner": recipe.inner,
+            "protocol": recipe.protocol(args.episodes),
+            "seed": recipe.seed,
+            "checkpoint": path.display().to_string(),
+        })));
+        print(Value::Object(told))
+    }
+}
+
+/// The errors after numbers of inner steps.
+struct Tested(BTreeMap<usize, Score>);
+
+fn tested<B: Backend>(
+    learner: &Maml<B, Mlp<B>>,
+    test: &RegressionSampler,
+    tasks: usize,
+    device: &B::Device,
+) -> Tested {
+    let after = AFTER.map(|steps| {
+        let learner = learner.clone().with_test_steps(steps);
+        (steps, Evaluator::new(tasks).score(&learner, test, device))
+    });
+    Tested(after.into())
+}
+
+impl Tested {
+    fn tell(&self) -> Result<(), CliError> {
+        self.0.iter().try_for_each(|(steps, score)| {
+            print(format_args!("after {steps:>2} steps on new sinusoids: {score}"))
+        })
+    }
+
+    fn json(&self) -> serde_json::Map<String, Value> {
+        let all = |value: fn(&Score) -> f64| -> BTreeMap<String, f64> {
+            let told = self.0.iter().map(|(steps, score)| (steps.to_string(), value(score)));
+            told.map(|(steps, value)| (steps, rounded(value, 4))).collect()
+        };
+        object(json!({
+            "mse_after": all(|score| score.mean),
+            "mse_ci95_after": all(|score| score.ci95),
+        }))
+    }
+}
+
+fn object(value: Value) -> serde_json::Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        other => unreachable!("{other} is written as an object"),
+    }
+}
+
+/// The plot of a run.
+fn plot_file(folder: &Path) -> PathBuf {
+    folder.join("adapted.svg")
+}

@@ -1,0 +1,124 @@
+use std::fs;
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use fewshot::data::{Functions, Sinusoid, Sinusoids};
+use fewshot::episode::Examples;
+use fewshot::learners::{Adapted, Learner, Maml};
+use fewshot::models::Mlp;
+use plotters::prelude::*;
+
+use super::{AFTER, SinusoidRecipe, TEST, plot_file};
+use crate::cli::error::CliError;
+
+const SIZE: (u32, u32) = (900, 420);
+const POINTS: usize = 200;
+const WAVE: RGBColor = RGBColor(200, 60, 50);
+/// From few steps to many.
+const SHADES: [RGBColor; 4] = [
+    RGBColor(200, 200, 210),
+    RGBColor(140, 190, 230),
+    RGBColor(60, 130, 200),
+    RGBColor(10, 50, 120),
+];
+
+type Curve = Vec<(f64, f64)>;
+
+/// One test task: the wave, the points it was learned from, and what the learner makes of them.
+struct Picture {
+    wave: Curve,
+    points: Curve,
+    adapted: Vec<Curve>,
+}
+
+/// Draws two waves of the test with the learner's curves after each number of steps.
+pub(super) fn write<B: Backend>(
+    learner: &Maml<B, Mlp<B>>,
+    recipe: &SinusoidRecipe,
+    folder: &Path,
+    device: &B::Device,
+) -> Result<(), CliError> {
+    let pictures = [0, 1].map(|task| picture(learner, recipe, task, device));
+    let mut text = String::new();
+    let drawn = paint(&pictures, &mut text);
+    let path = plot_file(folder);
+    let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
+    drawn.map_err(failed)?;
+    let beside = path.with_extension("svg.new");
+    fs::write(&beside, text)
+        .and_then(|()| fs::rename(&beside, &path))
+        .map_err(|error| failed(error.to_string()))
+}
+
+fn picture<B: Backend>(
+    learner: &Maml<B, Mlp<B>>,
+    recipe: &SinusoidRecipe,
+    task: u64,
+    device: &B::Device,
+) -> Picture {
+    let waves = Sinusoids::default();
+    let seed = recipe.seed.wrapping_add(TEST);
+    let wave: Sinusoid = waves.wave(seed, task);
+    let (inputs, targets) = waves.draw(seed, task, recipe.shots);
+    let support = Examples::<B> {
+        inputs: column(&inputs, device).unsqueeze_dims(&[0, 3, 4]),
+        targets: column(&targets, device).unsqueeze(),
+    };
+    let [low, high] = waves.x;
+    let x = |index: usize| low + (high - low) * index as f64 / (POINTS - 1) as f64;
+    let grid: Vec<f64> = (0..POINTS).map(x).collect();
+    let at: Vec<f32> = grid.iter().map(|&x| x as f32).collect();
+    let adapted = AFTER.iter().map(|&steps| {
+        let learner = learner.clone().with_test_steps(steps);
+        let predicted =
+            learner.adapt(&support).predict(column(&at, device).unsqueeze_dims(&[0, 3, 4]));
+        grid.iter().copied().zip(predicted.into_data().iter::<f64>()).collect()
+    });
+    let pairs = inputs.iter().zip(&targets);
+    Picture {
+        wave: grid.iter().map(|&x| (x, wave.at(x))).collect(),
+        points: pairs.map(|(&x, &y)| (f64::from(x), f64::from(y))).collect(),
+        adapted: adapted.collect(),
+    }
+}
+
+/// `[n, 1]`
+fn column<B: Backend>(values: &[f32], device: &B::Device) -> Tensor<B, 2> {
+    Tensor::from_data(TensorData::new(values.to_vec(), [values.len(), 1]), device)
+}
+
+fn paint(pictures: &[Picture; 2], text: &mut String) -> Result<(), String> {
+    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
+    root.fill(&WHITE).map_err(|error| error.to_string())?;
+    let (left, right) = root.split_horizontally(SIZE.0 / 2);
+    for (area, picture) in [left, right].iter().zip(pictures) {
+        panel(area, picture).map_err(|error| error.to_string())?;
+    }
+    root.present().map_err(|error| error.to_string())
+}
+
+fn panel<'a>(
+    area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
+    picture: &Picture,
+) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(30)
+        .y_label_area_size(36)
+        .build_cartesian_2d(-5.0..5.0, -6.0..6.0)?;
+    chart.configure_mesh().light_line_style(WHITE).draw()?;
+    let adapted = picture.adapted.iter().zip(AFTER).zip(SHADES);
+    let adapted = adapted.map(|((curve, steps), color)| (curve, format!("{steps} steps"), color));
+    let wave = (&picture.wave, "sinusoid".to_owned(), WAVE);
+    for (curve, name, color) in adapted.chain([wave]) {
+        let inside = curve.iter().copied().filter(|(_, y)| y.abs() <= 6.0);
+        chart
+            .draw_series(LineSeries::new(inside, color.stroke_width(2)))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+    }
+    let points = picture.points.iter().map(|&point| Circle::new(point, 4, WAVE.filled()));
+    chart.draw_series(points)?;
+    chart.configure_series_labels().border_style(BLACK.mix(0.3)).background_style(WHITE).draw()
+}
