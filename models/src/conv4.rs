@@ -8,7 +8,9 @@ use fewshot_kernels::{ConvBlock, StackOptions, conv_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::batch_norm::stack_statistics;
-use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::nn::{
+    BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
+};
 
 /// How a block halves the size of its maps.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,10 @@ pub struct Conv4Config {
     /// How the last block's maps become features.
     #[config(default = "Readout::Flatten")]
     pub readout: Readout,
+    /// Length of the context that modulates the third block, or the last of fewer, and that CAVIA
+    /// adapts to a task as `film.context`; 0 for none. 100 in the paper, on miniImageNet.
+    #[config(default = 0)]
+    pub context: usize,
 }
 
 /// The convolutional encoder of few-shot learning: blocks of 3x3 convolution, batch-norm, ReLU and
@@ -58,6 +64,9 @@ pub struct Conv4Config {
 /// Parameters are drawn as PyTorch draws them. A bias before batch-norm has no effect on training;
 /// it is there because published weights have it.
 ///
+/// With a context, scales and shifts after the third batch-norm are a [`Film`]'s, all of which is
+/// drawn last: the other parameters of a seed are those without a context.
+///
 /// # Source
 /// Vinyals et al., "Matching Networks for One Shot Learning", NeurIPS 2016; Snell et al.,
 /// "Prototypical Networks for Few-shot Learning", NeurIPS 2017; with strides and averages, Finn et
@@ -69,6 +78,7 @@ pub struct Conv4<B: Backend> {
     stride: usize,
     pool: bool,
     average: bool,
+    film: Option<Film<B>>,
 }
 
 /// One block of a [`Conv4`].
@@ -122,7 +132,10 @@ impl Conv4Config {
         let blocks = inputs.take(self.blocks).map(|from| self.block(from, device)).collect();
         let pool = self.downsampling == Downsampling::MaxPool;
         let average = self.readout == Readout::Average;
-        drawn(Conv4 { blocks, image: self.image, stride: if pool { 1 } else { 2 }, pool, average })
+        let stride = if pool { 1 } else { 2 };
+        let film = FilmConfig::new(self.context, self.channels);
+        let film = (self.context > 0).then(|| film.init(device));
+        drawn(Conv4 { blocks, image: self.image, stride, pool, average, film })
     }
 
     fn block<B: Backend>(&self, from: usize, device: &B::Device) -> Block<B> {
@@ -155,7 +168,7 @@ impl<B: Backend> Conv4<B> {
         statistics: BnStatistics,
         lanes: usize,
     ) -> Tensor<B, 4> {
-        let blocks: Vec<_> = self.blocks.iter().map(|block| self.tensors(block)).collect();
+        let blocks = self.tensors();
         let norms = || self.blocks.iter().map(|block| &block.norm);
         let options = StackOptions { epsilon: self.blocks[0].norm.epsilon, lanes };
         let output = conv_stack(images, &blocks, stack_statistics(norms(), statistics), options);
@@ -167,12 +180,24 @@ impl<B: Backend> Conv4<B> {
         output.features
     }
 
-    fn tensors(&self, block: &Block<B>) -> ConvBlock<B> {
+    fn tensors(&self) -> Vec<ConvBlock<B>> {
+        let modulated = self.blocks.len().min(3) - 1;
+        let films = |index| self.film.as_ref().filter(|_| index == modulated);
+        let blocks = self.blocks.iter().enumerate();
+        blocks.map(|(index, block)| self.block_tensors(block, films(index))).collect()
+    }
+
+    fn block_tensors(&self, block: &Block<B>, film: Option<&Film<B>>) -> ConvBlock<B> {
+        let norm = [block.norm.gamma.val(), block.norm.beta.val()];
+        let [gamma, beta] = match film {
+            Some(film) => film.folded(norm),
+            None => norm,
+        };
         ConvBlock {
             weight: block.conv.weight.val(),
             bias: block.conv.bias.as_ref().map(|bias| bias.val()),
-            gamma: Some(block.norm.gamma.val()),
-            beta: Some(block.norm.beta.val()),
+            gamma: Some(gamma),
+            beta: Some(beta),
             stride: self.stride,
             pool: self.pool,
         }
@@ -204,6 +229,11 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         let down = if self.pool { "max-pool" } else { "stride 2" };
         let channels = self.blocks[0].norm.gamma.dims()[0];
         let average = if self.average { ", averaged" } else { "" };
-        format!("conv{}({c}x{h}x{w}, {channels} channels, {down}{average})", self.blocks.len())
+        let context = match &self.film {
+            Some(film) => format!(", context of {}", film.context.dims()[0]),
+            None => String::new(),
+        };
+        let blocks = self.blocks.len();
+        format!("conv{blocks}({c}x{h}x{w}, {channels} channels, {down}{average}{context})")
     }
 }

@@ -1,5 +1,5 @@
 use burn::config::Config;
-use burn::module::Module;
+use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
@@ -15,16 +15,24 @@ pub struct MlpConfig {
     /// Lengths of the layers' outputs, the last one the features.
     #[config(default = "vec![256, 128, 64, 64]")]
     pub layers: Vec<usize>,
+    /// Length of the vector that is put behind every input, and that CAVIA adapts to a task as
+    /// `context`; 0 for none. 5 in the authors' regression of sine curves.
+    #[config(default = 0)]
+    pub context: usize,
 }
 
 /// Linear layers with ReLU between them and none after the last; images are flattened.
 ///
 /// # Conventions
 /// The default widths are those of the fully connected Omniglot network of the MAML paper, which has
-/// batch-norm besides.
+/// batch-norm besides. A context is zero at first, so it counts for nothing until it is adapted.
+///
+/// # Source
+/// For the context, Zintgraf et al., "Fast Context Adaptation via Meta-Learning", ICML 2019.
 #[derive(Module, Debug)]
 pub struct Mlp<B: Backend> {
     layers: Vec<Linear<B>>,
+    context: Option<Param<Tensor<B, 1>>>,
 }
 
 impl MlpConfig {
@@ -34,10 +42,13 @@ impl MlpConfig {
     /// Without layers.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Mlp<B> {
         assert!(!self.layers.is_empty(), "an Mlp needs at least one layer");
-        let inputs = std::iter::once(self.d_input).chain(self.layers.iter().copied());
+        let first = self.d_input + self.context;
+        let inputs = std::iter::once(first).chain(self.layers.iter().copied());
         let layers = inputs.zip(&self.layers);
         let layers = layers.map(|(from, &to)| LinearConfig::new(from, to).init(device));
-        drawn(Mlp { layers: layers.collect() })
+        let context = || Initializer::Zeros.init([self.context], device);
+        let context = (self.context > 0).then(context);
+        drawn(Mlp { layers: layers.collect(), context })
     }
 }
 
@@ -71,7 +82,7 @@ impl<B: Backend> Mlp<B> {
     /// What the last layer gets, for several tasks likewise.
     pub fn hidden_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.layers[..self.layers.len() - 1] {
-            [] => x,
+            [] => self.with_context(x),
             layers => relu(self.through(layers, x, Linear::forward_lanes)),
         }
     }
@@ -83,10 +94,24 @@ impl<B: Backend> Mlp<B> {
         forward: impl Fn(&Linear<B>, Tensor<B, D>) -> Tensor<B, D>,
     ) -> Tensor<B, D> {
         let last = layers.len() - 1;
+        let x = self.with_context(x);
         layers.iter().enumerate().fold(x, |x, (index, layer)| {
             let y = forward(layer, x);
             if index < last { relu(y) } else { y }
         })
+    }
+
+    /// Every example with the context of its task behind it: `[n, d_input]` or `[t, n, d_input]`
+    /// to as many of `d_input + context`.
+    fn with_context<const D: usize>(&self, x: Tensor<B, D>) -> Tensor<B, D> {
+        let Some(context) = &self.context else { return x };
+        let mut dims = x.dims();
+        let tasks: usize = dims[..D - 2].iter().product();
+        dims[D - 1] = context.dims()[0] / tasks;
+        let mut one_each = dims;
+        one_each[D - 2] = 1;
+        let context = context.val().reshape(one_each).expand(dims);
+        Tensor::cat(vec![x, context], D - 1)
     }
 }
 
@@ -103,7 +128,11 @@ impl<B: Backend> Encoder<B> for Mlp<B> {
 
     fn architecture(&self) -> String {
         let widths = self.layers.iter().map(|layer| layer.weight.dims()[1].to_string());
-        let [d_input, _] = self.layers[0].weight.dims();
-        format!("mlp({d_input}-{})", widths.collect::<Vec<_>>().join("-"))
+        let widths = widths.collect::<Vec<_>>().join("-");
+        let [first, _] = self.layers[0].weight.dims();
+        match self.context.as_ref().map(|context| context.dims()[0]) {
+            Some(context) => format!("mlp({}-{widths}, context of {context})", first - context),
+            None => format!("mlp({first}-{widths})"),
+        }
     }
 }

@@ -13,9 +13,12 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor, TensorData, Tolerance};
 use burn_store::{ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore};
 use fewshot_models::nn::{
-    BatchNorm, BatchNormConfig, Linear, LinearConfig, global_avg_pool, max_pool,
+    BatchNorm, BatchNormConfig, FilmConfig, Linear, LinearConfig, global_avg_pool, max_pool,
 };
 use fewshot_models::{BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig};
+
+#[path = "encoders/context.rs"]
+mod context;
 
 type Once = Autodiff<Flex>;
 type Twice = Autodiff<Once>;
@@ -145,7 +148,7 @@ mod weights_from_elsewhere {
     }
 
     /// Through bytes, so that only names and shapes count.
-    fn carried<R: Record<Flex>, S: Record<Flex>>(record: R) -> S {
+    pub fn carried<R: Record<Flex>, S: Record<Flex>>(record: R) -> S {
         let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
         let bytes = Recorder::<Flex>::record(&recorder, record, ()).unwrap();
         Recorder::<Flex>::load(&recorder, bytes, &Default::default()).unwrap()
@@ -423,17 +426,20 @@ mod second_derivatives {
     }
 
     fn differences(at: &[f32], of: impl Fn(Vec<f32>) -> f32) -> Vec<f32> {
-        const STEP: f32 = 1e-3;
+        differences_by(1e-3, at, of)
+    }
+
+    pub fn differences_by(size: f32, at: &[f32], of: impl Fn(Vec<f32>) -> f32) -> Vec<f32> {
         let moved = |index: usize, step: f32| {
             let mut values = at.to_vec();
             values[index] += step;
             of(values)
         };
         let each = 0..at.len();
-        each.map(|index| (moved(index, STEP) - moved(index, -STEP)) / (2.0 * STEP)).collect()
+        each.map(|index| (moved(index, size) - moved(index, -size)) / (2.0 * size)).collect()
     }
 
-    fn tensor<B: Backend, const D: usize>(values: Vec<f32>, shape: [usize; D]) -> Tensor<B, D> {
+    pub fn tensor<B: Backend, const D: usize>(values: Vec<f32>, shape: [usize; D]) -> Tensor<B, D> {
         Tensor::from_data(TensorData::new(values, shape), &Default::default())
     }
 

@@ -2,11 +2,13 @@
 
 pub(crate) mod batch_norm;
 mod draw;
+mod film;
 mod linear;
 mod running_average;
 
 pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics};
 pub use draw::{draw, drawn};
 pub use fewshot_kernels::{global_avg_pool, max_pool};
+pub use film::{Film, FilmConfig};
 pub use linear::{Linear, LinearConfig};
 pub use running_average::RunningAverage;
