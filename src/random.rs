@@ -13,6 +13,7 @@ pub(crate) enum Purpose {
     SplitClasses = 4,
     Episode = 5,
     Sinusoid = 6,
+    MiniBatch = 7,
 }
 
 /// A stream keyed by seed, purpose and two indices.

@@ -36,13 +36,13 @@ impl Proximal {
         self,
         slope: &'a Slope<'a, B>,
         start: &'a [Tensor<B, 1>],
-    ) -> impl Fn(&[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
-        move |values| {
+    ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
+        move |step, values| {
             let pull = |(value, start): (&Tensor<B, 1>, &Tensor<B, 1>)| {
                 (value.clone() - start.clone()) * self.strength
             };
             let pulls = values.iter().zip(start).map(pull);
-            let pairs = slope(values).into_iter().zip(pulls);
+            let pairs = slope(step, values).into_iter().zip(pulls);
             pairs.map(|(gradient, pull)| gradient.map(|gradient| gradient + pull)).collect()
         }
     }
@@ -51,8 +51,8 @@ impl Proximal {
     /// `(I + H / strength)^-1 v` for `lanes` tasks, with `v` the gradient of the outer loss and `H`
     /// the Hessian of the support loss, whose gradient is `slope` without the proximal term.
     ///
-    /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum and conjugate gradients have converged; neither takes the
-    /// memory of a graph of the steps.
+    /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum and
+    /// conjugate gradients have converged; neither takes the memory of a graph of the steps.
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
         slope: &Slope<'_, B>,
@@ -138,7 +138,7 @@ fn hessian_product<B: AutodiffBackend>(
     direction: &[Tensor<B::InnerBackend, 1>],
 ) -> Vec<Tensor<B::InnerBackend, 1>> {
     let tracked = leaves(values);
-    let gradients = slope(&tracked);
+    let gradients = slope(0, &tracked);
     let products = reached.iter().zip(direction).filter_map(|(&index, direction)| {
         Some((gradients[index].clone()? * Tensor::from_inner(direction.clone())).sum())
     });
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_quadratic_has_the_derivative_that_one_computes_by_hand() {
         // Two tasks with the same A = [[2, 1], [1, 3]]; s = 4, so that A + s has determinant 41.
-        let slope = |values: &[Tensor<B, 1>]| {
+        let slope = |_: usize, values: &[Tensor<B, 1>]| {
             let x: Tensor<B, 2> = values[0].clone().reshape([2, 2]);
             let (one, two) = (x.clone().narrow(1, 0, 1), x.narrow(1, 1, 1));
             let rows = [one.clone() * 2.0 + two.clone(), one + two * 3.0];
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn the_proximal_term_pulls_towards_the_start() {
-        let slope = |values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];
+        let slope = |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];
         let start = [vector(&[1.0, 2.0])];
         let proximal = Proximal { strength: 3.0, iterations: 1 };
-        let found = proximal.slope(&slope, &start)(&[vector(&[1.5, 2.0])]);
+        let found = proximal.slope(&slope, &start)(0, &[vector(&[1.5, 2.0])]);
         assert_eq!(read(&found[0].clone().unwrap().inner()), [1.5, 0.0]);
     }
 }

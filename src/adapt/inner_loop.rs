@@ -108,7 +108,7 @@ impl InnerLoop {
             return Err(AdaptError::Setting { name: "rate", wanted, found });
         }
         self.clip_norm.map_or(Ok(()), |norm| positive("norm", norm))?;
-        self.rule.check()
+        self.rule.check(self.order)
     }
 }
 

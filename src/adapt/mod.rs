@@ -88,6 +88,7 @@ where
     inner.check()?;
     let template = lift::<B, M>(module);
     let moves = inner.mask.select(&slots::<B, M>(module))?;
+    let loss = |_: usize, module: &Lifted<B, M>| loss(module);
     let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, &loss);
     let steps = InnerSteps { inner, moves: &moves, slope: &slope, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());

@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::AdaptError;
+use super::{AdaptError, Order};
 
 /// The direction that an inner step takes a parameter along, from its gradient `g`; the parameter
 /// then loses rate times direction.
@@ -43,7 +43,7 @@ impl InnerRule {
         Self::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 1e-6 }
     }
 
-    pub(super) fn check(&self) -> Result<(), AdaptError> {
+    pub(super) fn check(&self, order: Order) -> Result<(), AdaptError> {
         let within = |name, found: f64| match (0.0..1.0).contains(&found) {
             true => Ok(()),
             false => Err(AdaptError::Setting { name, wanted: "from 0 to below 1", found }),
@@ -55,14 +55,13 @@ impl InnerRule {
                 within("beta_1", beta_1)?;
                 within("beta_2", beta_2)?;
                 within("epsilon", epsilon)?;
-                match epsilon_root.is_finite() && epsilon_root > 0.0 {
-                    true => Ok(()),
-                    false => Err(AdaptError::Setting {
-                        name: "epsilon_root",
-                        wanted: "a positive number",
-                        found: epsilon_root,
-                    }),
-                }
+                let wanted = match order {
+                    Order::First if epsilon_root == 0.0 => return Ok(()),
+                    _ if epsilon_root.is_finite() && epsilon_root > 0.0 => return Ok(()),
+                    Order::First => "a number from 0 on",
+                    Order::Second => "a positive number",
+                };
+                Err(AdaptError::Setting { name: "epsilon_root", wanted, found: epsilon_root })
             }
         }
     }

@@ -8,8 +8,9 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use super::clip::clip_norm;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 
-/// The gradient of the support loss by tensor, at given values; `None` where there is none.
-pub(crate) type Slope<'a, B> = dyn Fn(&[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a;
+/// The gradient of the support loss by tensor, at an inner step and given values; `None` where there
+/// is none.
+pub(crate) type Slope<'a, B> = dyn Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a;
 
 /// Fast weights, and what the rule remembers of the steps to them.
 #[derive(Clone, Debug)]
@@ -53,7 +54,7 @@ impl<B: Backend> InnerSteps<'_, B> {
 
     /// One step.
     pub(crate) fn advance(&self, step: usize, fast: Fast<B>, rates: &InnerRates<B>) -> Fast<B> {
-        let mut gradients = (self.slope)(&fast.values);
+        let mut gradients = (self.slope)(step, &fast.values);
         if self.inner.order == Order::First {
             gradients =
                 gradients.into_iter().map(|gradient| gradient.map(Tensor::detach)).collect();
@@ -86,11 +87,11 @@ pub(crate) fn lifted_slope<'a, B: Backend, M: Module<Autodiff<B>>>(
     template: &'a M,
     lanes: usize,
     moves: &'a [bool],
-    loss: &'a dyn Fn(&M) -> Tensor<Autodiff<B>, 1>,
-) -> impl Fn(&[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
-    move |values| {
+    loss: &'a dyn Fn(usize, &M) -> Tensor<Autodiff<B>, 1>,
+) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
+    move |step, values| {
         let values = values.iter().cloned().map(lifted::<B, 1>).collect();
-        gradients::<Autodiff<B>, M>(template, lanes, moves, loss, values)
+        gradients::<Autodiff<B>, M>(template, lanes, moves, |module| loss(step, module), values)
     }
 }
 
@@ -100,11 +101,11 @@ pub(crate) fn flat_slope<'a, B: AutodiffBackend, M: Module<B>>(
     template: &'a M,
     lanes: usize,
     moves: &'a [bool],
-    loss: &'a dyn Fn(&M) -> Tensor<B, 1>,
-) -> impl Fn(&[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
-    move |values| {
+    loss: &'a dyn Fn(usize, &M) -> Tensor<B, 1>,
+) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
+    move |step, values| {
         let values = values.iter().cloned().map(Tensor::detach).collect();
-        let found = gradients::<B, M>(template, lanes, moves, loss, values);
+        let found = gradients::<B, M>(template, lanes, moves, |module| loss(step, module), values);
         found.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
     }
 }
@@ -114,7 +115,7 @@ fn gradients<B: AutodiffBackend, M: Module<B>>(
     template: &M,
     lanes: usize,
     moves: &[bool],
-    loss: &dyn Fn(&M) -> Tensor<B, 1>,
+    loss: impl Fn(&M) -> Tensor<B, 1>,
     values: Vec<Tensor<B, 1>>,
 ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
     let track = |(value, moves): (Tensor<B, 1>, &bool)| match moves {

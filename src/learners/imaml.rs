@@ -1,5 +1,6 @@
 use burn::tensor::backend::Backend;
 
+use super::maml::Outer;
 use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Mask, Order, Proximal, RateKind};
 
@@ -19,6 +20,6 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     pub fn implicit(network: N, inner: InnerLoop, proximal: Proximal) -> Result<Self, AdaptError> {
         proximal.check()?;
         let inner = inner.with_mask(Mask::All).with_order(Order::Second);
-        Ok(Self::named("imaml", network, inner, RateKind::Fixed)?.with_proximal(proximal))
+        Ok(Self::named("imaml", network, inner, RateKind::Fixed)?.with_outer(Outer::Implicit(proximal)))
     }
 }

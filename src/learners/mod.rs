@@ -2,6 +2,7 @@
 
 mod anil;
 mod boil;
+mod cavia;
 mod fomaml;
 mod imaml;
 mod maml;
@@ -9,8 +10,9 @@ mod meta_sgd;
 mod network;
 mod proto_maml;
 mod proto_net;
+mod reptile;
 
-pub use maml::{AdaptedMaml, Maml};
+pub use maml::{AdaptedMaml, Maml, QueryNorm};
 pub use network::{AdaptableNetwork, Network};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 

@@ -1,4 +1,3 @@
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
@@ -10,24 +9,46 @@ use crate::learners::{Adapted, Network};
 /// The networks that a [`Maml`](super::Maml) adapted to tasks.
 #[derive(Clone, Debug)]
 pub struct AdaptedMaml<B: Backend, N> {
-    /// Groups of tasks, each a network with a lane for every one of them.
-    groups: Vec<(Range<usize>, N)>,
+    groups: Vec<Group<B, N>>,
     statistics: BnStatistics,
-    _backend: PhantomData<B>,
+}
+
+/// Tasks that share a network, with a lane for each.
+#[derive(Clone, Debug)]
+pub(super) struct Group<B: Backend, N> {
+    pub(super) tasks: Range<usize>,
+    pub(super) network: N,
+    /// Inputs that every query goes through the network with, `[t, n, c, h, w]`; the other queries,
+    /// where there are none.
+    pub(super) beside: Option<Tensor<B, 5>>,
 }
 
 impl<B: Backend, N: Network<B>> AdaptedMaml<B, N> {
-    pub(super) fn new(groups: Vec<(Range<usize>, N)>, statistics: BnStatistics) -> Self {
-        Self { groups, statistics, _backend: PhantomData }
+    pub(super) fn new(groups: Vec<Group<B, N>>, statistics: BnStatistics) -> Self {
+        Self { groups, statistics }
+    }
+}
+
+impl<B: Backend, N: Network<B>> Group<B, N> {
+    fn predict(&self, queries: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        let Some(beside) = &self.beside else {
+            return self.network.forward_lanes(queries, statistics);
+        };
+        let each = queries.split(1, 1).into_iter().map(|query| {
+            let inputs = Tensor::cat(vec![beside.clone(), query], 1);
+            let last = beside.dims()[1];
+            self.network.forward_lanes(inputs, statistics).narrow(1, last, 1)
+        });
+        Tensor::cat(each.collect(), 1)
     }
 }
 
 impl<B: Backend, N: Network<B>> Adapted<B> for AdaptedMaml<B, N> {
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3> {
-        let logits = self.groups.iter().map(|(tasks, network)| {
-            let queries = queries.clone().narrow(0, tasks.start, tasks.len());
-            network.forward_lanes(queries, self.statistics)
+        let outputs = self.groups.iter().map(|group| {
+            let queries = queries.clone().narrow(0, group.tasks.start, group.tasks.len());
+            group.predict(queries, self.statistics)
         });
-        Tensor::cat(logits.collect(), 0)
+        Tensor::cat(outputs.collect(), 0)
     }
 }

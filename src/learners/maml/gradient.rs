@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::BnStatistics;
 
-use super::{Batch, Head, Maml, Support, loss, raised};
+use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
     chain, differentiating_twice, filled, flat_slope, leaves, lift, lifted_slope, register,
@@ -46,11 +46,13 @@ where
         }
         let support = raised(N::Kind::learned(support, 0..1));
         let template: Lifted<B, N> = lift(&self.network);
-        let loss = |network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
+        let loss = |_: usize, network: &Lifted<B, N>| {
+            loss(network, &support, BnStatistics::Batch).1
+        };
         let slope = lifted_slope(&template, 1, &self.settings.moves, &loss);
         let values = values::<B, _>(&self.network);
         let curved = || {
-            let gradients = slope(&values).into_iter().flatten();
+            let gradients = slope(0, &values).into_iter().flatten();
             let squares = gradients.map(|gradient| (gradient.clone() * gradient).sum());
             squares.reduce(|sum, square| sum + square).map(|sum| sum.backward())
         };
@@ -58,9 +60,8 @@ where
     }
 
     fn divergence(&self, batch: &Batch<B, N>) -> Option<Divergence> {
-        let support = N::Kind::support(batch);
-        let mut groups = self.groups(N::Kind::tasks(support));
-        groups.find_map(|group| self.group_divergence(support, &group))
+        let mut groups = self.groups(N::Kind::tasks(N::Kind::support(batch)));
+        groups.find_map(|group| self.group_divergence(batch, &group))
     }
 }
 
@@ -96,6 +97,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let statistics = BnStatistics::Batch;
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let queries = N::Kind::judged(batch, group.clone());
+        let learned_from = self.learned_from(batch, group);
         let last = RefCell::new(None);
         let outer = |step: usize, values: &[Tensor<B, 1>]| {
             let weight = step.checked_sub(1).map_or(0.0, |index| self.settings.step_weights[index]);
@@ -113,14 +115,15 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let learned = stacked(&values::<B, _>(&self.network), lanes);
         let constants: Vec<_> = learned.iter().cloned().map(Tensor::detach).collect();
         let start = self.start(constants, &support, statistics);
-        let flat = |network: &N| loss(network, &support, statistics).1;
+        let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
         let flat = flat_slope(&self.network, lanes, moves, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
             self.solve(&flat, &flat, start, lanes, &outer)
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
-            let lifted = |network: &Lifted<B, N>| loss(network, &support, statistics).1;
+            let lifted =
+                |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
             let lifted = lifted_slope(&template, lanes, moves, &lifted);
             self.solve(&lifted, &flat, start, lanes, &outer)
         };
@@ -128,7 +131,19 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let score = N::Kind::scores(outputs, queries.targets.inner()).sum();
         let start = self.through_head(learned, start, &support);
         let start = start.into_iter().map(|gradient| gradient.map(|all| summed(all, lanes)));
+        let kept = self.settings.outer == Outer::GradientOfTheRest;
+        let start = start.zip(moves).map(|(gradient, moves)| gradient.filter(|_| !(kept && *moves)));
         GroupGradient { loss, score, start: start.collect(), rates }
+    }
+
+    /// What the inner loop learns tasks from.
+    fn learned_from(&self, batch: &Batch<B, N>, group: &Range<usize>) -> InnerBatches<B> {
+        let support = N::Kind::learned(N::Kind::support(batch), group.clone());
+        let examples = match self.settings.outer {
+            Outer::Way => together(support, N::Kind::judged(batch, group.clone())),
+            _ => support,
+        };
+        InnerBatches::new(examples, self.settings.batch[0])
     }
 
     /// The gradient by the learned values, from that by what the inner loop began with.
@@ -156,12 +171,15 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 
     fn group_divergence(
         &self,
-        support: &Support<B, N>,
+        batch: &Batch<B, N>,
         group: &Range<usize>,
     ) -> Option<Divergence> {
         let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
-        let support = N::Kind::learned(support, group.clone());
-        let loss = |network: &N| loss(network, &support, BnStatistics::Batch).1;
+        let support = N::Kind::learned(N::Kind::support(batch), group.clone());
+        let learned_from = self.learned_from(batch, group);
+        let loss = |step: usize, network: &N| {
+            loss(network, &learned_from.at(step), BnStatistics::Batch).1
+        };
         let slope = flat_slope(&self.network, lanes, moves, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
@@ -189,18 +207,50 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         outer: &OuterLoss<'_, B>,
     ) -> MetaGradient<B> {
         let (inner, moves) = (&self.settings.inner, &*self.settings.moves);
-        if let Some(proximal) = self.settings.proximal {
-            let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
-            let pulled = self.pulled(flat, &start);
-            let steps = InnerSteps { inner, moves, slope: &*pulled, lanes };
-            let fast = steps.run(start.clone(), &self.rates);
-            return proximal.gradient(slope, (&fast.values, moves), lanes, outer, inner.steps);
+        let constants = || start.iter().cloned().map(Tensor::detach).collect::<Vec<_>>();
+        match self.settings.outer {
+            Outer::Gradient | Outer::GradientOfTheRest => {}
+            Outer::Implicit(proximal) => {
+                let start = constants();
+                let pulled = self.pulled(flat, &start);
+                let steps = InnerSteps { inner, moves, slope: &*pulled, lanes };
+                let fast = steps.run(start.clone(), &self.rates);
+                return proximal.gradient(slope, (&fast.values, moves), lanes, outer, inner.steps);
+            }
+            Outer::Way => {
+                let start = constants();
+                let steps = InnerSteps { inner, moves, slope: flat, lanes };
+                let fast = steps.run(start.clone(), &self.rates);
+                return way(start, fast.values, moves, outer, inner.steps);
+            }
         }
         let steps = InnerSteps { inner, moves, slope, lanes };
         match self.settings.route {
             SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
             SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
         }
+    }
+}
+
+/// From where the inner loop went to, back to where it began, in place of a gradient.
+fn way<B: AutodiffBackend>(
+    start: Vec<Tensor<B, 1>>,
+    end: Vec<Tensor<B, 1>>,
+    moves: &[bool],
+    outer: &OuterLoss<'_, B>,
+    steps: usize,
+) -> MetaGradient<B> {
+    let loss = outer(steps, &end).expect("an outer loss after the last step").inner();
+    let pairs = start.into_iter().zip(end).zip(moves);
+    let back = pairs.map(|((start, end), moves)| moves.then(|| (start - end).inner()));
+    MetaGradient { loss, start: back.collect(), rates: Vec::new() }
+}
+
+/// All examples of the same tasks.
+fn together<B: AutodiffBackend>(one: Examples<B>, other: Examples<B>) -> Examples<B> {
+    Examples {
+        inputs: Tensor::cat(vec![one.inputs, other.inputs], 1),
+        targets: Tensor::cat(vec![one.targets, other.targets], 1),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Model-agnostic meta-learning, and what its relatives share with it.
 
 mod adapted;
+mod batches;
 mod gradient;
 mod prototypes;
 
@@ -13,6 +14,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::BnStatistics;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{AdaptableNetwork, Adapted, Learner, Network};
@@ -21,6 +23,8 @@ use crate::adapt::{
     filled, lift, lifted, lifted_slope, slots, stacked, values,
 };
 use crate::episode::{Examples, Measure, TaskKind};
+use adapted::Group;
+use batches::InnerBatches;
 use prototypes::prototypical_head;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
@@ -30,7 +34,8 @@ use prototypes::prototypical_head;
 /// mean loss of the support: cross-entropy for a [`Classifier`](fewshot_models::Classifier), squared
 /// error for an [`Mlp`](fewshot_models::Mlp), or what another [`Network`]'s kind of task has. The relatives that differ in the steps alone are made by
 /// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
-/// [`meta_sgd`](Self::meta_sgd), [`implicit`](Self::implicit) and [`prototypical`](Self::prototypical).
+/// [`meta_sgd`](Self::meta_sgd), [`implicit`](Self::implicit), [`prototypical`](Self::prototypical),
+/// [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
 ///
 /// The tasks of a batch adapt side by side as the lanes of one network where it has
 /// [`LANES`](Network::LANES), and one after the other where not; the results are the same within
@@ -72,8 +77,39 @@ struct Settings {
     step_weights: Vec<f64>,
     /// What the head's values begin with.
     head: Head,
-    /// What ties the fast weights to where they began, for an implicit outer gradient.
-    proximal: Option<Proximal>,
+    /// What the outer loop learns from.
+    outer: Outer,
+    /// Examples of an inner step in training and in the test; all, where there is none.
+    batch: [Option<usize>; 2],
+    query_norm: QueryNorm,
+}
+
+/// What the outer loop learns from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outer {
+    /// The gradient of the query loss by what the inner loop began with.
+    Gradient,
+    /// The same for all but what the inner loop moves, which begins at the same values for ever.
+    GradientOfTheRest,
+    /// The gradient at the minimum of a proximal inner loop.
+    Implicit(Proximal),
+    /// The way that the inner loop went on support and queries together.
+    Way,
+}
+
+/// What batch-norm normalises queries with where it takes the batch at hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryNorm {
+    /// All queries of the task: a transductive test.
+    #[default]
+    Together,
+    /// The support and the one query: an inductive test, with a forward pass for each query.
+    ///
+    /// # Source
+    /// Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", 2018, section 6.1.
+    Alone,
 }
 
 /// What an inner loop begins with.
@@ -120,7 +156,9 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             lanes: N::LANES,
             step_weights,
             head: Head::Learned,
-            proximal: None,
+            outer: Outer::Gradient,
+            batch: [None; 2],
+            query_norm: QueryNorm::Together,
             inner,
         };
         Ok(Self { network, rates, settings })
@@ -137,13 +175,20 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let lanes = group.len();
             let examples = N::Kind::learned(support, group.clone());
             let start = self.start(stacked(&start, lanes), &examples, statistics);
-            let support = raised(examples);
-            let loss = |network: &Lifted<B, N>| loss(network, &support, statistics).1;
+            let beside = match self.settings.query_norm {
+                QueryNorm::Together => None,
+                QueryNorm::Alone => Some(examples.inputs.clone()),
+            };
+            let support = InnerBatches::new(raised(examples), self.settings.batch[1]);
+            let loss = |step: usize, network: &Lifted<B, N>| {
+                loss(network, &support.at(step), statistics).1
+            };
             let slope = lifted_slope(&template, lanes, moves, &loss);
             let slope = self.pulled(&slope, &start);
             let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
             let fast = steps.run(start.clone(), &self.rates);
-            (group, filled::<B, _>(self.network.clone(), &fast.values, lanes))
+            let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
+            Group { tasks: group, network, beside }
         });
         AdaptedMaml::new(groups.collect(), statistics)
     }
@@ -220,15 +265,34 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         values
     }
 
-    pub(super) fn with_proximal(self, proximal: Proximal) -> Self {
-        self.set(|settings| settings.proximal = Some(proximal))
+    /// With other moments for queries where batch-norm takes those of the batch at hand.
+    pub fn with_query_norm(self, query_norm: QueryNorm) -> Self {
+        self.set(|settings| settings.query_norm = query_norm)
+    }
+
+    pub(super) fn with_outer(self, outer: Outer) -> Self {
+        self.set(|settings| settings.outer = outer)
+    }
+
+    pub(super) fn with_batch(self, batch: usize) -> Self {
+        self.set(|settings| settings.batch = [Some(batch); 2])
+    }
+
+    /// With another number of examples in an inner step of the test, of a learner that takes them in
+    /// mini-batches.
+    ///
+    /// # Panics
+    /// On 0.
+    pub fn with_test_batch(self, batch: usize) -> Self {
+        assert!(batch > 0, "a mini-batch has at least one example");
+        self.set(|settings| settings.batch[1] = Some(batch))
     }
 
     /// The slope that the steps follow.
     fn pulled<'a>(&self, slope: &'a Slope<'a, B>, start: &'a [Tensor<B, 1>]) -> Box<Slope<'a, B>> {
-        match self.settings.proximal {
-            Some(proximal) => Box::new(proximal.slope(slope, start)),
-            None => Box::new(slope),
+        match self.settings.outer {
+            Outer::Implicit(proximal) => Box::new(proximal.slope(slope, start)),
+            _ => Box::new(slope),
         }
     }
 
@@ -300,7 +364,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Learner<B, N::Kind> for Maml<B, N> {
     }
 
     fn settings(&self) -> Value {
-        let Settings { inner, step_weights, proximal, .. } = &self.settings;
-        json!({ "inner": inner, "step_weights": step_weights, "proximal": proximal })
+        let Settings { inner, step_weights, outer, batch: [batch, _], .. } = &self.settings;
+        json!({ "inner": inner, "step_weights": step_weights, "outer": outer, "batch": batch })
     }
 }
