@@ -163,6 +163,15 @@ fn wrong_usage_exits_with_2() {
         &["train", "--method", "imaml", "--second-order-route", "unrolled"],
         &["train", "--method", "fomaml", "--second-order-route", "chain"],
         &["train", "--lanes", "2"],
+        &["train", "--batch-norm", "support"],
+        &["train", "--method", "maml", "--inner-batch", "2"],
+        &["train", "--method", "reptile", "--order", "first"],
+        &["train", "--data", "sinusoid"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--ways", "5"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--bn", "batch"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--split", "vinyals"],
+        &["train", "--data", "sinusoid", "--method", "proto-maml"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--shots", "0"],
         &["eval"],
         &["eval", "x", "--episodes", "0"],
         &["data", "omniglot"],
@@ -478,13 +487,15 @@ fn adaptive(folder: &Path, method: &str, more: &[&str]) -> Output {
 #[test]
 fn every_method_with_an_inner_loop_trains() {
     let folder = tempfile::tempdir().unwrap();
-    for method in ["maml", "fomaml", "anil", "boil", "meta-sgd", "imaml", "proto-maml"] {
+    let methods =
+        ["maml", "fomaml", "anil", "boil", "meta-sgd", "imaml", "proto-maml", "cavia", "reptile"];
+    for method in methods {
         let run = folder.path().join(method);
         let report = json(&adaptive(&run, method, &["--eval-inner-steps", "2"]));
         assert_eq!(report["protocol"]["method"], method);
         assert_eq!(report["protocol"]["batch_norm"], "batch");
         assert_eq!(report["inner"]["eval_steps"], 2);
-        let order = if method == "fomaml" { "first" } else { "second" };
+        let order = if ["fomaml", "reptile"].contains(&method) { "first" } else { "second" };
         assert_eq!(report["inner"]["order"], order, "{method}");
         assert!(report["tasks_per_s"].as_f64().unwrap() > 0.0);
         if cfg!(target_os = "linux") {
@@ -494,6 +505,12 @@ fn every_method_with_an_inner_loop_trains() {
         let again = json(&fewshot(&["eval", run, "--episodes", "2", "--json"]));
         assert_eq!(again["accuracy"], report["accuracy"], "{method}");
     }
+    // Queries one by one are no longer normalised together.
+    let run = folder.path().join("reptile");
+    let inductive = ["eval", run.to_str().unwrap(), "--episodes", "2", "--bn", "support", "--json"];
+    let inductive = json(&fewshot(&inductive));
+    assert_eq!(inductive["protocol"]["batch_norm"], "support");
+    assert_ne!(inductive["accuracy"], Value::Null);
     // Twenty classes want another head.
     let run = folder.path().join("maml");
     let wide = fewshot(&["eval", run.to_str().unwrap(), "--ways", "20", "--episodes", "2"]);
@@ -504,12 +521,44 @@ fn every_method_with_an_inner_loop_trains() {
 }
 
 #[test]
+fn sinusoids_are_fitted_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let run = run.to_str().unwrap();
+    let train = ["train", "--method", "maml", "--data", "sinusoid", "--steps", "200", "--json"];
+    let brief = ["--validate-every", "100", "--validation-episodes", "20", "--eval-episodes", "50"];
+    let report = json(&fewshot(&[&train[..], &brief, &["--out", run]].concat()));
+    let after = |report: &Value, steps: &str| report["mse_after"][steps].as_f64().unwrap();
+    for steps in ["0", "1", "5", "10"] {
+        assert!(after(&report, steps) > 0.0, "{report}");
+    }
+    assert!(after(&report, "10") < after(&report, "0"), "{report}");
+    assert_eq!(report["protocol"]["train"]["meta_batch"], 25);
+    let drawing = fs::read_to_string(Path::new(run).join("adapted.svg")).unwrap();
+    assert!(drawing.contains("10 steps") && drawing.contains("sinusoid"));
+    let again = json(&fewshot(&["eval", run, "--episodes", "50", "--json"]));
+    assert_eq!(again["mse_after"], report["mse_after"]);
+    let more = json(&fewshot(&["eval", run, "--episodes", "50", "--shots", "10", "--json"]));
+    assert!(after(&more, "10") < after(&again, "10"), "{more}");
+    let images = fewshot(&["eval", run, "--data", "glyphs"]);
+    assert!(complaint(&images).contains("images"), "{}", stderr(&images));
+    let ways = fewshot(&["eval", run, "--ways", "5"]);
+    assert_eq!(code(&ways), Some(2), "{}", stderr(&ways));
+}
+
+#[test]
 fn every_compiled_backend_adapts() {
     let folder = tempfile::tempdir().unwrap();
     for (backend, _) in BACKENDS.into_iter().filter(|(_, compiled)| *compiled) {
         let report = json(&adaptive(&folder.path().join(backend), "maml", &["--backend", backend]));
         assert_eq!(report["backend"], backend);
         assert_eq!(report["steps"], 2);
+        let run = folder.path().join(format!("{backend}-sinusoid"));
+        let sinusoid =
+            ["train", "--method", "maml", "--data", "sinusoid", "--steps", "2", "--json"];
+        let there = ["--eval-episodes", "2", "--backend", backend, "--out", run.to_str().unwrap()];
+        let report = json(&fewshot(&[&sinusoid[..], &there].concat()));
+        assert!(report["mse_after"]["1"].as_f64().unwrap() > 0.0, "{report}");
     }
 }
 

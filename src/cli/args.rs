@@ -142,6 +142,10 @@ pub(crate) enum Method {
     Imaml,
     /// MAML whose head begins with prototypes, Triantafillou et al. 2020
     ProtoMaml,
+    /// MAML of a context vector, Zintgraf et al. 2019
+    Cavia,
+    /// Parameters towards where plain training goes, Nichol et al. 2018
+    Reptile,
 }
 
 /// Whether the outer gradient goes through the inner gradients.
@@ -167,13 +171,15 @@ pub(crate) enum RouteName {
 #[command(next_help_heading = "Inner loop (maml and its relatives)")]
 pub(crate) struct InnerArgs {
     /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01; of imaml 0.1, of
-    /// proto-maml 0.01]
+    /// proto-maml 0.01, of cavia 1, of reptile 0.001]
     #[arg(long, value_name = "RATE")]
     pub(crate) inner_lr: Option<f64>,
-    /// Inner steps in training [default: 1 for images of at most 32 pixels, else 5; of imaml 16]
+    /// Inner steps in training [default: 1 for sinusoids and images of at most 32 pixels, else 5; of
+    /// imaml 16; of cavia 2 for images; of reptile 5, or 8 for larger images, 10 for sinusoids]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) inner_steps: Option<usize>,
-    /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10; of imaml 16]
+    /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10; as in training for
+    /// sinusoids and of imaml and cavia; of reptile 50 for images]
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
@@ -188,6 +194,12 @@ pub(crate) struct InnerArgs {
     /// Iterations of imaml's conjugate gradients [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) cg_steps: Option<usize>,
+    /// Examples in an inner step of reptile [default: 10]
+    #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
+    pub(crate) inner_batch: Option<usize>,
+    /// Examples in an inner step of reptile's test [default: 5]
+    #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
+    pub(crate) eval_inner_batch: Option<usize>,
     /// Tasks that share a network: more are faster on large devices and take memory [default: 8, for sinusoids 64]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) lanes: Option<usize>,
@@ -201,6 +213,8 @@ pub(crate) enum BatchNormRule {
     /// The moments of each test episode (transductive): of a protonet support and queries together, of
     /// maml and its relatives apart
     Batch,
+    /// Those of the support and one query at a time (inductive), of maml and its relatives alone
+    Support,
 }
 
 /// Where to compute.
@@ -304,7 +318,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, default_value_t = 1000, value_name = "N", value_parser = count(1..))]
     pub(crate) eval_episodes: usize,
     /// What batch-norm normalises with in the test [default: running; of maml and its relatives
-    /// batch, which it must be]
+    /// batch]
     #[arg(long, visible_alias = "bn", value_enum)]
     pub(crate) batch_norm: Option<BatchNormRule>,
     /// Run folder [default: a new one under runs/]
@@ -344,8 +358,7 @@ pub(crate) struct EvalArgs {
     /// Seed of the episodes
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// What batch-norm normalises with [default: running; of maml and its relatives batch, which it
-    /// must be]
+    /// What batch-norm normalises with [default: running; of maml and its relatives batch]
     #[arg(long, visible_alias = "bn", value_enum)]
     pub(crate) batch_norm: Option<BatchNormRule>,
     /// Inner steps of maml and its relatives

@@ -49,6 +49,19 @@ impl Benchmark {
         match (method, self) {
             (Method::Imaml, _) => Defaults { rate: 0.1, steps: 16, eval_steps: 16, ..maml },
             (Method::ProtoMaml, Self::Omniglot) => Defaults { rate: 0.01, ..maml },
+            (Method::Cavia, Self::Sinusoids) => Defaults { rate: 1.0, ..maml },
+            (Method::Cavia, _) => {
+                Defaults { rate: 1.0, steps: 2, eval_steps: 2, queries: Some(15), meta_batch: 16 }
+            }
+            (Method::Reptile, Self::Omniglot) => {
+                Defaults { rate: 1e-3, steps: 5, eval_steps: 50, queries: Some(5), meta_batch: 5 }
+            }
+            (Method::Reptile, Self::MiniImagenet) => {
+                Defaults { rate: 1e-3, steps: 8, eval_steps: 50, queries: Some(10), meta_batch: 5 }
+            }
+            (Method::Reptile, Self::Sinusoids) => {
+                Defaults { rate: 0.01, steps: 10, eval_steps: 10, ..maml }
+            }
             _ => maml,
         }
     }

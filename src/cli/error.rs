@@ -28,7 +28,10 @@ impl CliError {
     /// 2 for wrong usage and 130 after an interruption, as shells have it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Usage(_) | Self::Episode(EpisodeError::Zero(_)) => ExitCode::from(2),
+            Self::Usage(_)
+            | Self::Episode(EpisodeError::Zero(_) | EpisodeError::NoSamples { .. }) => {
+                ExitCode::from(2)
+            }
             Self::Train(TrainError::Interrupted { .. }) => ExitCode::from(130),
             _ => ExitCode::FAILURE,
         }

@@ -43,6 +43,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
         }
         (inner, None) => inner,
     };
+    let inner = inner.map(|inner| inner.with_batch_norm(args.batch_norm));
     let recipe = Recipe {
         inner,
         data,

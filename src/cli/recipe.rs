@@ -1,8 +1,8 @@
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::adapt::{AdaptError, InnerLoop, Order, Proximal, SecondOrder};
+use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
-use fewshot::learners::{AdaptableNetwork, Maml, MetaLearner, ProtoNet};
+use fewshot::learners::{AdaptableNetwork, Maml, MetaLearner, ProtoNet, QueryNorm};
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub(crate) struct InnerRecipe {
     pub(crate) second_order_route: SecondOrder,
     /// Of imaml alone.
     pub(crate) proximal: Option<Proximal>,
+    /// Examples of an inner step in training and in the test, of reptile alone.
+    pub(crate) batch: Option<[usize; 2]>,
+    pub(crate) query_norm: QueryNorm,
     /// The network's own number, where there is none.
     pub(crate) lanes: Option<usize>,
 }
@@ -86,7 +89,10 @@ impl Recipe {
 
     fn network(&self) -> Conv4Config {
         let ImageShape { channels, height, width } = self.image;
-        let config = Conv4Config::new([channels, height, width]);
+        let config = Conv4Config::new([channels, height, width]).with_context(match self.method {
+            Method::Cavia => 100,
+            _ => 0,
+        });
         match (self.inner, Benchmark::of(self.image)) {
             (None, _) => config,
             (Some(_), Benchmark::Omniglot) => {
@@ -109,8 +115,12 @@ impl Recipe {
                 "{} gathers no running averages, so --batch-norm running is not for it",
                 self.method
             ))),
+            (None, Some(BatchNormRule::Support)) => Err(CliError::Usage(format!(
+                "--batch-norm support is for maml and its relatives, not for {}",
+                self.method
+            ))),
             (Some(_), _) | (None, Some(BatchNormRule::Batch)) => Ok(BnStatistics::Batch),
-            (None, _) => Ok(BnStatistics::Running),
+            (None, None | Some(BatchNormRule::Running)) => Ok(BnStatistics::Running),
         }
     }
 }
@@ -145,6 +155,11 @@ impl InnerRecipe {
                 return usage(format!("--proximal and --cg-steps are for imaml, not for {method}"));
             }
         };
+        let batch = match (method, args.inner_batch, args.eval_inner_batch) {
+            (Method::Reptile, training, test) => Some([training.unwrap_or(10), test.unwrap_or(5)]),
+            (_, None, None) => None,
+            _ => return usage(format!("mini-batches are for reptile, not for {method}")),
+        };
         let order = match (method, args.order) {
             (Method::Fomaml, Some(OrderName::Second)) => {
                 return usage("fomaml is of first order; --order second is maml".to_owned());
@@ -152,7 +167,10 @@ impl InnerRecipe {
             (Method::Imaml, Some(_)) => {
                 return usage("imaml does not differentiate its steps: no --order".to_owned());
             }
-            (Method::Fomaml, _) | (_, Some(OrderName::First)) => Order::First,
+            (Method::Reptile, Some(_)) => {
+                return usage("reptile does not differentiate its steps: no --order".to_owned());
+            }
+            (Method::Fomaml | Method::Reptile, _) | (_, Some(OrderName::First)) => Order::First,
             (_, Some(OrderName::Second) | None) => Order::Second,
         };
         let steps_are_differentiated = order == Order::Second && method != Method::Imaml;
@@ -175,12 +193,24 @@ impl InnerRecipe {
                 Some(RouteName::Chain) | None => SecondOrder::Chain,
             },
             proximal,
+            batch,
+            query_norm: QueryNorm::Together,
             lanes: args.lanes,
         }))
     }
 }
 
 impl InnerRecipe {
+    /// With queries normalised as a test was told.
+    pub(crate) fn with_batch_norm(self, asked: Option<BatchNormRule>) -> Self {
+        let query_norm = match asked {
+            Some(BatchNormRule::Support) => QueryNorm::Alone,
+            Some(BatchNormRule::Batch) => QueryNorm::Together,
+            Some(BatchNormRule::Running) | None => self.query_norm,
+        };
+        Self { query_norm, ..self }
+    }
+
     /// The learner of a method that serves any network.
     pub(crate) fn learner<B: AutodiffBackend, N: AdaptableNetwork<B>>(
         &self,
@@ -196,6 +226,12 @@ impl InnerRecipe {
             Method::Imaml => {
                 let proximal = self.proximal.expect("the recipe of imaml has one");
                 Maml::implicit(network, inner, proximal)
+            }
+            Method::Cavia => Maml::cavia(network, inner),
+            Method::Reptile => {
+                let [batch, test] = self.batch.expect("the recipe of reptile has one");
+                Maml::reptile(network, inner.with_rule(InnerRule::reptile()), batch)
+                    .map(|learner| learner.with_test_batch(test))
             }
             Method::Maml => Maml::new(network, inner),
             Method::Protonet | Method::ProtoMaml => {
@@ -215,7 +251,8 @@ impl InnerRecipe {
         let learner = learner
             .map_err(|error| CliError::Usage(error.to_string()))?
             .with_test_steps(self.eval_steps)
-            .with_second_order(self.second_order_route);
+            .with_second_order(self.second_order_route)
+            .with_query_norm(self.query_norm);
         Ok(match self.lanes {
             Some(lanes) => learner.with_lanes(lanes),
             None => learner,
@@ -234,6 +271,8 @@ impl InnerArgs {
             ("--second-order-route", self.second_order_route.is_some()),
             ("--proximal", self.proximal.is_some()),
             ("--cg-steps", self.cg_steps.is_some()),
+            ("--inner-batch", self.inner_batch.is_some()),
+            ("--eval-inner-batch", self.eval_inner_batch.is_some()),
             ("--lanes", self.lanes.is_some()),
         ];
         options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
@@ -251,6 +290,8 @@ impl std::fmt::Display for Method {
             Self::MetaSgd => "meta-sgd",
             Self::Imaml => "imaml",
             Self::ProtoMaml => "proto-maml",
+            Self::Cavia => "cavia",
+            Self::Reptile => "reptile",
         })
     }
 }

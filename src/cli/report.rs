@@ -1,3 +1,4 @@
+use fewshot::learners::QueryNorm;
 use fewshot::train::{Evaluation, TrainingReport};
 use serde_json::{Value, json};
 
@@ -20,7 +21,10 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
         "shots": evaluation.protocol.shots,
         "queries": evaluation.protocol.queries,
         "episodes": evaluation.episodes,
-        "batch_norm": evaluation.batch_norm,
+        "batch_norm": match recipe.inner.map(|inner| inner.query_norm) {
+            Some(QueryNorm::Alone) => json!("support"),
+            _ => json!(evaluation.batch_norm),
+        },
         "ci": "1.96 * std / sqrt(episodes)",
     })
 }

@@ -30,6 +30,9 @@ use super::train::{Pace, Tasks, fit, folder};
 /// Widths of the paper's network.
 const LAYERS: [usize; 3] = [40, 40, 1];
 
+/// Length of cavia's context on sine waves.
+const CONTEXT: usize = 5;
+
 /// Numbers of steps after which a test tells the error, as in the paper.
 const AFTER: [usize; 4] = [0, 1, 5, 10];
 
@@ -137,7 +140,9 @@ impl SinusoidRecipe {
 
     fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>, CliError> {
         B::seed(device, self.seed);
-        let network = MlpConfig::new(1).with_layers(LAYERS.to_vec()).init(device);
+        let context = if self.method == Method::Cavia { CONTEXT } else { 0 };
+        let network =
+            MlpConfig::new(1).with_layers(LAYERS.to_vec()).with_context(context).init(device);
         self.inner.learner(self.method, network)
     }
 

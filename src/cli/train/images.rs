@@ -9,7 +9,7 @@ use fewshot::train::{Evaluation, Evaluator, Trained, TrainingReport};
 use serde_json::json;
 
 use super::fit::{Pace, Tasks, fit, folder};
-use crate::cli::args::TrainArgs;
+use crate::cli::args::{Method, TrainArgs};
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
@@ -30,7 +30,8 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec) -> Result<(), CliError> {
     };
     let splits = data.open(split, folder)?;
     let image = splits.train.image_shape();
-    let inner = InnerRecipe::new(args.method, &args.inner, Benchmark::of(image))?;
+    let inner = InnerRecipe::new(args.method, &args.inner, Benchmark::of(image))?
+        .map(|inner| inner.with_batch_norm(args.batch_norm));
     let test = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1));
     let test = test.with_queries(args.queries.unwrap_or(test.queries));
     let recipe = Recipe {
@@ -61,8 +62,13 @@ struct Samplers {
 
 impl Samplers {
     fn new(args: &TrainArgs, recipe: &Recipe, splits: Splits) -> Result<Self, CliError> {
-        let shots = args.train_shots.unwrap_or(recipe.test.shots);
         let defaults = Benchmark::of(recipe.image).defaults(recipe.method);
+        // Reptile tells no support from queries in training.
+        let shots = match (args.train_shots, recipe.method, defaults.queries) {
+            (Some(shots), ..) => shots,
+            (None, Method::Reptile, Some(queries)) => queries,
+            _ => recipe.test.shots,
+        };
         let (ways, queries, meta_batch) = match recipe.inner {
             None => (20.min(splits.train.classes()), 5, 1),
             Some(_) => (recipe.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
