@@ -5,6 +5,7 @@ mod boil;
 mod fomaml;
 mod imaml;
 mod maml;
+mod meta_curvature;
 mod meta_sgd;
 mod proto_maml;
 mod proto_net;

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::{Adapted, Learner};
 use crate::adapt::{
     AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
-    filled, lift, lifted_slope, slots, stacked, values,
+    filled, lift, lifted_slope, stacked, values,
 };
 use crate::episode::{EpisodeBatch, Support};
 use labelled::Labelled;
@@ -119,12 +119,7 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
         if inner.steps == 0 {
             return Err(AdaptError::NoSteps { method: name });
         }
-        let slots = slots::<B, _>(&classifier);
-        let moves = inner.mask.select(&slots)?;
-        let device = classifier.head.weight.device();
-        let moving = slots.iter().zip(&moves).filter(|(_, moves)| **moves);
-        let lengths = moving.map(|(slot, _)| slot.shape.iter().product());
-        let rates = InnerRates::new(kind, &inner, lengths, &device);
+        let (rates, moves) = InnerRates::new(kind, &inner, &classifier)?;
         let mut step_weights = vec![0.0; inner.steps];
         step_weights[inner.steps - 1] = 1.0;
         let settings = Settings {
