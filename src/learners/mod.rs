@@ -5,12 +5,13 @@ mod boil;
 mod fomaml;
 mod imaml;
 mod maml;
+mod maml_plus_plus;
 mod meta_curvature;
 mod meta_sgd;
 mod proto_maml;
 mod proto_net;
 
-pub use maml::{AdaptableEncoder, AdaptedMaml, Maml};
+pub use maml::{AdaptableEncoder, AdaptedMaml, Annealing, Maml};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
 use burn::module::{AutodiffModule, Module};
@@ -74,6 +75,13 @@ pub trait MetaLearner<B: AutodiffBackend>:
         let gradients = GradientsParams::from_grads(loss.backward(), self);
         let accuracy = accuracies(logits.inner(), batch.query_labels.clone().inner());
         MetaGradients { loss: loss.inner(), accuracy: accuracy.mean(), gradients }
+    }
+
+    /// Told by a trainer before each step, with the number of steps done, for a learner that changes
+    /// in the course of training. What it becomes depends on this number alone, so that a run that
+    /// resumes goes on as if it had never stopped.
+    fn at_step(&mut self, step: u64) {
+        let _ = step;
     }
 
     /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before its

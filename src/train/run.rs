@@ -193,6 +193,9 @@ where
     fn step(&mut self) -> Result<(), TrainError> {
         let first = self.progress.step * self.options.meta_batch;
         let batch = self.episodes.batch::<B>(first..first + self.options.meta_batch, &self.device);
+        if let Some(learner) = &mut self.learner {
+            learner.at_step(self.progress.step);
+        }
         let MetaGradients { loss, accuracy, gradients } = self.learner().meta_gradients(&batch);
         let loss = loss.into_scalar().elem::<f32>();
         if !loss.is_finite() {

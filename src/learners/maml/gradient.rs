@@ -35,6 +35,10 @@ where
         MetaGradients { loss: total.loss * share, accuracy: total.correct * share, gradients }
     }
 
+    fn at_step(&mut self, step: u64) {
+        self.settings.meta_steps = step;
+    }
+
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
         self.check_ways(batch.ways())?;
         if self.settings.inner.order == Order::First {
@@ -92,13 +96,14 @@ where
     E: AdaptableEncoder<B>,
 {
     fn group_gradient(&self, batch: &EpisodeBatch<B>, group: &Range<usize>) -> GroupGradient<B> {
-        let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
+        let (lanes, inner, moves) = (group.len(), self.settings.inner_now(), &*self.settings.moves);
+        let step_weights = self.settings.step_weights_now();
         let statistics = BnStatistics::Batch;
         let support = Labelled::of_support(&batch.support, group);
         let queries = Labelled::of_queries(batch, group);
         let last = RefCell::new(None);
         let outer = |step: usize, values: &[Tensor<B, 1>]| {
-            let weight = step.checked_sub(1).map_or(0.0, |index| self.settings.step_weights[index]);
+            let weight = step.checked_sub(1).map_or(0.0, |index| step_weights[index]);
             let at_end = step == inner.steps;
             if weight == 0.0 && !at_end {
                 return None;
@@ -189,7 +194,7 @@ where
         lanes: usize,
         outer: &OuterLoss<'_, B>,
     ) -> MetaGradient<B> {
-        let (inner, moves) = (&self.settings.inner, &*self.settings.moves);
+        let (inner, moves) = (&self.settings.inner_now(), &*self.settings.moves);
         if let Some(proximal) = self.settings.proximal {
             let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
             let pulled = self.pulled(flat, &start);

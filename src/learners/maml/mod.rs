@@ -1,10 +1,12 @@
 //! Model-agnostic meta-learning, and what its relatives share with it.
 
 mod adapted;
+mod annealing;
 mod gradient;
 mod labelled;
 
 pub use adapted::AdaptedMaml;
+pub use annealing::Annealing;
 
 use std::ops::Range;
 
@@ -42,7 +44,9 @@ impl<B: Backend, E> AdaptableEncoder<B> for E where
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
 /// mean cross-entropy of the support. The relatives that differ in the steps alone are made by
 /// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
-/// [`meta_sgd`](Self::meta_sgd), [`implicit`](Self::implicit) and [`prototypical`](Self::prototypical).
+/// [`meta_sgd`](Self::meta_sgd), [`meta_curvature`](Self::meta_curvature),
+/// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit) and
+/// [`prototypical`](Self::prototypical).
 ///
 /// The tasks of a batch adapt side by side as the lanes of one network where the encoder has
 /// [`LANES`](Encoder::LANES), and one after the other where not; the results are the same within
@@ -80,8 +84,11 @@ struct Settings {
     route: SecondOrder,
     /// Most tasks in one network.
     lanes: usize,
-    /// What the query loss after each step counts for.
+    /// What the query loss after each step counts for, once no annealing says otherwise.
     step_weights: Vec<f64>,
+    annealing: Option<Annealing>,
+    /// Meta-steps done.
+    meta_steps: u64,
     /// What the head's values begin with.
     head: Head,
     /// What ties the fast weights to where they began, for an implicit outer gradient.
@@ -129,6 +136,8 @@ impl<B: Backend, E: AdaptableEncoder<B>> Maml<B, E> {
             route: SecondOrder::default(),
             lanes: LANES,
             step_weights,
+            annealing: None,
+            meta_steps: 0,
             head: Head::Learned,
             proximal: None,
             inner,
@@ -182,7 +191,8 @@ impl<B: Backend, E: Encoder<B>> Maml<B, E> {
     }
 
     /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++. An implicit gradient is that of the last one alone.
+    /// loss of MAML++, here the same in every meta-step; where there is an [`Annealing`], once it is
+    /// over. An implicit gradient is that of the last one alone.
     ///
     /// # Panics
     /// Unless there is one weight a step.
@@ -288,7 +298,12 @@ impl<B: Backend, E: AdaptableEncoder<B>> Learner<B> for Maml<B, E> {
     }
 
     fn settings(&self) -> Value {
-        let Settings { inner, step_weights, proximal, .. } = &self.settings;
-        json!({ "inner": inner, "step_weights": step_weights, "proximal": proximal })
+        let Settings { inner, step_weights, annealing, proximal, .. } = &self.settings;
+        json!({
+            "inner": inner,
+            "step_weights": step_weights,
+            "annealing": annealing,
+            "proximal": proximal,
+        })
     }
 }
