@@ -203,6 +203,8 @@ fn annealing_goes_by_the_number_of_meta_steps() {
     let network = &Golden::read().networks["conv_stride"];
     let inner = InnerLoop::new(3, 0.4);
     let mut annealed = plus_plus(&inner, Annealing { multi_step: 10, first_order: 5 });
+    let settings = annealed.settings();
+    assert_ne!(settings, plus_plus(&inner, Annealing::default()).settings());
     let outcomes = [
         (0, Order::First, [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0]),
         (4, Order::First, [0.2, 0.2, 0.6]),
@@ -219,6 +221,7 @@ fn annealing_goes_by_the_number_of_meta_steps() {
         assert_close(&format!("after {done}"), &found, &expected, 1e-5);
         loss
     });
+    assert_eq!(annealed.settings(), settings);
     assert!(outcomes.windows(2).all(|pair| (pair[0] - pair[1]).abs() > 1e-3), "{outcomes:?}");
     let name = "classifier.head.weight";
     let of = |order| {
