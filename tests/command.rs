@@ -165,6 +165,7 @@ fn wrong_usage_exits_with_2() {
         &["train", "--lanes", "2"],
         &["train", "--batch-norm", "support"],
         &["train", "--method", "maml", "--inner-batch", "2"],
+        &["train", "--method", "maml", "--multi-step-loss", "2"],
         &["train", "--method", "reptile", "--order", "first"],
         &["train", "--data", "sinusoid"],
         &["train", "--data", "sinusoid", "--method", "maml", "--ways", "5"],

@@ -10,10 +10,12 @@
 
 mod chain;
 mod clip;
+mod curvature;
 mod error;
 mod implicit;
 mod inner_loop;
 mod level;
+mod norms;
 mod parameters;
 mod rates;
 mod rule;

@@ -3,72 +3,120 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::InnerLoop;
+use super::curvature::{curved, identity, modes};
+use super::norms::StepNorms;
 use super::parameters::tiled;
+use super::{AdaptError, InnerLoop, slots, values};
 
-/// How many inner rates are learned.
+/// What an inner loop learns beside the values that it begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RateKind {
-    /// None: the inner loop's own rate.
+    /// Nothing: the inner loop's own rate.
     #[default]
     Fixed,
-    /// One for each tensor that moves and each step.
+    /// A rate for each tensor that moves and each step.
     ///
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
     PerStep,
-    /// One for each value that moves, the same at every step.
+    /// As [`PerStep`](Self::PerStep), and for each step gains and shifts of the normalisation
+    /// layers, tensors called `gamma` and `beta`, which do not move in the inner loop then.
+    ///
+    /// # Source
+    /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
+    PerStepWithNorms,
+    /// A rate for each value that moves, the same at every step.
     ///
     /// # Source
     /// Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning", 2017.
     PerValue,
+    /// A matrix for each mode of each tensor that moves, which its direction goes through before the
+    /// inner loop's own rate, the same at every step.
+    ///
+    /// # Source
+    /// Park and Oliva, "Meta-Curvature", NeurIPS 2019.
+    Curvature,
 }
 
-/// Learned rates of an inner loop.
+/// What an inner loop learns beside the values that it begins with.
 #[derive(Module, Debug)]
 pub struct InnerRates<B: Backend> {
-    /// By tensor that moves, in the order of the module: `[steps]` or `[values]`.
+    /// By tensor that moves, in the order of the module: `[steps]`, `[values]`, or a matrix
+    /// `[size * size]` for each mode.
     rates: Vec<Param<Tensor<B, 1>>>,
+    norms: Option<StepNorms<B>>,
     #[module(skip)]
     kind: RateKind,
+    /// The sizes of the modes of each tensor that moves.
+    #[module(skip)]
+    modes: Vec<Vec<usize>>,
 }
 
 impl<B: Backend> InnerRates<B> {
     /// None.
     pub fn fixed() -> Self {
-        Self { rates: Vec::new(), kind: RateKind::Fixed }
+        Self { rates: Vec::new(), norms: None, kind: RateKind::Fixed, modes: Vec::new() }
     }
 
-    /// Rates of tensors of these lengths that all begin at that of `inner`.
-    pub(crate) fn new(
+    /// Those of `module`, which all begin where the inner loop is the same without them, and which
+    /// of its tensors move.
+    pub(crate) fn new<M: Module<B>>(
         kind: RateKind,
         inner: &InnerLoop,
-        lengths: impl Iterator<Item = usize>,
-        device: &B::Device,
-    ) -> Self {
-        let full = |length| Param::from_tensor(Tensor::full([length], inner.rate, device));
-        let rates = match kind {
-            RateKind::Fixed => Vec::new(),
-            RateKind::PerStep => lengths.map(|_| full(inner.steps)).collect(),
-            RateKind::PerValue => lengths.map(full).collect(),
+        module: &M,
+    ) -> Result<(Self, Vec<bool>), AdaptError> {
+        let (mut slots, values) = (slots::<B, M>(module), values::<B, M>(module));
+        let norms = (kind == RateKind::PerStepWithNorms)
+            .then(|| StepNorms::new(&slots, &values, inner.steps));
+        for (index, slot) in slots.iter_mut().enumerate() {
+            slot.free &= !norms.as_ref().is_some_and(|norms| norms.has(index));
+        }
+        let moves = inner.mask.select(&slots)?;
+        let moving: Vec<_> = (0..slots.len()).filter(|&index| moves[index]).collect();
+        let modes: Vec<_> = moving.iter().map(|&index| modes(&slots[index].shape)).collect();
+        let begin = |(&index, modes): (&usize, &Vec<usize>)| -> Vec<Tensor<B, 1>> {
+            let device = values[index].device();
+            let full = |length: usize| vec![Tensor::full([length], inner.rate, &device)];
+            match kind {
+                RateKind::Fixed => Vec::new(),
+                RateKind::PerStep | RateKind::PerStepWithNorms => full(inner.steps),
+                RateKind::PerValue => full(values[index].dims()[0]),
+                RateKind::Curvature => modes.iter().map(|&size| identity(size, &device)).collect(),
+            }
         };
-        Self { rates, kind }
+        let rates = moving.iter().zip(&modes).flat_map(begin).map(Param::from_tensor).collect();
+        Ok((Self { rates, norms, kind, modes }, moves))
     }
 
-    /// How many are learned.
+    /// What is learned.
     pub fn kind(&self) -> RateKind {
         self.kind
     }
 
-    /// The rates themselves, by tensor that moves: `[steps]` or `[values]`.
+    /// All that is learned: by tensor that moves its rates, `[steps]` or `[values]`, or its matrices,
+    /// `[size * size]` row after row; then by gain or shift its values step after step, `[steps * c]`.
     pub fn tensors(&self) -> Vec<Tensor<B, 1>> {
-        self.rates.iter().map(Param::val).collect()
+        let rows = self.norms.iter().flat_map(|norms| norms.rows());
+        self.rates.iter().chain(rows).map(Param::val).collect()
     }
 
     /// The same with other values, on the graph they are on.
     pub(crate) fn with(&self, values: &[Tensor<B, 1>]) -> Self {
         super::filled::<B, Self>(self.clone(), values, 1)
+    }
+
+    /// `values` of `lanes` tasks with what is not theirs at this step in its place.
+    pub(super) fn placed(
+        &self,
+        step: usize,
+        values: Vec<Tensor<B, 1>>,
+        lanes: usize,
+    ) -> Vec<Tensor<B, 1>> {
+        match &self.norms {
+            Some(norms) => norms.placed(step, values, lanes),
+            None => values,
+        }
     }
 
     /// `direction` times the rate of the tensor with number `moved` among those that move. A loop
@@ -82,12 +130,21 @@ impl<B: Backend> InnerRates<B> {
     ) -> Tensor<B, 1> {
         match self.kind {
             RateKind::Fixed => direction * fixed,
-            RateKind::PerStep => {
+            RateKind::PerStep | RateKind::PerStepWithNorms => {
                 let rates = self.rates[moved].val();
                 let last = rates.dims()[0] - 1;
                 direction * rates.narrow(0, step.min(last), 1)
             }
             RateKind::PerValue => direction * tiled(self.rates[moved].val(), lanes),
+            RateKind::Curvature => {
+                curved(direction, &self.matrices(moved), &self.modes[moved], lanes) * fixed
+            }
         }
+    }
+
+    /// The matrices of the tensor with number `moved` among those that move.
+    fn matrices(&self, moved: usize) -> Vec<Tensor<B, 1>> {
+        let first = self.modes[..moved].iter().map(Vec::len).sum();
+        self.rates.iter().skip(first).take(self.modes[moved].len()).map(Param::val).collect()
     }
 }

@@ -49,12 +49,15 @@ pub(crate) struct InnerSteps<'a, B: Backend> {
 impl<B: Backend> InnerSteps<'_, B> {
     /// All steps.
     pub(crate) fn run(&self, start: Vec<Tensor<B, 1>>, rates: &InnerRates<B>) -> Fast<B> {
-        (0..self.inner.steps).fold(Fast::start(start), |fast, step| self.advance(step, fast, rates))
+        let start = Fast::start(rates.placed(0, start, self.lanes));
+        (0..self.inner.steps).fold(start, |fast, step| self.advance(step, fast, rates))
     }
 
     /// One step.
     pub(crate) fn advance(&self, step: usize, fast: Fast<B>, rates: &InnerRates<B>) -> Fast<B> {
-        let mut gradients = (self.slope)(step, &fast.values);
+        let Fast { values, mut memory } = fast;
+        let mut values = rates.placed(step, values, self.lanes);
+        let mut gradients = (self.slope)(step, &values);
         if self.inner.order == Order::First {
             gradients =
                 gradients.into_iter().map(|gradient| gradient.map(Tensor::detach)).collect();
@@ -62,7 +65,6 @@ impl<B: Backend> InnerSteps<'_, B> {
         if let Some(limit) = self.inner.clip_norm {
             gradients = clip_norm(gradients, self.lanes, limit);
         }
-        let Fast { mut values, mut memory } = fast;
         let mut moved = 0;
         for (index, gradient) in gradients.into_iter().enumerate() {
             if !self.moves[index] {

@@ -138,6 +138,12 @@ pub(crate) enum Method {
     Boil,
     /// MAML with a learned rate for every value, Li et al. 2017
     MetaSgd,
+    /// MAML whose gradients go through learned matrices, Park and Oliva 2019
+    MetaCurvature,
+    /// MAML with rates and batch-norm of each step and an annealed loss, Antoniou et al. 2019
+    #[value(name = "maml++")]
+    #[serde(rename = "maml++")]
+    MamlPlusPlus,
     /// MAML by implicit gradients, Rajeswaran et al. 2019
     Imaml,
     /// MAML whose head begins with prototypes, Triantafillou et al. 2020
@@ -171,15 +177,16 @@ pub(crate) enum RouteName {
 #[command(next_help_heading = "Inner loop (maml and its relatives)")]
 pub(crate) struct InnerArgs {
     /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01; of imaml 0.1, of
-    /// proto-maml 0.01, of cavia 1, of reptile 0.001]
+    /// proto-maml 0.01, of maml++ 0.1 and 0.01, of cavia 1, of reptile 0.001]
     #[arg(long, value_name = "RATE")]
     pub(crate) inner_lr: Option<f64>,
     /// Inner steps in training [default: 1 for sinusoids and images of at most 32 pixels, else 5; of
-    /// imaml 16; of cavia 2 for images; of reptile 5, or 8 for larger images, 10 for sinusoids]
+    /// imaml 16; of maml++ 5; of cavia 2 for images; of reptile 5, or 8 for larger images, 10 for
+    /// sinusoids]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) inner_steps: Option<usize>,
     /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10; as in training for
-    /// sinusoids and of imaml and cavia; of reptile 50 for images]
+    /// sinusoids and of imaml, maml++ and cavia; of reptile 50 for images]
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
@@ -194,6 +201,13 @@ pub(crate) struct InnerArgs {
     /// Iterations of imaml's conjugate gradients [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) cg_steps: Option<usize>,
+    /// Meta-steps in which maml++ has the loss after every inner step, less and less [default: 5000,
+    /// for larger images 7500]
+    #[arg(long, value_name = "N", value_parser = steps(0..))]
+    pub(crate) multi_step_loss: Option<u64>,
+    /// Meta-steps of first order that maml++ begins with [default: 0]
+    #[arg(long, value_name = "N", value_parser = steps(0..))]
+    pub(crate) first_order_steps: Option<u64>,
     /// Examples in an inner step of reptile [default: 10]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) inner_batch: Option<usize>,

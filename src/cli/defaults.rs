@@ -33,6 +33,14 @@ impl Benchmark {
         }
     }
 
+    /// Meta-steps in which maml++ has the loss after every inner step.
+    pub(crate) fn multi_step_loss(self) -> u64 {
+        match self {
+            Self::Omniglot | Self::Sinusoids => 5000,
+            Self::MiniImagenet => 7500,
+        }
+    }
+
     /// The papers' values.
     pub(crate) fn defaults(self, method: Method) -> Defaults {
         let maml = match self {
@@ -49,6 +57,13 @@ impl Benchmark {
         match (method, self) {
             (Method::Imaml, _) => Defaults { rate: 0.1, steps: 16, eval_steps: 16, ..maml },
             (Method::ProtoMaml, Self::Omniglot) => Defaults { rate: 0.01, ..maml },
+            (Method::MamlPlusPlus, Self::Sinusoids) => Defaults { steps: 5, eval_steps: 5, ..maml },
+            (Method::MamlPlusPlus, Self::Omniglot) => {
+                Defaults { rate: 0.1, steps: 5, eval_steps: 5, queries: None, meta_batch: 8 }
+            }
+            (Method::MamlPlusPlus, Self::MiniImagenet) => {
+                Defaults { steps: 5, eval_steps: 5, meta_batch: 2, ..maml }
+            }
             (Method::Cavia, Self::Sinusoids) => Defaults { rate: 1.0, ..maml },
             (Method::Cavia, _) => {
                 Defaults { rate: 1.0, steps: 2, eval_steps: 2, queries: Some(15), meta_batch: 16 }

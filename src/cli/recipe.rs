@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
-use fewshot::learners::{AdaptableNetwork, Maml, MetaLearner, ProtoNet, QueryNorm};
+use fewshot::learners::{AdaptableNetwork, Annealing, Maml, MetaLearner, ProtoNet, QueryNorm};
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ pub(crate) struct InnerRecipe {
     /// Examples of an inner step in training and in the test, of reptile alone.
     pub(crate) batch: Option<[usize; 2]>,
     pub(crate) query_norm: QueryNorm,
+    /// Of maml++ alone.
+    pub(crate) annealing: Option<Annealing>,
     /// The network's own number, where there is none.
     pub(crate) lanes: Option<usize>,
 }
@@ -160,6 +162,17 @@ impl InnerRecipe {
             (_, None, None) => None,
             _ => return usage(format!("mini-batches are for reptile, not for {method}")),
         };
+        let annealing = match (method, args.multi_step_loss, args.first_order_steps) {
+            (Method::MamlPlusPlus, multi_step, first_order) => Some(Annealing {
+                multi_step: multi_step.unwrap_or(benchmark.multi_step_loss()),
+                first_order: first_order.unwrap_or(0),
+            }),
+            (_, None, None) => None,
+            _ => {
+                let options = "--multi-step-loss and --first-order-steps are";
+                return usage(format!("{options} for maml++, not for {method}"));
+            }
+        };
         let order = match (method, args.order) {
             (Method::Fomaml, Some(OrderName::Second)) => {
                 return usage("fomaml is of first order; --order second is maml".to_owned());
@@ -195,6 +208,7 @@ impl InnerRecipe {
             proximal,
             batch,
             query_norm: QueryNorm::Together,
+            annealing,
             lanes: args.lanes,
         }))
     }
@@ -226,6 +240,10 @@ impl InnerRecipe {
             Method::Imaml => {
                 let proximal = self.proximal.expect("the recipe of imaml has one");
                 Maml::implicit(network, inner, proximal)
+            }
+            Method::MetaCurvature => Maml::meta_curvature(network, inner),
+            Method::MamlPlusPlus => {
+                Maml::plus_plus(network, inner, self.annealing.unwrap_or_default())
             }
             Method::Cavia => Maml::cavia(network, inner),
             Method::Reptile => {
@@ -271,6 +289,8 @@ impl InnerArgs {
             ("--second-order-route", self.second_order_route.is_some()),
             ("--proximal", self.proximal.is_some()),
             ("--cg-steps", self.cg_steps.is_some()),
+            ("--multi-step-loss", self.multi_step_loss.is_some()),
+            ("--first-order-steps", self.first_order_steps.is_some()),
             ("--inner-batch", self.inner_batch.is_some()),
             ("--eval-inner-batch", self.eval_inner_batch.is_some()),
             ("--lanes", self.lanes.is_some()),
@@ -290,6 +310,8 @@ impl std::fmt::Display for Method {
             Self::MetaSgd => "meta-sgd",
             Self::Imaml => "imaml",
             Self::ProtoMaml => "proto-maml",
+            Self::MetaCurvature => "meta-curvature",
+            Self::MamlPlusPlus => "maml++",
             Self::Cavia => "cavia",
             Self::Reptile => "reptile",
         })

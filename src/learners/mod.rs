@@ -6,13 +6,15 @@ mod cavia;
 mod fomaml;
 mod imaml;
 mod maml;
+mod maml_plus_plus;
+mod meta_curvature;
 mod meta_sgd;
 mod network;
 mod proto_maml;
 mod proto_net;
 mod reptile;
 
-pub use maml::{AdaptedMaml, Maml, QueryNorm};
+pub use maml::{AdaptedMaml, Annealing, Maml, QueryNorm};
 pub use network::{AdaptableNetwork, Network};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
@@ -80,6 +82,13 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         let gradients = GradientsParams::from_grads(loss.backward(), self);
         let score = K::scores(outputs.inner(), targets.inner()).mean();
         MetaGradients { loss: loss.inner(), score, gradients }
+    }
+
+    /// Told by a trainer before each step, with the number of steps done, for a learner that changes
+    /// in the course of training. What it becomes depends on this number alone, so that a run that
+    /// resumes goes on as if it had never stopped.
+    fn at_step(&mut self, step: u64) {
+        let _ = step;
     }
 
     /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before its

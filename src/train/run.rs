@@ -190,6 +190,9 @@ where
         let first = self.progress.step * self.options.meta_batch;
         let tasks = first..first + self.options.meta_batch;
         let batch = self.source.tasks::<B>(tasks, &self.device);
+        if let Some(learner) = &mut self.learner {
+            learner.at_step(self.progress.step);
+        }
         let MetaGradients { loss, score, gradients } = self.learner().meta_gradients(&batch);
         let loss = loss.into_scalar().elem::<f32>();
         if !loss.is_finite() {

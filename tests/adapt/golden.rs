@@ -69,6 +69,8 @@ pub enum Rule {
     Adam { rate: f64, beta_1: f64, beta_2: f64, epsilon: f64, epsilon_root: f64 },
     MetaSgd,
     PerStep,
+    PerStepNorms,
+    Curvature { rate: f64 },
 }
 
 impl Golden {
@@ -128,7 +130,9 @@ impl Case {
     pub fn inner(&self) -> InnerLoop {
         let steps = self.steps;
         let inner = match self.rule {
-            Rule::GradientDescent { rate, clip: None } => InnerLoop::new(steps, rate),
+            Rule::GradientDescent { rate, clip: None } | Rule::Curvature { rate } => {
+                InnerLoop::new(steps, rate)
+            }
             Rule::GradientDescent { rate, clip: Some(norm) } => {
                 InnerLoop::new(steps, rate).with_clip_norm(norm)
             }
@@ -139,7 +143,7 @@ impl Case {
                 let rule = InnerRule::Adam { beta_1, beta_2, epsilon, epsilon_root };
                 InnerLoop::new(steps, rate).with_rule(rule)
             }
-            Rule::MetaSgd | Rule::PerStep => InnerLoop::new(steps, 1.0),
+            Rule::MetaSgd | Rule::PerStep | Rule::PerStepNorms => InnerLoop::new(steps, 1.0),
         };
         let mask = match self.adapts.as_str() {
             "all" => Mask::All,
@@ -150,13 +154,28 @@ impl Case {
 
     /// Learned rates by their names in the learner.
     pub fn rates(&self) -> Values {
-        values(&self.rates, |index, _| format!("rates.rates.{index}"))
+        values(&self.rates, |index, name| self.rate_name(index, name))
+    }
+
+    /// Gains and shifts by step are behind the rates.
+    fn rate_name(&self, index: usize, name: &str) -> String {
+        let is_norm = |name: &str| {
+            let norm = name.ends_with(".gamma") || name.ends_with(".beta");
+            norm && matches!(self.rule, Rule::PerStepNorms)
+        };
+        match is_norm(name) {
+            true => {
+                let rates = self.rates.iter().filter(|rate| !is_norm(&rate.name)).count();
+                format!("rates.norms.rows.{}", index - rates)
+            }
+            false => format!("rates.rates.{index}"),
+        }
     }
 
     /// Gradients by name behind `prefix`, those of the rates by their names in the learner.
     pub fn gradients(&self, prefix: &str) -> Values {
         let mut all = values(&self.gradients, |_, name| format!("{prefix}{name}"));
-        all.extend(values(&self.rate_gradients, |index, _| format!("rates.rates.{index}")));
+        all.extend(values(&self.rate_gradients, |index, name| self.rate_name(index, name)));
         all
     }
 }

@@ -3,7 +3,7 @@
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor};
 use fewshot::adapt::{InnerLoop, Mask, Order, SecondOrder};
-use fewshot::learners::{Adapted, Learner, Maml, MetaGradients, MetaLearner};
+use fewshot::learners::{Adapted, Annealing, Learner, Maml, MetaGradients, MetaLearner};
 use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
 
 use crate::golden::{Case, Golden, Network, Rule};
@@ -35,6 +35,8 @@ pub fn learner<B: AutodiffBackend>(
     let learner = match case.rule {
         Rule::MetaSgd => Maml::meta_sgd(classifier, case.inner()),
         Rule::PerStep => Maml::with_rates_per_step(classifier, case.inner()),
+        Rule::PerStepNorms => Maml::plus_plus(classifier, case.inner(), Annealing::default()),
+        Rule::Curvature { .. } => Maml::meta_curvature(classifier, case.inner()),
         _ => Maml::new(classifier, case.inner()),
     };
     let mut learner = learner.expect("an inner loop that can be run");
@@ -79,7 +81,7 @@ pub fn gradients_are_those_of_pytorch<B: AutodiffBackend>() {
             checked += 1;
         }
     }
-    assert!(checked >= 34, "only {checked} cases");
+    assert!(checked >= 58, "only {checked} cases");
 }
 
 /// A learner with the parameters of the golden network.
@@ -93,6 +95,21 @@ fn made<B: AutodiffBackend>(
     let learner = Maml::new(classifier, inner).expect("an inner loop that can be run");
     let values = golden.networks[network].parameters("network.");
     (with_values::<B, _>(learner, &values, DType::F32), golden)
+}
+
+/// Where the matrices of Meta-Curvature begin, it is MAML.
+pub fn curvature_of_identities_is_maml<B: AutodiffBackend>() {
+    for order in [Order::First, Order::Second] {
+        let (maml, golden) = made::<B>("conv_pool", InnerLoop::new(2, 0.4).with_order(order));
+        let network = &golden.networks["conv_pool"];
+        let curved = Maml::meta_curvature(maml.network().clone(), maml.inner().clone());
+        let curved = curved.expect("an inner loop that can be run");
+        let (expected_loss, expected) = outcome(&maml, network, DType::F32);
+        let (loss, mut found) = outcome(&curved, network, DType::F32);
+        assert!((loss - expected_loss).abs() < 1e-6, "{order:?}: {loss} is not {expected_loss}");
+        found.retain(|name, _| name.starts_with("network."));
+        assert_close(&format!("{order:?}"), &found, &expected, 1e-6);
+    }
 }
 
 fn read<B: AutodiffBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {

@@ -35,6 +35,7 @@ macro_rules! laws {
 
 laws! {
     gradients_are_those_of_pytorch
+    curvature_of_identities_is_maml
     a_zero_rate_is_the_identity
     tasks_side_by_side_are_tasks_one_by_one
 }

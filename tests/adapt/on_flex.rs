@@ -10,7 +10,7 @@ use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Mask, Order, Proximal, adapt};
 use fewshot::data::{Glyphs, GlyphsConfig};
 use fewshot::episode::{EpisodeBatch, Protocol, SampleEpisodes};
-use fewshot::learners::{Adapted, Divergence, Learner, Maml, MetaLearner};
+use fewshot::learners::{Adapted, Annealing, Divergence, Learner, Maml, MetaLearner};
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};
 use fewshot::models::{BnStatistics, Classifier, Conv4, Encoder, Mlp, MlpConfig};
@@ -83,9 +83,13 @@ fn first_order_is_not_second_order_on_a_curved_loss() {
 #[test]
 fn outer_gradients_are_central_differences() {
     let golden = Golden::read();
-    for name in
-        ["conv_stride/maml/second/5", "conv_stride/per_step/second/3", "conv_stride/adam/second/3"]
-    {
+    for name in [
+        "conv_stride/maml/second/5",
+        "conv_stride/per_step/second/3",
+        "conv_stride/adam/second/3",
+        "conv_stride/curvature/second/2",
+        "conv_stride/per_step_norms/second/2",
+    ] {
         let case = golden.cases.iter().find(|case| case.name == name).expect(name);
         let network = &golden.networks[&case.network];
         let made = learner::<B>(case, network, DType::F64);
@@ -191,6 +195,103 @@ fn a_head_of_prototypes_ranks_as_a_prototypical_network_does() {
     for (found, expected) in log(found).iter().zip(log(expected)) {
         assert!((found - expected).abs() < 1e-3 * (1.0 + expected.abs()), "{found}, {expected}");
     }
+}
+
+fn plus_plus(inner: &InnerLoop, annealing: Annealing) -> Maml<B, Classifier<B, Conv4<B>>> {
+    let network = &Golden::read().networks["conv_stride"];
+    let (encoder, features) = encoder::<B>("conv_stride");
+    let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    let classifier = with_values::<B, _>(classifier, &network.parameters(""), DType::F32);
+    Maml::plus_plus(classifier, inner.clone(), annealing).expect("an inner loop that can be run")
+}
+
+#[test]
+fn annealing_goes_by_the_number_of_meta_steps() {
+    let network = &Golden::read().networks["conv_stride"];
+    let inner = InnerLoop::new(3, 0.4);
+    let mut annealed = plus_plus(&inner, Annealing { multi_step: 10, first_order: 5 });
+    let settings = annealed.settings();
+    assert_ne!(settings, plus_plus(&inner, Annealing::default()).settings());
+    let outcomes = [
+        (0, Order::First, [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0]),
+        (4, Order::First, [0.2, 0.2, 0.6]),
+        (5, Order::Second, [1.0 / 6.0, 1.0 / 6.0, 2.0 / 3.0]),
+        (10, Order::Second, [0.0, 0.0, 1.0]),
+    ]
+    .map(|(done, order, weights)| {
+        let plain = plus_plus(&inner.clone().with_order(order), Annealing::default());
+        let plain = plain.with_step_weights(weights.to_vec());
+        let (expected_loss, expected) = outcome(&plain, network, DType::F32);
+        annealed.at_step(done);
+        let (loss, found) = outcome(&annealed, network, DType::F32);
+        assert!((loss - expected_loss).abs() < 1e-6, "{done}: {loss} is not {expected_loss}");
+        assert_close(&format!("after {done}"), &found, &expected, 1e-5);
+        loss
+    });
+    assert_eq!(annealed.settings(), settings);
+    assert!(outcomes.windows(2).all(|pair| (pair[0] - pair[1]).abs() > 1e-3), "{outcomes:?}");
+    let name = "network.head.weight";
+    let of = |order| {
+        let plain = plus_plus(&inner.clone().with_order(order), Annealing::default());
+        outcome(&plain, network, DType::F32).1[name].clone()
+    };
+    let (first, second) = (of(Order::First), of(Order::Second));
+    assert!(first.iter().zip(second).any(|(one, two)| (one - two).abs() > 1e-3));
+}
+
+#[test]
+fn a_trainer_tells_the_learner_where_it_is() {
+    let glyphs = Glyphs::generate(&GlyphsConfig { size: 8, ..GlyphsConfig::default() }).train;
+    let sampler = glyphs.sampler(Protocol::new(WAYS, 1), 1).unwrap();
+    let annealing = Annealing { multi_step: 1, first_order: 0 };
+    let mut learner = plus_plus(&InnerLoop::new(2, 0.4), annealing);
+    let batch = sampler.batch::<B>(1..2, &Default::default());
+    let [after, before] = [1, 0].map(|done| {
+        learner.at_step(done);
+        learner.meta_gradients(&batch).loss.into_scalar()
+    });
+    assert!((after - before).abs() > 1e-3, "{after} and {before}");
+    let trainer = MetaTrainer::new(learner, Adam::new().init()).episodes(sampler);
+    let trained = trainer.learning_rate(0.0).meta_batch(1).steps(2).fit::<B>().unwrap();
+    let loss = trained.report.last_loss.expect("two steps");
+    assert!((loss - after).abs() < 1e-6, "{loss} is not {after}");
+}
+
+/// As if the last step had been learned again and again.
+#[test]
+fn a_test_of_more_steps_goes_on_with_the_last_rates_and_norms() {
+    let golden = Golden::read();
+    let case = golden.cases.iter().find(|case| case.name == "conv_stride/per_step_norms/second/2");
+    let case = case.expect("a case of norms by step");
+    let network = &golden.networks[&case.network];
+    let short = learner::<B>(case, network, DType::F32);
+    let mut values = network.parameters("network.");
+    for (name, mut learned) in case.rates() {
+        let last = learned[learned.len() / 2..].to_vec();
+        learned.extend(last.iter().chain(&last));
+        values.insert(name, learned);
+    }
+    let long = plus_plus(&case.inner().with_steps(4), Annealing::default());
+    let long = with_values::<B, _>(long, &values, DType::F32);
+    let batch = network.batch::<B>(WAYS, DType::F32);
+    let logits = |learner: &Maml<B, Classifier<B, Conv4<B>>>| {
+        let logits = learner.adapt(&batch.support).predict(batch.queries.clone());
+        logits.into_data().into_vec::<f32>().unwrap()
+    };
+    assert_eq!(logits(&short.clone().with_test_steps(4)), logits(&long));
+    assert_ne!(logits(&short), logits(&long));
+}
+
+#[test]
+fn gains_and_shifts_of_their_own_for_each_step_do_not_move() {
+    let learner = plus_plus(&InnerLoop::new(2, 0.4), Annealing::default());
+    // Six tensors move: weights and biases of two convolutions and of the head.
+    let lengths: Vec<_> = learner.rates().tensors().iter().map(|rates| rates.dims()[0]).collect();
+    assert_eq!(lengths, [2, 2, 2, 2, 2, 2, 8, 8, 8, 8]);
+    let norms = Mask::Only(vec!["encoder.blocks.0.norm".to_owned()]);
+    let inner = InnerLoop::new(2, 0.4).with_mask(norms);
+    let error = Maml::plus_plus(learner.network().clone(), inner, Annealing::default());
+    assert!(matches!(error, Err(AdaptError::NothingMoves { .. })));
 }
 
 #[test]

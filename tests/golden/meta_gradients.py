@@ -4,7 +4,8 @@
 
 writes meta_gradients.json beside this file. Each case adapts one of three networks to each of two
 tasks, one task after the other, and differentiates the mean query loss by what the tasks share: the
-parameters and, where the rule learns them, the inner rates.
+parameters and, where the rule learns them, the inner rates, the matrices that gradients go through
+or the gains and shifts of batch-norm at each inner step.
 
     conv_stride  2 x [3x3 conv of stride 2, batch-norm, ReLU], mean over space, linear head
     conv_pool    2 x [3x3 conv, batch-norm, ReLU, 2x2 max-pool], flattened, linear head
@@ -32,6 +33,8 @@ torch.set_num_threads(1)
 SEEDS = {"conv_stride": 50, "conv_pool": 18, "mlp": 457}
 TASKS, WAYS, SHOTS, CHANNELS, SIDE = 2, 3, 2, 4, 8
 MARGIN = 5e-5
+# Added to those of the networks.
+CURVATURE_SEED, NORMS_SEED = 1003, 2001
 
 
 # Networks, as functions of their parameters by name
@@ -147,8 +150,18 @@ def network(name):
     return {"parameters": conv_parameters(draw, features), "data": images(draw)}
 
 
+def modes(x):
+    """A kernel's positions are one mode."""
+    return [*x.shape[:2], x.shape[2:].numel()] if x.dim() > 2 else list(x.shape)
+
+
+def is_norm(name):
+    return name.endswith((".gamma", ".beta"))
+
+
 def rates(case, parameters):
-    """The rates that the rule learns: by element, or by step, of each parameter."""
+    """The rates that the rule learns: by element, or by step, of each parameter. Or a matrix for each
+    of its modes; or, after the rates of the others, the values of each gain and shift by step."""
     draw = torch.Generator().manual_seed(SEEDS[case["network"]] + 1)
     match case["rule"]["kind"]:
         case "meta_sgd":
@@ -156,6 +169,16 @@ def rates(case, parameters):
         case "per_step":
             low, high = (0.02, 0.05) if case["network"] == "mlp" else (0.1, 0.3)
             return {name: uniform(draw, low, high, case["steps"]) for name in parameters}
+        case "curvature":
+            draw.manual_seed(SEEDS[case["network"]] + CURVATURE_SEED)
+            return {f"{name}.{mode}": on_grid(torch.eye(size) + 0.1 * normal(draw, size, size))
+                    for name, p in parameters.items() for mode, size in enumerate(modes(p))}
+        case "per_step_norms":
+            draw.manual_seed(SEEDS[case["network"]] + NORMS_SEED)
+            own = {name: uniform(draw, 0.1, 0.3, case["steps"])
+                   for name in parameters if not is_norm(name)}
+            around = lambda p: on_grid(p + 0.1 * normal(draw, case["steps"], *p.shape))
+            return own | {name: around(p) for name, p in parameters.items() if is_norm(name)}
     return {}
 
 
@@ -186,11 +209,24 @@ def update(rule, rates, moments, step, name, g):
             return rule["rate"] * m_hat / (root + rule["epsilon"])
         case "meta_sgd":
             return rates[name] * g
-        case "per_step":
+        case "per_step" | "per_step_norms":
             return rates[name][step] * g
+        case "curvature":
+            g_modes = g.reshape(modes(g))
+            for mode in range(g_modes.dim()):
+                turned = torch.tensordot(rates[f"{name}.{mode}"], g_modes, dims=([1], [mode]))
+                g_modes = turned.movedim(0, mode)
+            return rule["rate"] * g_modes.reshape(g.shape)
+
+
+def is_held(case, name):
+    """Whether each step has values of its own in this parameter's place."""
+    return case["rule"]["kind"] == "per_step_norms" and is_norm(name)
 
 
 def adapts(case, name):
+    if is_held(case, name):
+        return False
     return case["adapts"] == "all" or name.startswith(case["adapts"])
 
 
@@ -201,6 +237,7 @@ def task_loss(case, parameters, rates, support, queries):
     fast, moments, total = dict(parameters), {}, 0.0
     names = [name for name in parameters if adapts(case, name)]
     for step, weight in enumerate(weights):
+        fast |= {name: rates[name][step] for name in parameters if is_held(case, name)}
         inner = loss(forward(fast, support[0]), support[1])
         gradients = torch.autograd.grad(inner, [fast[n] for n in names], create_graph=True)
         if case["order"] == "first":
@@ -224,7 +261,9 @@ def outer_loss(case, parameters, rates, data):
 def meta_gradients(case, parameters, rates, data):
     parameters, rates = leaves(parameters), leaves(rates)
     loss = outer_loss(case, parameters, rates, data)
-    found = torch.autograd.grad(loss, [*parameters.values(), *rates.values()])
+    # Values that each step replaces have gradients of zero.
+    at = [*parameters.values(), *rates.values()]
+    found = torch.autograd.grad(loss, at, allow_unused=True, materialize_grads=True)
     return loss.item(), found[:len(parameters)], found[len(parameters):]
 
 
@@ -294,10 +333,15 @@ def cases_of(network):
                 "adapts": adapts, **more}
 
     maml = [case("maml", descent, steps) for steps in (1, 5)]
+    both = ("second", "first")
+    curvature = {"kind": "curvature", "rate": rate}
+    learned = [case("curvature", curvature, steps, order) for steps in (1, 2) for order in both]
+    learned += [case("per_step_norms", {"kind": "per_step_norms"}, 2, order) for order in both]
     if network == "conv_pool":
-        return maml
+        return maml + learned
     cases = maml + [case("maml", descent, steps, order="first") for steps in (1, 5)]
     if network == "conv_stride":
+        cases += learned
         cases += [case("anil", descent, steps, adapts="head") for steps in (1, 5)]
         cases += [case("boil", descent, steps, adapts="encoder") for steps in (1, 5)]
         cases += [case("multi_step", descent, 3, weights=[0.2, 0.3, 0.5])]
@@ -330,7 +374,8 @@ def golden(case, parameters, data):
         check_direction(case, [*gradients, *rate_gradients], *at)
     if case["name"].endswith("maml/second/5"):
         check_elements(case, gradients, *at)
-    found = case | {"loss": loss, "gradients": named(parameters, gradients)}
+    of_parameters = [one for one in named(parameters, gradients) if not is_held(case, one["name"])]
+    found = case | {"loss": loss, "gradients": of_parameters}
     if own:
         found |= {"rates": named(own, own.values()), "rate_gradients": named(own, rate_gradients)}
     return found

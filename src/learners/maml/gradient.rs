@@ -38,6 +38,10 @@ where
         MetaGradients { loss: total.loss * share, score: total.score * share, gradients }
     }
 
+    fn at_step(&mut self, step: u64) {
+        self.settings.meta_steps = step;
+    }
+
     fn check(&self, batch: &Batch<B, N>) -> Result<(), AdaptError> {
         let support = N::Kind::support(batch);
         self.check_size(N::Kind::outputs(support))?;
@@ -92,14 +96,15 @@ impl<B: AutodiffBackend> GroupGradient<B> {
 
 impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     fn group_gradient(&self, batch: &Batch<B, N>, group: &Range<usize>) -> GroupGradient<B> {
-        let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
+        let (lanes, inner, moves) = (group.len(), self.settings.inner_now(), &*self.settings.moves);
+        let step_weights = self.settings.step_weights_now();
         let statistics = BnStatistics::Batch;
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let queries = N::Kind::judged(batch, group.clone());
         let learned_from = self.learned_from(batch, group);
         let last = RefCell::new(None);
         let outer = |step: usize, values: &[Tensor<B, 1>]| {
-            let weight = step.checked_sub(1).map_or(0.0, |index| self.settings.step_weights[index]);
+            let weight = step.checked_sub(1).map_or(0.0, |index| step_weights[index]);
             let at_end = step == inner.steps;
             if weight == 0.0 && !at_end {
                 return None;
@@ -200,7 +205,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         lanes: usize,
         outer: &OuterLoss<'_, B>,
     ) -> MetaGradient<B> {
-        let (inner, moves) = (&self.settings.inner, &*self.settings.moves);
+        let (inner, moves) = (&self.settings.inner_now(), &*self.settings.moves);
         let constants = || start.iter().cloned().map(Tensor::detach).collect::<Vec<_>>();
         match self.settings.outer {
             Outer::Gradient | Outer::GradientOfTheRest => {}

@@ -1,11 +1,13 @@
 //! Model-agnostic meta-learning, and what its relatives share with it.
 
 mod adapted;
+mod annealing;
 mod batches;
 mod gradient;
 mod prototypes;
 
 pub use adapted::AdaptedMaml;
+pub use annealing::Annealing;
 
 use std::ops::Range;
 
@@ -20,7 +22,7 @@ use serde_json::{Value, json};
 use super::{AdaptableNetwork, Adapted, Learner, Network};
 use crate::adapt::{
     AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
-    filled, lift, lifted, lifted_slope, slots, stacked, values,
+    filled, lift, lifted, lifted_slope, stacked, values,
 };
 use crate::episode::{Examples, Measure, TaskKind};
 use adapted::Group;
@@ -32,9 +34,11 @@ use prototypes::prototypical_head;
 ///
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
 /// mean loss of the support: cross-entropy for a [`Classifier`](fewshot_models::Classifier), squared
-/// error for an [`Mlp`](fewshot_models::Mlp), or what another [`Network`]'s kind of task has. The relatives that differ in the steps alone are made by
+/// error for an [`Mlp`](fewshot_models::Mlp), or what another [`Network`]'s kind of task has. The
+/// relatives are made by
 /// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
-/// [`meta_sgd`](Self::meta_sgd), [`implicit`](Self::implicit), [`prototypical`](Self::prototypical),
+/// [`meta_sgd`](Self::meta_sgd), [`meta_curvature`](Self::meta_curvature),
+/// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit), [`prototypical`](Self::prototypical),
 /// [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
 ///
 /// The tasks of a batch adapt side by side as the lanes of one network where it has
@@ -73,8 +77,11 @@ struct Settings {
     route: SecondOrder,
     /// Most tasks in one network.
     lanes: usize,
-    /// What the query loss after each step counts for.
+    /// What the query loss after each step counts for, once no annealing says otherwise.
     step_weights: Vec<f64>,
+    annealing: Option<Annealing>,
+    /// Meta-steps done.
+    meta_steps: u64,
     /// What the head's values begin with.
     head: Head,
     /// What the outer loop learns from.
@@ -140,12 +147,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         if inner.steps == 0 {
             return Err(AdaptError::NoSteps { method: name });
         }
-        let slots = slots::<B, _>(&network);
-        let moves = inner.mask.select(&slots)?;
-        let device = network.devices().into_iter().next().unwrap_or_default();
-        let moving = slots.iter().zip(&moves).filter(|(_, moves)| **moves);
-        let lengths = moving.map(|(slot, _)| slot.shape.iter().product());
-        let rates = InnerRates::new(kind, &inner, lengths, &device);
+        let (rates, moves) = InnerRates::new(kind, &inner, &network)?;
         let mut step_weights = vec![0.0; inner.steps];
         step_weights[inner.steps - 1] = 1.0;
         let settings = Settings {
@@ -155,6 +157,8 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             route: SecondOrder::default(),
             lanes: N::LANES,
             step_weights,
+            annealing: None,
+            meta_steps: 0,
             head: Head::Learned,
             outer: Outer::Gradient,
             batch: [None; 2],
@@ -237,7 +241,8 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++. An implicit gradient is that of the last one alone.
+    /// loss of MAML++, here the same in every meta-step; where there is an [`Annealing`], once it is
+    /// over. An implicit gradient is that of the last one alone.
     ///
     /// # Panics
     /// Unless there is one weight a step.
@@ -364,7 +369,14 @@ impl<B: Backend, N: AdaptableNetwork<B>> Learner<B, N::Kind> for Maml<B, N> {
     }
 
     fn settings(&self) -> Value {
-        let Settings { inner, step_weights, outer, batch: [batch, _], .. } = &self.settings;
-        json!({ "inner": inner, "step_weights": step_weights, "outer": outer, "batch": batch })
+        let Settings { inner, step_weights, annealing, outer, batch: [batch, _], .. } =
+            &self.settings;
+        json!({
+            "inner": inner,
+            "step_weights": step_weights,
+            "annealing": annealing,
+            "outer": outer,
+            "batch": batch,
+        })
     }
 }
