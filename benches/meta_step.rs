@@ -1,17 +1,20 @@
-//! The outer gradient of gradient-based meta-learning on 32 tasks: side by side and one by one, by the
-//! chain and by the graph of the whole loop.
+//! The outer gradient of gradient-based meta-learning on 32 tasks of characters and on 25 sine waves:
+//! side by side and one by one, by the chain and by the graph of the whole loop.
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main};
 use fewshot::adapt::{InnerLoop, SecondOrder};
+use fewshot::episode::TaskSource;
+use fewshot::learners::AdaptableNetwork;
 use fewshot::models::{Conv4, Conv4Config};
 use fewshot::prelude::*;
 
 type B = Autodiff<Flex>;
 
 const TASKS: u64 = 32;
+const WAVES: u64 = 25;
 
 fn meta_step(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("meta_step");
@@ -48,10 +51,49 @@ fn step(
     protocol: Protocol,
     learner: &Maml<B, Classifier<B, Conv4<B>>>,
 ) {
-    let device = Default::default();
     let glyphs = Glyphs::generate(&GlyphsConfig::default()).train;
     let sampler = glyphs.sampler(protocol, 1).expect("the protocol fits the images");
-    let batch = sampler.batch::<B>(0..TASKS, &device);
+    gradient(group, name, &sampler, TASKS, learner);
+}
+
+fn sinusoids(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("meta_step_sinusoid");
+    group.throughput(Throughput::Elements(WAVES));
+    let sampler = RegressionSampler::new(Sinusoids::default(), 10, 10, 1).expect("tasks");
+    let device = Default::default();
+    B::seed(&device, 1);
+    let network = MlpConfig::new(1).with_layers(vec![40, 40, 1]).init::<B>(&device);
+    for steps in [1, 5] {
+        let inner = InnerLoop::new(steps, 0.01);
+        let maml = Maml::new(network.clone(), inner.clone()).expect("an inner loop");
+        let one_by_one = maml.clone().with_lanes(1);
+        let unrolled = maml.clone().with_second_order(SecondOrder::Unrolled);
+        let first = Maml::first_order(network.clone(), inner).expect("an inner loop");
+        let learners = [
+            ("maml", maml),
+            ("maml one by one", one_by_one),
+            ("maml unrolled", unrolled),
+            ("fomaml", first),
+        ];
+        for (method, learner) in learners {
+            gradient(&mut group, &format!("{method}/{steps} steps"), &sampler, WAVES, &learner);
+        }
+    }
+    group.finish();
+}
+
+fn gradient<T: TaskSource, N>(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    source: &T,
+    tasks: u64,
+    learner: &Maml<B, N>,
+) where
+    N: AdaptableNetwork<B, Kind = T::Kind>,
+    Maml<B, N>: MetaLearner<B, T::Kind>,
+{
+    let device = Default::default();
+    let batch = source.tasks::<B>(0..tasks, &device);
     group.bench_function(format!("flex/{name}"), |bencher| {
         bencher.iter(|| {
             let found = learner.meta_gradients(&batch);
@@ -61,5 +103,5 @@ fn step(
     });
 }
 
-criterion_group!(benches, meta_step);
+criterion_group!(benches, meta_step, sinusoids);
 criterion_main!(benches);

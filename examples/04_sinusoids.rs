@@ -18,7 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let trained = MetaTrainer::new(learner, Adam::new().init())
         .episodes(RegressionSampler::new(Sinusoids::default(), 10, 10, 1)?)
         .meta_batch(25)
-        .steps(2_000)
+        .learning_rate(3e-3)
+        .steps(1_000)
         .fit::<B>()?;
 
     let waves = RegressionSampler::new(Sinusoids::default(), 10, 100, 2)?;

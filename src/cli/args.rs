@@ -48,10 +48,15 @@ on test classes, by a protonet with running batch-norm statistics.
 
 maml and its relatives adapt a linear layer on four convolution blocks: with strides and an average \
 for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools and 32 \
-channels, as on miniImageNet. Batch-norm takes the images at hand, so their tests are transductive.
+channels, as on miniImageNet. Batch-norm takes the images at hand, so their tests are transductive \
+unless --bn support is said.
 
-With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
-steps, train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s, peak_rss_mb (of the process, \
+--data sinusoid is the regression of the MAML paper: maml and its relatives but proto-maml fit sine waves \
+from a few points with a network of 1-40-40-1. The test tells the squared error after 0, 1, 5 and 10 \
+steps, and adapted.svg in the run folder shows the curves of two waves.
+
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
+sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of the process, \
 null where it is not known), backend, device, route, inner (null without inner loop), protocol, seed, \
 run. \
 Everything else goes to standard error.
@@ -67,8 +72,9 @@ The data, the size of the episodes and the seed are those of the checkpoint wher
 A run folder stands for its best checkpoint, or its \
 last one where no validation was made. Episodes come from the test classes.
 
-With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), \
-steps, eval_episodes_per_s, backend, device, route, inner (null without inner loop), protocol, seed, \
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
+sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, eval_episodes_per_s \
+(of episodes), backend, device, route, inner (null without inner loop), protocol, seed, \
 checkpoint.";
 
 const BENCH_HELP: &str = "\

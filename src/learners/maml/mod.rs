@@ -10,6 +10,7 @@ pub use adapted::AdaptedMaml;
 pub use annealing::Annealing;
 
 use std::ops::Range;
+use std::sync::Once;
 
 use burn::backend::Autodiff;
 use burn::module::Module;
@@ -323,8 +324,18 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
 
     /// The tasks that share a network.
     fn groups(&self, tasks: usize) -> impl Iterator<Item = Range<usize>> + use<B, N> {
+        if N::LANES == 1 && tasks > 1 {
+            self.note_loop();
+        }
         let lanes = if N::LANES > 1 { self.settings.lanes } else { 1 };
         (0..tasks).step_by(lanes).map(move |first| first..(first + lanes).min(tasks))
+    }
+
+    /// Logs, the first time in this process, that tasks do not share a network.
+    fn note_loop(&self) {
+        static NOTED: Once = Once::new();
+        let network = self.network.describe();
+        NOTED.call_once(|| log::warn!("{network} has no lanes, tasks adapt one after the other"));
     }
 
     fn check_size(&self, wanted: usize) -> Result<(), AdaptError> {
