@@ -1,5 +1,5 @@
-//! The outer gradient of gradient-based meta-learning on 32 tasks of characters and on 25 sine waves:
-//! side by side and one by one, by the chain and by the graph of the whole loop.
+//! The outer gradient of gradient-based meta-learning on 32 tasks of characters and on 25 sine
+//! waves: side by side and one by one, by the chain and by the graph of the whole loop.
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;

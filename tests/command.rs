@@ -166,6 +166,7 @@ fn wrong_usage_exits_with_2() {
         &["train", "--batch-norm", "support"],
         &["train", "--method", "maml", "--inner-batch", "2"],
         &["train", "--method", "maml", "--multi-step-loss", "2"],
+        &["train", "--method", "maml++", "--order", "first", "--first-order-steps", "2"],
         &["train", "--method", "reptile", "--order", "first"],
         &["train", "--data", "sinusoid"],
         &["train", "--data", "sinusoid", "--method", "maml", "--ways", "5"],
@@ -173,6 +174,7 @@ fn wrong_usage_exits_with_2() {
         &["train", "--data", "sinusoid", "--method", "maml", "--split", "vinyals"],
         &["train", "--data", "sinusoid", "--method", "proto-maml"],
         &["train", "--data", "sinusoid", "--method", "maml", "--shots", "0"],
+        &["train", "--data", "sinusoid", "--method", "maml", "--shots", "18446744073709551615"],
         &["eval"],
         &["eval", "x", "--episodes", "0"],
         &["data", "omniglot"],
@@ -488,8 +490,19 @@ fn adaptive(folder: &Path, method: &str, more: &[&str]) -> Output {
 #[test]
 fn every_method_with_an_inner_loop_trains() {
     let folder = tempfile::tempdir().unwrap();
-    let methods =
-        ["maml", "fomaml", "anil", "boil", "meta-sgd", "imaml", "proto-maml", "cavia", "reptile"];
+    let methods = [
+        "maml",
+        "fomaml",
+        "anil",
+        "boil",
+        "meta-sgd",
+        "meta-curvature",
+        "maml++",
+        "imaml",
+        "proto-maml",
+        "cavia",
+        "reptile",
+    ];
     for method in methods {
         let run = folder.path().join(method);
         let report = json(&adaptive(&run, method, &["--eval-inner-steps", "2"]));
@@ -511,7 +524,9 @@ fn every_method_with_an_inner_loop_trains() {
     let inductive = ["eval", run.to_str().unwrap(), "--episodes", "2", "--bn", "support", "--json"];
     let inductive = json(&fewshot(&inductive));
     assert_eq!(inductive["protocol"]["batch_norm"], "support");
-    assert_ne!(inductive["accuracy"], Value::Null);
+    let told = fewshot(&["eval", run.to_str().unwrap(), "--episodes", "2", "--bn", "support"]);
+    let told = String::from_utf8(told.stdout).unwrap();
+    assert!(told.contains("support and one query"), "{told}");
     // Twenty classes want another head.
     let run = folder.path().join("maml");
     let wide = fewshot(&["eval", run.to_str().unwrap(), "--ways", "20", "--episodes", "2"]);
@@ -543,7 +558,10 @@ fn sinusoids_are_fitted_and_drawn() {
     assert_eq!(again["mse_after"], report["mse_after"]);
     let fewer = json(&fewshot(&["eval", run, "--episodes", "50", "--shots", "2", "--json"]));
     assert!(after(&fewer, "10") > after(&again, "10"), "{fewer}");
-    for other in [["--data", "glyphs"], ["--ways", "5"], ["--eval-inner-steps", "3"]] {
+    let longer =
+        json(&fewshot(&["eval", run, "--episodes", "9", "--eval-inner-steps", "3", "--json"]));
+    assert!(after(&longer, "3") > 0.0 && after(&longer, "10") > 0.0, "{longer}");
+    for other in [["--data", "glyphs"], ["--ways", "5"], ["--eval-inner-batch", "3"]] {
         let output = fewshot(&[&["eval", run][..], &other].concat());
         assert_eq!(code(&output), Some(2), "{}", stderr(&output));
     }

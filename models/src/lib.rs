@@ -1,9 +1,10 @@
 //! Encoders for few-shot learning as plain [Burn](https://burn.dev) modules.
 //!
-//! A Burn project can depend on this crate alone: `Config -> init(device) -> forward`, on any backend.
-//! Layers in [`nn`] can be differentiated twice, which Burn's own linear and pooling layers cannot,
-//! and keep Burn's parameter names and shapes, so records and PyTorch weights load as usual. With a
-//! `context`, [`Conv4`] and [`Mlp`] have a vector that starts at zero and that alone is adapted.
+//! A Burn project can depend on this crate alone: `Config -> init(device) -> forward`, on any
+//! backend. Layers in [`nn`] can be differentiated twice, which Burn's own linear and pooling
+//! layers cannot, and keep Burn's parameter names and shapes, so records and PyTorch weights load
+//! as usual. With a `context`, [`Conv4`] and [`Mlp`] have a vector that starts at zero and that
+//! alone is adapted.
 //!
 //! ```
 //! use burn::backend::Flex;

@@ -24,8 +24,9 @@ pub struct MlpConfig {
 /// Linear layers with ReLU between them and none after the last; images are flattened.
 ///
 /// # Conventions
-/// The default widths are those of the fully connected Omniglot network of the MAML paper, which has
-/// batch-norm besides. A context is zero at first, so it counts for nothing until it is adapted.
+/// The default widths are those of the fully connected Omniglot network of the MAML paper, which
+/// has batch-norm besides. A context is zero at first, so it counts for nothing until it is
+/// adapted.
 ///
 /// # Source
 /// For the context, Zintgraf et al., "Fast Context Adaptation via Meta-Learning", ICML 2019.

@@ -31,8 +31,9 @@ pub(super) fn curved<B: Backend>(
     lanes: usize,
 ) -> Tensor<B, 1> {
     let [length] = direction.dims();
-    // The last mode's elements are the columns of one matrix over all tasks. Moving that mode to the
-    // front makes the one before it the last, and after all modes they are in their order again.
+    // The last mode's elements are the columns of one matrix over all tasks. Moving that mode to
+    // the front makes the one before it the last, and after all modes they are in their order
+    // again.
     matrices.iter().zip(modes).rev().fold(direction, |direction, (matrix, &size)| {
         let rest = length / lanes / size;
         let rows: Tensor<B, 2> = direction.reshape([lanes * rest, size]);
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn every_mode_goes_through_its_own_matrix() {
-        // Two tasks of [2, 3]: rows through [[1, 2], [0, 1]], columns through a cycle, times 1, 1, 2.
+        // Two tasks of [2, 3]: rows through [[1, 2], [0, 1]], columns through a cycle, times 1, 1,
+        // 2.
         let direction = vector(&[1., 2., 3., 4., 5., 6., -1., 0., 1., 2., 0., 0.]);
         let matrices = [vector(&[1., 2., 0., 1.]), vector(&[0., 1., 0., 0., 0., 1., 2., 0., 0.])];
         let found = curved(direction, &matrices, &[2, 3], 2).into_data().into_vec::<f32>();

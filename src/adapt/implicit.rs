@@ -51,8 +51,8 @@ impl Proximal {
     /// `(I + H / strength)^-1 v` for `lanes` tasks, with `v` the gradient of the outer loss and `H`
     /// the Hessian of the support loss, whose gradient is `slope` without the proximal term.
     ///
-    /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum and
-    /// conjugate gradients have converged; neither takes the memory of a graph of the steps.
+    /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum
+    /// and conjugate gradients have converged; neither takes the memory of a graph of the steps.
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
         slope: &Slope<'_, B>,

@@ -4,9 +4,9 @@
 //! autodiff, `Autodiff<B>`, so on a plain backend it is fine-tuning, and on an autodiff backend the
 //! result is a differentiable function of the module's parameters: exact second-order MAML.
 //!
-//! Learners use the same steps without the graph of the whole loop: [`SecondOrder::Chain`] keeps the
-//! fast weights of each step and sends the outer gradient back step by step, each of which is made
-//! again under two levels of autodiff, so memory does not grow with the graph of the loop.
+//! Learners use the same steps without the graph of the whole loop: [`SecondOrder::Chain`] keeps
+//! the fast weights of each step and sends the outer gradient back step by step, each of which is
+//! made again under two levels of autodiff, so memory does not grow with the graph of the loop.
 
 mod chain;
 mod clip;
@@ -49,11 +49,11 @@ use burn::tensor::backend::Backend;
 /// are constants there. A plain backend does not know what is frozen: a [`Mask`] says what moves.
 ///
 /// # Errors
-/// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend, whatever
-/// the order, also when `module` uses an operation whose gradient Burn cannot differentiate: those of
-/// `burn::nn::Linear`, of Burn's two-dimensional pooling layers and of embeddings. The layers of
-/// [`models`](crate::models) can be. Burn's `MaxPool1d` is not found: its second derivatives are
-/// wrong without a word.
+/// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend,
+/// whatever the order, also when `module` uses an operation whose gradient Burn cannot
+/// differentiate: those of `burn::nn::Linear`, of Burn's two-dimensional pooling layers and of
+/// embeddings. The layers of [`models`](crate::models) can be. Burn's `MaxPool1d` is not found: its
+/// second derivatives are wrong without a word.
 ///
 /// # Example
 /// ```
@@ -67,7 +67,11 @@ use burn::tensor::backend::Backend;
 /// let device = Default::default();
 /// let layer: Linear<B> = LinearConfig::new(2, 1).init(&device);
 /// let x = Tensor::<Autodiff<B>, 2>::from_floats([[1.0, 2.0], [0.5, -1.0]], &device);
-/// let adapted = adapt(&layer, |layer| layer.forward(x.clone()).powi_scalar(2).mean(), &InnerLoop::new(3, 0.1))?;
+/// let adapted = adapt(
+///     &layer,
+///     |layer| layer.forward(x.clone()).powi_scalar(2).mean(),
+///     &InnerLoop::new(3, 0.1),
+/// )?;
 ///
 /// let query = Tensor::<B, 2>::from_floats([[1.0, 1.0]], &device);
 /// let gradients = adapted.forward(query).sum().backward();

@@ -4,8 +4,8 @@ use burn::tensor::backend::Backend;
 
 use super::parameters::{Slot, tiled};
 
-/// Learned gains and shifts of normalisation layers, of their own for each inner step, in which they
-/// do not move.
+/// Learned gains and shifts of normalisation layers, of their own for each inner step, in which
+/// they do not move.
 ///
 /// # Source
 /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019, section 4: per-step batch
@@ -43,8 +43,8 @@ impl<B: Backend> StepNorms<B> {
         self.slots.contains(&slot)
     }
 
-    /// `values` of `lanes` tasks with those of a step in their places. A loop longer than the learned
-    /// steps goes on with the last ones.
+    /// `values` of `lanes` tasks with those of a step in their places. A loop longer than the
+    /// learned steps goes on with the last ones.
     pub(super) fn placed(
         &self,
         step: usize,

@@ -31,15 +31,15 @@ pub enum RateKind {
     /// # Source
     /// Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning", 2017.
     PerValue,
-    /// A matrix for each mode of each tensor that moves, which its direction goes through before the
-    /// inner loop's own rate, the same at every step.
+    /// A matrix for each mode of each tensor that moves, which its direction goes through before
+    /// the inner loop's own rate, the same at every step.
     ///
     /// # Source
     /// Park and Oliva, "Meta-Curvature", NeurIPS 2019.
     Curvature,
 }
 
-/// What an inner loop learns beside the values that it begins with.
+/// The values of what an inner loop learns beside those that it begins with.
 #[derive(Module, Debug)]
 pub struct InnerRates<B: Backend> {
     /// By tensor that moves, in the order of the module: `[steps]`, `[values]`, or a matrix
@@ -94,8 +94,9 @@ impl<B: Backend> InnerRates<B> {
         self.kind
     }
 
-    /// All that is learned: by tensor that moves its rates, `[steps]` or `[values]`, or its matrices,
-    /// `[size * size]` row after row; then by gain or shift its values step after step, `[steps * c]`.
+    /// All that is learned: by tensor that moves its rates, `[steps]` or `[values]`, or its
+    /// matrices, `[size * size]` row after row; then by gain or shift its values step after step,
+    /// `[steps * c]`.
     pub fn tensors(&self) -> Vec<Tensor<B, 1>> {
         let rows = self.norms.iter().flat_map(|norms| norms.rows());
         self.rates.iter().chain(rows).map(Param::val).collect()

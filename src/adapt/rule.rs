@@ -32,7 +32,7 @@ pub enum InnerRule {
         beta_2: f64,
         /// Added to the root.
         epsilon: f64,
-        /// Added under the root.
+        /// Added under the root; may be 0 in first order alone.
         epsilon_root: f64,
     },
 }
@@ -41,6 +41,11 @@ impl InnerRule {
     /// Adam with the paper's decays, and 1e-6 under the root.
     pub const fn adam() -> Self {
         Self::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 1e-6 }
+    }
+
+    /// Adam without momentum, as in Reptile: for first order alone.
+    pub const fn reptile() -> Self {
+        Self::Adam { beta_1: 0.0, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 0.0 }
     }
 
     pub(super) fn check(&self, order: Order) -> Result<(), AdaptError> {
@@ -56,9 +61,9 @@ impl InnerRule {
                 within("beta_2", beta_2)?;
                 within("epsilon", epsilon)?;
                 let wanted = match order {
-                    Order::First if epsilon_root == 0.0 => return Ok(()),
+                    Order::First if epsilon_root == 0.0 && epsilon > 0.0 => return Ok(()),
                     _ if epsilon_root.is_finite() && epsilon_root > 0.0 => return Ok(()),
-                    Order::First => "a number from 0 on",
+                    Order::First => "a positive number, or 0 beside a positive epsilon",
                     Order::Second => "a positive number",
                 };
                 Err(AdaptError::Setting { name: "epsilon_root", wanted, found: epsilon_root })

@@ -8,8 +8,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use super::clip::clip_norm;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 
-/// The gradient of the support loss by tensor, at an inner step and given values; `None` where there
-/// is none.
+/// The gradient of the support loss by tensor, at an inner step and given values; `None` where
+/// there is none.
 pub(crate) type Slope<'a, B> = dyn Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a;
 
 /// Fast weights, and what the rule remembers of the steps to them.
@@ -83,8 +83,8 @@ impl<B: Backend> InnerSteps<'_, B> {
     }
 }
 
-/// The slope of `loss` for a module one level of autodiff up, of which `template` is a copy with any
-/// values: on the graph of the values.
+/// The slope of `loss` for a module one level of autodiff up, of which `template` is a copy with
+/// any values: on the graph of the values.
 pub(crate) fn lifted_slope<'a, B: Backend, M: Module<Autodiff<B>>>(
     template: &'a M,
     lanes: usize,

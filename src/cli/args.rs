@@ -42,40 +42,56 @@ pub(crate) enum Command {
 const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the CPU.
 
-A step is one optimizer step, on --meta-batch episodes. Training episodes have \
---train-ways etc., test episodes --ways etc. The best validation chooses the learner that is tested \
-on test classes, by a protonet with running batch-norm statistics.
+A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., \
+test episodes --ways etc. The best validation chooses the learner that is tested on test classes, \
+by a protonet with running batch-norm statistics.
 
-maml and its relatives adapt a linear layer on four convolution blocks: with strides and an average \
-for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools and 32 \
-channels, as on miniImageNet. Batch-norm takes the images at hand, so their tests are transductive \
-unless --bn support is said.
+maml and its relatives adapt a linear layer on four convolution blocks: with strides and an \
+average for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools \
+and 32 channels, as on miniImageNet. Batch-norm takes the images at hand, so their tests are \
+transductive unless --bn support is said.
 
---data sinusoid is the regression of the MAML paper: maml and its relatives but proto-maml fit sine waves \
-from a few points with a network of 1-40-40-1. The test tells the squared error after 0, 1, 5 and 10 \
-steps, and adapted.svg in the run folder shows the curves of two waves.
+Where nothing is said, inner rate, inner steps in training and test, queries a class in training \
+and episodes in a step are
 
-With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
-sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of the process, \
-null where it is not known), backend, device, route, inner (null without inner loop), protocol, seed, \
-run. \
-Everything else goes to standard error.
+                images up to 32 pixels   larger images            sinusoids
+maml            0.4    1   3  K   32     0.01   5  10  15   4     0.001  1   1  K   25
+maml++          0.1    5   5  K    8     0.01   5   5  15   2     0.001  5   5  K   25
+proto-maml      0.01   1   3  K   32     0.01   5  10  15   4
+imaml           0.1   16  16  K   32     0.1   16  16  15   4     0.1   16  16  K   25
+cavia           1      2   2  15  16     1      2   2  15  16     1      1   1  K   25
+reptile         0.001  5  50  5    5     0.001  8  50   7   5     0.01  10  10  K   25
 
-The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With --resume \
-and the same options, a run that was stopped or killed goes on from last.ckpt bit for bit.
+with K as many as shots, and the other methods as maml. Reptile learns from support and queries \
+alike, by default 5 and 5, of larger images 8 and 7; its outer step is Adam's. maml++ needs more \
+than its --multi-step-loss steps to end its annealing.
 
-Exit code: 0 on success, 2 for wrong usage, 130 after Ctrl-C (the step is finished and saved), \
-1 for every other failure.";
+--data sinusoid is the regression of the MAML paper: maml and its relatives but proto-maml fit \
+sine waves from a few points with a network of 1-40-40-1. The test tells the squared error after \
+0, 1, 5 and 10 steps, and adapted.svg in the run folder shows the curves of two waves.
+
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
+sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, \
+train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of \
+the process, null where it is not known), backend, device, route, inner (null without inner \
+loop), protocol, seed, run. Everything else goes to standard error.
+
+The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With \
+--resume and the same options, a run that was stopped or killed goes on from last.ckpt bit for \
+bit.
+
+Exit code: 0 on success, 2 for wrong usage, 130 after Ctrl-C (the step is finished and saved), 1 \
+for every other failure.";
 
 const EVAL_HELP: &str = "\
-The data, the size of the episodes and the seed are those of the checkpoint where nothing is said. \
-A run folder stands for its best checkpoint, or its \
-last one where no validation was made. Episodes come from the test classes.
+The data, the size of the episodes and the seed are those of the checkpoint where nothing is \
+said. A run folder stands for its best checkpoint, or its last one where no validation was made. \
+Episodes come from the test classes.
 
-With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
-sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, eval_episodes_per_s \
-(of episodes), backend, device, route, inner (null without inner loop), protocol, seed, \
-checkpoint.";
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
+sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, \
+eval_episodes_per_s (of episodes), backend, device, route, inner (null without inner loop), \
+protocol, seed, checkpoint.";
 
 const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
@@ -182,17 +198,13 @@ pub(crate) enum RouteName {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Inner loop (maml and its relatives)")]
 pub(crate) struct InnerArgs {
-    /// Inner learning rate [default: 0.4 for images of at most 32 pixels, else 0.01; of imaml 0.1, of
-    /// proto-maml 0.01, of maml++ 0.1 and 0.01, of cavia 1, of reptile 0.001]
+    /// Inner learning rate [default: the paper's, see below]
     #[arg(long, value_name = "RATE")]
     pub(crate) inner_lr: Option<f64>,
-    /// Inner steps in training [default: 1 for sinusoids and images of at most 32 pixels, else 5; of
-    /// imaml 16; of maml++ 5; of cavia 2 for images; of reptile 5, or 8 for larger images, 10 for
-    /// sinusoids]
+    /// Inner steps in training [default: the paper's, see below]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) inner_steps: Option<usize>,
-    /// Inner steps in the test [default: 3 for images of at most 32 pixels, else 10; as in training for
-    /// sinusoids and of imaml, maml++ and cavia; of reptile 50 for images]
+    /// Inner steps in the test [default: the paper's, see below]
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
@@ -207,8 +219,8 @@ pub(crate) struct InnerArgs {
     /// Iterations of imaml's conjugate gradients [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) cg_steps: Option<usize>,
-    /// Meta-steps in which maml++ has the loss after every inner step, less and less [default: 5000,
-    /// for larger images 7500]
+    /// Meta-steps in which maml++ has the loss after every inner step, less and less [default:
+    /// 5000, for larger images 7500]
     #[arg(long, value_name = "N", value_parser = steps(0..))]
     pub(crate) multi_step_loss: Option<u64>,
     /// Meta-steps of first order that maml++ begins with [default: 0]
@@ -220,7 +232,8 @@ pub(crate) struct InnerArgs {
     /// Examples in an inner step of reptile's test [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) eval_inner_batch: Option<usize>,
-    /// Tasks that share a network: more are faster on large devices and take memory [default: 8, for sinusoids 64]
+    /// Tasks that share a network: more are faster on large devices and take memory [default: 8,
+    /// for sinusoids 64]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) lanes: Option<usize>,
 }
@@ -230,8 +243,8 @@ pub(crate) struct InnerArgs {
 pub(crate) enum BatchNormRule {
     /// Running averages of training, as in the official code
     Running,
-    /// The moments of each test episode (transductive): of a protonet support and queries together, of
-    /// maml and its relatives apart
+    /// The moments of each test episode (transductive): of a protonet support and queries together,
+    /// of maml and its relatives apart
     Batch,
     /// Those of the support and one query at a time (inductive), of maml and its relatives alone
     Support,
@@ -281,26 +294,26 @@ pub(crate) struct TrainArgs {
     /// [default: 5]
     #[arg(long, value_name = "K")]
     pub(crate) shots: Option<usize>,
-    /// Queries of each class in a test episode [default: 15], or points of a sinusoid [default: 100]
+    /// Queries of each class in a test episode [default: 15], or points of a sinusoid [default:
+    /// 100]
     #[arg(long, value_name = "Q")]
     pub(crate) queries: Option<usize>,
     /// Classes in a training episode [default: 20, or all if there are fewer; of maml and its
     /// relatives --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
-    /// Labelled examples of each class in a training episode [default: --shots], or points of a
-    /// sinusoid [default: 10]
+    /// Labelled examples of each class in a training episode [default: --shots, of reptile see
+    /// below], or points of a sinusoid [default: 10]
     #[arg(long, value_name = "K")]
     pub(crate) train_shots: Option<usize>,
-    /// Queries of each class in a training episode [default: 5; of maml and its relatives as many
-    /// as shots for sinusoids and images of at most 32 pixels, else 15]
+    /// Queries of each class in a training episode [default: 5; of maml and its relatives see
+    /// below]
     #[arg(long, value_name = "Q")]
     pub(crate) train_queries: Option<usize>,
     /// Optimizer steps [default: 600, for sinusoids 70000]
     #[arg(long, value_name = "N", value_parser = steps(1..))]
     pub(crate) steps: Option<u64>,
-    /// Episodes in a step [default: 1; of maml and its relatives 25 sinusoids, 32 for images of at
-    /// most 32 pixels, else 4]
+    /// Episodes in a step [default: 1; of maml and its relatives see below]
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
     /// Learning rate of Adam
@@ -357,7 +370,7 @@ pub(crate) struct EvalArgs {
     /// A checkpoint file or a run folder
     #[arg(value_name = "CHECKPOINT_OR_RUN")]
     pub(crate) checkpoint: PathBuf,
-    /// Data to test on: glyphs, omniglot:DIR or folder:DIR
+    /// Data to test on: glyphs, omniglot:DIR, folder:DIR or sinusoid
     #[arg(long, value_name = "SPEC")]
     pub(crate) data: Option<DataSpec>,
     /// Split of Omniglot: vinyals, finn or finn:SEED
@@ -366,10 +379,10 @@ pub(crate) struct EvalArgs {
     /// Classes in an episode
     #[arg(long)]
     pub(crate) ways: Option<usize>,
-    /// Labelled examples of each class
+    /// Labelled examples of each class, or points of a sinusoid
     #[arg(long)]
     pub(crate) shots: Option<usize>,
-    /// Queries of each class
+    /// Queries of each class, or points of a sinusoid
     #[arg(long)]
     pub(crate) queries: Option<usize>,
     /// Episodes
@@ -384,6 +397,9 @@ pub(crate) struct EvalArgs {
     /// Inner steps of maml and its relatives
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
+    /// Examples in an inner step of reptile
+    #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
+    pub(crate) eval_inner_batch: Option<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Print one JSON object

@@ -17,7 +17,11 @@ pub(crate) enum Benchmark {
 pub(crate) struct Defaults {
     pub(crate) rate: f64,
     pub(crate) steps: usize,
-    pub(crate) eval_steps: usize,
+    /// As many as in training, where none is said.
+    pub(crate) eval_steps: Option<usize>,
+    /// Examples (of a class, with images) that a training task is learned from; as many as in the
+    /// test where none is said.
+    pub(crate) shots: Option<usize>,
     /// Queries of a training task (of a class, with images); as many as shots where none is said.
     pub(crate) queries: Option<usize>,
     pub(crate) meta_batch: u64,
@@ -43,40 +47,40 @@ impl Benchmark {
 
     /// The papers' values.
     pub(crate) fn defaults(self, method: Method) -> Defaults {
+        let of = |rate, steps, meta_batch| Defaults {
+            rate,
+            steps,
+            eval_steps: None,
+            shots: None,
+            queries: None,
+            meta_batch,
+        };
         let maml = match self {
-            Self::Omniglot => {
-                Defaults { rate: 0.4, steps: 1, eval_steps: 3, queries: None, meta_batch: 32 }
-            }
+            Self::Omniglot => Defaults { eval_steps: Some(3), ..of(0.4, 1, 32) },
             Self::MiniImagenet => {
-                Defaults { rate: 0.01, steps: 5, eval_steps: 10, queries: Some(15), meta_batch: 4 }
+                Defaults { eval_steps: Some(10), queries: Some(15), ..of(0.01, 5, 4) }
             }
-            Self::Sinusoids => {
-                Defaults { rate: 0.01, steps: 1, eval_steps: 1, queries: None, meta_batch: 25 }
-            }
+            Self::Sinusoids => Defaults { shots: Some(10), ..of(0.001, 1, 25) },
         };
         match (method, self) {
-            (Method::Imaml, _) => Defaults { rate: 0.1, steps: 16, eval_steps: 16, ..maml },
+            (Method::Imaml, _) => Defaults { rate: 0.1, steps: 16, eval_steps: None, ..maml },
             (Method::ProtoMaml, Self::Omniglot) => Defaults { rate: 0.01, ..maml },
-            (Method::MamlPlusPlus, Self::Sinusoids) => Defaults { steps: 5, eval_steps: 5, ..maml },
-            (Method::MamlPlusPlus, Self::Omniglot) => {
-                Defaults { rate: 0.1, steps: 5, eval_steps: 5, queries: None, meta_batch: 8 }
-            }
+            (Method::MamlPlusPlus, Self::Omniglot) => of(0.1, 5, 8),
             (Method::MamlPlusPlus, Self::MiniImagenet) => {
-                Defaults { steps: 5, eval_steps: 5, meta_batch: 2, ..maml }
+                Defaults { eval_steps: None, meta_batch: 2, ..maml }
             }
+            (Method::MamlPlusPlus, Self::Sinusoids) => Defaults { steps: 5, ..maml },
             (Method::Cavia, Self::Sinusoids) => Defaults { rate: 1.0, ..maml },
-            (Method::Cavia, _) => {
-                Defaults { rate: 1.0, steps: 2, eval_steps: 2, queries: Some(15), meta_batch: 16 }
-            }
+            (Method::Cavia, _) => Defaults { queries: Some(15), ..of(1.0, 2, 16) },
             (Method::Reptile, Self::Omniglot) => {
-                Defaults { rate: 1e-3, steps: 5, eval_steps: 50, queries: Some(5), meta_batch: 5 }
+                let halves = Defaults { shots: Some(5), queries: Some(5), ..of(1e-3, 5, 5) };
+                Defaults { eval_steps: Some(50), ..halves }
             }
             (Method::Reptile, Self::MiniImagenet) => {
-                Defaults { rate: 1e-3, steps: 8, eval_steps: 50, queries: Some(10), meta_batch: 5 }
+                let halves = Defaults { shots: Some(8), queries: Some(7), ..of(1e-3, 8, 5) };
+                Defaults { eval_steps: Some(50), ..halves }
             }
-            (Method::Reptile, Self::Sinusoids) => {
-                Defaults { rate: 0.01, steps: 10, eval_steps: 10, ..maml }
-            }
+            (Method::Reptile, Self::Sinusoids) => Defaults { rate: 0.01, steps: 10, ..maml },
             _ => maml,
         }
     }

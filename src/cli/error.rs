@@ -29,7 +29,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_)
-            | Self::Episode(EpisodeError::Zero(_) | EpisodeError::NoSamples { .. }) => {
+            | Self::Episode(EpisodeError::Zero(_) | EpisodeError::Samples { .. }) => {
                 ExitCode::from(2)
             }
             Self::Train(TrainError::Interrupted { .. }) => ExitCode::from(130),

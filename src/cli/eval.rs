@@ -9,7 +9,7 @@ use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::args::EvalArgs;
+use super::args::{EvalArgs, Method};
 use super::backend::{self, Job, Place};
 use super::data_spec::DataSpec;
 use super::error::CliError;
@@ -44,6 +44,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
         (inner, None) => inner,
     };
     let inner = inner.map(|inner| inner.with_batch_norm(args.batch_norm));
+    let inner = with_batch(inner, args.eval_inner_batch, trained.method)?;
     let recipe = Recipe {
         inner,
         data,
@@ -67,6 +68,23 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     let sampler = test.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
     let device = args.device.clone();
     backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler })
+}
+
+/// With another number of examples in an inner step.
+pub(super) fn with_batch(
+    inner: Option<InnerRecipe>,
+    asked: Option<usize>,
+    method: Method,
+) -> Result<Option<InnerRecipe>, CliError> {
+    match (inner, asked) {
+        (inner, None) => Ok(inner),
+        (Some(InnerRecipe { batch: Some([training, _]), .. }), Some(batch)) => {
+            Ok(inner.map(|inner| InnerRecipe { batch: Some([training, batch]), ..inner }))
+        }
+        (_, Some(_)) => {
+            Err(CliError::Usage(format!("--eval-inner-batch is for reptile, not for {method}")))
+        }
+    }
 }
 
 /// What a checkpoint of the command was trained by.

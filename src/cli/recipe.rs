@@ -41,6 +41,7 @@ pub(crate) struct InnerRecipe {
     pub(crate) proximal: Option<Proximal>,
     /// Examples of an inner step in training and in the test, of reptile alone.
     pub(crate) batch: Option<[usize; 2]>,
+    #[serde(default)]
     pub(crate) query_norm: QueryNorm,
     /// Of maml++ alone.
     pub(crate) annealing: Option<Annealing>,
@@ -147,6 +148,7 @@ impl InnerRecipe {
             };
         }
         let Defaults { rate, steps, eval_steps, .. } = benchmark.defaults(method);
+        let steps = args.inner_steps.unwrap_or(steps);
         let proximal = match (method, args.proximal, args.cg_steps) {
             (Method::Imaml, strength, iterations) => Some(Proximal {
                 strength: strength.unwrap_or(2.0),
@@ -186,6 +188,11 @@ impl InnerRecipe {
             (Method::Fomaml | Method::Reptile, _) | (_, Some(OrderName::First)) => Order::First,
             (_, Some(OrderName::Second) | None) => Order::Second,
         };
+        if order == Order::First && args.first_order_steps.is_some() {
+            return usage(
+                "--first-order-steps is before second order: no --order first".to_owned(),
+            );
+        }
         let steps_are_differentiated = order == Order::Second && method != Method::Imaml;
         if args.second_order_route.is_some() && !steps_are_differentiated {
             return usage(
@@ -198,8 +205,8 @@ impl InnerRecipe {
         }
         Ok(Some(Self {
             rate,
-            steps: args.inner_steps.unwrap_or(steps),
-            eval_steps: args.eval_inner_steps.unwrap_or(eval_steps),
+            steps,
+            eval_steps: args.eval_inner_steps.or(eval_steps).unwrap_or(steps),
             order,
             second_order_route: match args.second_order_route {
                 Some(RouteName::Unrolled) => SecondOrder::Unrolled,
@@ -238,7 +245,7 @@ impl InnerRecipe {
             Method::Boil => Maml::boil(network, inner),
             Method::MetaSgd => Maml::meta_sgd(network, inner),
             Method::Imaml => {
-                let proximal = self.proximal.expect("the recipe of imaml has one");
+                let proximal = self.proximal.ok_or_else(|| incomplete(method))?;
                 Maml::implicit(network, inner, proximal)
             }
             Method::MetaCurvature => Maml::meta_curvature(network, inner),
@@ -247,7 +254,7 @@ impl InnerRecipe {
             }
             Method::Cavia => Maml::cavia(network, inner),
             Method::Reptile => {
-                let [batch, test] = self.batch.expect("the recipe of reptile has one");
+                let [batch, test] = self.batch.ok_or_else(|| incomplete(method))?;
                 Maml::reptile(network, inner.with_rule(InnerRule::reptile()), batch)
                     .map(|learner| learner.with_test_batch(test))
             }
@@ -276,6 +283,11 @@ impl InnerRecipe {
             None => learner,
         })
     }
+}
+
+/// A recipe read from a file may be anything.
+fn incomplete(method: Method) -> CliError {
+    CliError::Failed(format!("the settings of {method} are not complete"))
 }
 
 impl InnerArgs {

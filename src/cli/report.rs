@@ -21,9 +21,9 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
         "shots": evaluation.protocol.shots,
         "queries": evaluation.protocol.queries,
         "episodes": evaluation.episodes,
-        "batch_norm": match recipe.inner.map(|inner| inner.query_norm) {
-            Some(QueryNorm::Alone) => json!("support"),
-            _ => json!(evaluation.batch_norm),
+        "batch_norm": match evaluation.query_norm {
+            QueryNorm::Together => json!(evaluation.batch_norm),
+            QueryNorm::Alone => json!("support"),
         },
         "ci": "1.96 * std / sqrt(episodes)",
     })

@@ -7,9 +7,9 @@ pub enum EpisodeError {
     /// A size of zero.
     #[error("an episode needs at least one way, shot and query, found {0}")]
     Zero(Protocol),
-    /// A regression task without an example to learn from or to be judged by.
-    #[error("a regression task needs at least one shot and query, found {shots} and {queries}")]
-    NoSamples {
+    /// A regression task without an example to learn from or to be judged by, or with too many.
+    #[error("a regression task has from 1 to 2^24 shots and queries, not {shots} and {queries}")]
+    Samples {
         /// Examples to learn from.
         shots: usize,
         /// Examples to be judged by.

@@ -10,7 +10,8 @@ use super::{EpisodeBatch, RegressionBatch, Support};
 
 /// What tasks ask for: as which tensors they come, and what their outputs are judged by.
 ///
-/// [`Classification`] and [`Regression`] are such kinds; a kind of your own takes its place beside them.
+/// [`Classification`] and [`Regression`] are such kinds; a kind of your own takes its place beside
+/// them.
 pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
     /// What tasks are learned from.
     type Support<B: Backend>;

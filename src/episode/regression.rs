@@ -31,15 +31,16 @@ impl RegressionSampler {
     /// Tasks of `shots` examples to learn from and `queries` others.
     ///
     /// # Errors
-    /// When one of them is zero.
+    /// When one of them is zero, or larger than 2^24.
     pub fn new(
         functions: impl Functions + 'static,
         shots: usize,
         queries: usize,
         seed: u64,
     ) -> Result<Self, EpisodeError> {
-        if shots == 0 || queries == 0 {
-            return Err(EpisodeError::NoSamples { shots, queries });
+        let served = 1..=1 << 24;
+        if !(served.contains(&shots) && served.contains(&queries)) {
+            return Err(EpisodeError::Samples { shots, queries });
         }
         Ok(Self { functions: Arc::new(functions), shots, queries, seed })
     }
@@ -52,6 +53,10 @@ impl RegressionSampler {
     /// Examples that a task is judged by.
     pub fn queries(&self) -> usize {
         self.queries
+    }
+
+    fn examples(&self) -> usize {
+        self.shots + self.queries
     }
 
     /// The seed.
@@ -79,8 +84,8 @@ impl TaskSource for RegressionSampler {
         RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }
     }
 
-    fn examples(&self) -> usize {
-        self.shots + self.queries
+    fn together(&self) -> usize {
+        64
     }
 
     fn settings(&self) -> Value {

@@ -102,8 +102,8 @@ impl TaskSource for EpisodeSampler {
         self.batch(indices, device)
     }
 
-    fn examples(&self) -> usize {
-        self.protocol.ways * self.protocol.examples()
+    fn together(&self) -> usize {
+        (400 / (self.protocol.ways * self.protocol.examples())).max(1)
     }
 
     fn settings(&self) -> Value {

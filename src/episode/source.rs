@@ -17,8 +17,8 @@ pub trait TaskSource {
         device: &B::Device,
     ) -> <Self::Kind as TaskKind>::Batch<B>;
 
-    /// Examples of a task, support and queries.
-    fn examples(&self) -> usize;
+    /// Tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
+    fn together(&self) -> usize;
 
     /// What a run must find unchanged when it resumes.
     fn settings(&self) -> Value;

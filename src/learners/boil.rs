@@ -10,7 +10,8 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// As [`Maml::new`].
     ///
     /// # Source
-    /// Oh, Yoo, Kim and Yun, "BOIL: Towards Representation Change for Few-shot Learning", ICLR 2021.
+    /// Oh, Yoo, Kim and Yun, "BOIL: Towards Representation Change for Few-shot Learning", ICLR
+    /// 2021.
     pub fn boil(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
         let body = Mask::Except(vec![network.head()]);
         Self::named("boil", network, inner.with_mask(body), RateKind::Fixed)

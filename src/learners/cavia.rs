@@ -5,8 +5,8 @@ use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind, slots};
 
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
-    /// CAVIA: the inner loop moves a context alone, a vector that begins at zero for every task; the
-    /// outer loop learns the network that it is an input of.
+    /// CAVIA: the inner loop moves a context alone, a vector that begins at zero for every task;
+    /// the outer loop learns the network that it is an input of.
     ///
     /// The network needs a parameter called `context`, as
     /// [`MlpConfig`](fewshot_models::MlpConfig) and [`Conv4Config`](fewshot_models::Conv4Config)
@@ -16,8 +16,8 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// As [`Maml::new`], so also when the network has no context.
     ///
     /// # Source
-    /// Zintgraf, Shiarlis, Kurin, Hofmann and Whiteson, "Fast Context Adaptation via Meta-Learning",
-    /// ICML 2019.
+    /// Zintgraf, Shiarlis, Kurin, Hofmann and Whiteson, "Fast Context Adaptation via
+    /// Meta-Learning", ICML 2019.
     pub fn cavia(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
         let names = slots::<B, _>(&network).into_iter().map(|slot| slot.path);
         let contexts: Vec<_> = names.filter(|path| is_context(path)).collect();

@@ -11,11 +11,11 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// A trainer tells the learner where it is by [`at_step`](super::MetaLearner::at_step).
     ///
     /// # Conventions
-    /// Batch-norm normalises with the batch at hand throughout, as the authors' code does too, beside
-    /// running averages for each step that it never reads. The gains and shifts of a step serve its
-    /// support and the queries after it, and do not move within it; the network's own are where all
-    /// of them begin, and are used no more. A test with more steps goes on with the last rates, gains
-    /// and shifts. The cosine schedule of the outer learning rate is the trainer's.
+    /// Batch-norm normalises with the batch at hand throughout, as the authors' code does too,
+    /// beside running averages for each step that it never reads. The gains and shifts of a step
+    /// serve its support and the queries after it, and do not move within it; the network's own are
+    /// where all of them begin, and are used no more. A test with more steps goes on with the last
+    /// rates, gains and shifts. The cosine schedule of the outer learning rate is the trainer's.
     ///
     /// # Errors
     /// As [`Maml::new`], where gains and shifts are no parameters that move.

@@ -11,8 +11,8 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// channels and all positions of its kernel, a linear weight two, a vector one.
     ///
     /// # Conventions
-    /// All matrices begin at the identity, where this is MAML; the rate stays `inner`'s. Under a rule
-    /// with momentum or Adam it is the direction that they transform.
+    /// All matrices begin at the identity, where this is MAML; the rate stays `inner`'s. Under a
+    /// rule with momentum or Adam it is the direction that they transform.
     ///
     /// # Errors
     /// As [`Maml::new`].

@@ -14,7 +14,7 @@ mod proto_maml;
 mod proto_net;
 mod reptile;
 
-pub use maml::{AdaptedMaml, Annealing, Maml, QueryNorm};
+pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
@@ -24,12 +24,14 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use fewshot_models::BnStatistics;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind};
 
-/// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is said.
+/// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is
+/// said.
 pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// What it has learned: a value that shares nothing with the learner's later states.
     type Adapted: Adapted<B>;
@@ -40,14 +42,19 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// Logits `[t, q, ways]`, or values `[t, q, d]`, for the queries of whole tasks.
     ///
     /// Under [`BnStatistics::Batch`] and [`BnStatistics::Track`] the images of a task, and of no
-    /// other, are normalised together, all of them or support and queries apart, as the learner says.
-    /// Under its own [`statistics`](Self::statistics) of [`BnStatistics::Running`] this is `adapt`
-    /// followed by `predict`.
+    /// other, are normalised together, all of them or support and queries apart, as the learner
+    /// says. Under its own [`statistics`](Self::statistics) of [`BnStatistics::Running`] this is
+    /// `adapt` followed by `predict`.
     fn outputs(&self, batch: &K::Batch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
 
     /// What batch-norm normalises with in a test, unless the caller says otherwise.
     fn statistics(&self) -> BnStatistics {
         BnStatistics::Running
+    }
+
+    /// Which moments queries get in a test where batch-norm takes those of the batch at hand.
+    fn query_norm(&self) -> QueryNorm {
+        QueryNorm::Together
     }
 
     /// What else a run must find unchanged when it resumes.
@@ -59,6 +66,20 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     fn architecture(&self) -> String;
 }
 
+/// What batch-norm normalises queries with where it takes the batch at hand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueryNorm {
+    /// All queries of the task: a transductive test.
+    #[default]
+    Together,
+    /// The support and the one query: an inductive test, with a forward pass for each query.
+    ///
+    /// # Source
+    /// Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", 2018, section 6.1.
+    Alone,
+}
+
 /// A classifier, or a function, for the tasks it was adapted to.
 pub trait Adapted<B: Backend> {
     /// Logits or values of every query of every task: `[t, q, c, h, w]` to `[t, q, d]`; inputs that
@@ -68,7 +89,8 @@ pub trait Adapted<B: Backend> {
 
 /// A learner that can be meta-trained.
 ///
-/// Only one thread of a program may differentiate at a time: Burn 0.21 can lose gradients otherwise.
+/// Only one thread of a program may differentiate at a time: Burn 0.21 can lose gradients
+/// otherwise.
 pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {
@@ -84,15 +106,15 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         MetaGradients { loss: loss.inner(), score, gradients }
     }
 
-    /// Told by a trainer before each step, with the number of steps done, for a learner that changes
-    /// in the course of training. What it becomes depends on this number alone, so that a run that
-    /// resumes goes on as if it had never stopped.
+    /// Told by a trainer before each step, with the number of steps done, for a learner that
+    /// changes in the course of training. What it becomes depends on this number alone, so that a
+    /// run that resumes goes on as if it had never stopped.
     fn at_step(&mut self, step: u64) {
         let _ = step;
     }
 
-    /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before its
-    /// first step.
+    /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before
+    /// its first step.
     ///
     /// # Errors
     /// What stands in the way.
@@ -101,8 +123,8 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         Ok(())
     }
 
-    /// Where adaptation to `batch` leaves the finite numbers, for a learner that adapts in steps; to
-    /// be asked when a loss was not finite.
+    /// Where adaptation to `batch` leaves the finite numbers, for a learner that adapts in steps;
+    /// to be asked when a loss was not finite.
     fn divergence(&self, batch: &K::Batch<B>) -> Option<Divergence> {
         let _ = batch;
         None

@@ -9,9 +9,9 @@ impl<B: Backend, E: Encoder<B>> Maml<B, Classifier<B, E>>
 where
     Classifier<B, E>: AdaptableNetwork<B>,
 {
-    /// Proto-MAML: the inner loop begins with the head that classifies as a prototypical network does,
-    /// `2 c_k^T f(x) - |c_k|^2` with the class means `c_k` of the support's embeddings, and the outer
-    /// gradient goes through these means as well. The classifier's own head is not used.
+    /// Proto-MAML: the inner loop begins with the head that classifies as a prototypical network
+    /// does, `2 c_k^T f(x) - |c_k|^2` with the class means `c_k` of the support's embeddings, and
+    /// the outer gradient goes through these means as well. The classifier's own head is not used.
     ///
     /// # Errors
     /// As [`Maml::new`].

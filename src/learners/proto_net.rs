@@ -12,13 +12,13 @@ use crate::metric::{Metric, ProtoLoss, proto_loss, prototypes, scores};
 
 /// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
 ///
-/// `p(y = k | x) = softmax_k(scale * score(f(x), c_k))`, with `c_k` the mean of the embeddings of the
-/// support of class `k` and the [`Metric`] as score.
+/// `p(y = k | x) = softmax_k(scale * score(f(x), c_k))`, with `c_k` the mean of the embeddings of
+/// the support of class `k` and the [`Metric`] as score.
 ///
 /// # Conventions
 /// Squared Euclidean distance and a scale of 1, as in the paper; some libraries take the distance's
-/// root. In training, support and query images of an episode go through the encoder in one batch, as
-/// in the authors' code, whose test uses running statistics.
+/// root. In training, support and query images of an episode go through the encoder in one batch,
+/// as in the authors' code, whose test uses running statistics.
 ///
 /// # Source
 /// Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017.

@@ -2,20 +2,21 @@ use burn::tensor::backend::Backend;
 
 use super::maml::Outer;
 use super::{AdaptableNetwork, Maml};
-use crate::adapt::{AdaptError, InnerLoop, InnerRule, Order, RateKind};
+use crate::adapt::{AdaptError, InnerLoop, Order, RateKind};
 
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
-    /// Reptile: parameters move towards where the inner loop goes, `theta <- theta + e (theta' - theta)`.
+    /// Reptile: parameters move towards where the inner loop goes, `theta <- theta + e (theta' -
+    /// theta)`.
     ///
-    /// Each inner step takes `batch` examples, in random order one after the other. In training they
-    /// are those of support and queries together. What stands for the gradient is
-    /// `theta - theta'`, averaged over tasks: [`Sgd`](crate::optim::Sgd) at rate `e` makes the paper's
-    /// step, and another optimizer one that the paper proposes in its section 2.
+    /// Each inner step takes `batch` examples, in random order one after the other. In training
+    /// they are those of support and queries together. What stands for the gradient is `theta -
+    /// theta'`, averaged over tasks: [`Sgd`](crate::optim::Sgd) at rate `e` makes the paper's step,
+    /// and another optimizer one that the paper proposes in its section 2.
     ///
     /// # Conventions
-    /// Every task begins with a fresh inner optimizer; in the authors' code the moments of Adam go on
-    /// from task to task. A test under [`QueryNorm::Together`](super::QueryNorm::Together) is what
-    /// the paper calls transductive.
+    /// Every task begins with a fresh inner optimizer; in the authors' code the moments of Adam go
+    /// on from task to task. A test under [`QueryNorm::Together`](super::QueryNorm::Together) is
+    /// what the paper calls transductive.
     ///
     /// # Errors
     /// As [`Maml::new`], and when a mini-batch has no example.
@@ -30,12 +31,5 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         let learner =
             Self::named("reptile", network, inner.with_order(Order::First), RateKind::Fixed)?;
         Ok(learner.with_outer(Outer::Way).with_batch(batch))
-    }
-}
-
-impl InnerRule {
-    /// Adam without momentum, as in Reptile; for first order, since its derivative is infinite at zero.
-    pub const fn reptile() -> Self {
-        Self::Adam { beta_1: 0.0, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 0.0 }
     }
 }

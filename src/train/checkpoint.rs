@@ -10,13 +10,16 @@ use super::{Progress, files};
 use crate::episode::TaskKind;
 use crate::learners::Learner;
 
-const MAGIC: &[u8; 8] = b"FEWSHOT1";
+const MAGIC: &[u8; 8] = b"FEWSHOT2";
+
+/// What checkpoints of every version begin with.
+const NAME: &[u8] = b"FEWSHOT";
 const DIGEST: usize = 32;
 
 /// One file with everything a run needs to go on, or a learner needs to be used.
 ///
 /// # Conventions
-/// `FEWSHOT1`, the length of the header as a little-endian u64, the header as JSON, the records it
+/// `FEWSHOT2`, the length of the header as a little-endian u64, the header as JSON, the records it
 /// lists as named MessagePack in full precision, and the SHA-256 of all that.
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
@@ -53,6 +56,12 @@ pub enum CheckpointError {
     /// A file that is no checkpoint.
     #[error("{} is not a checkpoint of this library", path.display())]
     Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A checkpoint of another format.
+    #[error("{} is a checkpoint of another version of this library", path.display())]
+    Version {
         /// The file.
         path: PathBuf,
     },
@@ -184,7 +193,11 @@ impl Checkpoint {
         let bytes = std::fs::read(path)
             .map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
         if !bytes.starts_with(MAGIC) {
-            return Err(CheckpointError::Foreign { path: path.to_owned() });
+            let path = path.to_owned();
+            return Err(match bytes.starts_with(NAME) && bytes.len() > MAGIC.len() {
+                true => CheckpointError::Version { path },
+                false => CheckpointError::Foreign { path },
+            });
         }
         let damaged = |reason: &str| CheckpointError::Damaged {
             path: path.to_owned(),
@@ -259,6 +272,15 @@ mod tests {
             let error = Checkpoint::read(&path).unwrap_err();
             assert!(matches!(error, CheckpointError::Damaged { .. }), "{length}: {error}");
         }
+    }
+
+    #[test]
+    fn a_checkpoint_of_another_version_says_so() {
+        let (_folder, path) = written();
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[7] = b'1';
+        fs::write(&path, bytes).unwrap();
+        assert!(matches!(Checkpoint::read(&path), Err(CheckpointError::Version { .. })));
     }
 
     #[test]

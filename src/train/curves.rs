@@ -15,7 +15,7 @@ type Curve = Vec<(f64, f64)>;
 /// Loss and accuracies over steps, as SVG. Long runs are averaged to a few hundred points.
 pub(super) fn draw(lines: &[Line]) -> String {
     let mut text = String::new();
-    // Drawing into memory fails only on a degenerate range, which `range` rules out.
+    // Drawing into memory fails only on a degenerate range; all values are finite.
     paint(lines, &mut text).expect("curves have a finite range");
     text
 }

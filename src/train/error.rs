@@ -50,6 +50,16 @@ pub enum TrainError {
         /// The run folder with the last good state.
         kept: Option<PathBuf>,
     },
+    /// A validation that is not a finite number: adaptation diverged on some of its tasks.
+    #[error("the validation after step {step} is {mean}; training stopped{}", kept_in(kept))]
+    NonFiniteValidation {
+        /// Its mean.
+        mean: f64,
+        /// Steps done.
+        step: u64,
+        /// The run folder with the last good state.
+        kept: Option<PathBuf>,
+    },
     /// Parameters that are no longer finite numbers.
     #[error("parameters are no longer finite after step {step}; training stopped{}", kept_in(kept))]
     NonFiniteParameters {

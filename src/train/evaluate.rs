@@ -6,7 +6,7 @@ use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
 
 use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
-use crate::learners::Learner;
+use crate::learners::{Learner, QueryNorm};
 
 /// How a learner is tested.
 #[derive(Clone, Copy, Debug)]
@@ -22,8 +22,8 @@ pub struct Score {
     pub measure: Measure,
     /// Mean over tasks; of accuracies in percent.
     pub mean: f64,
-    /// Half-width of the 95 % interval of the mean: `1.96 * std / sqrt(n)`, with the sample standard
-    /// deviation over tasks.
+    /// Half-width of the 95 % interval of the mean: `1.96 * std / sqrt(n)`, with the sample
+    /// standard deviation over tasks.
     pub ci95: f64,
 }
 
@@ -43,6 +43,8 @@ pub struct Evaluation {
     pub seed: u64,
     /// What batch-norm normalised with; [`BnStatistics::Batch`] makes the test transductive.
     pub batch_norm: BnStatistics,
+    /// Which moments queries got then; [`QueryNorm::Alone`] makes the test inductive again.
+    pub query_norm: QueryNorm,
     /// Episodes a second, sampling included.
     pub episodes_per_s: f64,
 }
@@ -83,6 +85,7 @@ impl Evaluator {
             protocol: sampler.protocol(),
             seed: sampler.seed(),
             batch_norm: self.statistics.unwrap_or(learner.statistics()),
+            query_norm: learner.query_norm(),
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
         }
     }
@@ -96,8 +99,7 @@ impl Evaluator {
     ) -> Score {
         let mut found = Vec::new();
         let statistics = self.statistics.unwrap_or(learner.statistics());
-        // Enough to keep the device busy, few enough to stay in cache.
-        let together = (400 / source.examples()).max(1);
+        let together = source.together();
         for first in (0..self.episodes).step_by(together) {
             let last = (first + together).min(self.episodes);
             let batch = source.tasks::<B>(first as u64..last as u64, device);
@@ -135,9 +137,10 @@ impl fmt::Display for Score {
 impl fmt::Display for Evaluation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { accuracy, ci95, episodes, protocol, .. } = self;
-        let rule = match self.batch_norm {
-            BnStatistics::Running => "running batch-norm statistics",
-            BnStatistics::Batch | BnStatistics::Track => "transductive batch-norm statistics",
+        let rule = match (self.batch_norm, self.query_norm) {
+            (BnStatistics::Running, _) => "running batch-norm statistics",
+            (_, QueryNorm::Together) => "transductive batch-norm statistics",
+            (_, QueryNorm::Alone) => "batch-norm statistics of support and one query",
         };
         write!(f, "{accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes, {rule})")
     }

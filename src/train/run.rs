@@ -222,7 +222,7 @@ where
         self.clock.steps += 1;
         self.last_loss = Some(loss);
         let accuracy = match T::Kind::MEASURE {
-            Measure::Accuracy => Some(100.0 * score.into_scalar().elem::<f64>()),
+            Measure::Accuracy => Some(T::Kind::MEASURE.unit() * score.into_scalar().elem::<f64>()),
             Measure::SquaredError => None,
         };
         self.tell_step(StepMetrics { step: self.progress.step, loss, accuracy, learning_rate })
@@ -252,6 +252,10 @@ where
         let start = Instant::now();
         let learner = self.learner().valid();
         let found = Evaluator::new(*tasks).score(&learner, source, &self.device);
+        if !found.mean.is_finite() {
+            let (mean, step) = (found.mean, self.progress.step);
+            return Err(TrainError::NonFiniteValidation { mean, step, kept: self.kept() });
+        }
         let best = self.progress.validated(found);
         if best {
             self.keep_best()?;

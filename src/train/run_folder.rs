@@ -43,7 +43,8 @@ impl RunFolder {
         Self::open(path, lock, Vec::new())
     }
 
-    /// Opens a run whose checkpoint was made after `step` steps, and forgets what was measured later.
+    /// Opens a run whose checkpoint was made after `step` steps, and forgets what was measured
+    /// later.
     ///
     /// # Errors
     /// When the metrics cannot be read or written.

@@ -76,7 +76,8 @@ pub fn gradients_are_those_of_pytorch<B: AutodiffBackend>() {
             let learner = learner.with_second_order(route).with_lanes(lanes);
             let (loss, found) = outcome(&learner, network, DType::F32);
             assert!((loss - case.loss).abs() < 1e-5 * case.loss, "{what}: loss {loss}");
-            // NdArray divides by reciprocals of twelve bits; a derivative left out is 4e-3 and more.
+            // NdArray divides by reciprocals of twelve bits; a derivative left out is 4e-3 and
+            // more.
             assert_close(&what, &found, &case.gradients("network."), 1e-4);
             checked += 1;
         }

@@ -113,8 +113,8 @@ fn outer_gradients_are_central_differences() {
     }
 }
 
-/// With so strong a tie to the start the inner loop ends at its minimum, on no edge of a ReLU, where
-/// the implicit gradient is the derivative.
+/// With so strong a tie to the start the inner loop ends at its minimum, on no edge of a ReLU,
+/// where the implicit gradient is the derivative.
 #[test]
 fn implicit_gradients_are_central_differences_at_the_minimum() {
     let network = &Golden::read().networks["conv_stride"];

@@ -61,7 +61,8 @@ impl<B: Backend> Linear<B> {
         let (device, dtype) = (x.device(), x.dtype());
         let y = x.matmul(self.weight.val().reshape([tasks, inputs, outputs]));
         match &self.bias {
-            // A product, since adding a bias for each task, and summing its gradient, is far slower.
+            // A product, since adding a bias for each task, and summing its gradient, is far
+            // slower.
             Some(bias) => {
                 let ones = Tensor::ones([tasks, examples, 1], (&device, dtype));
                 y + ones.matmul(bias.val().reshape([tasks, 1, outputs]))

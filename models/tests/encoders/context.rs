@@ -361,8 +361,8 @@ mod second_derivatives {
         (gradient.clone() * gradient).sum()
     }
 
-    /// Of the steepness by every tensor of these names: all that the outer gradient of an inner step
-    /// needs, by the context and by what makes use of it.
+    /// Of the steepness by every tensor of these names: all that the outer gradient of an inner
+    /// step needs, by the context and by what makes use of it.
     fn assert_are_those_of_differences<E: Encoder<Once>, L: Encoder<Twice>>(
         (module, lifted): (E, impl Fn(E) -> L),
         images: [usize; 4],

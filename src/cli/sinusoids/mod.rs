@@ -2,8 +2,8 @@
 
 mod plot;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 use burn::module::AutodiffModule;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -33,7 +33,7 @@ const LAYERS: [usize; 3] = [40, 40, 1];
 /// Length of cavia's context on sine waves.
 const CONTEXT: usize = 5;
 
-/// Numbers of steps after which a test tells the error, as in the paper.
+/// Numbers of steps after which the paper tells the error.
 const AFTER: [usize; 4] = [0, 1, 5, 10];
 
 /// What a run was told that its resumption must repeat and its test can look up.
@@ -90,14 +90,17 @@ pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint) -> Res
     if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() {
         return usage("--ways, --split and --batch-norm are not for the sinusoids of");
     }
-    if args.eval_inner_steps.is_some() {
-        return usage("--eval-inner-steps is not for the fixed steps that are told of");
-    }
     let trained: SinusoidRecipe = eval::recipe(&checkpoint, &path)?;
+    let inner = eval::with_batch(Some(trained.inner), args.eval_inner_batch, trained.method)?;
+    let inner = inner.unwrap_or(trained.inner);
     let recipe = SinusoidRecipe {
         shots: args.shots.unwrap_or(trained.shots),
         queries: args.queries.unwrap_or(trained.queries),
         seed: args.seed.unwrap_or(trained.seed),
+        inner: InnerRecipe {
+            eval_steps: args.eval_inner_steps.unwrap_or(inner.eval_steps),
+            ..inner
+        },
         ..trained
     };
     let test = recipe.test()?;
@@ -146,6 +149,25 @@ impl SinusoidRecipe {
         self.inner.learner(self.method, network)
     }
 
+    /// Numbers of steps that a test tells the error after.
+    fn after(&self) -> BTreeSet<usize> {
+        AFTER.into_iter().chain([self.inner.eval_steps]).collect()
+    }
+
+    fn tested<B: Backend>(
+        &self,
+        learner: &Maml<B, Mlp<B>>,
+        test: &RegressionSampler,
+        tasks: usize,
+        device: &B::Device,
+    ) -> Tested {
+        let after = self.after().into_iter().map(|steps| {
+            let learner = learner.clone().with_test_steps(steps);
+            (steps, Evaluator::new(tasks).score(&learner, test, device))
+        });
+        Tested(after.collect())
+    }
+
     fn protocol(&self, tasks: usize) -> Value {
         json!({
             "method": self.method,
@@ -169,7 +191,7 @@ struct Samplers {
 impl Samplers {
     fn new(args: &TrainArgs, recipe: &SinusoidRecipe) -> Result<Self, CliError> {
         let defaults = Benchmark::Sinusoids.defaults(recipe.method);
-        let shots = args.train_shots.unwrap_or(10);
+        let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.shots);
         let queries = args.train_queries.unwrap_or(defaults.queries.unwrap_or(shots));
         Ok(Self {
             train: recipe.sampler(shots, queries, 0)?,
@@ -213,11 +235,12 @@ impl Job for Training {
         let tasks = Tasks { train, validation: Some(validation), meta_batch };
         let Trained { learner, report } =
             fit::<B, _, _>(&args, &pace, learner, tasks, &recipe, &folder)?;
-        let tested = tested(&learner, &test, args.eval_episodes, &place.device);
-        plot::write(&learner, &recipe, &folder, &place.device)?;
+        let tested = recipe.tested(&learner, &test, args.eval_episodes, &place.device);
+        let plotted = plot::write(&learner, &recipe, &folder, &place.device);
         if !args.json {
             tested.tell()?;
-            return print(format_args!("run folder: {}", folder.display()));
+            print(format_args!("run folder: {}", folder.display()))?;
+            return plotted;
         }
         let mut protocol = recipe.protocol(args.eval_episodes);
         protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
@@ -236,7 +259,8 @@ impl Job for Training {
             "seed": recipe.seed,
             "run": folder.display().to_string(),
         })));
-        print(Value::Object(told))
+        print(Value::Object(told))?;
+        plotted
     }
 }
 
@@ -255,7 +279,7 @@ impl Job for Testing {
         let Self { args, recipe, path, checkpoint, test } = self;
         let learner = recipe.learner::<B>(&place.device)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
-        let tested = tested(&learner, &test, args.episodes, &place.device);
+        let tested = recipe.tested(&learner, &test, args.episodes, &place.device);
         if !args.json {
             return tested.tell();
         }
@@ -276,19 +300,6 @@ impl Job for Testing {
 
 /// The errors after numbers of inner steps.
 struct Tested(BTreeMap<usize, Score>);
-
-fn tested<B: Backend>(
-    learner: &Maml<B, Mlp<B>>,
-    test: &RegressionSampler,
-    tasks: usize,
-    device: &B::Device,
-) -> Tested {
-    let after = AFTER.map(|steps| {
-        let learner = learner.clone().with_test_steps(steps);
-        (steps, Evaluator::new(tasks).score(&learner, test, device))
-    });
-    Tested(after.into())
-}
 
 impl Tested {
     fn tell(&self) -> Result<(), CliError> {
@@ -314,9 +325,4 @@ fn object(value: Value) -> serde_json::Map<String, Value> {
         Value::Object(object) => object,
         other => unreachable!("{other} is written as an object"),
     }
-}
-
-/// The plot of a run.
-fn plot_file(folder: &Path) -> PathBuf {
-    folder.join("adapted.svg")
 }

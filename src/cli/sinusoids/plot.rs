@@ -9,11 +9,15 @@ use fewshot::learners::{Adapted, Learner, Maml};
 use fewshot::models::Mlp;
 use plotters::prelude::*;
 
-use super::{AFTER, SinusoidRecipe, TEST, plot_file};
+use super::{AFTER, SinusoidRecipe, TEST};
 use crate::cli::error::CliError;
 
 const SIZE: (u32, u32) = (900, 420);
 const POINTS: usize = 200;
+/// Largest value that is drawn.
+const LIMIT: f64 = 6.0;
+/// For the legend, above.
+const ROOM: f64 = 4.5;
 const WAVE: RGBColor = RGBColor(200, 60, 50);
 /// From few steps to many.
 const SHADES: [RGBColor; 4] = [
@@ -42,7 +46,7 @@ pub(super) fn write<B: Backend>(
     let pictures = [0, 1].map(|task| picture(learner, recipe, task, device));
     let mut text = String::new();
     let drawn = paint(&pictures, &mut text);
-    let path = plot_file(folder);
+    let path = folder.join("adapted.svg");
     let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
     drawn.map_err(failed)?;
     let beside = path.with_extension("svg.new");
@@ -106,13 +110,13 @@ fn panel<'a>(
         .margin(12)
         .x_label_area_size(30)
         .y_label_area_size(36)
-        .build_cartesian_2d(-5.0..5.0, -6.0..6.0)?;
+        .build_cartesian_2d(-5.0..5.0, -LIMIT..LIMIT + ROOM)?;
     chart.configure_mesh().light_line_style(WHITE).draw()?;
     let adapted = picture.adapted.iter().zip(AFTER).zip(SHADES);
     let adapted = adapted.map(|((curve, steps), color)| (curve, format!("{steps} steps"), color));
     let wave = (&picture.wave, "sinusoid".to_owned(), WAVE);
     for (curve, name, color) in adapted.chain([wave]) {
-        let inside = curve.iter().copied().filter(|(_, y)| y.abs() <= 6.0);
+        let inside = curve.iter().copied().filter(|(_, y)| y.abs() <= LIMIT);
         chart
             .draw_series(LineSeries::new(inside, color.stroke_width(2)))?
             .label(name)
@@ -120,5 +124,10 @@ fn panel<'a>(
     }
     let points = picture.points.iter().map(|&point| Circle::new(point, 4, WAVE.filled()));
     chart.draw_series(points)?;
-    chart.configure_series_labels().border_style(BLACK.mix(0.3)).background_style(WHITE).draw()
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .border_style(BLACK.mix(0.3))
+        .background_style(WHITE)
+        .draw()
 }

@@ -13,10 +13,10 @@ use fewshot::optim::Adam;
 use fewshot::train::{MetaTrainer, Trained};
 use serde::Serialize;
 
-use super::super::args::{Method, TrainArgs};
-use super::super::error::CliError;
-use super::super::output::tell;
-use super::super::progress;
+use crate::cli::args::{Method, TrainArgs};
+use crate::cli::error::CliError;
+use crate::cli::output::tell;
+use crate::cli::progress;
 
 /// Tasks to train and to validate on, and how many in a step.
 pub(in crate::cli) struct Tasks<T> {
@@ -25,7 +25,7 @@ pub(in crate::cli) struct Tasks<T> {
     pub(in crate::cli) meta_batch: u64,
 }
 
-/// Where training stands still between one look at the learner and the next.
+/// How long training goes on, and after how many steps something else happens.
 pub(in crate::cli) struct Pace {
     pub(in crate::cli) steps: u64,
     pub(in crate::cli) validate_every: u64,

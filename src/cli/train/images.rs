@@ -9,7 +9,7 @@ use fewshot::train::{Evaluation, Evaluator, Trained, TrainingReport};
 use serde_json::json;
 
 use super::fit::{Pace, Tasks, fit, folder};
-use crate::cli::args::{Method, TrainArgs};
+use crate::cli::args::TrainArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
@@ -63,12 +63,7 @@ struct Samplers {
 impl Samplers {
     fn new(args: &TrainArgs, recipe: &Recipe, splits: Splits) -> Result<Self, CliError> {
         let defaults = Benchmark::of(recipe.image).defaults(recipe.method);
-        // Reptile tells no support from queries in training.
-        let shots = match (args.train_shots, recipe.method, defaults.queries) {
-            (Some(shots), ..) => shots,
-            (None, Method::Reptile, Some(queries)) => queries,
-            _ => recipe.test.shots,
-        };
+        let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.test.shots);
         let (ways, queries, meta_batch) = match recipe.inner {
             None => (20.min(splits.train.classes()), 5, 1),
             Some(_) => (recipe.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
@@ -185,6 +180,7 @@ impl Told {
             "meta_batch": self.meta_batch,
             "batch_norm": match self.recipe.inner {
                 None => "support and query in one batch",
+                Some(inner) if inner.batch.is_some() => "mini-batches of support and query",
                 Some(_) => "support and query in batches of their own",
             },
         });

@@ -11,8 +11,8 @@ use crate::adapt::{InnerLoop, Order};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Annealing {
     /// Meta-steps with the query loss after every inner step in the outer loss: at first all count
-    /// alike, and those before the last one for less and less, down to 3 % of that; then the last one
-    /// alone counts. 5000 to 7500 in the authors' configurations.
+    /// alike, and those before the last one for less and less, down to 3 % of that; then the last
+    /// one alone counts. 5000 to 7500 in the authors' configurations.
     pub multi_step: u64,
     /// Meta-steps of first order before those of the inner loop's order; 0 in the authors'
     /// configurations.

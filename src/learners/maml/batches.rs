@@ -9,18 +9,20 @@ pub(super) struct InnerBatches<B: Backend> {
     examples: Examples<B>,
     /// Examples of a step; all, where there is none.
     size: Option<usize>,
+    /// What their order is drawn by.
+    key: u64,
 }
 
 impl<B: Backend> InnerBatches<B> {
-    pub(super) fn new(examples: Examples<B>, size: Option<usize>) -> Self {
-        Self { examples, size }
+    pub(super) fn new(examples: Examples<B>, size: Option<usize>, key: u64) -> Self {
+        Self { examples, size, key }
     }
 
     /// Those of one step.
     pub(super) fn at(&self, step: usize) -> Examples<B> {
         let Examples { inputs, targets } = self.examples.clone();
         let Some(size) = self.size else { return Examples { inputs, targets } };
-        let chosen = positions(step, size, inputs.dims()[1]);
+        let chosen = positions(self.key, step, size, inputs.dims()[1]);
         let chosen = TensorData::new(chosen, [size]);
         let chosen = Tensor::<B, 1, Int>::from_data(chosen, &inputs.device());
         Examples { inputs: inputs.select(1, chosen.clone()), targets: targets.select(1, chosen) }
@@ -28,11 +30,10 @@ impl<B: Backend> InnerBatches<B> {
 }
 
 /// Which of `count` examples make up a step: all of them in a random order, then all in another.
-///
-/// The same ones in every task: which examples they are is random already.
-fn positions(step: usize, size: usize, count: usize) -> Vec<i32> {
+/// Tasks that share a network share it.
+fn positions(key: u64, step: usize, size: usize, count: usize) -> Vec<i32> {
     let order = |round: usize| {
-        Stream::new(0, Purpose::MiniBatch, [round as u64, count as u64]).permutation(count)
+        Stream::new(key, Purpose::MiniBatch, [round as u64, count as u64]).permutation(count)
     };
     let (first, last) = (step * size, (step + 1) * size - 1);
     let orders: Vec<_> = (first / count..=last / count).map(order).collect();
@@ -47,7 +48,7 @@ mod tests {
 
     #[test]
     fn every_round_shows_every_example_once_in_an_order_of_its_own() {
-        let shown: Vec<_> = (0..6).flat_map(|step| positions(step, 4, 6)).collect();
+        let shown: Vec<_> = (0..6).flat_map(|step| positions(0, step, 4, 6)).collect();
         let rounds: Vec<_> = shown.chunks(6).collect();
         for round in &rounds {
             let mut round = round.to_vec();
@@ -58,8 +59,13 @@ mod tests {
     }
 
     #[test]
+    fn another_key_gives_another_order() {
+        assert_ne!(positions(0, 0, 10, 10), positions(1, 0, 10, 10));
+    }
+
+    #[test]
     fn a_step_may_be_larger_than_a_round() {
-        let step = positions(1, 5, 2);
+        let step = positions(0, 1, 5, 2);
         assert_eq!(step.len(), 5);
         assert!(step.iter().all(|place| (0..2).contains(place)));
     }

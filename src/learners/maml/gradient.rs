@@ -147,7 +147,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             Outer::Way => together(support, N::Kind::judged(batch, group.clone())),
             _ => support,
         };
-        InnerBatches::new(examples, self.settings.batch[0])
+        let key = self.settings.meta_steps.wrapping_mul(1 << 32) + group.start as u64;
+        InnerBatches::new(examples, self.settings.batch[0], key)
     }
 
     /// The gradient by the learned values, from that by what the inner loop began with.
@@ -196,7 +197,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         None
     }
 
-    /// The outer gradient by `slope`, on the graph of its values, and `flat`, the same as constants.
+    /// The outer gradient by `slope`, on the graph of its values, and `flat`, the same as
+    /// constants.
     fn solve(
         &self,
         slope: &Slope<'_, B>,

@@ -17,10 +17,10 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::BnStatistics;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{AdaptableNetwork, Adapted, Learner, Network};
+use super::{AdaptableNetwork, Adapted, Learner, Network, QueryNorm};
 use crate::adapt::{
     AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
     filled, lift, lifted, lifted_slope, stacked, values,
@@ -34,13 +34,12 @@ use prototypes::prototypical_head;
 /// lead to a classifier of its queries, or to the function they are values of.
 ///
 /// `min_theta  sum_tasks L_query(U(theta))`, where `U` makes the steps of an [`InnerLoop`] on the
-/// mean loss of the support: cross-entropy for a [`Classifier`](fewshot_models::Classifier), squared
-/// error for an [`Mlp`](fewshot_models::Mlp), or what another [`Network`]'s kind of task has. The
-/// relatives are made by
-/// [`first_order`](Self::first_order), [`anil`](Self::anil), [`boil`](Self::boil),
-/// [`meta_sgd`](Self::meta_sgd), [`meta_curvature`](Self::meta_curvature),
-/// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit), [`prototypical`](Self::prototypical),
-/// [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
+/// mean loss of the support: cross-entropy for a [`Classifier`](fewshot_models::Classifier),
+/// squared error for an [`Mlp`](fewshot_models::Mlp), or what another [`Network`]'s kind of task
+/// has. The relatives are made by [`first_order`](Self::first_order), [`anil`](Self::anil),
+/// [`boil`](Self::boil), [`meta_sgd`](Self::meta_sgd), [`meta_curvature`](Self::meta_curvature),
+/// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit),
+/// [`prototypical`](Self::prototypical), [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
 ///
 /// The tasks of a batch adapt side by side as the lanes of one network where it has
 /// [`LANES`](Network::LANES), and one after the other where not; the results are the same within
@@ -49,8 +48,8 @@ use prototypes::prototypical_head;
 /// # Conventions
 /// Batch-norm normalises with the batch at hand, the support in the inner loop and the queries in
 /// the outer loss, in training and in the test, as in the authors' code; that makes the test
-/// transductive. Gains and shifts adapt like all other parameters, as in learn2learn; the authors'
-/// code adapts no shift and has no gain.
+/// transductive, unless it is told [`QueryNorm::Alone`]. Gains and shifts adapt like all other
+/// parameters, as in learn2learn; the authors' code adapts no shift and has no gain.
 ///
 /// On an autodiff backend, [`Learner::adapt`] differentiates the network twice, whatever the
 /// order: it panics where a layer of Burn's own cannot be. On a plain backend, and in first-order
@@ -104,20 +103,6 @@ pub(super) enum Outer {
     Implicit(Proximal),
     /// The way that the inner loop went on support and queries together.
     Way,
-}
-
-/// What batch-norm normalises queries with where it takes the batch at hand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QueryNorm {
-    /// All queries of the task: a transductive test.
-    #[default]
-    Together,
-    /// The support and the one query: an inductive test, with a forward pass for each query.
-    ///
-    /// # Source
-    /// Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", 2018, section 6.1.
-    Alone,
 }
 
 /// What an inner loop begins with.
@@ -180,11 +165,11 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let lanes = group.len();
             let examples = N::Kind::learned(support, group.clone());
             let start = self.start(stacked(&start, lanes), &examples, statistics);
-            let beside = match self.settings.query_norm {
-                QueryNorm::Together => None,
-                QueryNorm::Alone => Some(examples.inputs.clone()),
+            let beside = match (self.settings.query_norm, statistics) {
+                (QueryNorm::Together, _) | (_, BnStatistics::Running) => None,
+                (QueryNorm::Alone, _) => Some(examples.inputs.clone()),
             };
-            let support = InnerBatches::new(raised(examples), self.settings.batch[1]);
+            let support = InnerBatches::new(raised(examples), self.settings.batch[1], 0);
             let loss = |step: usize, network: &Lifted<B, N>| {
                 loss(network, &support.at(step), statistics).1
             };
@@ -231,8 +216,8 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.route = route)
     }
 
-    /// With at most so many tasks in one network, [`Network::LANES`] unless said: more keep a larger device busy, and
-    /// take memory in proportion.
+    /// With at most so many tasks in one network, [`Network::LANES`] unless said: more keep a
+    /// larger device busy, and take memory in proportion.
     ///
     /// # Panics
     /// On 0.
@@ -242,8 +227,8 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++, here the same in every meta-step; where there is an [`Annealing`], once it is
-    /// over. An implicit gradient is that of the last one alone.
+    /// loss of MAML++, here the same in every meta-step; where there is an [`Annealing`], once it
+    /// is over. An implicit gradient and Reptile's way know the last one alone.
     ///
     /// # Panics
     /// Unless there is one weight a step.
@@ -271,7 +256,8 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         values
     }
 
-    /// With other moments for queries where batch-norm takes those of the batch at hand.
+    /// With other moments for queries in the test, where batch-norm takes those of the batch at
+    /// hand; in meta-training queries are normalised together.
     pub fn with_query_norm(self, query_norm: QueryNorm) -> Self {
         self.set(|settings| settings.query_norm = query_norm)
     }
@@ -284,13 +270,14 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.batch = [Some(batch); 2])
     }
 
-    /// With another number of examples in an inner step of the test, of a learner that takes them in
-    /// mini-batches.
+    /// With another number of examples in an inner step of the test, of a learner that takes them
+    /// in mini-batches.
     ///
     /// # Panics
-    /// On 0.
+    /// On 0, and for a learner that does not take them so.
     pub fn with_test_batch(self, batch: usize) -> Self {
         assert!(batch > 0, "a mini-batch has at least one example");
+        assert!(self.settings.batch[0].is_some(), "{} has no mini-batches", self.settings.name);
         self.set(|settings| settings.batch[1] = Some(batch))
     }
 
@@ -312,7 +299,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         &self.network
     }
 
-    /// The learned inner rates.
+    /// What the inner loop learns beside the network: rates, matrices, gains and shifts.
     pub fn rates(&self) -> &InnerRates<B> {
         &self.rates
     }
@@ -375,19 +362,26 @@ impl<B: Backend, N: AdaptableNetwork<B>> Learner<B, N::Kind> for Maml<B, N> {
         BnStatistics::Batch
     }
 
+    fn query_norm(&self) -> QueryNorm {
+        self.settings.query_norm
+    }
+
     fn architecture(&self) -> String {
         format!("{}({})", self.settings.name, self.network.describe())
     }
 
     fn settings(&self) -> Value {
-        let Settings { inner, step_weights, annealing, outer, batch: [batch, _], .. } =
-            &self.settings;
+        let Settings {
+            inner, test_steps, step_weights, annealing, outer, batch, query_norm, ..
+        } = &self.settings;
         json!({
             "inner": inner,
+            "test_steps": test_steps,
             "step_weights": step_weights,
             "annealing": annealing,
             "outer": outer,
             "batch": batch,
+            "query_norm": query_norm,
         })
     }
 }
