@@ -10,6 +10,8 @@ mod named;
 mod on_flex;
 #[cfg(feature = "flex")]
 mod regression;
+#[cfg(feature = "flex")]
+mod reptile;
 
 macro_rules! on_backend {
     ($backend:ident, $feature:literal, $type:ty: $($file:ident::$law:ident)*) => {
