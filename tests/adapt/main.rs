@@ -2,6 +2,8 @@
 //! differences.
 #![recursion_limit = "256"]
 
+#[cfg(feature = "flex")]
+mod cavia;
 mod curves;
 mod golden;
 mod laws;
