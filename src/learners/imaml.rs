@@ -20,6 +20,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     pub fn implicit(network: N, inner: InnerLoop, proximal: Proximal) -> Result<Self, AdaptError> {
         proximal.check()?;
         let inner = inner.with_mask(Mask::All).with_order(Order::Second);
-        Ok(Self::named("imaml", network, inner, RateKind::Fixed)?.with_outer(Outer::Implicit(proximal)))
+        Ok(Self::named("imaml", network, inner, RateKind::Fixed)?
+            .with_outer(Outer::Implicit(proximal)))
     }
 }

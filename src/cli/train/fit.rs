@@ -77,7 +77,11 @@ pub(in crate::cli) fn fit<B: AutodiffBackend, T: TaskSource, L: MetaLearner<B, T
 }
 
 /// The folder that was named, or the first free one of its kind under `runs/`.
-pub(in crate::cli) fn folder(args: &TrainArgs, method: Method, data: &str) -> Result<PathBuf, CliError> {
+pub(in crate::cli) fn folder(
+    args: &TrainArgs,
+    method: Method,
+    data: &str,
+) -> Result<PathBuf, CliError> {
     if let Some(folder) = &args.out {
         return Ok(folder.clone());
     }

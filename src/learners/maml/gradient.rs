@@ -46,9 +46,8 @@ where
         }
         let support = raised(N::Kind::learned(support, 0..1));
         let template: Lifted<B, N> = lift(&self.network);
-        let loss = |_: usize, network: &Lifted<B, N>| {
-            loss(network, &support, BnStatistics::Batch).1
-        };
+        let loss =
+            |_: usize, network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
         let slope = lifted_slope(&template, 1, &self.settings.moves, &loss);
         let values = values::<B, _>(&self.network);
         let curved = || {
@@ -122,8 +121,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
-            let lifted =
-                |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
+            let lifted = |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
             let lifted = lifted_slope(&template, lanes, moves, &lifted);
             self.solve(&lifted, &flat, start, lanes, &outer)
         };
@@ -132,7 +130,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = self.through_head(learned, start, &support);
         let start = start.into_iter().map(|gradient| gradient.map(|all| summed(all, lanes)));
         let kept = self.settings.outer == Outer::GradientOfTheRest;
-        let start = start.zip(moves).map(|(gradient, moves)| gradient.filter(|_| !(kept && *moves)));
+        let start =
+            start.zip(moves).map(|(gradient, moves)| gradient.filter(|_| !(kept && *moves)));
         GroupGradient { loss, score, start: start.collect(), rates }
     }
 
@@ -169,17 +168,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         found
     }
 
-    fn group_divergence(
-        &self,
-        batch: &Batch<B, N>,
-        group: &Range<usize>,
-    ) -> Option<Divergence> {
+    fn group_divergence(&self, batch: &Batch<B, N>, group: &Range<usize>) -> Option<Divergence> {
         let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let learned_from = self.learned_from(batch, group);
-        let loss = |step: usize, network: &N| {
-            loss(network, &learned_from.at(step), BnStatistics::Batch).1
-        };
+        let loss =
+            |step: usize, network: &N| loss(network, &learned_from.at(step), BnStatistics::Batch).1;
         let slope = flat_slope(&self.network, lanes, moves, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
