@@ -544,7 +544,7 @@ fn sinusoids_are_fitted_and_drawn() {
     let train =
         ["train", "--method", "maml", "--data", "sinusoid", "--steps", "300", "--lr", "0.01"];
     let brief = ["--validate-every", "100", "--validation-episodes", "20", "--eval-episodes", "50"];
-    let told = ["--shots", "10", "--json", "--out", run];
+    let told = ["--shots", "10", "--inner-lr", "0.01", "--json", "--out", run];
     let report = json(&fewshot(&[&train[..], &brief, &told].concat()));
     let after = |report: &Value, steps: &str| report["mse_after"][steps].as_f64().unwrap();
     for steps in ["0", "1", "5", "10"] {

@@ -1,9 +1,12 @@
 //! Laws for any backend.
 
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor};
 use fewshot::adapt::{InnerLoop, Mask, Order, SecondOrder};
-use fewshot::learners::{Adapted, Annealing, Learner, Maml, MetaGradients, MetaLearner};
+use fewshot::episode::{Classification, TaskKind};
+use fewshot::learners::{
+    AdaptableNetwork, Adapted, Annealing, Learner, Maml, MetaGradients, MetaLearner,
+};
 use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
 
 use crate::golden::{Case, Golden, Network, Rule};
@@ -32,12 +35,22 @@ pub fn learner<B: AutodiffBackend>(
 ) -> Maml<B, Classifier<B, Conv4<B>>> {
     let (encoder, features) = encoder::<B>(&case.network);
     let classifier = Classifier::new(encoder, features, WAYS, &Default::default());
+    learner_of(case, classifier, network, dtype)
+}
+
+/// The learner of a golden case, with a module for its network.
+pub fn learner_of<B: AutodiffBackend, N: AdaptableNetwork<B>>(
+    case: &Case,
+    module: N,
+    network: &Network,
+    dtype: DType,
+) -> Maml<B, N> {
     let learner = match case.rule {
-        Rule::MetaSgd => Maml::meta_sgd(classifier, case.inner()),
-        Rule::PerStep => Maml::with_rates_per_step(classifier, case.inner()),
-        Rule::PerStepNorms => Maml::plus_plus(classifier, case.inner(), Annealing::default()),
-        Rule::Curvature { .. } => Maml::meta_curvature(classifier, case.inner()),
-        _ => Maml::new(classifier, case.inner()),
+        Rule::MetaSgd => Maml::meta_sgd(module, case.inner()),
+        Rule::PerStep => Maml::with_rates_per_step(module, case.inner()),
+        Rule::PerStepNorms => Maml::plus_plus(module, case.inner(), Annealing::default()),
+        Rule::Curvature { .. } => Maml::meta_curvature(module, case.inner()),
+        _ => Maml::new(module, case.inner()),
     };
     let mut learner = learner.expect("an inner loop that can be run");
     if let Some(weights) = &case.weights {
@@ -54,8 +67,15 @@ pub fn outcome<B: AutodiffBackend>(
     network: &Network,
     dtype: DType,
 ) -> (f64, Values) {
-    let batch = network.batch::<B>(WAYS, dtype);
-    let MetaGradients { loss, gradients: found, .. } = learner.meta_gradients(&batch);
+    outcome_on::<B, Classification, _>(learner, &network.batch(WAYS, dtype))
+}
+
+/// The same on any tasks.
+pub fn outcome_on<B: AutodiffBackend, K: TaskKind, L: MetaLearner<B, K>>(
+    learner: &L,
+    batch: &K::Batch<B>,
+) -> (f64, Values) {
+    let MetaGradients { loss, gradients: found, .. } = learner.meta_gradients(batch);
     let loss = loss.into_data().iter::<f64>().next().unwrap();
     (loss, gradients::<B, _>(learner, &found))
 }
@@ -113,7 +133,7 @@ pub fn curvature_of_identities_is_maml<B: AutodiffBackend>() {
     }
 }
 
-fn read<B: AutodiffBackend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+pub fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
     tensor.into_data().into_vec().unwrap()
 }
 

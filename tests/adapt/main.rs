@@ -2,14 +2,21 @@
 //! differences.
 #![recursion_limit = "256"]
 
+#[cfg(feature = "flex")]
+mod cavia;
+mod curves;
 mod golden;
 mod laws;
 mod named;
 #[cfg(feature = "flex")]
 mod on_flex;
+#[cfg(feature = "flex")]
+mod regression;
+#[cfg(feature = "flex")]
+mod reptile;
 
 macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+    ($backend:ident, $feature:literal, $type:ty: $($file:ident::$law:ident)*) => {
         #[cfg(feature = $feature)]
         #[allow(deprecated)]
         mod $backend {
@@ -17,7 +24,7 @@ macro_rules! on_backend {
             $(
                 #[test]
                 fn $law() {
-                    super::laws::$law::<Differentiable>();
+                    crate::$file::$law::<Differentiable>();
                 }
             )*
         }
@@ -25,17 +32,18 @@ macro_rules! on_backend {
 }
 
 macro_rules! laws {
-    ($($law:ident)*) => {
-        on_backend!(flex, "flex", burn::backend::Flex: $($law)*);
-        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($law)*);
-        on_backend!(candle, "candle", burn::backend::Candle: $($law)*);
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
+    ($($file:ident::$law:ident)*) => {
+        on_backend!(flex, "flex", burn::backend::Flex: $($file::$law)*);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($file::$law)*);
+        on_backend!(candle, "candle", burn::backend::Candle: $($file::$law)*);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($file::$law)*);
     };
 }
 
 laws! {
-    gradients_are_those_of_pytorch
-    curvature_of_identities_is_maml
-    a_zero_rate_is_the_identity
-    tasks_side_by_side_are_tasks_one_by_one
+    laws::gradients_are_those_of_pytorch
+    laws::curvature_of_identities_is_maml
+    laws::a_zero_rate_is_the_identity
+    laws::tasks_side_by_side_are_tasks_one_by_one
+    curves::regressions_have_the_gradients_of_pytorch
 }

@@ -76,6 +76,56 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Read<'_> {
     }
 }
 
+/// The parameters of `module` by name: those that training moves, and on a plain backend all.
+pub fn parameters<B: Backend, M: Module<B>>(module: &M) -> Values {
+    let mut list = List { path: Vec::new(), values: Values::new() };
+    module.visit(&mut list);
+    list.values
+}
+
+struct List {
+    path: Vec<String>,
+    values: Values,
+}
+
+impl<B: Backend> ModuleVisitor<B> for List {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if param.is_require_grad() || !B::ad_enabled(&param.val().device()) {
+            let values = param.val().into_data().iter::<f64>().collect();
+            self.values.insert(self.path.join("."), values);
+        }
+    }
+}
+
+/// Every gradient that `outcome` finds beside its loss is the slope of the loss, at the first value
+/// of every tensor and at the one of the largest gradient; in double precision.
+pub fn assert_slopes(values: &Values, outcome: impl Fn(&Values) -> (f64, Values)) -> Values {
+    let (_, found) = outcome(values);
+    for (name, gradients) in &found {
+        let by_size =
+            |one: &usize, two: &usize| gradients[*one].abs().total_cmp(&gradients[*two].abs());
+        let largest = (0..gradients.len()).max_by(by_size).expect("a tensor has values");
+        for index in [0, largest] {
+            let loss = |change: f64| {
+                let mut values = values.clone();
+                values.get_mut(name).unwrap()[index] += change;
+                outcome(&values).0
+            };
+            let (slope, found) = ((loss(1e-5) - loss(-1e-5)) / 2e-5, gradients[index]);
+            assert!((slope - found).abs() < 1e-6, "{name}[{index}] is {found}, not {slope}");
+        }
+    }
+    found
+}
+
 /// Equal up to `tolerance` times the largest of all values.
 pub fn assert_close(what: &str, found: &Values, expected: &Values, tolerance: f64) {
     let names = |values: &Values| values.keys().cloned().collect::<Vec<_>>();

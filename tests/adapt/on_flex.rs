@@ -19,7 +19,7 @@ use fewshot::train::{MetaTrainer, TrainError};
 
 use crate::golden::{Golden, Network, Rule};
 use crate::laws::{WAYS, encoder, learner, outcome};
-use crate::named::{Values, assert_close, gradients, with_values};
+use crate::named::{Values, assert_close, assert_slopes, gradients, with_values};
 
 type B = Autodiff<Flex>;
 
@@ -134,7 +134,7 @@ fn implicit_gradients_are_central_differences_at_the_minimum() {
     assert!(!found.contains_key("network.head.weight"));
 }
 
-/// Of the first value of every tensor, in double precision.
+/// In double precision.
 fn assert_central_differences(
     made: &Maml<B, Classifier<B, Conv4<B>>>,
     network: &Network,
@@ -150,17 +150,7 @@ fn assert_differences_of(
     let outcome = |values: &Values| {
         outcome(&with_values::<B, _>(made.clone(), values, DType::F64), network, DType::F64)
     };
-    let (_, found) = outcome(&values);
-    for (name, gradients) in &found {
-        let loss = |change: f64| {
-            let mut values = values.clone();
-            values.get_mut(name).unwrap()[0] += change;
-            outcome(&values).0
-        };
-        let slope = (loss(1e-5) - loss(-1e-5)) / 2e-5;
-        assert!((slope - gradients[0]).abs() < 1e-6, "{name} is {}, not {slope}", gradients[0]);
-    }
-    found
+    assert_slopes(&values, outcome)
 }
 
 /// The head that an inner loop begins with is a function of the encoder, and the gradient goes

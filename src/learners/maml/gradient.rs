@@ -45,6 +45,7 @@ where
     fn check(&self, batch: &Batch<B, N>) -> Result<(), AdaptError> {
         let support = N::Kind::support(batch);
         self.check_size(N::Kind::outputs(support))?;
+        self.check_size(N::Kind::judged(batch, 0..1).targets.dims()[2])?;
         if self.settings.inner.order == Order::First {
             return Ok(());
         }
