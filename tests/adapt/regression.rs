@@ -13,7 +13,7 @@ use fewshot::adapt::{AdaptError, Mask, adapt};
 use fewshot::episode::{EpisodeError, Measure, Regression, RegressionBatch, TaskKind, TaskSource};
 use fewshot::models::Mlp;
 use fewshot::prelude::*;
-use fewshot::train::Event;
+use fewshot::train::{Checkpoint, Event, RunFolder};
 use serde_json::Value;
 
 use crate::curves;
