@@ -204,7 +204,7 @@ fn a_validation_that_diverges_stops_the_run_and_keeps_what_it_had() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");
     let network = learner().network().clone();
-    let steep = Maml::new(network, InnerLoop::new(1, 0.5)).unwrap().with_test_steps(500);
+    let steep = Maml::new(network, InnerLoop::new(1, 3.0)).unwrap().with_test_steps(500);
     let error = MetaTrainer::new(steep, Adam::new().init())
         .episodes(waves(1))
         .validation(waves(2), 5)
