@@ -67,12 +67,12 @@ fn sinusoids(criterion: &mut Criterion) {
         let inner = InnerLoop::new(steps, 0.01);
         let maml = Maml::new(network.clone(), inner.clone()).expect("an inner loop");
         let one_by_one = maml.clone().with_lanes(1);
-        let unrolled = maml.clone().with_second_order(SecondOrder::Unrolled);
+        let chain = maml.clone().with_second_order(SecondOrder::Chain);
         let first = Maml::first_order(network.clone(), inner).expect("an inner loop");
         let learners = [
             ("maml", maml),
             ("maml one by one", one_by_one),
-            ("maml unrolled", unrolled),
+            ("maml by the chain", chain),
             ("fomaml", first),
         ];
         for (method, learner) in learners {

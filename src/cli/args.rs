@@ -210,7 +210,8 @@ pub(crate) struct InnerArgs {
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
     #[arg(long, value_enum)]
     pub(crate) order: Option<OrderName>,
-    /// How the exact derivative is computed; the result is the same [default: chain]
+    /// How the exact derivative is computed; the result is the same [default: chain, for
+    /// sinusoids unrolled]
     #[arg(long, value_enum, value_name = "ROUTE")]
     pub(crate) second_order_route: Option<RouteName>,
     /// Strength of imaml's proximal term [default: 2]

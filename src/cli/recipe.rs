@@ -36,7 +36,8 @@ pub(crate) struct InnerRecipe {
     pub(crate) steps: usize,
     pub(crate) eval_steps: usize,
     pub(crate) order: Order,
-    pub(crate) second_order_route: SecondOrder,
+    /// The network's own, where there is none.
+    pub(crate) second_order_route: Option<SecondOrder>,
     /// Of imaml alone.
     pub(crate) proximal: Option<Proximal>,
     /// Examples of an inner step in training and in the test, of reptile alone.
@@ -208,10 +209,10 @@ impl InnerRecipe {
             steps,
             eval_steps: args.eval_inner_steps.or(eval_steps).unwrap_or(steps),
             order,
-            second_order_route: match args.second_order_route {
-                Some(RouteName::Unrolled) => SecondOrder::Unrolled,
-                Some(RouteName::Chain) | None => SecondOrder::Chain,
-            },
+            second_order_route: args.second_order_route.map(|route| match route {
+                RouteName::Unrolled => SecondOrder::Unrolled,
+                RouteName::Chain => SecondOrder::Chain,
+            }),
             proximal,
             batch,
             query_norm: QueryNorm::Together,
@@ -276,8 +277,11 @@ impl InnerRecipe {
         let learner = learner
             .map_err(|error| CliError::Usage(error.to_string()))?
             .with_test_steps(self.eval_steps)
-            .with_second_order(self.second_order_route)
             .with_query_norm(self.query_norm);
+        let learner = match self.second_order_route {
+            Some(route) => learner.with_second_order(route),
+            None => learner,
+        };
         Ok(match self.lanes {
             Some(lanes) => learner.with_lanes(lanes),
             None => learner,

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::{BnStatistics, Classifier, Encoder, Mlp};
 
+use crate::adapt::SecondOrder;
 use crate::episode::{Classification, Regression, TaskKind};
 
 /// A network that gradient-based learners adapt to tasks.
@@ -17,6 +18,10 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// after task along dimension 0 of each: enough to keep the cores of a CPU busy, more only take
     /// memory. A network without lanes has 1.
     const LANES: usize;
+
+    /// The way to the exact derivative unless said otherwise: the graph of the whole loop is faster
+    /// where it is small.
+    const SECOND_ORDER: SecondOrder = SecondOrder::Chain;
 
     /// Name of the last layer, its head.
     fn head(&self) -> String;
@@ -85,6 +90,8 @@ impl<B: Backend> Network<B> for Mlp<B> {
     type Kind = Regression;
 
     const LANES: usize = 64;
+
+    const SECOND_ORDER: SecondOrder = SecondOrder::Unrolled;
 
     fn head(&self) -> String {
         format!("layers.{}", self.layers() - 1)

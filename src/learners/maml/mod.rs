@@ -140,7 +140,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             name,
             moves,
             test_steps: inner.steps,
-            route: SecondOrder::default(),
+            route: N::SECOND_ORDER,
             lanes: N::LANES,
             step_weights,
             annealing: None,
@@ -211,7 +211,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.test_steps = test_steps)
     }
 
-    /// With another way to the exact derivative.
+    /// With another way to the exact derivative than [`Network::SECOND_ORDER`].
     pub fn with_second_order(self, route: SecondOrder) -> Self {
         self.set(|settings| settings.route = route)
     }
