@@ -106,6 +106,22 @@ fn the_gradient_is_the_way_back_from_the_mean_of_the_fast_weights() {
 }
 
 #[test]
+fn mini_batches_are_other_ones_at_every_step_and_the_same_in_every_lane() {
+    let mut learner =
+        with(Maml::reptile(linear(1), InnerLoop::new(3, RATE), 1).unwrap(), &START[..1], START[1]);
+    let mut ways = Vec::new();
+    for step in 0..4 {
+        MetaLearner::<B, Regression>::at_step(&mut learner, step);
+        let (_, one_by_one) =
+            outcome_on::<B, Regression, _>(&learner.clone().with_lanes(1), &batch());
+        let (_, side_by_side) = outcome_on::<B, Regression, _>(&learner, &batch());
+        assert_close("the way", &side_by_side, &one_by_one, 1e-12);
+        ways.push(one_by_one[WEIGHT].clone());
+    }
+    assert!(ways.windows(2).any(|pair| (pair[0][0] - pair[1][0]).abs() > 1e-3), "{ways:?}");
+}
+
+#[test]
 fn plain_descent_at_rate_one_lands_on_the_mean_of_the_fast_weights() {
     let learner = line();
     let found = learner.meta_gradients(&batch()).gradients;

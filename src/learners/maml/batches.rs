@@ -29,8 +29,8 @@ impl<B: Backend> InnerBatches<B> {
     }
 }
 
-/// Which of `count` examples make up a step: all of them in a random order, then all in another.
-/// Tasks that share a network share it.
+/// Which of `count` examples make up a step: all of them in a random order, then all in another;
+/// the same in every task, so that tasks side by side learn as they do one by one.
 fn positions(key: u64, step: usize, size: usize, count: usize) -> Vec<i32> {
     let order = |round: usize| {
         Stream::new(key, Purpose::MiniBatch, [round as u64, count as u64]).permutation(count)

@@ -148,8 +148,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             Outer::Way => together(support, N::Kind::judged(batch, group.clone())),
             _ => support,
         };
-        let key = self.settings.meta_steps.wrapping_mul(1 << 32) + group.start as u64;
-        InnerBatches::new(examples, self.settings.batch[0], key)
+        InnerBatches::new(examples, self.settings.batch[0], self.settings.meta_steps)
     }
 
     /// The gradient by the learned values, from that by what the inner loop began with.
