@@ -71,7 +71,8 @@ sine waves from a few points with a network of 1-40-40-1. The test tells the squ
 0, 1, 5 and 10 steps, and adapted.svg in the run folder shows the curves of two waves.
 
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
-sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, \
+sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place (null \
+where a task diverged), steps, \
 train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of \
 the process, null where it is not known), backend, device, route, inner (null without inner \
 loop), protocol, seed, run. Everything else goes to standard error.

@@ -220,9 +220,7 @@ impl InnerRecipe {
             lanes: args.lanes,
         }))
     }
-}
 
-impl InnerRecipe {
     /// With queries normalised as a test was told.
     pub(crate) fn with_batch_norm(self, asked: Option<BatchNormRule>) -> Self {
         let query_norm = match asked {

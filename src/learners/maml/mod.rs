@@ -321,8 +321,10 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     /// Logs, the first time in this process, that tasks do not share a network.
     fn note_loop(&self) {
         static NOTED: Once = Once::new();
-        let network = self.network.describe();
-        NOTED.call_once(|| log::warn!("{network} has no lanes, tasks adapt one after the other"));
+        NOTED.call_once(|| {
+            let network = self.network.describe();
+            log::warn!("{network} has no lanes, tasks adapt one after the other");
+        });
     }
 
     fn check_size(&self, wanted: usize) -> Result<(), AdaptError> {
