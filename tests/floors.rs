@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
-const FLOORS: [&[&str]; 9] = [
+const FLOORS: [&[&str]; 10] = [
     &["random"],
     &["data"],
     &["metric"],
     &["episode"],
     &["optim"],
+    &["hardware"],
     &["adapt"],
     &["learners"],
     &["train"],

@@ -1,0 +1,71 @@
+use thiserror::Error;
+
+use super::{Bytes, DeviceKey};
+
+/// What can go wrong with devices and their memory.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum HardwareError {
+    /// A device could not give the memory that was asked of it.
+    #[error("out of memory on {device}{}: {reason}", numbers(*.asked, *.in_use, *.free))]
+    OutOfMemory {
+        /// Where.
+        device: String,
+        /// What was asked for, where the device's message tells.
+        asked: Option<Bytes>,
+        /// What was in use then, where it can be asked.
+        in_use: Option<Bytes>,
+        /// What was free then, where it can be asked.
+        free: Option<Bytes>,
+        /// The first line of the device's message.
+        reason: String,
+    },
+    /// A device failed for a reason other than memory.
+    #[error("{device} failed: {reason}")]
+    Failed {
+        /// Where.
+        device: String,
+        /// The first line of what it said.
+        reason: String,
+    },
+    /// Nothing of this name is there.
+    #[error("there is no {what} {name:?}{}. There is: {}", nearest(.suggestion), .known.join(", "))]
+    Unknown {
+        /// The kind of thing: device, platform, model.
+        what: &'static str,
+        /// The name asked for.
+        name: String,
+        /// The known name that is nearest to it, if one is near.
+        suggestion: Option<String>,
+        /// Every known name.
+        known: Vec<String>,
+    },
+    /// A device that was asked for cannot be used, and nothing else was taken in its place.
+    #[error("{device} cannot be used: {reason}. Usable: {}", list(.usable))]
+    Unavailable {
+        /// What was asked for.
+        device: String,
+        /// Why not.
+        reason: String,
+        /// What could be asked for.
+        usable: Vec<DeviceKey>,
+    },
+}
+
+fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> String {
+    let parts = [("asked for", asked), ("in use", in_use), ("free", free)];
+    let known = parts.into_iter().filter_map(|(name, bytes)| Some(format!("{name} {}", bytes?)));
+    let known = known.collect::<Vec<_>>();
+    if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
+}
+
+fn nearest(suggestion: &Option<String>) -> String {
+    suggestion.as_ref().map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
+}
+
+fn list(usable: &[DeviceKey]) -> String {
+    match usable {
+        [] => "nothing".to_owned(),
+        keys => keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
