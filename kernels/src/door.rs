@@ -170,7 +170,7 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 }
 
 /// Likewise of an accelerator, with the same strategy at both levels.
-#[cfg(all(any(feature = "wgpu", feature = "cuda"), not(test)))]
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B: FusedSteps + FusedLayers + FusedMetrics>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
@@ -198,5 +198,7 @@ fn built_in() -> Registry {
     insert_device_stacks::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
     #[cfg(all(feature = "cuda", not(test)))]
     insert_device_stacks::<burn::backend::Cuda<f32, i32>>(&mut registry);
+    #[cfg(all(feature = "rocm", not(test)))]
+    insert_device_stacks::<burn::backend::Rocm<f32, i32, u8>>(&mut registry);
     registry
 }

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use thiserror::Error;
 
 use super::{Bytes, DeviceKey};
@@ -29,7 +31,7 @@ pub enum HardwareError {
         reason: String,
     },
     /// Nothing of this name is there.
-    #[error("there is no {what} {name:?}{}. There is: {}", nearest(.suggestion), .known.join(", "))]
+    #[error("there is no {what} {name:?}{} There is: {}", nearest(.suggestion), .known.join(", "))]
     Unknown {
         /// The kind of thing: device, platform, model.
         what: &'static str,
@@ -50,6 +52,36 @@ pub enum HardwareError {
         /// What could be asked for.
         usable: Vec<DeviceKey>,
     },
+    /// A device does not compute in a data type.
+    #[error("{device} does not compute in {dtype}")]
+    UnsupportedDType {
+        /// The device.
+        device: String,
+        /// The data type.
+        dtype: &'static str,
+    },
+    /// A setting without meaning, or without meaning here.
+    #[error("{field}: {reason}")]
+    Config {
+        /// The field of [`HardwareConfig`](super::HardwareConfig).
+        field: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A text that names no device.
+    #[error("{reason}")]
+    Preference {
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A file that holds no inventory.
+    #[error("inventory {}: {reason}", .path.display())]
+    Inventory {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> String {
@@ -60,7 +92,7 @@ fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> 
 }
 
 fn nearest(suggestion: &Option<String>) -> String {
-    suggestion.as_ref().map(|name| format!("; did you mean {name:?}?")).unwrap_or_default()
+    suggestion.as_ref().map_or(".".to_owned(), |name| format!("; did you mean {name:?}?"))
 }
 
 fn list(usable: &[DeviceKey]) -> String {

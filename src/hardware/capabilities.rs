@@ -1,0 +1,85 @@
+use std::collections::BTreeMap;
+
+use burn::tensor::DType;
+use burn::tensor::backend::{Backend, DTypeUsage};
+use fewshot_kernels::route;
+use serde::{Deserialize, Serialize};
+
+use super::Bytes;
+
+/// What a device can do, as it says itself; unknown is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Capabilities {
+    /// Support of `f64`, `f32`, `f16` and `bf16`.
+    pub dtypes: BTreeMap<String, DTypeSupport>,
+    /// Which way the fused kernels of this crate take on it.
+    pub route: Option<String>,
+    /// Fewest and most lanes that run in step (a warp, subgroup or plane).
+    pub plane: Option<[u32; 2]>,
+    /// Whether lanes of a plane can exchange values.
+    pub plane_operations: Option<bool>,
+    /// Memory shared by the threads of a group.
+    pub shared_memory: Option<Bytes>,
+    /// The largest single allocation.
+    pub largest_buffer: Option<Bytes>,
+    /// Buffers a kernel can take.
+    pub bindings: Option<u32>,
+    /// Streaming multiprocessors.
+    pub multiprocessors: Option<u32>,
+    /// Tensor cores of a multiprocessor.
+    pub tensor_cores: Option<u32>,
+    /// Cores this process may use, by affinity and by the quota of its control group.
+    pub cores: Option<usize>,
+    /// Vector instructions of the processor that make a difference here.
+    pub instructions: Option<Vec<String>>,
+}
+
+/// What a device does with a data type.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DTypeSupport {
+    /// Stores and converts it.
+    pub storage: bool,
+    /// Computes with it.
+    pub arithmetic: bool,
+    /// Has units for products of its matrices.
+    pub accelerated: bool,
+}
+
+const ASKED: [(&str, DType); 4] =
+    [("f64", DType::F64), ("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::BF16)];
+
+impl Capabilities {
+    /// What every backend can be asked.
+    pub(super) fn of<B: Backend>(device: &B::Device) -> Self {
+        let support = |dtype| {
+            let usage = B::dtype_usage(device, dtype);
+            DTypeSupport {
+                storage: usage.contains(DTypeUsage::Storage),
+                arithmetic: usage.contains(DTypeUsage::Arithmetic),
+                accelerated: usage.contains(DTypeUsage::Accelerated),
+            }
+        };
+        Self {
+            dtypes: ASKED.into_iter().map(|(name, t)| (name.to_owned(), support(t))).collect(),
+            route: Some(route::<B>().to_string()),
+            ..Self::default()
+        }
+    }
+
+    /// The data types it computes with, those with units of their own marked by a star.
+    pub fn dtype_list(&self) -> String {
+        let order = ["f32", "f16", "bf16", "f64"];
+        let names = order.into_iter().filter_map(|name| {
+            let support = self.dtypes.get(name)?;
+            support
+                .arithmetic
+                .then(|| format!("{name}{}", if support.accelerated { "*" } else { "" }))
+        });
+        names.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What it does with the data type of this name; nothing of one it was not asked about.
+    pub fn dtype(&self, name: &str) -> DTypeSupport {
+        self.dtypes.get(name).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,97 @@
+use burn::config::Config;
+use serde::{Deserialize, Serialize};
+
+use super::{Bytes, DevicePreference};
+
+/// What a program wants of the hardware. The defaults are Burn's own: the best device, `f32`, all
+/// cores, one device, nothing recomputed.
+///
+/// What Burn decides when it is built (fusion, autotune) or within kernels (memory layout) cannot be
+/// set here.
+#[derive(Config, Debug, PartialEq)]
+pub struct HardwareConfig {
+    /// Which device. `auto` may take another one than the best and says so; anything else is that
+    /// device or an error.
+    #[config(default = "DevicePreference::Auto")]
+    pub device: DevicePreference,
+    /// What the heavy products compute in; a device that cannot is not usable.
+    #[config(default = "Precision::F32")]
+    pub precision: Precision,
+    /// Threads of the CPU backends within [`HardwareManager::scope`](super::HardwareManager::scope);
+    /// all cores if `None`.
+    pub threads: Option<usize>,
+    /// How many devices are wanted at once; fewer is an error.
+    #[config(default = 1)]
+    pub devices: usize,
+    /// What is recomputed in a backward pass instead of kept.
+    #[config(default = "Checkpointing::Nothing")]
+    pub checkpointing: Checkpointing,
+    /// What of a device's memory may be used.
+    #[config(default = "MemoryBudget::Share(0.9)")]
+    pub memory: MemoryBudget,
+    /// Seed of the backend's random numbers, set when devices are detected.
+    pub seed: Option<u64>,
+    /// Whether results must repeat bit for bit.
+    #[config(default = "Determinism::Free")]
+    pub determinism: Determinism,
+}
+
+/// What convolutions and matrix products compute in; all else is `f32`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// `f32`.
+    #[default]
+    F32,
+    /// `f16`, with a scaled loss.
+    MixedF16,
+    /// `bf16`.
+    MixedBf16,
+}
+
+impl Precision {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::F32, Self::MixedF16, Self::MixedBf16];
+
+    /// The name of the data type of the products.
+    pub fn dtype(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::MixedF16 => "f16",
+            Self::MixedBf16 => "bf16",
+        }
+    }
+}
+
+/// What is recomputed in a backward pass instead of kept from the forward pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Checkpointing {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Operations that cost little: Burn's `BalancedCheckpointing`.
+    Balanced,
+}
+
+/// What of a device's memory may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemoryBudget {
+    /// This much.
+    Bytes(Bytes),
+    /// This share, between 0 and 1, of what was free when the device was tried.
+    Share(f64),
+}
+
+/// Whether results must repeat bit for bit on the same machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// They may differ in the last digits.
+    #[default]
+    Free,
+    /// They must repeat, with any number of threads. Only the processor's backends promise that:
+    /// accelerators add in an order of their own.
+    Required,
+}

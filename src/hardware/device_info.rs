@@ -1,0 +1,82 @@
+use serde::{Deserialize, Serialize};
+
+use super::{Bytes, Capabilities, DeviceKey};
+
+/// A device that was found and that computed something when it was tried.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// What to ask for it by.
+    pub key: DeviceKey,
+    /// What its driver calls it.
+    pub name: String,
+    /// What it is.
+    pub class: DeviceClass,
+    /// Where `auto` places it.
+    pub tier: Tier,
+    /// Name and version of its driver.
+    pub driver: Option<String>,
+    /// Why `auto` leaves it alone though it works.
+    #[serde(default)]
+    pub passed_over: Option<String>,
+    /// Its memory.
+    pub memory: DeviceMemory,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// How long it took to find memory, compute on it and read back, the device's start included,
+    /// in milliseconds.
+    pub probe_ms: f64,
+}
+
+/// Memory of a device; unknown is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMemory {
+    /// All of it, of a CPU bounded by the limit of the control group.
+    pub total: Option<Bytes>,
+    /// What nobody had taken when it was tried.
+    pub free: Option<Bytes>,
+    /// Whether the processor works on the same memory.
+    pub unified: Option<bool>,
+}
+
+/// What a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeviceClass {
+    /// A graphics card.
+    DiscreteGpu,
+    /// A graphics unit that shares the processor's memory.
+    IntegratedGpu,
+    /// A graphics unit lent by a hypervisor.
+    VirtualGpu,
+    /// The processor.
+    Cpu,
+    /// The processor behind a graphics interface, as Mesa's llvmpipe.
+    Software,
+    /// Something else.
+    Other,
+}
+
+/// The order of `auto`, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// Nvidia's own interface.
+    Cuda,
+    /// AMD's own interface.
+    Rocm,
+    /// Apple's own interface.
+    Metal,
+    /// Hardware behind Vulkan or WebGPU, and platforms of one's own that say so.
+    Gpu,
+    /// The processor.
+    Cpu,
+    /// A software renderer.
+    Software,
+}
+
+impl Tier {
+    /// Whether it is hardware other than the processor.
+    pub fn is_accelerator(self) -> bool {
+        self < Self::Cpu
+    }
+}

@@ -1,0 +1,108 @@
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::detect::Report;
+use super::{DeviceInfo, HardwareError};
+
+/// The devices of a machine, best first, and why others are not among them.
+///
+/// It is plain data: one written on another machine serves to plan for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Inventory {
+    /// Version of the format.
+    version: u32,
+    /// Usable devices, in the order in which `auto` takes them.
+    pub devices: Vec<DeviceInfo>,
+    /// What cannot be used.
+    pub rejected: Vec<Rejection>,
+}
+
+/// A platform or device that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejection {
+    /// Name of the platform, or key of the device.
+    pub what: String,
+    /// Why.
+    pub reason: String,
+}
+
+const VERSION: u32 = 1;
+
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
+impl Inventory {
+    pub(super) fn of(reports: Vec<Report>) -> Self {
+        let mut devices = Vec::new();
+        let mut rejected = Vec::new();
+        for report in reports {
+            devices.extend(report.devices);
+            rejected.extend(report.rejected);
+        }
+        Self::new(devices, rejected)
+    }
+
+    /// Devices in the order of `auto`: by tier, then as they are given.
+    pub fn new(mut devices: Vec<DeviceInfo>, rejected: Vec<Rejection>) -> Self {
+        devices.sort_by_key(|device| device.tier);
+        Self { version: VERSION, devices, rejected }
+    }
+
+    /// Reads one that was written as JSON.
+    ///
+    /// # Errors
+    /// [`HardwareError::Inventory`] if the file cannot be read, is of another version, or is not an
+    /// inventory.
+    pub fn read(path: &Path) -> Result<Self, HardwareError> {
+        let wrong = |reason| HardwareError::Inventory { path: path.to_owned(), reason };
+        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        Self::parse(&text).map_err(wrong)
+    }
+
+    fn parse(text: &str) -> Result<Self, String> {
+        let version = serde_json::from_str::<Versioned>(text);
+        let version = version.map_err(|error| format!("not an inventory: {error}"))?.version;
+        if version != VERSION {
+            return Err(format!(
+                "it has version {version} of the format, this program reads version {VERSION}; \
+                 write it again with `fewshot hardware list --json`"
+            ));
+        }
+        let read = serde_json::from_str::<Self>(text);
+        let read = read.map_err(|error| format!("malformed: {error}"))?;
+        Ok(Self::new(read.devices, read.rejected))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::fixtures;
+
+    #[test]
+    fn an_inventory_reads_back() {
+        for name in ["8xh200", "m3_max", "amd_laptop"] {
+            let inventory = fixtures::inventory(name);
+            let text = serde_json::to_string(&inventory).unwrap();
+            assert_eq!(Inventory::parse(&text), Ok(inventory));
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_no_inventory_is_told_apart_from_an_old_one() {
+        let text = fs::read_to_string(fixtures::path("m3_max")).unwrap();
+        let old = text.replacen("\"version\": 1", "\"version\": 0", 1);
+        assert!(Inventory::parse(&old).unwrap_err().contains("version 0 of the format"));
+        assert!(Inventory::parse("{}").unwrap_err().contains("not an inventory"));
+        let cut = &text[..text.len() / 2];
+        assert!(Inventory::parse(cut).unwrap_err().contains("not an inventory"));
+        let bent = text.replacen("\"tier\": \"metal\"", "\"tier\": \"best\"", 1);
+        assert!(Inventory::parse(&bent).unwrap_err().contains("malformed"));
+        let missing = Inventory::read(Path::new("no/such.json")).unwrap_err().to_string();
+        assert!(missing.starts_with("inventory no/such.json: "), "{missing}");
+    }
+}

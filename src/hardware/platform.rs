@@ -1,0 +1,47 @@
+use super::{Capabilities, DeviceClass, DeviceMemory, Tier};
+
+/// A family of devices: how to find them, and how to try one.
+///
+/// A [`Registry`](super::Registry) is open to platforms of one's own. Both methods may panic, hang
+/// or take long: whoever detects devices guards against it.
+pub trait Platform: Send + Sync {
+    /// Its name in a [`DeviceKey`](super::DeviceKey): letters, digits, `-` and `_`.
+    fn name(&self) -> &str;
+
+    /// The devices there are, by number, without computing anything.
+    ///
+    /// # Errors
+    /// One line that says why there can be none.
+    fn find(&self) -> Result<Vec<Found>, String>;
+
+    /// Allocates, computes and reads back on the device with this number.
+    ///
+    /// # Errors
+    /// One line that says what failed.
+    fn probe(&self, index: usize) -> Result<Probed, String>;
+}
+
+/// A device that is there, whether or not it works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// What its driver calls it.
+    pub name: String,
+    /// What it is.
+    pub class: DeviceClass,
+    /// Where `auto` places it.
+    pub tier: Tier,
+    /// Name and version of its driver.
+    pub driver: Option<String>,
+    /// Why `auto` must not take it though it may work, for instance because an environment variable
+    /// names another one.
+    pub passed_over: Option<String>,
+}
+
+/// What a device told when it was tried.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Probed {
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Its memory.
+    pub memory: DeviceMemory,
+}

@@ -1,0 +1,33 @@
+use crate::hardware::{Found, Platform, Probed};
+
+/// A platform that cannot be here.
+pub(super) struct Absent {
+    name: &'static str,
+    reason: String,
+}
+
+impl Absent {
+    pub(super) fn because(name: &'static str, reason: String) -> Box<dyn Platform> {
+        Box::new(Self { name, reason })
+    }
+
+    #[allow(dead_code, reason = "with every feature on, nothing is uncompiled")]
+    pub(super) fn uncompiled(name: &'static str) -> Box<dyn Platform> {
+        let reason = format!("not compiled into this program; build it with --features {name}");
+        Self::because(name, reason)
+    }
+}
+
+impl Platform for Absent {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn find(&self) -> Result<Vec<Found>, String> {
+        Err(self.reason.clone())
+    }
+
+    fn probe(&self, _: usize) -> Result<Probed, String> {
+        Err(self.reason.clone())
+    }
+}

@@ -1,0 +1,74 @@
+use std::env;
+
+use burn::backend::Cuda as CudaBackend;
+use burn::backend::cuda::CudaDevice;
+use cubecl::cuda::CudaRuntime;
+use cudarc::driver::{CudaContext, DriverError};
+
+use super::cube;
+use crate::hardware::quiet::quietly;
+use crate::hardware::{
+    Bytes, Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+};
+
+/// Nvidia's devices, through the driver's library; which of them, `CUDA_VISIBLE_DEVICES` says.
+pub(super) struct Cuda;
+
+pub(super) fn device(index: usize) -> CudaDevice {
+    CudaDevice::new(index)
+}
+
+impl Platform for Cuda {
+    fn name(&self) -> &str {
+        "cuda"
+    }
+
+    fn find(&self) -> Result<Vec<Found>, String> {
+        (0..count()?).map(found).collect()
+    }
+
+    fn probe(&self, index: usize) -> Result<Probed, String> {
+        let device = device(index);
+        probe::compute::<CudaBackend>(&device)?;
+        let capabilities =
+            cube::describe::<CudaRuntime>(&device, Capabilities::of::<CudaBackend>(&device));
+        Ok(Probed { capabilities, memory: memory(index)? })
+    }
+}
+
+fn count() -> Result<usize, String> {
+    // Without the driver's library the first call panics.
+    let count = quietly(CudaContext::device_count)
+        .map_err(|_| "the driver's library libcuda was not found".to_owned())?
+        .map_err(|error| match env::var("CUDA_VISIBLE_DEVICES") {
+            Ok(visible) => format!("{} (CUDA_VISIBLE_DEVICES={visible})", reason(error)),
+            Err(_) => reason(error),
+        })?;
+    match usize::try_from(count) {
+        Ok(0) | Err(_) => Err("the driver knows of no device".to_owned()),
+        Ok(count) => Ok(count),
+    }
+}
+
+fn found(index: usize) -> Result<Found, String> {
+    let context = CudaContext::new(index).map_err(reason)?;
+    let (major, minor) = context.compute_capability().map_err(reason)?;
+    Ok(Found {
+        name: context.name().map_err(reason)?,
+        class: DeviceClass::DiscreteGpu,
+        tier: Tier::Cuda,
+        driver: Some(format!("compute capability {major}.{minor}")),
+        passed_over: None,
+    })
+}
+
+fn memory(index: usize) -> Result<DeviceMemory, String> {
+    let context = CudaContext::new(index).map_err(reason)?;
+    let (free, total) = context.mem_get_info().map_err(reason)?;
+    let bytes = |bytes: usize| Some(Bytes(bytes as u64));
+    Ok(DeviceMemory { total: bytes(total), free: bytes(free), unified: None })
+}
+
+fn reason(error: DriverError) -> String {
+    format!("the driver says {:?}", error.0)
+}

@@ -1,0 +1,107 @@
+use std::marker::PhantomData;
+use std::thread;
+
+use burn::tensor::backend::Backend;
+use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+
+use crate::hardware::{
+    Bytes, Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+};
+
+/// The processor, with one of the backends that compute on it.
+pub(super) struct Host<B> {
+    name: &'static str,
+    backend: PhantomData<fn() -> B>,
+}
+
+impl<B: Backend> Host<B> {
+    pub(super) fn named(name: &'static str) -> Box<dyn Platform> {
+        Box::new(Self { name, backend: PhantomData })
+    }
+}
+
+/// Burn's CPU backends have one device.
+pub(super) fn device<D: Default>(index: usize) -> Result<D, String> {
+    match index {
+        0 => Ok(D::default()),
+        _ => Err("it has only device 0".to_owned()),
+    }
+}
+
+impl<B: Backend> Platform for Host<B> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn find(&self) -> Result<Vec<Found>, String> {
+        Ok(vec![Found {
+            name: processor(),
+            class: DeviceClass::Cpu,
+            tier: Tier::Cpu,
+            driver: None,
+            passed_over: None,
+        }])
+    }
+
+    fn probe(&self, index: usize) -> Result<Probed, String> {
+        let device = device::<B::Device>(index)?;
+        probe::compute::<B>(&device)?;
+        let capabilities = Capabilities {
+            cores: thread::available_parallelism().ok().map(usize::from),
+            instructions: instructions(),
+            ..Capabilities::of::<B>(&device)
+        };
+        Ok(Probed { capabilities, memory: memory() })
+    }
+}
+
+fn processor() -> String {
+    let only = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
+    let system = System::new_with_specifics(only);
+    let brand = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned());
+    brand.filter(|brand| !brand.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// Memory of the machine, bounded by the limit of the control group.
+fn memory() -> DeviceMemory {
+    let only = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
+    let system = System::new_with_specifics(only);
+    let machine = (system.total_memory(), system.available_memory());
+    let (total, free) = match system.cgroup_limits() {
+        Some(limit) if limit.total_memory < machine.0 => {
+            (limit.total_memory, limit.free_memory.min(machine.1))
+        }
+        _ => machine,
+    };
+    let known = |bytes| (total > 0).then_some(Bytes(bytes));
+    DeviceMemory { total: known(total), free: known(free), unified: Some(true) }
+}
+
+/// Those of the vector instructions the kernels can use that this processor has.
+#[cfg(target_arch = "x86_64")]
+fn instructions() -> Option<Vec<String>> {
+    use std::arch::is_x86_feature_detected as has;
+    let all = [
+        ("avx2", has!("avx2")),
+        ("fma", has!("fma")),
+        ("f16c", has!("f16c")),
+        ("avx512f", has!("avx512f")),
+        ("avx512bf16", has!("avx512bf16")),
+        ("avx512fp16", has!("avx512fp16")),
+        ("amx-bf16", has_amx_bf16()),
+    ];
+    Some(all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect())
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn instructions() -> Option<Vec<String>> {
+    None
+}
+
+/// The standard library cannot ask for AMX yet; the kernel lists it, if it lets programs use it.
+#[cfg(target_arch = "x86_64")]
+fn has_amx_bf16() -> bool {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = text.lines().find(|line| line.starts_with("flags"));
+    flags.is_some_and(|line| line.split_whitespace().any(|flag| flag == "amx_bf16"))
+}

@@ -1,0 +1,139 @@
+//! The platforms that Burn has backends for.
+
+mod absent;
+#[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
+mod cube;
+#[cfg(feature = "cuda")]
+mod cuda;
+mod host;
+#[cfg(feature = "rocm")]
+mod rocm;
+#[cfg(feature = "wgpu")]
+mod wgpu;
+
+use std::any::{Any, TypeId};
+
+use absent::Absent;
+use burn::tensor::backend::Backend;
+
+use super::{DeviceKey, HardwareError, Platform};
+
+/// Work that runs on whichever backend a device belongs to.
+pub trait Work {
+    /// What it gives back.
+    type Output;
+
+    /// Runs on `device`, with a backend that does not differentiate; `Autodiff<B>` of it does.
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output;
+}
+
+/// Runs `work` on the device of a built-in platform, on the backend Burn has for it.
+///
+/// # Errors
+/// [`HardwareError::Unavailable`] if the platform is not compiled in, or has no device of this
+/// number.
+pub fn run_on<W: Work>(key: &DeviceKey, work: W) -> Result<W::Output, HardwareError> {
+    let index = key.index;
+    let result = match key.platform.as_str() {
+        #[cfg(feature = "flex")]
+        "flex" => run::<burn::backend::Flex, W>(host::device(index), work),
+        #[cfg(feature = "candle")]
+        #[allow(deprecated)]
+        "candle" => run::<burn::backend::Candle, W>(host::device(index), work),
+        #[cfg(feature = "ndarray")]
+        "ndarray" => run::<burn::backend::NdArray, W>(host::device(index), work),
+        #[cfg(feature = "cuda")]
+        "cuda" => run::<burn::backend::Cuda, W>(Ok(cuda::device(index)), work),
+        #[cfg(feature = "rocm")]
+        "rocm" => run::<burn::backend::Rocm, W>(Ok(rocm::device(index)), work),
+        #[cfg(feature = "wgpu")]
+        wgpu::NAME => run::<burn::backend::Wgpu, W>(wgpu::device(index), work),
+        _ => Err("this program is built without a backend for it".to_owned()),
+    };
+    result.map_err(|reason| HardwareError::Unavailable {
+        device: key.to_string(),
+        reason,
+        usable: Vec::new(),
+    })
+}
+
+fn run<B: Backend, W: Work>(
+    device: Result<B::Device, String>,
+    work: W,
+) -> Result<W::Output, String> {
+    Ok(work.run::<B>(device?))
+}
+
+/// Every built-in platform, those that are not compiled in with the reason as what they find.
+pub(super) fn built_in() -> Vec<Box<dyn Platform>> {
+    vec![
+        #[cfg(feature = "cuda")]
+        Box::new(cuda::Cuda),
+        #[cfg(not(feature = "cuda"))]
+        Absent::uncompiled("cuda"),
+        #[cfg(feature = "rocm")]
+        Box::new(rocm::Rocm),
+        #[cfg(not(feature = "rocm"))]
+        Absent::uncompiled("rocm"),
+        wgpu_platform("metal"),
+        wgpu_platform("vulkan"),
+        wgpu_platform("webgpu"),
+        #[cfg(feature = "flex")]
+        host::Host::<burn::backend::Flex>::named("flex"),
+        #[cfg(not(feature = "flex"))]
+        Absent::uncompiled("flex"),
+        #[cfg(feature = "candle")]
+        #[allow(deprecated)]
+        host::Host::<burn::backend::Candle>::named("candle"),
+        #[cfg(not(feature = "candle"))]
+        Absent::uncompiled("candle"),
+        #[cfg(feature = "ndarray")]
+        host::Host::<burn::backend::NdArray>::named("ndarray"),
+        #[cfg(not(feature = "ndarray"))]
+        Absent::uncompiled("ndarray"),
+    ]
+}
+
+/// One of the interfaces behind the feature `wgpu`: each system has one.
+fn wgpu_platform(name: &'static str) -> Box<dyn Platform> {
+    #[cfg(feature = "wgpu")]
+    return if name == wgpu::NAME {
+        Box::new(wgpu::Wgpu)
+    } else {
+        Absent::because(name, format!("Burn's wgpu backend goes through {} here", wgpu::NAME))
+    };
+    #[cfg(not(feature = "wgpu"))]
+    Absent::because(name, "not compiled into this program; build it with --features wgpu".into())
+}
+
+/// The built-in platform whose devices are of type `D`.
+pub(super) fn name_for<D: Any>() -> Option<&'static str> {
+    let table: &[(TypeId, &'static str)] = &[
+        #[cfg(feature = "flex")]
+        (TypeId::of::<burn::backend::flex::FlexDevice>(), "flex"),
+        #[cfg(feature = "candle")]
+        (TypeId::of::<burn::backend::candle::CandleDevice>(), "candle"),
+        #[cfg(feature = "ndarray")]
+        (TypeId::of::<burn::backend::ndarray::NdArrayDevice>(), "ndarray"),
+        #[cfg(feature = "cuda")]
+        (TypeId::of::<burn::backend::cuda::CudaDevice>(), "cuda"),
+        #[cfg(feature = "rocm")]
+        (TypeId::of::<burn::backend::rocm::RocmDevice>(), "rocm"),
+        #[cfg(feature = "wgpu")]
+        (TypeId::of::<burn::backend::wgpu::WgpuDevice>(), wgpu::NAME),
+    ];
+    table.iter().find(|(id, _)| *id == TypeId::of::<D>()).map(|(_, name)| *name)
+}
+
+/// The device of a built-in platform as what its backend calls it.
+pub(super) fn device(key: &DeviceKey) -> Result<Box<dyn Any>, HardwareError> {
+    struct Boxed;
+    impl Work for Boxed {
+        type Output = Box<dyn Any>;
+
+        fn run<B: Backend>(self, device: B::Device) -> Box<dyn Any> {
+            Box::new(device)
+        }
+    }
+    run_on(key, Boxed)
+}

@@ -1,0 +1,50 @@
+use std::path::Path;
+
+use burn::backend::Rocm as RocmBackend;
+use burn::backend::rocm::RocmDevice;
+use burn::tensor::backend::Backend;
+use cubecl::hip::HipRuntime;
+
+use super::cube;
+use crate::hardware::quiet::quietly;
+use crate::hardware::{
+    Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+};
+
+/// AMD's devices. Compiled, never run: no machine of ours has one.
+pub(super) struct Rocm;
+
+pub(super) fn device(index: usize) -> RocmDevice {
+    RocmDevice::new(index)
+}
+
+impl Platform for Rocm {
+    fn name(&self) -> &str {
+        "rocm"
+    }
+
+    fn find(&self) -> Result<Vec<Found>, String> {
+        if cfg!(target_os = "linux") && !Path::new("/dev/kfd").exists() {
+            return Err("the kernel has no AMD compute device (/dev/kfd)".to_owned());
+        }
+        let count = quietly(|| RocmBackend::<f32>::device_count(0))?;
+        let found = |index| Found {
+            name: format!("AMD device {index}"),
+            class: DeviceClass::DiscreteGpu,
+            tier: Tier::Rocm,
+            driver: None,
+            passed_over: None,
+        };
+        Ok((0..count).map(found).collect())
+    }
+
+    fn probe(&self, index: usize) -> Result<Probed, String> {
+        let device = device(index);
+        probe::compute::<RocmBackend>(&device)?;
+        let capabilities = Capabilities::of::<RocmBackend>(&device);
+        Ok(Probed {
+            capabilities: cube::describe::<HipRuntime>(&device, capabilities),
+            memory: DeviceMemory::default(),
+        })
+    }
+}

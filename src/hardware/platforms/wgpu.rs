@@ -1,0 +1,193 @@
+use std::env;
+
+use burn::backend::Wgpu as WgpuBackend;
+use burn::backend::wgpu::WgpuDevice;
+use cubecl::wgpu::WgpuRuntime;
+use wgpu::{AdapterInfo, Backend, DeviceType, Instance, InstanceDescriptor};
+
+use super::cube;
+use crate::hardware::{
+    Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+};
+
+/// The interface that Burn's wgpu backend goes through on this system.
+pub(super) const NAME: &str = match API {
+    Backend::Metal => "metal",
+    Backend::BrowserWebGpu => "webgpu",
+    _ => "vulkan",
+};
+
+const API: Backend = if cfg!(target_family = "wasm") {
+    Backend::BrowserWebGpu
+} else if cfg!(target_os = "macos") {
+    Backend::Metal
+} else {
+    Backend::Vulkan
+};
+
+/// A variable of CubeCL's that names the adapter to take when none is asked for.
+const DEFAULT: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
+
+/// Graphics adapters, software renderers among them.
+pub(super) struct Wgpu;
+
+/// The device with this number among all adapters.
+pub(super) fn device(index: usize) -> Result<WgpuDevice, String> {
+    let adapters = adapters()?;
+    let known = adapters.len();
+    let adapter = adapters.into_iter().nth(index);
+    adapter.ok_or_else(|| format!("there are {known} adapters, numbered from 0"))?.1
+}
+
+impl Platform for Wgpu {
+    fn name(&self) -> &str {
+        NAME
+    }
+
+    fn find(&self) -> Result<Vec<Found>, String> {
+        let adapters = adapters()?;
+        let wanted = wanted_by_environment()?;
+        if let Some(wanted) = &wanted
+            && !adapters.iter().any(|(_, device)| device.as_ref() == Ok(wanted))
+        {
+            return Err(format!("{DEFAULT} names {wanted:?}, and there is no such adapter"));
+        }
+        Ok(adapters.iter().map(|(info, device)| found(info, device, wanted.as_ref())).collect())
+    }
+
+    fn probe(&self, index: usize) -> Result<Probed, String> {
+        let device = device(index)?;
+        probe::compute::<WgpuBackend>(&device)?;
+        let capabilities = Capabilities::of::<WgpuBackend>(&device);
+        let unified = match device {
+            WgpuDevice::DiscreteGpu(_) => Some(false),
+            WgpuDevice::IntegratedGpu(_) | WgpuDevice::Cpu => Some(true),
+            _ => None,
+        };
+        Ok(Probed {
+            capabilities: cube::describe::<WgpuRuntime>(&device, capabilities),
+            memory: DeviceMemory { unified, ..DeviceMemory::default() },
+        })
+    }
+}
+
+fn found(
+    info: &AdapterInfo,
+    device: &Result<WgpuDevice, String>,
+    wanted: Option<&WgpuDevice>,
+) -> Found {
+    let class = match info.device_type {
+        DeviceType::DiscreteGpu => DeviceClass::DiscreteGpu,
+        DeviceType::IntegratedGpu => DeviceClass::IntegratedGpu,
+        DeviceType::VirtualGpu => DeviceClass::VirtualGpu,
+        DeviceType::Cpu => DeviceClass::Software,
+        DeviceType::Other => DeviceClass::Other,
+    };
+    let tier = match (class, API) {
+        (DeviceClass::Software, _) => Tier::Software,
+        (_, Backend::Metal) => Tier::Metal,
+        _ => Tier::Gpu,
+    };
+    let driver = format!("{} {}", info.driver, info.driver_info).trim().to_owned();
+    let passed_over = wanted
+        .filter(|wanted| device.as_ref() != Ok(wanted))
+        .map(|wanted| format!("{DEFAULT} names {wanted:?}"));
+    Found {
+        name: info.name.clone(),
+        class,
+        tier,
+        driver: (!driver.is_empty()).then_some(driver),
+        passed_over,
+    }
+}
+
+/// Each adapter of the interface, and what Burn calls it or why it cannot be reached.
+fn adapters() -> Result<Vec<(AdapterInfo, Result<WgpuDevice, String>)>, String> {
+    let instance = Instance::new(InstanceDescriptor {
+        backends: API.into(),
+        ..InstanceDescriptor::new_without_display_handle()
+    });
+    let adapters = pollster::block_on(instance.enumerate_adapters(API.into()));
+    if adapters.is_empty() {
+        return Err(format!("no adapter: no {NAME} driver is installed, or it has no device"));
+    }
+    let infos = adapters.iter().map(wgpu::Adapter::get_info).collect::<Vec<_>>();
+    let types = infos.iter().map(|info| info.device_type).collect::<Vec<_>>();
+    let devices = (0..types.len()).map(|index| burn_device(&types, index)).collect::<Vec<_>>();
+    Ok(infos.into_iter().zip(devices).collect())
+}
+
+/// What Burn calls the adapter at `index` of those with these types: it counts each type apart.
+fn burn_device(types: &[DeviceType], index: usize) -> Result<WgpuDevice, String> {
+    let of_type = |kind| types.iter().filter(|other| **other == kind).count();
+    let before = types[..index].iter().filter(|kind| **kind == types[index]).count();
+    match types[index] {
+        DeviceType::DiscreteGpu => Ok(WgpuDevice::DiscreteGpu(before)),
+        DeviceType::IntegratedGpu => Ok(WgpuDevice::IntegratedGpu(before)),
+        DeviceType::VirtualGpu => Ok(WgpuDevice::VirtualGpu(before)),
+        DeviceType::Cpu if before == 0 => Ok(WgpuDevice::Cpu),
+        DeviceType::Cpu => Err("Burn reaches the first software renderer alone".to_owned()),
+        // CubeCL takes these where a type has no adapter of that number.
+        DeviceType::Other if of_type(DeviceType::VirtualGpu) <= before => {
+            Ok(WgpuDevice::VirtualGpu(before))
+        }
+        DeviceType::Other => Err("Burn cannot reach an adapter of an unknown type".to_owned()),
+    }
+}
+
+/// The adapter that `CUBECL_WGPU_DEFAULT_DEVICE` names.
+fn wanted_by_environment() -> Result<Option<WgpuDevice>, String> {
+    match env::var(DEFAULT) {
+        Ok(text) => named(&text).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+fn named(text: &str) -> Result<WgpuDevice, String> {
+    let wrong = || {
+        format!(
+            "{DEFAULT}={text:?} is no adapter; write Cpu, DiscreteGpu(0), IntegratedGpu(0) or \
+             VirtualGpu(0)"
+        )
+    };
+    if text == "Cpu" {
+        return Ok(WgpuDevice::Cpu);
+    }
+    let (kind, number) =
+        text.strip_suffix(')').and_then(|text| text.split_once('(')).ok_or_else(wrong)?;
+    let number = number.parse().map_err(|_| wrong())?;
+    match kind {
+        "DiscreteGpu" => Ok(WgpuDevice::DiscreteGpu(number)),
+        "IntegratedGpu" => Ok(WgpuDevice::IntegratedGpu(number)),
+        "VirtualGpu" => Ok(WgpuDevice::VirtualGpu(number)),
+        _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adapters_are_counted_by_type_as_burn_does() {
+        use DeviceType::{Cpu, DiscreteGpu, IntegratedGpu, Other};
+        let types = [IntegratedGpu, DiscreteGpu, Cpu, DiscreteGpu, Cpu, Other];
+        let devices = (0..types.len()).map(|index| burn_device(&types, index));
+        let devices = devices.collect::<Vec<_>>();
+        assert_eq!(devices[0], Ok(WgpuDevice::IntegratedGpu(0)));
+        assert_eq!(devices[1], Ok(WgpuDevice::DiscreteGpu(0)));
+        assert_eq!(devices[2], Ok(WgpuDevice::Cpu));
+        assert_eq!(devices[3], Ok(WgpuDevice::DiscreteGpu(1)));
+        assert!(devices[4].is_err());
+        assert_eq!(devices[5], Ok(WgpuDevice::VirtualGpu(0)));
+    }
+
+    #[test]
+    fn the_environments_names_are_cubecls() {
+        assert_eq!(named("Cpu"), Ok(WgpuDevice::Cpu));
+        assert_eq!(named("DiscreteGpu(1)"), Ok(WgpuDevice::DiscreteGpu(1)));
+        for wrong in ["", "cpu", "DiscreteGpu", "DiscreteGpu(x)", "Gpu(0)"] {
+            assert!(named(wrong).unwrap_err().contains("is no adapter"), "{wrong}");
+        }
+    }
+}

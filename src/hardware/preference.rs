@@ -1,0 +1,262 @@
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, nearest};
+
+/// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
+/// `metal`, `vulkan` and `webgpu` the system has) or one device (`cuda:1`). Serialised as that text.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DevicePreference {
+    /// The best there is.
+    #[default]
+    Auto,
+    /// The best accelerator.
+    Gpu,
+    /// The best backend of the processor.
+    Cpu,
+    /// The best device of a platform.
+    Platform(String),
+    /// This one.
+    Device(DeviceKey),
+}
+
+/// A device, and why it is that one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Selection {
+    /// The device.
+    pub device: DeviceInfo,
+    /// What `auto` would have preferred, and why it could not be.
+    pub passed_over: Vec<Rejection>,
+}
+
+/// What stands for the three interfaces of one Burn backend.
+const WGPU: [&str; 3] = ["metal", "vulkan", "webgpu"];
+
+impl fmt::Display for DevicePreference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.pad("auto"),
+            Self::Gpu => f.pad("gpu"),
+            Self::Cpu => f.pad("cpu"),
+            Self::Platform(name) => f.pad(name),
+            Self::Device(key) => key.fmt(f),
+        }
+    }
+}
+
+impl FromStr for DevicePreference {
+    type Err = HardwareError;
+
+    fn from_str(text: &str) -> Result<Self, HardwareError> {
+        let wrong = |reason| HardwareError::Preference { reason };
+        match text {
+            "auto" => Ok(Self::Auto),
+            "gpu" => Ok(Self::Gpu),
+            "cpu" => Ok(Self::Cpu),
+            name if name.contains(':') => name.parse().map(Self::Device).map_err(wrong),
+            name => {
+                let key = name.parse::<DeviceKey>().map_err(wrong)?;
+                Ok(Self::Platform(key.platform))
+            }
+        }
+    }
+}
+
+impl Serialize for DevicePreference {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for DevicePreference {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl DevicePreference {
+    pub(super) fn matches(&self, device: &DeviceInfo) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Gpu => device.tier.is_accelerator(),
+            Self::Cpu => device.tier == Tier::Cpu,
+            Self::Platform(name) => is_of(&device.key.platform, name),
+            Self::Device(key) => {
+                is_of(&device.key.platform, &key.platform) && device.key.index == key.index
+            }
+        }
+    }
+
+    fn platform(&self) -> Option<&str> {
+        match self {
+            Self::Platform(name) => Some(name),
+            Self::Device(key) => Some(&key.platform),
+            _ => None,
+        }
+    }
+
+    /// The platforms worth trying for it: none named means all of them.
+    pub fn platforms(&self) -> Vec<String> {
+        match self.platform() {
+            Some("wgpu") => WGPU.map(str::to_owned).to_vec(),
+            Some(name) => vec![name.to_owned()],
+            None => Vec::new(),
+        }
+    }
+}
+
+fn is_of(platform: &str, name: &str) -> bool {
+    platform == name || (name == "wgpu" && WGPU.contains(&platform))
+}
+
+impl Inventory {
+    /// The device that is wanted. `auto` takes the best that works and says what it passed over;
+    /// anything else is that or an error.
+    ///
+    /// # Errors
+    /// [`HardwareError::Unknown`] for a platform that nobody knows, [`HardwareError::Unavailable`]
+    /// for what is not there or does not work, with what does.
+    pub fn select(&self, wanted: &DevicePreference) -> Result<Selection, HardwareError> {
+        let explicit = matches!(wanted, DevicePreference::Device(_));
+        let mut passed_over = Vec::new();
+        for device in self.devices.iter().filter(|device| wanted.matches(device)) {
+            match &device.passed_over {
+                Some(reason) if !explicit => passed_over
+                    .push(Rejection { what: device.key.to_string(), reason: reason.clone() }),
+                _ => {
+                    passed_over.extend(self.better_than(device, wanted));
+                    return Ok(Selection { device: device.clone(), passed_over });
+                }
+            }
+        }
+        Err(self.cannot(wanted))
+    }
+
+    /// What was rejected and, had it worked, `auto` would have preferred.
+    fn better_than(&self, device: &DeviceInfo, wanted: &DevicePreference) -> Vec<Rejection> {
+        let asked = matches!(wanted, DevicePreference::Auto | DevicePreference::Gpu);
+        if !asked || device.tier == Tier::Cuda {
+            return Vec::new();
+        }
+        let on_cpu = ["flex", "ndarray", "candle"];
+        let better = self.rejected.iter().filter(|rejection| {
+            !on_cpu.iter().any(|name| rejection.what.split(':').next() == Some(name))
+        });
+        better.cloned().collect()
+    }
+
+    fn cannot(&self, wanted: &DevicePreference) -> HardwareError {
+        let of_platform = |what: &str| {
+            let name = what.split(':').next().unwrap_or(what);
+            wanted.platform().is_none_or(|platform| is_of(name, platform))
+        };
+        if let Some(platform) = wanted.platform()
+            && !self.devices.iter().any(|device| of_platform(&device.key.platform))
+            && !self.rejected.iter().any(|rejection| of_platform(&rejection.what))
+        {
+            let devices = self.devices.iter().map(|device| device.key.platform.as_str());
+            let rejected = self.rejected.iter().filter_map(|r| r.what.split(':').next());
+            let mut known = devices.chain(rejected).collect::<Vec<_>>();
+            known.dedup();
+            return nearest::unknown("platform", platform, known);
+        }
+        let there = self.devices.iter().filter(|device| of_platform(&device.key.platform)).count();
+        let reasons = self.rejected.iter().filter(|rejection| of_platform(&rejection.what));
+        let reasons = reasons.map(|rejection| format!("{}: {}", rejection.what, rejection.reason));
+        let reasons = reasons.collect::<Vec<_>>().join("; ");
+        let reason = match (wanted, there) {
+            (DevicePreference::Device(key), 1..) => {
+                let plural = if there == 1 { "device" } else { "devices" };
+                format!("{} has {there} {plural}, numbered from 0", key.platform)
+            }
+            _ if reasons.is_empty() => "there is none".to_owned(),
+            _ => reasons,
+        };
+        HardwareError::Unavailable {
+            device: wanted.to_string(),
+            reason,
+            usable: self.devices.iter().map(|device| device.key.clone()).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::fixtures::inventory;
+
+    fn select(machine: &str, wanted: &str) -> Result<Selection, HardwareError> {
+        inventory(machine).select(&wanted.parse().unwrap())
+    }
+
+    fn chosen(machine: &str, wanted: &str) -> String {
+        select(machine, wanted).unwrap().device.key.to_string()
+    }
+
+    #[test]
+    fn the_best_device_comes_first() {
+        assert_eq!(chosen("8xh200", "auto"), "cuda:0");
+        assert_eq!(chosen("m3_max", "auto"), "metal:0");
+        assert_eq!(chosen("amd_laptop", "auto"), "vulkan:0");
+        let amd = inventory("amd_laptop").devices;
+        let order = amd.iter().map(|device| device.key.to_string()).collect::<Vec<_>>();
+        assert_eq!(order, ["vulkan:0", "flex:0", "ndarray:0", "vulkan:1"]);
+    }
+
+    #[test]
+    fn kinds_platforms_and_devices_can_be_asked_for() {
+        assert_eq!(chosen("8xh200", "cuda:7"), "cuda:7");
+        assert_eq!(chosen("8xh200", "cpu"), "flex:0");
+        assert_eq!(chosen("amd_laptop", "gpu"), "vulkan:0");
+        assert_eq!(chosen("amd_laptop", "wgpu"), "vulkan:0");
+        assert_eq!(chosen("amd_laptop", "wgpu:1"), "vulkan:1");
+        assert_eq!(chosen("m3_max", "wgpu"), "metal:0");
+    }
+
+    #[test]
+    fn auto_says_what_it_passed_over_and_nothing_else_does() {
+        let passed_over = select("amd_laptop", "auto").unwrap().passed_over;
+        assert!(passed_over.iter().any(|rejection| rejection.what == "rocm:0"));
+        assert!(select("amd_laptop", "flex").unwrap().passed_over.is_empty());
+        assert!(select("8xh200", "auto").unwrap().passed_over.is_empty());
+    }
+
+    #[test]
+    fn what_was_asked_for_is_never_replaced() {
+        let text = |machine, wanted| select(machine, wanted).unwrap_err().to_string();
+        let absent = text("m3_max", "cuda");
+        assert!(absent.starts_with("cuda cannot be used: cuda: the driver's library"), "{absent}");
+        assert!(absent.ends_with("Usable: metal:0, flex:0, ndarray:0"), "{absent}");
+        assert!(text("8xh200", "cuda:8").contains("cuda has 8 devices, numbered from 0"));
+        assert!(text("amd_laptop", "rocm:0").contains("hipErrorNoBinaryForGpu"));
+        let unknown = text("8xh200", "cudda");
+        assert!(unknown.contains("no platform \"cudda\"; did you mean \"cuda\"?"), "{unknown}");
+        let cpu_only = Inventory::new(inventory("m3_max").devices.split_off(1), Vec::new());
+        let none = cpu_only.select(&DevicePreference::Gpu).unwrap_err().to_string();
+        assert_eq!(none, "gpu cannot be used: there is none. Usable: flex:0, ndarray:0");
+    }
+
+    #[test]
+    fn a_device_the_environment_speaks_against_is_taken_only_by_its_number() {
+        let mut laptop = inventory("amd_laptop");
+        laptop.devices[0].passed_over = Some("CUBECL_WGPU_DEFAULT_DEVICE names Cpu".to_owned());
+        let chosen = |wanted: &str| laptop.select(&wanted.parse().unwrap()).unwrap();
+        assert_eq!(chosen("wgpu").device.key.to_string(), "vulkan:1");
+        assert_eq!(chosen("vulkan:0").device.key.to_string(), "vulkan:0");
+        let auto = chosen("auto");
+        assert_eq!(auto.device.key.to_string(), "flex:0");
+        assert!(auto.passed_over[0].reason.contains("CUBECL_WGPU_DEFAULT_DEVICE"));
+    }
+
+    #[test]
+    fn a_preference_reads_back_from_its_text() {
+        for text in ["auto", "gpu", "cpu", "cuda", "vulkan:1"] {
+            assert_eq!(text.parse::<DevicePreference>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "cuda:", "cuda:x", "a b"] {
+            assert!(wrong.parse::<DevicePreference>().is_err(), "{wrong}");
+        }
+    }
+}
