@@ -5,6 +5,7 @@
 pub mod adapt;
 pub mod data;
 pub mod episode;
+pub mod files;
 pub mod hardware;
 pub mod learners;
 pub mod metric;

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fewshot::data::Split;
+use fewshot::hardware::DevicePreference;
 use fewshot::metric::Metric;
 use serde::{Deserialize, Serialize};
 
-use super::backend::BackendName;
 use super::bench::Operation;
 use super::data_spec::DataSpec;
+use super::hardware::HardwareCommand;
 
 /// Few-shot and meta-learning on any Burn backend.
 #[derive(Debug, Parser)]
@@ -32,6 +33,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: DataCommand,
     },
+    /// Find devices, and what fits on them.
+    Hardware {
+        #[command(subcommand)]
+        command: HardwareCommand,
+    },
     /// Measure how fast this machine is.
     Bench {
         #[command(subcommand)]
@@ -40,7 +46,7 @@ pub(crate) enum Command {
 }
 
 const TRAIN_HELP: &str = "\
-Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the CPU.
+Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the best device.
 
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., \
 test episodes --ways etc. The best validation chooses the learner that is tested on test classes, \
@@ -81,8 +87,8 @@ The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.c
 --resume and the same options, a run that was stopped or killed goes on from last.ckpt bit for \
 bit.
 
-Exit code: 0 on success, 2 for wrong usage, 130 after Ctrl-C (the step is finished and saved), 1 \
-for every other failure.";
+Exit code: 0 on success, 2 for wrong usage or a device that is not there, 130 after Ctrl-C (the \
+step is finished and saved), 1 for every other failure.";
 
 const EVAL_HELP: &str = "\
 The data, the size of the episodes and the seed are those of the checkpoint where nothing is \
@@ -255,12 +261,13 @@ pub(crate) enum BatchNormRule {
 /// Where to compute.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DeviceArgs {
-    /// Backend; auto takes the first compiled one of flex, candle, ndarray, cuda and wgpu
+    /// Backend or device: auto (the best of what `fewshot hardware list` finds), gpu, cpu, flex,
+    /// ndarray, candle, cuda, rocm, wgpu, or one device as cuda:1
     #[arg(long, default_value = "auto", value_name = "NAME")]
-    pub(crate) backend: BackendName,
-    /// Number of the device among those of the backend
-    #[arg(long, default_value_t = 0, value_name = "N")]
-    pub(crate) device: usize,
+    pub(crate) backend: DevicePreference,
+    /// Number of the device among those of the backend [default: the best]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
     /// Threads of the CPU backends [default: all cores]
     #[arg(long, value_name = "N", value_parser = count(1..=1024))]
     pub(crate) threads: Option<usize>,

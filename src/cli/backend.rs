@@ -1,23 +1,16 @@
-use std::panic;
-use std::str::FromStr;
+use std::env;
 
-use burn::tensor::Tensor;
+use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::hardware::{
+    Detection, DeviceInfo, DeviceKey, DevicePreference, Inventory, Isolation, Registry, Rejection,
+    Selection, Work, run_on,
+};
 use fewshot::kernels::check_environment;
 
 use super::args::DeviceArgs;
 use super::error::CliError;
-
-/// A backend by its name on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BackendName {
-    Auto,
-    Flex,
-    Ndarray,
-    Candle,
-    Wgpu,
-    Cuda,
-}
+use super::output::tell;
 
 /// Work that runs on whichever backend was chosen.
 pub(crate) trait Job {
@@ -33,89 +26,90 @@ pub(crate) struct Place<B: Backend> {
     pub(crate) label: String,
 }
 
-/// All names, in the order in which `auto` tries those that are compiled.
-const NAMES: [(&str, BackendName); 5] = [
-    ("flex", BackendName::Flex),
-    ("candle", BackendName::Candle),
-    ("ndarray", BackendName::Ndarray),
-    ("cuda", BackendName::Cuda),
-    ("wgpu", BackendName::Wgpu),
-];
-
-impl BackendName {
-    const fn compiled(self) -> bool {
-        match self {
-            Self::Auto => true,
-            Self::Flex => cfg!(feature = "flex"),
-            Self::Ndarray => cfg!(feature = "ndarray"),
-            Self::Candle => cfg!(feature = "candle"),
-            Self::Wgpu => cfg!(feature = "wgpu"),
-            Self::Cuda => cfg!(feature = "cuda"),
-        }
-    }
-}
-
-impl FromStr for BackendName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let compiled = || {
-            let names = NAMES.iter().filter(|(_, name)| name.compiled());
-            names.map(|(text, _)| *text).collect::<Vec<_>>().join(", ")
-        };
-        if text == "auto" {
-            return Ok(Self::Auto);
-        }
-        match NAMES.iter().find(|(name, _)| *name == text) {
-            Some((_, name)) if name.compiled() => Ok(*name),
-            Some(_) => Err(format!(
-                "it is not compiled into this program; build it with --features {text}. \
-                 Compiled: {}",
-                compiled()
-            )),
-            None => Err(format!("there is no such backend. Compiled: {}", compiled())),
-        }
-    }
-}
-
 /// Runs `job` where `args` says.
 pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, CliError> {
-    let name = match args.backend {
-        BackendName::Auto => NAMES.iter().map(|(_, name)| *name).find(|name| name.compiled()),
-        name => Some(name),
-    };
-    match name {
-        #[cfg(feature = "flex")]
-        Some(BackendName::Flex) => {
-            only_device("flex", args.device)?;
-            on::<burn::backend::Flex, J>("flex", "cpu", Default::default(), job)
+    let wanted = wanted(args)?;
+    let selection = select(&wanted)?;
+    for rejection in selection.passed_over.iter().filter(|rejection| is_news(rejection)) {
+        tell(format_args!("passed over {}: {}", rejection.what, rejection.reason));
+    }
+    on(&selection.device, job)
+}
+
+/// The device that is wanted. Only what may be it is tried, and all there is to say what is.
+pub(super) fn select(wanted: &DevicePreference) -> Result<Selection, CliError> {
+    let found = inventory(wanted).select(wanted);
+    Ok(found.or_else(|_| inventory(&DevicePreference::Auto).select(wanted))?)
+}
+
+/// Runs `job` on a device that was found.
+pub(super) fn on<J: Job>(info: &DeviceInfo, job: J) -> Result<J::Output, CliError> {
+    let label = format!("{} ({})", info.key, info.name);
+    run_on(&info.key, Placed { job, backend: backend(&info.key), label })?
+}
+
+struct Placed<J> {
+    job: J,
+    backend: &'static str,
+    label: String,
+}
+
+impl<J: Job> Work for Placed<J> {
+    type Output = Result<J::Output, CliError>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let Self { job, backend, label } = self;
+        job.run::<Autodiff<B>>(Place { device, backend, label })
+    }
+}
+
+/// Burn's name for what computes on a built-in platform.
+fn backend(key: &DeviceKey) -> &'static str {
+    match key.platform.as_str() {
+        "flex" => "flex",
+        "candle" => "candle",
+        "ndarray" => "ndarray",
+        "cuda" => "cuda",
+        "rocm" => "rocm",
+        _ => "wgpu",
+    }
+}
+
+/// That something was not compiled in, or is of another system, is true of every run.
+fn is_news(rejection: &Rejection) -> bool {
+    let always = ["not compiled into this program", "Burn's wgpu backend goes through"];
+    !always.iter().any(|words| rejection.reason.starts_with(words))
+}
+
+/// What `--backend` and `--device` say together.
+pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference, CliError> {
+    match (&args.backend, args.device) {
+        (wanted, None) => Ok(wanted.clone()),
+        (DevicePreference::Platform(name), Some(index)) => {
+            Ok(DevicePreference::Device(DeviceKey::new(name, index)))
         }
-        #[cfg(feature = "ndarray")]
-        Some(BackendName::Ndarray) => {
-            only_device("ndarray", args.device)?;
-            on::<burn::backend::NdArray, J>("ndarray", "cpu", Default::default(), job)
-        }
-        #[cfg(feature = "candle")]
-        #[allow(deprecated)]
-        Some(BackendName::Candle) => {
-            only_device("candle", args.device)?;
-            on::<burn::backend::Candle, J>("candle", "cpu", Default::default(), job)
-        }
-        #[cfg(feature = "wgpu")]
-        Some(BackendName::Wgpu) => {
-            use burn::backend::wgpu::WgpuDevice;
-            let (device, label) = match args.device {
-                0 => (WgpuDevice::DefaultDevice, "default adapter".to_owned()),
-                n => (WgpuDevice::DiscreteGpu(n), format!("discrete adapter {n}")),
-            };
-            on::<burn::backend::Wgpu, J>("wgpu", &label, device, job)
-        }
-        #[cfg(feature = "cuda")]
-        Some(BackendName::Cuda) => {
-            let device = burn::backend::cuda::CudaDevice::new(args.device);
-            on::<burn::backend::Cuda, J>("cuda", &format!("cuda:{}", args.device), device, job)
-        }
-        _ => Err(CliError::Usage("this program was built without any backend".to_owned())),
+        (wanted, Some(index)) => Err(CliError::Usage(format!(
+            "--device {index} is a number among the devices of a backend: --backend {wanted} is none"
+        ))),
+    }
+}
+
+/// What is there of what is wanted. A driver that crashes or hangs takes its own process with it.
+pub(super) fn inventory(wanted: &DevicePreference) -> Inventory {
+    Registry::built_in().detect(&Detection {
+        only: wanted.platforms(),
+        isolation: isolation(),
+        ..Detection::default()
+    })
+}
+
+fn isolation() -> Isolation {
+    match env::current_exe() {
+        Ok(program) => Isolation::Process {
+            program,
+            arguments: vec!["hardware".to_owned(), "probe".to_owned()],
+        },
+        Err(_) => Isolation::Thread,
     }
 }
 
@@ -125,48 +119,4 @@ pub(crate) fn prepare(args: &DeviceArgs) -> Result<(), CliError> {
     let Some(threads) = args.threads else { return Ok(()) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
     pool.build_global().map_err(|error| CliError::Failed(format!("threads: {error}")))
-}
-
-#[cfg(any(feature = "flex", feature = "ndarray", feature = "candle"))]
-fn only_device(backend: &'static str, device: usize) -> Result<(), CliError> {
-    match device {
-        0 => Ok(()),
-        _ => Err(CliError::Usage(format!("backend {backend} has only device 0, not {device}"))),
-    }
-}
-
-fn on<B, J>(
-    backend: &'static str,
-    label: &str,
-    device: B::Device,
-    job: J,
-) -> Result<J::Output, CliError>
-where
-    B: Backend,
-    J: Job,
-{
-    probe::<B>(&device).map_err(|reason| CliError::Backend { backend, reason })?;
-    job.run::<burn::backend::Autodiff<B>>(Place { device, backend, label: label.to_owned() })
-}
-
-/// Computes something small: a backend without its driver or device panics on first use.
-fn probe<B: Backend>(device: &B::Device) -> Result<(), String> {
-    let hook = panic::take_hook();
-    panic::set_hook(Box::new(|_| {}));
-    let found = panic::catch_unwind(panic::AssertUnwindSafe(|| {
-        Tensor::<B, 1>::ones([3], device).sum().into_data().iter::<f32>().next()
-    }));
-    panic::set_hook(hook);
-    match found {
-        Ok(Some(3.0)) => Ok(()),
-        Ok(other) => Err(format!("1 + 1 + 1 came out as {other:?}")),
-        Err(panic) => Err(reason(&panic)),
-    }
-}
-
-fn reason(panic: &Box<dyn std::any::Any + Send>) -> String {
-    let text = panic.downcast_ref::<String>().cloned();
-    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    let line = text.and_then(|text| text.lines().next().map(str::to_owned));
-    format!("no usable device or driver ({})", line.as_deref().unwrap_or("unknown panic"))
 }

@@ -2,6 +2,7 @@ use std::process::ExitCode;
 
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
+use fewshot::hardware::HardwareError;
 use fewshot::train::{CheckpointError, TrainError};
 
 /// What the command ends with, in one line.
@@ -10,8 +11,8 @@ pub(crate) enum CliError {
     /// The words of the command make no sense here.
     #[error("{0}")]
     Usage(String),
-    #[error("backend {backend} cannot be used here: {reason}")]
-    Backend { backend: &'static str, reason: String },
+    #[error(transparent)]
+    Hardware(#[from] HardwareError),
     #[error("{0}")]
     Failed(String),
     #[error(transparent)]
@@ -25,10 +26,15 @@ pub(crate) enum CliError {
 }
 
 impl CliError {
-    /// 2 for wrong usage and 130 after an interruption, as shells have it.
+    /// 2 for what was asked wrongly or is not there, and 130 after an interruption, as shells have it.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::Usage(_)
+            | Self::Hardware(
+                HardwareError::Unknown { .. }
+                | HardwareError::Unavailable { .. }
+                | HardwareError::Preference { .. },
+            )
             | Self::Episode(EpisodeError::Zero(_) | EpisodeError::Samples { .. }) => {
                 ExitCode::from(2)
             }

@@ -8,6 +8,7 @@ mod defaults;
 mod download;
 mod error;
 mod eval;
+mod hardware;
 mod info;
 mod output;
 mod progress;
@@ -44,6 +45,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Eval(args) => eval::run(args),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
+        Command::Hardware { command } => hardware::run(command),
         Command::Bench { command: BenchCommand::Kernels(args) } => bench::kernels(args),
     }
 }

@@ -1,6 +1,7 @@
 //! What hardware is there, what it can do, and what fits on it.
 
 mod bytes;
+mod calibration;
 mod capabilities;
 mod config;
 mod detect;
@@ -21,6 +22,7 @@ mod quiet;
 mod registry;
 
 pub use bytes::Bytes;
+pub use calibration::{Calibration, Effort};
 pub use capabilities::{Capabilities, DTypeSupport};
 pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget, Precision};
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};

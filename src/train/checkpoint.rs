@@ -6,8 +6,9 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Progress, files};
+use super::Progress;
 use crate::episode::TaskKind;
+use crate::files;
 use crate::learners::Learner;
 
 const MAGIC: &[u8; 8] = b"FEWSHOT2";

@@ -6,7 +6,6 @@ mod curves;
 mod error;
 mod evaluate;
 mod event;
-mod files;
 mod finite;
 mod metrics;
 mod progress;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::metrics::Line;
-use super::{Checkpoint, TrainError, curves, files};
+use super::{Checkpoint, TrainError, curves};
+use crate::files;
 
 const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ckpt", "best.ckpt"];
 

@@ -1,10 +1,10 @@
-use std::fs;
 use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot::data::{Functions, Sinusoid, Sinusoids};
 use fewshot::episode::Examples;
+use fewshot::files;
 use fewshot::learners::{Adapted, Learner, Maml};
 use fewshot::models::Mlp;
 use plotters::prelude::*;
@@ -49,10 +49,7 @@ pub(super) fn write<B: Backend>(
     let path = folder.join("adapted.svg");
     let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
     drawn.map_err(failed)?;
-    let beside = path.with_extension("svg.new");
-    fs::write(&beside, text)
-        .and_then(|()| fs::rename(&beside, &path))
-        .map_err(|error| failed(error.to_string()))
+    files::replace(&path, text.as_bytes()).map_err(|error| failed(error.to_string()))
 }
 
 fn picture<B: Backend>(

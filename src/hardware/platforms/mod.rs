@@ -107,6 +107,7 @@ fn wgpu_platform(name: &'static str) -> Box<dyn Platform> {
 }
 
 /// The built-in platform whose devices are of type `D`.
+#[allow(deprecated, reason = "Burn ends its Candle backend with 0.21")]
 pub(super) fn name_for<D: Any>() -> Option<&'static str> {
     let table: &[(TypeId, &'static str)] = &[
         #[cfg(feature = "flex")]

@@ -101,8 +101,11 @@ fn found(
     }
 }
 
-/// Each adapter of the interface, and what Burn calls it or why it cannot be reached.
-fn adapters() -> Result<Vec<(AdapterInfo, Result<WgpuDevice, String>)>, String> {
+/// An adapter, and what Burn calls it or why it cannot be reached.
+type Adapter = (AdapterInfo, Result<WgpuDevice, String>);
+
+/// Every adapter of the interface.
+fn adapters() -> Result<Vec<Adapter>, String> {
     let instance = Instance::new(InstanceDescriptor {
         backends: API.into(),
         ..InstanceDescriptor::new_without_display_handle()

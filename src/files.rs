@@ -1,9 +1,14 @@
+//! Files that are whole or not there.
+
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// Puts `bytes` at `path` whole or not at all: written beside, synced, renamed.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// If one of the three fails; what was at `path` is there still.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let partial = beside(path);
     let written = write_synced(&partial, bytes).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {

@@ -1,0 +1,120 @@
+use fewshot::hardware::{
+    Bytes, DeviceInfo, DeviceKey, DevicePreference, Inventory, Rejection, Selection, Tier,
+};
+use serde_json::{Value, json};
+
+use super::args::{InfoArgs, ListArgs, MachineArgs};
+use crate::cli::backend;
+use crate::cli::error::CliError;
+use crate::cli::output::print;
+
+/// The devices of the machine that is meant.
+pub(super) fn inventory(
+    machine: &MachineArgs,
+    wanted: &DevicePreference,
+) -> Result<Inventory, CliError> {
+    match &machine.inventory {
+        Some(path) => Ok(Inventory::read(path)?),
+        None => Ok(backend::inventory(wanted)),
+    }
+}
+
+pub(super) fn list(args: &ListArgs) -> Result<(), CliError> {
+    let inventory = inventory(&args.machine, &DevicePreference::Auto)?;
+    let selection = inventory.select(&args.device)?;
+    if args.machine.json {
+        return print(json(&inventory, &selection));
+    }
+    print(table(&inventory, &selection.device.key))
+}
+
+fn json(inventory: &Inventory, selection: &Selection) -> Value {
+    let mut value = json!(inventory);
+    value["selected"] = json!(selection.device.key);
+    value["passed_over"] = json!(selection.passed_over);
+    value
+}
+
+pub(super) fn table(inventory: &Inventory, selected: &DeviceKey) -> String {
+    let mut rows =
+        vec![["ID", "NAME", "MEMORY total / free", "DTYPES", "STATUS"].map(str::to_owned)];
+    rows.extend(inventory.devices.iter().map(|device| row(device, selected)));
+    rows.extend(inventory.rejected.iter().map(rejected));
+    let widths = [0, 1, 2, 3]
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
+    let lines = rows.iter().map(|row| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
+        cells.collect::<String>() + &row[4]
+    });
+    let starred = "\n* with units of its own for products of matrices";
+    let any = inventory.devices.iter().any(|device| device.capabilities.dtype_list().contains('*'));
+    lines.collect::<Vec<_>>().join("\n") + if any { starred } else { "" }
+}
+
+fn row(device: &DeviceInfo, selected: &DeviceKey) -> [String; 5] {
+    let known = |bytes: Option<Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
+    let memory = match (device.memory.total, device.memory.unified) {
+        (None, Some(true)) => "shared".to_owned(),
+        (None, _) => "-".to_owned(),
+        (total, _) => format!("{} / {}", known(total), known(device.memory.free)),
+    };
+    let mut status = format!("ok, {:.0} ms", device.probe_ms);
+    if device.tier == Tier::Software {
+        status += ", software";
+    }
+    if let Some(reason) = &device.passed_over {
+        status += &format!(", passed over: {reason}");
+    }
+    if device.key == *selected {
+        status += "  <- selected";
+    }
+    let dtypes = device.capabilities.dtype_list();
+    [device.key.to_string(), device.name.clone(), memory, dtypes, status]
+}
+
+fn rejected(rejection: &Rejection) -> [String; 5] {
+    let none = || "-".to_owned();
+    let status = format!("unavailable: {}", rejection.reason);
+    [rejection.what.clone(), none(), none(), none(), status]
+}
+
+pub(super) fn info(args: &InfoArgs) -> Result<(), CliError> {
+    let selection = inventory(&args.machine, &args.device)?.select(&args.device)?;
+    if args.machine.json {
+        return print(json!(selection));
+    }
+    for (name, value) in facts(&selection.device) {
+        print(format_args!("{name:<18}{value}"))?;
+    }
+    Ok(())
+}
+
+/// What is known of a device, by name; what is not known is left out.
+pub(super) fn facts(device: &DeviceInfo) -> Vec<(&'static str, String)> {
+    fn said<T: ToString>(value: &Option<T>) -> Option<String> {
+        value.as_ref().map(ToString::to_string)
+    }
+    let yes = |value: Option<bool>| value.map(|value| if value { "yes" } else { "no" }.to_owned());
+    let able = &device.capabilities;
+    let all = [
+        ("device", Some(device.key.to_string())),
+        ("name", Some(device.name.clone())),
+        ("driver", device.driver.clone()),
+        ("memory", said(&device.memory.total)),
+        ("free memory", said(&device.memory.free)),
+        ("unified memory", yes(device.memory.unified)),
+        ("data types", Some(able.dtype_list())),
+        ("kernels", able.route.clone()),
+        ("cores", said(&able.cores)),
+        ("instructions", able.instructions.as_ref().map(|all| all.join(" "))),
+        ("plane", able.plane.map(|[low, high]| format!("{low} to {high} lanes"))),
+        ("plane operations", yes(able.plane_operations)),
+        ("shared memory", said(&able.shared_memory)),
+        ("largest buffer", said(&able.largest_buffer)),
+        ("bindings", said(&able.bindings)),
+        ("multiprocessors", said(&able.multiprocessors)),
+        ("tensor cores", able.tensor_cores.map(|n| format!("{n} a multiprocessor"))),
+        ("tried in", Some(format!("{:.1} ms", device.probe_ms))),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}

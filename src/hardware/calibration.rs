@@ -1,0 +1,198 @@
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, FloatDType, Tensor};
+use serde::{Deserialize, Serialize};
+
+use super::{Bytes, Capabilities};
+
+/// How fast a device is at simple things, measured on it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calibration {
+    /// Seconds since 1970 when it was measured.
+    pub measured: u64,
+    /// Threads of the processor meanwhile.
+    pub threads: usize,
+    /// Matrix products by data type, in operations a second: the fastest of the sizes.
+    pub products: BTreeMap<String, f64>,
+    /// Its copy of a large tensor, bytes read and written both counted, in bytes a second.
+    pub copy: f64,
+    /// The time from asking for something tiny to having it, in seconds.
+    pub launch: f64,
+    /// Seconds that the `f32` product of two square matrices takes, by rows.
+    pub squares: BTreeMap<usize, f64>,
+}
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// About a second on a fast machine.
+    Full,
+    /// Tiny sizes, to see that it works.
+    Quick,
+}
+
+impl Effort {
+    fn squares(self) -> &'static [usize] {
+        match self {
+            Self::Full => &[16, 32, 64, 128, 256, 512, 1024],
+            Self::Quick => &[8, 16],
+        }
+    }
+
+    fn floats(self) -> usize {
+        match self {
+            Self::Full => 1 << 24,
+            Self::Quick => 1 << 12,
+        }
+    }
+}
+
+const DTYPES: [(&str, FloatDType); 4] = [
+    ("f64", FloatDType::F64),
+    ("f32", FloatDType::F32),
+    ("f16", FloatDType::F16),
+    ("bf16", FloatDType::BF16),
+];
+
+impl Calibration {
+    /// Measures `device`.
+    ///
+    /// # Panics
+    /// If the device fails, as backends do.
+    pub fn measure<B: Backend>(device: &B::Device, effort: Effort) -> Self {
+        let able = Capabilities::of::<B>(device);
+        let squares = effort.squares();
+        let time = |size, dtype| (size, square::<B>(size, dtype, device));
+        let f32s = squares.iter().map(|size| time(*size, FloatDType::F32));
+        let f32s = f32s.collect::<BTreeMap<_, _>>();
+        let mut products = BTreeMap::from([("f32".to_owned(), fastest(&f32s))]);
+        for (name, dtype) in DTYPES.into_iter().filter(|(name, _)| able.dtype(name).arithmetic) {
+            if dtype != FloatDType::F32 {
+                let largest = &squares[squares.len().saturating_sub(2)..];
+                let times = largest.iter().map(|size| time(*size, dtype)).collect();
+                products.insert(name.to_owned(), fastest(&times));
+            }
+        }
+        let floats = effort.floats();
+        Self {
+            measured: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
+            threads: rayon::current_num_threads(),
+            products,
+            copy: (2 * 4 * floats) as f64 / copy::<B>(floats, device),
+            launch: launch::<B>(device),
+            squares: f32s,
+        }
+    }
+
+    /// The least time for so many operations of `dtype`, so many bytes to and from memory and so
+    /// many operations of the backend, in seconds; `None` without a rate for the data type.
+    ///
+    /// Whichever of arithmetic and traffic takes longer hides the other. An estimate: good to rank,
+    /// not to promise.
+    pub fn seconds(&self, flops: f64, dtype: &str, bytes: Bytes, launches: u64) -> Option<f64> {
+        let rate = self.products.get(dtype)?;
+        let busy = (flops / rate).max(bytes.0 as f64 / self.copy);
+        Some(busy + launches as f64 * self.launch)
+    }
+
+    /// From how many rows on the product of two square matrices is faster here than on `other`.
+    pub fn crossover(&self, other: &Self) -> Option<usize> {
+        let faster = |size: &usize| Some(self.squares.get(size)? < other.squares.get(size)?);
+        let sizes = self.squares.keys().rev();
+        sizes.take_while(|size| faster(size) == Some(true)).last().copied()
+    }
+}
+
+fn fastest(times: &BTreeMap<usize, f64>) -> f64 {
+    let rates = times.iter().map(|(size, seconds)| 2.0 * (*size as f64).powi(3) / seconds);
+    rates.fold(0.0, f64::max)
+}
+
+fn square<B: Backend>(size: usize, dtype: FloatDType, device: &B::Device) -> f64 {
+    let random = || {
+        let full = Tensor::<B, 2>::random([size, size], Distribution::Default, device);
+        full.cast(dtype)
+    };
+    let (left, right) = (random(), random());
+    median::<B>(device, || drop(black_box(left.clone().matmul(right.clone()))))
+}
+
+fn copy<B: Backend>(floats: usize, device: &B::Device) -> f64 {
+    let halves = vec![Tensor::<B, 1>::ones([floats / 2], device); 2];
+    median::<B>(device, || drop(black_box(Tensor::cat(halves.clone(), 0))))
+}
+
+fn launch<B: Backend>(device: &B::Device) -> f64 {
+    let one = Tensor::<B, 1>::ones([1], device);
+    median::<B>(device, || drop(black_box(one.clone().add_scalar(1.0))))
+}
+
+/// The median time of `work` and of waiting for it, after a first time that does not count.
+fn median<B: Backend>(device: &B::Device, work: impl Fn()) -> f64 {
+    const LEAST: usize = 5;
+    const MOST: usize = 200;
+    const SECONDS: f64 = 0.1;
+    let once = || {
+        let start = Instant::now();
+        work();
+        B::sync(device).expect("the device answers");
+        start.elapsed().as_secs_f64()
+    };
+    once();
+    let begin = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < LEAST || (times.len() < MOST && begin.elapsed().as_secs_f64() < SECONDS) {
+        times.push(once());
+    }
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calibration(squares: [f64; 3]) -> Calibration {
+        Calibration {
+            measured: 0,
+            threads: 1,
+            products: BTreeMap::from([("f32".to_owned(), 1e9)]),
+            copy: 1e9,
+            launch: 1e-5,
+            squares: [64, 128, 256].into_iter().zip(squares).collect(),
+        }
+    }
+
+    #[test]
+    fn the_slower_of_arithmetic_and_traffic_counts() {
+        let device = calibration([1.0; 3]);
+        let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-12;
+        assert!(close(device.seconds(2e9, "f32", Bytes(1_000), 0), 2.0));
+        assert!(close(device.seconds(2e6, "f32", Bytes(3_000_000_000), 0), 3.0));
+        assert!(close(device.seconds(0.0, "f32", Bytes(0), 100), 1e-3));
+        assert_eq!(device.seconds(1.0, "bf16", Bytes(0), 0), None);
+    }
+
+    #[test]
+    fn an_accelerator_wins_from_a_size_on_or_nowhere() {
+        let cpu = calibration([1e-5, 1e-4, 1e-3]);
+        assert_eq!(calibration([2e-5, 5e-5, 6e-5]).crossover(&cpu), Some(128));
+        assert_eq!(calibration([5e-6, 5e-5, 6e-5]).crossover(&cpu), Some(64));
+        assert_eq!(calibration([5e-6, 5e-4, 6e-3]).crossover(&cpu), None);
+    }
+
+    #[cfg(feature = "flex")]
+    #[test]
+    fn a_device_is_measured() {
+        use burn::backend::Flex;
+        let found = Calibration::measure::<Flex>(&Default::default(), Effort::Quick);
+        assert_eq!(found.products.keys().collect::<Vec<_>>(), ["bf16", "f16", "f32", "f64"]);
+        assert!(found.products.values().all(|rate| *rate > 0.0 && rate.is_finite()));
+        assert!(found.copy > 0.0 && found.launch > 0.0 && found.squares.len() == 2);
+        let text = serde_json::to_string(&found).unwrap();
+        assert_eq!(serde_json::from_str::<Calibration>(&text).unwrap(), found);
+    }
+}
