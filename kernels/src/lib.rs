@@ -37,6 +37,7 @@ pub mod batch_norm;
 pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;
+mod counting;
 mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
@@ -63,6 +64,7 @@ pub use conv_stack::{
     StackTangent, Statistics, conv_stack, conv_stack_along,
 };
 pub use conv2d::{ConvError, conv2d};
+pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use door::{

@@ -21,12 +21,14 @@
 
 mod classifier;
 mod conv4;
+mod cost;
 mod encoder;
 mod mlp;
 pub mod nn;
 
 pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Downsampling, Readout};
+pub use cost::{Cost, CostModel};
 pub use encoder::Encoder;
 pub use mlp::{Mlp, MlpConfig};
 pub use nn::BnStatistics;

@@ -4,7 +4,7 @@ use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot_models::nn::draw;
+use fewshot_models::nn::{RUNNING_AVERAGES, draw};
 
 use super::level::is_derived;
 
@@ -26,9 +26,6 @@ pub(crate) fn slots<B: Backend, M: Module<B>>(module: &M) -> Vec<Slot> {
     found.slots
 }
 
-/// What batch-norm calls its running averages, which are visited as parameters are.
-const RUNNING: [&str; 2] = ["running_mean", "running_var"];
-
 struct List {
     path: Vec<String>,
     slots: Vec<Slot>,
@@ -47,7 +44,10 @@ impl<B: Backend> ModuleVisitor<B> for List {
         let value = param.val();
         let free = match B::ad_enabled(&value.device()) {
             true => value.is_require_grad() || is_derived(&value),
-            false => !matches!(self.path.last(), Some(name) if RUNNING.contains(&name.as_str())),
+            false => {
+                let name = self.path.last().map(String::as_str);
+                !name.is_some_and(|name| RUNNING_AVERAGES.contains(&name))
+            }
         };
         self.slots.push(Slot { path: self.path.join("."), shape: value.dims().to_vec(), free });
     }

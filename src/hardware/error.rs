@@ -82,6 +82,68 @@ pub enum HardwareError {
         /// What is wrong with it.
         reason: String,
     },
+    /// Not even the smallest size of a search fits.
+    #[error("a size of {size} {}, and {budget} are there", needs(.need))]
+    DoesNotFit {
+        /// The smallest size.
+        size: usize,
+        /// What it takes, if it ran to its end.
+        need: Option<Bytes>,
+        /// What it had to fit.
+        budget: Bytes,
+    },
+    /// A meta-batch that takes more memory than it may.
+    #[error("{tasks} tasks {}, and {budget} are there: {}", needs(.need), fitting(*.fit))]
+    TooManyTasks {
+        /// Tasks wanted.
+        tasks: usize,
+        /// What they take, if their steps ran to the end.
+        need: Option<Bytes>,
+        /// What they had to fit.
+        budget: Bytes,
+        /// Most tasks that fit.
+        fit: usize,
+    },
+    /// A trial that did no work, and measured nothing.
+    #[error("the trial of {size} ran no step, so it tells nothing about memory")]
+    NoSteps {
+        /// Its size.
+        size: usize,
+    },
+    /// Sizes from which no line can be drawn and checked.
+    #[error("a line needs three sizes in rising order from 1 on, found {sizes:?}")]
+    Sizes {
+        /// The sizes.
+        sizes: [usize; 3],
+    },
+    /// A search among no sizes.
+    #[error("a search needs sizes from 1 on, found {first} to {last}")]
+    Range {
+        /// The smallest size.
+        first: usize,
+        /// The largest.
+        last: usize,
+    },
+    /// A device whose memory nobody counts.
+    #[error(
+        "the memory of {device} is not counted; on a CPU, install \
+         fewshot::hardware::CountingAllocator as #[global_allocator]"
+    )]
+    NoMeter {
+        /// The device.
+        device: String,
+    },
+}
+
+fn needs(need: &Option<Bytes>) -> String {
+    need.map_or("runs out of memory".to_owned(), |need| format!("needs {need}"))
+}
+
+fn fitting(fit: usize) -> String {
+    match fit {
+        0 => "not one fits".to_owned(),
+        fit => format!("{fit} would fit"),
+    }
 }
 
 fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> String {

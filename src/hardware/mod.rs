@@ -1,5 +1,6 @@
 //! What hardware is there, what it can do, and what fits on it.
 
+mod batch_size;
 mod bytes;
 mod calibration;
 mod capabilities;
@@ -8,19 +9,26 @@ mod detect;
 mod device_info;
 mod device_key;
 mod error;
+mod fit;
 #[cfg(test)]
 mod fixtures;
 mod inventory;
 mod manager;
+mod memory;
 mod nearest;
 mod placed;
+mod plan;
 mod platform;
 mod platforms;
 mod preference;
 mod probe;
+mod profile;
 mod quiet;
 mod registry;
+mod sourced;
+mod trial;
 
+pub use batch_size::{SearchReport, find_batch_size};
 pub use bytes::Bytes;
 pub use calibration::{Calibration, Effort};
 pub use capabilities::{Capabilities, DTypeSupport};
@@ -28,9 +36,18 @@ pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget, Preci
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};
 pub use device_key::DeviceKey;
 pub use error::HardwareError;
+pub use fewshot_kernels::{AllocatorCounts, CountingAllocator};
+pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
 pub use manager::{DifferentiableWork, HardwareManager};
+pub use memory::{MemoryReport, MemoryScope, MemorySource, MemoryStats, memory_stats};
+pub use plan::{
+    Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, TaskShape,
+};
 pub use platform::{Found, Platform, Probed};
 pub use platforms::{Work, run_on};
 pub use preference::{DevicePreference, Selection};
+pub use profile::{ModelProfile, OptimizerKind, ParameterProfile, record_size};
 pub use registry::{Detection, Isolation, Registry};
+pub use sourced::{Source, Sourced};
+pub use trial::{Trial, TrialMeasure, TrialOutcome};

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use super::CheckpointError;
 use crate::adapt::AdaptError;
+use crate::hardware::HardwareError;
 use crate::learners::Divergence;
 
 /// Why training stopped before its end, or did not begin.
@@ -109,6 +110,9 @@ pub enum TrainError {
     /// A learner that cannot be trained on the episodes.
     #[error(transparent)]
     Learner(#[from] AdaptError),
+    /// A device that cannot do what is asked of it, or not within its memory.
+    #[error(transparent)]
+    Hardware(#[from] HardwareError),
     /// A checkpoint that cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -61,6 +61,10 @@ pub struct BatchNorm<B: Backend> {
     pub epsilon: f64,
 }
 
+/// What [`BatchNorm`] and Burn's own call their running averages, which a module visits as it visits
+/// parameters.
+pub const RUNNING_AVERAGES: [&str; 2] = ["running_mean", "running_var"];
+
 impl BatchNormConfig {
     /// Gain one, shift zero, running mean zero, running variance one.
     pub fn init<B: Backend>(&self, device: &B::Device) -> BatchNorm<B> {

@@ -6,7 +6,7 @@ mod film;
 mod linear;
 mod running_average;
 
-pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics};
+pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics, RUNNING_AVERAGES};
 pub use draw::{draw, drawn};
 pub use fewshot_kernels::{global_avg_pool, max_pool};
 pub use film::{Film, FilmConfig};

@@ -1,7 +1,7 @@
 //! The platforms that Burn has backends for.
 
 mod absent;
-#[cfg(any(feature = "wgpu", feature = "cuda", feature = "rocm"))]
+#[cfg(feature = "cube")]
 mod cube;
 #[cfg(feature = "cuda")]
 mod cuda;

@@ -8,6 +8,7 @@
 mod backward;
 mod block_gradient;
 mod forward;
+mod memory;
 mod norm;
 mod parameters;
 mod plan;

@@ -1,0 +1,81 @@
+//! What the stack takes of memory, in floats.
+
+use super::plan::Plan;
+use super::shape::StackShape;
+use crate::cpu::body::{Body, chosen};
+use crate::cpu::slots::slots;
+
+impl StackShape {
+    /// Floats that a forward pass leaves for its backward pass: the input of every block with its
+    /// ring, the output of the last, every convolution that is not computed again, the parameters,
+    /// and the statistics with their affine map; channels in whole tiles of this processor.
+    ///
+    /// # Panics
+    /// As [`output`](Self::output).
+    pub fn kept(&self) -> usize {
+        self.kept_by(chosen())
+    }
+
+    fn kept_by(&self, body: &dyn Body) -> usize {
+        let plans = Plan::all(self, body.tile());
+        let maps =
+            |plan: &Plan| plan.input.image() + if plan.recompute { 0 } else { plan.conv.image() };
+        let last = plans.last().map_or(0, |plan| plan.out.image());
+        let image = last + plans.iter().map(maps).sum::<usize>();
+        let statistics = plans.iter().map(|plan| 4 * plan.padded()).sum::<usize>();
+        self.n * image + self.parameters() + statistics
+    }
+
+    /// Floats that a backward pass for the parameters alone has at its widest point: the gradients
+    /// of a block's output and input, and of its weight for every part of the batch.
+    ///
+    /// # Panics
+    /// As [`output`](Self::output).
+    pub fn passing(&self) -> usize {
+        let plans = Plan::all(self, chosen().tile());
+        let parts = slots(self.n, 1).len();
+        let block = |(k, plan): (usize, &Plan)| {
+            let out = plan.out.tiles() * plan.out.lane * plan.out.h * plan.out.w;
+            let input = if k > 0 { plan.input_grad.image() } else { 0 };
+            self.n * (out + input) + parts * plan.forward.prepared()
+        };
+        plans.iter().enumerate().map(block).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::forward::{Saved, Statistics, forward_with};
+    use super::super::shape::BlockShape;
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    fn saved(shape: &StackShape, body: &'static dyn Body) -> Saved {
+        let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
+        let output = forward_with(body, shape, &x, &params, (Statistics::Batch, 1e-5), (true, 1));
+        output.saved.expect("kept, as asked")
+    }
+
+    fn floats(saved: &Saved, n: usize) -> usize {
+        let maps = saved.inputs.iter().chain(&saved.convs);
+        let norms = saved.norms.iter();
+        let norms = norms.map(|n| n.mean.len() + n.inv_std.len() + n.scale.len() + n.shift.len());
+        maps.map(|images| images.group(0..n).len()).sum::<usize>() + norms.sum::<usize>()
+    }
+
+    #[test]
+    fn what_is_said_to_be_kept_is_what_a_pass_keeps() {
+        let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
+        let cases = [
+            (1, vec![block(64, 1, true), block(64, 1, true)]),
+            (5, vec![block(20, 2, false), block(5, 1, true)]),
+        ];
+        for (c, blocks) in cases {
+            let shape = StackShape { n: 3, c, h: 14, w: 9, blocks };
+            for body in bodies() {
+                let kept = floats(&saved(&shape, body), shape.n) + shape.parameters();
+                assert_eq!(shape.kept_by(body), kept, "{shape:?}");
+            }
+        }
+    }
+}

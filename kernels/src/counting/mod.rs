@@ -1,0 +1,7 @@
+//! How much memory a program has from its allocator, exactly.
+
+mod allocator;
+mod peak;
+
+pub use allocator::{AllocatorCounts, CountingAllocator};
+pub use peak::PeakWatch;

@@ -1,0 +1,140 @@
+use fewshot_kernels::Route;
+use fewshot_kernels::conv_stack::cpu::{BlockShape, StackShape};
+
+use super::{Cost, CostModel};
+use crate::{Conv4Config, Downsampling};
+
+/// Channels that come in, pixels of the convolution's output, and of the block's.
+struct Block {
+    from: usize,
+    convolved: usize,
+    out: usize,
+}
+
+impl Conv4Config {
+    fn stack(&self, batch: usize) -> StackShape {
+        let [c, h, w] = self.image;
+        let pool = self.downsampling == Downsampling::MaxPool;
+        let stride = if pool { 1 } else { 2 };
+        let block = BlockShape { channels_out: self.channels, stride, pool };
+        StackShape { n: batch, c, h, w, blocks: vec![block; self.blocks] }
+    }
+
+    fn block_sizes(&self) -> Vec<Block> {
+        let [mut from, mut h, mut w] = self.image;
+        let block = |_| {
+            let halves = [h / 2, w / 2];
+            let (convolved, [down, across]) = match self.downsampling {
+                Downsampling::MaxPool => (h * w, halves),
+                Downsampling::Stride => {
+                    let up = [h.div_ceil(2), w.div_ceil(2)];
+                    (up[0] * up[1], up)
+                }
+            };
+            let block = Block { from, convolved, out: down * across };
+            (from, h, w) = (self.channels, down, across);
+            block
+        };
+        (0..self.blocks).map(block).collect()
+    }
+
+    /// Elements that one image leaves where every layer is an operation of its own.
+    fn layer_by_layer(&self, route: Route) -> usize {
+        let pools = self.downsampling == Downsampling::MaxPool;
+        let pixels = |block: &Block| match (route, pools) {
+            // Convolution, norm, pool and ReLU each keep their input or leave it to the next.
+            (Route::Device(_), true) => 2 * (block.convolved + block.out),
+            (Route::Device(_), false) => 2 * block.convolved + block.out,
+            // Deviations from the mean twice, normalised, scaled; of a pool the places of the
+            // largest, 3/4 of a 64-bit integer a pixel.
+            (_, true) => 4 * block.convolved + 3 * block.convolved / 2 + block.out,
+            (_, false) => 4 * block.convolved + block.out,
+        };
+        self.channels * self.block_sizes().iter().map(pixels).sum::<usize>()
+    }
+}
+
+/// # Conventions
+/// A block has `9 c_in c_out h w` multiply-accumulates, `h w` the size of its convolution's output;
+/// a context has `2 context channels` besides, whatever the batch.
+///
+/// On a CPU's fused route, the stack keeps of every block the input and the convolution's output,
+/// both laid out for its vectors, and the latter only beyond 4 input channels; what is kept is
+/// counted exactly there. Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on
+/// an accelerator, and in plain Burn operations the terms of the normalisation as well.
+impl CostModel for Conv4Config {
+    fn cost(&self, batch: usize, route: Route) -> Cost {
+        let blocks = self.block_sizes();
+        let macs = |block: &Block| 9 * block.from * self.channels * block.convolved;
+        let context = 2 * self.context * self.channels;
+        let stack = self.stack(batch);
+        let widest = blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
+        let (kept, passing) = match route {
+            Route::Host(_) => (stack.kept(), stack.passing()),
+            _ => (batch * self.layer_by_layer(route), 2 * batch * self.channels * widest),
+        };
+        Cost {
+            macs: (batch * blocks.iter().map(macs).sum::<usize>() + context) as u64,
+            kept: kept as u64,
+            passing: passing as u64,
+            outputs: (batch * self.features()) as u64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Readout;
+
+    const HOST: Route = Route::Host("any");
+
+    #[test]
+    fn multiply_accumulates_are_those_counted_by_hand() {
+        let macs = |config: &Conv4Config, n| config.cost(n, HOST).macs;
+        let mini = 12_192_768 + 65_028_096 + 16_257_024 + 3_686_400;
+        assert_eq!(macs(&Conv4Config::mini_imagenet(), 1), mini);
+        assert_eq!(macs(&Conv4Config::mini_imagenet(), 80), 80 * mini);
+        let omniglot = 451_584 + 7_225_344 + 1_806_336 + 331_776;
+        assert_eq!(macs(&Conv4Config::omniglot(), 1), omniglot);
+        let strided = 112_896 + 1_806_336 + 589_824 + 147_456;
+        assert_eq!(macs(&Conv4Config::omniglot_strided(), 2), 2 * strided);
+        let context = Conv4Config::omniglot_strided().with_context(100);
+        assert_eq!(macs(&context, 2), 2 * strided + 12_800);
+    }
+
+    #[test]
+    fn the_fused_stack_keeps_inputs_with_rings_and_convolutions() {
+        // 64 channels are whole tiles of every instruction set. The first convolution is made
+        // again: it has one channel to read.
+        let inputs = 900 + 64 * (16 * 16 + 9 * 9 + 5 * 5) + 64;
+        let convolutions = 64 * (14 * 14 + 7 * 7 + 3 * 3);
+        let parameters = 9 * 64 + 3 * 9 * 64 * 64 + 4 * 3 * 64;
+        let statistics = 4 * 4 * 64;
+        let kept = |n| Conv4Config::omniglot().cost(n, HOST).kept as usize;
+        for n in [1, 80] {
+            assert_eq!(kept(n), n * (inputs + convolutions) + parameters + statistics);
+        }
+    }
+
+    #[test]
+    fn the_fused_stack_keeps_less_than_layers_do() {
+        let config = Conv4Config::mini_imagenet();
+        let kept = |route| config.cost(10, route).kept;
+        let maps = 64 * (84 * 84 + 42 * 42 + 21 * 21 + 10 * 10);
+        let halves = 64 * (42 * 42 + 21 * 21 + 10 * 10 + 5 * 5);
+        assert_eq!(kept(Route::Device("CubeCL")), 10 * 2 * (maps + halves));
+        assert_eq!(kept(Route::Reference), 10 * (maps * 11 / 2 + halves));
+        assert_eq!(kept(Route::Forced), kept(Route::Reference));
+        assert!(2 * kept(HOST) < kept(Route::Device("CubeCL")));
+    }
+
+    #[test]
+    fn features_are_counted_as_the_network_has_them() {
+        let outputs = |config: &Conv4Config| config.cost(3, HOST).outputs;
+        assert_eq!(outputs(&Conv4Config::mini_imagenet()), 3 * 1600);
+        let averaged = Conv4Config::mini_imagenet().with_readout(Readout::Average);
+        assert_eq!(outputs(&averaged), 3 * 64);
+        assert_eq!(outputs(&Conv4Config::omniglot_strided().with_channels(32)), 3 * 32);
+    }
+}

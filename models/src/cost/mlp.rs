@@ -1,0 +1,57 @@
+use fewshot_kernels::Route;
+
+use super::{Cost, CostModel};
+use crate::MlpConfig;
+
+/// # Conventions
+/// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
+/// before and after the ReLU are kept, and the inputs with their context where there is one; no
+/// route fuses them.
+impl CostModel for MlpConfig {
+    fn cost(&self, batch: usize, _: Route) -> Cost {
+        let first = self.d_input + self.context;
+        let inputs = || std::iter::once(first).chain(self.layers.iter().copied());
+        let pairs = || inputs().zip(&self.layers);
+        let (outputs, hidden) = match self.layers.split_last() {
+            Some((last, hidden)) => (*last, hidden.iter().sum::<usize>()),
+            None => (0, 0),
+        };
+        let joined = if self.context > 0 { first } else { 0 };
+        let each = |count: usize| (batch * count) as u64;
+        Cost {
+            macs: each(pairs().map(|(from, to)| from * to).sum()),
+            kept: each(2 * hidden + joined),
+            passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
+            outputs: each(outputs),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_those_counted_by_hand() {
+        let config = MlpConfig::new(1).with_layers(vec![40, 40, 1]);
+        let cost = config.cost(10, Route::Reference);
+        assert_eq!(cost.macs, 10 * (40 + 1600 + 40));
+        assert_eq!(cost.kept, 10 * 2 * (40 + 40));
+        assert_eq!(cost.passing, 10 * 80);
+        assert_eq!(cost.outputs, 10);
+    }
+
+    #[test]
+    fn a_context_is_more_inputs_which_are_kept() {
+        let config = MlpConfig::new(1).with_layers(vec![40, 40, 1]).with_context(5);
+        let cost = config.cost(10, Route::Reference);
+        assert_eq!(cost.macs, 10 * (6 * 40 + 1600 + 40));
+        assert_eq!(cost.kept, 10 * (2 * (40 + 40) + 6));
+    }
+
+    #[test]
+    fn one_layer_keeps_nothing_but_its_inputs() {
+        let cost = MlpConfig::new(784).with_layers(vec![5]).cost(2, Route::Reference);
+        assert_eq!((cost.macs, cost.kept, cost.outputs), (2 * 784 * 5, 0, 10));
+    }
+}

@@ -1,0 +1,39 @@
+//! What networks take of time and memory, from their configuration alone.
+
+mod conv4;
+mod mlp;
+
+use fewshot_kernels::Route;
+use serde::{Deserialize, Serialize};
+
+/// What a network takes for a batch.
+///
+/// Elements are those of the parameters' type; fused bodies on a CPU have f32 whatever that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Multiply-accumulates of a forward pass in convolutions and matrix products; a backward pass
+    /// for the parameters takes about twice as many.
+    pub macs: u64,
+    /// Elements that a forward pass leaves for the backward pass, beside images and parameters.
+    pub kept: u64,
+    /// Elements of gradients of activations at the widest point of a backward pass.
+    pub passing: u64,
+    /// Elements of the features.
+    pub outputs: u64,
+}
+
+/// A configuration that tells what its network takes.
+///
+/// # Example
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use fewshot_kernels::route;
+/// use fewshot_models::{Conv4Config, CostModel};
+///
+/// let cost = Conv4Config::mini_imagenet().cost(1, route::<Autodiff<Flex>>());
+/// assert_eq!(cost.macs, 97_164_288);
+/// ```
+pub trait CostModel {
+    /// What the network takes for `batch` inputs when its operations go this way.
+    fn cost(&self, batch: usize, route: Route) -> Cost;
+}

@@ -1,0 +1,126 @@
+use serde::{Deserialize, Serialize};
+
+use super::{Bytes, HardwareError, Source, Sourced, TrialMeasure};
+
+/// What some work takes by its size, `fixed + each * n`, as it was measured at two sizes and
+/// checked at a third.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryFit {
+    /// Bytes whatever the size; below zero where small sizes take less than their share.
+    pub fixed: f64,
+    /// Bytes for each more of the size.
+    pub each: f64,
+    /// How far the third measurement is off the line, in percent of what it is.
+    pub residual_percent: f64,
+    /// The sizes that were measured, the one that was not fitted to last.
+    pub sizes: [usize; 3],
+}
+
+impl MemoryFit {
+    /// Runs the work at the first two sizes, draws the line through what they take, and runs it at
+    /// the third.
+    ///
+    /// # Errors
+    /// Sizes that are not in rising order, a run without a step, and whatever `run` returns.
+    pub fn measure(
+        sizes: [usize; 3],
+        mut run: impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
+    ) -> Result<Self, HardwareError> {
+        let [first, second, third] = sizes;
+        if !(0 < first && first < second && second < third) {
+            return Err(HardwareError::Sizes { sizes });
+        }
+        let mut peak = |size| match run(size)? {
+            TrialMeasure { steps: 0, .. } => Err(HardwareError::NoSteps { size }),
+            TrialMeasure { peak, .. } => Ok(peak),
+        };
+        let line = Line::through((first, peak(first)?), (second, peak(second)?));
+        let found = peak(third)?.0 as f64;
+        let residual = (line.at(third) - found).abs();
+        let residual_percent = if residual == 0.0 { 0.0 } else { 100.0 * residual / found };
+        Ok(Self { fixed: line.fixed, each: line.each, residual_percent, sizes })
+    }
+
+    fn line(&self) -> Line {
+        Line { fixed: self.fixed, each: self.each }
+    }
+
+    /// What a size takes.
+    pub fn at(&self, size: usize) -> Sourced {
+        let source = Source::Measured { residual_percent: self.residual_percent };
+        Sourced { bytes: Bytes(self.line().at(size).round().max(0.0) as u64), source }
+    }
+
+    /// The largest size that takes at most `budget`; `None` where 1 takes more, or where more take
+    /// no more.
+    pub fn largest(&self, budget: Bytes) -> Option<usize> {
+        self.line().largest(budget).filter(|&size| size > 0)
+    }
+}
+
+/// A straight line from sizes to bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line {
+    fixed: f64,
+    each: f64,
+}
+
+impl Line {
+    pub(super) fn through(one: (usize, Bytes), other: (usize, Bytes)) -> Self {
+        let (n, m) = (one.0 as f64, other.0 as f64);
+        let (low, high) = (one.1.0 as f64, other.1.0 as f64);
+        let each = (high - low) / (m - n);
+        Self { fixed: low - each * n, each }
+    }
+
+    fn at(self, size: usize) -> f64 {
+        self.fixed + self.each * size as f64
+    }
+
+    /// The largest size within `budget`, 0 for none; `None` where the line does not rise.
+    pub(super) fn largest(self, budget: Bytes) -> Option<usize> {
+        let size = (budget.0 as f64 - self.fixed) / self.each;
+        (self.each > 0.0).then(|| size.floor().max(0.0) as usize)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(bytes: impl Fn(u64) -> u64) -> impl FnMut(usize) -> Result<TrialMeasure, HardwareError> {
+        move |size| Ok(TrialMeasure { peak: Bytes(bytes(size as u64)), steps: 1 })
+    }
+
+    #[test]
+    fn a_line_is_found_and_has_no_residual() {
+        let fit = MemoryFit::measure([1, 2, 4], run(|n| 100 + 7 * n)).unwrap();
+        assert_eq!((fit.fixed, fit.each, fit.residual_percent), (100.0, 7.0, 0.0));
+        let source = Source::Measured { residual_percent: 0.0 };
+        assert_eq!(fit.at(10), Sourced { bytes: Bytes(170), source });
+        assert_eq!(fit.largest(Bytes(170)), Some(10));
+        assert_eq!(fit.largest(Bytes(169)), Some(9));
+        assert_eq!(fit.largest(Bytes(106)), None);
+    }
+
+    #[test]
+    fn what_is_no_line_shows_in_the_residual() {
+        let fit = MemoryFit::measure([1, 2, 4], run(|n| 100 * n * n)).unwrap();
+        // 100 and 400 lead to 1000, where 1600 are.
+        assert_eq!(fit.residual_percent, 37.5);
+        assert_eq!(fit.at(1).source, Source::Measured { residual_percent: 37.5 });
+        let flat = MemoryFit::measure([1, 2, 4], run(|_| 100)).unwrap();
+        assert_eq!((flat.at(1000).bytes, flat.largest(Bytes(200))), (Bytes(100), None));
+    }
+
+    #[test]
+    fn runs_that_measure_nothing_are_refused() {
+        let nothing = |_| Ok(TrialMeasure { peak: Bytes(5), steps: 0 });
+        let found = MemoryFit::measure([1, 2, 4], nothing);
+        assert_eq!(found, Err(HardwareError::NoSteps { size: 1 }));
+        for sizes in [[0, 1, 2], [1, 1, 2], [1, 3, 2]] {
+            let found = MemoryFit::measure(sizes, run(|n| n));
+            assert_eq!(found, Err(HardwareError::Sizes { sizes }));
+        }
+    }
+}

@@ -1,0 +1,76 @@
+use std::any::Any;
+
+use burn::tensor::backend::Backend;
+use fewshot_kernels::CountingAllocator;
+
+use super::host;
+#[cfg(feature = "cube")]
+use super::pool::Pool;
+use super::stats::{MemorySource, MemoryStats, Surroundings};
+use crate::hardware::Bytes;
+
+/// Where the memory of a device is counted.
+pub(super) enum Meter {
+    /// By the program's allocator, if it counts.
+    Host,
+    /// By CubeCL.
+    #[cfg(feature = "cube")]
+    Pool(Pool),
+    /// Nowhere that can be asked.
+    Unknown,
+}
+
+impl Meter {
+    /// The meter of a device, as the calling thread uses it.
+    pub fn of<B: Backend>(device: &B::Device) -> Self {
+        let device = device as &dyn Any;
+        #[cfg(feature = "cube")]
+        if let Some(pool) = Pool::of(device) {
+            return Self::Pool(pool);
+        }
+        if is_elsewhere(device) { Self::Unknown } else { Self::Host }
+    }
+
+    /// What is counted now.
+    pub fn counted(&self) -> MemoryStats {
+        match self {
+            Self::Host => counted_by_allocator(),
+            #[cfg(feature = "cube")]
+            Self::Pool(pool) => pool.counted(),
+            Self::Unknown => MemoryStats::unknown(),
+        }
+    }
+
+    /// What is not counted but asked. Asking takes memory of the host for a moment.
+    pub fn surroundings(&self) -> Surroundings {
+        let device = match self {
+            Self::Host => host::machine(),
+            _ => None,
+        };
+        Surroundings { device, host: host::resident() }
+    }
+}
+
+fn counted_by_allocator() -> MemoryStats {
+    let Some(counts) = CountingAllocator::counts() else { return MemoryStats::unknown() };
+    MemoryStats {
+        in_use: Some(Bytes(counts.in_use)),
+        allocations: Some(counts.allocations),
+        sampled_peak: Some(Bytes(counts.peak)),
+        source: MemorySource::Allocator,
+        ..MemoryStats::unknown()
+    }
+}
+
+/// Whether the tensors of a device that has no pool to ask are known to lie outside the host.
+#[cfg(feature = "candle")]
+fn is_elsewhere(device: &dyn Any) -> bool {
+    use burn::backend::candle::CandleDevice;
+    let device = device.downcast_ref::<CandleDevice>();
+    device.is_some_and(|device| !matches!(device, CandleDevice::Cpu))
+}
+
+#[cfg(not(feature = "candle"))]
+fn is_elsewhere(_: &dyn Any) -> bool {
+    false
+}

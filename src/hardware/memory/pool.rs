@@ -1,0 +1,58 @@
+use std::any::Any;
+
+use cubecl::stream_id::StreamId;
+use cubecl::{MemoryUsage, Runtime};
+
+use super::stats::{MemorySource, MemoryStats};
+use crate::hardware::Bytes;
+
+type Ask = dyn Fn() -> Option<MemoryUsage> + Send + Sync;
+
+/// The memory pool that CubeCL keeps on a device for the operations of one thread.
+pub(super) struct Pool {
+    ask: Box<Ask>,
+}
+
+impl Pool {
+    /// The calling thread's pool on a device of a CubeCL backend.
+    pub fn of(device: &dyn Any) -> Option<Self> {
+        #[cfg(feature = "wgpu")]
+        if let Some(device) = device.downcast_ref::<cubecl::wgpu::WgpuDevice>() {
+            return Some(Self::on::<cubecl::wgpu::WgpuRuntime>(device.clone()));
+        }
+        #[cfg(feature = "cuda")]
+        if let Some(device) = device.downcast_ref::<cubecl::cuda::CudaDevice>() {
+            return Some(Self::on::<cubecl::cuda::CudaRuntime>(device.clone()));
+        }
+        None
+    }
+
+    fn on<R: Runtime>(device: R::Device) -> Self {
+        let stream = StreamId::current();
+        let ask = move || match stream.executes(|| R::client(&device).memory_usage()) {
+            Ok(usage) => Some(usage),
+            Err(error) => {
+                log::warn!("{device:?} does not tell its memory: {error}");
+                None
+            }
+        };
+        Self { ask: Box::new(ask) }
+    }
+
+    /// The pool as it is now. Operations that were waiting are handed to the device first.
+    pub fn usage(&self) -> Option<MemoryUsage> {
+        (self.ask)()
+    }
+
+    pub fn counted(&self) -> MemoryStats {
+        let Some(usage) = self.usage() else { return MemoryStats::unknown() };
+        MemoryStats {
+            in_use: Some(Bytes(usage.bytes_in_use)),
+            reserved: Some(Bytes(usage.bytes_reserved)),
+            padding: Some(Bytes(usage.bytes_padding)),
+            allocations: Some(usage.number_allocs),
+            source: MemorySource::Pool,
+            ..MemoryStats::unknown()
+        }
+    }
+}

@@ -1,0 +1,127 @@
+use std::fmt;
+
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+
+use super::meter::Meter;
+use crate::hardware::Bytes;
+
+/// Who counted the memory in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum MemorySource {
+    /// [`CountingAllocator`](crate::hardware::CountingAllocator): every allocation of the process,
+    /// exactly.
+    Allocator,
+    /// CubeCL's memory pool of the calling thread: every buffer in it, exactly. Tensors that other
+    /// threads made on the device are in pools of their own.
+    Pool,
+    /// Nobody: the backend does not tell, or the program has not installed the allocator.
+    Unknown,
+}
+
+/// The memory of a device. What is not known is `None`, never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryStats {
+    /// Given out and not yet given back, without padding.
+    pub in_use: Option<Bytes>,
+    /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
+    /// back by [`release`](crate::hardware::release). Of pools alone.
+    pub reserved: Option<Bytes>,
+    /// Lost to alignment within what is in use. Of pools alone.
+    pub padding: Option<Bytes>,
+    /// Allocations not yet given back.
+    pub allocations: Option<u64>,
+    /// Highest value of `in_use` that was seen. The allocator sees every value since the program
+    /// began or [`reset_peak`](crate::hardware::CountingAllocator::reset_peak); a pool has none
+    /// but after a [`MemoryScope`](crate::hardware::MemoryScope), from its samples.
+    pub sampled_peak: Option<Bytes>,
+    /// Memory of the device; on the host, the machine's or the container's, if that is less.
+    pub total: Option<Bytes>,
+    /// What of `total` nobody uses now, other processes included.
+    pub free: Option<Bytes>,
+    /// Resident set of this process in the machine's memory.
+    pub host: Option<Bytes>,
+    /// Who counted `in_use`.
+    pub source: MemorySource,
+}
+
+impl MemoryStats {
+    /// Nothing is known.
+    pub(super) fn unknown() -> Self {
+        Self {
+            in_use: None,
+            reserved: None,
+            padding: None,
+            allocations: None,
+            sampled_peak: None,
+            total: None,
+            free: None,
+            host: None,
+            source: MemorySource::Unknown,
+        }
+    }
+}
+
+/// The memory around what is counted.
+#[derive(Clone, Copy)]
+pub(super) struct Surroundings {
+    /// Total and free memory of the device.
+    pub device: Option<(Bytes, Bytes)>,
+    /// Resident set of the process.
+    pub host: Option<Bytes>,
+}
+
+impl Surroundings {
+    pub fn with(self, counted: MemoryStats) -> MemoryStats {
+        let (total, free) = self.device.unzip();
+        MemoryStats { total, free, host: self.host, ..counted }
+    }
+}
+
+impl fmt::Display for MemoryStats {
+    /// `1.50 GiB in use (3.00 GiB reserved, 14.2 GiB of 80.0 GiB free), 240 MiB of host memory`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.in_use {
+            Some(in_use) => write!(f, "{in_use} in use")?,
+            None => write!(f, "use not counted")?,
+        }
+        let free = self.free.zip(self.total);
+        let beside = [
+            self.reserved.map(|bytes| format!("{bytes} reserved")),
+            free.map(|(free, total)| format!("{free} of {total} free")),
+        ];
+        let beside = beside.into_iter().flatten().collect::<Vec<_>>();
+        if !beside.is_empty() {
+            write!(f, " ({})", beside.join(", "))?;
+        }
+        self.host.map_or(Ok(()), |bytes| write!(f, ", {bytes} of host memory"))
+    }
+}
+
+/// The memory of a device now, after everything that was asked of it is done.
+///
+/// | device | counted by | `total`, `free` |
+/// |---|---|---|
+/// | Flex, NdArray, Candle on the CPU, any other Burn backend on the host | [`CountingAllocator`](crate::hardware::CountingAllocator), if the program has installed it | the machine's |
+/// | wgpu | CubeCL | not known: wgpu does not tell |
+/// | CUDA | CubeCL | not known |
+/// | Candle on a GPU | nobody | not known |
+///
+/// A device of a backend that is not listed is taken for the host.
+///
+/// A failure that the device reports now, from operations before, is logged as a warning.
+pub fn memory_stats<B: Backend>(device: &B::Device) -> MemoryStats {
+    synchronise::<B>(device);
+    let meter = Meter::of::<B>(device);
+    let counted = meter.counted();
+    meter.surroundings().with(counted)
+}
+
+/// Waits until the device has done everything; a failure is logged.
+pub(super) fn synchronise<B: Backend>(device: &B::Device) {
+    if let Err(error) = B::sync(device) {
+        log::warn!("{device:?} failed before its memory was read: {error}");
+    }
+}

@@ -1,0 +1,142 @@
+use serde::{Deserialize, Serialize};
+
+use super::MemoryPlanner;
+use crate::hardware::Sourced;
+
+/// How tasks are learned, as far as memory goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Algorithm {
+    /// Support and queries of every task go through the network together and nothing adapts:
+    /// prototypical networks and their like. The graphs of all tasks are there at once.
+    Prototypical,
+    /// All parameters adapt.
+    Maml {
+        /// Inner steps.
+        steps: usize,
+        /// Tasks that adapt side by side; other tasks follow when these are done.
+        lanes: usize,
+        /// Graphs of inner steps that are there at once.
+        graphs: InnerGraphs,
+    },
+    /// The parameters of one module adapt.
+    HeadOnly {
+        /// Name of the module.
+        head: String,
+        /// Inner steps.
+        steps: usize,
+        /// As for [`Maml`](Self::Maml).
+        lanes: usize,
+        /// As for [`Maml`](Self::Maml).
+        graphs: InnerGraphs,
+    },
+    /// All parameters adapt to support and queries in mini-batches, and the way they go is what is
+    /// learned from.
+    Reptile {
+        /// Inner steps.
+        steps: usize,
+        /// As for [`Maml`](Self::Maml).
+        lanes: usize,
+    },
+}
+
+/// Graphs of inner steps that an outer gradient has at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InnerGraphs {
+    /// None: the first order.
+    None,
+    /// That of one step, made again from its fast weights: the chain.
+    One,
+    /// Those of all steps: the unrolled loop.
+    Every,
+}
+
+/// An inner loop over `live` tasks, with what one task takes.
+struct Inner {
+    steps: u64,
+    live: u64,
+    graphs: InnerGraphs,
+    /// The tensors that move.
+    moved: Sourced,
+}
+
+/// What the algorithm takes besides what is counted.
+pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str, Sourced)> {
+    let activations = &planner.activations;
+    let inner = |steps: &usize, lanes: &usize, graphs, moved| Inner {
+        steps: *steps as u64,
+        live: tasks.min(*lanes) as u64,
+        graphs,
+        moved,
+    };
+    let inner = match &planner.algorithm {
+        Algorithm::Prototypical => {
+            let kept = activations.together.times(tasks as u64);
+            return vec![("activations", kept), ("gradients of activations", activations.passing)];
+        }
+        Algorithm::Maml { steps, lanes, graphs } => {
+            inner(steps, lanes, *graphs, planner.profile.trainable())
+        }
+        Algorithm::HeadOnly { head, steps, lanes, graphs } => {
+            inner(steps, lanes, *graphs, planner.profile.trainable_in(head))
+        }
+        Algorithm::Reptile { steps, lanes } => {
+            inner(steps, lanes, InnerGraphs::None, planner.profile.trainable())
+        }
+    };
+    inner.lines(planner)
+}
+
+impl Inner {
+    fn lines(&self, planner: &MemoryPlanner) -> Vec<(&'static str, Sourced)> {
+        let activations = &planner.activations;
+        let each = |amount: Sourced| amount.times(self.live);
+        let outer = match (&planner.algorithm, self.graphs) {
+            // Whichever is larger: the graph of an inner step is gone before the outer one comes.
+            (Algorithm::Reptile { .. }, _) => activations.together,
+            (_, InnerGraphs::None) => larger(activations.support, activations.queries),
+            _ => activations.queries,
+        };
+        vec![
+            ("fast weights", each(self.fast_weights(planner.profile.bytes()))),
+            ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
+            ("inner graphs", each(self.graphs(activations.support))),
+            ("activations", each(outer)),
+            ("gradients of activations", each(activations.passing)),
+        ]
+    }
+
+    /// A task's own values at the start, if it has any, and what moves after every step that is
+    /// stored: all, or where no graph is wanted the last and the one at hand.
+    fn fast_weights(&self, whole: Sourced) -> Sourced {
+        let start = whole.times(u64::from(self.live > 1));
+        let stored = match self.graphs {
+            InnerGraphs::None => self.steps.min(2),
+            InnerGraphs::One | InnerGraphs::Every => self.steps,
+        };
+        modelled(start + self.moved.times(stored))
+    }
+
+    /// The support's activations with the parameters as one vector, their gradient and the change
+    /// it makes, for every graph; and once the tangents of the activations, with which a gradient
+    /// is differentiated.
+    fn graphs(&self, support: Sourced) -> Sourced {
+        let graphs = match self.graphs {
+            InnerGraphs::None => return Sourced::exact(0),
+            InnerGraphs::One => 1,
+            InnerGraphs::Every => self.steps,
+        };
+        support.times(graphs + 1) + modelled(self.moved.times(3 * graphs))
+    }
+}
+
+fn larger(one: Sourced, other: Sourced) -> Sourced {
+    let sum = one + other;
+    Sourced { bytes: one.bytes.max(other.bytes), ..sum }
+}
+
+/// Counted tensors, whose number a formula tells.
+fn modelled(amount: Sourced) -> Sourced {
+    amount + Sourced::modelled(0)
+}

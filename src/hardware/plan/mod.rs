@@ -1,0 +1,160 @@
+//! What meta-training takes of memory, line by line, without running it.
+
+mod algorithm;
+mod task;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use algorithm::{Algorithm, InnerGraphs};
+pub use task::{Activations, TaskShape};
+
+use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Sourced};
+
+/// Everything that a plan follows from.
+///
+/// # Example
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use fewshot::hardware::{
+///     Activations, Algorithm, Bytes, MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
+/// };
+/// use fewshot::kernels::route;
+/// use fewshot::models::Conv4Config;
+///
+/// type B = Autodiff<Flex>;
+/// let config = Conv4Config::omniglot();
+/// let task = TaskShape { support: 5, queries: 75, example: Bytes(4 * 28 * 28 + 8) };
+/// let planner = MemoryPlanner {
+///     profile: ModelProfile::of(&config.init::<B>(&Default::default())),
+///     optimizer: OptimizerKind::Adam,
+///     algorithm: Algorithm::Prototypical,
+///     activations: Activations::modelled(&config, task, route::<B>()),
+///     task,
+/// };
+/// println!("{}", planner.plan(4));
+/// assert!(planner.max_tasks(Bytes(1 << 30)) > Some(20));
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryPlanner {
+    /// The learner's parameters.
+    pub profile: ModelProfile,
+    /// What moves them.
+    pub optimizer: OptimizerKind,
+    /// How tasks are learned.
+    pub algorithm: Algorithm,
+    /// What one task is.
+    pub task: TaskShape,
+    /// What one task's activations take.
+    pub activations: Activations,
+}
+
+/// What a meta-batch takes at the widest point of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemoryPlan {
+    /// Tasks in the meta-batch.
+    pub tasks: usize,
+    /// What the memory is for; nothing is in two lines.
+    pub lines: Vec<PlanLine>,
+}
+
+/// One purpose of memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PlanLine {
+    /// What it is for.
+    pub name: String,
+    /// How much of it, and how that is known.
+    #[serde(flatten)]
+    pub amount: Sourced,
+}
+
+impl MemoryPlanner {
+    /// The plan of a meta-batch of `tasks`, from formulas.
+    pub fn plan(&self, tasks: usize) -> MemoryPlan {
+        let mut lines = self.counted(tasks);
+        lines.extend(algorithm::lines(self, tasks));
+        MemoryPlan::new(tasks, lines)
+    }
+
+    /// The plan of a meta-batch of `tasks` from measured steps, of which what is counted is told
+    /// apart.
+    ///
+    /// `fit` is that of whole steps, optimizer included, as of
+    /// [`fit_meta_batch`](crate::train::fit_meta_batch).
+    pub fn measured(&self, tasks: usize, fit: &MemoryFit) -> MemoryPlan {
+        let mut lines = self.counted(tasks);
+        let counted: Sourced = lines.iter().map(|(_, amount)| *amount).sum();
+        let all = fit.at(tasks);
+        let rest = Bytes(all.bytes.0.saturating_sub(counted.bytes.0));
+        lines.push(("fast weights and activations", Sourced { bytes: rest, ..all }));
+        MemoryPlan::new(tasks, lines)
+    }
+
+    /// Most tasks of a meta-batch whose plan fits `budget`, 0 if none does; `None` where a line of
+    /// the plan is not known.
+    pub fn max_tasks(&self, budget: Bytes) -> Option<usize> {
+        let fits = |tasks| self.plan(tasks).fits(budget);
+        let mut small = 0;
+        let mut large = 1;
+        while fits(large)? && large < MOST {
+            (small, large) = (large, 2 * large);
+        }
+        while large - small > 1 {
+            let middle = small + (large - small) / 2;
+            if fits(middle)? { small = middle } else { large = middle }
+        }
+        Some(small)
+    }
+
+    /// The lines that are counted, not modelled.
+    fn counted(&self, tasks: usize) -> Vec<(&'static str, Sourced)> {
+        let examples = (tasks * (self.task.support + self.task.queries)) as u64;
+        vec![
+            ("parameters", self.profile.bytes()),
+            ("gradients", self.profile.trainable()),
+            ("optimizer state", self.profile.optimizer_state(self.optimizer)),
+            ("tasks", Sourced::exact(self.task.example.0).times(examples)),
+        ]
+    }
+}
+
+/// Where the search for the most tasks ends.
+const MOST: usize = 1 << 30;
+
+impl MemoryPlan {
+    fn new(tasks: usize, lines: Vec<(&'static str, Sourced)>) -> Self {
+        let lines = lines.into_iter().filter(|(_, amount)| *amount != Sourced::exact(0));
+        let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
+        Self { tasks, lines: lines.map(line).collect() }
+    }
+
+    /// All lines together.
+    pub fn total(&self) -> Sourced {
+        self.lines.iter().map(|line| line.amount).sum()
+    }
+
+    /// The line of this name.
+    pub fn line(&self, name: &str) -> Option<Sourced> {
+        self.lines.iter().find(|line| line.name == name).map(|line| line.amount)
+    }
+
+    /// Whether all lines together are at most `budget`; `None` where that is not known.
+    pub fn fits(&self, budget: Bytes) -> Option<bool> {
+        self.total().fits(budget)
+    }
+}
+
+impl fmt::Display for MemoryPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.lines.iter().map(|line| line.name.len());
+        let widest = names.max().unwrap_or(0).max("total".len());
+        for PlanLine { name, amount } in &self.lines {
+            writeln!(f, "{name:widest$}  {:>9}  {}", amount.bytes, amount.source)?;
+        }
+        let total = self.total();
+        write!(f, "{:widest$}  {:>9}  {}", "total", total.bytes, total.source)
+    }
+}

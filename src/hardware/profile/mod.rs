@@ -1,0 +1,108 @@
+//! What a module takes of memory, counted from the module itself.
+
+mod optimizer_kind;
+mod parameters;
+
+use std::fmt;
+
+use burn::module::Module;
+use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder, RecorderError};
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+
+pub use optimizer_kind::OptimizerKind;
+pub use parameters::ParameterProfile;
+
+use super::{Bytes, Sourced};
+
+/// The parameters of a module, and what training them takes beside activations.
+///
+/// # Example
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use fewshot::hardware::{ModelProfile, OptimizerKind};
+/// use fewshot::models::MlpConfig;
+///
+/// let mlp = MlpConfig::new(1).with_layers(vec![40, 40, 1]).init::<Autodiff<Flex>>(&Default::default());
+/// let profile = ModelProfile::of(&mlp);
+/// assert_eq!(profile.bytes().bytes.0, 4 * 1761);
+/// assert_eq!(profile.optimizer_state(OptimizerKind::Adam).to_string(), "13.8 KiB exact");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelProfile {
+    /// Every tensor of the module in the order in which it is visited, one that is in several
+    /// places where it comes first.
+    pub parameters: Vec<ParameterProfile>,
+}
+
+impl ModelProfile {
+    /// Counts the tensors of `module`, drawing those that were not drawn yet.
+    ///
+    /// # Conventions
+    /// A tensor is trainable if the module's backend differentiates by it. A backend without
+    /// autodiff tells of none; there all float tensors are taken for trainable but the running
+    /// averages of batch-norm.
+    pub fn of<B: Backend, M: Module<B>>(module: &M) -> Self {
+        Self { parameters: parameters::of::<B, M>(module) }
+    }
+
+    /// All tensors, running averages included.
+    pub fn bytes(&self) -> Sourced {
+        self.sum(|_| true)
+    }
+
+    /// The tensors that training moves; their gradients take as much.
+    pub fn trainable(&self) -> Sourced {
+        self.sum(|parameter| parameter.trainable)
+    }
+
+    /// Number of values that training moves.
+    pub fn trainable_values(&self) -> u64 {
+        let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);
+        trainable.map(ParameterProfile::values).sum()
+    }
+
+    /// The trainable tensors in the module of this name, `head` or `encoder.blocks.3`.
+    pub fn trainable_in(&self, module: &str) -> Sourced {
+        self.sum(|parameter| parameter.trainable && parameter.is_in(module))
+    }
+
+    /// What an optimizer remembers after its first step.
+    pub fn optimizer_state(&self, optimizer: OptimizerKind) -> Sourced {
+        self.trainable().times(optimizer.copies())
+    }
+
+    fn sum(&self, counts: impl Fn(&ParameterProfile) -> bool) -> Sourced {
+        let counted = self.parameters.iter().filter(|parameter| counts(parameter));
+        Sourced::exact(counted.map(|parameter| parameter.bytes.0).sum())
+    }
+}
+
+/// The size of `module` as a record of a checkpoint, by writing it; this takes about twice as much
+/// memory for as long. A run's last checkpoint has the optimizer's record besides.
+///
+/// # Errors
+/// Where the module cannot be recorded.
+pub fn record_size<B: Backend, M: Module<B>>(module: &M) -> Result<Sourced, RecorderError> {
+    let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
+    let record = Recorder::<B>::record(&recorder, module.clone().into_record(), ())?;
+    Ok(Sourced::exact(record.len() as u64))
+}
+
+impl fmt::Display for ModelProfile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = self.parameters.iter().map(|parameter| parameter.path.len());
+        let widest = paths.max().unwrap_or(0);
+        for ParameterProfile { path, shape, dtype, bytes, trainable } in &self.parameters {
+            let shape = format!("{shape:?}");
+            let moved = if *trainable { "" } else { "  not trained" };
+            writeln!(f, "{path:widest$}  {shape:18}  {dtype}  {bytes:>9}{moved}")?;
+        }
+        let Bytes(all) = self.bytes().bytes;
+        let total = format!("{} values to train", self.trainable_values());
+        write!(f, "{total}, {} in all", Bytes(all))
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

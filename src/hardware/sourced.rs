@@ -1,0 +1,143 @@
+use std::fmt;
+use std::iter::Sum;
+use std::ops::Add;
+
+use serde::{Deserialize, Serialize};
+
+use super::Bytes;
+
+/// Where a number comes from, the surest first.
+#[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Source {
+    /// Counted.
+    Exact,
+    /// From measurements at other sizes.
+    Measured {
+        /// How far off the last of them was, which was not fitted to.
+        residual_percent: f64,
+    },
+    /// By a formula, from the shapes of layers.
+    Modelled,
+    /// Nothing tells: an amount beside it is what is known of it.
+    Unknown,
+}
+
+/// An amount of memory, and how it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sourced {
+    /// How much; at least so much, where the source is [`Source::Unknown`].
+    pub bytes: Bytes,
+    /// How it is known.
+    pub source: Source,
+}
+
+impl Sourced {
+    /// A counted amount.
+    pub fn exact(bytes: u64) -> Self {
+        Self { bytes: Bytes(bytes), source: Source::Exact }
+    }
+
+    /// An amount by a formula.
+    pub fn modelled(bytes: u64) -> Self {
+        Self { bytes: Bytes(bytes), source: Source::Modelled }
+    }
+
+    /// No amount is known.
+    pub fn unknown() -> Self {
+        Self { bytes: Bytes(0), source: Source::Unknown }
+    }
+
+    /// So many of it.
+    pub fn times(self, count: u64) -> Self {
+        Self { bytes: Bytes(self.bytes.0.saturating_mul(count)), ..self }
+    }
+
+    /// Whether it is at most `budget`; `None` where that is not known.
+    pub fn fits(self, budget: Bytes) -> Option<bool> {
+        match self.source {
+            _ if self.bytes > budget => Some(false),
+            Source::Unknown => None,
+            _ => Some(true),
+        }
+    }
+}
+
+/// As sure as the less sure of the two; nothing is added by zero bytes that are known.
+impl Add for Sourced {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        let less_sure = match self.source.partial_cmp(&other.source) {
+            Some(std::cmp::Ordering::Less) => other.source,
+            _ => self.source,
+        };
+        Self { bytes: Bytes(self.bytes.0.saturating_add(other.bytes.0)), source: less_sure }
+    }
+}
+
+impl Sum for Sourced {
+    fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
+        amounts.fold(Self::exact(0), Self::add)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exact => f.write_str("exact"),
+            Self::Measured { residual_percent } => {
+                write!(f, "measured (residual {residual_percent:.1} %)")
+            }
+            Self::Modelled => f.write_str("modelled"),
+            Self::Unknown => f.write_str("unknown"),
+        }
+    }
+}
+
+impl fmt::Display for Sourced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self { bytes: Bytes(0), source: Source::Unknown } => f.write_str("unknown"),
+            Self { bytes, source: Source::Unknown } => write!(f, "at least {bytes}"),
+            Self { bytes, source } => write!(f, "{bytes} {source}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(bytes: u64, residual_percent: f64) -> Sourced {
+        Sourced { bytes: Bytes(bytes), source: Source::Measured { residual_percent } }
+    }
+
+    #[test]
+    fn a_sum_is_as_sure_as_its_least_sure_part() {
+        let [exact, modelled] = [Sourced::exact(1), Sourced::modelled(2)];
+        assert_eq!(exact + modelled, Sourced::modelled(3));
+        assert_eq!(modelled + exact, Sourced::modelled(3));
+        assert_eq!(measured(4, 3.0) + measured(5, 1.0), measured(9, 3.0));
+        assert_eq!([exact, modelled, Sourced::unknown()].into_iter().sum::<Sourced>().bytes.0, 3);
+        assert_eq!((modelled + Sourced::unknown()).source, Source::Unknown);
+        assert_eq!([exact; 3].into_iter().sum::<Sourced>(), Sourced::exact(3));
+    }
+
+    #[test]
+    fn what_is_not_known_neither_fits_nor_does_not() {
+        let budget = Bytes(10);
+        assert_eq!(Sourced::exact(10).fits(budget), Some(true));
+        assert_eq!(measured(11, 1.0).fits(budget), Some(false));
+        assert_eq!((Sourced::exact(10) + Sourced::unknown()).fits(budget), None);
+        assert_eq!((Sourced::exact(11) + Sourced::unknown()).fits(budget), Some(false));
+    }
+
+    #[test]
+    fn amounts_are_written_with_their_source() {
+        assert_eq!(Sourced::exact(1536).to_string(), "1.50 KiB exact");
+        assert_eq!(measured(1536, 2.96).to_string(), "1.50 KiB measured (residual 3.0 %)");
+        assert_eq!(Sourced::unknown().to_string(), "unknown");
+        assert_eq!((Sourced::exact(7) + Sourced::unknown()).to_string(), "at least 7 B");
+    }
+}

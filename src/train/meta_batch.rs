@@ -1,0 +1,166 @@
+//! How many tasks of a meta-batch fit, by training steps that leave no trace.
+
+use std::ops::RangeInclusive;
+
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::release_buffers;
+use fewshot_models::nn::draw;
+
+use super::TrainError;
+use crate::episode::TaskSource;
+use crate::hardware::{
+    Bytes, HardwareError, MemoryFit, MemoryScope, SearchReport, TrialMeasure, find_batch_size,
+};
+use crate::learners::{MetaGradients, MetaLearner};
+
+/// Steps of a trial: an optimizer's state is there from the second on, and so is what fused
+/// operations keep for the next.
+const STEPS: usize = 2;
+
+/// Learning rate of the copies. Memory does not depend on it.
+const RATE: f64 = 1e-3;
+
+/// The largest meta-batch whose training takes at most `budget`: parameters, gradients, optimizer
+/// state, activations and the tasks themselves.
+///
+/// Every trial makes two full steps with copies of `learner` and `optimizer`, whose own values stay
+/// as they are; see [`find_batch_size`] for which sizes are tried. Parameters that were not drawn
+/// yet are drawn, as training would. Nothing else here draws random numbers of the backend, but a
+/// network may, for instance in dropout: seed the backend after the search to have the numbers that
+/// it would have without.
+///
+/// One thread may differentiate at a time. On a CPU, what other threads allocate counts as well.
+///
+/// # Errors
+/// [`TrainError::Hardware`] with [`HardwareError::NoMeter`] where memory is not counted, as on a CPU
+/// without a [`CountingAllocator`](crate::hardware::CountingAllocator), and as
+/// [`find_batch_size`]; [`TrainError::Learner`] for tasks that the learner cannot be trained on.
+pub fn find_meta_batch<B, L, T, O>(
+    learner: &L,
+    optimizer: &O,
+    source: &T,
+    device: &B::Device,
+    budget: Bytes,
+    range: RangeInclusive<usize>,
+) -> Result<SearchReport, TrainError>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+{
+    let trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
+    Ok(find_batch_size(range, budget, trial)?)
+}
+
+/// What a meta-batch takes by its number of tasks, measured as in [`find_meta_batch`] at the first
+/// two of `sizes` and checked at the third.
+///
+/// Beyond the [lanes](crate::learners::Maml::with_lanes) of a learner, tasks follow each other and
+/// memory rises no more but for the tasks themselves: sizes on either side are on no line.
+///
+/// # Errors
+/// As [`find_meta_batch`], and for sizes that are not in rising order.
+pub fn fit_meta_batch<B, L, T, O>(
+    learner: &L,
+    optimizer: &O,
+    source: &T,
+    device: &B::Device,
+    sizes: [usize; 3],
+) -> Result<MemoryFit, TrainError>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+{
+    let trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
+    Ok(MemoryFit::measure(sizes, trial)?)
+}
+
+/// What a meta-batch of `tasks` takes, if that is at most `budget`; measured as in
+/// [`find_meta_batch`].
+///
+/// # Errors
+/// [`HardwareError::TooManyTasks`] with the number that would fit, found by running it; and as
+/// [`find_meta_batch`].
+pub fn check_meta_batch<B, L, T, O>(
+    learner: &L,
+    optimizer: &O,
+    source: &T,
+    device: &B::Device,
+    budget: Bytes,
+    tasks: usize,
+) -> Result<Bytes, TrainError>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+{
+    let mut trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
+    let need = match trial(tasks) {
+        Ok(TrialMeasure { peak, .. }) if peak <= budget => return Ok(peak),
+        Ok(TrialMeasure { peak, .. }) => Some(peak),
+        Err(HardwareError::OutOfMemory { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let fit = match tasks {
+        0 | 1 => 0,
+        _ => match find_batch_size(1..=tasks - 1, budget, trial) {
+            Ok(report) => report.chosen,
+            Err(HardwareError::DoesNotFit { .. }) => 0,
+            Err(error) => return Err(error.into()),
+        },
+    };
+    Err(HardwareError::TooManyTasks { tasks, need, budget, fit }.into())
+}
+
+/// Steps of copies at a number of tasks.
+fn trial<'a, B, L, T, O>(
+    learner: &'a L,
+    optimizer: &'a O,
+    source: &'a T,
+    device: &'a B::Device,
+) -> Result<impl FnMut(usize) -> Result<TrialMeasure, HardwareError> + 'a, TrainError>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+{
+    // A copy of what was not drawn yet would draw values of its own.
+    draw::<B, L>(learner);
+    learner.check(&source.tasks::<B>(0..1, device))?;
+    Ok(move |tasks: usize| {
+        // What earlier trials left there would not be asked of the allocator again.
+        release_buffers();
+        let work =
+            || train::<B, L, T, O>(learner.clone(), optimizer.clone(), source, device, tasks);
+        let ((), report) = MemoryScope::measure::<B, _>(device, work);
+        release_buffers();
+        let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
+        let peak = report.peak.ok_or_else(no_meter)?;
+        Ok(TrialMeasure { peak, steps: if tasks > 0 { STEPS } else { 0 } })
+    })
+}
+
+fn train<B, L, T, O>(mut learner: L, mut optimizer: O, source: &T, device: &B::Device, tasks: usize)
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+{
+    if tasks == 0 {
+        return;
+    }
+    for step in 0..STEPS as u64 {
+        let first = step * tasks as u64;
+        let batch = source.tasks::<B>(first..first + tasks as u64, device);
+        learner.at_step(step);
+        let MetaGradients { gradients, .. } = learner.meta_gradients(&batch);
+        learner = optimizer.step(RATE, learner, gradients);
+    }
+}
