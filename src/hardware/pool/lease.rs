@@ -37,8 +37,9 @@ impl<V> Entry<V> {
         Arc::get_mut(this).map(|entry| *entry.last_used.get_mut())
     }
 
-    pub(super) fn into_value(self) -> V {
-        self.value
+    /// The model, and when its last lease ended.
+    pub(super) fn into_parts(self) -> (V, u64) {
+        (self.value, self.last_used.into_inner())
     }
 }
 

@@ -29,6 +29,7 @@ pub(super) struct Victim<K, V> {
     pub(super) key: ModelKey<K>,
     pub(super) value: V,
     pub(super) bytes: u64,
+    last_used: u64,
 }
 
 impl<K: Hash + Eq, V> State<K, V> {
@@ -76,6 +77,8 @@ impl<K: Hash + Eq, V> State<K, V> {
         ready.filter_map(|entry| Some((Entry::idle_since(entry)?, entry.bytes.0))).collect()
     }
 
+    /// Takes out idle models, the least recently used first.
+    ///
     /// A lease may end in the meantime; its model is not among the chosen.
     fn take(&mut self, device: usize, chosen: &[(u64, u64)]) -> Vec<Victim<K, V>> {
         let is_chosen = |slot: &mut Slot<V>| match slot {
@@ -84,7 +87,9 @@ impl<K: Hash + Eq, V> State<K, V> {
             _ => false,
         };
         let taken = self.slots.extract_if(|_, slot| is_chosen(slot));
-        taken.filter_map(|(key, slot)| Victim::of(key, slot)).collect()
+        let mut victims: Vec<_> = taken.filter_map(|(key, slot)| Victim::of(key, slot)).collect();
+        victims.sort_unstable_by_key(|victim| victim.last_used);
+        victims
     }
 
     /// Makes room for `bytes` in host memory by taking out its oldest models; none if they do not
@@ -114,7 +119,7 @@ impl<K, V> Victim<K, V> {
         let Slot::Ready(entry) = slot else { return None };
         let bytes = entry.bytes.0;
         // Idle, so that nothing else refers to it.
-        let value = Arc::into_inner(entry)?.into_value();
-        Some(Self { key, value, bytes })
+        let (value, last_used) = Arc::into_inner(entry)?.into_parts();
+        Some(Self { key, value, bytes, last_used })
     }
 }
