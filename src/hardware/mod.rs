@@ -27,6 +27,8 @@ mod quiet;
 mod registry;
 mod sourced;
 mod trial;
+mod placement;
+mod pool;
 
 pub use batch_size::{SearchReport, find_batch_size};
 pub use bytes::Bytes;
@@ -51,3 +53,10 @@ pub use profile::{ModelProfile, OptimizerKind, ParameterProfile, record_size};
 pub use registry::{Detection, Isolation, Registry};
 pub use sourced::{Source, Sourced};
 pub use trial::{Trial, TrialMeasure, TrialOutcome};
+pub use placement::{
+    DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
+};
+pub use pool::{
+    Footprint, HostRecord, Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage,
+    Pooled, module_bytes,
+};

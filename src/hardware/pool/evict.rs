@@ -1,0 +1,215 @@
+//! How room is made on a device, and what becomes of the models that go.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::mem;
+
+use super::hold::Hold;
+use super::host::Demoted;
+use super::lease::tick;
+use super::ledger::Place;
+use super::state::{State, Victim};
+use super::{Footprint, HostRecord, ModelKey, ModelPool, PoolError};
+use crate::hardware::{Bytes, DeviceKey};
+
+/// Where evicted models go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// To host memory, where the pool uses it.
+    Host,
+    Dropped,
+}
+
+/// Room on a device for one model.
+pub(super) struct Room<'p, K: Hash + Eq, V> {
+    /// The model itself, if it was in host memory, and the host memory it held.
+    pub(super) restorable: Option<(HostRecord<V>, Hold<'p, K, V>)>,
+    /// Room for what the model is planned to hold, or is known to if it was there before.
+    pub(super) hold: Hold<'p, K, V>,
+}
+
+impl<K, V> ModelPool<K, V>
+where
+    K: Clone + Eq + Hash + Debug,
+    V: Footprint,
+{
+    /// Evicts all models that are not leased, and tells how many.
+    pub fn evict_all(&self) -> usize {
+        (0..self.devices.len()).map(|device| self.empty(device, Fate::Host)).sum()
+    }
+
+    /// Drops all models that are not leased and all that are in host memory.
+    pub fn clear(&self) {
+        for device in 0..self.devices.len() {
+            self.empty(device, Fate::Dropped);
+        }
+        let mut state = self.lock();
+        let gone = mem::take(&mut state.demoted);
+        let bytes = gone.values().map(Demoted::bytes).sum();
+        state.ledger.give_back(Place::Host, bytes);
+        // Records are dropped without the lock, as all that is the caller's.
+        drop(state);
+    }
+
+    /// Changes what the pool may hold on a device, and evicts what no longer fits.
+    ///
+    /// # Errors
+    /// [`PoolError::WouldNotFit`] where leased models and loads under way, which it gives as `need`,
+    /// hold more than the new budget. Nothing is changed.
+    pub fn set_budget(&self, device: &DeviceKey, budget: Bytes) -> Result<(), PoolError> {
+        let device = self.number(device)?;
+        let _gate = self.gate(device);
+        let mut state = self.lock();
+        let used = state.ledger.devices[device].used;
+        let taken = state.take_idle(device, used.saturating_sub(budget.0));
+        drop(state);
+        let victims = taken.map_err(|idle| PoolError::WouldNotFit {
+            device: self.devices[device].key.clone(),
+            need: Bytes(used - idle),
+            freeable: budget,
+            budget,
+        })?;
+        self.retire(device, victims, Fate::Host);
+        self.lock().ledger.devices[device].budget = budget.0;
+        Ok(())
+    }
+
+    /// Makes room for `planned` bytes of the model `key`, and reserves it.
+    pub(super) fn admit(
+        &self,
+        device: usize,
+        key: &ModelKey<K>,
+        planned: Bytes,
+    ) -> Result<Room<'_, K, V>, PoolError> {
+        let _gate = self.gate(device);
+        let mut state = self.lock();
+        let known = state.demoted.get(key).map(|demoted| demoted.on_device);
+        let need = known.unwrap_or(planned.0);
+        let victims = self.choose(&mut state, device, need)?;
+        let restorable = state.demoted.remove(key).map(|demoted| {
+            let held = Hold::of(self, Place::Host, demoted.bytes());
+            (demoted.record, held)
+        });
+        drop(state);
+        self.retire(device, victims, Fate::Host);
+        let mut hold = Hold::of(self, Place::Device(device), 0);
+        hold.grow(&mut self.lock(), need);
+        Ok(Room { restorable, hold })
+    }
+
+    /// Makes room for `more` bytes beside what is held already.
+    pub(super) fn widen(
+        &self,
+        device: usize,
+        hold: &mut Hold<'_, K, V>,
+        more: u64,
+    ) -> Result<(), PoolError> {
+        if more == 0 {
+            return Ok(());
+        }
+        let _gate = self.gate(device);
+        let victims = self.choose(&mut self.lock(), device, more)?;
+        self.retire(device, victims, Fate::Host);
+        hold.grow(&mut self.lock(), more);
+        Ok(())
+    }
+
+    /// Takes out what has to go before `need` bytes fit.
+    fn choose(
+        &self,
+        state: &mut State<K, V>,
+        device: usize,
+        need: u64,
+    ) -> Result<Vec<Victim<K, V>>, PoolError> {
+        let account = state.ledger.devices[device];
+        state.take_idle(device, account.excess(need)).map_err(|idle| PoolError::WouldNotFit {
+            device: self.devices[device].key.clone(),
+            need: Bytes(need),
+            freeable: Bytes(account.budget - account.used + idle),
+            budget: Bytes(account.budget),
+        })
+    }
+
+    /// Evicts what is idle on a device.
+    fn empty(&self, device: usize, fate: Fate) -> usize {
+        let _gate = self.gate(device);
+        let victims = self.lock().take_all_idle(device);
+        let count = victims.len();
+        self.retire(device, victims, fate);
+        count
+    }
+
+    /// Lets models go that were taken out, and then their bytes. The device's gate is held.
+    fn retire(&self, device: usize, victims: Vec<Victim<K, V>>, fate: Fate) {
+        if victims.is_empty() {
+            return;
+        }
+        let (count, bytes) =
+            (victims.len() as u64, victims.iter().map(|victim| victim.bytes).sum());
+        let leaving = Hold::of(self, Place::Device(device), bytes);
+        for victim in victims {
+            if fate == Fate::Host {
+                self.keep_on_host(&victim);
+            }
+        }
+        self.release(device);
+        let mut state = self.lock();
+        state.counted.evictions += count;
+        leaving.hand_over(&mut state, 0);
+    }
+
+    /// Tells the hook that models of a device were dropped.
+    pub(super) fn release(&self, device: usize) {
+        if let Some(release) = &self.release {
+            release(&self.devices[device].key);
+        }
+    }
+
+    fn keep_on_host(&self, victim: &Victim<K, V>) {
+        let Some(demote) = &self.demote else { return };
+        // A record holds about what the model does; room is made before it is.
+        let kept = self.host_room(victim.bytes).and_then(|hold| {
+            let record = demote(&victim.key, &victim.value)?;
+            self.file(victim, record, hold)
+        });
+        if let Err(reason) = kept {
+            log::warn!("{} is dropped rather than kept in host memory: {reason}", victim.key);
+            self.lock().counted.demotions_failed += 1;
+        }
+    }
+
+    fn host_room(&self, bytes: u64) -> Result<Hold<'_, K, V>, String> {
+        let mut hold = Hold::of(self, Place::Host, 0);
+        self.widen_on_host(&mut hold, bytes)?;
+        Ok(hold)
+    }
+
+    fn widen_on_host(&self, hold: &mut Hold<'_, K, V>, more: u64) -> Result<(), String> {
+        let mut state = self.lock();
+        let gone = state.make_host_room(more);
+        if gone.is_some() {
+            hold.grow(&mut state, more);
+        }
+        let budget = Bytes(state.ledger.host.budget);
+        drop(state);
+        gone.map(drop)
+            .ok_or_else(|| format!("its {} do not fit in {budget}", Bytes(hold.bytes() + more)))
+    }
+
+    fn file(
+        &self,
+        victim: &Victim<K, V>,
+        record: HostRecord<V>,
+        mut hold: Hold<'_, K, V>,
+    ) -> Result<(), String> {
+        let bytes = record.bytes().0;
+        let more = bytes.saturating_sub(hold.bytes());
+        self.widen_on_host(&mut hold, more)?;
+        let demoted = Demoted { record, on_device: victim.bytes, since: tick(&self.clock) };
+        let mut state = self.lock();
+        state.demoted.insert(victim.key.clone(), demoted);
+        hold.hand_over(&mut state, bytes);
+        state.counted.demotions += 1;
+        Ok(())
+    }
+}
