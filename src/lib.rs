@@ -3,6 +3,7 @@
 #![recursion_limit = "256"]
 
 pub mod adapt;
+pub mod catalog;
 pub mod data;
 pub mod episode;
 pub mod files;

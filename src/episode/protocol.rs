@@ -1,4 +1,5 @@
 use std::fmt;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -34,5 +35,41 @@ impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ways, shots, queries } = self;
         write!(f, "{ways}-way {shots}-shot {queries}-query")
+    }
+}
+
+impl FromStr for Protocol {
+    type Err = String;
+
+    /// `5w1s15q`, or `5w1s` with 15 queries.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let read = || {
+            let (ways, rest) = text.split_once('w')?;
+            let (shots, rest) = rest.split_once('s')?;
+            let protocol = Self::new(ways.parse().ok()?, shots.parse().ok()?);
+            match rest {
+                "" => Some(protocol),
+                rest => Some(protocol.with_queries(rest.strip_suffix('q')?.parse().ok()?)),
+            }
+        };
+        let found = read().filter(|found| found.ways > 0 && found.shots > 0 && found.queries > 0);
+        found.ok_or_else(|| {
+            format!("{text:?} is no task; write WAYSwSHOTSsQUERIESq with numbers above 0, as 5w1s15q")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_protocol_is_read_from_its_short_form() {
+        assert_eq!("5w1s15q".parse(), Ok(Protocol::new(5, 1)));
+        assert_eq!("20w5s".parse(), Ok(Protocol::new(20, 5)));
+        assert_eq!("60w1s5q".parse(), Ok(Protocol::new(60, 1).with_queries(5)));
+        for wrong in ["", "5w", "5w1", "w1s", "0w1s", "5w0s1q", "5w1s0q", "5w1s1", "-5w1s"] {
+            assert!(wrong.parse::<Protocol>().is_err(), "{wrong}");
+        }
     }
 }

@@ -17,9 +17,11 @@ mod manager;
 mod memory;
 mod nearest;
 mod placed;
+mod placement;
 mod plan;
 mod platform;
 mod platforms;
+mod pool;
 mod preference;
 mod probe;
 mod profile;
@@ -27,8 +29,6 @@ mod quiet;
 mod registry;
 mod sourced;
 mod trial;
-mod placement;
-mod pool;
 
 pub use batch_size::{SearchReport, find_batch_size};
 pub use bytes::Bytes;
@@ -43,20 +43,21 @@ pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
 pub use manager::{DifferentiableWork, HardwareManager};
 pub use memory::{MemoryReport, MemoryScope, MemorySource, MemoryStats, memory_stats};
+pub(crate) use nearest::unknown;
+pub use placement::{
+    DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
+};
 pub use plan::{
     Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, TaskShape,
 };
 pub use platform::{Found, Platform, Probed};
 pub use platforms::{Work, run_on};
+pub use pool::{
+    Footprint, HostRecord, Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage,
+    Pooled, module_bytes,
+};
 pub use preference::{DevicePreference, Selection};
 pub use profile::{ModelProfile, OptimizerKind, ParameterProfile, record_size};
 pub use registry::{Detection, Isolation, Registry};
 pub use sourced::{Source, Sourced};
 pub use trial::{Trial, TrialMeasure, TrialOutcome};
-pub use placement::{
-    DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
-};
-pub use pool::{
-    Footprint, HostRecord, Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage,
-    Pooled, module_bytes,
-};

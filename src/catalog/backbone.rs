@@ -1,0 +1,139 @@
+use burn::tensor::backend::Backend;
+use fewshot_models::{Conv4Config, Cost, CostModel, Encoder, MlpConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::{HardwareError, unknown};
+use crate::kernels::Route;
+
+/// A network that can be chosen by name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Backbone {
+    /// What to ask for it by.
+    pub name: String,
+    /// Channels, height and width of its images.
+    pub image: [usize; 3],
+    /// The network.
+    pub config: BackboneConfig,
+}
+
+/// The networks there are, as their configurations.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackboneConfig {
+    /// Convolution blocks.
+    Conv4(Conv4Config),
+    /// Linear layers.
+    Mlp(MlpConfig),
+}
+
+/// Work on an encoder, whichever it is.
+pub trait EncoderWork<B: Backend> {
+    /// What it gives back.
+    type Output;
+
+    /// Runs with an encoder that gives `features` values.
+    fn run<E: Encoder<B>>(self, encoder: E, features: usize) -> Self::Output;
+}
+
+impl Backbone {
+    /// A network under a name of one's own; `image` is what it takes.
+    pub fn new(name: impl Into<String>, image: [usize; 3], config: BackboneConfig) -> Self {
+        Self { name: name.into(), image, config }
+    }
+
+    fn conv4(name: &str, config: Conv4Config) -> Self {
+        Self::new(name, config.image, BackboneConfig::Conv4(config))
+    }
+
+    /// The same network for images of another shape, if they leave a pixel after its last block.
+    pub fn for_images(&self, image: [usize; 3]) -> Option<Self> {
+        let config = match &self.config {
+            BackboneConfig::Conv4(config) => {
+                let config = Conv4Config { image, ..config.clone() };
+                config.fits().then_some(BackboneConfig::Conv4(config))?
+            }
+            BackboneConfig::Mlp(config) => {
+                let d_input = image.iter().product();
+                BackboneConfig::Mlp(MlpConfig { d_input, ..config.clone() })
+            }
+        };
+        Some(Self { name: self.name.clone(), image, config })
+    }
+
+    /// Draws the network and hands it to `work`.
+    pub fn with_encoder<B: Backend, W: EncoderWork<B>>(
+        &self,
+        device: &B::Device,
+        work: W,
+    ) -> W::Output {
+        match &self.config {
+            BackboneConfig::Conv4(config) => work.run(config.init::<B>(device), config.features()),
+            BackboneConfig::Mlp(config) => {
+                let features = config.layers.last().copied().unwrap_or(config.d_input);
+                work.run(config.init::<B>(device), features)
+            }
+        }
+    }
+}
+
+impl CostModel for Backbone {
+    fn cost(&self, batch: usize, route: Route) -> Cost {
+        match &self.config {
+            BackboneConfig::Conv4(config) => config.cost(batch, route),
+            BackboneConfig::Mlp(config) => config.cost(batch, route),
+        }
+    }
+}
+
+/// The backbones to choose from.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    backbones: Vec<Backbone>,
+}
+
+impl Catalog {
+    /// Those of the papers: Conv-4 with 64 channels for Omniglot (max-pools, or strides and an
+    /// average) and for miniImageNet, the latter with 32 channels besides, as MAML has it, and
+    /// MAML's fully connected network.
+    pub fn built_in() -> Self {
+        let mlp = BackboneConfig::Mlp(MlpConfig::new(28 * 28));
+        Self {
+            backbones: vec![
+                Backbone::conv4("conv4-omniglot", Conv4Config::omniglot()),
+                Backbone::conv4("conv4-omniglot-strided", Conv4Config::omniglot_strided()),
+                Backbone::conv4("conv4-mini-imagenet", Conv4Config::mini_imagenet()),
+                Backbone::conv4(
+                    "conv4-mini-imagenet-32",
+                    Conv4Config::mini_imagenet().with_channels(32),
+                ),
+                Backbone::new("mlp-omniglot", [1, 28, 28], mlp),
+            ],
+        }
+    }
+
+    /// One more.
+    ///
+    /// # Panics
+    /// If there is one of the same name.
+    pub fn with(mut self, backbone: Backbone) -> Self {
+        let name = &backbone.name;
+        assert!(self.get(name).is_err(), "there already is a backbone {name}");
+        self.backbones.push(backbone);
+        self
+    }
+
+    /// All of them.
+    pub fn backbones(&self) -> &[Backbone] {
+        &self.backbones
+    }
+
+    /// The one of this name.
+    ///
+    /// # Errors
+    /// [`HardwareError::Unknown`], with the name that is nearest.
+    pub fn get(&self, name: &str) -> Result<&Backbone, HardwareError> {
+        let found = self.backbones.iter().find(|backbone| backbone.name == name);
+        let names = self.backbones.iter().map(|backbone| backbone.name.as_str());
+        found.ok_or_else(|| unknown("model", name, names))
+    }
+}

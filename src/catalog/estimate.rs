@@ -1,0 +1,174 @@
+use burn::tensor::backend::Backend;
+use fewshot_models::{Classifier, CostModel, Encoder};
+use serde::{Deserialize, Serialize};
+
+use super::{Backbone, EncoderWork};
+use crate::episode::Protocol;
+use crate::hardware::{
+    Activations, Algorithm, Bytes, Calibration, InnerGraphs, MemoryPlan, MemoryPlanner,
+    ModelProfile, OptimizerKind, TaskShape,
+};
+use crate::kernels::Route;
+use crate::learners::Network;
+
+/// How the network learns, as far as time and memory go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Prototypical networks.
+    ProtoNet,
+    /// MAML of the second order by the chain, and its relatives that adapt everything.
+    Maml {
+        /// Inner steps.
+        steps: usize,
+    },
+    /// MAML of the first order.
+    FirstOrder {
+        /// Inner steps.
+        steps: usize,
+    },
+    /// ANIL: the classifier's last layer adapts.
+    Anil {
+        /// Inner steps.
+        steps: usize,
+    },
+}
+
+/// What training a backbone takes.
+#[derive(Clone, Debug)]
+pub struct Estimate {
+    backbone: Backbone,
+    method: Method,
+    protocol: Protocol,
+    route: Route,
+    planner: MemoryPlanner,
+}
+
+impl Estimate {
+    /// Of tasks of this size, where operations go this way. The network's tensors are counted on
+    /// `device`, nothing is computed.
+    pub fn new<B: Backend>(
+        backbone: &Backbone,
+        method: Method,
+        protocol: Protocol,
+        optimizer: OptimizerKind,
+        route: Route,
+        device: &B::Device,
+    ) -> Self {
+        let Protocol { ways, shots, queries } = protocol;
+        // A label is a 64-bit integer.
+        let example = Bytes(4 * backbone.image.iter().product::<usize>() as u64 + 8);
+        let task = TaskShape { support: ways * shots, queries: ways * queries, example };
+        let head = (method != Method::ProtoNet).then_some(ways);
+        let (profile, lanes) = backbone.with_encoder::<B, _>(device, Profile { head, device });
+        let planner = MemoryPlanner {
+            profile,
+            optimizer,
+            algorithm: method.algorithm(lanes),
+            task,
+            activations: Activations::modelled(backbone, task, route),
+        };
+        Self { backbone: backbone.clone(), method, protocol, route, planner }
+    }
+
+    /// What a meta-batch of so many tasks takes of memory.
+    pub fn plan(&self, tasks: usize) -> MemoryPlan {
+        self.planner.plan(tasks)
+    }
+
+    /// Most tasks in a meta-batch whose plan fits; 0 if none does.
+    pub fn max_tasks(&self, budget: Bytes) -> usize {
+        self.planner.max_tasks(budget).unwrap_or(0)
+    }
+
+    /// Exact bytes of parameters, gradients and optimizer state.
+    pub fn profile(&self) -> &ModelProfile {
+        &self.planner.profile
+    }
+
+    /// Operations of a meta-training step, two a multiply-accumulate.
+    ///
+    /// # Conventions
+    /// A backward pass is twice a forward pass, and the derivative of both along a direction, which
+    /// the second order needs, twice both.
+    pub fn flops(&self, tasks: usize) -> f64 {
+        let macs = |examples| self.backbone.cost(examples, self.route).macs as f64;
+        let TaskShape { support, queries, .. } = self.planner.task;
+        let task = match self.method {
+            Method::ProtoNet => 3.0 * macs(support + queries),
+            Method::Maml { steps } => 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries),
+            Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
+            // The body is in the first step's graph and in the queries', and adapts in neither.
+            Method::Anil { .. } => 3.0 * macs(support + queries),
+        };
+        2.0 * task * tasks as f64
+    }
+
+    /// About how long a meta-training step takes on a device that was calibrated, in seconds.
+    pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
+        let kept = self.planner.activations.together.bytes.0 * tasks as u64;
+        let rounds = match self.method {
+            Method::ProtoNet => 1,
+            Method::Maml { steps } => 3 * steps as u64 + 1,
+            Method::FirstOrder { steps } | Method::Anil { steps } => steps as u64 + 1,
+        };
+        // Written and read once in each direction.
+        let traffic = Bytes(4 * kept * rounds);
+        let launches = rounds * self.launches();
+        calibration.seconds(self.flops(tasks), "f32", traffic, launches)
+    }
+
+    /// Operations of a forward and backward pass: one each of a fused stack, some twenty of every
+    /// layer elsewhere.
+    fn launches(&self) -> u64 {
+        match self.route {
+            Route::Host(_) => 8,
+            _ => 4 * 20,
+        }
+    }
+
+    /// The size of the tasks.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+}
+
+impl Method {
+    fn algorithm(self, lanes: usize) -> Algorithm {
+        match self {
+            Self::ProtoNet => Algorithm::Prototypical,
+            Self::Maml { steps } => Algorithm::Maml { steps, lanes, graphs: InnerGraphs::One },
+            Self::FirstOrder { steps } => {
+                Algorithm::Maml { steps, lanes, graphs: InnerGraphs::None }
+            }
+            Self::Anil { steps } => Algorithm::HeadOnly {
+                head: "head".to_owned(),
+                steps,
+                lanes,
+                graphs: InnerGraphs::One,
+            },
+        }
+    }
+}
+
+/// Counts a network's tensors, with a classifier's layer of so many ways on it, and the tasks that
+/// adapt side by side.
+struct Profile<'a, B: Backend> {
+    head: Option<usize>,
+    device: &'a B::Device,
+}
+
+impl<B: Backend> EncoderWork<B> for Profile<'_, B> {
+    type Output = (ModelProfile, usize);
+
+    fn run<E: Encoder<B>>(self, encoder: E, features: usize) -> Self::Output {
+        let profile = match self.head {
+            None => ModelProfile::of::<B, E>(&encoder),
+            Some(ways) => {
+                let whole = Classifier::<B, E>::new(encoder, features, ways, self.device);
+                ModelProfile::of::<B, _>(&whole)
+            }
+        };
+        (profile, <Classifier<B, E> as Network<B>>::LANES)
+    }
+}

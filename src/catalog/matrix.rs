@@ -1,0 +1,187 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hardware::{Bytes, DeviceInfo, DeviceKey, Precision};
+
+/// Which backbone runs where, in which precision: found by asking the devices and by running it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matrix {
+    /// The columns: devices that are there, and such as were asked for and are not.
+    pub devices: Vec<DeviceKey>,
+    /// The rows.
+    pub rows: Vec<MatrixRow>,
+}
+
+/// A backbone in a precision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MatrixRow {
+    /// Name of the backbone.
+    pub backbone: String,
+    /// What its products compute in.
+    pub precision: Precision,
+    /// One for each device.
+    pub cells: Vec<Cell>,
+}
+
+/// How a backbone does on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cell {
+    /// It ran.
+    Ok,
+    /// It ran, on a device without units for the data type.
+    Slow,
+    /// The device does not compute in the data type.
+    NoDtype,
+    /// Training does not fit its memory.
+    TooBig {
+        /// What a task takes.
+        need: Bytes,
+        /// What is free.
+        have: Bytes,
+    },
+    /// It was tried, and did not run.
+    Failed(String),
+    /// The device is not there.
+    NoDevice,
+    /// The device is another machine's.
+    Untested,
+}
+
+impl Cell {
+    /// What asking `device` tells of training that takes `need`; `None` where only running it tells.
+    pub fn asked(device: &DeviceInfo, precision: Precision, need: Bytes) -> Option<Self> {
+        if !device.capabilities.dtype(precision.dtype()).arithmetic {
+            return Some(Self::NoDtype);
+        }
+        let have = device.memory.free.filter(|have| need > *have)?;
+        Some(Self::TooBig { need, have })
+    }
+
+    /// What running it told.
+    pub fn ran(device: &DeviceInfo, precision: Precision, result: Result<(), String>) -> Self {
+        let accelerated = device.capabilities.dtype(precision.dtype()).accelerated;
+        match result {
+            Err(reason) => Self::Failed(reason),
+            Ok(()) if precision == Precision::F32 || accelerated => Self::Ok,
+            Ok(()) => Self::Slow,
+        }
+    }
+}
+
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok => f.pad("ok"),
+            Self::Slow => f.pad("slow"),
+            Self::NoDtype => f.pad("no dtype"),
+            Self::TooBig { need, have } => f.pad(&format!("too big ({need}, {have} free)")),
+            Self::Failed(_) => f.pad("failed"),
+            Self::NoDevice => f.pad("no device"),
+            Self::Untested => f.pad("untested"),
+        }
+    }
+}
+
+impl Matrix {
+    fn header(&self) -> Vec<String> {
+        let columns = ["backbone".to_owned(), "precision".to_owned()].into_iter();
+        columns.chain(self.devices.iter().map(ToString::to_string)).collect()
+    }
+
+    fn lines(&self) -> impl Iterator<Item = Vec<String>> {
+        self.rows.iter().map(|row| {
+            let name = [row.backbone.clone(), row.precision.dtype().to_owned()].into_iter();
+            name.chain(row.cells.iter().map(ToString::to_string)).collect()
+        })
+    }
+
+    /// What failed, and why, a line each.
+    pub fn failures(&self) -> Vec<String> {
+        let cells = self.rows.iter().flat_map(|row| {
+            row.cells.iter().zip(&self.devices).map(move |(cell, device)| (row, cell, device))
+        });
+        let failed = cells.filter_map(|(row, cell, device)| match cell {
+            Cell::Failed(reason) => {
+                let dtype = row.precision.dtype();
+                Some(format!("{} in {dtype} on {device}: {reason}", row.backbone))
+            }
+            _ => None,
+        });
+        failed.collect()
+    }
+
+    /// As a table in Markdown.
+    pub fn markdown(&self) -> String {
+        let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
+        let header = self.header();
+        let rule = vec!["---".to_owned(); header.len()];
+        let lines = [header, rule].into_iter().chain(self.lines()).map(row);
+        lines.collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl fmt::Display for Matrix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines = std::iter::once(self.header()).chain(self.lines()).collect::<Vec<_>>();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+        let widths = (0..lines[0].len()).map(|column| width(column).unwrap_or(0));
+        let widths = widths.collect::<Vec<_>>();
+        let text = lines.iter().map(|line| {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        });
+        f.write_str(&text.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hardware::Inventory;
+
+    fn device(machine: &str, key: &str) -> DeviceInfo {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/inventories/");
+        let inventory = Inventory::read(format!("{folder}{machine}.json").as_ref()).unwrap();
+        inventory.devices.into_iter().find(|info| info.key.to_string() == key).unwrap()
+    }
+
+    #[test]
+    fn cells_follow_from_types_memory_and_the_run() {
+        let h200 = device("8xh200", "cuda:0");
+        let numpy = device("amd_laptop", "ndarray:0");
+        let small = Bytes(1 << 20);
+        assert_eq!(Cell::asked(&numpy, Precision::MixedBf16, small), Some(Cell::NoDtype));
+        assert_eq!(Cell::asked(&numpy, Precision::F32, small), None);
+        let large = Bytes(13 << 30);
+        let too_big = Cell::TooBig { need: large, have: Bytes(12 << 30) };
+        assert_eq!(Cell::asked(&h200, Precision::F32, large), Some(too_big));
+        assert_eq!(Cell::ran(&h200, Precision::MixedF16, Ok(())), Cell::Ok);
+        let flex = device("8xh200", "flex:0");
+        assert_eq!(Cell::ran(&flex, Precision::MixedF16, Ok(())), Cell::Slow);
+        assert_eq!(Cell::ran(&flex, Precision::F32, Ok(())), Cell::Ok);
+        let failed = Cell::ran(&flex, Precision::F32, Err("no".to_owned()));
+        assert_eq!(failed, Cell::Failed("no".to_owned()));
+    }
+
+    #[test]
+    fn a_matrix_is_a_table() {
+        let matrix = Matrix {
+            devices: vec![DeviceKey::new("flex", 0), DeviceKey::new("cuda", 0)],
+            rows: vec![MatrixRow {
+                backbone: "conv4".to_owned(),
+                precision: Precision::MixedF16,
+                cells: vec![Cell::Slow, Cell::Failed("driver".to_owned())],
+            }],
+        };
+        let text = "backbone  precision  flex:0  cuda:0\nconv4     f16        slow    failed";
+        assert_eq!(matrix.to_string(), text);
+        let markdown = "| backbone | precision | flex:0 | cuda:0 |\n| --- | --- | --- | --- |\n\
+                        | conv4 | f16 | slow | failed |";
+        assert_eq!(matrix.markdown(), markdown);
+        assert_eq!(matrix.failures(), ["conv4 in f16 on cuda:0: driver"]);
+        let json = serde_json::to_string(&matrix).unwrap();
+        assert_eq!(serde_json::from_str::<Matrix>(&json).unwrap(), matrix);
+    }
+}

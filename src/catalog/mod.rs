@@ -1,0 +1,13 @@
+//! Backbones by name: what each takes, what runs where, and which one to choose.
+
+mod backbone;
+mod estimate;
+mod matrix;
+mod recommend;
+mod smoke;
+
+pub use backbone::{Backbone, BackboneConfig, Catalog, EncoderWork};
+pub use estimate::{Estimate, Method};
+pub use matrix::{Cell, Matrix, MatrixRow};
+pub use recommend::{Recommendation, recommend};
+pub use smoke::smoke;

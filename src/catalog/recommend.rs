@@ -1,0 +1,123 @@
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, Estimate, Method};
+use crate::episode::Protocol;
+use crate::hardware::{Bytes, Calibration, OptimizerKind};
+use crate::kernels::Route;
+
+/// How a backbone would do at a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Recommendation {
+    /// Name of the backbone.
+    pub backbone: String,
+    /// What training on one task at a time takes of memory.
+    pub need: Bytes,
+    /// Whether that fits the budget.
+    pub fits: bool,
+    /// Most tasks of a meta-batch that fit.
+    pub max_tasks: usize,
+    /// About how long a training step of one task takes, in seconds: an estimate to rank by.
+    pub seconds: Option<f64>,
+    /// Numbers that are trained.
+    pub parameters: u64,
+}
+
+/// The backbones that take images of this shape, best first: those that fit before those that do
+/// not, and then by the time of a training step.
+///
+/// What a backbone's accuracy will be nobody knows beforehand: of those that are quick enough, larger
+/// ones mostly do better.
+#[allow(clippy::too_many_arguments)]
+pub fn recommend<B: Backend>(
+    catalog: &Catalog,
+    image: [usize; 3],
+    protocol: Protocol,
+    method: Method,
+    budget: Bytes,
+    route: Route,
+    calibration: Option<&Calibration>,
+    device: &B::Device,
+) -> Vec<Recommendation> {
+    let fitting = catalog.backbones().iter().filter_map(|backbone| backbone.for_images(image));
+    let found = fitting.map(|backbone| {
+        let adam = OptimizerKind::Adam;
+        let estimate = Estimate::new::<B>(&backbone, method, protocol, adam, route, device);
+        let need = estimate.plan(1).total().bytes;
+        Recommendation {
+            need,
+            fits: need <= budget,
+            max_tasks: estimate.max_tasks(budget),
+            seconds: calibration.and_then(|calibration| estimate.seconds(1, calibration)),
+            parameters: estimate.profile().trainable_values(),
+            backbone: backbone.name,
+        }
+    });
+    let mut found = found.collect::<Vec<_>>();
+    found.sort_by(|one, other| {
+        let time = |entry: &Recommendation| entry.seconds.unwrap_or(f64::INFINITY);
+        let by_fit = other.fits.cmp(&one.fits);
+        by_fit.then(time(one).total_cmp(&time(other))).then(one.need.cmp(&other.need))
+    });
+    found
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use burn::backend::Flex;
+
+    use super::*;
+
+    fn found(image: [usize; 3], budget: Bytes, rate: f64) -> Vec<Recommendation> {
+        let calibration = Calibration {
+            measured: 0,
+            threads: 1,
+            products: BTreeMap::from([("f32".to_owned(), rate)]),
+            copy: 1e10,
+            launch: 1e-6,
+            squares: BTreeMap::new(),
+        };
+        let catalog = Catalog::built_in();
+        let protocol = Protocol::new(5, 1);
+        let method = Method::ProtoNet;
+        let device = Default::default();
+        let route = Route::Host("any");
+        let rates = Some(&calibration);
+        recommend::<Flex>(&catalog, image, protocol, method, budget, route, rates, &device)
+    }
+
+    #[test]
+    fn what_fits_and_is_quick_comes_first() {
+        let ranked = found([3, 84, 84], Bytes(8 << 30), 1e11);
+        assert_eq!(ranked.len(), 5);
+        assert!(ranked.iter().all(|entry| entry.fits && entry.max_tasks > 0));
+        let times = ranked.iter().map(|entry| entry.seconds.unwrap()).collect::<Vec<_>>();
+        assert!(times.is_sorted(), "{times:?}");
+        let place = |name: &str| ranked.iter().position(|entry| entry.backbone == name).unwrap();
+        assert!(place("conv4-mini-imagenet-32") < place("conv4-mini-imagenet"));
+    }
+
+    #[test]
+    fn a_small_budget_pushes_what_does_not_fit_to_the_end() {
+        let ranked = found([3, 84, 84], Bytes(100 << 20), 1e11);
+        assert!(ranked.is_sorted_by_key(|entry| !entry.fits));
+        let last = ranked.last().unwrap();
+        assert!(!last.fits && last.max_tasks == 0 && last.need > Bytes(100 << 20), "{last:?}");
+    }
+
+    #[test]
+    fn images_too_small_for_four_halvings_leave_the_convolutions_out() {
+        let ranked = found([1, 8, 8], Bytes(8 << 30), 1e11);
+        let names = ranked.iter().map(|entry| entry.backbone.as_str()).collect::<Vec<_>>();
+        assert!(names.contains(&"mlp-omniglot") && !names.contains(&"conv4-omniglot"), "{names:?}");
+    }
+
+    #[test]
+    fn a_faster_device_takes_less_time() {
+        let slow = &found([1, 28, 28], Bytes(8 << 30), 1e10)[0];
+        let quick = &found([1, 28, 28], Bytes(8 << 30), 1e12)[0];
+        assert!(quick.seconds < slow.seconds);
+    }
+}

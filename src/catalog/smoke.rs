@@ -1,0 +1,228 @@
+use burn::backend::Autodiff;
+use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{ElementConversion, FloatDType, Tensor};
+use fewshot_models::{BnStatistics, Classifier, Encoder};
+
+use super::{Backbone, BackboneConfig};
+use crate::adapt::{InnerLoop, SecondOrder};
+use crate::data::{ClassDataset, ImageShape, QuarterTurn, Scaling};
+use crate::episode::{Classification, EpisodeBatch, EpisodeSampler, Protocol};
+use crate::hardware::Precision;
+use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoNet};
+
+/// Whether `backbone` computes on `device`: forward and backward, and in `f32` the derivative of a
+/// gradient, on a small task. Losses and gradients must be finite, and every trainable parameter
+/// must have one.
+///
+/// In another precision than `f32`, parameters are in `f32` and cast within the graph, and so are
+/// the features before the loss.
+///
+/// # Errors
+/// What went wrong first.
+///
+/// # Panics
+/// Where the backend does.
+pub fn smoke<B: Backend>(
+    backbone: &Backbone,
+    precision: Precision,
+    device: &B::Device,
+) -> Result<(), String> {
+    let batch = task::<Autodiff<B>>(backbone.image, device)?;
+    match &backbone.config {
+        BackboneConfig::Conv4(config) => {
+            passes(config.init(device), config.features(), &batch, precision, device)
+        }
+        BackboneConfig::Mlp(config) => {
+            let features = config.layers.last().copied().unwrap_or(config.d_input);
+            passes(config.init(device), features, &batch, precision, device)
+        }
+    }
+}
+
+fn task<B: Backend>(image: [usize; 3], device: &B::Device) -> Result<EpisodeBatch<B>, String> {
+    let [channels, height, width] = image;
+    let shape = ImageShape { channels, height, width };
+    let protocol = Protocol::new(2, 1).with_queries(1);
+    let noise = Noise { shape, scaling: Scaling::unit(channels) };
+    let sampler = EpisodeSampler::new(noise, protocol, 1).map_err(|error| error.to_string())?;
+    Ok(sampler.batch(0..1, device))
+}
+
+fn passes<B, E>(
+    encoder: E,
+    features: usize,
+    batch: &EpisodeBatch<B>,
+    precision: Precision,
+    device: &B::Device,
+) -> Result<(), String>
+where
+    B: AutodiffBackend,
+    E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
+    Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
+        + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
+{
+    let dtype = match precision {
+        Precision::F32 => None,
+        Precision::MixedF16 => Some(FloatDType::F16),
+        Precision::MixedBf16 => Some(FloatDType::BF16),
+    };
+    if let Some(dtype) = dtype {
+        return in_low_precision(&encoder, batch, dtype);
+    }
+    let learner = ProtoNet::<B, E>::new(encoder.clone());
+    found(&learner, learner.meta_gradients(batch), "the gradient")?;
+    let network = Classifier::new(encoder, features, 2, device);
+    let inner = InnerLoop::new(1, 0.01);
+    let learner = Maml::new(network, inner).map_err(|error| error.to_string())?;
+    let learner = learner.with_second_order(SecondOrder::Unrolled);
+    learner.check(batch).map_err(|error| error.to_string())?;
+    found(&learner, learner.meta_gradients(batch), "the derivative of a gradient")
+}
+
+/// That the loss is finite, and a gradient is there of every parameter that training moves.
+fn found<B: AutodiffBackend, M: Module<B>>(
+    module: &M,
+    found: MetaGradients<B>,
+    what: &str,
+) -> Result<(), String> {
+    let loss = found.loss.into_scalar().elem::<f32>();
+    if !loss.is_finite() {
+        return Err(format!("a loss of {loss}"));
+    }
+    complete(module, &found.gradients)
+        .map_err(|path| format!("{what} by {path} is missing or not finite"))
+}
+
+fn complete<B: AutodiffBackend, M: Module<B>>(
+    module: &M,
+    gradients: &GradientsParams,
+) -> Result<(), String> {
+    let mut check = Complete { gradients, path: Vec::new(), wrong: None };
+    module.visit(&mut check);
+    check.wrong.map_or(Ok(()), Err)
+}
+
+struct Complete<'a> {
+    gradients: &'a GradientsParams,
+    path: Vec<String>,
+    wrong: Option<String>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Complete<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if !param.val().is_require_grad() {
+            return;
+        }
+        let gradient = self.gradients.get::<B::InnerBackend, D>(param.id);
+        let finite = gradient.is_some_and(|gradient| {
+            gradient.into_data().convert::<f32>().iter::<f32>().all(f32::is_finite)
+        });
+        if !finite && self.wrong.is_none() {
+            self.wrong = Some(self.path.join("."));
+        }
+    }
+}
+
+/// The mean square of the features, and its gradient, with the products in `dtype`.
+fn in_low_precision<B: AutodiffBackend, E: Encoder<B> + AutodiffModule<B>>(
+    encoder: &E,
+    batch: &EpisodeBatch<B>,
+    dtype: FloatDType,
+) -> Result<(), String> {
+    let images = batch.queries.clone().flatten::<4>(0, 1).cast(dtype);
+    let low = encoder.clone().map(&mut Cast(dtype));
+    let features = low.encode(images, BnStatistics::Batch).cast(FloatDType::F32);
+    let loss = features.powf_scalar(2.0).mean();
+    let value = loss.clone().into_scalar().elem::<f32>();
+    if !value.is_finite() {
+        return Err(format!("a loss of {value}"));
+    }
+    let gradients = GradientsParams::from_grads(loss.backward(), encoder);
+    complete(encoder, &gradients)
+        .map_err(|path| format!("the gradient by {path} is missing or not finite"))
+}
+
+/// Casts every float tensor on the graph it is on.
+struct Cast(FloatDType);
+
+impl<B: Backend> ModuleMapper<B> for Cast {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let (id, value, mapper) = param.consume();
+        Param::from_mapped_value(id, value.cast(self.0), mapper)
+    }
+}
+
+/// Images without a meaning, all different.
+struct Noise {
+    shape: ImageShape,
+    scaling: Scaling,
+}
+
+impl ClassDataset for Noise {
+    fn classes(&self) -> usize {
+        2
+    }
+
+    fn class_name(&self, class: usize) -> String {
+        format!("noise {class}")
+    }
+
+    fn examples(&self, _: usize) -> usize {
+        2
+    }
+
+    fn image_shape(&self) -> ImageShape {
+        self.shape
+    }
+
+    fn scaling(&self) -> &Scaling {
+        &self.scaling
+    }
+
+    fn write_image(&self, class: usize, example: usize, _: QuarterTurn, out: &mut [u8]) {
+        let start = (2 * class + example + 1) as u32;
+        for (place, pixel) in out.iter_mut().enumerate() {
+            // Knuth's multiplicative hash: neighbours differ.
+            *pixel =
+                ((place as u32 + 1).wrapping_mul(start).wrapping_mul(2_654_435_761) >> 24) as u8;
+        }
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+
+    use super::*;
+    use crate::catalog::Catalog;
+
+    #[test]
+    fn small_backbones_run_in_every_precision() {
+        let catalog = Catalog::built_in();
+        for name in ["conv4-omniglot-strided", "mlp-omniglot"] {
+            for precision in Precision::ALL {
+                let ran = smoke::<Flex>(catalog.get(name).unwrap(), precision, &Default::default());
+                assert_eq!(ran, Ok(()), "{name} in {precision:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_gradient_that_is_missing_is_told_by_its_name() {
+        let device = Default::default();
+        let network = fewshot_models::MlpConfig::new(2).with_layers(vec![2, 2]);
+        let network = network.init::<Autodiff<Flex>>(&device);
+        let none = complete(&network, &GradientsParams::new());
+        assert_eq!(none, Err("layers.0.weight".to_owned()));
+    }
+}

@@ -1,0 +1,109 @@
+use burn::tensor::backend::Backend;
+use fewshot::catalog::{Backbone, Catalog, Cell, Estimate, Matrix, MatrixRow, Method, smoke};
+use fewshot::episode::Protocol;
+use fewshot::hardware::{
+    Bytes, DeviceInfo, DeviceKey, DevicePreference, Inventory, OptimizerKind, Precision, Work,
+    guarded, run_on,
+};
+use fewshot::kernels::route;
+
+use super::args::MatrixArgs;
+use super::list;
+use crate::cli::error::CliError;
+use crate::cli::output::{print, tell};
+
+/// A column: a device that is there, or what was asked for and is not.
+enum Column {
+    Here(DeviceInfo),
+    Absent(DeviceKey),
+}
+
+pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
+    let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
+    let here = args.machine.inventory.is_none();
+    let columns = columns(args, &inventory)?;
+    let catalog = Catalog::built_in();
+    let backbones = match args.models.as_slice() {
+        [] => catalog.backbones().iter().collect::<Vec<_>>(),
+        names => names.iter().map(|name| catalog.get(name)).collect::<Result<_, _>>()?,
+    };
+    let mut rows = Vec::new();
+    for backbone in backbones {
+        for precision in Precision::ALL {
+            let cells = columns.iter().map(|column| cell(column, backbone, precision, here));
+            rows.push(MatrixRow {
+                backbone: backbone.name.clone(),
+                precision,
+                cells: cells.collect::<Result<_, _>>()?,
+            });
+        }
+    }
+    let devices = columns.into_iter().map(|column| match column {
+        Column::Here(info) => info.key,
+        Column::Absent(key) => key,
+    });
+    let matrix = Matrix { devices: devices.collect(), rows };
+    if args.machine.json {
+        return print(serde_json::json!(matrix));
+    }
+    for failure in matrix.failures() {
+        tell(failure);
+    }
+    match args.markdown {
+        true => print(matrix.markdown()),
+        false => print(matrix),
+    }
+}
+
+fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>, CliError> {
+    if args.devices.is_empty() {
+        return Ok(inventory.devices.iter().cloned().map(Column::Here).collect());
+    }
+    let chosen = args.devices.iter().map(|wanted| match (inventory.select(wanted), wanted) {
+        (Ok(selection), _) => Ok(Column::Here(selection.device)),
+        (Err(_), DevicePreference::Device(key)) => Ok(Column::Absent(key.clone())),
+        (Err(_), DevicePreference::Platform(name)) => Ok(Column::Absent(DeviceKey::new(name, 0))),
+        (Err(error), _) => Err(error.into()),
+    });
+    chosen.collect()
+}
+
+fn cell(
+    column: &Column,
+    backbone: &Backbone,
+    precision: Precision,
+    here: bool,
+) -> Result<Cell, CliError> {
+    let info = match column {
+        Column::Absent(_) => return Ok(Cell::NoDevice),
+        Column::Here(info) => info,
+    };
+    if !here {
+        return Ok(Cell::asked(info, precision, Bytes(0)).unwrap_or(Cell::Untested));
+    }
+    Ok(run_on(&info.key, Trying { info, backbone, precision })?)
+}
+
+struct Trying<'a> {
+    info: &'a DeviceInfo,
+    backbone: &'a Backbone,
+    precision: Precision,
+}
+
+impl Work for Trying<'_> {
+    type Output = Cell;
+
+    fn run<B: Backend>(self, device: B::Device) -> Cell {
+        let Self { info, backbone, precision } = self;
+        let (method, adam) = (Method::ProtoNet, OptimizerKind::Adam);
+        let protocol = Protocol::new(5, 1);
+        let estimate =
+            Estimate::new::<B>(backbone, method, protocol, adam, route::<B>(), &device);
+        let need = estimate.plan(1).total().bytes;
+        if let Some(cell) = Cell::asked(info, precision, need) {
+            return cell;
+        }
+        let ran = guarded::<B, _>(&device, || smoke::<B>(backbone, precision, &device));
+        Cell::ran(info, precision, ran.map_err(|error| error.to_string()).and_then(|ran| ran))
+    }
+}

@@ -1,0 +1,283 @@
+//! What models take: `estimate`, `recommend` and `plan`.
+
+use burn::tensor::backend::Backend;
+use fewshot::catalog::{Backbone, Catalog, Estimate, Method, Recommendation, recommend};
+use fewshot::hardware::{
+    Bytes, Calibration, DeviceInfo, DevicePreference, Effort, OptimizerKind, PlacementPolicy, Tier,
+    Work, place, run_on,
+};
+use fewshot::kernels::Route;
+use serde_json::json;
+
+use super::args::{EstimateArgs, MethodName, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
+use super::list;
+use crate::cli::backend;
+use crate::cli::error::CliError;
+use crate::cli::output::print;
+use crate::cli::report::rounded;
+
+/// A device that is meant, and what of its memory may be used.
+struct Target {
+    info: DeviceInfo,
+    route: Route,
+    budget: Option<Bytes>,
+    /// Whether it is a device of this machine.
+    here: bool,
+}
+
+impl Target {
+    fn new(args: &WhereArgs) -> Result<Self, CliError> {
+        let here = args.machine.inventory.is_none();
+        let info = match here {
+            true => backend::select(&args.device)?.device,
+            false => list::inventory(&args.machine, &args.device)?.select(&args.device)?.device,
+        };
+        let budget = args.budget.or(info.memory.free);
+        Ok(Self { route: route(&info), info, budget, here })
+    }
+
+    fn known_budget(&self) -> Result<Bytes, CliError> {
+        self.budget.ok_or_else(|| {
+            let key = &self.info.key;
+            CliError::Usage(format!(
+                "{key} does not tell how much memory is free; say --budget"
+            ))
+        })
+    }
+
+    /// What a simple measurement of the device found; of another machine's there is none.
+    fn calibration(&self) -> Result<Option<Calibration>, CliError> {
+        if !self.here {
+            return Ok(None);
+        }
+        let cache = super::cache::Cache::open();
+        if let Some(found) = cache.get(&self.info) {
+            return Ok(Some(found));
+        }
+        let found = run_on(&self.info.key, super::bench::Measure(Effort::Full))?;
+        cache.put(&self.info, &found);
+        Ok(Some(found))
+    }
+}
+
+/// Which way operations go on a device, of this machine or another.
+fn route(info: &DeviceInfo) -> Route {
+    let fused = info.capabilities.route.as_ref().is_none_or(|route| route.starts_with("fused"));
+    match (fused, info.tier) {
+        (false, _) => Route::Reference,
+        (true, Tier::Cpu) => Route::Host("as measured"),
+        (true, _) => Route::Device("CubeCL"),
+    }
+}
+
+/// Work that counts tensors, for which any backend of the processor will do.
+fn counting<W: Work>(work: W) -> Result<W::Output, CliError> {
+    let cpu = backend::select(&DevicePreference::Cpu)?.device;
+    Ok(run_on(&cpu.key, work)?)
+}
+
+fn method(task: &TaskArgs) -> Method {
+    let steps = task.inner_steps;
+    match task.method {
+        MethodName::Protonet => Method::ProtoNet,
+        MethodName::Maml => Method::Maml { steps },
+        MethodName::Fomaml => Method::FirstOrder { steps },
+        MethodName::Anil => Method::Anil { steps },
+    }
+}
+
+struct Estimating<'a> {
+    backbone: &'a Backbone,
+    task: &'a TaskArgs,
+    optimizer: OptimizerKind,
+    route: Route,
+}
+
+impl Work for Estimating<'_> {
+    type Output = Estimate;
+
+    fn run<B: Backend>(self, device: B::Device) -> Estimate {
+        let Self { backbone, task, optimizer, route } = self;
+        Estimate::new::<B>(backbone, method(task), task.task, optimizer, route, &device)
+    }
+}
+
+/// The backbone of this name, for images of the size that is meant.
+fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone, CliError> {
+    let catalog = Catalog::built_in();
+    let named = catalog.get(name)?;
+    let Some(image) = task.image else { return Ok(named.clone()) };
+    named.for_images(image.0).ok_or_else(|| {
+        CliError::Usage(format!("images of {image} leave nothing behind the last block of {name}"))
+    })
+}
+
+pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
+    let target = Target::new(&args.place)?;
+    let backbone = backbone(&args.model, &args.task)?;
+    let work = Estimating {
+        backbone: &backbone,
+        task: &args.task,
+        optimizer: args.optimizer.into(),
+        route: target.route,
+    };
+    let estimate = counting(work)?;
+    let plan = estimate.plan(args.tasks);
+    let need = plan.total();
+    let fits = target.budget.and_then(|budget| plan.fits(budget));
+    let most = target.budget.map(|budget| estimate.max_tasks(budget));
+    let calibration = target.calibration()?;
+    let seconds = calibration.and_then(|rates| estimate.seconds(args.tasks, &rates));
+    if args.place.machine.json {
+        print(json!({
+            "model": backbone.name,
+            "method": method(&args.task),
+            "task": args.task.task,
+            "tasks": args.tasks,
+            "device": target.info.key,
+            "plan": plan,
+            "total": need,
+            "budget": target.budget,
+            "fits": fits,
+            "max_tasks": most,
+            "gflop_per_step": rounded(estimate.flops(args.tasks) / 1e9, 4),
+            "seconds_per_step": seconds,
+        }))?;
+    } else {
+        let Estimated { model, task, tasks } =
+            Estimated { model: &backbone.name, task: args.task.task, tasks: args.tasks };
+        print(format_args!("{model}, {task}, {tasks} tasks a step, on {}", target.info.key))?;
+        print(&plan)?;
+        if let Some(seconds) = seconds {
+            let ms = seconds * 1e3;
+            print(format_args!("about {ms:.1} ms a step, by rates measured on the device"))?;
+        }
+        match (target.budget, most) {
+            (Some(budget), Some(most)) => print(format_args!(
+                "{} of {budget}; at most {most} tasks a step",
+                if fits == Some(false) { "does not fit" } else { "fits" }
+            ))?,
+            _ => print("the device does not tell its memory: say --budget")?,
+        }
+    }
+    match fits {
+        Some(false) => Err(CliError::DoesNotFit {
+            what: format!("{} tasks of {}", args.tasks, backbone.name),
+            need: need.bytes,
+            budget: target.known_budget()?,
+        }),
+        _ => Ok(()),
+    }
+}
+
+struct Estimated<'a> {
+    model: &'a str,
+    task: fewshot::episode::Protocol,
+    tasks: usize,
+}
+
+struct Recommending<'a> {
+    args: &'a RecommendArgs,
+    image: [usize; 3],
+    budget: Bytes,
+    route: Route,
+    calibration: Option<Calibration>,
+}
+
+impl Work for Recommending<'_> {
+    type Output = Vec<Recommendation>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let Self { args, image, budget, route, calibration } = self;
+        let task = &args.task;
+        let (protocol, method, rates) = (task.task, method(task), calibration.as_ref());
+        let catalog = Catalog::built_in();
+        recommend::<B>(&catalog, image, protocol, method, budget, route, rates, &device)
+    }
+}
+
+pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
+    let target = Target::new(&args.place)?;
+    let image = args.task.image.map_or([1, 28, 28], |image| image.0);
+    let work = Recommending {
+        args,
+        image,
+        budget: target.known_budget()?,
+        route: target.route,
+        calibration: target.calibration()?,
+    };
+    let budget = work.budget;
+    let ranked = counting(work)?;
+    if args.place.machine.json {
+        print(json!({
+            "device": target.info.key,
+            "budget": budget,
+            "task": args.task.task,
+            "image": image,
+            "ranked": ranked,
+        }))?;
+    } else {
+        print(format_args!(
+            "{:<24}{:>11}{:>14}{:>12}{:>12}",
+            "MODEL", "NEEDS", "TASKS AT MOST", "STEP ABOUT", "PARAMETERS"
+        ))?;
+        for entry in &ranked {
+            let time = entry.seconds.map_or("-".to_owned(), |s| format!("{:.1} ms", s * 1e3));
+            print(format_args!(
+                "{:<24}{:>11}{:>14}{:>12}{:>12}{}",
+                entry.backbone,
+                entry.need,
+                entry.max_tasks,
+                time,
+                entry.parameters,
+                if entry.fits { "" } else { "  does not fit" }
+            ))?;
+        }
+    }
+    match ranked.iter().any(|entry| entry.fits) {
+        true => Ok(()),
+        false => Err(CliError::DoesNotFit {
+            what: "the smallest of the models".to_owned(),
+            need: ranked.iter().map(|entry| entry.need).min().unwrap_or_default(),
+            budget,
+        }),
+    }
+}
+
+pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
+    let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
+    let usable = inventory.devices.iter().filter(|info| {
+        let hardware = info.tier != Tier::Software;
+        hardware && (info.tier.is_accelerator() || info.key.platform == "flex")
+    });
+    let devices = usable.filter_map(|info| Some((info.key.clone(), info.memory.free?)));
+    let devices = devices.collect::<Vec<_>>();
+    let models = args.models.iter().map(|wanted| {
+        let bytes = match wanted.bytes {
+            Some(bytes) => bytes,
+            None => need(&wanted.name, &args.task)?,
+        };
+        Ok((wanted.label.clone(), bytes))
+    });
+    let models = models.collect::<Result<Vec<_>, CliError>>()?;
+    let policy = PlacementPolicy { keep_free: args.keep_free };
+    let placement = place(&models, &devices, policy)?;
+    if args.machine.json {
+        return print(json!(placement));
+    }
+    for model in &placement.models {
+        print(format_args!("{:<28}{:>11}  {}", model.name, model.bytes, model.device))?;
+    }
+    for load in &placement.devices {
+        print(format_args!("{}: {} of {} taken", load.device, load.used, load.usable))?;
+    }
+    Ok(())
+}
+
+/// What training a model on one task at a time takes.
+fn need(name: &str, task: &TaskArgs) -> Result<Bytes, CliError> {
+    let backbone = backbone(name, task)?;
+    let optimizer = OptimizerKind::Adam;
+    let work = Estimating { backbone: &backbone, task, optimizer, route: Route::Host("any") };
+    Ok(counting(work)?.plan(1).total().bytes)
+}
