@@ -9,4 +9,6 @@ pub use bytes::Bytes;
 pub use device_key::DeviceKey;
 pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator};
-pub use memory::{MemoryReport, MemoryScope, MemorySource, MemoryStats, memory_stats};
+pub use memory::{
+    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
+};
