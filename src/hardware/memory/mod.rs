@@ -2,6 +2,8 @@
 
 mod host;
 mod meter;
+#[cfg(all(feature = "cuda", feature = "nvml"))]
+mod nvml;
 mod out_of_memory;
 mod panics;
 #[cfg(feature = "cube")]
@@ -11,6 +13,8 @@ mod release;
 mod sampler;
 mod scope;
 mod stats;
+#[cfg(any(test, all(feature = "cuda", feature = "nvml")))]
+mod visible;
 
 pub use out_of_memory::guarded;
 pub use release::release;
