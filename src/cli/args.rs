@@ -143,7 +143,7 @@ pub(crate) enum DataCommand {
 }
 
 /// A number of something within `range`.
-fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
+pub(crate) fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
     steps(range).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 

@@ -2,7 +2,7 @@ use std::process::ExitCode;
 
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
-use fewshot::hardware::HardwareError;
+use fewshot::hardware::{Bytes, HardwareError, PlacementError};
 use fewshot::train::{CheckpointError, TrainError};
 
 /// What the command ends with, in one line.
@@ -13,6 +13,10 @@ pub(crate) enum CliError {
     Usage(String),
     #[error(transparent)]
     Hardware(#[from] HardwareError),
+    #[error(transparent)]
+    Placement(#[from] PlacementError),
+    #[error("{what}: {need} needed, {budget} there")]
+    DoesNotFit { what: String, need: Bytes, budget: Bytes },
     #[error("{0}")]
     Failed(String),
     #[error(transparent)]

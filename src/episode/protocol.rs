@@ -54,7 +54,9 @@ impl FromStr for Protocol {
         };
         let found = read().filter(|found| found.ways > 0 && found.shots > 0 && found.queries > 0);
         found.ok_or_else(|| {
-            format!("{text:?} is no task; write WAYSwSHOTSsQUERIESq with numbers above 0, as 5w1s15q")
+            format!(
+                "{text:?} is no task; write WAYSwSHOTSsQUERIESq with numbers above 0, as 5w1s15q"
+            )
         })
     }
 }

@@ -42,7 +42,9 @@ pub use fewshot_kernels::{AllocatorCounts, CountingAllocator};
 pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
 pub use manager::{DifferentiableWork, HardwareManager};
-pub use memory::{MemoryReport, MemoryScope, MemorySource, MemoryStats, memory_stats};
+pub use memory::{
+    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
+};
 pub(crate) use nearest::unknown;
 pub use placement::{
     DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,

@@ -1,7 +1,12 @@
+use std::fmt;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use clap::{Args, Subcommand};
-use fewshot::hardware::DevicePreference;
+use clap::{Args, Subcommand, ValueEnum};
+use fewshot::episode::Protocol;
+use fewshot::hardware::{Bytes, DevicePreference, OptimizerKind};
+
+use crate::cli::args::count;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HardwareCommand {
@@ -9,6 +14,14 @@ pub(crate) enum HardwareCommand {
     List(ListArgs),
     /// All that is known of a device.
     Info(InfoArgs),
+    /// What training a model takes of memory and time, line by line; fails if it does not fit.
+    Estimate(EstimateArgs),
+    /// The models for a task, best first: what fits, and how long a step takes.
+    Recommend(RecommendArgs),
+    /// Which model runs where, in which precision, found by running it.
+    Matrix(MatrixArgs),
+    /// Which of several models goes on which device.
+    Plan(PlanArgs),
     /// Measure matrix products by data type, copies, launches, and where an accelerator overtakes
     /// the processor.
     Bench(BenchArgs),
@@ -66,4 +79,174 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Which device, of which machine, and what of its memory.
+#[derive(Debug, Args)]
+pub(crate) struct WhereArgs {
+    /// The device: auto, gpu, cpu, a platform or a device
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    pub(crate) device: DevicePreference,
+    /// Memory that may be used, as 8GiB [default: what is free]
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) budget: Option<Bytes>,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+}
+
+/// What is to be learned, and how.
+#[derive(Debug, Args)]
+pub(crate) struct TaskArgs {
+    /// Ways, shots and queries a class
+    #[arg(long, default_value = "5w1s15q", value_name = "TASK")]
+    pub(crate) task: Protocol,
+    /// Channels, height and width of the images, as 3x84x84 [default: the model's own, of recommend
+    /// 1x28x28]
+    #[arg(long, value_name = "CxHxW")]
+    pub(crate) image: Option<Image>,
+    /// How the model learns
+    #[arg(long, value_enum, default_value = "protonet")]
+    pub(crate) method: MethodName,
+    /// Inner steps of maml and its relatives
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = count(1..=1000))]
+    pub(crate) inner_steps: usize,
+}
+
+/// A shape of images.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image(pub(crate) [usize; 3]);
+
+impl FromStr for Image {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sizes = text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
+        // Larger images than any camera's would only overflow.
+        let sizes = sizes.ok().filter(|sizes| sizes.iter().all(|size| (1..=65_536).contains(size)));
+        let image = sizes.and_then(|sizes| <[usize; 3]>::try_from(sizes).ok());
+        image.map(Self).ok_or_else(|| "write CHANNELSxHEIGHTxWIDTH, as 3x84x84".to_owned())
+    }
+}
+
+impl fmt::Display for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [channels, height, width] = self.0;
+        write!(f, "{channels}x{height}x{width}")
+    }
+}
+
+/// What can be estimated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MethodName {
+    /// Prototypical network
+    Protonet,
+    /// MAML of the second order, by the chain
+    Maml,
+    /// MAML of the first order
+    Fomaml,
+    /// ANIL
+    Anil,
+}
+
+/// What moves the parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OptimizerName {
+    /// Gradient descent
+    Sgd,
+    /// Gradient descent with momentum
+    Momentum,
+    /// Adam
+    Adam,
+    /// AdamW
+    Adamw,
+    /// LAMB
+    Lamb,
+}
+
+impl From<OptimizerName> for OptimizerKind {
+    fn from(name: OptimizerName) -> Self {
+        match name {
+            OptimizerName::Sgd => Self::Sgd,
+            OptimizerName::Momentum => Self::Momentum,
+            OptimizerName::Adam => Self::Adam,
+            OptimizerName::Adamw => Self::AdamW,
+            OptimizerName::Lamb => Self::Lamb,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EstimateArgs {
+    /// The model, by a name that `fewshot hardware recommend` shows
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: String,
+    /// Tasks in a step
+    #[arg(long, default_value_t = 1, value_name = "T", value_parser = count(1..=1_000_000))]
+    pub(crate) tasks: usize,
+    /// What moves the parameters
+    #[arg(long, value_enum, default_value = "adam")]
+    pub(crate) optimizer: OptimizerName,
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecommendArgs {
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
+    #[command(flatten)]
+    pub(crate) place: WhereArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MatrixArgs {
+    /// Models, separated by commas [default: all]
+    #[arg(long, value_name = "MODELS", value_delimiter = ',')]
+    pub(crate) models: Vec<String>,
+    /// Devices, separated by commas [default: all that are there]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) devices: Vec<DevicePreference>,
+    /// Print a table in Markdown
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// Models by name, training on one task at a time, or anything with its memory: NAME=8GiB
+    #[arg(required = true, value_name = "MODEL")]
+    pub(crate) models: Vec<Wanted>,
+    /// Share of each device's free memory that stays free
+    #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
+    pub(crate) keep_free: f64,
+    #[command(flatten)]
+    pub(crate) task: TaskArgs,
+    #[command(flatten)]
+    pub(crate) machine: MachineArgs,
+}
+
+/// A model to place.
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) name: String,
+    pub(crate) bytes: Option<Bytes>,
+}
+
+impl FromStr for Wanted {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, bytes) = match text.split_once('=') {
+            None => (text, None),
+            Some((name, bytes)) => (name, Some(bytes.parse()?)),
+        };
+        match name {
+            "" => Err("a model needs a name".to_owned()),
+            name => Ok(Self { name: name.to_owned(), bytes }),
+        }
+    }
 }

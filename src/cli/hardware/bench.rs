@@ -8,7 +8,7 @@ use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
 
 /// Measuring whichever device it is.
-struct Measure(Effort);
+pub(super) struct Measure(pub(super) Effort);
 
 impl Work for Measure {
     type Output = Calibration;

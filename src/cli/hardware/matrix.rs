@@ -97,8 +97,7 @@ impl Work for Trying<'_> {
         let Self { info, backbone, precision } = self;
         let (method, adam) = (Method::ProtoNet, OptimizerKind::Adam);
         let protocol = Protocol::new(5, 1);
-        let estimate =
-            Estimate::new::<B>(backbone, method, protocol, adam, route::<B>(), &device);
+        let estimate = Estimate::new::<B>(backbone, method, protocol, adam, route::<B>(), &device);
         let need = estimate.plan(1).total().bytes;
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;

@@ -2,8 +2,11 @@
 
 mod args;
 mod bench;
+mod cache;
 mod doctor;
 mod list;
+mod matrix;
+mod models;
 
 pub(crate) use args::HardwareCommand;
 
@@ -16,6 +19,10 @@ pub(crate) fn run(command: HardwareCommand) -> Result<(), CliError> {
     match command {
         HardwareCommand::List(args) => list::list(&args),
         HardwareCommand::Info(args) => list::info(&args),
+        HardwareCommand::Estimate(args) => models::estimate(&args),
+        HardwareCommand::Recommend(args) => models::recommend_models(&args),
+        HardwareCommand::Matrix(args) => matrix::run(&args),
+        HardwareCommand::Plan(args) => models::plan(&args),
         HardwareCommand::Bench(args) => bench::run(&args),
         HardwareCommand::Doctor(args) => doctor::run(&args),
         HardwareCommand::Probe { platform } => print(Registry::built_in().answer(&platform)?),

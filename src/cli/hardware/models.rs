@@ -39,9 +39,7 @@ impl Target {
     fn known_budget(&self) -> Result<Bytes, CliError> {
         self.budget.ok_or_else(|| {
             let key = &self.info.key;
-            CliError::Usage(format!(
-                "{key} does not tell how much memory is free; say --budget"
-            ))
+            CliError::Usage(format!("{key} does not tell how much memory is free; say --budget"))
         })
     }
 
@@ -144,9 +142,10 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
             "seconds_per_step": seconds,
         }))?;
     } else {
-        let Estimated { model, task, tasks } =
-            Estimated { model: &backbone.name, task: args.task.task, tasks: args.tasks };
-        print(format_args!("{model}, {task}, {tasks} tasks a step, on {}", target.info.key))?;
+        print(format_args!(
+            "{}, {}, tasks a step: {}, on {}",
+            backbone.name, args.task.task, args.tasks, target.info.key
+        ))?;
         print(&plan)?;
         if let Some(seconds) = seconds {
             let ms = seconds * 1e3;
@@ -154,7 +153,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         }
         match (target.budget, most) {
             (Some(budget), Some(most)) => print(format_args!(
-                "{} of {budget}; at most {most} tasks a step",
+                "{} of {budget}; tasks a step at most: {most}",
                 if fits == Some(false) { "does not fit" } else { "fits" }
             ))?,
             _ => print("the device does not tell its memory: say --budget")?,
@@ -168,12 +167,6 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         }),
         _ => Ok(()),
     }
-}
-
-struct Estimated<'a> {
-    model: &'a str,
-    task: fewshot::episode::Protocol,
-    tasks: usize,
 }
 
 struct Recommending<'a> {
@@ -257,7 +250,7 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
             Some(bytes) => bytes,
             None => need(&wanted.name, &args.task)?,
         };
-        Ok((wanted.label.clone(), bytes))
+        Ok((wanted.name.clone(), bytes))
     });
     let models = models.collect::<Result<Vec<_>, CliError>>()?;
     let policy = PlacementPolicy { keep_free: args.keep_free };

@@ -45,7 +45,9 @@ impl Meter {
     pub fn surroundings(&self) -> Surroundings {
         let device = match self {
             Self::Host => host::machine(),
-            _ => None,
+            #[cfg(feature = "cube")]
+            Self::Pool(pool) => pool.device_memory(),
+            Self::Unknown => None,
         };
         Surroundings { device, host: host::resident() }
     }

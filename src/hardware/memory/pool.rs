@@ -3,6 +3,8 @@ use std::any::Any;
 use cubecl::stream_id::StreamId;
 use cubecl::{MemoryUsage, Runtime};
 
+#[cfg(all(feature = "cuda", feature = "nvml"))]
+use super::nvml::memory as gpu_memory;
 use super::stats::{MemorySource, MemoryStats};
 use crate::hardware::Bytes;
 
@@ -11,6 +13,8 @@ type Ask = dyn Fn() -> Option<MemoryUsage> + Send + Sync;
 /// The memory pool that CubeCL keeps on a device for the operations of one thread.
 pub(super) struct Pool {
     ask: Box<Ask>,
+    /// Number of the device, if it is one of CUDA.
+    cuda: Option<usize>,
 }
 
 impl Pool {
@@ -18,16 +22,17 @@ impl Pool {
     pub fn of(device: &dyn Any) -> Option<Self> {
         #[cfg(feature = "wgpu")]
         if let Some(device) = device.downcast_ref::<cubecl::wgpu::WgpuDevice>() {
-            return Some(Self::on::<cubecl::wgpu::WgpuRuntime>(device.clone()));
+            return Some(Self::on::<cubecl::wgpu::WgpuRuntime>(device.clone(), None));
         }
         #[cfg(feature = "cuda")]
         if let Some(device) = device.downcast_ref::<cubecl::cuda::CudaDevice>() {
-            return Some(Self::on::<cubecl::cuda::CudaRuntime>(device.clone()));
+            let index = Some(device.index);
+            return Some(Self::on::<cubecl::cuda::CudaRuntime>(device.clone(), index));
         }
         None
     }
 
-    fn on<R: Runtime>(device: R::Device) -> Self {
+    fn on<R: Runtime>(device: R::Device, cuda: Option<usize>) -> Self {
         let stream = StreamId::current();
         let ask = move || match stream.executes(|| R::client(&device).memory_usage()) {
             Ok(usage) => Some(usage),
@@ -36,7 +41,7 @@ impl Pool {
                 None
             }
         };
-        Self { ask: Box::new(ask) }
+        Self { ask: Box::new(ask), cuda }
     }
 
     /// The pool as it is now. Operations that were waiting are handed to the device first.
@@ -55,4 +60,14 @@ impl Pool {
             ..MemoryStats::unknown()
         }
     }
+
+    /// Total and free memory of the device. wgpu has no way to ask; CUDA is asked through NVML.
+    pub fn device_memory(&self) -> Option<(Bytes, Bytes)> {
+        self.cuda.and_then(gpu_memory)
+    }
+}
+
+#[cfg(not(all(feature = "cuda", feature = "nvml")))]
+fn gpu_memory(_: usize) -> Option<(Bytes, Bytes)> {
+    None
 }

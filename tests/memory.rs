@@ -1,0 +1,248 @@
+//! Memory: what is counted is exact, and training keeps what it has and no more.
+#![recursion_limit = "256"]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::thread;
+
+use burn::backend::Autodiff;
+use burn::optim::Optimizer;
+use burn::tensor::Tensor;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::data::GlyphsConfig;
+use fewshot::hardware::{
+    Bytes, CountingAllocator, MemoryScope, MemorySource, MemoryStats, memory_stats, release,
+};
+use fewshot::learners::MetaLearner;
+use fewshot::models::Conv4;
+use fewshot::prelude::*;
+use fewshot::train::Event;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
+
+const SIZE: usize = 8;
+const WAYS: usize = 3;
+
+fn encoder<B: Backend>() -> Conv4<B> {
+    Conv4Config::new([1, SIZE, SIZE]).with_channels(4).with_blocks(2).init(&Default::default())
+}
+
+fn maml<B: Backend>(order: Order) -> Maml<B, Classifier<B, Conv4<B>>> {
+    let classifier = Classifier::new(encoder(), 16, WAYS, &Default::default());
+    Maml::new(classifier, InnerLoop::new(2, 0.1).with_order(order)).unwrap()
+}
+
+fn episodes() -> EpisodeSampler {
+    let config = GlyphsConfig {
+        train_alphabets: 1,
+        validation_alphabets: 1,
+        test_alphabets: 1,
+        characters: 5,
+        drawers: 4,
+        size: SIZE,
+        ..GlyphsConfig::default()
+    };
+    let protocol = Protocol::new(WAYS, 1).with_queries(2);
+    Glyphs::generate(&config).train.sampler(protocol, 5).unwrap()
+}
+
+/// The memory after each step that is asked for.
+fn after_steps<B, L, O>(learner: L, optimizer: O, steps: [u64; 2]) -> [MemoryStats; 2]
+where
+    B: AutodiffBackend,
+    L: MetaLearner<B>,
+    O: Optimizer<L, B>,
+{
+    let seen = Rc::new(RefCell::new(Vec::with_capacity(2)));
+    let kept = seen.clone();
+    let observer = move |event: &Event| {
+        if let Event::Step { metrics, .. } = event
+            && steps.contains(&metrics.step)
+        {
+            kept.borrow_mut().push(memory_stats::<B>(&Default::default()));
+        }
+    };
+    let trainer = MetaTrainer::new(learner, optimizer).episodes(episodes()).meta_batch(2);
+    trainer.steps(steps[1]).observe(observer).fit::<B>().unwrap();
+    let seen = seen.borrow();
+    [seen[0], seen[1]]
+}
+
+/// Between the two steps nothing may be left behind but `bound` bytes.
+fn stays_flat<B, L, O>(what: &str, learner: L, optimizer: O, bound: u64)
+where
+    B: AutodiffBackend,
+    L: MetaLearner<B>,
+    O: Optimizer<L, B>,
+{
+    let [early, late] = after_steps::<B, L, O>(learner, optimizer, [20, 200]);
+    let [start, end] = [early, late].map(|stats| stats.in_use.unwrap().0);
+    println!("{what}: {start} -> {end} bytes, {:?} -> {:?}", early.allocations, late.allocations);
+    assert!(end <= start + bound, "{what}: {start} bytes in use after 20 steps, {end} after 200");
+}
+
+fn training_keeps_no_memory<B: Backend>(bound: u64) {
+    type Proto<B> = ProtoNet<Autodiff<B>, Conv4<Autodiff<B>>>;
+    let proto: Proto<B> = ProtoNet::new(encoder());
+    stays_flat::<Autodiff<B>, _, _>("ProtoNet", proto, Adam::new().init(), bound);
+    for order in [Order::First, Order::Second] {
+        let what = format!("MAML, {order:?}");
+        stays_flat::<Autodiff<B>, _, _>(&what, maml(order), Adam::new().init(), bound);
+    }
+}
+
+#[cfg(feature = "flex")]
+mod flex {
+    use std::sync::Barrier;
+
+    use burn::backend::Flex;
+    use burn::tensor::TensorData;
+
+    use super::*;
+
+    const FLOATS: usize = 100_000;
+    const BYTES: u64 = 4 * FLOATS as u64;
+    /// What a tensor takes beside its numbers: shape, handle, layout.
+    const BESIDE: u64 = 2000;
+
+    fn numbers() -> Tensor<Flex, 1> {
+        Tensor::from_data(TensorData::new(vec![1.0f32; FLOATS], [FLOATS]), &Default::default())
+    }
+
+    fn about(found: Bytes, expected: u64) {
+        assert!((expected..expected + BESIDE).contains(&found.0), "{found:?}, not {expected}");
+    }
+
+    #[test]
+    fn training_keeps_no_memory() {
+        super::training_keeps_no_memory::<Flex>(2048);
+    }
+
+    #[test]
+    fn the_allocator_counts_a_tensor_and_its_end() {
+        let stats = || memory_stats::<Flex>(&Default::default());
+        let before = stats();
+        assert_eq!(before.source, MemorySource::Allocator);
+        assert_eq!([before.reserved, before.padding], [None; 2]);
+        assert!(before.free < before.total && before.host < before.total);
+        let tensor = numbers();
+        about(Bytes(stats().in_use.unwrap().0 - before.in_use.unwrap().0), BYTES);
+        drop(tensor);
+        assert_eq!(stats().in_use, before.in_use);
+        assert!(stats().sampled_peak.unwrap().0 >= before.in_use.unwrap().0 + BYTES);
+    }
+
+    #[test]
+    fn the_peak_of_a_computation_is_exact() {
+        let device = Default::default();
+        let (sum, report) = MemoryScope::measure::<Flex, _>(&device, || {
+            let [a, b] = [numbers(), numbers()];
+            // Not in place: `a` is used again.
+            let both = a.clone() + b;
+            drop(a);
+            both
+        });
+        assert!(!report.sampled);
+        // `a` and the sum, which is written over `b`; or a third, where it is not.
+        let peak = report.peak.unwrap();
+        let tensors = peak.0 / BYTES;
+        assert!([2, 3].contains(&tensors), "{tensors} tensors at once");
+        about(peak, tensors * BYTES);
+        about(Bytes(report.left_behind.unwrap() as u64), BYTES);
+        drop(sum);
+
+        let ((), report) = MemoryScope::measure::<Flex, _>(&device, || drop(numbers()));
+        about(report.peak.unwrap(), BYTES);
+        assert_eq!(report.left_behind, Some(0));
+        let tensor = numbers();
+        let ((), report) = MemoryScope::measure::<Flex, _>(&device, || drop(tensor));
+        about(Bytes(report.left_behind.unwrap().unsigned_abs()), BYTES);
+        assert!(report.left_behind < Some(0) && report.peak < Some(Bytes(BESIDE)), "{report:?}");
+    }
+
+    #[test]
+    fn scopes_within_a_scope_leave_it_its_peak() {
+        let device = Default::default();
+        let touch = |tensors: usize| {
+            let all = (0..tensors).map(|_| numbers()).collect::<Vec<_>>();
+            drop(all);
+        };
+        let (inner, outer) = MemoryScope::measure::<Flex, _>(&device, || {
+            touch(3);
+            let kept = numbers();
+            let inner = MemoryScope::measure::<Flex, _>(&device, || touch(1)).1;
+            drop(kept);
+            inner
+        });
+        about(outer.peak.unwrap(), 3 * BYTES);
+        about(inner.peak.unwrap(), BYTES);
+        assert_eq!([inner.left_behind, outer.left_behind], [Some(0); 2]);
+    }
+
+    #[test]
+    fn a_scope_sees_what_other_threads_allocate() {
+        let device = Default::default();
+        let ((), report) = MemoryScope::measure::<Flex, _>(&device, || {
+            let together = Barrier::new(4);
+            thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        let block = vec![1u8; 250_000];
+                        together.wait();
+                        assert_eq!(block[249_999], 1);
+                    });
+                }
+            });
+        });
+        let peak = report.peak.unwrap().0;
+        // Threads have names and handles of their own.
+        assert!((1_000_000..1_020_000).contains(&peak), "{peak}");
+    }
+
+    #[test]
+    fn kept_buffers_are_given_back() {
+        let device = Default::default();
+        after_steps::<Autodiff<Flex>, _, _>(
+            ProtoNet::<_, Conv4<Autodiff<Flex>>>::new(encoder()),
+            Adam::new().init(),
+            [1, 2],
+        );
+        let before = memory_stats::<Flex>(&device).in_use.unwrap();
+        release::<Flex>(&device);
+        assert!(memory_stats::<Flex>(&device).in_use.unwrap() < before);
+        release::<Flex>(&device);
+    }
+}
+
+#[cfg(feature = "wgpu")]
+mod wgpu {
+    use burn::backend::Wgpu;
+
+    use super::*;
+
+    #[test]
+    fn training_keeps_no_memory() {
+        super::training_keeps_no_memory::<Wgpu>(0);
+    }
+
+    #[test]
+    fn a_pool_counts_a_tensor_and_gives_its_pages_back() {
+        let device = Default::default();
+        let (tensor, report) = MemoryScope::measure::<Wgpu, _>(&device, || {
+            Tensor::<Wgpu, 1>::ones([250_000], &device)
+        });
+        assert_eq!(report.after.source, MemorySource::Pool);
+        assert!(report.sampled);
+        assert_eq!(report.left_behind, Some(1_000_000));
+        assert!(report.peak >= Some(Bytes(1_000_000)));
+        assert!(report.after.reserved >= report.after.in_use);
+        assert_eq!([report.after.total, report.after.free], [None; 2]);
+        drop(tensor);
+        let before = memory_stats::<Wgpu>(&device);
+        release::<Wgpu>(&device);
+        let after = memory_stats::<Wgpu>(&device);
+        assert!(after.reserved <= before.reserved, "{before} then {after}");
+        assert_eq!(after.in_use, before.in_use);
+    }
+}
