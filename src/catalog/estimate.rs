@@ -106,16 +106,17 @@ impl Estimate {
 
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
     pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
-        let kept = self.planner.activations.together.bytes.0 * tasks as u64;
-        let rounds = match self.method {
-            Method::ProtoNet => 1,
-            Method::Maml { steps } => 3 * steps as u64 + 1,
-            Method::FirstOrder { steps } | Method::Anil { steps } => steps as u64 + 1,
+        let Activations { support, queries, together, .. } = self.planner.activations;
+        let [support, queries, together] = [support, queries, together].map(|all| all.bytes.0);
+        // Passes over activations, each of which is written and read on the way there and back.
+        let (kept, passes) = match self.method {
+            Method::ProtoNet => (together, 1),
+            Method::Maml { steps } => (3 * steps as u64 * support + queries, 3 * steps as u64 + 1),
+            Method::FirstOrder { steps } => (steps as u64 * support + queries, steps as u64 + 1),
+            Method::Anil { steps } => (support + queries, steps as u64 + 1),
         };
-        // Written and read once in each direction.
-        let traffic = Bytes(4 * kept * rounds);
-        let launches = rounds * self.launches();
-        calibration.seconds(self.flops(tasks), "f32", traffic, launches)
+        let traffic = Bytes(4 * kept * tasks as u64);
+        calibration.seconds(self.flops(tasks), "f32", traffic, passes * self.launches())
     }
 
     /// Operations of a forward and backward pass: one each of a fused stack, some twenty of every

@@ -38,10 +38,13 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: HardwareCommand,
     },
-    /// Measure how fast this machine is.
+    /// Measure how fast this machine is, or with --compare the same work on two backends.
+    #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
     Bench {
         #[command(subcommand)]
-        command: BenchCommand,
+        command: Option<BenchCommand>,
+        #[command(flatten)]
+        compare: CompareArgs,
     },
 }
 
@@ -411,6 +414,25 @@ pub(crate) struct EvalArgs {
     pub(crate) eval_inner_batch: Option<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArgs {
+    /// Two devices to run the same work on in turns, as flex,wgpu
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) compare: Vec<DevicePreference>,
+    /// Operations to measure, separated by commas [default: all]
+    #[arg(long, value_enum, value_name = "OPERATIONS", value_delimiter = ',')]
+    pub(crate) only: Vec<Operation>,
+    /// Measure tiny shapes, just to see that it works
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Threads of the CPU backends [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count(1..=1024))]
+    pub(crate) threads: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -115,8 +115,13 @@ fn isolation() -> Isolation {
 
 /// Checks the environment and sets the number of threads; to be called before anything computes.
 pub(crate) fn prepare(args: &DeviceArgs) -> Result<(), CliError> {
+    prepare_threads(args.threads)
+}
+
+/// Likewise, of a command with devices of its own.
+pub(crate) fn prepare_threads(threads: Option<usize>) -> Result<(), CliError> {
     check_environment().map_err(|error| CliError::Usage(error.to_string()))?;
-    let Some(threads) = args.threads else { return Ok(()) };
+    let Some(threads) = threads else { return Ok(()) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
     pool.build_global().map_err(|error| CliError::Failed(format!("threads: {error}")))
 }

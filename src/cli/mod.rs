@@ -46,6 +46,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),
-        Command::Bench { command: BenchCommand::Kernels(args) } => bench::kernels(args),
+        Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(args),
+        Command::Bench { command: None, compare } => bench::compare(&compare),
     }
 }

@@ -1,6 +1,7 @@
 //! How fast fused operations are here: beside their references, and beside what the machine can do.
 
 mod case;
+mod compare;
 mod conv_stack;
 mod layers;
 mod limits;
@@ -12,6 +13,7 @@ mod steps;
 mod timing;
 mod training_step;
 
+pub(crate) use compare::compare;
 pub(crate) use operation::Operation;
 
 use burn::tensor::backend::AutodiffBackend;

@@ -48,6 +48,18 @@ impl Effort {
         [Spread::new(quick), Spread::new(slow)]
     }
 
+    /// Times of two kinds of work in turns.
+    pub(super) fn turns(self, one: &mut dyn FnMut(), other: &mut dyn FnMut()) -> [Spread; 2] {
+        one();
+        other();
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        self.rounds(|| {
+            first.push(seconds(one));
+            second.push(seconds(other));
+        });
+        [Spread::new(first), Spread::new(second)]
+    }
+
     fn rounds(self, mut round: impl FnMut()) {
         let begin = Instant::now();
         for done in 1.. {

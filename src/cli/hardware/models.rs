@@ -153,8 +153,9 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         }
         match (target.budget, most) {
             (Some(budget), Some(most)) => print(format_args!(
-                "{} of {budget}; tasks a step at most: {most}",
-                if fits == Some(false) { "does not fit" } else { "fits" }
+                "{}: {} of {budget}; tasks a step at most: {most}",
+                if fits == Some(false) { "does not fit" } else { "fits" },
+                need.bytes
             ))?,
             _ => print("the device does not tell its memory: say --budget")?,
         }

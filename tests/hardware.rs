@@ -1,0 +1,245 @@
+//! `fewshot hardware` and the choice of devices, as a user meets them.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    // Calibrations go nowhere near the user's.
+    command.args(args).env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"));
+    command
+}
+
+fn fewshot(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", stderr(output));
+    text
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(&fewshot(args))).unwrap()
+}
+
+/// The exit code and the one line that says why.
+fn refused(args: &[&str]) -> (i32, String) {
+    let output = fewshot(args);
+    let text = stderr(&output);
+    let errors = text.lines().filter(|line| line.starts_with("error: "));
+    assert_eq!(errors.count(), 1, "{args:?}: {text}");
+    (output.status.code().unwrap(), text)
+}
+
+fn fixture(machine: &str) -> String {
+    format!("{}/tests/fixtures/inventories/{machine}.json", env!("CARGO_MANIFEST_DIR"))
+}
+
+fn key(device: &Value) -> &str {
+    device["key"].as_str().unwrap()
+}
+
+#[test]
+fn devices_are_listed_best_first_with_the_reasons_of_the_others() {
+    let list = json(&["hardware", "list", "--json"]);
+    let devices = list["devices"].as_array().unwrap();
+    let tiers = ["cuda", "rocm", "metal", "gpu", "cpu", "software"];
+    let order =
+        devices.iter().map(|device| tiers.iter().position(|tier| device["tier"] == *tier).unwrap());
+    assert!(order.is_sorted());
+    let flex = devices.iter().find(|device| key(device) == "flex:0").unwrap();
+    assert_eq!(flex["capabilities"]["dtypes"]["f32"]["arithmetic"], true);
+    assert!(flex["memory"]["total"].as_u64() >= flex["memory"]["free"].as_u64());
+    assert_eq!(flex["capabilities"]["plane"], Value::Null);
+    assert_eq!(list["selected"], key(&devices[0]));
+    for rejection in list["rejected"].as_array().unwrap() {
+        assert!(!rejection["reason"].as_str().unwrap().is_empty(), "{rejection}");
+    }
+    let text = stdout(&fewshot(&["hardware", "list"]));
+    assert_eq!(text.matches("<- selected").count(), 1, "{text}");
+    assert!(text.starts_with("ID"), "{text}");
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_software_renderer_is_listed_as_such() {
+    let list = json(&["hardware", "list", "--json"]);
+    let devices = list["devices"].as_array().unwrap();
+    let software = devices.iter().find(|device| device["class"] == "software");
+    let Some(software) = software else {
+        // A machine whose wgpu has hardware alone.
+        assert!(devices.iter().any(|device| device["tier"] == "gpu" || device["tier"] == "metal"));
+        return;
+    };
+    assert_eq!(software["tier"], "software");
+    assert!(software["capabilities"]["largest_buffer"].as_u64() > Some(0));
+    let text = stdout(&fewshot(&["hardware", "info", key(software)]));
+    assert!(text.contains("plane operations"), "{text}");
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn cubecls_variable_names_the_adapter() {
+    let with = |value: &str| {
+        let mut command = command(&["hardware", "list", "--device", "wgpu"]);
+        command.env("CUBECL_WGPU_DEFAULT_DEVICE", value).output().unwrap()
+    };
+    let wrong = with("toaster");
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(stderr(&wrong).contains("\"toaster\" is no adapter"), "{}", stderr(&wrong));
+    let absent = with("DiscreteGpu(41)");
+    assert!(stderr(&absent).contains("there is no such adapter"), "{}", stderr(&absent));
+}
+
+#[test]
+fn what_is_asked_for_and_not_there_is_one_clear_error() {
+    let (code, text) = refused(&["hardware", "list", "--device", "flix"]);
+    assert!(code == 2 && text.contains("did you mean \"flex\"?"), "{text}");
+    let (code, text) = refused(&["hardware", "info", "flex:3"]);
+    assert!(code == 2 && text.contains("flex has 1 device"), "{text}");
+    let (code, text) = refused(&["train", "--backend", "rocm", "--steps", "1"]);
+    assert!(code == 2 && text.contains("build it with --features rocm"), "{text}");
+    assert!(text.contains("Usable: flex:0") || text.contains(", flex:0"), "{text}");
+    let (code, _) = refused(&["train", "--device", "0"]);
+    assert_eq!(code, 2);
+    let (code, text) = refused(&["hardware", "list", "--inventory", "no/such/file"]);
+    assert!(code == 1 && text.contains("inventory no/such/file"), "{text}");
+}
+
+#[test]
+fn inventories_of_other_machines_serve_to_plan_for_them() {
+    let select = |machine, device| {
+        let path = fixture(machine);
+        json(&["hardware", "list", "--json", "--inventory", &path, "--device", device])["selected"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(select("8xh200", "auto"), "cuda:0");
+    assert_eq!(select("m3_max", "auto"), "metal:0");
+    assert_eq!(select("amd_laptop", "cpu"), "flex:0");
+    let written = tempfile::NamedTempFile::new().unwrap();
+    let list = fewshot(&["hardware", "list", "--json"]);
+    fs::write(written.path(), &list.stdout).unwrap();
+    let again = ["hardware", "list", "--json", "--inventory", written.path().to_str().unwrap()];
+    let [first, again] = [serde_json::from_slice(&list.stdout).unwrap(), json(&again)];
+    assert_eq!(first, again, "what list writes, it reads");
+}
+
+#[test]
+fn an_estimate_says_whether_it_fits() {
+    let estimate = ["hardware", "estimate", "--model", "conv4-omniglot", "--device", "flex"];
+    let with = |more: &[&'static str]| [&estimate[..], more].concat();
+    let found = json(&with(&["--json", "--budget", "8GiB", "--tasks", "4"]));
+    assert_eq!(found["fits"], true);
+    assert!(found["max_tasks"].as_u64().unwrap() >= 4);
+    assert!(found["seconds_per_step"].as_f64().unwrap() > 0.0);
+    let lines = found["plan"]["lines"].as_array().unwrap();
+    let exact = |name: &str| {
+        let line = lines.iter().find(|line| line["name"] == name).unwrap();
+        assert_eq!(line["source"], "exact", "{line}");
+        line["bytes"].as_u64().unwrap()
+    };
+    // Four blocks of convolution, bias, gain and shift, and running averages beside them.
+    let trained = 64 * (9 + 3 * 64 * 9) + 4 * 3 * 64;
+    assert_eq!(exact("gradients"), 4 * trained);
+    assert_eq!(exact("optimizer state"), 8 * trained);
+    assert!(exact("parameters") >= 4 * trained);
+    let total = found["total"]["bytes"].as_u64().unwrap();
+    assert_eq!(total, lines.iter().map(|line| line["bytes"].as_u64().unwrap()).sum::<u64>());
+    let (code, text) = refused(&with(&["--budget", "1MiB"]));
+    assert!(code == 1 && text.contains("needed, 1.00 MiB there"), "{text}");
+    let (code, text) = refused(&["hardware", "estimate", "--model", "conv4-omnigolt"]);
+    assert!(code == 2 && text.contains("did you mean \"conv4-omniglot\"?"), "{text}");
+    let (code, text) = refused(&with(&["--image", "1x8x8"]));
+    assert!(code == 2 && text.contains("leave nothing behind the last block"), "{text}");
+}
+
+#[test]
+fn second_order_maml_takes_more_than_the_first_and_the_chain_hardly_grows() {
+    let total = |method, steps| {
+        let args = ["--method", method, "--inner-steps", steps, "--budget", "64GiB", "--json"];
+        let model = ["hardware", "estimate", "--model", "conv4-omniglot", "--device", "cpu"];
+        json(&[&model[..], &args].concat())["total"]["bytes"].as_u64().unwrap()
+    };
+    let [first, one, ten] = [total("fomaml", "1"), total("maml", "1"), total("maml", "10")];
+    assert!(first < one && one < ten && ten < 2 * one, "{first} {one} {ten}");
+}
+
+#[test]
+fn models_are_recommended_by_fit_and_time() {
+    let base = ["hardware", "recommend", "--task", "5w1s15q", "--device", "flex", "--json"];
+    let found = json(&[&base[..], &["--budget", "8GiB", "--image", "3x84x84"]].concat());
+    let ranked = found["ranked"].as_array().unwrap();
+    assert_eq!(ranked.len(), 4);
+    assert!(ranked.iter().all(|entry| entry["fits"] == true));
+    let times = ranked.iter().map(|entry| entry["seconds"].as_f64().unwrap());
+    assert!(times.is_sorted());
+    let (code, text) = refused(&[&base[..], &["--budget", "10KiB"]].concat());
+    assert!(code == 1 && text.contains("10.0 KiB there"), "{text}");
+    assert_eq!(fewshot(&["hardware", "recommend", "--task", "5x1"]).status.code(), Some(2));
+}
+
+#[test]
+fn models_are_laid_on_devices_whole() {
+    let path = fixture("8xh200");
+    let base = ["hardware", "plan", "--inventory", &path, "--json"];
+    let placed = json(&[&base[..], &["a=120GiB", "b=100GiB", "conv4-mini-imagenet"]].concat());
+    let models = placed["models"].as_array().unwrap();
+    let device =
+        |name: &str| models.iter().find(|model| model["name"] == name).unwrap()["device"].clone();
+    assert_ne!(device("a"), device("b"));
+    assert_ne!(device("a"), "cuda:0", "most of the first is taken");
+    let (code, text) = refused(&[&base[..], &["huge=3TiB"]].concat());
+    assert!(code == 1 && text.contains("huge needs 3.00 TiB"), "{text}");
+}
+
+#[test]
+fn the_matrix_is_what_ran() {
+    let small = ["--models", "conv4-omniglot-strided,mlp-omniglot", "--devices", "flex,cuda:5"];
+    let found = json(&[&["hardware", "matrix", "--json"][..], &small].concat());
+    assert_eq!(found["devices"], serde_json::json!(["flex:0", "cuda:5"]));
+    for row in found["rows"].as_array().unwrap() {
+        let wanted = if row["precision"] == "f32" { "ok" } else { "slow" };
+        assert_eq!(row["cells"], serde_json::json!([wanted, "no_device"]), "{row}");
+    }
+    let path = fixture("m3_max");
+    let other = ["--inventory", &path, "--models", "mlp-omniglot", "--markdown"];
+    let text = stdout(&fewshot(&[&["hardware", "matrix"][..], &other].concat()));
+    assert!(text.contains("| mlp-omniglot | f32 | untested |"), "{text}");
+    assert!(text.contains("| mlp-omniglot | bf16 | no dtype |"), "{text}");
+}
+
+#[test]
+fn a_report_for_bugs_names_versions_features_and_devices() {
+    let text = stdout(&fewshot(&["hardware", "doctor"]));
+    for part in ["fewshot", "Burn 0.21.0", "features", "flex:0", "instructions"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let report = json(&["hardware", "doctor", "--json"]);
+    assert!(report["features"].as_array().unwrap().contains(&"flex".into()));
+    assert!(report["inventory"]["devices"].as_array().is_some());
+}
+
+#[test]
+fn devices_are_measured_and_compared() {
+    let found = json(&["hardware", "bench", "--devices", "flex", "--quick", "--json"]);
+    let calibration = &found["devices"][0]["calibration"];
+    assert!(calibration["products"]["f32"].as_f64().unwrap() > 0.0);
+    assert!(calibration["copy"].as_f64().unwrap() > 0.0);
+    let only = ["--only", "grad_stats,prototypes", "--quick", "--json"];
+    let compared = json(&[&["bench", "--compare", "flex,flex"][..], &only].concat());
+    let rows = compared["rows"].as_array().unwrap();
+    assert!(rows.len() >= 2);
+    assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0));
+    let (code, text) = refused(&["bench", "--compare", "flex"]);
+    assert!(code == 2 && text.contains("takes two devices"), "{text}");
+}
