@@ -59,9 +59,13 @@ impl Conv4Config {
 /// a context has `2 context channels` besides, whatever the batch.
 ///
 /// On a CPU's fused route, the stack keeps of every block the input and the convolution's output,
-/// both laid out for its vectors, and the latter only beyond 4 input channels; what is kept is
-/// counted exactly there. Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on
-/// an accelerator, and in plain Burn operations the terms of the normalisation as well.
+/// both laid out for its vectors, and the latter only beyond 4 input channels; it is counted as it
+/// is laid out. The parameters are kept as one vector, and their gradients come back as one vector
+/// and then in parts, which all calls of a step have at once. Tasks side by side take turns with the
+/// working memory.
+///
+/// Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on an accelerator, and in
+/// plain Burn operations the terms of the normalisation as well.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let blocks = self.block_sizes();
@@ -69,14 +73,15 @@ impl CostModel for Conv4Config {
         let context = 2 * self.context * self.channels;
         let stack = self.stack(batch);
         let widest = blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
-        let (kept, passing) = match route {
-            Route::Host(_) => (stack.kept(), stack.passing()),
-            _ => (batch * self.layer_by_layer(route), 2 * batch * self.channels * widest),
+        let (kept, passing, working) = match route {
+            Route::Host(_) => (stack.kept() + 2 * stack.parameters(), 0, stack.working()),
+            _ => (batch * self.layer_by_layer(route), 2 * batch * self.channels * widest, 0),
         };
         Cost {
             macs: (batch * blocks.iter().map(macs).sum::<usize>() + context) as u64,
             kept: kept as u64,
             passing: passing as u64,
+            working: working as u64,
             outputs: (batch * self.features()) as u64,
         }
     }
@@ -113,7 +118,7 @@ mod tests {
         let statistics = 4 * 4 * 64;
         let kept = |n| Conv4Config::omniglot().cost(n, HOST).kept as usize;
         for n in [1, 80] {
-            assert_eq!(kept(n), n * (inputs + convolutions) + parameters + statistics);
+            assert_eq!(kept(n), n * (inputs + convolutions) + 3 * parameters + statistics);
         }
     }
 

@@ -22,6 +22,7 @@ impl CostModel for MlpConfig {
             macs: each(pairs().map(|(from, to)| from * to).sum()),
             kept: each(2 * hidden + joined),
             passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
+            working: 0,
             outputs: each(outputs),
         }
     }

@@ -26,6 +26,8 @@ pub struct Activations {
     pub together: Sourced,
     /// Gradients of activations on their way back, of the largest of these.
     pub passing: Sourced,
+    /// Working memory, however many tasks there are side by side.
+    pub working: Sourced,
 }
 
 impl Activations {
@@ -39,12 +41,14 @@ impl Activations {
             queries: kept(cost(task.queries)),
             together: kept(both),
             passing: Sourced::modelled(4 * both.passing),
+            working: Sourced::modelled(4 * both.working),
         }
     }
 
     /// Nothing is known of the network.
     pub fn unknown() -> Self {
         let unknown = Sourced::unknown();
-        Self { support: unknown, queries: unknown, together: unknown, passing: unknown }
+        let (support, queries, together) = (unknown, unknown, unknown);
+        Self { support, queries, together, passing: unknown, working: unknown }
     }
 }
