@@ -17,7 +17,9 @@ pub use device_key::DeviceKey;
 pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator};
 pub use fit::MemoryFit;
-pub use memory::{MemoryReport, MemoryScope, MemorySource, MemoryStats, memory_stats};
+pub use memory::{
+    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
+};
 pub use plan::{
     Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, TaskShape,
 };

@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::release_buffers;
 use fewshot_models::nn::draw;
 
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
     Bytes, HardwareError, MemoryFit, MemoryScope, SearchReport, TrialMeasure, find_batch_size,
+    guarded, release,
 };
 use crate::learners::{MetaGradients, MetaLearner};
 
@@ -137,12 +137,14 @@ where
     draw::<B, L>(learner);
     learner.check(&source.tasks::<B>(0..1, device))?;
     Ok(move |tasks: usize| {
-        // What earlier trials left there would not be asked of the allocator again.
-        release_buffers();
+        // What earlier trials left there would not be asked for again.
+        release::<B>(device);
         let work =
             || train::<B, L, T, O>(learner.clone(), optimizer.clone(), source, device, tasks);
-        let ((), report) = MemoryScope::measure::<B, _>(device, work);
-        release_buffers();
+        let measure = || guarded::<B, _>(device, work);
+        let (done, report) = MemoryScope::measure::<B, _>(device, measure);
+        release::<B>(device);
+        done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
         let peak = report.peak.ok_or_else(no_meter)?;
         Ok(TrialMeasure { peak, steps: if tasks > 0 { STEPS } else { 0 } })

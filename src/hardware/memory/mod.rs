@@ -2,12 +2,17 @@
 
 mod host;
 mod meter;
+mod out_of_memory;
+mod panics;
 #[cfg(feature = "cube")]
 mod pool;
+mod release;
 #[cfg(any(test, feature = "cube"))]
 mod sampler;
 mod scope;
 mod stats;
 
+pub use out_of_memory::guarded;
+pub use release::release;
 pub use scope::{MemoryReport, MemoryScope};
 pub use stats::{MemorySource, MemoryStats, memory_stats};

@@ -1,0 +1,256 @@
+use burn::tensor::backend::{Backend, DeviceOps};
+
+use super::meter::Meter;
+use super::panics::{Caught, caught};
+use crate::hardware::{Bytes, HardwareError};
+
+/// Texts of memory that could not be had. A number follows where the second word says so.
+const TEXTS: [(&str, Number); 8] = [
+    // cubecl-runtime 0.10, server/base.rs, `IoError::BufferTooBig`: more than the largest page of
+    // the pools, and what CUDA refused with CUDA_ERROR_OUT_OF_MEMORY (cubecl-cuda, gpu.rs).
+    ("can't allocate buffer of size: ", Number::Follows),
+    // cubecl-runtime 0.10, server/base.rs, `LaunchError::OutOfMemory`.
+    ("An out-of-memory error happened during launch", Number::None),
+    // cudarc 0.19, driver/result.rs, `DriverError`.
+    ("CUDA_ERROR_OUT_OF_MEMORY", Number::None),
+    // wgpu-core 29, resource.rs, `CreateBufferError::MaxBufferSize`.
+    ("Buffer size ", Number::FollowsBefore(" is greater than the maximum buffer size")),
+    // wgpu 29, api/device.rs and backend/wgpu_core.rs, `default_error_handler`.
+    ("wgpu error: Out of Memory", Number::None),
+    // wgpu-core 29, device/mod.rs, `DeviceError::OutOfMemory`.
+    ("Not enough memory left.", Number::None),
+    // Rust, alloc/raw_vec and alloc/collections: more bytes than an address can count; `Vec` and
+    // `TryReserveError`.
+    ("capacity overflow", Number::None),
+    ("memory allocation failed because", Number::None),
+];
+
+enum Number {
+    None,
+    Follows,
+    FollowsBefore(&'static str),
+}
+
+/// Memory that could not be had, as a message tells it.
+#[derive(Clone, Debug, PartialEq)]
+struct Refusal {
+    asked: Option<Bytes>,
+    /// The line of the message that tells.
+    line: String,
+}
+
+/// What a message of Burn, CubeCL, wgpu, CUDA or Rust says of memory, if it does.
+fn classify(text: &str) -> Option<Refusal> {
+    text.lines().find_map(|line| {
+        let asked = TEXTS.iter().find_map(|(start, number)| {
+            let (_, rest) = line.split_once(start)?;
+            let (digits, after) =
+                rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
+            match number {
+                Number::None => Some(None),
+                Number::Follows => Some(digits.parse().ok()),
+                Number::FollowsBefore(end) => after.starts_with(end).then(|| digits.parse().ok()),
+            }
+        })?;
+        Some(Refusal { asked: asked.map(Bytes), line: line.trim().to_owned() })
+    })
+}
+
+/// Runs `work` to its end on the device; a device that fails is an error, not a panic.
+///
+/// Burn 0.21 has no error of its own for memory: an operation panics, or a thread of the device
+/// does, or [`Backend::sync`] tells it later. This catches all three, without a word on stderr, and
+/// reads from the text whether it was memory.
+///
+/// A second sync clears what the failed work left in the device's queue, so the device can be used
+/// again.
+///
+/// # Errors
+/// [`HardwareError::OutOfMemory`] if memory was refused, with the bytes asked for where the message
+/// tells, the bytes in use when it panicked (of the host), and the bytes free afterwards; any other
+/// panic or failure is [`HardwareError::Failed`].
+///
+/// # Conventions
+/// - A failure on another thread's tensors on the same device, at the same time, is reported here as
+///   well: CubeCL does not tell whose it was.
+/// - What `work` changes through references stays as it was when it panicked.
+/// - On the CPU, only an amount that no address can count is an error. When the system refuses less
+///   than that, Rust prints `memory allocation of N bytes failed` and ends the process; where
+///   memory is promised beyond what there is, as on Linux, the system may end it when the memory is
+///   touched. Ask [`memory_stats`](crate::hardware::memory_stats) before.
+/// - With `panic = "abort"` nothing is caught.
+pub fn guarded<B: Backend, T>(
+    device: &B::Device,
+    work: impl FnOnce() -> T,
+) -> Result<T, HardwareError> {
+    let ended = caught(device_threads::<B>(device), || {
+        let value = work();
+        (value, B::sync(device))
+    });
+    let Caught { result, elsewhere: mut said, in_use } = ended;
+    match result {
+        Ok((value, Ok(()))) if said.is_empty() => return Ok(value),
+        Ok((value, synced)) => {
+            said.extend(synced.err().map(|error| error.to_string()));
+            // Tensors of a device that failed may fail to be given back.
+            said.extend(caught(device_threads::<B>(device), || drop(value)).elsewhere);
+        }
+        Err(text) => said.push(text),
+    }
+    // The device's thread may be behind: what it says only now is often the cause.
+    said.extend(caught(device_threads::<B>(device), || B::sync(device)).elsewhere);
+    Err(error::<B>(device, &said, in_use))
+}
+
+fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -> HardwareError {
+    let name = format!("{device:?}");
+    let Some(refusal) = said.iter().find_map(|text| classify(text)) else {
+        let reason = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
+        return HardwareError::Failed { device: name, reason };
+    };
+    let asked = caught(device_threads::<B>(device), || {
+        let meter = Meter::of::<B>(device);
+        let free = meter.surroundings().device.map(|(_, free)| free);
+        (matches!(meter, Meter::Host), free)
+    });
+    let (on_host, free) = asked.result.unwrap_or((false, None));
+    HardwareError::OutOfMemory {
+        device: name,
+        asked: refusal.asked,
+        in_use: in_use.filter(|_| on_host).map(Bytes),
+        free,
+        reason: refusal.line,
+    }
+}
+
+/// The first line that says more than that there was an error.
+fn first_line(text: &str) -> Option<String> {
+    let headings = [
+        "",
+        "Caused by:",
+        "An error happened during execution",
+        "The server is in an invalid state",
+    ];
+    let mut lines = text.lines().map(str::trim);
+    lines.find(|line| !headings.contains(line)).map(str::to_owned)
+}
+
+/// The names of the threads in which CubeCL 0.10 runs a device (cubecl-common,
+/// device/handle/channel.rs): fused streams upstream, kernels downstream. Their panics reach the
+/// caller without their text.
+fn device_threads<B: Backend>(device: &B::Device) -> Vec<String> {
+    let id = device.id();
+    ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id)).to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::backend::Flex;
+    use burn::tensor::{ElementConversion, Tensor};
+
+    use super::*;
+
+    #[test]
+    fn messages_of_memory_are_known() {
+        let refused = [
+            // A panic in a device's thread: cubecl-wgpu 0.10, compute/server.rs,
+            // `initialize_memory` unwraps what reserving gave.
+            (
+                "called `Result::unwrap()` on an `Err` value: can't allocate buffer of size: \
+                 4398046511104\nNo backtrace available",
+                Some(4398046511104),
+            ),
+            // Burn's `ExecutionError` around CubeCL's `ServerUnhealthy`.
+            (
+                "An error happened during execution\nCaused by:\n  The server is in an invalid \
+                 state\nCaused by:\n  [can't allocate buffer of size: 8192\n   0: main]",
+                Some(8192),
+            ),
+            ("An out-of-memory error happened during launch\nCaused by:\n  hipModuleLaunch", None),
+            ("DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", None),
+            (
+                "wgpu error: Validation Error\n\nCaused by:\n  In Device::create_buffer\n    \
+                 Buffer size 2147483652 is greater than the maximum buffer size (2147483648)\n",
+                Some(2147483652),
+            ),
+            ("wgpu error: Out of Memory\n", None),
+            ("  In Queue::submit\n    Not enough memory left.", None),
+            ("capacity overflow", None),
+            (
+                "memory allocation failed because the computed capacity exceeded the collection's \
+                 maximum",
+                None,
+            ),
+        ];
+        for (text, asked) in refused {
+            let found = classify(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(found.asked, asked.map(Bytes), "{text}");
+            assert!(text.lines().any(|line| line.trim() == found.line), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn other_messages_are_not_of_memory() {
+        let others = [
+            "",
+            "index out of bounds: the len is 3 but the index is 5",
+            "Buffer size 12 is not a multiple of 4",
+            "couldn't find resource for that handle: no memory page\nNo backtrace available",
+            "wgpu error: Validation Error",
+            "called `Result::unwrap()` on an `Err` value: CallError",
+            "Parent device is lost",
+        ];
+        for text in others {
+            assert_eq!(classify(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_reason_is_the_first_line_that_tells_something() {
+        let text =
+            "An error happened during execution\nCaused by:\n  Parent device is lost\n  0: x";
+        assert_eq!(first_line(text), Some("Parent device is lost".to_owned()));
+        assert_eq!(first_line("Caused by:\n"), None);
+    }
+
+    /// Refused is what no device has; then a sum works.
+    fn refuses_what_is_beyond_all_memory<B: Backend>(floats: usize) {
+        let device = B::Device::default();
+        let wrong = guarded::<B, _>(&device, || Tensor::<B, 1>::zeros([floats], &device));
+        match wrong.unwrap_err() {
+            HardwareError::OutOfMemory { device: name, .. } => {
+                assert_eq!(name, format!("{device:?}"));
+            }
+            other => panic!("{other}"),
+        }
+        let works = || Tensor::<B, 1>::ones([64], &device).sum().into_scalar();
+        assert_eq!(guarded::<B, _>(&device, works).unwrap().elem::<f32>(), 64.0);
+    }
+
+    fn fails_where_shapes_do_not_fit<B: Backend>() {
+        let device = B::Device::default();
+        let wrong = guarded::<B, _>(&device, || {
+            Tensor::<B, 1>::ones([3], &device) + Tensor::<B, 1>::ones([5], &device)
+        });
+        match wrong.unwrap_err() {
+            HardwareError::Failed { device: name, reason } => {
+                assert_eq!(name, format!("{device:?}"));
+                assert!(!reason.is_empty());
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn flex_refuses_what_no_address_can_count() {
+        refuses_what_is_beyond_all_memory::<Flex>(1 << 61);
+        fails_where_shapes_do_not_fit::<Flex>();
+    }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn wgpu_refuses_four_tebibytes_and_goes_on() {
+        refuses_what_is_beyond_all_memory::<burn::backend::Wgpu>(1 << 40);
+        fails_where_shapes_do_not_fit::<burn::backend::Wgpu>();
+    }
+}

@@ -1,0 +1,172 @@
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use fewshot_kernels::CountingAllocator;
+
+type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
+
+/// Panics that [`caught`] waits for. Rust has one hook for the whole process: it is put in place
+/// for the first that waits and taken out after the last, so the program keeps its own.
+struct Waiting {
+    listeners: Vec<Listener>,
+    next: u64,
+    /// The program's hook, which hears everything else.
+    previous: Option<Arc<Box<Hook>>>,
+}
+
+/// What threads of these names said when they panicked.
+struct Listener {
+    number: u64,
+    threads: Vec<String>,
+    heard: Vec<String>,
+}
+
+static WAITING: Mutex<Waiting> =
+    Mutex::new(Waiting { listeners: Vec::new(), next: 0, previous: None });
+
+thread_local! {
+    /// Calls of `caught` that this thread is inside of.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// Bytes that the program had in use when this thread last panicked inside of one.
+    static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// How a piece of work ended.
+pub(super) struct Caught<T> {
+    /// What it returned, or what it said when it panicked.
+    pub result: Result<T, String>,
+    /// What threads of the given names said when they panicked meanwhile.
+    pub elsewhere: Vec<String>,
+    /// Bytes in use when it panicked, if the program's allocator counts.
+    pub in_use: Option<u64>,
+}
+
+/// Runs `work` and catches its panic without a word on stderr. Panics in threads with these names
+/// are kept likewise; those of any other thread go to the program's hook.
+pub(super) fn caught<T>(threads: Vec<String>, work: impl FnOnce() -> T) -> Caught<T> {
+    let number = start(threads);
+    DEPTH.set(DEPTH.get() + 1);
+    IN_USE.set(None);
+    // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    DEPTH.set(DEPTH.get() - 1);
+    let result = result.map_err(|payload| text(&*payload));
+    Caught { in_use: IN_USE.take().filter(|_| result.is_err()), elsewhere: stop(number), result }
+}
+
+fn start(threads: Vec<String>) -> u64 {
+    let mut waiting = lock();
+    if waiting.listeners.is_empty() {
+        let previous = Arc::new(panic::take_hook());
+        waiting.previous = Some(previous.clone());
+        panic::set_hook(Box::new(move |info| {
+            if !keeps(info) {
+                previous(info);
+            }
+        }));
+    }
+    let number = waiting.next;
+    waiting.next += 1;
+    waiting.listeners.push(Listener { number, threads, heard: Vec::new() });
+    number
+}
+
+fn stop(number: u64) -> Vec<String> {
+    let mut waiting = lock();
+    let place = waiting.listeners.iter().position(|listener| listener.number == number);
+    let heard = place.map(|place| waiting.listeners.swap_remove(place).heard);
+    if waiting.listeners.is_empty() {
+        // Ours holds the other reference.
+        drop(panic::take_hook());
+        if let Some(Ok(previous)) = waiting.previous.take().map(Arc::try_unwrap) {
+            panic::set_hook(previous);
+        }
+    }
+    heard.unwrap_or_default()
+}
+
+fn lock() -> MutexGuard<'static, Waiting> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether somebody waits for this panic.
+fn keeps(info: &PanicHookInfo<'_>) -> bool {
+    if DEPTH.get() > 0 {
+        IN_USE.set(CountingAllocator::counts().map(|counts| counts.in_use));
+        return true;
+    }
+    let thread = thread::current();
+    let Some(name) = thread.name() else { return false };
+    let mut waiting = lock();
+    let named = |listener: &&mut Listener| listener.threads.iter().any(|thread| thread == name);
+    let listeners = waiting.listeners.iter_mut().filter(named);
+    listeners.map(|listener| listener.heard.push(text(info.payload()))).count() > 0
+}
+
+fn text(payload: &(dyn Any + Send)) -> String {
+    let owned = payload.downcast_ref::<String>().cloned();
+    let text = owned.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+    text.unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    static TOLD: AtomicUsize = AtomicUsize::new(0);
+
+    fn panics_in_thread(name: &str, message: &'static str) {
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || panic!("{message}")).unwrap().join().unwrap_err();
+    }
+
+    /// Runs `test` under a hook that counts, and gives back the one before.
+    fn counting(test: impl FnOnce()) {
+        let before = panic::take_hook();
+        TOLD.store(0, SeqCst);
+        panic::set_hook(Box::new(|_| {
+            TOLD.fetch_add(1, SeqCst);
+        }));
+        test();
+        panic::set_hook(before);
+    }
+
+    #[test]
+    fn a_panic_is_returned_and_the_programs_hook_hears_only_the_others() {
+        counting(|| {
+            let caught = caught(vec!["device".to_owned()], || {
+                panics_in_thread("device", "no room");
+                panics_in_thread("stranger", "something else");
+                panic!("{} was wrong", "this");
+            });
+            assert_eq!(caught.result, Err::<(), _>("this was wrong".to_owned()));
+            assert_eq!(caught.elsewhere, ["no room"]);
+            assert_eq!(TOLD.load(SeqCst), 1);
+            panics_in_thread("device", "after the end");
+            assert_eq!(TOLD.load(SeqCst), 2, "the hook of the program is back");
+        });
+    }
+
+    #[test]
+    fn work_may_wait_within_work_and_in_several_threads() {
+        counting(|| {
+            let outer = caught(Vec::new(), || {
+                let inner = caught(Vec::new(), || -> u8 { panic!("inner") });
+                let beside = thread::scope(|scope| {
+                    let thread = || caught(Vec::new(), || -> u8 { panic!("beside") }).result;
+                    scope.spawn(thread).join().unwrap()
+                });
+                (inner.result, beside)
+            });
+            let said = outer.result.unwrap();
+            assert_eq!(said, (Err("inner".to_owned()), Err("beside".to_owned())));
+            assert_eq!(caught(Vec::new(), || 7).result, Ok(7));
+            assert_eq!(TOLD.load(SeqCst), 0);
+        });
+    }
+}
