@@ -241,7 +241,7 @@ fn formulas_come_near_to_what_is_found() {
     let learner = proto_net(&config);
     for tasks in [1, 4, 16] {
         let plan = planner(&learner, &config, Algorithm::Prototypical).plan(tasks);
-        is_near(&plan, measured(&learner, &episodes(), tasks), 30.0);
+        is_near(&plan, measured(&learner, &episodes(), tasks), 10.0);
     }
     let config = Conv4Config::omniglot_strided();
     for (route, graphs) in
@@ -251,7 +251,7 @@ fn formulas_come_near_to_what_is_found() {
             let learner = maml(steps, route);
             let algorithm = Algorithm::Maml { steps, lanes: 16, graphs };
             let plan = planner(&learner, &config, algorithm).plan(8);
-            is_near(&plan, measured(&learner, &episodes(), 8), 50.0);
+            is_near(&plan, measured(&learner, &episodes(), 8), 20.0);
         }
     }
 }

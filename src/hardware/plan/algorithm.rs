@@ -75,6 +75,7 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
             let kept = activations.together.times(tasks as u64);
             return vec![
                 ("activations", kept),
+                ("gradients of tasks", activations.returned.times(tasks as u64)),
                 ("gradients of activations", activations.passing),
                 ("working memory", activations.working),
             ];
@@ -107,6 +108,7 @@ impl Inner {
             ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
             ("inner graphs", each(self.graphs(activations.support))),
             ("activations", each(outer)),
+            ("gradients of tasks", each(activations.returned)),
             ("gradients of activations", each(activations.passing)),
             ("working memory", activations.working),
         ]
@@ -123,15 +125,15 @@ impl Inner {
         modelled(start + self.moved.times(stored))
     }
 
-    /// The support's activations and the change that their gradient makes, for every graph; and
-    /// once the tangents of the activations, with which a gradient is differentiated.
+    /// The support's activations for every graph; once the tangents of the activations, with which
+    /// a gradient is differentiated, and the change that the gradient makes.
     fn graphs(&self, support: Sourced) -> Sourced {
         let graphs = match self.graphs {
             InnerGraphs::None => return Sourced::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
-        support.times(graphs + 1) + modelled(self.moved.times(graphs))
+        support.times(graphs + 1) + modelled(self.moved)
     }
 }
 
