@@ -83,7 +83,7 @@ pub enum HardwareError {
         reason: String,
     },
     /// Not even the smallest size of a search fits.
-    #[error("a size of {size} {}, and {budget} are there", needs(.need))]
+    #[error("a size of {size} does not fit {budget} ({})", needed(.need))]
     DoesNotFit {
         /// The smallest size.
         size: usize,
@@ -93,7 +93,7 @@ pub enum HardwareError {
         budget: Bytes,
     },
     /// A meta-batch that takes more memory than it may.
-    #[error("{tasks} tasks {}, and {budget} are there: {}", needs(.need), fitting(*.fit))]
+    #[error("{tasks} tasks do not fit {budget} ({}): {}", needed(.need), fitting(*.fit))]
     TooManyTasks {
         /// Tasks wanted.
         tasks: usize,
@@ -135,8 +135,8 @@ pub enum HardwareError {
     },
 }
 
-fn needs(need: &Option<Bytes>) -> String {
-    need.map_or("runs out of memory".to_owned(), |need| format!("needs {need}"))
+fn needed(need: &Option<Bytes>) -> String {
+    need.map_or("out of memory".to_owned(), |need| format!("{need} needed"))
 }
 
 fn fitting(fit: usize) -> String {

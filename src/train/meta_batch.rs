@@ -4,13 +4,13 @@ use std::ops::RangeInclusive;
 
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::release_buffers;
 use fewshot_models::nn::draw;
 
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
     Bytes, HardwareError, MemoryFit, MemoryScope, SearchReport, TrialMeasure, find_batch_size,
+    guarded, release,
 };
 use crate::learners::{MetaGradients, MetaLearner};
 
@@ -101,13 +101,16 @@ where
 {
     let mut trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
     let need = match trial(tasks) {
+        Ok(TrialMeasure { steps: 0, .. }) => {
+            return Err(HardwareError::NoSteps { size: tasks }.into());
+        }
         Ok(TrialMeasure { peak, .. }) if peak <= budget => return Ok(peak),
         Ok(TrialMeasure { peak, .. }) => Some(peak),
         Err(HardwareError::OutOfMemory { .. }) => None,
         Err(error) => return Err(error.into()),
     };
     let fit = match tasks {
-        0 | 1 => 0,
+        1 => 0,
         _ => match find_batch_size(1..=tasks - 1, budget, trial) {
             Ok(report) => report.chosen,
             Err(HardwareError::DoesNotFit { .. }) => 0,
@@ -134,12 +137,14 @@ where
     draw::<B, L>(learner);
     learner.check(&source.tasks::<B>(0..1, device))?;
     Ok(move |tasks: usize| {
-        // What earlier trials left there would not be asked of the allocator again.
-        release_buffers();
+        // What earlier trials left there would not be asked for again.
+        release::<B>(device);
         let work =
             || train::<B, L, T, O>(learner.clone(), optimizer.clone(), source, device, tasks);
-        let ((), report) = MemoryScope::measure::<B, _>(device, work);
-        release_buffers();
+        let measure = || guarded::<B, _>(device, work);
+        let (done, report) = MemoryScope::measure::<B, _>(device, measure);
+        release::<B>(device);
+        done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
         let peak = report.peak.ok_or_else(no_meter)?;
         Ok(TrialMeasure { peak, steps: if tasks > 0 { STEPS } else { 0 } })
@@ -162,5 +167,35 @@ where
         learner.at_step(step);
         let MetaGradients { gradients, .. } = learner.meta_gradients(&batch);
         learner = optimizer.step(RATE, learner, gradients);
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::{Autodiff, Flex};
+    use fewshot_models::{Mlp, MlpConfig};
+
+    use super::*;
+    use crate::adapt::InnerLoop;
+    use crate::data::Sinusoids;
+    use crate::episode::RegressionSampler;
+    use crate::learners::Maml;
+    use crate::optim::Sgd;
+
+    type B = Autodiff<Flex>;
+
+    /// The unit tests of the library have no allocator that counts.
+    #[test]
+    fn without_a_meter_nothing_is_said_to_fit() {
+        let device = Default::default();
+        let network = MlpConfig::new(1).with_layers(vec![3, 1]).init::<B>(&device);
+        let learner = Maml::new(network, InnerLoop::new(1, 0.01)).unwrap();
+        let optimizer = Sgd::new().init::<B, Maml<B, Mlp<B>>>();
+        let source = RegressionSampler::new(Sinusoids::default(), 2, 2, 1).unwrap();
+        let found = find_meta_batch(&learner, &optimizer, &source, &device, Bytes(1 << 40), 1..=4);
+        let Err(TrainError::Hardware(error @ HardwareError::NoMeter { .. })) = found else {
+            panic!("{found:?}")
+        };
+        assert!(error.to_string().contains("#[global_allocator]"), "{error}");
     }
 }

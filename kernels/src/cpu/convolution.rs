@@ -127,6 +127,11 @@ impl Convolution {
         self.winograd.as_ref().map(|winograd| winograd.scratch(terms))
     }
 
+    /// Floats in the [`scratch`](Self::scratch) of one term.
+    pub fn scratch_floats(&self) -> usize {
+        self.winograd.as_ref().map_or(0, Winograd::scratch_floats)
+    }
+
     /// Computes a group of images, the sum over `terms`, into `out`.
     pub fn images(
         &self,

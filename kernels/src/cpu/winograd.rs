@@ -76,6 +76,12 @@ impl Winograd {
         Scratch { inputs, out: Buffer::stale(PRODUCTS * out) }
     }
 
+    /// Floats in the [`scratch`](Self::scratch) of one term.
+    pub fn scratch_floats(&self) -> usize {
+        let (input, out) = self.steps();
+        PRODUCTS * (input + out)
+    }
+
     /// Length of the expanded weight.
     pub fn expanded(&self) -> usize {
         self.out.tiles() * PRODUCTS * self.input.channels * self.out.lane

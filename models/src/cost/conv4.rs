@@ -46,8 +46,8 @@ impl Conv4Config {
             (Route::Device(_), true) => 2 * (block.convolved + block.out),
             (Route::Device(_), false) => 2 * block.convolved + block.out,
             // Deviations from the mean twice, normalised, scaled; of a pool the places of the
-            // largest, 3/4 of a 64-bit integer a pixel.
-            (_, true) => 4 * block.convolved + 3 * block.convolved / 2 + block.out,
+            // largest, three 64-bit integers for each of its pixels.
+            (_, true) => 4 * block.convolved + 7 * block.out,
             (_, false) => 4 * block.convolved + block.out,
         };
         self.channels * self.block_sizes().iter().map(pixels).sum::<usize>()
@@ -59,9 +59,12 @@ impl Conv4Config {
 /// a context has `2 context channels` besides, whatever the batch.
 ///
 /// On a CPU's fused route, the stack keeps of every block the input and the convolution's output,
-/// both laid out for its vectors, and the latter only beyond 4 input channels; what is kept is
-/// counted exactly there. Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on
-/// an accelerator, and in plain Burn operations the terms of the normalisation as well.
+/// both laid out for its vectors, and the latter only beyond 4 input channels; it is counted as it
+/// is laid out. The parameters are kept as one vector, and their gradients come back as one vector
+/// and then in parts. Tasks side by side take turns with the working memory.
+///
+/// Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on an accelerator, and in
+/// plain Burn operations the terms of the normalisation as well.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let blocks = self.block_sizes();
@@ -69,14 +72,16 @@ impl CostModel for Conv4Config {
         let context = 2 * self.context * self.channels;
         let stack = self.stack(batch);
         let widest = blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
-        let (kept, passing) = match route {
-            Route::Host(_) => (stack.kept(), stack.passing()),
-            _ => (batch * self.layer_by_layer(route), 2 * batch * self.channels * widest),
+        let [kept, returned, passing, working] = match route {
+            Route::Host(_) => [stack.kept(), 2 * stack.parameters(), 0, stack.working()],
+            _ => [batch * self.layer_by_layer(route), 0, 2 * batch * self.channels * widest, 0],
         };
         Cost {
             macs: (batch * blocks.iter().map(macs).sum::<usize>() + context) as u64,
             kept: kept as u64,
+            returned: returned as u64,
             passing: passing as u64,
+            working: working as u64,
             outputs: (batch * self.features()) as u64,
         }
     }
@@ -124,7 +129,7 @@ mod tests {
         let maps = 64 * (84 * 84 + 42 * 42 + 21 * 21 + 10 * 10);
         let halves = 64 * (42 * 42 + 21 * 21 + 10 * 10 + 5 * 5);
         assert_eq!(kept(Route::Device("CubeCL")), 10 * 2 * (maps + halves));
-        assert_eq!(kept(Route::Reference), 10 * (maps * 11 / 2 + halves));
+        assert_eq!(kept(Route::Reference), 10 * (4 * maps + 7 * halves));
         assert_eq!(kept(Route::Forced), kept(Route::Reference));
         assert!(2 * kept(HOST) < kept(Route::Device("CubeCL")));
     }

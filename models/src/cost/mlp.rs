@@ -21,7 +21,9 @@ impl CostModel for MlpConfig {
         Cost {
             macs: each(pairs().map(|(from, to)| from * to).sum()),
             kept: each(2 * hidden + joined),
+            returned: 0,
             passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
+            working: 0,
             outputs: each(outputs),
         }
     }

@@ -16,8 +16,14 @@ pub struct Cost {
     pub macs: u64,
     /// Elements that a forward pass leaves for the backward pass, beside images and parameters.
     pub kept: u64,
-    /// Elements of gradients of activations at the widest point of a backward pass.
+    /// Elements of gradients of parameters on their way to them, which all calls that a backward
+    /// pass goes through have at once.
+    pub returned: u64,
+    /// Elements of gradients of activations at the widest point of a backward pass, where tasks
+    /// side by side have theirs at once.
     pub passing: u64,
+    /// Elements of working memory, however many tasks there are side by side.
+    pub working: u64,
     /// Elements of the features.
     pub outputs: u64,
 }

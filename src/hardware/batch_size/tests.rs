@@ -76,7 +76,7 @@ fn where_none_fits_the_numbers_are_told() {
     let wanted =
         HardwareError::DoesNotFit { size: 4, need: Some(Bytes(1200)), budget: Bytes(1000) };
     assert_eq!(error, wanted);
-    assert_eq!(error.to_string(), "a size of 4 needs 1.17 KiB, and 1000 B are there");
+    assert_eq!(error.to_string(), "a size of 4 does not fit 1000 B (1.17 KiB needed)");
 }
 
 fn out_of_memory() -> HardwareError {

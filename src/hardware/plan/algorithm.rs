@@ -73,7 +73,12 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
     let inner = match &planner.algorithm {
         Algorithm::Prototypical => {
             let kept = activations.together.times(tasks as u64);
-            return vec![("activations", kept), ("gradients of activations", activations.passing)];
+            return vec![
+                ("activations", kept),
+                ("gradients of tasks", activations.returned.times(tasks as u64)),
+                ("gradients of activations", activations.passing),
+                ("working memory", activations.working),
+            ];
         }
         Algorithm::Maml { steps, lanes, graphs } => {
             inner(steps, lanes, *graphs, planner.profile.trainable())
@@ -103,7 +108,9 @@ impl Inner {
             ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
             ("inner graphs", each(self.graphs(activations.support))),
             ("activations", each(outer)),
+            ("gradients of tasks", each(activations.returned)),
             ("gradients of activations", each(activations.passing)),
+            ("working memory", activations.working),
         ]
     }
 
@@ -118,16 +125,15 @@ impl Inner {
         modelled(start + self.moved.times(stored))
     }
 
-    /// The support's activations with the parameters as one vector, their gradient and the change
-    /// it makes, for every graph; and once the tangents of the activations, with which a gradient
-    /// is differentiated.
+    /// The support's activations for every graph; once the tangents of the activations, with which
+    /// a gradient is differentiated, and the change that the gradient makes.
     fn graphs(&self, support: Sourced) -> Sourced {
         let graphs = match self.graphs {
             InnerGraphs::None => return Sourced::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
-        support.times(graphs + 1) + modelled(self.moved.times(3 * graphs))
+        support.times(graphs + 1) + modelled(self.moved)
     }
 }
 

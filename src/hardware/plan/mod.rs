@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub use algorithm::{Algorithm, InnerGraphs};
 pub use task::{Activations, TaskShape};
 
-use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Sourced};
+use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
 
 /// Everything that a plan follows from.
 ///
@@ -126,7 +126,8 @@ const MOST: usize = 1 << 30;
 
 impl MemoryPlan {
     fn new(tasks: usize, lines: Vec<(&'static str, Sourced)>) -> Self {
-        let lines = lines.into_iter().filter(|(_, amount)| *amount != Sourced::exact(0));
+        let nothing = |amount: Sourced| amount.bytes.0 == 0 && amount.source != Source::Unknown;
+        let lines = lines.into_iter().filter(|(_, amount)| !nothing(*amount));
         let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
         Self { tasks, lines: lines.map(line).collect() }
     }

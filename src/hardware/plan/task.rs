@@ -24,8 +24,12 @@ pub struct Activations {
     pub queries: Sourced,
     /// Kept of both in one batch.
     pub together: Sourced,
+    /// Gradients of the parameters on their way to them.
+    pub returned: Sourced,
     /// Gradients of activations on their way back, of the largest of these.
     pub passing: Sourced,
+    /// Working memory, however many tasks there are side by side.
+    pub working: Sourced,
 }
 
 impl Activations {
@@ -38,13 +42,16 @@ impl Activations {
             support: kept(cost(task.support)),
             queries: kept(cost(task.queries)),
             together: kept(both),
+            returned: Sourced::modelled(4 * both.returned),
             passing: Sourced::modelled(4 * both.passing),
+            working: Sourced::modelled(4 * both.working),
         }
     }
 
     /// Nothing is known of the network.
     pub fn unknown() -> Self {
         let unknown = Sourced::unknown();
-        Self { support: unknown, queries: unknown, together: unknown, passing: unknown }
+        let [support, queries, together, returned, passing, working] = [unknown; 6];
+        Self { support, queries, together, returned, passing, working }
     }
 }

@@ -26,20 +26,23 @@ impl StackShape {
         self.n * image + self.parameters() + statistics
     }
 
-    /// Floats that a backward pass for the parameters alone has at its widest point: the gradients
-    /// of a block's output and input, and of its weight for every part of the batch.
+    /// Floats of working memory of both passes, for the gradients of parameters alone, which is
+    /// kept for the next call: prepared weights, room for transforms, and the gradients of all
+    /// maps, and of the weight for every part of the batch.
     ///
     /// # Panics
     /// As [`output`](Self::output).
-    pub fn passing(&self) -> usize {
+    pub fn working(&self) -> usize {
         let plans = Plan::all(self, chosen().tile());
         let parts = slots(self.n, 1).len();
-        let block = |(k, plan): (usize, &Plan)| {
-            let out = plan.out.tiles() * plan.out.lane * plan.out.h * plan.out.w;
-            let input = if k > 0 { plan.input_grad.image() } else { 0 };
-            self.n * (out + input) + parts * plan.forward.prepared()
-        };
-        plans.iter().enumerate().map(block).max().unwrap_or(0)
+        let last = plans.last().map_or(0, |plan| plan.out.channels * plan.out.h * plan.out.w);
+        let maps = plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
+        let forward = plans
+            .iter()
+            .map(|plan| plan.forward.prepared() + parts * plan.forward.scratch_floats());
+        // Parts that are worked on at once share the rest.
+        let weights = plans.iter().map(|plan| parts * plan.forward.prepared()).max();
+        self.n * (last + maps) + forward.sum::<usize>() + weights.unwrap_or(0)
     }
 }
 

@@ -1,0 +1,257 @@
+//! What is said of memory, against what a counting allocator finds.
+#![cfg(feature = "flex")]
+#![recursion_limit = "256"]
+
+use burn::backend::{Autodiff, Flex};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::Optimizer;
+use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, Tensor};
+use fewshot::adapt::SecondOrder;
+use fewshot::data::GlyphsConfig;
+use fewshot::episode::TaskSource;
+use fewshot::hardware::{
+    Activations, Algorithm, Bytes, CountingAllocator, HardwareError, InnerGraphs, MemoryPlan,
+    MemoryPlanner, ModelProfile, OptimizerKind, TaskShape, TrialOutcome,
+};
+use fewshot::kernels::route;
+use fewshot::models::{Conv4, CostModel, Mlp};
+use fewshot::prelude::*;
+use fewshot::train::{check_meta_batch, find_meta_batch, fit_meta_batch};
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
+
+type B = Autodiff<Flex>;
+type Net = ProtoNet<B, Conv4<B>>;
+type Shots = Maml<B, Classifier<B, Conv4<B>>>;
+type Waves = Maml<B, Mlp<B>>;
+
+fn episodes() -> EpisodeSampler {
+    let config = GlyphsConfig {
+        train_alphabets: 2,
+        validation_alphabets: 1,
+        test_alphabets: 1,
+        characters: 8,
+        drawers: 6,
+        ..GlyphsConfig::default()
+    };
+    let protocol = Protocol::new(5, 1).with_queries(3);
+    Glyphs::generate(&config).train.sampler(protocol, 1).unwrap()
+}
+
+/// What one of the tasks is.
+const TASK: TaskShape = TaskShape { support: 5, queries: 15, example: Bytes(4 * 28 * 28 + 8) };
+
+fn waves() -> RegressionSampler {
+    RegressionSampler::new(Sinusoids::default(), 10, 10, 1).unwrap()
+}
+
+fn proto_net(config: &Conv4Config) -> Net {
+    B::seed(&Default::default(), 3);
+    ProtoNet::new(config.init(&Default::default()))
+}
+
+fn maml(steps: usize, route: SecondOrder) -> Shots {
+    let device = Default::default();
+    B::seed(&device, 3);
+    let config = Conv4Config::omniglot_strided();
+    let network = Classifier::new(config.init(&device), config.features(), 5, &device);
+    Maml::new(network, InnerLoop::new(steps, 0.4)).unwrap().with_second_order(route).with_lanes(16)
+}
+
+fn regression(steps: usize, route: SecondOrder) -> Waves {
+    B::seed(&Default::default(), 3);
+    let network = MlpConfig::new(1).with_layers(vec![40, 40, 1]).init(&Default::default());
+    Maml::new(network, InnerLoop::new(steps, 0.01)).unwrap().with_second_order(route)
+}
+
+/// What a meta-batch takes.
+fn measured<L, T>(learner: &L, source: &T, tasks: usize) -> u64
+where
+    L: MetaLearner<B, T::Kind>,
+    T: TaskSource,
+{
+    let optimizer = Adam::new().init::<B, L>();
+    let all = Bytes(u64::MAX);
+    check_meta_batch(learner, &optimizer, source, &Default::default(), all, tasks).unwrap().0
+}
+
+/// Fits at `sizes`, and checks the prediction at others.
+fn is_predicted<L, T>(name: &str, learner: &L, source: &T, sizes: [usize; 3], others: &[usize])
+where
+    L: MetaLearner<B, T::Kind>,
+    T: TaskSource,
+{
+    let optimizer = Adam::new().init::<B, L>();
+    let fit = fit_meta_batch(learner, &optimizer, source, &Default::default(), sizes).unwrap();
+    for &tasks in others {
+        assert!(!sizes.contains(&tasks));
+        let (said, found) = (fit.at(tasks), Bytes(measured(learner, source, tasks)));
+        let off = 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
+        println!("{name}, {tasks} tasks: {said}, found {found}: {off:+.1} %");
+        assert!(off.abs() < 15.0, "{name}, {tasks} tasks: {said}, found {found}");
+    }
+}
+
+#[test]
+fn prototypical_training_takes_what_is_predicted() {
+    for (name, config) in
+        [("pooled", Conv4Config::omniglot()), ("strided", Conv4Config::omniglot_strided())]
+    {
+        is_predicted(name, &proto_net(&config), &episodes(), [2, 4, 6], &[3, 9, 12]);
+    }
+}
+
+#[test]
+fn maml_takes_what_is_predicted() {
+    for (route, steps) in
+        [(SecondOrder::Chain, 1), (SecondOrder::Chain, 5), (SecondOrder::Unrolled, 5)]
+    {
+        let name = format!("{route:?} of {steps}");
+        is_predicted(&name, &maml(steps, route), &episodes(), [2, 4, 6], &[3, 8, 10]);
+    }
+}
+
+#[test]
+fn regression_takes_what_is_predicted() {
+    for (route, steps) in
+        [(SecondOrder::Chain, 1), (SecondOrder::Chain, 5), (SecondOrder::Unrolled, 5)]
+    {
+        let name = format!("waves, {route:?} of {steps}");
+        is_predicted(&name, &regression(steps, route), &waves(), [8, 16, 24], &[12, 32, 60]);
+    }
+}
+
+/// That the largest meta-batch is found for a budget between what `tasks` take and one more.
+fn is_found<L, T>(learner: &L, source: &T, tasks: usize)
+where
+    L: MetaLearner<B, T::Kind>,
+    T: TaskSource,
+{
+    let optimizer = Adam::new().init::<B, L>();
+    let (fits, too_big) = (measured(learner, source, tasks), measured(learner, source, tasks + 1));
+    assert!(fits < too_big);
+    let budget = Bytes(fits + (too_big - fits) / 2);
+    let device = Default::default();
+    let found = find_meta_batch(learner, &optimizer, source, &device, budget, 1..=64).unwrap();
+    println!("{found}");
+    assert_eq!(found.chosen, tasks, "{found}");
+    let outcome = |size| found.trials.iter().find(|trial| trial.size == size).unwrap().outcome;
+    assert_eq!(outcome(tasks), TrialOutcome::Fits { peak: found.peak });
+    assert!(matches!(outcome(tasks + 1), TrialOutcome::TooBig { peak } if peak > budget));
+}
+
+#[test]
+fn the_largest_meta_batch_is_found() {
+    is_found(&proto_net(&Conv4Config::omniglot_strided()), &episodes(), 9);
+    is_found(&maml(2, SecondOrder::Chain), &episodes(), 5);
+    is_found(&regression(3, SecondOrder::Unrolled), &waves(), 21);
+}
+
+#[test]
+fn a_meta_batch_that_does_not_fit_is_told_how_many_would() {
+    let (learner, source, device) =
+        (proto_net(&Conv4Config::omniglot_strided()), episodes(), Default::default());
+    let optimizer = Adam::new().init::<B, Net>();
+    let budget = Bytes((measured(&learner, &source, 5) + measured(&learner, &source, 6)) / 2);
+    let check = |budget, tasks| match check_meta_batch(
+        &learner, &optimizer, &source, &device, budget, tasks,
+    ) {
+        Err(TrainError::Hardware(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let error = check(budget, 12);
+    let HardwareError::TooManyTasks { tasks: 12, need: Some(need), fit: 5, .. } = error else {
+        panic!("{error:?}")
+    };
+    let wanted = format!("12 tasks do not fit {budget} ({need} needed): 5 would fit");
+    assert_eq!(error.to_string(), wanted);
+    let nothing = check(Bytes(1000), 2);
+    assert!(nothing.to_string().ends_with("needed): not one fits"), "{nothing}");
+    assert_eq!(check(budget, 0), HardwareError::NoSteps { size: 0 });
+}
+
+struct Values(Vec<Vec<f32>>);
+
+impl<B: Backend> ModuleVisitor<B> for Values {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        self.0.push(param.val().into_data().into_vec().unwrap());
+    }
+}
+
+fn bits<M: Module<B>>(module: &M) -> Vec<u32> {
+    let mut values = Values(Vec::new());
+    module.visit(&mut values);
+    values.0.into_iter().flatten().map(f32::to_bits).collect()
+}
+
+#[test]
+fn a_search_leaves_learner_optimizer_and_random_numbers_as_they_are() {
+    let (source, device) = (episodes(), Default::default());
+    let mut learner = proto_net(&Conv4Config::omniglot_strided());
+    let mut optimizer = Adam::new().init::<B, Net>();
+    let gradients = learner.meta_gradients(&source.tasks::<B>(0..1, &device)).gradients;
+    learner = optimizer.step(0.01, learner, gradients);
+    let record = || {
+        let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
+        let record = Optimizer::<Net, B>::to_record(&optimizer);
+        let mut bytes: Vec<u8> = Recorder::<B>::record(&recorder, record, ()).unwrap();
+        // The parameters are in a map without order.
+        bytes.sort_unstable();
+        bytes
+    };
+    let draw = || Tensor::<B, 1>::random([8], Distribution::Default, &device).into_data();
+    let (values, moments) = (bits(&learner), record());
+    B::seed(&device, 5);
+    let wanted = draw();
+    B::seed(&device, 5);
+    let budget = Bytes(measured(&learner, &source, 4));
+    find_meta_batch(&learner, &optimizer, &source, &device, budget, 1..=8).unwrap();
+    draw().assert_eq(&wanted, true);
+    assert_eq!(bits(&learner), values);
+    assert_eq!(record(), moments);
+}
+
+fn planner<L: Module<B>>(
+    learner: &L,
+    config: &impl CostModel,
+    algorithm: Algorithm,
+) -> MemoryPlanner {
+    MemoryPlanner {
+        profile: ModelProfile::of::<B, L>(learner),
+        optimizer: OptimizerKind::Adam,
+        algorithm,
+        task: TASK,
+        activations: Activations::modelled(config, TASK, route::<B>()),
+    }
+}
+
+/// That a plan from formulas alone is within `percent` of what is found.
+fn is_near(plan: &MemoryPlan, found: u64, percent: f64) {
+    let off = 100.0 * (plan.total().bytes.0 as f64 - found as f64) / found as f64;
+    println!("{plan}\nfound {}: {off:+.1} %\n", Bytes(found));
+    assert!(off.abs() < percent, "{plan}\nfound {}: {off:+.1} %", Bytes(found));
+}
+
+#[test]
+fn formulas_come_near_to_what_is_found() {
+    let config = Conv4Config::omniglot();
+    let learner = proto_net(&config);
+    for tasks in [1, 4, 16] {
+        let plan = planner(&learner, &config, Algorithm::Prototypical).plan(tasks);
+        is_near(&plan, measured(&learner, &episodes(), tasks), 10.0);
+    }
+    let config = Conv4Config::omniglot_strided();
+    for (route, graphs) in
+        [(SecondOrder::Chain, InnerGraphs::One), (SecondOrder::Unrolled, InnerGraphs::Every)]
+    {
+        for steps in [1, 5] {
+            let learner = maml(steps, route);
+            let algorithm = Algorithm::Maml { steps, lanes: 16, graphs };
+            let plan = planner(&learner, &config, algorithm).plan(8);
+            is_near(&plan, measured(&learner, &episodes(), 8), 20.0);
+        }
+    }
+}
