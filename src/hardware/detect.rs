@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::quiet::{Silence, first_line};
+use super::panics::{Silence, first_line, text};
 use super::{Detection, DeviceInfo, DeviceKey, Found, Isolation, Platform, Rejection};
 
 /// What a platform answered.
@@ -126,8 +126,8 @@ impl Waiting {
                     Ok(report) => report,
                     Err(RecvTimeoutError::Timeout) => late(&name),
                     Err(RecvTimeoutError::Disconnected) => {
-                        let panic = thread.join().err();
-                        let line = panic.map_or_else(String::new, |panic| first_line(&*panic));
+                        let panic = thread.join().err().map(|panic| text(&*panic));
+                        let line = first_line(panic.as_deref().unwrap_or_default()).to_owned();
                         Report::rejecting(&name, format!("its probe failed: {line}"))
                     }
                 }

@@ -10,8 +10,8 @@ use rayon::ThreadPool;
 use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget, Precision};
 use super::{
     Bytes, Capabilities, Detection, DeviceClass, DeviceInfo, DeviceKey, DeviceMemory,
-    DevicePreference, HardwareError, Inventory, Registry, Rejection, Tier, placed, platforms,
-    probe, quiet,
+    DevicePreference, HardwareError, Inventory, Registry, Rejection, Tier, panics, placed,
+    platforms, probe,
 };
 use crate::episode::{TaskKind, TaskSource};
 
@@ -191,14 +191,14 @@ fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory {
 const OWN: &str = "own";
 
 fn own_inventory<B: Backend>() -> Inventory {
-    let _silence = quiet::Silence::begin();
+    let _silence = panics::Silence::begin();
     let mut devices = Vec::new();
     let mut rejected = Vec::new();
-    for index in 0..quiet::quietly(|| B::device_count(0)).unwrap_or(0) {
+    for index in 0..panics::quietly(|| B::device_count(0)).unwrap_or(0) {
         let key = DeviceKey::new(OWN, index);
         let start = Instant::now();
         let found = device::<B>(&key).and_then(|device| {
-            let found = quiet::quietly(|| {
+            let found = panics::quietly(|| {
                 probe::compute::<B>(&device)?;
                 Ok((B::name(&device), Capabilities::of::<B>(&device)))
             });

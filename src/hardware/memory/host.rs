@@ -4,7 +4,7 @@ use crate::hardware::Bytes;
 
 /// Total and free memory of the machine, bounded by the limits of the control group (a container's
 /// memory); `None` where the system tells nothing. What files are cached in counts as free.
-pub(super) fn machine() -> Option<(Bytes, Bytes)> {
+pub(in crate::hardware) fn machine() -> Option<(Bytes, Bytes)> {
     let mut system = System::new();
     system.refresh_memory();
     let (mut total, mut free) = (system.total_memory(), system.available_memory());

@@ -1,11 +1,10 @@
 //! How much memory is used, and what running out of it looks like.
 
-mod host;
+pub(super) mod host;
 mod meter;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 mod nvml;
 mod out_of_memory;
-mod panics;
 #[cfg(feature = "cube")]
 mod pool;
 mod release;

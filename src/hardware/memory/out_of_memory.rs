@@ -1,7 +1,7 @@
 use burn::tensor::backend::{Backend, DeviceOps};
 
 use super::meter::Meter;
-use super::panics::{Caught, caught};
+use crate::hardware::panics::{Caught, Threads, caught};
 use crate::hardware::{Bytes, HardwareError};
 
 /// Texts of memory that could not be had. A number follows where the second word says so.
@@ -138,9 +138,10 @@ fn first_line(text: &str) -> Option<String> {
 /// The names of the threads in which CubeCL 0.10 runs a device (cubecl-common,
 /// device/handle/channel.rs): fused streams upstream, kernels downstream. Their panics reach the
 /// caller without their text.
-fn device_threads<B: Backend>(device: &B::Device) -> Vec<String> {
+fn device_threads<B: Backend>(device: &B::Device) -> Threads {
     let id = device.id();
-    ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id)).to_vec()
+    let names = ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id));
+    Threads::Named(names.to_vec())
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use cubecl::stream_id::StreamId;
 use cubecl::{MemoryUsage, Runtime};
 
 #[cfg(all(feature = "cuda", feature = "nvml"))]
-use super::nvml::memory as gpu_memory;
+use super::nvml::memory as nvml_memory;
 use super::stats::{MemorySource, MemoryStats};
 use crate::hardware::Bytes;
 
@@ -28,6 +28,10 @@ impl Pool {
         if let Some(device) = device.downcast_ref::<cubecl::cuda::CudaDevice>() {
             let index = Some(device.index);
             return Some(Self::on::<cubecl::cuda::CudaRuntime>(device.clone(), index));
+        }
+        #[cfg(feature = "rocm")]
+        if let Some(device) = device.downcast_ref::<cubecl::hip::AmdDevice>() {
+            return Some(Self::on::<cubecl::hip::HipRuntime>(device.clone(), None));
         }
         None
     }
@@ -61,13 +65,25 @@ impl Pool {
         }
     }
 
-    /// Total and free memory of the device. wgpu has no way to ask; CUDA is asked through NVML.
+    /// Total and free memory of the device. wgpu has no way to ask; of CUDA's devices NVML knows,
+    /// where it is compiled in, and else the driver.
     pub fn device_memory(&self) -> Option<(Bytes, Bytes)> {
-        self.cuda.and_then(gpu_memory)
+        self.cuda.and_then(|index| nvml_memory(index).or_else(|| driver_memory(index)))
     }
 }
 
 #[cfg(not(all(feature = "cuda", feature = "nvml")))]
-fn gpu_memory(_: usize) -> Option<(Bytes, Bytes)> {
+fn nvml_memory(_: usize) -> Option<(Bytes, Bytes)> {
+    None
+}
+
+#[cfg(feature = "cuda")]
+fn driver_memory(index: usize) -> Option<(Bytes, Bytes)> {
+    let memory = crate::hardware::platforms::cuda_memory(index).ok()?;
+    memory.total.zip(memory.free)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn driver_memory(_: usize) -> Option<(Bytes, Bytes)> {
     None
 }

@@ -6,7 +6,7 @@ use cubecl::cuda::CudaRuntime;
 use cudarc::driver::{CudaContext, DriverError};
 
 use super::cube;
-use crate::hardware::quiet::quietly;
+use crate::hardware::panics::quietly;
 use crate::hardware::{
     Bytes, Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
 };
@@ -62,7 +62,8 @@ fn found(index: usize) -> Result<Found, String> {
     })
 }
 
-fn memory(index: usize) -> Result<DeviceMemory, String> {
+/// As the driver tells it.
+pub(in crate::hardware) fn memory(index: usize) -> Result<DeviceMemory, String> {
     let context = CudaContext::new(index).map_err(reason)?;
     let (free, total) = context.mem_get_info().map_err(reason)?;
     let bytes = |bytes: usize| Some(Bytes(bytes as u64));

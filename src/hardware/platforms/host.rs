@@ -2,10 +2,11 @@ use std::marker::PhantomData;
 use std::thread;
 
 use burn::tensor::backend::Backend;
-use sysinfo::{CpuRefreshKind, MemoryRefreshKind, RefreshKind, System};
+use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
+use crate::hardware::memory::host::machine;
 use crate::hardware::{
-    Bytes, Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+    Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
 };
 
 /// The processor, with one of the backends that compute on it.
@@ -62,19 +63,9 @@ fn processor() -> String {
     brand.filter(|brand| !brand.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// Memory of the machine, bounded by the limit of the control group.
 fn memory() -> DeviceMemory {
-    let only = RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram());
-    let system = System::new_with_specifics(only);
-    let machine = (system.total_memory(), system.available_memory());
-    let (total, free) = match system.cgroup_limits() {
-        Some(limit) if limit.total_memory < machine.0 => {
-            (limit.total_memory, limit.free_memory.min(machine.1))
-        }
-        _ => machine,
-    };
-    let known = |bytes| (total > 0).then_some(Bytes(bytes));
-    DeviceMemory { total: known(total), free: known(free), unified: Some(true) }
+    let (total, free) = machine().unzip();
+    DeviceMemory { total, free, unified: Some(true) }
 }
 
 /// Those of the vector instructions the kernels can use that this processor has.

@@ -16,6 +16,9 @@ use std::any::{Any, TypeId};
 use absent::Absent;
 use burn::tensor::backend::Backend;
 
+#[cfg(feature = "cuda")]
+pub(super) use cuda::memory as cuda_memory;
+
 use super::{DeviceKey, HardwareError, Platform};
 
 /// Work that runs on whichever backend a device belongs to.

@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use cubecl::hip::HipRuntime;
 
 use super::cube;
-use crate::hardware::quiet::quietly;
+use crate::hardware::panics::quietly;
 use crate::hardware::{
     Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
 };

@@ -17,11 +17,28 @@ struct Waiting {
     previous: Option<Arc<Box<Hook>>>,
 }
 
-/// What threads of these names said when they panicked.
+/// What threads said when they panicked.
 struct Listener {
     number: u64,
-    threads: Vec<String>,
+    threads: Threads,
     heard: Vec<String>,
+}
+
+/// Which threads, beside the one that calls.
+pub(super) enum Threads {
+    /// All of the process, for work whose threads have no names that are known.
+    All,
+    /// Those with one of these names.
+    Named(Vec<String>),
+}
+
+impl Threads {
+    fn include(&self, thread: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => names.iter().any(|name| Some(name.as_str()) == thread),
+        }
+    }
 }
 
 static WAITING: Mutex<Waiting> =
@@ -44,9 +61,38 @@ pub(super) struct Caught<T> {
     pub in_use: Option<u64>,
 }
 
-/// Runs `work` and catches its panic without a word on stderr. Panics in threads with these names
-/// are kept likewise; those of any other thread go to the program's hook.
-pub(super) fn caught<T>(threads: Vec<String>, work: impl FnOnce() -> T) -> Caught<T> {
+/// Runs `work` and gives the first line of its panic, or of what it says went wrong; meanwhile no
+/// thread's panic prints anything.
+pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    caught(Threads::All, work).result.map_err(|text| first_line(&text).to_owned())
+}
+
+/// While one of these lives, no thread's panic prints anything.
+pub(super) struct Silence(u64);
+
+impl Silence {
+    pub(super) fn begin() -> Self {
+        Self(start(Threads::All))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        // A thread that panics must not touch the hook.
+        if !thread::panicking() {
+            stop(self.0);
+        }
+    }
+}
+
+/// The first line with something in it.
+pub(super) fn first_line(text: &str) -> &str {
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text)
+}
+
+/// Runs `work` and catches its panic without a word on stderr. Panics in these threads are kept
+/// likewise; those of any other thread go to the program's hook.
+pub(super) fn caught<T>(threads: Threads, work: impl FnOnce() -> T) -> Caught<T> {
     let number = start(threads);
     DEPTH.set(DEPTH.get() + 1);
     IN_USE.set(None);
@@ -57,7 +103,7 @@ pub(super) fn caught<T>(threads: Vec<String>, work: impl FnOnce() -> T) -> Caugh
     Caught { in_use: IN_USE.take().filter(|_| result.is_err()), elsewhere: stop(number), result }
 }
 
-fn start(threads: Vec<String>) -> u64 {
+fn start(threads: Threads) -> u64 {
     let mut waiting = lock();
     if waiting.listeners.is_empty() {
         let previous = Arc::new(panic::take_hook());
@@ -99,14 +145,13 @@ fn keeps(info: &PanicHookInfo<'_>) -> bool {
         return true;
     }
     let thread = thread::current();
-    let Some(name) = thread.name() else { return false };
     let mut waiting = lock();
-    let named = |listener: &&mut Listener| listener.threads.iter().any(|thread| thread == name);
+    let named = |listener: &&mut Listener| listener.threads.include(thread.name());
     let listeners = waiting.listeners.iter_mut().filter(named);
     listeners.map(|listener| listener.heard.push(text(info.payload()))).count() > 0
 }
 
-fn text(payload: &(dyn Any + Send)) -> String {
+pub(super) fn text(payload: &(dyn Any + Send)) -> String {
     let owned = payload.downcast_ref::<String>().cloned();
     let text = owned.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|| "a panic without a message".to_owned())
@@ -139,7 +184,7 @@ mod tests {
     #[test]
     fn a_panic_is_returned_and_the_programs_hook_hears_only_the_others() {
         counting(|| {
-            let caught = caught(vec!["device".to_owned()], || {
+            let caught = caught(Threads::Named(vec!["device".to_owned()]), || {
                 panics_in_thread("device", "no room");
                 panics_in_thread("stranger", "something else");
                 panic!("{} was wrong", "this");
@@ -155,18 +200,33 @@ mod tests {
     #[test]
     fn work_may_wait_within_work_and_in_several_threads() {
         counting(|| {
-            let outer = caught(Vec::new(), || {
-                let inner = caught(Vec::new(), || -> u8 { panic!("inner") });
+            let outer = caught(Threads::Named(Vec::new()), || {
+                let inner = caught(Threads::Named(Vec::new()), || -> u8 { panic!("inner") });
                 let beside = thread::scope(|scope| {
-                    let thread = || caught(Vec::new(), || -> u8 { panic!("beside") }).result;
+                    let thread =
+                        || caught(Threads::Named(Vec::new()), || -> u8 { panic!("beside") }).result;
                     scope.spawn(thread).join().unwrap()
                 });
                 (inner.result, beside)
             });
             let said = outer.result.unwrap();
             assert_eq!(said, (Err("inner".to_owned()), Err("beside".to_owned())));
-            assert_eq!(caught(Vec::new(), || 7).result, Ok(7));
+            assert_eq!(caught(Threads::Named(Vec::new()), || 7).result, Ok(7));
             assert_eq!(TOLD.load(SeqCst), 0);
+        });
+    }
+
+    #[test]
+    fn in_a_silence_no_thread_is_heard() {
+        counting(|| {
+            let silence = Silence::begin();
+            panics_in_thread("stranger", "something");
+            let line = quietly(|| -> () { panic!("\nno adapter {}\nbacktrace", 7) });
+            assert_eq!(line, Err("no adapter 7".to_owned()));
+            assert_eq!(TOLD.load(SeqCst), 0);
+            drop(silence);
+            panics_in_thread("stranger", "something");
+            assert_eq!(TOLD.load(SeqCst), 1);
         });
     }
 }
