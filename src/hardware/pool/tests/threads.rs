@@ -233,7 +233,9 @@ fn hammer(host: Option<u64>) {
     };
     thread::scope(|scope| {
         let threads = [1, 2, 3, 4, 5, 6].map(|seed| scope.spawn(move || work(seed)));
-        threads.map(|thread| thread.join().unwrap());
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     let statistics = pool.statistics();
     assert!(memory.peak() <= BUDGET, "{} bytes were alive at once", memory.peak());
