@@ -133,11 +133,13 @@ impl Reference {
             }
         };
         let more = bytes.saturating_sub(need);
-        if more > 0 {
-            if let Err(freeable) = self.make_room(device, need, more, self.budgets[device]) {
-                self.counted.loads_failed += 1;
-                return End::Outgrew { freeable: freeable + need };
-            }
+        let widened = match more {
+            0 => Ok(()),
+            more => self.make_room(device, need, more, self.budgets[device]),
+        };
+        if let Err(freeable) = widened {
+            self.counted.loads_failed += 1;
+            return End::Outgrew { freeable: freeable + need };
         }
         match returning {
             Some(_) => self.counted.restores += 1,
