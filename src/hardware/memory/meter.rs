@@ -66,6 +66,7 @@ fn counted_by_allocator() -> MemoryStats {
 
 /// Whether the tensors of a device that has no pool to ask are known to lie outside the host.
 #[cfg(feature = "candle")]
+#[allow(deprecated, reason = "Burn ends its Candle backend with 0.21")]
 fn is_elsewhere(device: &dyn Any) -> bool {
     use burn::backend::candle::CandleDevice;
     let device = device.downcast_ref::<CandleDevice>();
