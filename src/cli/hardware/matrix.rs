@@ -14,13 +14,17 @@ use crate::cli::output::{print, tell};
 
 /// A column: a device that is there, or what was asked for and is not.
 enum Column {
-    Here(DeviceInfo),
+    Here(Box<DeviceInfo>),
     Absent(DeviceKey),
+}
+
+fn here(info: DeviceInfo) -> Column {
+    Column::Here(Box::new(info))
 }
 
 pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
-    let here = args.machine.inventory.is_none();
+    let ours = args.machine.inventory.is_none();
     let columns = columns(args, &inventory)?;
     let catalog = Catalog::built_in();
     let backbones = match args.models.as_slice() {
@@ -30,7 +34,7 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     let mut rows = Vec::new();
     for backbone in backbones {
         for precision in Precision::ALL {
-            let cells = columns.iter().map(|column| cell(column, backbone, precision, here));
+            let cells = columns.iter().map(|column| cell(column, backbone, precision, ours));
             rows.push(MatrixRow {
                 backbone: backbone.name.clone(),
                 precision,
@@ -57,10 +61,10 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
 
 fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>, CliError> {
     if args.devices.is_empty() {
-        return Ok(inventory.devices.iter().cloned().map(Column::Here).collect());
+        return Ok(inventory.devices.iter().cloned().map(here).collect());
     }
     let chosen = args.devices.iter().map(|wanted| match (inventory.select(wanted), wanted) {
-        (Ok(selection), _) => Ok(Column::Here(selection.device)),
+        (Ok(selection), _) => Ok(here(selection.device)),
         (Err(_), DevicePreference::Device(key)) => Ok(Column::Absent(key.clone())),
         (Err(_), DevicePreference::Platform(name)) => Ok(Column::Absent(DeviceKey::new(name, 0))),
         (Err(error), _) => Err(error.into()),
@@ -72,13 +76,13 @@ fn cell(
     column: &Column,
     backbone: &Backbone,
     precision: Precision,
-    here: bool,
+    ours: bool,
 ) -> Result<Cell, CliError> {
     let info = match column {
         Column::Absent(_) => return Ok(Cell::NoDevice),
         Column::Here(info) => info,
     };
-    if !here {
+    if !ours {
         return Ok(Cell::asked(info, precision, Bytes(0)).unwrap_or(Cell::Untested));
     }
     Ok(run_on(&info.key, Trying { info, backbone, precision })?)
