@@ -488,6 +488,21 @@ fn adaptive(folder: &Path, method: &str, more: &[&str]) -> Output {
 }
 
 #[test]
+fn a_meta_batch_that_does_not_fit_is_refused_with_how_many_tasks_would() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    for (method, budget) in [("maml", "60MiB"), ("protonet", "60MiB")] {
+        let many = ["--meta-batch", "5000", "--memory-budget", budget, "--method", method];
+        let output = small(&run, &many);
+        let text = stderr(&output);
+        assert_eq!(code(&output), Some(1), "{text}");
+        assert!(text.contains("5000 tasks take"), "{text}");
+        assert!(text.contains("60.0 MiB are there") && text.contains("would fit"), "{text}");
+        assert!(!run.exists(), "nothing was begun");
+    }
+}
+
+#[test]
 fn every_method_with_an_inner_loop_trains() {
     let folder = tempfile::tempdir().unwrap();
     let methods = [

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{Backbone, EncoderWork};
 use crate::episode::Protocol;
 use crate::hardware::{
-    Activations, Algorithm, Bytes, Calibration, InnerGraphs, MemoryPlan, MemoryPlanner,
-    ModelProfile, OptimizerKind, TaskShape,
+    Activations, Algorithm, Bytes, Calibration, HardwareError, InnerGraphs, MemoryPlan,
+    MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
 };
 use crate::kernels::Route;
 use crate::learners::Network;
@@ -19,6 +19,11 @@ pub enum Method {
     ProtoNet,
     /// MAML of the second order by the chain, and its relatives that adapt everything.
     Maml {
+        /// Inner steps.
+        steps: usize,
+    },
+    /// The same, with the graphs of all inner steps kept.
+    Unrolled {
         /// Inner steps.
         steps: usize,
     },
@@ -71,6 +76,12 @@ impl Estimate {
         Self { backbone: backbone.clone(), method, protocol, route, planner }
     }
 
+    /// With another number of tasks that adapt side by side than the network's own.
+    pub fn with_lanes(mut self, lanes: usize) -> Self {
+        self.planner.algorithm = self.method.algorithm(lanes);
+        self
+    }
+
     /// What a meta-batch of so many tasks takes of memory.
     pub fn plan(&self, tasks: usize) -> MemoryPlan {
         self.planner.plan(tasks)
@@ -79,6 +90,19 @@ impl Estimate {
     /// Most tasks in a meta-batch whose plan fits; 0 if none does.
     pub fn max_tasks(&self, budget: Bytes) -> usize {
         self.planner.max_tasks(budget).unwrap_or(0)
+    }
+
+    /// That a meta-batch of so many tasks fits.
+    ///
+    /// # Errors
+    /// [`HardwareError::TooManyTasks`], with how many would.
+    pub fn check(&self, tasks: usize, budget: Bytes) -> Result<(), HardwareError> {
+        let need = self.plan(tasks).total().bytes;
+        if need <= budget {
+            return Ok(());
+        }
+        let fit = self.max_tasks(budget);
+        Err(HardwareError::TooManyTasks { tasks, need: Some(need), budget, fit })
     }
 
     /// Exact bytes of parameters, gradients and optimizer state.
@@ -96,7 +120,9 @@ impl Estimate {
         let TaskShape { support, queries, .. } = self.planner.task;
         let task = match self.method {
             Method::ProtoNet => 3.0 * macs(support + queries),
-            Method::Maml { steps } => 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries),
+            Method::Maml { steps } | Method::Unrolled { steps } => {
+                9.0 * steps as f64 * macs(support) + 3.0 * macs(queries)
+            }
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
             // The body is in the first step's graph and in the queries', and adapts in neither.
             Method::Anil { .. } => 3.0 * macs(support + queries),
@@ -111,7 +137,9 @@ impl Estimate {
         // Passes over activations, each of which is written and read on the way there and back.
         let (kept, passes) = match self.method {
             Method::ProtoNet => (together, 1),
-            Method::Maml { steps } => (3 * steps as u64 * support + queries, 3 * steps as u64 + 1),
+            Method::Maml { steps } | Method::Unrolled { steps } => {
+                (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
+            }
             Method::FirstOrder { steps } => (steps as u64 * support + queries, steps as u64 + 1),
             Method::Anil { steps } => (support + queries, steps as u64 + 1),
         };
@@ -139,6 +167,9 @@ impl Method {
         match self {
             Self::ProtoNet => Algorithm::Prototypical,
             Self::Maml { steps } => Algorithm::Maml { steps, lanes, graphs: InnerGraphs::One },
+            Self::Unrolled { steps } => {
+                Algorithm::Maml { steps, lanes, graphs: InnerGraphs::Every }
+            }
             Self::FirstOrder { steps } => {
                 Algorithm::Maml { steps, lanes, graphs: InnerGraphs::None }
             }
@@ -171,5 +202,55 @@ impl<B: Backend> EncoderWork<B> for Profile<'_, B> {
             }
         };
         (profile, <Classifier<B, E> as Network<B>>::LANES)
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+
+    use super::*;
+    use crate::catalog::Catalog;
+
+    const MIB: u64 = 1 << 20;
+
+    fn estimate(name: &str, method: Method) -> Estimate {
+        let catalog = Catalog::built_in();
+        let backbone = catalog.get(name).unwrap();
+        let adam = OptimizerKind::Adam;
+        let host = Route::Host("any");
+        let device = Default::default();
+        Estimate::new::<Flex>(backbone, method, Protocol::new(5, 1), adam, host, &device)
+    }
+
+    #[test]
+    fn operations_are_those_counted_by_hand() {
+        // Of an image: three passes of 97 million multiply-accumulates, for 5 and 75 images.
+        let image = 2.0 * 97_164_288.0;
+        let flops = |method| estimate("conv4-mini-imagenet", method).flops(2);
+        assert_eq!(flops(Method::ProtoNet), 2.0 * 3.0 * 80.0 * image);
+        let five = flops(Method::Maml { steps: 5 });
+        assert_eq!(five, 2.0 * (9.0 * 5.0 * 5.0 + 3.0 * 75.0) * image);
+        assert!(flops(Method::FirstOrder { steps: 5 }) < five);
+    }
+
+    #[test]
+    fn the_chain_keeps_less_than_the_unrolled_loop() {
+        let total = |method| estimate("conv4-omniglot", method).plan(2).total().bytes;
+        let steps = 10;
+        assert!(total(Method::FirstOrder { steps }) < total(Method::Maml { steps }));
+        assert!(total(Method::Maml { steps }) < total(Method::Unrolled { steps }));
+    }
+
+    #[test]
+    fn tasks_that_do_not_fit_are_refused_with_how_many_would() {
+        let estimate = estimate("conv4-omniglot", Method::ProtoNet);
+        let budget = Bytes(100 * MIB);
+        let most = estimate.max_tasks(budget);
+        assert_eq!(estimate.check(most, budget), Ok(()));
+        let refused = estimate.check(most + 1, budget).unwrap_err();
+        assert!(matches!(refused, HardwareError::TooManyTasks { fit, .. } if fit == most));
+        let text = refused.to_string();
+        assert!(text.contains(&format!("{most} would fit")), "{text}");
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fewshot::data::Split;
-use fewshot::hardware::DevicePreference;
+use fewshot::hardware::{Bytes, DevicePreference};
 use fewshot::metric::Metric;
 use serde::{Deserialize, Serialize};
 
@@ -328,6 +328,10 @@ pub(crate) struct TrainArgs {
     /// Episodes in a step [default: 1; of maml and its relatives see below]
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
+    /// Memory that training may take by the formulas of its network, as 8GiB; more tasks than fit
+    /// are refused, with how many would [default: what is free on the device, where it tells]
+    #[arg(long, value_name = "AMOUNT")]
+    pub(crate) memory_budget: Option<Bytes>,
     /// Learning rate of Adam
     #[arg(long, default_value_t = 1e-3)]
     pub(crate) lr: f64,

@@ -3,8 +3,8 @@ use std::env;
 use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::hardware::{
-    Detection, DeviceInfo, DeviceKey, DevicePreference, Inventory, Isolation, Registry, Rejection,
-    Selection, Work, run_on,
+    Bytes, Detection, DeviceInfo, DeviceKey, DevicePreference, Inventory, Isolation, Registry,
+    Rejection, Selection, Work, run_on,
 };
 use fewshot::kernels::check_environment;
 
@@ -24,6 +24,8 @@ pub(crate) struct Place<B: Backend> {
     pub(crate) device: B::Device,
     pub(crate) backend: &'static str,
     pub(crate) label: String,
+    /// Memory that was free when the device was tried, if it told.
+    pub(crate) free: Option<Bytes>,
 }
 
 /// Runs `job` where `args` says.
@@ -45,21 +47,23 @@ pub(super) fn select(wanted: &DevicePreference) -> Result<Selection, CliError> {
 /// Runs `job` on a device that was found.
 pub(super) fn on<J: Job>(info: &DeviceInfo, job: J) -> Result<J::Output, CliError> {
     let label = format!("{} ({})", info.key, info.name);
-    run_on(&info.key, Placed { job, backend: backend(&info.key), label })?
+    let free = info.memory.free;
+    run_on(&info.key, Placed { job, backend: backend(&info.key), label, free })?
 }
 
 struct Placed<J> {
     job: J,
     backend: &'static str,
     label: String,
+    free: Option<Bytes>,
 }
 
 impl<J: Job> Work for Placed<J> {
     type Output = Result<J::Output, CliError>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let Self { job, backend, label } = self;
-        job.run::<Autodiff<B>>(Place { device, backend, label })
+        let Self { job, backend, label, free } = self;
+        job.run::<Autodiff<B>>(Place { device, backend, label, free })
     }
 }
 

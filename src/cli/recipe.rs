@@ -67,12 +67,7 @@ impl Recipe {
         device: &B::Device,
         job: J,
     ) -> Result<J::Output, CliError> {
-        let config = self.network();
-        if !config.fits() {
-            let blocks = config.blocks;
-            let reason = format!("images of {} are too small for {blocks} blocks", self.image);
-            return Err(CliError::Failed(reason));
-        }
+        let config = self.network()?;
         B::seed(device, self.seed);
         let encoder = config.init::<B>(device);
         let Some(inner) = self.inner else {
@@ -91,18 +86,29 @@ impl Recipe {
         }
     }
 
-    fn network(&self) -> Conv4Config {
+    /// The network.
+    ///
+    /// # Errors
+    /// When nothing of an image is left behind its last block.
+    pub(crate) fn network(&self) -> Result<Conv4Config, CliError> {
         let ImageShape { channels, height, width } = self.image;
         let config = Conv4Config::new([channels, height, width]).with_context(match self.method {
             Method::Cavia => 100,
             _ => 0,
         });
-        match (self.inner, Benchmark::of(self.image)) {
+        let config = match (self.inner, Benchmark::of(self.image)) {
             (None, _) => config,
             (Some(_), Benchmark::Omniglot) => {
                 config.with_downsampling(Downsampling::Stride).with_readout(Readout::Average)
             }
             (Some(_), _) => config.with_channels(32),
+        };
+        match (config.fits(), config.blocks) {
+            (true, _) => Ok(config),
+            (false, blocks) => Err(CliError::Failed(format!(
+                "images of {} are too small for {blocks} blocks",
+                self.image
+            ))),
         }
     }
 

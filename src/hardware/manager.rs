@@ -10,8 +10,8 @@ use rayon::ThreadPool;
 use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget, Precision};
 use super::{
     Bytes, Capabilities, Detection, DeviceClass, DeviceInfo, DeviceKey, DeviceMemory,
-    DevicePreference, HardwareError, Inventory, Registry, Rejection, Tier, panics, placed,
-    platforms, probe,
+    DevicePreference, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Registry,
+    Rejection, Tier, memory_stats, panics, placed, platforms, probe, release,
 };
 use crate::episode::{TaskKind, TaskSource};
 
@@ -154,11 +154,23 @@ impl<B: Backend> HardwareManager<B> {
         source.tasks::<B>(indices, self.device())
     }
 
-    /// Runs `work` with the wanted number of threads.
-    pub fn scope<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+    /// The memory of the device, as the calling thread uses it.
+    pub fn memory(&self) -> MemoryStats {
+        memory_stats::<B>(self.device())
+    }
+
+    /// Gives back what the device keeps for later; see [`release`].
+    pub fn release(&self) {
+        release::<B>(self.device());
+    }
+
+    /// Runs `work` with the wanted number of threads, and tells what memory it took on the device
+    /// and what of it stayed; see [`MemoryScope::measure`].
+    pub fn scope<T: Send>(&self, work: impl FnOnce() -> T + Send) -> (T, MemoryReport) {
+        let measured = || MemoryScope::measure::<B, T>(self.device(), work);
         match &self.threads {
-            Some(threads) => threads.install(work),
-            None => work(),
+            Some(threads) => threads.install(measured),
+            None => measured(),
         }
     }
 
@@ -377,7 +389,7 @@ mod tests {
     fn threads_are_those_of_the_scope() {
         let threads = |threads| {
             let manager = detect(HardwareConfig::new().with_threads(threads)).unwrap();
-            manager.scope(rayon::current_num_threads)
+            manager.scope(rayon::current_num_threads).0
         };
         assert_eq!(threads(Some(1)), 1);
         assert_eq!(threads(Some(3)), 3);
@@ -439,6 +451,17 @@ mod tests {
         assert_eq!(manager.place(network).forward(x).into_data(), before);
         let waves = RegressionSampler::new(Sinusoids::default(), 5, 5, 1).unwrap();
         assert_eq!(manager.place_episodes(&waves, 0..3).support.tasks(), 3);
+    }
+
+    #[test]
+    fn memory_is_told_where_it_is_counted() {
+        let manager = detect(HardwareConfig::new()).unwrap();
+        let (_, report) = manager.scope(|| vec![0_u8; 1 << 20]);
+        manager.release();
+        // These tests have no allocator that counts: nothing is known, and not 0.
+        assert_eq!((report.peak, report.left_behind), (None, None));
+        assert!(manager.memory().total > manager.memory().in_use);
+        assert_eq!(manager.memory().in_use, None);
     }
 
     #[test]

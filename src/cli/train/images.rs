@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::backend::AutodiffBackend;
+use fewshot::catalog::BackboneConfig;
 use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
@@ -9,6 +10,7 @@ use fewshot::train::{Evaluation, Evaluator, Trained, TrainingReport};
 use serde_json::json;
 
 use super::fit::{Pace, Tasks, fit, folder};
+use super::memory::Step;
 use crate::cli::args::TrainArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
@@ -102,6 +104,16 @@ impl Job for Training {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let recipe = self.recipe.clone();
         let device = place.device.clone();
+        let network = recipe.network()?;
+        let step = Step {
+            method: recipe.method,
+            inner: recipe.inner,
+            input: network.image,
+            network: BackboneConfig::Conv4(network),
+            protocol: self.samplers.train.protocol(),
+            meta_batch: self.samplers.meta_batch,
+        };
+        step.check::<B>(self.args.memory_budget.or(place.free), &device)?;
         recipe.with_learner(&device, TrainingAt { training: self, place })
     }
 }
