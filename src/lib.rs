@@ -9,6 +9,7 @@ pub mod hardware;
 pub mod learners;
 pub mod metric;
 pub mod optim;
+pub mod plasticity;
 mod random;
 pub mod train;
 
