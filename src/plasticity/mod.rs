@@ -9,18 +9,28 @@ mod change;
 mod coefficients;
 mod error;
 mod hebb;
+mod hierarchy;
+mod linear;
+mod measure;
 mod oja;
 mod rate;
+mod reactive;
 mod rule;
+mod sources;
 
 pub use bcm::{Bcm, BcmForm};
 pub use change::{Change, Forgetting};
 pub use coefficients::Coefficients;
 pub use error::PlasticityError;
 pub use hebb::{Covariance, CovarianceState, Hebb};
+pub use hierarchy::{Aggregate, Firings, HierarchyConfig, Running, Schedule, TemporalHierarchy};
+pub use linear::{Activation, PlasticLinear, PlasticLinearConfig};
+pub use measure::{explained_variance, row_norm};
 pub use oja::{Oja, Sanger, Subspace};
 pub use rate::{Rate, largest_rate};
+pub use reactive::{Expectation, Reaction, Reactive};
 pub use rule::PlasticityRule;
+pub use sources::{SourceStream, Sources};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

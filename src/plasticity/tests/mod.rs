@@ -1,6 +1,8 @@
 //! Laws of plasticity, on every backend.
 
 mod gradients;
+mod hierarchy;
+mod layers;
 mod rules;
 
 use burn::tensor::backend::Backend;
