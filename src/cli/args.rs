@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::backend::BackendName;
 use super::bench::Operation;
 use super::data_spec::DataSpec;
+use super::plasticity::{PlasticityRunArgs, RUN_HELP};
 
 /// Few-shot and meta-learning on any Burn backend.
 #[derive(Debug, Parser)]
@@ -31,6 +32,11 @@ pub(crate) enum Command {
     Data {
         #[command(subcommand)]
         command: DataCommand,
+    },
+    /// Let layers learn by local rules.
+    Plasticity {
+        #[command(subcommand)]
+        command: PlasticityCommand,
     },
     /// Measure how fast this machine is.
     Bench {
@@ -116,6 +122,13 @@ pub(crate) enum BenchCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum PlasticityCommand {
+    /// Run a hierarchy of plastic layers on generated inputs.
+    #[command(after_long_help = RUN_HELP, args_override_self = true)]
+    Run(Box<PlasticityRunArgs>),
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Download Omniglot and the lists of the Vinyals split.
     ///
@@ -137,7 +150,7 @@ pub(crate) enum DataCommand {
 }
 
 /// A number of something within `range`.
-fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
+pub(super) fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
     steps(range).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 

@@ -10,6 +10,7 @@ mod error;
 mod eval;
 mod info;
 mod output;
+mod plasticity;
 mod progress;
 mod recipe;
 mod report;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{BenchCommand, Command, DataCommand, Line};
+use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::CliError;
 
 pub(crate) fn main() -> ExitCode {
@@ -44,6 +45,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Eval(args) => eval::run(args),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
+        Command::Plasticity { command: PlasticityCommand::Run(args) } => plasticity::run(*args),
         Command::Bench { command: BenchCommand::Kernels(args) } => bench::kernels(args),
     }
 }
