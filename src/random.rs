@@ -15,6 +15,7 @@ pub(crate) enum Purpose {
     Sinusoid = 6,
     MiniBatch = 7,
     Sources = 8,
+    Pattern = 9,
 }
 
 /// A stream keyed by seed, purpose and two indices.

@@ -50,7 +50,7 @@ Without options: a prototypical network on generated glyphs, 5-way 1-shot, on th
 
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., \
 test episodes --ways etc. The best validation chooses the learner that is tested on test classes, \
-by a protonet with running batch-norm statistics.
+by a protonet and by plastic with running batch-norm statistics.
 
 maml and its relatives adapt a linear layer on four convolution blocks: with strides and an \
 average for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools \
@@ -188,6 +188,8 @@ pub(crate) enum Method {
     Cavia,
     /// Parameters towards where plain training goes, Nichol et al. 2018
     Reptile,
+    /// Plastic connections that labels write into, Miconi et al. 2018
+    Plastic,
 }
 
 /// Whether the outer gradient goes through the inner gradients.
@@ -313,8 +315,8 @@ pub(crate) struct TrainArgs {
     /// 100]
     #[arg(long, value_name = "Q")]
     pub(crate) queries: Option<usize>,
-    /// Classes in a training episode [default: 20, or all if there are fewer; of maml and its
-    /// relatives --ways, which it must be]
+    /// Classes in a training episode [default: 20, or all if there are fewer; of maml, its
+    /// relatives and plastic --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
     /// Labelled examples of each class in a training episode [default: --shots, of reptile see

@@ -17,6 +17,7 @@ mod rate;
 mod reactive;
 mod rule;
 mod sources;
+mod trace;
 
 pub use bcm::{Bcm, BcmForm};
 pub use change::{Change, Forgetting};
@@ -31,6 +32,7 @@ pub use rate::{Rate, largest_rate};
 pub use reactive::{Expectation, Reaction, Reactive};
 pub use rule::PlasticityRule;
 pub use sources::{SourceStream, Sources};
+pub use trace::{PlasticConnections, TraceRule};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

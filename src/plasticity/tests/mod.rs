@@ -4,6 +4,7 @@ mod gradients;
 mod hierarchy;
 mod layers;
 mod rules;
+mod trace;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
