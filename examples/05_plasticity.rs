@@ -98,9 +98,10 @@ fn learned_rate() -> Result<(), PlasticityError> {
             (layer, ()) = layer.adapt(x, &fewshot::plasticity::Oja, (), &rate);
         }
         let along = (layer.weight.val().reshape([30]) * aim.clone()).sum();
-        let loss: Tensor<A, 1> = 1.0 - along.clone() * along;
+        let loss = (along.clone() * along).log().neg();
         if step % 20 == 0 {
-            println!("rate {:.3}: loss {:.3}", rate.value(), loss.clone().into_scalar());
+            let share = loss.clone().neg().exp().into_scalar();
+            println!("rate {:.3}: squared cosine times length {share:.3}", rate.value());
         }
         let gradient = log_rate.grad(&loss.backward()).expect("the loss depends on the rate");
         log_rate = Tensor::from_inner(log_rate.inner() - gradient * 0.5).require_grad();
