@@ -11,6 +11,7 @@ pub mod hardware;
 pub mod learners;
 pub mod metric;
 pub mod optim;
+pub mod plasticity;
 mod random;
 pub mod train;
 
@@ -30,6 +31,9 @@ pub mod prelude {
     pub use crate::learners::{Adapted, Learner, Maml, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;
     pub use crate::optim::{Adam, AdamW, Lamb, Sgd};
+    pub use crate::plasticity::{
+        HierarchyConfig, Oja, PlasticLinear, PlasticLinearConfig, PlasticityRule, Rate,
+    };
     pub use crate::train::{Evaluation, Evaluator, MetaTrainer, Score, TrainError, Trained};
     pub use fewshot_models::{BnStatistics, Classifier, Conv4Config, Encoder, MlpConfig};
 }

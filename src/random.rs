@@ -14,6 +14,8 @@ pub(crate) enum Purpose {
     Episode = 5,
     Sinusoid = 6,
     MiniBatch = 7,
+    Sources = 8,
+    Pattern = 9,
 }
 
 /// A stream keyed by seed, purpose and two indices.

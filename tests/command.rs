@@ -173,6 +173,16 @@ fn wrong_usage_exits_with_2() {
         &["train", "--data", "sinusoid", "--method", "maml", "--bn", "batch"],
         &["train", "--data", "sinusoid", "--method", "maml", "--split", "vinyals"],
         &["train", "--data", "sinusoid", "--method", "proto-maml"],
+        &["train", "--data", "sinusoid", "--method", "plastic"],
+        &["train", "--method", "plastic", "--metric", "cosine"],
+        &["train", "--method", "plastic", "--inner-lr", "0.1"],
+        &["train", "--method", "plastic", "--train-ways", "20"],
+        &["plasticity", "run", "--levels", "100"],
+        &["plasticity", "run", "--periods", "1,2,3"],
+        &["plasticity", "run", "--rate", "nan"],
+        &["plasticity", "run", "--steps", "0"],
+        &["plasticity", "run", "--rule", "freud"],
+        &["plasticity", "run", "--whole"],
         &["train", "--data", "sinusoid", "--method", "maml", "--shots", "0"],
         &["train", "--data", "sinusoid", "--method", "maml", "--shots", "18446744073709551615"],
         &["eval"],
@@ -714,4 +724,37 @@ fn the_examples_run() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(says), "{name}: {text}");
     }
+}
+
+#[test]
+fn a_plastic_hierarchy_learns_and_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("plot.svg");
+    let run = ["plasticity", "run", "--levels", "20,10,5", "--periods", "1,3", "--steps", "400"];
+    let with = ["--rule", "subspace", "--json", "--plot", plot.to_str().unwrap()];
+    let report = json(&fewshot(&[&run[..], &with].concat()));
+    assert_eq!(report["layers"][0]["firings"], 400);
+    assert_eq!(report["layers"][1]["firings"], 134);
+    assert!(report["layers"][0]["explained_variance"].as_f64().unwrap() > 0.9, "{report}");
+    let drawing = fs::read_to_string(&plot).unwrap();
+    assert!(drawing.contains("row norm") && drawing.contains("layer 2"));
+    let still = ["--rate", "0", "--whole", "--json", "--plot", plot.to_str().unwrap()];
+    let still = json(&fewshot(&[&run[..], &still].concat()));
+    assert_ne!(still["layers"][0]["row_norm"], report["layers"][0]["row_norm"]);
+}
+
+#[test]
+fn plastic_connections_are_trained_and_tested() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let run = run.to_str().unwrap();
+    let train = ["train", "--method", "plastic", "--steps", "3", "--meta-batch", "1", "--json"];
+    let brief = ["--validation-episodes", "2", "--eval-episodes", "4", "--out", run];
+    let report = json(&fewshot(&[&train[..], &brief].concat()));
+    assert_eq!(report["protocol"]["method"], "plastic");
+    assert_eq!(report["protocol"]["train"]["ways"], 5);
+    let again = json(&fewshot(&["eval", run, "--episodes", "4", "--json"]));
+    assert_eq!(again["accuracy"], report["accuracy"]);
+    let wide = fewshot(&["eval", run, "--ways", "7"]);
+    assert!(complaint(&wide).contains("5"), "{}", stderr(&wide));
 }

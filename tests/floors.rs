@@ -4,13 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
-const FLOORS: [&[&str]; 11] = [
+const FLOORS: [&[&str]; 12] = [
     &["files", "random"],
     &["data"],
     &["metric"],
     &["episode"],
     &["optim"],
     &["hardware"],
+    &["plasticity"],
     &["adapt"],
     &["learners"],
     &["train"],

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::bench::Operation;
 use super::data_spec::DataSpec;
 use super::hardware::HardwareCommand;
+use super::plasticity::{PlasticityRunArgs, RUN_HELP};
 
 /// Few-shot and meta-learning on any Burn backend.
 #[derive(Debug, Parser)]
@@ -33,6 +34,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: DataCommand,
     },
+    /// Let layers learn by local rules.
+    Plasticity {
+        #[command(subcommand)]
+        command: PlasticityCommand,
+    },
     /// Find devices, and what fits on them.
     Hardware {
         #[command(subcommand)]
@@ -53,7 +59,7 @@ Without options: a prototypical network on generated glyphs, 5-way 1-shot, on th
 
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., \
 test episodes --ways etc. The best validation chooses the learner that is tested on test classes, \
-by a protonet with running batch-norm statistics.
+by a protonet and by plastic with running batch-norm statistics.
 
 maml and its relatives adapt a linear layer on four convolution blocks: with strides and an \
 average for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools \
@@ -125,6 +131,13 @@ pub(crate) enum BenchCommand {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum PlasticityCommand {
+    /// Run a hierarchy of plastic layers on generated inputs.
+    #[command(after_long_help = RUN_HELP, args_override_self = true)]
+    Run(Box<PlasticityRunArgs>),
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
     /// Download Omniglot and the lists of the Vinyals split.
     ///
@@ -146,7 +159,7 @@ pub(crate) enum DataCommand {
 }
 
 /// A number of something within `range`.
-pub(crate) fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
+pub(super) fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
     steps(range).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
@@ -184,6 +197,8 @@ pub(crate) enum Method {
     Cavia,
     /// Parameters towards where plain training goes, Nichol et al. 2018
     Reptile,
+    /// Plastic connections that labels write into, Miconi et al. 2018
+    Plastic,
 }
 
 /// Whether the outer gradient goes through the inner gradients.
@@ -310,8 +325,8 @@ pub(crate) struct TrainArgs {
     /// 100]
     #[arg(long, value_name = "Q")]
     pub(crate) queries: Option<usize>,
-    /// Classes in a training episode [default: 20, or all if there are fewer; of maml and its
-    /// relatives --ways, which it must be]
+    /// Classes in a training episode [default: 20, or all if there are fewer; of maml, its
+    /// relatives and plastic --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
     /// Labelled examples of each class in a training episode [default: --shots, of reptile see

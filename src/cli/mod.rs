@@ -11,6 +11,7 @@ mod eval;
 mod hardware;
 mod info;
 mod output;
+mod plasticity;
 mod progress;
 mod recipe;
 mod report;
@@ -21,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{BenchCommand, Command, DataCommand, Line};
+use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::CliError;
 
 pub(crate) fn main() -> ExitCode {
@@ -48,5 +49,6 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Hardware { command } => hardware::run(command),
         Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(args),
         Command::Bench { command: None, compare } => bench::compare(&compare),
+        Command::Plasticity { command: PlasticityCommand::Run(args) } => plasticity::run(*args),
     }
 }

@@ -2,9 +2,12 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
-use fewshot::learners::{AdaptableNetwork, Annealing, Maml, MetaLearner, ProtoNet, QueryNorm};
+use fewshot::learners::{
+    AdaptableNetwork, Annealing, Maml, MetaLearner, Plastic, ProtoNet, QueryNorm,
+};
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
+use fewshot::plasticity::TraceRule;
 use serde::{Deserialize, Serialize};
 
 use super::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
@@ -70,6 +73,11 @@ impl Recipe {
         let config = self.network()?;
         B::seed(device, self.seed);
         let encoder = config.init::<B>(device);
+        if self.method == Method::Plastic {
+            let ways = self.test.ways;
+            let rule = TraceRule::default();
+            return job.run(Plastic::new(encoder, config.features(), ways, rule, device));
+        }
         let Some(inner) = self.inner else {
             let learner = ProtoNet::new(encoder);
             return job.run(match self.metric {
@@ -84,6 +92,11 @@ impl Recipe {
             }
             method => job.run(inner.learner(method, classifier)?),
         }
+    }
+
+    /// Whether outputs are classes of their own, so that all tasks have one number of them.
+    pub(crate) fn has_outputs(&self) -> bool {
+        self.inner.is_some() || self.method == Method::Plastic
     }
 
     /// The network.
@@ -146,7 +159,7 @@ impl InnerRecipe {
         benchmark: Benchmark,
     ) -> Result<Option<Self>, CliError> {
         let usage = |text: String| Err(CliError::Usage(text));
-        if method == Method::Protonet {
+        if matches!(method, Method::Protonet | Method::Plastic) {
             return match args.given() {
                 Some(option) => {
                     usage(format!("{option} is not for {method}, which has no inner loop"))
@@ -264,7 +277,7 @@ impl InnerRecipe {
                     .map(|learner| learner.with_test_batch(test))
             }
             Method::Maml => Maml::new(network, inner),
-            Method::Protonet | Method::ProtoMaml => {
+            Method::Protonet | Method::ProtoMaml | Method::Plastic => {
                 return Err(CliError::Usage(format!("{method} is for classes alone")));
             }
         })
@@ -334,6 +347,7 @@ impl std::fmt::Display for Method {
             Self::MamlPlusPlus => "maml++",
             Self::Cavia => "cavia",
             Self::Reptile => "reptile",
+            Self::Plastic => "plastic",
         })
     }
 }

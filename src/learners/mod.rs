@@ -10,12 +10,16 @@ mod maml_plus_plus;
 mod meta_curvature;
 mod meta_sgd;
 mod network;
+mod plastic;
+mod plastic_memory;
 mod proto_maml;
 mod proto_net;
 mod reptile;
 
 pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
+pub use plastic::{AdaptedPlastic, Plastic};
+pub use plastic_memory::{AdaptedMemory, PlasticMemory};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
 use burn::module::{AutodiffModule, Module};

@@ -67,12 +67,13 @@ impl Samplers {
         let defaults = Benchmark::of(recipe.image).defaults(recipe.method);
         let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.test.shots);
         let (ways, queries, meta_batch) = match recipe.inner {
+            None if recipe.has_outputs() => (recipe.test.ways, 5, 4),
             None => (20.min(splits.train.classes()), 5, 1),
             Some(_) => (recipe.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
         };
         let meta_batch = args.meta_batch.unwrap_or(meta_batch);
         let ways = args.train_ways.unwrap_or(ways);
-        if recipe.inner.is_some() && ways != recipe.test.ways {
+        if recipe.has_outputs() && ways != recipe.test.ways {
             let method = recipe.method;
             return Err(CliError::Usage(format!(
                 "{method} learns tasks of as many classes as it is tested on: --train-ways {ways} \

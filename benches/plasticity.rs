@@ -1,0 +1,72 @@
+//! A plastic hierarchy of 100-200-400-800 with periods 1, 2 and 4: tick after tick with each rule,
+//! without learning, 64 sequences at once, and whole sequences.
+
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fewshot::plasticity::{
+    Bcm, Hebb, HierarchyConfig, Oja, PlasticityRule, Rate, Sources, Subspace, TemporalHierarchy,
+};
+
+type B = Flex;
+
+const TICKS: usize = 100;
+
+fn hierarchy() -> TemporalHierarchy<B> {
+    let device = Default::default();
+    B::seed(&device, 1);
+    let config = HierarchyConfig::new(vec![100, 200, 400, 800], vec![1, 2, 4]);
+    config.init(&device).expect("sizes and periods that fit")
+}
+
+fn inputs(batch: usize) -> Tensor<B, 3> {
+    let sources = Sources::new(100, 20, 1).expect("sources");
+    sources.stream(batch).next(TICKS, &Default::default())
+}
+
+fn ticks<R: PlasticityRule<B>>(
+    criterion: &mut Criterion,
+    name: &str,
+    rule: R,
+    rate: f64,
+    batch: usize,
+) {
+    let mut group = criterion.benchmark_group("plasticity");
+    group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
+    let running = hierarchy().start(rule, Rate::Fixed(rate)).with_relative_rates(100.0);
+    let begun = running.and_then(|running| running.learn(inputs(batch))).expect("inputs that fit");
+    let xs = inputs(batch);
+    group.bench_function(format!("flex/{name}/{batch}"), |bencher| {
+        bencher.iter(|| {
+            let done = begun.clone().learn(xs.clone()).expect("inputs that fit");
+            B::sync(&Default::default()).expect("the device answers");
+            done
+        });
+    });
+    group.finish();
+}
+
+fn whole(criterion: &mut Criterion, batch: usize) {
+    let mut group = criterion.benchmark_group("plasticity");
+    group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
+    let (hierarchy, xs) = (hierarchy(), inputs(batch));
+    group.bench_function(format!("flex/whole sequences/{batch}"), |bencher| {
+        bencher.iter(|| hierarchy.forward(xs.clone()).expect("inputs that fit"));
+    });
+    group.finish();
+}
+
+fn plasticity(criterion: &mut Criterion) {
+    for batch in [1, 64] {
+        ticks(criterion, "no learning", Hebb::new(), 0.0, batch);
+        ticks(criterion, "hebb", Hebb::new(), 1e-4, batch);
+        ticks(criterion, "oja", Oja, 0.1, batch);
+        ticks(criterion, "subspace", Subspace, 0.1, batch);
+        ticks(criterion, "bcm", Bcm::new(100.0).expect("a time constant"), 1e-3, batch);
+        whole(criterion, batch);
+    }
+}
+
+criterion_group!(benches, plasticity);
+criterion_main!(benches);

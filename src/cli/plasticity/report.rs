@@ -1,0 +1,76 @@
+use serde_json::{Value, json};
+
+use super::PlasticityRunArgs;
+use crate::cli::error::CliError;
+use crate::cli::output::print;
+use crate::cli::report::rounded;
+
+/// What a run showed.
+pub(super) struct Told {
+    pub(super) moments: Vec<Moment>,
+    /// Of each layer.
+    pub(super) firings: Vec<usize>,
+    /// Of the ticks alone.
+    pub(super) seconds: f64,
+}
+
+/// The layers after a number of ticks.
+pub(super) struct Moment {
+    pub(super) tick: usize,
+    pub(super) norms: Vec<f64>,
+    pub(super) explained: Vec<f64>,
+}
+
+pub(super) fn tell(
+    args: &PlasticityRunArgs,
+    told: &Told,
+    backend: &str,
+    device: &str,
+) -> Result<(), CliError> {
+    let Some(last) = told.moments.last() else { return Ok(()) };
+    let pace = args.steps as f64 / told.seconds;
+    if args.json {
+        return print(object(args, told, last, [backend, device]));
+    }
+    let plot = args.plot.display();
+    for (layer, (norm, explained)) in last.norms.iter().zip(&last.explained).enumerate() {
+        let (neurons, period) = (args.levels[layer + 1], args.periods[layer]);
+        let firings = told.firings[layer];
+        print(format_args!(
+            "layer {}: {neurons} neurons, period {period}, {firings} firings, row norm {norm:.3}, \
+             explained variance {:.1} %",
+            layer + 1,
+            100.0 * explained
+        ))?;
+    }
+    let (steps, seconds) = (args.steps, told.seconds);
+    print(format_args!("{steps} steps in {seconds:.2} s, {pace:.0} steps/s; plot: {plot}"))
+}
+
+fn object(args: &PlasticityRunArgs, told: &Told, last: &Moment, place: [&str; 2]) -> Value {
+    let finite = |value: f64| value.is_finite().then(|| rounded(value, 4));
+    let layer = |layer: usize| {
+        json!({
+            "period": args.periods[layer],
+            "firings": told.firings[layer],
+            "row_norm": finite(last.norms[layer]),
+            "explained_variance": finite(last.explained[layer]),
+        })
+    };
+    let rule = format!("{:?}", args.rule).to_lowercase();
+    json!({
+        "levels": args.levels,
+        "periods": args.periods,
+        "rule": rule,
+        "rate": args.rate,
+        "steps": args.steps,
+        "batch": args.batch,
+        "seconds": rounded(told.seconds, 4),
+        "steps_per_s": rounded(args.steps as f64 / told.seconds, 1),
+        "layers": (0..told.firings.len()).map(layer).collect::<Vec<_>>(),
+        "backend": place[0],
+        "device": place[1],
+        "threads": args.device.threads,
+        "plot": args.plot.display().to_string(),
+    })
+}

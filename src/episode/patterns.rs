@@ -1,0 +1,143 @@
+use std::ops::Range;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use serde_json::{Value, json};
+
+use super::{EpisodeError, Examples, Regression, RegressionBatch, TaskSource};
+use crate::random::{Purpose, Stream};
+
+/// Draws tasks of pattern completion: binary patterns to remember, and degraded copies of them to
+/// complete.
+///
+/// A pattern has as many values of 1 as of -1 (one more of -1 where its length is odd). A query is
+/// one of the patterns with some of its values set to zero, and its target is the whole one.
+///
+/// # Source
+/// Miconi, Clune and Stanley, "Differentiable plasticity: training plastic neural networks with
+/// backpropagation", ICML 2018, section 4.1: 5 patterns of 1000 values, half of them degraded.
+#[derive(Clone, Debug)]
+pub struct PatternSampler {
+    length: usize,
+    patterns: usize,
+    queries: usize,
+    seed: u64,
+}
+
+impl PatternSampler {
+    /// Tasks of `patterns` patterns of `length` values and `queries` degraded ones, of which half the
+    /// values are zero.
+    ///
+    /// # Errors
+    /// When there is nothing to remember or to complete.
+    pub fn new(
+        length: usize,
+        patterns: usize,
+        queries: usize,
+        seed: u64,
+    ) -> Result<Self, EpisodeError> {
+        let served = 1..=1 << 24;
+        match length >= 2 && served.contains(&patterns) && served.contains(&queries) {
+            true => Ok(Self { length, patterns, queries, seed }),
+            false => Err(EpisodeError::Samples { shots: patterns, queries }),
+        }
+    }
+
+    fn draw(&self, index: u64) -> Drawn {
+        let mut random = Stream::new(self.seed, Purpose::Pattern, [index, 0]);
+        let pattern = |_| {
+            let order = random.permutation(self.length);
+            order
+                .into_iter()
+                .map(|place| if place < self.length / 2 { 1.0 } else { -1.0 })
+                .collect()
+        };
+        let patterns: Vec<Vec<f32>> = (0..self.patterns).map(pattern).collect();
+        let (mut queries, mut targets) = (Vec::new(), Vec::new());
+        for _ in 0..self.queries {
+            let target = &patterns[random.below(self.patterns)];
+            let mut query = target.clone();
+            random.sample(self.length, self.length / 2).into_iter().for_each(|at| query[at] = 0.0);
+            queries.extend(query);
+            targets.extend(target);
+        }
+        Drawn { patterns: patterns.concat(), queries, targets }
+    }
+}
+
+/// One task's values.
+struct Drawn {
+    patterns: Vec<f32>,
+    queries: Vec<f32>,
+    targets: Vec<f32>,
+}
+
+impl TaskSource for PatternSampler {
+    type Kind = Regression;
+
+    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> RegressionBatch<B> {
+        let drawn: Vec<Drawn> = indices.map(|index| self.draw(index)).collect();
+        let tensor = |values: fn(&Drawn) -> &Vec<f32>, examples| {
+            let all: Vec<f32> = drawn.iter().flat_map(values).copied().collect();
+            let data = TensorData::new(all, [drawn.len(), examples, self.length]);
+            Tensor::<B, 3>::from_data(data, device)
+        };
+        let patterns = tensor(|task| &task.patterns, self.patterns);
+        let queries = tensor(|task| &task.queries, self.queries);
+        let inputs = |values: Tensor<B, 3>| values.unsqueeze_dims(&[-1, -1]);
+        RegressionBatch {
+            support: Examples { inputs: inputs(patterns.clone()), targets: patterns },
+            queries: Examples {
+                inputs: inputs(queries),
+                targets: tensor(|task| &task.targets, self.queries),
+            },
+        }
+    }
+
+    fn together(&self) -> usize {
+        64
+    }
+
+    fn settings(&self) -> Value {
+        json!({
+            "patterns": self.patterns,
+            "length": self.length,
+            "queries": self.queries,
+            "seed": self.seed,
+        })
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+
+    use super::*;
+
+    #[test]
+    fn queries_are_patterns_of_which_half_is_missing() {
+        let sampler = PatternSampler::new(10, 3, 4, 1).unwrap();
+        let batch = sampler.tasks::<Flex>(0..2, &Default::default());
+        let read = |tensor: Tensor<Flex, 3>| tensor.into_data().to_vec::<f32>().unwrap();
+        let patterns = read(batch.support.targets);
+        let (queries, targets) =
+            (read(batch.queries.inputs.flatten(2, 4)), read(batch.queries.targets));
+        assert!(patterns.chunks(10).all(|pattern| pattern.iter().sum::<f32>() == 0.0));
+        for (index, (query, target)) in queries.chunks(10).zip(targets.chunks(10)).enumerate() {
+            let task = index / 4;
+            let mut known = patterns[task * 30..(task + 1) * 30].chunks(10);
+            assert!(known.any(|pattern| pattern == target), "query {index}");
+            assert_eq!(query.iter().filter(|value| **value == 0.0).count(), 5);
+            assert!(query.iter().zip(target).all(|(q, t)| *q == 0.0 || q == t));
+        }
+        let alone = sampler.tasks::<Flex>(1..2, &Default::default());
+        assert_eq!(read(alone.support.targets), patterns[30..]);
+    }
+
+    #[test]
+    fn nothing_to_remember_is_an_error() {
+        for (length, patterns, queries) in [(1, 1, 1), (10, 0, 1), (10, 1, 0)] {
+            assert!(PatternSampler::new(length, patterns, queries, 1).is_err());
+        }
+    }
+}

@@ -1,0 +1,66 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::Rate;
+
+/// What a rule does to a weight `W` `[neurons, inputs]`: `post^T pre` less what is forgotten.
+///
+/// In this form it can be made in place, without a tensor for the change itself.
+///
+/// # Shapes
+/// - `post`: `[k, neurons]`, with the mean over a batch already in it
+/// - `pre`: `[k, inputs]`
+#[derive(Clone, Debug)]
+pub struct Change<B: Backend> {
+    /// Left factor of the growth.
+    pub post: Tensor<B, 2>,
+    /// Right factor of the growth.
+    pub pre: Tensor<B, 2>,
+    /// What is taken from the weight.
+    pub forgetting: Forgetting<B>,
+}
+
+/// The part of a [`Change`] that is linear in the weight.
+#[derive(Clone, Debug)]
+pub enum Forgetting<B: Backend> {
+    /// Nothing.
+    None,
+    /// `rate W`
+    Same(f64),
+    /// `diag(rates) W`, with a rate for each neuron, `[neurons, 1]`.
+    Each(Tensor<B, 2>),
+    /// `M W`, with the weights of other neurons, `[neurons, neurons]`.
+    Between(Tensor<B, 2>),
+}
+
+impl<B: Backend> Change<B> {
+    /// The change of `weight` at a rate of 1.
+    pub fn delta(self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+        let growth = self.post.transpose().matmul(self.pre);
+        match self.forgetting {
+            Forgetting::None => growth,
+            Forgetting::Same(rate) => growth - weight * rate,
+            Forgetting::Each(rates) => growth - weight * rates,
+            Forgetting::Between(mix) => growth - mix.matmul(weight),
+        }
+    }
+
+    /// `weight + rate * delta`, in place where nothing else holds the weight.
+    pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
+        let growth = rate.times(self.post).transpose().matmul(self.pre);
+        let kept = match (self.forgetting, rate) {
+            (Forgetting::None, _) => weight,
+            (Forgetting::Same(forgotten), Rate::Fixed(rate)) => weight * (1.0 - rate * forgotten),
+            (Forgetting::Same(forgotten), Rate::Learned(rate)) => {
+                let kept: Tensor<B, 1> = 1.0 - rate.clone() * forgotten;
+                weight * kept.reshape([1, 1])
+            }
+            (Forgetting::Each(rates), _) => weight * (1.0 - rate.times(rates)),
+            (Forgetting::Between(mix), _) => {
+                let lost = rate.times(mix).matmul(weight.clone());
+                weight - lost
+            }
+        };
+        kept + growth
+    }
+}

@@ -1,0 +1,90 @@
+/// Plasticity that cannot be had.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlasticityError {
+    /// A number that makes no sense.
+    #[error("the {name} must be {wanted}, found {found}")]
+    Setting {
+        /// Which number.
+        name: &'static str,
+        /// What it may be.
+        wanted: &'static str,
+        /// What it is.
+        found: f64,
+    },
+    /// A hierarchy without a layer.
+    #[error("a hierarchy needs an input and at least one layer, found {found} sizes")]
+    NoLayers {
+        /// Sizes said, that of the input among them.
+        found: usize,
+    },
+    /// Not one period for each layer.
+    #[error("{layers} layers need {layers} periods, found {found}")]
+    Periods {
+        /// Number of layers.
+        layers: usize,
+        /// Number of periods.
+        found: usize,
+    },
+    /// A period that is no multiple of the one below.
+    #[error("period {found} of layer {layer} is no multiple of {below}, the period below it")]
+    Period {
+        /// The layer, from 1.
+        layer: usize,
+        /// Period of what is below it.
+        below: usize,
+        /// Its period.
+        found: usize,
+    },
+    /// A layer that does not take what the one below it gives.
+    #[error("layer {layer} takes {found} values, what is below it gives {wanted}")]
+    Chain {
+        /// The layer, from 1.
+        layer: usize,
+        /// Values that it gets.
+        wanted: usize,
+        /// Values that it takes.
+        found: usize,
+    },
+    /// An input of another length.
+    #[error("the input has {found} values, the first layer takes {wanted}")]
+    Inputs {
+        /// Values that the layer takes.
+        wanted: usize,
+        /// Values that came.
+        found: usize,
+    },
+    /// Another number of sequences than before.
+    #[error("{found} sequences cannot go on where {wanted} began")]
+    Sequences {
+        /// Sequences that began.
+        wanted: usize,
+        /// Sequences that came.
+        found: usize,
+    },
+    /// Nothing to go through.
+    #[error("a sequence needs at least one step")]
+    NoSteps,
+    /// An input that is not finite.
+    #[error("an input from tick {tick} on is not finite")]
+    NotFinite {
+        /// The first tick that was looked at.
+        tick: usize,
+    },
+    /// Feedback into something that is no single output.
+    #[error("top-down gain needs parents that see outputs one by one, not concatenated")]
+    FeedbackIntoWindow,
+}
+
+/// `value`, if it is a number from `least` on.
+pub(super) fn at_least(
+    name: &'static str,
+    least: f64,
+    wanted: &'static str,
+    value: f64,
+) -> Result<f64, PlasticityError> {
+    match value.is_finite() && value >= least {
+        true => Ok(value),
+        false => Err(PlasticityError::Setting { name, wanted, found: value }),
+    }
+}

@@ -1,0 +1,169 @@
+//! Layers that live at different paces.
+
+mod config;
+mod running;
+mod schedule;
+mod window;
+
+pub use config::HierarchyConfig;
+pub use running::Running;
+pub use schedule::Schedule;
+pub use window::Aggregate;
+
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::{PlasticLinear, PlasticityError, PlasticityRule, Rate, explained_variance};
+
+/// Plastic layers on top of each other, of which the higher ones work more slowly.
+///
+/// A layer of period `p` fires at the ticks `0, p, 2p, ...`, on the [`Aggregate`] of what the layer
+/// below gave since it fired last, that of the present tick included, and holds its output
+/// otherwise: over `T` ticks it fires `ceil(T / p)` times. The window of the first firing is filled
+/// with the first output. Each period is a multiple of the one below.
+///
+/// With a top-down gain `g`, a layer that has a parent gives `y (1 + g tanh(W_p^T y_p))`, with the
+/// parent's weight and output of the tick before: what the parent expects of it is amplified.
+#[derive(Module, Debug)]
+pub struct TemporalHierarchy<B: Backend> {
+    /// From the one that sees the input to the slowest.
+    pub layers: Vec<PlasticLinear<B>>,
+    #[module(skip)]
+    schedule: Schedule,
+    #[module(skip)]
+    aggregate: Aggregate,
+    top_down: f64,
+}
+
+/// The outputs of a layer when it fired.
+#[derive(Clone, Debug)]
+pub struct Firings<B: Backend> {
+    /// Ticks from one firing to the next.
+    pub period: usize,
+    /// The outputs in the order in which they came, `[b, firings, neurons]`.
+    pub outputs: Tensor<B, 3>,
+}
+
+impl<B: Backend> TemporalHierarchy<B> {
+    /// A hierarchy of these layers, from the fastest to the slowest.
+    ///
+    /// # Errors
+    /// Without a layer, and where sizes or periods do not fit.
+    pub fn new(
+        layers: Vec<PlasticLinear<B>>,
+        periods: &[usize],
+        aggregate: Aggregate,
+    ) -> Result<Self, PlasticityError> {
+        let schedule = Schedule::new(periods, layers.len())?;
+        let pairs = layers.iter().zip(&layers[1..]);
+        for (below, (child, parent)) in pairs.enumerate() {
+            let wanted = aggregate.length(child.neurons(), schedule.ratio(below + 1));
+            let found = parent.inputs();
+            if found != wanted {
+                return Err(PlasticityError::Chain { layer: below + 2, wanted, found });
+            }
+        }
+        Ok(Self { layers, schedule, aggregate, top_down: 0.0 })
+    }
+
+    /// With a gain from each layer's parent on its output, 0 unless said.
+    ///
+    /// # Errors
+    /// When it is no finite number, or parents see several outputs in a row.
+    pub fn with_top_down(self, gain: f64) -> Result<Self, PlasticityError> {
+        if !gain.is_finite() {
+            let (name, wanted) = ("top-down gain", "a number");
+            return Err(PlasticityError::Setting { name, wanted, found: gain });
+        }
+        match self.aggregate == Aggregate::Concat && gain != 0.0 {
+            true => Err(PlasticityError::FeedbackIntoWindow),
+            false => Ok(Self { top_down: gain, ..self }),
+        }
+    }
+
+    /// Length of what the first layer sees in a tick.
+    pub fn inputs(&self) -> usize {
+        self.layers[0].inputs() / self.aggregate.length(1, self.schedule.ratio(0))
+    }
+
+    /// When layers fire.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
+    /// At the first tick, with a rule for all layers and a rate; at a rate of zero nothing adapts.
+    pub fn start<R: PlasticityRule<B>>(&self, rule: R, rate: Rate<B>) -> Running<B, R> {
+        Running::new(self.clone(), rule, rate)
+    }
+
+    /// What all layers give over whole sequences from their first tick, `[b, T, inputs]`, while
+    /// nothing adapts: one product a layer, unless there is a top-down gain, which takes one tick
+    /// after the other.
+    ///
+    /// # Errors
+    /// When the sequences are of another length or have none, or are not finite.
+    pub fn forward(&self, xs: Tensor<B, 3>) -> Result<Vec<Firings<B>>, PlasticityError> {
+        self.check(&xs)?;
+        if self.top_down != 0.0 {
+            let running = self.start(super::Hebb::new(), Rate::Fixed(0.0));
+            return Ok(running.run(xs)?.1);
+        }
+        let passed = self
+            .pass(xs)
+            .into_iter()
+            .enumerate()
+            .map(|(layer, (_, outputs))| Firings { period: self.schedule.period(layer), outputs });
+        Ok(passed.collect())
+    }
+
+    /// Each layer's [`explained_variance`] of what it sees over whole sequences from their first
+    /// tick, `[b, T, inputs]`, gains left out.
+    ///
+    /// # Errors
+    /// As [`forward`](Self::forward).
+    pub fn explained_variance(&self, xs: Tensor<B, 3>) -> Result<Vec<f64>, PlasticityError> {
+        self.check(&xs)?;
+        let passed = self.pass(xs).into_iter().zip(&self.layers);
+        Ok(passed.map(|((seen, _), layer)| explained_variance(layer.weight.val(), seen)).collect())
+    }
+
+    /// What each layer sees, `[b * firings, d]`, and gives, `[b, firings, neurons]`.
+    fn pass(&self, xs: Tensor<B, 3>) -> Vec<(Tensor<B, 2>, Tensor<B, 3>)> {
+        let mut below = xs;
+        let layers = self.layers.iter().enumerate().map(|(index, layer)| {
+            let windows = self.aggregate.windows(below.clone(), self.schedule.ratio(index));
+            let [batch, firings, length] = windows.dims();
+            let seen = windows.reshape([batch * firings, length]);
+            below = layer.forward(seen.clone()).reshape([batch, firings, layer.neurons()]);
+            (seen, below.clone())
+        });
+        layers.collect()
+    }
+
+    fn check(&self, xs: &Tensor<B, 3>) -> Result<(), PlasticityError> {
+        let [_, ticks, found] = xs.dims();
+        let wanted = self.inputs();
+        if found != wanted {
+            return Err(PlasticityError::Inputs { wanted, found });
+        }
+        if ticks == 0 {
+            return Err(PlasticityError::NoSteps);
+        }
+        finite(xs.clone(), 0)
+    }
+}
+
+/// # Errors
+/// When a value is not finite; costs one read from the device.
+fn finite<B: Backend, const D: usize>(
+    xs: Tensor<B, D>,
+    tick: usize,
+) -> Result<(), PlasticityError> {
+    // A difference with itself is 0 for finite numbers and NaN for all others.
+    let sum = (xs.clone() - xs).sum().into_data().iter::<f32>().next();
+    match sum {
+        Some(0.0) => Ok(()),
+        _ => Err(PlasticityError::NotFinite { tick }),
+    }
+}

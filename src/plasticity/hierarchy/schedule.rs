@@ -1,0 +1,53 @@
+use crate::plasticity::PlasticityError;
+
+/// When the layers of a hierarchy fire.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    periods: Vec<usize>,
+}
+
+impl Schedule {
+    /// Periods of `layers` layers, each a multiple of the one below.
+    ///
+    /// # Errors
+    /// Without a layer, with another number of periods, and with one that is no such multiple.
+    pub fn new(periods: &[usize], layers: usize) -> Result<Self, PlasticityError> {
+        if layers == 0 {
+            return Err(PlasticityError::NoLayers { found: 1 });
+        }
+        if periods.len() != layers {
+            return Err(PlasticityError::Periods { layers, found: periods.len() });
+        }
+        let mut below = 1;
+        for (index, &found) in periods.iter().enumerate() {
+            if found == 0 || found % below != 0 {
+                return Err(PlasticityError::Period { layer: index + 1, below, found });
+            }
+            below = found;
+        }
+        Ok(Self { periods: periods.to_vec() })
+    }
+
+    /// Ticks from one firing of a layer to the next.
+    pub fn period(&self, layer: usize) -> usize {
+        self.periods[layer]
+    }
+
+    /// How often what is below a layer fires until the layer does.
+    pub fn ratio(&self, layer: usize) -> usize {
+        match layer {
+            0 => self.periods[0],
+            layer => self.periods[layer] / self.periods[layer - 1],
+        }
+    }
+
+    /// Whether a layer fires at a tick; then all layers below it do.
+    pub fn fires(&self, layer: usize, tick: usize) -> bool {
+        tick.is_multiple_of(self.periods[layer])
+    }
+
+    /// How often a layer fires in the first `ticks` ticks.
+    pub fn firings(&self, layer: usize, ticks: usize) -> usize {
+        ticks.div_ceil(self.periods[layer])
+    }
+}

@@ -1,0 +1,118 @@
+use burn::config::Config;
+use burn::module::{Initializer, Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_models::nn::drawn;
+use serde::{Deserialize, Serialize};
+
+use super::{PlasticityRule, Rate};
+
+/// Configuration of a [`PlasticLinear`] layer.
+#[derive(Config, Debug)]
+pub struct PlasticLinearConfig {
+    /// Length of the inputs.
+    pub d_input: usize,
+    /// Number of neurons.
+    pub d_output: usize,
+    /// What neurons make of their weighted sums.
+    #[config(default = "Activation::Linear")]
+    pub activation: Activation,
+}
+
+/// What a neuron makes of its weighted sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// The sum itself, as the theory of Oja's rules has it.
+    #[default]
+    Linear,
+    /// Its hyperbolic tangent.
+    Tanh,
+    /// Its positive part.
+    Relu,
+}
+
+/// A linear layer `y = f(x W^T)` whose weight changes by a [`PlasticityRule`].
+///
+/// # Conventions
+/// A row of the weight is a neuron, as in the literature on plasticity and in PyTorch, the
+/// transpose of Burn's linear layer: principal components are found as rows. There is no bias.
+#[derive(Module, Debug)]
+pub struct PlasticLinear<B: Backend> {
+    /// Weight, `[neurons, inputs]`.
+    pub weight: Param<Tensor<B, 2>>,
+    #[module(skip)]
+    activation: Activation,
+}
+
+impl PlasticLinearConfig {
+    /// Draws the weight, uniform within `1 / sqrt(d_input)`.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> PlasticLinear<B> {
+        let bound = 1.0 / (self.d_input.max(1) as f64).sqrt();
+        let uniform = Initializer::Uniform { min: -bound, max: bound };
+        drawn(PlasticLinear {
+            weight: uniform.init([self.d_output, self.d_input], device),
+            activation: self.activation,
+        })
+    }
+}
+
+impl<B: Backend> PlasticLinear<B> {
+    /// A linear layer with this weight, `[neurons, inputs]`.
+    pub fn from_weight(weight: Tensor<B, 2>) -> Self {
+        Self { weight: Param::from_tensor(weight), activation: Activation::Linear }
+    }
+
+    /// Number of neurons.
+    pub fn neurons(&self) -> usize {
+        self.weight.dims()[0]
+    }
+
+    /// Length of an input.
+    pub fn inputs(&self) -> usize {
+        self.weight.dims()[1]
+    }
+
+    /// What comes out; nothing is learned.
+    ///
+    /// # Shapes
+    /// - `x`: `[b, inputs]`
+    /// - returns `[b, neurons]`
+    pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
+        let sums = x.matmul(self.weight.val().transpose());
+        match self.activation {
+            Activation::Linear => sums,
+            Activation::Tanh => sums.tanh(),
+            Activation::Relu => burn::tensor::activation::relu(sums),
+        }
+    }
+
+    /// The layer after it has seen `x`, `[b, inputs]`, and the rule's next state.
+    ///
+    /// On an autodiff backend the new weight is a function of the old one, of `x` and of the rate.
+    pub fn adapt<R: PlasticityRule<B>>(
+        self,
+        x: Tensor<B, 2>,
+        rule: &R,
+        state: R::State,
+        rate: &Rate<B>,
+    ) -> (Self, R::State) {
+        let y = self.forward(x.clone());
+        self.learn(x, y, rule, state, rate)
+    }
+
+    /// The same with outputs `y`, `[b, neurons]`, that are known already or clamped from outside.
+    pub fn learn<R: PlasticityRule<B>>(
+        self,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        rule: &R,
+        state: R::State,
+        rate: &Rate<B>,
+    ) -> (Self, R::State) {
+        let (id, weight, mapper) = self.weight.consume();
+        let (change, state) = rule.change(&weight, x, y, state);
+        let weight = change.apply(weight, rate);
+        (Self { weight: Param::from_mapped_value(id, weight, mapper), ..self }, state)
+    }
+}

@@ -1,0 +1,38 @@
+//! Local learning rules on any backend: Hebb, Oja, BCM and rules that are learned themselves.
+//!
+//! A [`PlasticityRule`] tells the [`Change`] of a weight from what goes into its neurons and what
+//! comes out; no gradient is needed. On an autodiff backend all of it is differentiable, so that
+//! rates, coefficients and first weights can be meta-learned.
+
+mod bcm;
+mod change;
+mod coefficients;
+mod error;
+mod hebb;
+mod hierarchy;
+mod linear;
+mod measure;
+mod oja;
+mod rate;
+mod reactive;
+mod rule;
+mod sources;
+mod trace;
+
+pub use bcm::{Bcm, BcmForm};
+pub use change::{Change, Forgetting};
+pub use coefficients::Coefficients;
+pub use error::PlasticityError;
+pub use hebb::{Covariance, CovarianceState, Hebb};
+pub use hierarchy::{Aggregate, Firings, HierarchyConfig, Running, Schedule, TemporalHierarchy};
+pub use linear::{Activation, PlasticLinear, PlasticLinearConfig};
+pub use measure::{explained_variance, row_norm};
+pub use oja::{Oja, Sanger, Subspace};
+pub use rate::{Rate, largest_rate};
+pub use reactive::{Expectation, Reaction, Reactive};
+pub use rule::PlasticityRule;
+pub use sources::{SourceStream, Sources};
+pub use trace::{PlasticConnections, TraceRule};
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

@@ -1,0 +1,102 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::rule::{mean_column, share};
+use super::{Change, Forgetting, PlasticityRule};
+
+/// Oja's rule for each neuron by itself, `dw_i = <y_i (x - y_i w_i)>`.
+///
+/// Every neuron's weight becomes the first principal component of the inputs, of length 1.
+///
+/// # Source
+/// Oja, "A simplified neuron model as a principal component analyzer", Journal of Mathematical
+/// Biology, 1982.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Oja;
+
+/// Oja's rule for a layer, `dW = <y (x - W^T y)^T>`.
+///
+/// The rows become an orthonormal basis of the space of the first principal components, not these
+/// themselves; of as many inputs as neurons or fewer, `W^T W` becomes the identity.
+///
+/// # Source
+/// Oja, "Neural networks, principal components, and subspaces", International Journal of Neural
+/// Systems, 1989.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Subspace;
+
+/// The generalised Hebbian algorithm, `dW = <y x^T> - LT(<y y^T>) W`, with the lower triangle and
+/// the diagonal.
+///
+/// Row `i` becomes the `i`-th principal component.
+///
+/// # Source
+/// Sanger, "Optimal unsupervised learning in a single-layer linear feedforward neural network",
+/// Neural Networks, 1989.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sanger;
+
+impl<B: Backend> PlasticityRule<B> for Oja {
+    type State = ();
+
+    fn init(&self, _: usize, _: usize, _: &B::Device) {}
+
+    fn change(
+        &self,
+        _: &Tensor<B, 2>,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        (): (),
+    ) -> (Change<B>, ()) {
+        let power = mean_column(y.clone() * y.clone());
+        (Change { post: share(y), pre: x, forgetting: Forgetting::Each(power) }, ())
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+}
+
+impl<B: Backend> PlasticityRule<B> for Subspace {
+    type State = ();
+
+    fn init(&self, _: usize, _: usize, _: &B::Device) {}
+
+    fn change(
+        &self,
+        weight: &Tensor<B, 2>,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        (): (),
+    ) -> (Change<B>, ()) {
+        // What the outputs do not explain: two thin products in place of `<y y^T> W`.
+        let pre = x - y.clone().matmul(weight.clone());
+        (Change { post: share(y), pre, forgetting: Forgetting::None }, ())
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+}
+
+impl<B: Backend> PlasticityRule<B> for Sanger {
+    type State = ();
+
+    fn init(&self, _: usize, _: usize, _: &B::Device) {}
+
+    fn change(
+        &self,
+        _: &Tensor<B, 2>,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        (): (),
+    ) -> (Change<B>, ()) {
+        let post = share(y.clone());
+        let lower = post.clone().transpose().matmul(y).tril(0);
+        (Change { post, pre: x, forgetting: Forgetting::Between(lower) }, ())
+    }
+
+    fn settles(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,72 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::PlasticityError;
+use super::error::at_least;
+
+/// A layer that reacts to change: it gives how far an input is from what it came to expect.
+///
+/// Each value has a running mean `m` and a running variance `v`,
+///
+/// ```text
+/// d = x - m,   m <- m + d / tau,   v <- v + (d^2 - v) / tau,
+/// ```
+///
+/// so a constant input fades away within about `tau` ticks, and with `tau = 1` the layer gives the
+/// difference from the tick before. The surprise is the mean over values of `d^2 / (v + epsilon)`,
+/// with the variance before the tick: about 1 for inputs that vary as they always did. There is no
+/// weight to learn; every sequence of a batch has expectations of its own.
+///
+/// # Conventions
+/// The first input is expected and surprises nobody.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reactive {
+    tau: f64,
+    epsilon: f64,
+}
+
+/// What a [`Reactive`] layer expects.
+#[derive(Clone, Debug)]
+pub struct Expectation<B: Backend> {
+    mean: Tensor<B, 2>,
+    variance: Tensor<B, 2>,
+}
+
+/// What a [`Reactive`] layer makes of an input.
+#[derive(Clone, Debug)]
+pub struct Reaction<B: Backend> {
+    /// Distance from the expectation, `[b, d]`.
+    pub deviation: Tensor<B, 2>,
+    /// Mean squared deviation in units of the variance, `[b, 1]`.
+    pub surprise: Tensor<B, 2>,
+    /// For the next input.
+    pub expectation: Expectation<B>,
+}
+
+impl Reactive {
+    /// A layer that gets used to an input within about `tau` ticks.
+    ///
+    /// # Errors
+    /// Unless it is a number from one on.
+    pub fn new(tau: f64) -> Result<Self, PlasticityError> {
+        Ok(Self { tau: at_least("tau", 1.0, "a number from 1 on", tau)?, epsilon: 1e-5 })
+    }
+
+    /// Reacts to `x`, `[b, d]`, with the expectation that the input before left, if there was one.
+    pub fn forward<B: Backend>(
+        &self,
+        x: Tensor<B, 2>,
+        expectation: Option<Expectation<B>>,
+    ) -> Reaction<B> {
+        let Expectation { mean, variance } = expectation
+            .unwrap_or_else(|| Expectation { variance: x.zeros_like(), mean: x.clone() });
+        let deviation = x - mean.clone();
+        let square = deviation.clone() * deviation.clone();
+        let surprise = (square.clone() / (variance.clone() + self.epsilon)).mean_dim(1);
+        let expectation = Expectation {
+            mean: mean + deviation.clone() / self.tau,
+            variance: variance.clone() + (square - variance) / self.tau,
+        };
+        Reaction { deviation, surprise, expectation }
+    }
+}

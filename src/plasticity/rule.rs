@@ -1,0 +1,63 @@
+use std::fmt::Debug;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::Change;
+
+/// How a weight `W` `[neurons, inputs]` changes with what its neurons get and give.
+///
+/// Rules see a batch at once: they take the mean of the examples' outer products, which is not the
+/// outer product of the means, so that they learn from centred data as well.
+///
+/// # Shapes
+/// - `x`: `[b, inputs]`, what goes in
+/// - `y`: `[b, neurons]`, what comes out
+pub trait PlasticityRule<B: Backend>: Clone + Debug {
+    /// What the rule remembers from batch to batch, such as BCM's thresholds.
+    type State: Clone + Debug;
+
+    /// The state before the first batch.
+    fn init(&self, neurons: usize, inputs: usize, device: &B::Device) -> Self::State;
+
+    /// The change at a rate of 1, and the state for the next batch.
+    fn change(
+        &self,
+        weight: &Tensor<B, 2>,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        state: Self::State,
+    ) -> (Change<B>, Self::State);
+
+    /// The change of `weight` as a tensor.
+    fn delta(
+        &self,
+        weight: Tensor<B, 2>,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        state: Self::State,
+    ) -> (Tensor<B, 2>, Self::State) {
+        let (change, state) = self.change(&weight, x, y, state);
+        (change.delta(weight), state)
+    }
+
+    /// Whether a rate beyond [`largest_rate`](super::largest_rate) unsettles it.
+    fn settles(&self) -> bool {
+        false
+    }
+}
+
+/// Mean over the batch as a column, `[b, d]` to `[d, 1]`.
+pub(super) fn mean_column<B: Backend>(values: Tensor<B, 2>) -> Tensor<B, 2> {
+    let [examples, length] = values.dims();
+    let mean = if examples == 1 { values } else { values.mean_dim(0) };
+    mean.reshape([length, 1])
+}
+
+/// Divided by the size of the batch.
+pub(super) fn share<B: Backend>(values: Tensor<B, 2>) -> Tensor<B, 2> {
+    match values.dims()[0] {
+        1 => values,
+        examples => values / examples as f64,
+    }
+}

@@ -1,0 +1,64 @@
+//! Laws of plasticity, on every backend.
+
+mod gradients;
+mod hierarchy;
+mod layers;
+mod rules;
+mod trace;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+
+use crate::random::{Purpose, Stream};
+
+fn tensor<B: Backend, const D: usize>(values: &[f32], shape: [usize; D]) -> Tensor<B, D> {
+    Tensor::from_data(TensorData::new(values.to_vec(), shape), &Default::default())
+}
+
+fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+/// Bell-shaped numbers of deviation 1 that depend on the seed alone.
+fn noise(seed: u64, count: usize) -> Vec<f32> {
+    let mut random = Stream::new(seed, Purpose::Sources, [1 << 40, 0]);
+    (0..count).map(|_| random.bell(1.0) as f32).collect()
+}
+
+fn random<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {
+    tensor(&noise(seed, shape.iter().product()), shape)
+}
+
+fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
+        let error = (found - expected).abs();
+        assert!(error <= tolerance, "{what}[{index}] is {found}, not {expected}");
+    }
+}
+
+macro_rules! on_backend {
+    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+        #[cfg(feature = $feature)]
+        #[allow(deprecated)]
+        mod $backend {
+            $(
+                #[test]
+                fn $law() {
+                    super::$law::<$type>();
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! on_every_backend {
+    ($($law:ident)*) => {
+        on_backend!(flex, "flex", burn::backend::Flex: $($law)*);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($law)*);
+        on_backend!(candle, "candle", burn::backend::Candle: $($law)*);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
+    };
+}
+
+use {on_backend, on_every_backend};

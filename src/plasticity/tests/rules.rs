@@ -1,0 +1,272 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::{assert_close, noise, on_backend, on_every_backend, random, read, tensor};
+use crate::plasticity::{
+    Bcm, BcmForm, Coefficients, Covariance, Hebb, Oja, PlasticityError, PlasticityRule, Rate,
+    Sanger, Subspace, largest_rate,
+};
+
+on_every_backend! {
+    one_change_has_the_values_worked_out_by_hand
+    a_change_in_place_is_the_weight_and_its_delta
+    a_batch_changes_by_the_mean_of_its_examples
+    centred_inputs_teach_as_well
+    hebb_grows_by_one_plus_rate_times_eigenvalue
+    oja_finds_the_first_component_and_length_one
+    sanger_finds_the_components_in_order
+    the_subspace_rule_finds_their_space
+    bcm_becomes_selective_for_one_of_two_patterns
+    the_covariance_rule_ignores_a_constant
+}
+
+fn weight<B: Backend>() -> Tensor<B, 2> {
+    tensor(&[0.5, -0.25], [1, 2])
+}
+
+/// One change by `rule` of a linear layer.
+fn step<B: Backend, R: PlasticityRule<B>>(
+    rule: &R,
+    weight: Tensor<B, 2>,
+    x: Tensor<B, 2>,
+    state: R::State,
+    rate: f64,
+) -> (Tensor<B, 2>, R::State) {
+    let y = x.clone().matmul(weight.clone().transpose());
+    let (change, state) = rule.change(&weight, x, y, state);
+    (change.apply(weight, &Rate::Fixed(rate)), state)
+}
+
+fn first<B: Backend, R: PlasticityRule<B>>(rule: &R, weight: &Tensor<B, 2>) -> R::State {
+    let [neurons, inputs] = weight.dims();
+    rule.init(neurons, inputs, &weight.device())
+}
+
+fn one_change_has_the_values_worked_out_by_hand<B: Backend>() {
+    let x = || tensor::<B, 2>(&[2.0, 1.0], [1, 2]);
+    let after = |rule: &dyn Fn() -> Tensor<B, 2>| read(rule());
+    let hebb = after(&|| step(&Hebb::new(), weight(), x(), (), 0.1).0);
+    assert_close("hebb", &hebb, &[0.65, -0.175], 1e-6);
+    let decaying = Hebb::new().with_decay(0.5).unwrap();
+    let decayed = after(&|| step(&decaying, weight(), x(), (), 0.1).0);
+    assert_close("hebb with decay", &decayed, &[0.625, -0.1625], 1e-6);
+    let expected = [0.621875, -0.1609375];
+    assert_close("oja", &after(&|| step(&Oja, weight(), x(), (), 0.1).0), &expected, 1e-6);
+    // Of one neuron, all three are one rule.
+    assert_close(
+        "subspace",
+        &after(&|| step(&Subspace, weight(), x(), (), 0.1).0),
+        &expected,
+        1e-6,
+    );
+    assert_close("sanger", &after(&|| step(&Sanger, weight(), x(), (), 0.1).0), &expected, 1e-6);
+    let bcm = Bcm::new(10.0).unwrap().with_threshold(0.5).unwrap();
+    let (changed, threshold) = step(&bcm, weight(), x(), first(&bcm, &weight::<B>()), 0.1);
+    assert_close("bcm", &read(changed), &[0.5375, -0.23125], 1e-6);
+    assert_close("threshold", &read(threshold), &[0.50625], 1e-6);
+    let law = bcm.with_form(BcmForm::Law);
+    let (changed, _) = step(&law, weight(), x(), first(&law, &weight::<B>()), 0.1);
+    assert_close("law", &read(changed), &[0.575, -0.2125], 1e-6);
+    let general = Coefficients::new([1.0, 2.0, 3.0, 4.0], &Default::default());
+    let changed = after(&|| step(&general, weight(), x(), (), 0.1).0);
+    // y = 0.75: 0.1 * (0.75 x + 2 x + 2.25 + 4)
+    assert_close("coefficients", &changed, &[0.5 + 1.175, -0.25 + 0.9], 1e-5);
+}
+
+/// Of several neurons, the rules of Oja written out example by example on the host.
+fn by_hand(rule: &str, weight: &[f32], xs: &[f32], [neurons, inputs]: [usize; 2]) -> Vec<f32> {
+    let examples = xs.chunks(inputs);
+    let count = examples.len() as f32;
+    let mut delta = vec![0.0; neurons * inputs];
+    for x in examples {
+        let row = |i: usize| &weight[i * inputs..(i + 1) * inputs];
+        let y: Vec<f32> =
+            (0..neurons).map(|i| row(i).iter().zip(x).map(|(w, x)| w * x).sum()).collect();
+        for i in 0..neurons {
+            for j in 0..inputs {
+                let seen: f32 = match rule {
+                    "hebb" => 0.0,
+                    "oja" => y[i] * row(i)[j],
+                    "subspace" => (0..neurons).map(|k| y[k] * row(k)[j]).sum(),
+                    "sanger" => (0..=i).map(|k| y[k] * row(k)[j]).sum(),
+                    other => unreachable!("{other}"),
+                };
+                delta[i * inputs + j] += y[i] * (x[j] - seen) / count;
+            }
+        }
+    }
+    delta
+}
+
+fn a_change_in_place_is_the_weight_and_its_delta<B: Backend>() {
+    fn check<B: Backend, R: PlasticityRule<B>>(name: &str, rule: R) {
+        let (shape, rate) = ([3, 5], 0.3);
+        let (w, x) = (noise(1, 15), noise(2, 20));
+        let weight = tensor::<B, 2>(&w, shape);
+        let inputs = tensor::<B, 2>(&x, [4, 5]);
+        let y = inputs.clone().matmul(weight.clone().transpose());
+        let state = first(&rule, &weight);
+        let (delta, _) = rule.delta(weight.clone(), inputs.clone(), y, state.clone());
+        let expected = read(weight.clone() + delta.clone() * rate);
+        let (changed, _) = step(&rule, weight, inputs, state, rate);
+        assert_close(name, &read(changed), &expected, 1e-5);
+        if ["hebb", "oja", "subspace", "sanger"].contains(&name) {
+            assert_close(name, &read(delta), &by_hand(name, &w, &x, shape), 1e-4);
+        }
+    }
+    check::<B, _>("hebb", Hebb::new());
+    check::<B, _>("hebb with decay", Hebb::new().with_decay(0.2).unwrap());
+    check::<B, _>("oja", Oja);
+    check::<B, _>("subspace", Subspace);
+    check::<B, _>("sanger", Sanger);
+    check::<B, _>("bcm", Bcm::new(10.0).unwrap().with_decay(0.1).unwrap());
+    check::<B, _>("coefficients", Coefficients::new([1.0, 0.5, -0.5, 0.1], &Default::default()));
+}
+
+fn a_batch_changes_by_the_mean_of_its_examples<B: Backend>() {
+    fn check<B: Backend, R: PlasticityRule<B>>(name: &str, rule: R) {
+        let weight = random::<B, 2>(3, [3, 4]);
+        let x = random::<B, 2>(4, [5, 4]);
+        let delta = |x: Tensor<B, 2>| {
+            let y = x.clone().matmul(weight.clone().transpose());
+            rule.delta(weight.clone(), x, y, first(&rule, &weight)).0
+        };
+        let singles = (0..5).map(|example| delta(x.clone().narrow(0, example, 1)));
+        let mean = singles.reduce(|sum, delta| sum + delta).unwrap() / 5.0;
+        assert_close(name, &read(delta(x.clone())), &read(mean), 1e-5);
+    }
+    check::<B, _>("hebb", Hebb::new().with_decay(0.2).unwrap());
+    check::<B, _>("oja", Oja);
+    check::<B, _>("subspace", Subspace);
+    check::<B, _>("sanger", Sanger);
+    check::<B, _>("bcm", Bcm::new(10.0).unwrap());
+    check::<B, _>("coefficients", Coefficients::new([1.0, 0.5, -0.5, 0.1], &Default::default()));
+}
+
+/// Pairs of opposite inputs: their mean is zero, and so is the outer product of means.
+fn centred_inputs_teach_as_well<B: Backend>() {
+    let x = tensor::<B, 2>(&[2.0, 1.0, -2.0, -1.0], [2, 2]);
+    let (changed, ()) = step(&Hebb::new(), weight(), x, (), 0.1);
+    assert_close("hebb", &read(changed), &[0.65, -0.175], 1e-6);
+}
+
+/// Batches of three orthogonal inputs of squared lengths 4, 1 and 0.25 times the inputs' number.
+fn components<B: Backend>() -> (Tensor<B, 2>, [[f32; 3]; 3]) {
+    let axes = [[2.0, 2.0, 1.0], [-2.0, 1.0, 2.0], [1.0, -2.0, 2.0]]
+        .map(|axis| axis.map(|v: f32| v / 3.0));
+    let scale = 3.0f32.sqrt();
+    let rows = axes.iter().zip([2.0, 1.0, 0.5]);
+    let rows: Vec<f32> = rows.flat_map(|(axis, s)| axis.map(|value| value * s * scale)).collect();
+    (tensor(&rows, [3, 3]), axes)
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f32 {
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+fn settled<B: Backend, R: PlasticityRule<B>>(rule: R, neurons: usize) -> Vec<f32> {
+    let (x, _) = components::<B>();
+    let mut weight = random::<B, 2>(11, [neurons, 3]) * 0.3;
+    let mut state = first(&rule, &weight);
+    for _ in 0..600 {
+        (weight, state) = step(&rule, weight, x.clone(), state, 0.1);
+    }
+    read(weight)
+}
+
+fn hebb_grows_by_one_plus_rate_times_eigenvalue<B: Backend>() {
+    let (x, axes) = components::<B>();
+    let mut weight = tensor::<B, 2>(&axes[1], [1, 3]);
+    for _ in 0..20 {
+        (weight, ()) = step(&Hebb::new(), weight, x.clone(), (), 0.05);
+    }
+    let grown = 1.05f32.powi(20);
+    let expected = axes[1].map(|value| value * grown);
+    assert_close("weight", &read(weight), &expected, 1e-4);
+}
+
+fn oja_finds_the_first_component_and_length_one<B: Backend>() {
+    let (_, axes) = components::<B>();
+    for row in settled::<B, _>(Oja, 2).chunks(3) {
+        assert!(cosine(row, &axes[0]).abs() > 0.99, "{row:?}");
+        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        assert!((length - 1.0).abs() < 0.05, "{length}");
+    }
+}
+
+fn sanger_finds_the_components_in_order<B: Backend>() {
+    let (_, axes) = components::<B>();
+    for (row, axis) in settled::<B, _>(Sanger, 3).chunks(3).zip(&axes) {
+        assert!(cosine(row, axis).abs() > 0.99, "{row:?} is not along {axis:?}");
+        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        assert!((length - 1.0).abs() < 0.05, "{length}");
+    }
+}
+
+fn the_subspace_rule_finds_their_space<B: Backend>() {
+    let (_, axes) = components::<B>();
+    let found = settled::<B, _>(Subspace, 2);
+    let (a, b) = (&found[..3], &found[3..]);
+    assert!(cosine(a, b).abs() < 0.01, "{found:?}");
+    for row in [a, b] {
+        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
+        assert!((length - 1.0).abs() < 0.05, "{length}");
+        // The third component is what is left out.
+        assert!(cosine(row, &axes[2]).abs() < 0.01, "{row:?}");
+    }
+    let aligned = cosine(a, &axes[0]).abs();
+    assert!(aligned < 0.99, "a basis of the space need not be the components: {aligned}");
+}
+
+/// Two patterns in turns: the one output goes to 2, which is one over its probability, and the
+/// other to 0.
+fn bcm_becomes_selective_for_one_of_two_patterns<B: Backend>() {
+    let patterns = [[1.0, 0.2], [0.2, 1.0]].map(|pattern| tensor::<B, 2>(&pattern, [1, 2]));
+    let rule = Bcm::new(20.0).unwrap();
+    let mut weight = tensor::<B, 2>(&[0.5, 0.4, 0.3, 0.6], [2, 2]);
+    let mut state = first(&rule, &weight);
+    for turn in 0..8000 {
+        (weight, state) = step(&rule, weight, patterns[turn % 2].clone(), state, 0.005);
+    }
+    let respond = |pattern: &Tensor<B, 2>| read(pattern.clone().matmul(weight.clone().transpose()));
+    let (first, second) = (respond(&patterns[0]), respond(&patterns[1]));
+    assert_close("to the first pattern", &first, &[2.0, 0.0], 0.15);
+    assert_close("to the second pattern", &second, &[0.0, 2.0], 0.15);
+}
+
+fn the_covariance_rule_ignores_a_constant<B: Backend>() {
+    let rule = Covariance::new(10.0).unwrap();
+    let mut weight = weight::<B>();
+    let mut state = first(&rule, &weight);
+    for _ in 0..5 {
+        let constant = tensor::<B, 2>(&[2.0, 1.0], [1, 2]);
+        (weight, state) = step(&rule, weight, constant, state, 0.1);
+    }
+    assert_close("weight", &read(weight.clone()), &[0.5, -0.25], 1e-6);
+    // Now x deviates by (1, 0) and y, of w = (0.5, -0.25), by 0.5.
+    let (changed, state) = step(&rule, weight, tensor(&[3.0, 1.0], [1, 2]), state, 0.1);
+    assert_close("weight", &read(changed.clone()), &[0.55, -0.25], 1e-6);
+    // The means have moved by a tenth to (2.1, 1) and 0.8; y is 0.85 on the old input.
+    let (changed, _) = step(&rule, changed, tensor(&[2.0, 1.0], [1, 2]), state, 1.0);
+    assert_close("weight", &read(changed), &[0.55 - 0.1 * 0.05, -0.25], 1e-5);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_errors_with_numbers() {
+    let error = Hebb::new().with_decay(-0.5).unwrap_err();
+    assert_eq!(error.to_string(), "the decay must be a number from 0 on, found -0.5");
+    for tau in [0.5, f64::NAN, f64::INFINITY] {
+        assert!(matches!(Bcm::new(tau), Err(PlasticityError::Setting { name: "tau", .. })));
+        assert!(Covariance::new(tau).is_err());
+    }
+    assert!(Bcm::new(1.0).unwrap().with_threshold(0.0).is_err());
+    assert!(Rate::<burn::backend::Flex>::fixed(-1.0).is_err());
+    assert!(Rate::<burn::backend::Flex>::fixed(f64::NAN).is_err());
+}
+
+#[test]
+fn the_largest_rate_is_one_over_the_mean_squared_length() {
+    let x = tensor::<burn::backend::Flex, 2>(&[1.0, 2.0, 3.0, 0.0], [2, 2]);
+    assert!((largest_rate(x) - 1.0 / 7.0).abs() < 1e-7);
+}
