@@ -255,3 +255,22 @@ fn formulas_come_near_to_what_is_found() {
         }
     }
 }
+
+/// The peaks of a device are samples, so steps must be long enough to be seen.
+#[cfg(feature = "wgpu")]
+#[test]
+fn training_on_wgpu_takes_what_is_predicted() {
+    type G = Autodiff<burn::backend::Wgpu>;
+    let device = Default::default();
+    let config = Conv4Config::omniglot().with_channels(16).with_blocks(3);
+    let learner: ProtoNet<G, _> = ProtoNet::new(config.init(&device));
+    let optimizer = Adam::new().init::<G, _>();
+    let fit = |sizes| fit_meta_batch(&learner, &optimizer, &episodes(), &device, sizes).unwrap();
+    let (all, source) = (Bytes(u64::MAX), episodes());
+    let fit = fit([2, 3, 4]);
+    let found = check_meta_batch(&learner, &optimizer, &source, &device, all, 8).unwrap();
+    let said = fit.at(8);
+    let off = 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
+    println!("wgpu, 8 tasks: {said}, found {found}: {off:+.1} %");
+    assert!(off.abs() < 15.0, "{said}, found {found}");
+}
