@@ -106,6 +106,7 @@ impl Work for Trying<'_> {
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;
         }
+        tell(format_args!("trying {} in {} on {}", backbone.name, precision.dtype(), info.key));
         let ran = guarded::<B, _>(&device, || smoke::<B>(backbone, precision, &device));
         Cell::ran(info, precision, ran.map_err(|error| error.to_string()).and_then(|ran| ran))
     }
