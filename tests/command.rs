@@ -506,8 +506,8 @@ fn a_meta_batch_that_does_not_fit_is_refused_with_how_many_tasks_would() {
         let output = small(&run, &many);
         let text = stderr(&output);
         assert_eq!(code(&output), Some(1), "{text}");
-        assert!(text.contains("5000 tasks take"), "{text}");
-        assert!(text.contains("60.0 MiB are there") && text.contains("would fit"), "{text}");
+        assert!(text.contains("5000 tasks do not fit 60.0 MiB"), "{text}");
+        assert!(text.contains("would fit"), "{text}");
         assert!(!run.exists(), "nothing was begun");
     }
 }

@@ -45,7 +45,8 @@ impl Backbone {
         Self::new(name, config.image, BackboneConfig::Conv4(config))
     }
 
-    /// The same network for images of another shape, if they leave a pixel after its last block.
+    /// The same network for images of another shape, if they leave a pixel after its last block, and
+    /// a fully connected network has no more than 2^16 of them to take.
     pub fn for_images(&self, image: [usize; 3]) -> Option<Self> {
         let config = match &self.config {
             BackboneConfig::Conv4(config) => {
@@ -54,6 +55,7 @@ impl Backbone {
             }
             BackboneConfig::Mlp(config) => {
                 let d_input = image.iter().product();
+                (d_input <= 1 << 16).then_some(())?;
                 BackboneConfig::Mlp(MlpConfig { d_input, ..config.clone() })
             }
         };

@@ -32,6 +32,11 @@ pub enum Method {
         /// Inner steps.
         steps: usize,
     },
+    /// Reptile.
+    Reptile {
+        /// Inner steps.
+        steps: usize,
+    },
     /// ANIL: the classifier's last layer adapts.
     Anil {
         /// Inner steps.
@@ -50,8 +55,8 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// Of tasks of this size, where operations go this way. The network's tensors are counted on
-    /// `device`, nothing is computed.
+    /// Of tasks of this size, where operations go this way. The network is drawn on `device` to count
+    /// its tensors; nothing is computed with it.
     pub fn new<B: Backend>(
         backbone: &Backbone,
         method: Method,
@@ -123,6 +128,7 @@ impl Estimate {
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries)
             }
+            Method::Reptile { steps } => 3.0 * steps as f64 * macs(support + queries),
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
             // The body is in the first step's graph and in the queries', and adapts in neither.
             Method::Anil { .. } => 3.0 * macs(support + queries),
@@ -140,10 +146,11 @@ impl Estimate {
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
             }
+            Method::Reptile { steps } => (steps as u64 * together, steps as u64),
             Method::FirstOrder { steps } => (steps as u64 * support + queries, steps as u64 + 1),
             Method::Anil { steps } => (support + queries, steps as u64 + 1),
         };
-        let traffic = Bytes(4 * kept * tasks as u64);
+        let traffic = Bytes(kept.saturating_mul(4).saturating_mul(tasks as u64));
         calibration.seconds(self.flops(tasks), "f32", traffic, passes * self.launches())
     }
 
@@ -173,6 +180,7 @@ impl Method {
             Self::FirstOrder { steps } => {
                 Algorithm::Maml { steps, lanes, graphs: InnerGraphs::None }
             }
+            Self::Reptile { steps } => Algorithm::Reptile { steps, lanes },
             Self::Anil { steps } => Algorithm::HeadOnly {
                 head: "head".to_owned(),
                 steps,

@@ -112,6 +112,12 @@ impl Matrix {
         failed.collect()
     }
 
+    /// How many cells say that something does not run: failed, too big, no data type, no device.
+    pub fn refusals(&self) -> usize {
+        let runs = |cell: &&Cell| !matches!(cell, Cell::Ok | Cell::Slow | Cell::Untested);
+        self.rows.iter().flat_map(|row| &row.cells).filter(runs).count()
+    }
+
     /// As a table in Markdown.
     pub fn markdown(&self) -> String {
         let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
@@ -180,6 +186,7 @@ mod tests {
         let markdown = "| backbone | precision | flex:0 | cuda:0 |\n| --- | --- | --- | --- |\n\
                         | conv4 | f16 | slow | failed |";
         assert_eq!(matrix.markdown(), markdown);
+        assert_eq!(matrix.refusals(), 1);
         assert_eq!(matrix.failures(), ["conv4 in f16 on cuda:0: driver"]);
         let json = serde_json::to_string(&matrix).unwrap();
         assert_eq!(serde_json::from_str::<Matrix>(&json).unwrap(), matrix);

@@ -17,7 +17,8 @@ use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoN
 /// must have one.
 ///
 /// In another precision than `f32`, parameters are in `f32` and cast within the graph, and so are
-/// the features before the loss.
+/// the features before the loss. All of the network computes in that precision, norms too: more than
+/// [`Precision`] asks for.
 ///
 /// # Errors
 /// What went wrong first.

@@ -344,7 +344,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
     /// Memory that training may take by the formulas of its network, as 8GiB; more tasks than fit
-    /// are refused, with how many would [default: what is free on the device, where it tells]
+    /// are refused, with how many would [default: nine tenths of what is free on the device,
+    /// where it tells]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory_budget: Option<Bytes>,
     /// Learning rate of Adam

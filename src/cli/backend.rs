@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::hardware::{
     Bytes, Detection, DeviceInfo, DeviceKey, DevicePreference, Inventory, Isolation, Registry,
-    Rejection, Selection, Work, run_on,
+    Selection, Tier, Work, guarded, run_on,
 };
 use fewshot::kernels::check_environment;
 
@@ -32,7 +32,8 @@ pub(crate) struct Place<B: Backend> {
 pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, CliError> {
     let wanted = wanted(args)?;
     let selection = select(&wanted)?;
-    for rejection in selection.passed_over.iter().filter(|rejection| is_news(rejection)) {
+    // That something was not compiled in, or is of another system, is no news.
+    for rejection in selection.passed_over.iter().filter(|rejection| rejection.tried) {
         tell(format_args!("passed over {}: {}", rejection.what, rejection.reason));
     }
     on(&selection.device, job)
@@ -47,8 +48,9 @@ pub(super) fn select(wanted: &DevicePreference) -> Result<Selection, CliError> {
 /// Runs `job` on a device that was found.
 pub(super) fn on<J: Job>(info: &DeviceInfo, job: J) -> Result<J::Output, CliError> {
     let label = format!("{} ({})", info.key, info.name);
-    let free = info.memory.free;
-    run_on(&info.key, Placed { job, backend: backend(&info.key), label, free })?
+    let (backend, free) = (backend(&info.key), info.memory.free);
+    let accelerator = info.tier != Tier::Cpu;
+    run_on(&info.key, Placed { job, backend, label, free, accelerator })?
 }
 
 struct Placed<J> {
@@ -56,14 +58,20 @@ struct Placed<J> {
     backend: &'static str,
     label: String,
     free: Option<Bytes>,
+    accelerator: bool,
 }
 
 impl<J: Job> Work for Placed<J> {
     type Output = Result<J::Output, CliError>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let Self { job, backend, label, free } = self;
-        job.run::<Autodiff<B>>(Place { device, backend, label, free })
+        let Self { job, backend, label, free, accelerator } = self;
+        let place = Place { device: device.clone(), backend, label, free };
+        if !accelerator {
+            // What panics on the processor is a mistake of ours, and its trace is wanted.
+            return job.run::<Autodiff<B>>(place);
+        }
+        guarded::<B, _>(&device, || job.run::<Autodiff<B>>(place))?
     }
 }
 
@@ -77,12 +85,6 @@ fn backend(key: &DeviceKey) -> &'static str {
         "rocm" => "rocm",
         _ => "wgpu",
     }
-}
-
-/// That something was not compiled in, or is of another system, is true of every run.
-fn is_news(rejection: &Rejection) -> bool {
-    let always = ["not compiled into this program", "Burn's wgpu backend goes through"];
-    !always.iter().any(|words| rejection.reason.starts_with(words))
 }
 
 /// What `--backend` and `--device` say together.

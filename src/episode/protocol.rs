@@ -38,6 +38,9 @@ impl fmt::Display for Protocol {
     }
 }
 
+/// Most ways, shots and queries that are read from a text: what is larger is a slip.
+const MOST: usize = 10_000;
+
 impl FromStr for Protocol {
     type Err = String;
 
@@ -52,10 +55,13 @@ impl FromStr for Protocol {
                 rest => Some(protocol.with_queries(rest.strip_suffix('q')?.parse().ok()?)),
             }
         };
-        let found = read().filter(|found| found.ways > 0 && found.shots > 0 && found.queries > 0);
+        let found = read().filter(|Self { ways, shots, queries }| {
+            [ways, shots, queries].into_iter().all(|number| (1..=MOST).contains(number))
+        });
         found.ok_or_else(|| {
             format!(
-                "{text:?} is no task; write WAYSwSHOTSsQUERIESq with numbers above 0, as 5w1s15q"
+                "{text:?} is no task; write WAYSwSHOTSsQUERIESq with numbers from 1 to {MOST}, as \
+                 5w1s15q"
             )
         })
     }
@@ -70,7 +76,9 @@ mod tests {
         assert_eq!("5w1s15q".parse(), Ok(Protocol::new(5, 1)));
         assert_eq!("20w5s".parse(), Ok(Protocol::new(20, 5)));
         assert_eq!("60w1s5q".parse(), Ok(Protocol::new(60, 1).with_queries(5)));
-        for wrong in ["", "5w", "5w1", "w1s", "0w1s", "5w0s1q", "5w1s0q", "5w1s1", "-5w1s"] {
+        for wrong in
+            ["", "5w", "5w1", "w1s", "0w1s", "5w0s1q", "5w1s0q", "5w1s1", "-5w1s", "99999w1s"]
+        {
             assert!(wrong.parse::<Protocol>().is_err(), "{wrong}");
         }
     }

@@ -14,7 +14,7 @@ pub struct HardwareConfig {
     /// device or an error.
     #[config(default = "DevicePreference::Auto")]
     pub device: DevicePreference,
-    /// What the heavy products compute in; a device that cannot is not usable.
+    /// What the heavy products are to compute in; a device that cannot is not usable.
     #[config(default = "Precision::F32")]
     pub precision: Precision,
     /// Threads of the CPU backends within [`HardwareManager::scope`](super::HardwareManager::scope);
@@ -26,7 +26,8 @@ pub struct HardwareConfig {
     /// What is recomputed in a backward pass instead of kept.
     #[config(default = "Checkpointing::Nothing")]
     pub checkpointing: Checkpointing,
-    /// What of a device's memory may be used.
+    /// What of a device's memory may be used, as
+    /// [`HardwareManager::budget`](super::HardwareManager::budget) tells those who plan.
     #[config(default = "MemoryBudget::Share(0.9)")]
     pub memory: MemoryBudget,
     /// Seed of the backend's random numbers, set when devices are detected.

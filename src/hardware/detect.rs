@@ -3,13 +3,14 @@
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::panics::{Silence, first_line, text};
+use super::panics::{Silence, quietly};
+use super::platforms::HOST_PLATFORMS;
 use super::{Detection, DeviceInfo, DeviceKey, Found, Isolation, Platform, Rejection};
 
 /// What a platform answered.
@@ -20,26 +21,34 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Finds and tries the devices of `platform`, in this thread.
+    /// Finds and tries the devices of `platform`, in this thread; a panic is the device's or the
+    /// platform's failure.
     pub(super) fn of(platform: &dyn Platform) -> Self {
-        let mut report = Self::default();
-        match platform.find() {
-            Err(reason) => report.reject(platform.name(), reason),
-            Ok(found) if found.is_empty() => report.reject(platform.name(), "it has no device"),
+        match quietly(|| platform.find()).unwrap_or_else(Err) {
+            Err(reason) => Self::rejecting(platform, reason),
+            Ok(found) if found.is_empty() => {
+                Self::rejecting(platform, "it has no device".to_owned())
+            }
             Ok(found) => {
+                let mut report = Self::default();
                 for (index, found) in found.into_iter().enumerate() {
                     report.try_device(platform, index, found);
                 }
+                report
             }
         }
-        report
     }
 
     fn try_device(&mut self, platform: &dyn Platform, index: usize, found: Found) {
         let key = DeviceKey::new(platform.name(), index);
         let start = Instant::now();
-        match platform.probe(index) {
-            Err(reason) => self.reject(&key.to_string(), format!("{}: {reason}", found.name)),
+        match quietly(|| platform.probe(index)).unwrap_or_else(Err) {
+            Err(reason) => self.rejected.push(Rejection {
+                what: key.to_string(),
+                tier: found.tier,
+                tried: true,
+                reason: format!("{}: {reason}", found.name),
+            }),
             Ok(probed) => self.devices.push(DeviceInfo {
                 key,
                 name: found.name,
@@ -54,14 +63,10 @@ impl Report {
         }
     }
 
-    fn reject(&mut self, what: &str, reason: impl Into<String>) {
-        self.rejected.push(Rejection { what: what.to_owned(), reason: reason.into() });
-    }
-
-    fn rejecting(what: &str, reason: impl Into<String>) -> Self {
-        let mut report = Self::default();
-        report.reject(what, reason);
-        report
+    fn rejecting(platform: &dyn Platform, reason: String) -> Self {
+        let (what, tier, tried) =
+            (platform.name().to_owned(), platform.tier(), platform.is_built());
+        Self { devices: Vec::new(), rejected: vec![Rejection { what, tier, tried, reason }] }
     }
 }
 
@@ -75,87 +80,108 @@ pub(super) fn run(platforms: Vec<Box<dyn Platform>>, detection: &Detection) -> V
 }
 
 /// A platform that is being tried.
-enum Waiting {
-    Thread { name: String, answer: mpsc::Receiver<Report>, thread: thread::JoinHandle<()> },
-    Process { name: String, child: Child },
-    Answered(Report),
+struct Waiting {
+    /// What its report is if there is no answer: all but the reason.
+    silent: Report,
+    answer: Receiver<Report>,
+    /// The process it is tried in, if that is not this one, and what it prints.
+    process: Option<(Child, Receiver<String>)>,
 }
 
 impl Waiting {
     fn start(platform: Box<dyn Platform>, detection: &Detection) -> Self {
+        let silent = Report::rejecting(platform.as_ref(), String::new());
         match &detection.isolation {
-            Isolation::Process { program, arguments } if !is_safe(platform.name()) => {
-                Self::process(platform.name(), program, arguments)
+            Isolation::Process { program, arguments }
+                if platform.is_built() && !HOST_PLATFORMS.contains(&platform.name()) =>
+            {
+                Self::process(silent, platform.name(), program, arguments)
             }
-            _ => Self::thread(platform),
+            _ => Self::thread(silent, platform),
         }
     }
 
-    fn thread(platform: Box<dyn Platform>) -> Self {
-        let name = platform.name().to_owned();
+    fn thread(silent: Report, platform: Box<dyn Platform>) -> Self {
         let (send, answer) = mpsc::channel();
+        let name = format!("probe {}", platform.name());
         let work = move || drop(send.send(Report::of(platform.as_ref())));
-        match thread::Builder::new().name(format!("probe {name}")).spawn(work) {
-            Ok(thread) => Self::Thread { name, answer, thread },
-            Err(error) => Self::Answered(Report::rejecting(&name, format!("no thread: {error}"))),
-        }
+        // Without a thread nobody sends, and that is the answer.
+        let _ = thread::Builder::new().name(name).spawn(work);
+        Self { silent, answer, process: None }
     }
 
-    fn process(name: &str, program: &Path, arguments: &[String]) -> Self {
+    fn process(silent: Report, name: &str, program: &Path, arguments: &[String]) -> Self {
+        let (send, answer) = mpsc::channel();
         let mut command = Command::new(program);
         command.args(arguments).arg(name);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         match command.spawn() {
-            Ok(child) => Self::Process { name: name.to_owned(), child },
-            Err(error) => Self::Answered(Report::rejecting(
-                name,
-                format!("its probe could not be started, {}: {error}", program.display()),
-            )),
+            Ok(mut child) => {
+                let printed = printed(&mut child);
+                Self { silent, answer, process: Some((child, printed)) }
+            }
+            Err(error) => {
+                let program = program.display();
+                let reason = format!("its probe could not be started, {program}: {error}");
+                let _ = send.send(silent.clone().because(reason));
+                Self { silent, answer, process: None }
+            }
         }
     }
 
     fn finish(self, deadline: Instant, given: Duration) -> Report {
-        let late = |name: &str| {
-            Report::rejecting(name, format!("no answer within {:.1} s", given.as_secs_f64()))
-        };
-        match self {
-            Self::Answered(report) => report,
-            Self::Thread { name, answer, thread } => {
-                let left = deadline.saturating_duration_since(Instant::now());
-                match answer.recv_timeout(left) {
-                    Ok(report) => report,
-                    Err(RecvTimeoutError::Timeout) => late(&name),
-                    Err(RecvTimeoutError::Disconnected) => {
-                        let panic = thread.join().err().map(|panic| text(&*panic));
-                        let line = first_line(panic.as_deref().unwrap_or_default()).to_owned();
-                        Report::rejecting(&name, format!("its probe failed: {line}"))
-                    }
+        let Self { silent, answer, process } = self;
+        let late = format!("no answer within {:.1} s", given.as_secs_f64());
+        let Some((mut child, printed)) = process else {
+            return match answer.recv_timeout(left(deadline)) {
+                Ok(report) => report,
+                Err(mpsc::RecvTimeoutError::Timeout) => silent.because(late),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    silent.because("its probe was lost".to_owned())
                 }
-            }
-            Self::Process { name, mut child } => match output(&mut child, deadline) {
-                None => late(&name),
-                Some(Err(reason)) => Report::rejecting(&name, reason),
-                Some(Ok(text)) => serde_json::from_str(&text).unwrap_or_else(|error| {
-                    Report::rejecting(&name, format!("its probe answered nonsense: {error}"))
-                }),
-            },
+            };
+        };
+        match output(&mut child, &printed, deadline) {
+            None => silent.because(late),
+            Some(Err(reason)) => silent.because(reason),
+            Some(Ok(text)) => serde_json::from_str(&text).unwrap_or_else(|error| {
+                silent.because(format!("its probe answered nonsense: {error}"))
+            }),
         }
     }
 }
 
-/// Whether a crash of the platform would be one of this program anyway.
-fn is_safe(name: &str) -> bool {
-    ["flex", "ndarray", "candle"].contains(&name)
+impl Report {
+    fn because(mut self, reason: String) -> Self {
+        self.rejected.iter_mut().for_each(|rejection| rejection.reason.clone_from(&reason));
+        self
+    }
+}
+
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// All that `child` prints, once it has; a pipe that nobody reads would keep it from ending.
+fn printed(child: &mut Child) -> Receiver<String> {
+    let (send, printed) = mpsc::channel();
+    if let Some(mut stdout) = child.stdout.take() {
+        thread::spawn(move || {
+            let mut text = String::new();
+            if stdout.read_to_string(&mut text).is_ok() {
+                let _ = send.send(text);
+            }
+        });
+    }
+    printed
 }
 
 /// What `child` prints, or why it failed; `None`, and the child killed, if it is too late.
-fn output(child: &mut Child, deadline: Instant) -> Option<Result<String, String>> {
-    let mut stdout = child.stdout.take().expect("stdout is piped");
-    // A pipe that is full would keep the child from ending.
-    let reader = thread::spawn(move || {
-        let mut text = String::new();
-        stdout.read_to_string(&mut text).map(|_| text).map_err(|error| error.to_string())
-    });
+fn output(
+    child: &mut Child,
+    printed: &Receiver<String>,
+    deadline: Instant,
+) -> Option<Result<String, String>> {
     let status = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status,
@@ -169,9 +195,9 @@ fn output(child: &mut Child, deadline: Instant) -> Option<Result<String, String>
             Err(error) => return Some(Err(format!("its probe was lost: {error}"))),
         }
     };
-    let text = reader.join().unwrap_or_else(|_| Err("its answer was lost".to_owned()));
     if !status.success() {
         return Some(Err(format!("its probe crashed ({status})")));
     }
-    Some(text)
+    // Something it left behind may hold the pipe open.
+    Some(Ok(printed.recv_timeout(left(deadline)).ok()?))
 }

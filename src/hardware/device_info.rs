@@ -13,7 +13,7 @@ pub struct DeviceInfo {
     pub class: DeviceClass,
     /// Where `auto` places it.
     pub tier: Tier,
-    /// Name and version of its driver.
+    /// What its driver says of itself.
     pub driver: Option<String>,
     /// Why `auto` leaves it alone though it works.
     #[serde(default)]

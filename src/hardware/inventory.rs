@@ -1,10 +1,11 @@
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
 use super::detect::Report;
-use super::{DeviceInfo, HardwareError};
+use super::{DeviceInfo, HardwareError, Tier};
 
 /// The devices of a machine, best first, and why others are not among them.
 ///
@@ -24,8 +25,25 @@ pub struct Inventory {
 pub struct Rejection {
     /// Name of the platform, or key of the device.
     pub what: String,
+    /// Where `auto` would have placed it.
+    pub tier: Tier,
+    /// Whether it was looked for: a platform that is not compiled in, or is of another system, was
+    /// not.
+    pub tried: bool,
     /// Why.
     pub reason: String,
+}
+
+impl Rejection {
+    /// The platform's name.
+    pub fn platform(&self) -> &str {
+        self.what.split(':').next().unwrap_or(&self.what)
+    }
+
+    /// The device's number, if it is a device.
+    pub(super) fn index(&self) -> Option<usize> {
+        self.what.split_once(':')?.1.parse().ok()
+    }
 }
 
 const VERSION: u32 = 1;
@@ -63,6 +81,26 @@ impl Inventory {
         Self::parse(&text).map_err(wrong)
     }
 
+    /// That nothing in it can mislead: a file may come from anywhere.
+    fn check(&self) -> Result<(), String> {
+        let mut keys = HashSet::new();
+        for device in &self.devices {
+            let key = &device.key;
+            if !keys.insert(key) {
+                return Err(format!("malformed: there are two devices {key}"));
+            }
+            if device.memory.free > device.memory.total && device.memory.total.is_some() {
+                return Err(format!("malformed: {key} has more memory free than it has"));
+            }
+        }
+        let names = self.devices.iter().map(|device| &device.name);
+        let told = self.rejected.iter().flat_map(|r| [&r.what, &r.reason]);
+        match names.chain(told).find(|text| text.chars().any(char::is_control)) {
+            Some(text) => Err(format!("malformed: control characters in {text:?}")),
+            None => Ok(()),
+        }
+    }
+
     fn parse(text: &str) -> Result<Self, String> {
         let version = serde_json::from_str::<Versioned>(text);
         let version = version.map_err(|error| format!("not an inventory: {error}"))?.version;
@@ -74,6 +112,7 @@ impl Inventory {
         }
         let read = serde_json::from_str::<Self>(text);
         let read = read.map_err(|error| format!("malformed: {error}"))?;
+        read.check()?;
         Ok(Self::new(read.devices, read.rejected))
     }
 }
@@ -102,6 +141,10 @@ mod tests {
         assert!(Inventory::parse(cut).unwrap_err().contains("not an inventory"));
         let bent = text.replacen("\"tier\": \"metal\"", "\"tier\": \"best\"", 1);
         assert!(Inventory::parse(&bent).unwrap_err().contains("malformed"));
+        let twice = text.replacen("\"ndarray:0\"", "\"flex:0\"", 1);
+        assert!(Inventory::parse(&twice).unwrap_err().contains("two devices flex:0"));
+        let escape = text.replacen("Apple M3 Max", "Apple\\u001b[2J", 1);
+        assert!(Inventory::parse(&escape).unwrap_err().contains("control characters"));
         let missing = Inventory::read(Path::new("no/such.json")).unwrap_err().to_string();
         assert!(missing.starts_with("inventory no/such.json: "), "{missing}");
     }

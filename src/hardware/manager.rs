@@ -58,11 +58,11 @@ impl<B: Backend> HardwareManager<B> {
     /// few; [`HardwareError::UnsupportedDType`] for a precision that the device asked for lacks;
     /// [`HardwareError::Config`] for a field without meaning.
     pub fn detect(config: HardwareConfig) -> Result<Self, HardwareError> {
+        check(&config)?;
         Self::among(inventory::<B>(&config.device), config)
     }
 
     fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
-        check(&config)?;
         let (inventory, refused) = eligible(inventory, &config);
         let first = inventory.select(&config.device).map_err(|error| {
             let asked = refused.into_iter().find(|(info, _)| config.device.matches(info));
@@ -230,9 +230,12 @@ fn own_inventory<B: Backend>() -> Inventory {
                 capabilities,
                 probe_ms: start.elapsed().as_secs_f64() * 1e3,
             }),
-            Err(error) => {
-                rejected.push(Rejection { what: key.to_string(), reason: error.to_string() });
-            }
+            Err(error) => rejected.push(Rejection {
+                what: key.to_string(),
+                tier: Tier::Gpu,
+                tried: true,
+                reason: error.to_string(),
+            }),
         }
     }
     Inventory::new(devices, rejected)
@@ -263,7 +266,12 @@ fn eligible(
         match refusal(&info, config) {
             None => devices.push(info),
             Some(reason) => {
-                rejected.push(Rejection { what: info.key.to_string(), reason: reason.to_string() });
+                rejected.push(Rejection {
+                    what: info.key.to_string(),
+                    tier: info.tier,
+                    tried: true,
+                    reason: reason.to_string(),
+                });
                 refused.push((info, reason));
             }
         }
@@ -460,7 +468,7 @@ mod tests {
         manager.release();
         // These tests have no allocator that counts: nothing is known, and not 0.
         assert_eq!((report.peak, report.left_behind), (None, None));
-        assert!(manager.memory().total > manager.memory().in_use);
+        assert!(manager.memory().total.unwrap() > Bytes(0));
         assert_eq!(manager.memory().in_use, None);
     }
 

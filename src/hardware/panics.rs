@@ -1,20 +1,16 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 
 use fewshot_kernels::CountingAllocator;
 
-type Hook = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
-
-/// Panics that [`caught`] waits for. Rust has one hook for the whole process: it is put in place
-/// for the first that waits and taken out after the last, so the program keeps its own.
+/// Panics that somebody waits for. Rust has one hook for the whole process: ours goes before the
+/// program's, which hears everything else.
 struct Waiting {
     listeners: Vec<Listener>,
     next: u64,
-    /// The program's hook, which hears everything else.
-    previous: Option<Arc<Box<Hook>>>,
 }
 
 /// What threads said when they panicked.
@@ -41,8 +37,7 @@ impl Threads {
     }
 }
 
-static WAITING: Mutex<Waiting> =
-    Mutex::new(Waiting { listeners: Vec::new(), next: 0, previous: None });
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { listeners: Vec::new(), next: 0 });
 
 thread_local! {
     /// Calls of `caught` that this thread is inside of.
@@ -78,10 +73,7 @@ impl Silence {
 
 impl Drop for Silence {
     fn drop(&mut self) {
-        // A thread that panics must not touch the hook.
-        if !thread::panicking() {
-            stop(self.0);
-        }
+        stop(self.0);
     }
 }
 
@@ -104,16 +96,8 @@ pub(super) fn caught<T>(threads: Threads, work: impl FnOnce() -> T) -> Caught<T>
 }
 
 fn start(threads: Threads) -> u64 {
+    install();
     let mut waiting = lock();
-    if waiting.listeners.is_empty() {
-        let previous = Arc::new(panic::take_hook());
-        waiting.previous = Some(previous.clone());
-        panic::set_hook(Box::new(move |info| {
-            if !keeps(info) {
-                previous(info);
-            }
-        }));
-    }
     let number = waiting.next;
     waiting.next += 1;
     waiting.listeners.push(Listener { number, threads, heard: Vec::new() });
@@ -123,15 +107,21 @@ fn start(threads: Threads) -> u64 {
 fn stop(number: u64) -> Vec<String> {
     let mut waiting = lock();
     let place = waiting.listeners.iter().position(|listener| listener.number == number);
-    let heard = place.map(|place| waiting.listeners.swap_remove(place).heard);
-    if waiting.listeners.is_empty() {
-        // Ours holds the other reference.
-        drop(panic::take_hook());
-        if let Some(Ok(previous)) = waiting.previous.take().map(Arc::try_unwrap) {
-            panic::set_hook(previous);
-        }
-    }
-    heard.unwrap_or_default()
+    place.map(|place| waiting.listeners.swap_remove(place).heard).unwrap_or_default()
+}
+
+/// Puts our hook before the program's, once and for good: to take it out again, a thread would
+/// have to wait for all that panic, and these wait for the list of listeners.
+fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        let previous = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            if !keeps(info) {
+                previous(info);
+            }
+        }));
+    });
 }
 
 fn lock() -> MutexGuard<'static, Waiting> {
@@ -170,15 +160,20 @@ mod tests {
         thread.spawn(move || panic!("{message}")).unwrap().join().unwrap_err();
     }
 
-    /// Runs `test` under a hook that counts, and gives back the one before.
+    /// Runs `test` behind a hook that counts. It stays below ours, as a program's would.
     fn counting(test: impl FnOnce()) {
-        let before = panic::take_hook();
+        static COUNTS: Once = Once::new();
+        COUNTS.call_once(|| {
+            let before = panic::take_hook();
+            panic::set_hook(Box::new(move |info| {
+                if !keeps(info) {
+                    TOLD.fetch_add(1, SeqCst);
+                    before(info);
+                }
+            }));
+        });
         TOLD.store(0, SeqCst);
-        panic::set_hook(Box::new(|_| {
-            TOLD.fetch_add(1, SeqCst);
-        }));
         test();
-        panic::set_hook(before);
     }
 
     #[test]
@@ -193,7 +188,7 @@ mod tests {
             assert_eq!(caught.elsewhere, ["no room"]);
             assert_eq!(TOLD.load(SeqCst), 1);
             panics_in_thread("device", "after the end");
-            assert_eq!(TOLD.load(SeqCst), 2, "the hook of the program is back");
+            assert_eq!(TOLD.load(SeqCst), 2, "the program hears it");
         });
     }
 

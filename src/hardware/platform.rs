@@ -8,6 +8,14 @@ pub trait Platform: Send + Sync {
     /// Its name in a [`DeviceKey`](super::DeviceKey): letters, digits, `-` and `_`.
     fn name(&self) -> &str;
 
+    /// Where `auto` places its devices, unless one says otherwise.
+    fn tier(&self) -> Tier;
+
+    /// Whether it can be looked for at all in this program and on this system.
+    fn is_built(&self) -> bool {
+        true
+    }
+
     /// The devices there are, by number, without computing anything.
     ///
     /// # Errors
@@ -30,7 +38,7 @@ pub struct Found {
     pub class: DeviceClass,
     /// Where `auto` places it.
     pub tier: Tier,
-    /// Name and version of its driver.
+    /// What its driver says of itself.
     pub driver: Option<String>,
     /// Why `auto` must not take it though it may work, for instance because an environment variable
     /// names another one.

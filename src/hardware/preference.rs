@@ -3,6 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::platforms::HOST_PLATFORMS;
 use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, nearest};
 
 /// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
@@ -102,6 +103,7 @@ impl DevicePreference {
         match self.platform() {
             Some("wgpu") => WGPU.map(str::to_owned).to_vec(),
             Some(name) => vec![name.to_owned()],
+            None if *self == Self::Cpu => HOST_PLATFORMS.map(str::to_owned).to_vec(),
             None => Vec::new(),
         }
     }
@@ -123,8 +125,12 @@ impl Inventory {
         let mut passed_over = Vec::new();
         for device in self.devices.iter().filter(|device| wanted.matches(device)) {
             match &device.passed_over {
-                Some(reason) if !explicit => passed_over
-                    .push(Rejection { what: device.key.to_string(), reason: reason.clone() }),
+                Some(reason) if !explicit => passed_over.push(Rejection {
+                    what: device.key.to_string(),
+                    tier: device.tier,
+                    tried: true,
+                    reason: reason.clone(),
+                }),
                 _ => {
                     passed_over.extend(self.better_than(device, wanted));
                     return Ok(Selection { device: device.clone(), passed_over });
@@ -134,36 +140,37 @@ impl Inventory {
         Err(self.cannot(wanted))
     }
 
-    /// What was rejected and, had it worked, `auto` would have preferred.
+    /// What was rejected and, had it worked, would have been taken before `device`.
     fn better_than(&self, device: &DeviceInfo, wanted: &DevicePreference) -> Vec<Rejection> {
-        let asked = matches!(wanted, DevicePreference::Auto | DevicePreference::Gpu);
-        if !asked || device.tier == Tier::Cuda {
-            return Vec::new();
-        }
-        let on_cpu = ["flex", "ndarray", "candle"];
-        let better = self.rejected.iter().filter(|rejection| {
-            !on_cpu.iter().any(|name| rejection.what.split(':').next() == Some(name))
-        });
-        better.cloned().collect()
+        let asked = |rejection: &&Rejection| match wanted {
+            DevicePreference::Auto => true,
+            DevicePreference::Gpu => rejection.tier.is_accelerator(),
+            DevicePreference::Cpu => rejection.tier == Tier::Cpu,
+            DevicePreference::Platform(name) => is_of(rejection.platform(), name),
+            DevicePreference::Device(_) => false,
+        };
+        let before = |rejection: &&Rejection| {
+            let same = rejection.platform() == device.key.platform;
+            rejection.tier < device.tier || (same && rejection.index() < Some(device.key.index))
+        };
+        self.rejected.iter().filter(asked).filter(before).cloned().collect()
     }
 
     fn cannot(&self, wanted: &DevicePreference) -> HardwareError {
-        let of_platform = |what: &str| {
-            let name = what.split(':').next().unwrap_or(what);
-            wanted.platform().is_none_or(|platform| is_of(name, platform))
-        };
+        let of_platform =
+            |name: &str| wanted.platform().is_none_or(|platform| is_of(name, platform));
         if let Some(platform) = wanted.platform()
             && !self.devices.iter().any(|device| of_platform(&device.key.platform))
-            && !self.rejected.iter().any(|rejection| of_platform(&rejection.what))
+            && !self.rejected.iter().any(|rejection| of_platform(rejection.platform()))
         {
             let devices = self.devices.iter().map(|device| device.key.platform.as_str());
-            let rejected = self.rejected.iter().filter_map(|r| r.what.split(':').next());
+            let rejected = self.rejected.iter().map(Rejection::platform);
             let mut known = devices.chain(rejected).collect::<Vec<_>>();
             known.dedup();
             return nearest::unknown("platform", platform, known);
         }
         let there = self.devices.iter().filter(|device| of_platform(&device.key.platform)).count();
-        let reasons = self.rejected.iter().filter(|rejection| of_platform(&rejection.what));
+        let reasons = self.rejected.iter().filter(|rejection| of_platform(rejection.platform()));
         let reasons = reasons.map(|rejection| format!("{}: {}", rejection.what, rejection.reason));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
         let reason = match (wanted, there) {
@@ -221,6 +228,20 @@ mod tests {
         assert!(passed_over.iter().any(|rejection| rejection.what == "rocm:0"));
         assert!(select("amd_laptop", "flex").unwrap().passed_over.is_empty());
         assert!(select("8xh200", "auto").unwrap().passed_over.is_empty());
+        assert!(select("m3_max", "metal").unwrap().passed_over.is_empty());
+        let mut sick = inventory("8xh200");
+        sick.devices.remove(0);
+        sick.rejected.push(Rejection {
+            what: "cuda:0".to_owned(),
+            tier: Tier::Cuda,
+            tried: true,
+            reason: "NVIDIA H200: fell off the bus".to_owned(),
+        });
+        for wanted in [DevicePreference::Auto, DevicePreference::Platform("cuda".to_owned())] {
+            let selection = sick.select(&wanted).unwrap();
+            assert_eq!(selection.device.key.to_string(), "cuda:1");
+            assert_eq!(selection.passed_over[0].what, "cuda:0");
+        }
     }
 
     #[test]

@@ -145,6 +145,10 @@ mod tests {
             self.name
         }
 
+        fn tier(&self) -> Tier {
+            Tier::Gpu
+        }
+
         fn find(&self) -> Result<Vec<Found>, String> {
             let found = Found {
                 name: format!("{} of a test", self.name),
@@ -187,7 +191,7 @@ mod tests {
             let found = inventory.rejected.iter().find(|rejection| rejection.what == what);
             found.unwrap_or_else(|| panic!("{what} was not rejected")).reason.clone()
         };
-        assert_eq!(told("panics"), "its probe failed: driver bug 42");
+        assert_eq!(told("panics:0"), "panics of a test: driver bug 42");
         assert_eq!(told("hangs"), "no answer within 0.3 s");
         assert_eq!(told("fails:0"), "fails of a test: no memory");
     }

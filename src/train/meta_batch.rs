@@ -100,6 +100,18 @@ where
     O: Optimizer<L, B>,
 {
     let mut trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
+    if is_far_too_much(&mut trial, tasks, budget)? {
+        return match find_batch_size(1..=tasks, budget, trial) {
+            Ok(found) if found.chosen == tasks => Ok(found.peak),
+            Ok(SearchReport { chosen: fit, .. }) => {
+                Err(HardwareError::TooManyTasks { tasks, need: None, budget, fit }.into())
+            }
+            Err(HardwareError::DoesNotFit { .. }) => {
+                Err(HardwareError::TooManyTasks { tasks, need: None, budget, fit: 0 }.into())
+            }
+            Err(error) => Err(error.into()),
+        };
+    }
     let need = match trial(tasks) {
         Ok(TrialMeasure { steps: 0, .. }) => {
             return Err(HardwareError::NoSteps { size: tasks }.into());
@@ -118,6 +130,26 @@ where
         },
     };
     Err(HardwareError::TooManyTasks { tasks, need, budget, fit }.into())
+}
+
+/// Whether the line through one task and two puts `tasks` at more than twice the budget. A system that
+/// promises memory it does not have would end the process over it, so it is not run at once.
+fn is_far_too_much(
+    trial: &mut impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
+    tasks: usize,
+    budget: Bytes,
+) -> Result<bool, HardwareError> {
+    if tasks <= 2 {
+        return Ok(false);
+    }
+    let mut peak = |tasks| match trial(tasks) {
+        Ok(measure) => Ok(measure.peak.0 as f64),
+        Err(HardwareError::OutOfMemory { .. }) => Ok(f64::INFINITY),
+        Err(error) => Err(error),
+    };
+    let (one, two) = (peak(1)?, peak(2)?);
+    let line = one + (two - one) * (tasks - 1) as f64;
+    Ok(line.is_nan() || line > 2.0 * budget.0 as f64)
 }
 
 /// Steps of copies at a number of tasks.

@@ -78,7 +78,9 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
     let mut pairs = Vec::new();
     for operation in chosen {
         let cases = |info| backend::on(info, Cases { operation: *operation, scale });
-        for (one, other) in cases(&one)?.into_iter().zip(cases(&other)?) {
+        let (first, second) = (cases(&one)?, cases(&other)?);
+        assert_eq!(first.len(), second.len(), "an operation has one list of sizes");
+        for (one, other) in first.into_iter().zip(second) {
             let pair = measure(one, other, scale);
             say(pair.line())?;
             pairs.push(pair);

@@ -112,6 +112,18 @@ pub(crate) struct TaskArgs {
     pub(crate) inner_steps: usize,
 }
 
+impl Default for TaskArgs {
+    /// What the options are where nothing is said.
+    fn default() -> Self {
+        Self {
+            task: Protocol::new(5, 1),
+            image: None,
+            method: MethodName::Protonet,
+            inner_steps: 1,
+        }
+    }
+}
+
 /// A shape of images.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Image(pub(crate) [usize; 3]);
@@ -121,10 +133,14 @@ impl FromStr for Image {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let sizes = text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
-        // Larger images than any camera's would only overflow.
-        let sizes = sizes.ok().filter(|sizes| sizes.iter().all(|size| (1..=65_536).contains(size)));
-        let image = sizes.and_then(|sizes| <[usize; 3]>::try_from(sizes).ok());
-        image.map(Self).ok_or_else(|| "write CHANNELSxHEIGHTxWIDTH, as 3x84x84".to_owned())
+        let image = sizes.ok().and_then(|sizes| <[usize; 3]>::try_from(sizes).ok());
+        // No encoder here is for larger ones.
+        let possible = |[c, h, w]: &[usize; 3]| {
+            (1..=1024).contains(c) && (1..=4096).contains(h) && (1..=4096).contains(w)
+        };
+        image.filter(possible).map(Self).ok_or_else(|| {
+            "write CHANNELSxHEIGHTxWIDTH, as 3x84x84, up to 1024x4096x4096".to_owned()
+        })
     }
 }
 

@@ -1,5 +1,7 @@
 use burn::tensor::backend::Backend;
-use fewshot::hardware::{Calibration, DeviceInfo, DevicePreference, Effort, Tier, Work, run_on};
+use fewshot::hardware::{
+    Calibration, DeviceInfo, DevicePreference, Effort, HardwareError, Tier, Work, guarded, run_on,
+};
 use serde_json::{Value, json};
 
 use super::args::BenchArgs;
@@ -11,10 +13,10 @@ use crate::cli::output::{print, tell};
 pub(super) struct Measure(pub(super) Effort);
 
 impl Work for Measure {
-    type Output = Calibration;
+    type Output = Result<Calibration, HardwareError>;
 
-    fn run<B: Backend>(self, device: B::Device) -> Calibration {
-        Calibration::measure::<B>(&device, self.0)
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        guarded::<B, _>(&device, || Calibration::measure::<B>(&device, self.0))
     }
 }
 
@@ -27,7 +29,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), CliError> {
         } else {
             print(format_args!("{} ({})", device.key, device.name))?;
         }
-        let found = run_on(&device.key, Measure(effort))?;
+        let found = run_on(&device.key, Measure(effort))??;
         if !args.json {
             print(text(&found))?;
         }

@@ -21,6 +21,7 @@ impl Cache {
             let home = env::var_os(if cfg!(windows) { "LOCALAPPDATA" } else { "HOME" })?;
             Some(PathBuf::from(home).join(".cache"))
         });
+        let folder = folder.filter(|folder| folder.is_absolute());
         Self { path: folder.map(|folder| folder.join("fewshot/calibration.json")) }
     }
 

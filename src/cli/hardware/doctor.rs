@@ -11,17 +11,18 @@ use crate::cli::error::CliError;
 use crate::cli::output::print;
 
 /// Variables that change which device is taken or how it computes.
-const VARIABLES: [&str; 7] = [
-    "CUDA_VISIBLE_DEVICES",
+const VARIABLES: [&str; 8] = [
     "CUBECL_WGPU_DEFAULT_DEVICE",
+    "CUDA_DEVICE_ORDER",
     "CUDA_PATH",
+    "CUDA_VISIBLE_DEVICES",
     "FEWSHOT_KERNELS",
+    "HIP_VISIBLE_DEVICES",
     "RAYON_NUM_THREADS",
-    "VK_ICD_FILENAMES",
-    "XDG_RUNTIME_DIR",
+    "VK_DRIVER_FILES",
 ];
 
-const FEATURES: [(&str, bool); 10] = [
+const FEATURES: [(&str, bool); 11] = [
     ("autotune", cfg!(feature = "autotune")),
     ("candle", cfg!(feature = "candle")),
     ("cuda", cfg!(feature = "cuda")),
@@ -29,6 +30,7 @@ const FEATURES: [(&str, bool); 10] = [
     ("fusion", cfg!(feature = "fusion")),
     ("metal", cfg!(feature = "metal")),
     ("ndarray", cfg!(feature = "ndarray")),
+    ("nvml", cfg!(feature = "nvml")),
     ("rocm", cfg!(feature = "rocm")),
     ("vulkan", cfg!(feature = "vulkan")),
     ("wgpu", cfg!(feature = "wgpu")),
@@ -69,8 +71,8 @@ pub(super) fn run(args: &DoctorArgs) -> Result<(), CliError> {
 const BURN: &str = "0.21.0";
 
 fn tell_devices(inventory: &Inventory) -> Result<(), CliError> {
-    let selection = inventory.select(&DevicePreference::Auto)?;
-    print(format_args!("\n{}", table(inventory, &selection.device.key)))?;
+    let selected = inventory.select(&DevicePreference::Auto).map(|found| found.device.key).ok();
+    print(format_args!("\n{}", table(inventory, selected.as_ref())))?;
     for device in &inventory.devices {
         print("")?;
         for (name, value) in facts(device) {

@@ -21,11 +21,14 @@ pub(super) fn inventory(
 
 pub(super) fn list(args: &ListArgs) -> Result<(), CliError> {
     let inventory = inventory(&args.machine, &DevicePreference::Auto)?;
-    let selection = inventory.select(&args.device)?;
-    if args.machine.json {
-        return print(json(&inventory, &selection));
+    let selection = inventory.select(&args.device);
+    match (&selection, args.machine.json) {
+        (Ok(selection), true) => print(json(&inventory, selection))?,
+        (Err(_), true) => print(json!(inventory))?,
+        (Ok(selection), false) => print(table(&inventory, Some(&selection.device.key)))?,
+        (Err(_), false) => print(table(&inventory, None))?,
     }
-    print(table(&inventory, &selection.device.key))
+    selection.map(|_| ()).map_err(CliError::from)
 }
 
 fn json(inventory: &Inventory, selection: &Selection) -> Value {
@@ -35,7 +38,7 @@ fn json(inventory: &Inventory, selection: &Selection) -> Value {
     value
 }
 
-pub(super) fn table(inventory: &Inventory, selected: &DeviceKey) -> String {
+pub(super) fn table(inventory: &Inventory, selected: Option<&DeviceKey>) -> String {
     let mut rows =
         vec![["ID", "NAME", "MEMORY total / free", "DTYPES", "STATUS"].map(str::to_owned)];
     rows.extend(inventory.devices.iter().map(|device| row(device, selected)));
@@ -51,7 +54,7 @@ pub(super) fn table(inventory: &Inventory, selected: &DeviceKey) -> String {
     lines.collect::<Vec<_>>().join("\n") + if any { starred } else { "" }
 }
 
-fn row(device: &DeviceInfo, selected: &DeviceKey) -> [String; 5] {
+fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 5] {
     let known = |bytes: Option<Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     let memory = match (device.memory.total, device.memory.unified) {
         (None, Some(true)) => "shared".to_owned(),
@@ -65,7 +68,7 @@ fn row(device: &DeviceInfo, selected: &DeviceKey) -> [String; 5] {
     if let Some(reason) = &device.passed_over {
         status += &format!(", passed over: {reason}");
     }
-    if device.key == *selected {
+    if Some(&device.key) == selected {
         status += "  <- selected";
     }
     let dtypes = device.capabilities.dtype_list();
@@ -79,7 +82,10 @@ fn rejected(rejection: &Rejection) -> [String; 5] {
 }
 
 pub(super) fn info(args: &InfoArgs) -> Result<(), CliError> {
-    let selection = inventory(&args.machine, &args.device)?.select(&args.device)?;
+    let selection = match &args.machine.inventory {
+        Some(_) => inventory(&args.machine, &args.device)?.select(&args.device)?,
+        None => backend::select(&args.device)?,
+    };
     if args.machine.json {
         return print(json!(selection));
     }

@@ -2,13 +2,14 @@ use burn::tensor::backend::Backend;
 use fewshot::catalog::{Backbone, Catalog, Cell, Estimate, Matrix, MatrixRow, Method, smoke};
 use fewshot::episode::Protocol;
 use fewshot::hardware::{
-    Bytes, DeviceInfo, DeviceKey, DevicePreference, Inventory, OptimizerKind, Precision, Work,
-    guarded, run_on,
+    DeviceInfo, DeviceKey, DevicePreference, HardwareError, Inventory, OptimizerKind, Precision,
+    Work, guarded, run_on,
 };
 use fewshot::kernels::route;
 
-use super::args::MatrixArgs;
+use super::args::{MatrixArgs, TaskArgs};
 use super::list;
+use super::models::{self, training_need};
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
 
@@ -47,15 +48,21 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
         Column::Absent(key) => key,
     });
     let matrix = Matrix { devices: devices.collect(), rows };
-    if args.machine.json {
-        return print(serde_json::json!(matrix));
-    }
     for failure in matrix.failures() {
         tell(failure);
     }
-    match args.markdown {
-        true => print(matrix.markdown()),
-        false => print(matrix),
+    match (args.machine.json, args.markdown) {
+        (true, _) => print(serde_json::json!(matrix))?,
+        (_, true) => print(matrix.markdown())?,
+        _ => print(&matrix)?,
+    }
+    let asked = !args.models.is_empty() || !args.devices.is_empty();
+    match matrix.refusals() {
+        0 => Ok(()),
+        refusals if asked => {
+            Err(CliError::Failed(format!("{refusals} of the cells that were asked for are not ok")))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -65,8 +72,12 @@ fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>, CliE
     }
     let chosen = args.devices.iter().map(|wanted| match (inventory.select(wanted), wanted) {
         (Ok(selection), _) => Ok(here(selection.device)),
-        (Err(_), DevicePreference::Device(key)) => Ok(Column::Absent(key.clone())),
-        (Err(_), DevicePreference::Platform(name)) => Ok(Column::Absent(DeviceKey::new(name, 0))),
+        (Err(HardwareError::Unavailable { .. }), DevicePreference::Device(key)) => {
+            Ok(Column::Absent(key.clone()))
+        }
+        (Err(HardwareError::Unavailable { .. }), DevicePreference::Platform(name)) => {
+            Ok(Column::Absent(DeviceKey::new(name, 0)))
+        }
         (Err(error), _) => Err(error.into()),
     });
     chosen.collect()
@@ -83,7 +94,8 @@ fn cell(
         Column::Here(info) => info,
     };
     if !ours {
-        return Ok(Cell::asked(info, precision, Bytes(0)).unwrap_or(Cell::Untested));
+        let need = training_need(backbone, &TaskArgs::default(), models::route(info))?;
+        return Ok(Cell::asked(info, precision, need).unwrap_or(Cell::Untested));
     }
     Ok(run_on(&info.key, Trying { info, backbone, precision })?)
 }

@@ -13,7 +13,7 @@ use super::args::{EstimateArgs, MethodName, PlanArgs, RecommendArgs, TaskArgs, W
 use super::list;
 use crate::cli::backend;
 use crate::cli::error::CliError;
-use crate::cli::output::print;
+use crate::cli::output::{print, tell};
 use crate::cli::report::rounded;
 
 /// A device that is meant, and what of its memory may be used.
@@ -52,15 +52,17 @@ impl Target {
         if let Some(found) = cache.get(&self.info) {
             return Ok(Some(found));
         }
-        let found = run_on(&self.info.key, super::bench::Measure(Effort::Full))?;
+        tell(format_args!("measuring how fast {} is, for the time of a step", self.info.key));
+        let found = run_on(&self.info.key, super::bench::Measure(Effort::Full))??;
         cache.put(&self.info, &found);
         Ok(Some(found))
     }
 }
 
-/// Which way operations go on a device, of this machine or another.
-fn route(info: &DeviceInfo) -> Route {
-    let fused = info.capabilities.route.as_ref().is_none_or(|route| route.starts_with("fused"));
+/// Which way operations go on a device, of this machine or another; what is not known to be fused
+/// is taken not to be.
+pub(super) fn route(info: &DeviceInfo) -> Route {
+    let fused = info.capabilities.route.as_ref().is_some_and(|route| route.starts_with("fused"));
     match (fused, info.tier) {
         (false, _) => Route::Reference,
         (true, Tier::Cpu) => Route::Host("as measured"),
@@ -106,7 +108,7 @@ fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone, CliError> {
     let named = catalog.get(name)?;
     let Some(image) = task.image else { return Ok(named.clone()) };
     named.for_images(image.0).ok_or_else(|| {
-        CliError::Usage(format!("images of {image} leave nothing behind the last block of {name}"))
+        CliError::Usage(format!("images of {image} are too small or too large for {name}"))
     })
 }
 
@@ -124,7 +126,8 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
     let need = plan.total();
     let fits = target.budget.and_then(|budget| plan.fits(budget));
     let most = target.budget.map(|budget| estimate.max_tasks(budget));
-    let calibration = target.calibration()?;
+    // What does not fit takes no time.
+    let calibration = if fits == Some(false) { None } else { target.calibration()? };
     let seconds = calibration.and_then(|rates| estimate.seconds(args.tasks, &rates));
     if args.place.machine.json {
         print(json!({
@@ -240,22 +243,26 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
 
 pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
-    let usable = inventory.devices.iter().filter(|info| {
-        let hardware = info.tier != Tier::Software;
-        hardware && (info.tier.is_accelerator() || info.key.platform == "flex")
-    });
-    let devices = usable.filter_map(|info| Some((info.key.clone(), info.memory.free?)));
-    let devices = devices.collect::<Vec<_>>();
+    let processor = inventory.devices.iter().find(|info| info.tier == Tier::Cpu);
+    let accelerators = inventory.devices.iter().filter(|info| info.tier.is_accelerator());
+    let (devices, untold): (Vec<_>, Vec<_>) =
+        accelerators.chain(processor).partition(|info| info.memory.free.is_some());
+    for info in untold {
+        tell(format_args!("left out {}: it does not tell its memory", info.key));
+    }
+    let routes = devices.iter().map(|info| route(info)).collect::<Vec<_>>();
+    let free = devices.iter().filter_map(|info| Some((info.key.clone(), info.memory.free?)));
+    let free = free.collect::<Vec<_>>();
     let models = args.models.iter().map(|wanted| {
         let bytes = match wanted.bytes {
             Some(bytes) => bytes,
-            None => need(&wanted.name, &args.task)?,
+            None => need(&wanted.name, &args.task, &routes)?,
         };
         Ok((wanted.name.clone(), bytes))
     });
     let models = models.collect::<Result<Vec<_>, CliError>>()?;
     let policy = PlacementPolicy { keep_free: args.keep_free };
-    let placement = place(&models, &devices, policy)?;
+    let placement = place(&models, &free, policy)?;
     if args.machine.json {
         return print(json!(placement));
     }
@@ -268,10 +275,20 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What training a model on one task at a time takes.
-fn need(name: &str, task: &TaskArgs) -> Result<Bytes, CliError> {
+/// What training a model on one task at a time takes where operations go one of these ways, at
+/// most.
+fn need(name: &str, task: &TaskArgs, routes: &[Route]) -> Result<Bytes, CliError> {
     let backbone = backbone(name, task)?;
-    let optimizer = OptimizerKind::Adam;
-    let work = Estimating { backbone: &backbone, task, optimizer, route: Route::Host("any") };
+    let needs = routes.iter().map(|route| training_need(&backbone, task, *route));
+    Ok(needs.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default())
+}
+
+/// What training on one task at a time takes.
+pub(super) fn training_need(
+    backbone: &Backbone,
+    task: &TaskArgs,
+    route: Route,
+) -> Result<Bytes, CliError> {
+    let work = Estimating { backbone, task, optimizer: OptimizerKind::Adam, route };
     Ok(counting(work)?.plan(1).total().bytes)
 }

@@ -7,9 +7,8 @@ use std::path::PathBuf;
 
 use burn::module::AutodiffModule;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::catalog::BackboneConfig;
 use fewshot::data::Sinusoids;
-use fewshot::episode::{Protocol, RegressionSampler};
+use fewshot::episode::RegressionSampler;
 use fewshot::kernels::route;
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
@@ -26,7 +25,7 @@ use super::eval;
 use super::output::{print, tell};
 use super::recipe::InnerRecipe;
 use super::report::{peak_rss_mb, rounded, selected_by};
-use super::train::{Pace, Step, Tasks, fit, folder};
+use super::train::{Pace, Tasks, fit, folder};
 
 /// Widths of the paper's network.
 const LAYERS: [usize; 3] = [40, 40, 1];
@@ -118,6 +117,8 @@ fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
         ("--ways", args.ways.is_some()),
         ("--train-ways", args.train_ways.is_some()),
         ("--batch-norm", args.batch_norm.is_some()),
+        // Their network takes a few hundred kilobytes, whatever the meta-batch.
+        ("--memory-budget", args.memory_budget.is_some()),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {
@@ -144,12 +145,10 @@ impl SinusoidRecipe {
 
     fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>, CliError> {
         B::seed(device, self.seed);
-        self.inner.learner(self.method, self.network().init(device))
-    }
-
-    fn network(&self) -> MlpConfig {
         let context = if self.method == Method::Cavia { CONTEXT } else { 0 };
-        MlpConfig::new(1).with_layers(LAYERS.to_vec()).with_context(context)
+        let network =
+            MlpConfig::new(1).with_layers(LAYERS.to_vec()).with_context(context).init(device);
+        self.inner.learner(self.method, network)
     }
 
     /// Numbers of steps that a test tells the error after.
@@ -217,15 +216,6 @@ impl Job for Training {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self { args, recipe, samplers: Samplers { train, validation, test, meta_batch } } =
             self;
-        let step = Step {
-            method: recipe.method,
-            inner: Some(recipe.inner),
-            network: BackboneConfig::Mlp(recipe.network()),
-            input: [1; 3],
-            protocol: Protocol::new(1, train.shots()).with_queries(train.queries()),
-            meta_batch,
-        };
-        step.check::<B>(args.memory_budget.or(place.free), &place.device)?;
         let learner = recipe.learner::<B>(&place.device)?;
         let folder = folder(&args, recipe.method, SINUSOID)?;
         let (shots, queries) = (train.shots(), train.queries());

@@ -1,7 +1,6 @@
 use std::path::PathBuf;
 
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::catalog::BackboneConfig;
 use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
@@ -109,12 +108,11 @@ impl Job for Training {
         let step = Step {
             method: recipe.method,
             inner: recipe.inner,
-            input: network.image,
-            network: BackboneConfig::Conv4(network),
+            network,
             protocol: self.samplers.train.protocol(),
             meta_batch: self.samplers.meta_batch,
         };
-        step.check::<B>(self.args.memory_budget.or(place.free), &device)?;
+        step.check::<B>(self.args.memory_budget, place.free, &device)?;
         recipe.with_learner(&device, TrainingAt { training: self, place })
     }
 }

@@ -6,33 +6,37 @@ use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
 use fewshot::episode::Protocol;
 use fewshot::hardware::{Bytes, OptimizerKind};
 use fewshot::kernels::route;
+use fewshot::models::Conv4Config;
 
 use crate::cli::args::Method;
 use crate::cli::error::CliError;
 use crate::cli::recipe::InnerRecipe;
 
 /// What a training step is made of.
-pub(in crate::cli) struct Step {
-    pub(in crate::cli) method: Method,
-    pub(in crate::cli) inner: Option<InnerRecipe>,
-    pub(in crate::cli) network: BackboneConfig,
-    /// What the network takes.
-    pub(in crate::cli) input: [usize; 3],
-    pub(in crate::cli) protocol: Protocol,
-    pub(in crate::cli) meta_batch: u64,
+pub(super) struct Step {
+    pub(super) method: Method,
+    pub(super) inner: Option<InnerRecipe>,
+    pub(super) network: Conv4Config,
+    pub(super) protocol: Protocol,
+    pub(super) meta_batch: u64,
 }
 
 impl Step {
-    /// That a step fits `budget`, by the formulas of the network; without a budget it does.
-    pub(in crate::cli) fn check<B: Backend>(
+    /// That a step fits `budget`, or nine tenths of what is `free`, by the formulas of the network;
+    /// where neither is known, it does.
+    pub(super) fn check<B: Backend>(
         self,
         budget: Option<Bytes>,
+        free: Option<Bytes>,
         device: &B::Device,
     ) -> Result<(), CliError> {
+        let budget = budget.or(free.map(|free| Bytes(free.0 / 10 * 9)));
         let Some(budget) = budget else { return Ok(()) };
         let learning = self.learning();
         let lanes = self.inner.and_then(|inner| inner.lanes);
-        let network = Backbone::new(self.method.to_string(), self.input, self.network);
+        let image = self.network.image;
+        let network =
+            Backbone::new(self.method.to_string(), image, BackboneConfig::Conv4(self.network));
         let (adam, route) = (OptimizerKind::Adam, route::<B>());
         let estimate = Estimate::new::<B>(&network, learning, self.protocol, adam, route, device);
         let estimate = match lanes {
@@ -46,19 +50,17 @@ impl Step {
     fn learning(&self) -> Learning {
         let Some(inner) = self.inner else { return Learning::ProtoNet };
         let steps = inner.steps;
-        // A linear network keeps its graph of its own accord.
-        let linear = matches!(self.network, BackboneConfig::Mlp(_));
-        let unrolled = match inner.second_order_route {
-            Some(route) => route == SecondOrder::Unrolled,
-            None => linear,
-        };
         match (self.method, inner.order) {
+            (Method::Protonet | Method::Plastic, _) => Learning::ProtoNet,
+            (Method::Reptile, _) => Learning::Reptile { steps },
             (Method::Anil, _) => Learning::Anil { steps },
-            // Its gradient is solved for at the end of the way, whose steps are not kept.
-            (Method::Fomaml | Method::Reptile | Method::Imaml, _) | (_, Order::First) => {
+            // The gradient of imaml is solved for at the end of the way, whose steps are not kept.
+            (Method::Fomaml | Method::Imaml, _) | (_, Order::First) => {
                 Learning::FirstOrder { steps }
             }
-            _ if unrolled => Learning::Unrolled { steps },
+            _ if inner.second_order_route == Some(SecondOrder::Unrolled) => {
+                Learning::Unrolled { steps }
+            }
             _ => Learning::Maml { steps },
         }
     }

@@ -5,7 +5,6 @@ mod images;
 mod memory;
 
 pub(super) use fit::{Pace, Tasks, fit, folder};
-pub(super) use memory::Step;
 
 use super::args::{Method, TrainArgs};
 use super::backend;

@@ -67,7 +67,7 @@ fn classify(text: &str) -> Option<Refusal> {
 ///
 /// # Errors
 /// [`HardwareError::OutOfMemory`] if memory was refused, with the bytes asked for where the message
-/// tells, the bytes in use when it panicked (of the host), and the bytes free afterwards; any other
+/// tells, the bytes in use (of the host when it panicked, of a device afterwards), and the bytes free; any other
 /// panic or failure is [`HardwareError::Failed`].
 ///
 /// # Conventions
@@ -111,13 +111,18 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
     let asked = caught(device_threads::<B>(device), || {
         let meter = Meter::of::<B>(device);
         let free = meter.surroundings().device.map(|(_, free)| free);
-        (matches!(meter, Meter::Host), free)
+        let in_use = match meter {
+            // As it was when it panicked: what was given back since is not in it any more.
+            Meter::Host => in_use.map(Bytes),
+            meter => meter.counted().in_use,
+        };
+        (in_use, free)
     });
-    let (on_host, free) = asked.result.unwrap_or((false, None));
+    let (in_use, free) = asked.result.unwrap_or((None, None));
     HardwareError::OutOfMemory {
         device: name,
         asked: refusal.asked,
-        in_use: in_use.filter(|_| on_host).map(Bytes),
+        in_use,
         free,
         reason: refusal.line,
     }

@@ -106,7 +106,8 @@ impl fmt::Display for MemoryStats {
 /// |---|---|---|
 /// | Flex, NdArray, Candle on the CPU, any other Burn backend on the host | [`CountingAllocator`](crate::hardware::CountingAllocator), if the program has installed it | the machine's |
 /// | wgpu | CubeCL | not known: wgpu does not tell |
-/// | CUDA | CubeCL | the GPU's, through NVML, with the feature `nvml`; why not is logged |
+/// | CUDA | CubeCL | the GPU's, through NVML with the feature `nvml`, else from its driver |
+/// | ROCm | CubeCL | not known |
 /// | Candle on a GPU | nobody | not known |
 ///
 /// A device of a backend that is not listed is taken for the host.

@@ -111,7 +111,7 @@ impl MemoryPlanner {
 
     /// The lines that are counted, not modelled.
     fn counted(&self, tasks: usize) -> Vec<(&'static str, Sourced)> {
-        let examples = (tasks * (self.task.support + self.task.queries)) as u64;
+        let examples = tasks.saturating_mul(self.task.support + self.task.queries) as u64;
         vec![
             ("parameters", self.profile.bytes()),
             ("gradients", self.profile.trainable()),

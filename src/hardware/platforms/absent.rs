@@ -1,4 +1,5 @@
-use crate::hardware::{Found, Platform, Probed};
+use super::HOST_PLATFORMS;
+use crate::hardware::{Found, Platform, Probed, Tier};
 
 /// A platform that cannot be here.
 pub(super) struct Absent {
@@ -21,6 +22,20 @@ impl Absent {
 impl Platform for Absent {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn tier(&self) -> Tier {
+        match self.name {
+            "cuda" => Tier::Cuda,
+            "rocm" => Tier::Rocm,
+            "metal" => Tier::Metal,
+            name if HOST_PLATFORMS.contains(&name) => Tier::Cpu,
+            _ => Tier::Gpu,
+        }
+    }
+
+    fn is_built(&self) -> bool {
+        false
     }
 
     fn find(&self) -> Result<Vec<Found>, String> {

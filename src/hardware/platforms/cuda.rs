@@ -23,8 +23,14 @@ impl Platform for Cuda {
         "cuda"
     }
 
+    fn tier(&self) -> Tier {
+        Tier::Cuda
+    }
+
     fn find(&self) -> Result<Vec<Found>, String> {
-        (0..count()?).map(found).collect()
+        Ok((0..count()?)
+            .map(|index| found(index).unwrap_or_else(|reason| unknown(index, &reason)))
+            .collect())
     }
 
     fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -47,6 +53,17 @@ fn count() -> Result<usize, String> {
     match usize::try_from(count) {
         Ok(0) | Err(_) => Err("the driver knows of no device".to_owned()),
         Ok(count) => Ok(count),
+    }
+}
+
+/// A device that does not even tell its name; its probe will say why.
+fn unknown(index: usize, reason: &str) -> Found {
+    Found {
+        name: format!("NVIDIA device {index}"),
+        class: DeviceClass::DiscreteGpu,
+        tier: Tier::Cuda,
+        driver: Some(reason.to_owned()),
+        passed_over: None,
     }
 }
 

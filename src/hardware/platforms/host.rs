@@ -34,6 +34,10 @@ impl<B: Backend> Platform for Host<B> {
         self.name
     }
 
+    fn tier(&self) -> Tier {
+        Tier::Cpu
+    }
+
     fn find(&self) -> Result<Vec<Found>, String> {
         Ok(vec![Found {
             name: processor(),

@@ -21,6 +21,9 @@ pub(super) use cuda::memory as cuda_memory;
 
 use super::{DeviceKey, HardwareError, Platform};
 
+/// The platforms that compute on the processor, in the order of `auto`.
+pub(super) const HOST_PLATFORMS: [&str; 3] = ["flex", "candle", "ndarray"];
+
 /// Work that runs on whichever backend a device belongs to.
 pub trait Work {
     /// What it gives back.

@@ -23,6 +23,10 @@ impl Platform for Rocm {
         "rocm"
     }
 
+    fn tier(&self) -> Tier {
+        Tier::Rocm
+    }
+
     fn find(&self) -> Result<Vec<Found>, String> {
         if cfg!(target_os = "linux") && !Path::new("/dev/kfd").exists() {
             return Err("the kernel has no AMD compute device (/dev/kfd)".to_owned());

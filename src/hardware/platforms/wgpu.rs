@@ -44,6 +44,10 @@ impl Platform for Wgpu {
         NAME
     }
 
+    fn tier(&self) -> Tier {
+        if API == Backend::Metal { Tier::Metal } else { Tier::Gpu }
+    }
+
     fn find(&self) -> Result<Vec<Found>, String> {
         let adapters = adapters()?;
         let wanted = wanted_by_environment()?;
