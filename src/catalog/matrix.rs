@@ -112,10 +112,11 @@ impl Matrix {
         failed.collect()
     }
 
-    /// How many cells say that something does not run: failed, too big, no data type, no device.
+    /// How many cells failed, are too big, or have no device.
     pub fn refusals(&self) -> usize {
-        let runs = |cell: &&Cell| !matches!(cell, Cell::Ok | Cell::Slow | Cell::Untested);
-        self.rows.iter().flat_map(|row| &row.cells).filter(runs).count()
+        let refused =
+            |cell: &&Cell| matches!(cell, Cell::Failed(_) | Cell::TooBig { .. } | Cell::NoDevice);
+        self.rows.iter().flat_map(|row| &row.cells).filter(refused).count()
     }
 
     /// As a table in Markdown.

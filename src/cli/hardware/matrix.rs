@@ -59,9 +59,9 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     let asked = !args.models.is_empty() || !args.devices.is_empty();
     match matrix.refusals() {
         0 => Ok(()),
-        refusals if asked => {
-            Err(CliError::Failed(format!("{refusals} of the cells that were asked for are not ok")))
-        }
+        refusals if asked => Err(CliError::Failed(format!(
+            "{refusals} of the cells that were asked for failed, are too big, or have no device"
+        ))),
         _ => Ok(()),
     }
 }
