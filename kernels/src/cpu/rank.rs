@@ -1,10 +1,17 @@
 //! The inner loop of a rank-k update: rows of a matrix, in place.
 
 use super::simd::Simd;
+use super::sweep::{Update, sweep};
 
-/// Rows that share what is read of the right factor: with two vectors of each, eight sums hide the
-/// latency of a multiply-add, and fit in 16 registers beside their operands.
-const ROWS: usize = 4;
+/// Rows that share what is read of the right factor: two vectors of each leave 4 of 16 registers for
+/// the operands.
+const ROWS: usize = 6;
+
+/// Summands from which the right factor is read often enough that it should lie in the nearest cache.
+const MANY: usize = 8;
+
+/// Rows that take their turns at a tile of the right factor, where there are many summands.
+pub const BLOCK: usize = 8 * ROWS;
 
 /// Floats in the widest tile.
 const WIDEST: usize = 32;
@@ -45,6 +52,19 @@ impl RankUpdate<'_> {
     }
 }
 
+/// One summand: a row is read and written once, and nothing else is in the way.
+struct Row {
+    kept: f32,
+    left: f32,
+}
+
+impl<S: Simd> Update<S, 1, 1> for Row {
+    #[inline(always)]
+    fn apply(&self, simd: S, [right]: [S::Vector; 1], [w]: [S::Vector; 1]) -> [S::Vector; 1] {
+        [simd.mul_add(w, simd.splat(self.kept), simd.mul(right, simd.splat(self.left)))]
+    }
+}
+
 /// Packs what does not fill a tile at the end of rows of `columns` floats: a tile for each row.
 pub fn rest(of: &[f32], columns: usize, tile: usize) -> Vec<f32> {
     let short = columns % tile;
@@ -69,43 +89,60 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
     let rows = w.len() / job.columns;
     assert!(w.len() == rows * job.columns, "whole rows");
     job.check(rows, S::TILE);
-    let whole = rows - rows % ROWS;
-    for row in (0..whole).step_by(ROWS) {
-        rows_of::<S, ROWS>(simd, job, row, w);
+    if job.summands == 1 {
+        for (row, w) in w.chunks_exact_mut(job.columns).enumerate() {
+            let update = Row { kept: job.kept(row), left: job.left[row] };
+            sweep(simd, &update, [&job.right[..job.columns]], [w]);
+        }
+        return;
     }
-    for row in whole..rows {
-        rows_of::<S, 1>(simd, job, row, w);
+    // Few summands leave the time to memory, which likes whole rows best.
+    let block = if job.summands < MANY { ROWS } else { BLOCK };
+    let columns = job.columns.next_multiple_of(S::TILE);
+    for first in (0..rows).step_by(block) {
+        let end = rows.min(first + block);
+        for column in (0..columns).step_by(S::TILE) {
+            let whole = end - (end - first) % ROWS;
+            for row in (first..whole).step_by(ROWS) {
+                rows_of::<S, ROWS>(simd, job, [row, column], w);
+            }
+            for row in whole..end {
+                rows_of::<S, 1>(simd, job, [row, column], w);
+            }
+        }
     }
 }
 
-/// Updates `N` rows from `first` on; `job.check` holds.
+/// Updates a tile of `N` rows, or what there is of it; `job.check` holds.
 #[inline(always)]
-fn rows_of<S: Simd, const N: usize>(simd: S, job: &RankUpdate<'_>, first: usize, w: &mut [f32]) {
+fn rows_of<S: Simd, const N: usize>(
+    simd: S,
+    job: &RankUpdate<'_>,
+    [first, column]: [usize; 2],
+    w: &mut [f32],
+) {
     let columns = job.columns;
     let w = &mut w[first * columns..(first + N) * columns];
     let kept: [f32; N] = std::array::from_fn(|i| job.kept(first + i));
     let left = job.left.as_ptr().wrapping_add(first);
-    let whole = columns - columns % S::TILE;
-    for column in (0..whole).step_by(S::TILE) {
+    let length = S::TILE.min(columns - column);
+    if length == S::TILE {
         let right = (job.right.as_ptr().wrapping_add(column), columns);
         let to = (w.as_mut_ptr().wrapping_add(column), columns);
         // SAFETY: `N` rows of `w` from `column` on; `check` keeps their summands inside the factors.
         unsafe { tile_of::<S, N>(simd, (job, left), kept, right, to) }
-    }
-    let short = columns - whole;
-    if short == 0 {
         return;
     }
     // What is left takes the same instructions, so that no element depends on its place.
     let mut tiles = [[0.0; WIDEST]; N];
     for (tile, row) in tiles.iter_mut().zip(w.chunks_exact(columns)) {
-        tile[..short].copy_from_slice(&row[whole..]);
+        tile[..length].copy_from_slice(&row[column..]);
     }
     let (right, to) = ((job.rest.as_ptr(), S::TILE), (tiles.as_mut_ptr().cast(), WIDEST));
     // SAFETY: `N` tiles stand in `tiles`, and one for each summand in `rest`, by `check`.
     unsafe { tile_of::<S, N>(simd, (job, left), kept, right, to) }
     for (tile, row) in tiles.iter().zip(w.chunks_exact_mut(columns)) {
-        row[whole..].copy_from_slice(&tile[..short]);
+        row[column..].copy_from_slice(&tile[..length]);
     }
 }
 

@@ -3,10 +3,10 @@
 use rayon::prelude::*;
 
 use crate::cpu::body::Body;
-use crate::cpu::rank::{RankUpdate, rest};
+use crate::cpu::rank::{BLOCK, RankUpdate, rest};
 
 /// Multiply-adds in a task of a thread, about.
-const CHUNK: usize = 1 << 16;
+const CHUNK: usize = 1 << 17;
 
 /// Multiply-adds from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 18;
@@ -37,7 +37,7 @@ pub fn rank_update(body: &dyn Body, of: &Update<'_>, w: &mut [f32]) {
     if work < PARALLEL {
         return run(0, w);
     }
-    let chunk = (CHUNK * rows / work).max(1).next_multiple_of(4);
+    let chunk = (CHUNK * rows / work).max(1).next_multiple_of(BLOCK);
     let chunks = w.par_chunks_mut(chunk * of.columns).enumerate();
     chunks.for_each(|(index, w)| run(index * chunk, w));
 }
