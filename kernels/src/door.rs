@@ -89,7 +89,7 @@ pub fn register<B: FusedOps + FusedMetrics>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
-/// Opens the fused path of optimizer steps to `B`, a backend without autodiff.
+/// Opens the fused path of optimizer steps and of local learning to `B`, a backend without autodiff.
 pub fn register_steps<B: FusedSteps>() {
     let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     add(&mut registry, StepTable::<B>::new);

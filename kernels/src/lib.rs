@@ -18,8 +18,9 @@
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
+//! | [`rank_update`](rank_update()) | one pass over a weight that keeps a share of itself and grows by outer products, as plastic layers do |
 //!
-//! All but the last two can be differentiated twice, and stay fused under two levels of autodiff, but
+//! All but the last three can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! The stack takes f16 and bf16 through f32; a single layer of another type than f32 runs as plain
 //! operations, as does whatever a fused body does not serve, which is logged once as a [`Refusal`].
@@ -56,6 +57,7 @@ pub mod metrics;
 pub mod optim_step;
 pub mod proto_loss;
 pub mod prototypes;
+pub mod rank_update;
 mod refusal;
 
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
@@ -81,4 +83,5 @@ pub use metrics::{FusedMetrics, MetricError};
 pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};
 pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
+pub use rank_update::{Kept, RankError, rank_update};
 pub use refusal::Refusal;

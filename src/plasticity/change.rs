@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::{Kept, rank_update};
 
 use super::Rate;
 
@@ -47,20 +48,20 @@ impl<B: Backend> Change<B> {
 
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
-        let growth = rate.times(self.post).transpose().matmul(self.pre);
+        let post = rate.times(self.post);
         let kept = match (self.forgetting, rate) {
-            (Forgetting::None, _) => weight,
-            (Forgetting::Same(forgotten), Rate::Fixed(rate)) => weight * (1.0 - rate * forgotten),
+            (Forgetting::None, _) => Kept::Share(1.0),
+            (Forgetting::Same(forgotten), Rate::Fixed(rate)) => Kept::Share(1.0 - rate * forgotten),
             (Forgetting::Same(forgotten), Rate::Learned(rate)) => {
                 let kept: Tensor<B, 1> = 1.0 - rate.clone() * forgotten;
-                weight * kept.reshape([1, 1])
+                Kept::Each(kept.reshape([1, 1]))
             }
-            (Forgetting::Each(rates), _) => weight * (1.0 - rate.times(rates)),
+            (Forgetting::Each(rates), _) => Kept::Each(1.0 - rate.times(rates)),
             (Forgetting::Between(mix), _) => {
                 let lost = rate.times(mix).matmul(weight.clone());
-                weight - lost
+                return rank_update(weight - lost, Kept::Share(1.0), post, self.pre);
             }
         };
-        kept + growth
+        rank_update(weight, kept, post, self.pre)
     }
 }

@@ -7,6 +7,7 @@ use super::contract::Contraction;
 use super::moments::Correlation;
 use super::planes::Planes;
 use super::portable::Portable;
+use super::rank::RankUpdate;
 use super::softmax::Rows;
 use super::spread::{Slope, Target};
 use super::steps::Steps;
@@ -43,6 +44,9 @@ pub trait Body: Planes + Steps + Send + Sync {
 
     /// See [`spread`](super::spread::spread).
     fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
+
+    /// See [`rank_update`](super::rank::rank_update).
+    fn rank_update(&self, job: &RankUpdate<'_>, w: &mut [f32]);
 
     /// See [`settle`](super::softmax::settle).
     fn settle(&self, rows: &mut Rows<'_>);
@@ -139,6 +143,7 @@ macro_rules! implement_body {
             use super::body::{Body, compile_loop};
             use super::contract::{Contraction, contract};
             use super::moments::{Correlation, correlate, deviations};
+            use super::rank::{RankUpdate, rank_update};
             use super::softmax::{Rows, settle};
             use super::spread::{Slope, Target, add_tilted, spread};
             use super::transforms::{Corner, CornerMut};
@@ -174,6 +179,8 @@ macro_rules! implement_body {
                     fn spread(
                         strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>
                     ));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn rank_update(job: &RankUpdate<'_>, w: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn settle(rows: &mut Rows<'_>));
                 compile_loop!($simd, ($(#[$feature])?),

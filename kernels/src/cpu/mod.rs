@@ -19,6 +19,7 @@ pub mod moments;
 pub mod plane_sums;
 pub mod planes;
 pub mod portable;
+pub mod rank;
 pub mod simd;
 pub mod slots;
 pub mod softmax;

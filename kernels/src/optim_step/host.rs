@@ -10,6 +10,7 @@ use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
 use crate::cpu::body;
 use crate::grad_stats;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
+use crate::rank_update::{self, Kept};
 
 impl<B: HostBackend> FusedSteps for B {
     fn optim_step(
@@ -32,6 +33,14 @@ impl<B: HostBackend> FusedSteps for B {
 
     fn grad_stats(gradients: Vec<FloatTensor<B>>, factor: f64) -> (Vec<FloatTensor<B>>, f64) {
         grad_stats::host::grad_stats::<B>(gradients, factor)
+    }
+
+    fn rank_update(
+        weight: FloatTensor<B>,
+        kept: Kept<FloatTensor<B>>,
+        factors: [FloatTensor<B>; 2],
+    ) -> FloatTensor<B> {
+        rank_update::host::rank_update::<B>(weight, kept, factors)
     }
 }
 

@@ -4,9 +4,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::{StepRule, StepTensors, Stepped};
+use crate::rank_update::{Kept, reference};
 
-/// A backend with fused bodies over all parameters or gradients of a module; optimizers work below
-/// autodiff, so no backend under it needs them.
+/// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
+/// learns without gradients; both work below autodiff, so no backend under it needs them.
 ///
 /// Tensors are f32, of any shape (without elements too) and layout, and their shapes have been
 /// checked; those of one call may lie on several devices.
@@ -24,19 +25,33 @@ pub trait FusedSteps: Backend {
     /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
     /// finite if all elements are, infinite if some are, and NaN if one is NaN.
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
+
+    /// See [`rank_update`](crate::rank_update()): `[rows, columns]`, with factors `[k, rows]` and
+    /// `[k, columns]`. Memory is overwritten only where nothing else holds it. Plain operations,
+    /// unless a backend has better.
+    fn rank_update(
+        weight: FloatTensor<Self>,
+        kept: Kept<FloatTensor<Self>>,
+        factors: [FloatTensor<Self>; 2],
+    ) -> FloatTensor<Self> {
+        reference::rank_update::<Self>(weight, kept, factors)
+    }
 }
 
 type OptimStepFn<B> =
     fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<Stepped<FloatTensor<B>>>;
 type GradStatsFn<B> = fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64);
+type RankUpdateFn<B> =
+    fn(FloatTensor<B>, Kept<FloatTensor<B>>, [FloatTensor<B>; 2]) -> FloatTensor<B>;
 
 pub(crate) struct StepTable<B: Backend> {
     pub optim_step: OptimStepFn<B>,
     pub grad_stats: GradStatsFn<B>,
+    pub rank_update: RankUpdateFn<B>,
 }
 
 impl<B: FusedSteps> StepTable<B> {
     pub(crate) fn new() -> Self {
-        Self { optim_step: B::optim_step, grad_stats: B::grad_stats }
+        Self { optim_step: B::optim_step, grad_stats: B::grad_stats, rank_update: B::rank_update }
     }
 }

@@ -43,6 +43,7 @@ mod judge;
 mod layers;
 mod metrics;
 mod numbers;
+mod rank_update;
 #[cfg(feature = "flex")]
 mod refusal;
 mod steps;

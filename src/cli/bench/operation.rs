@@ -28,6 +28,8 @@ pub(crate) enum Operation {
     OptimStep,
     /// The joint norm of all gradients
     GradStats,
+    /// A tick of a plastic layer's weight
+    RankUpdate,
     /// A prototypical network's step: episode, forward, backward, Adam
     TrainingStep,
 }
@@ -46,6 +48,7 @@ impl Operation {
             Self::ProtoLoss => metrics::proto_loss::<B>(scale, device),
             Self::OptimStep => steps::optim_step::<B>(scale, device),
             Self::GradStats => steps::grad_stats::<B>(scale, device),
+            Self::RankUpdate => steps::rank_update::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),
         }
     }

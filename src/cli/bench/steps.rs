@@ -1,10 +1,11 @@
-//! Steps of optimizers and statistics of gradients, over the parameters of whole networks.
+//! Steps of optimizers and statistics of gradients, over the parameters of whole networks, and of
+//! plastic layers.
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::optim_step::{Momentum, WeightDecay};
-use fewshot::kernels::{self, StepRule, StepState, StepTensors};
+use fewshot::kernels::{self, Kept, StepRule, StepState, StepTensors};
 
 use super::case::{Case, Load, Pass, Reference, Scale};
 
@@ -55,6 +56,39 @@ pub(super) fn grad_stats<B: AutodiffBackend>(scale: Scale, device: &B::Device) -
         }
     };
     networks(scale).into_iter().map(case).collect()
+}
+
+pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let sizes = scale.choose(vec![[400, 800], [800, 400]], vec![[5, 33]]);
+    let pairs = sizes.into_iter().flat_map(|size| [1, 64].map(|examples| (size, examples)));
+    let case = |([rows, columns], examples): ([usize; 2], usize)| {
+        let mut weight = None;
+        let device = device.clone();
+        let floats = rows * columns + examples * (rows + columns) + rows;
+        Case {
+            operation: "rank_update",
+            shape: format!("{rows}x{columns}"),
+            variant: if examples == 1 { "one example" } else { "64 examples" },
+            pass: Pass::Update,
+            load: Load::Bytes((4 * (floats + rows * columns)) as f64),
+            reference: Reference::Beside,
+            work: Box::new(move || {
+                let normal = |shape| {
+                    let like = Distribution::Normal(0.0, 1e-3);
+                    Tensor::<B::InnerBackend, 2>::random(shape, like, &device)
+                };
+                let ([left, right, kept], old) = weight.take().unwrap_or_else(|| {
+                    let shapes = [[examples, rows], [examples, columns], [rows, 1]];
+                    (shapes.map(normal), normal([rows, columns]))
+                });
+                let share = Kept::Each(kept.clone());
+                let new = kernels::rank_update(old, share, left.clone(), right.clone());
+                B::sync(&device).expect("the device answers");
+                weight = Some(([left, right, kept], new));
+            }),
+        }
+    };
+    pairs.map(case).collect()
 }
 
 /// The encoders of the literature, and one tensor that no cache holds.

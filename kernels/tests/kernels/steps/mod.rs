@@ -4,7 +4,7 @@ mod golden;
 mod laws;
 #[cfg(feature = "flex")]
 mod on_flex;
-mod set;
+pub mod set;
 
 /// Steps are taken below autodiff.
 type Tested<B> = B;

@@ -1,0 +1,135 @@
+//! The update over slices of host memory.
+
+use rayon::prelude::*;
+
+use crate::cpu::body::Body;
+use crate::cpu::rank::{BLOCK, RankUpdate, rest};
+
+/// Multiply-adds in a task of a thread, about.
+const CHUNK: usize = 1 << 17;
+
+/// Multiply-adds from which it pays to wake another thread.
+const PARALLEL: usize = 1 << 18;
+
+/// The factors of the whole weight.
+pub struct Update<'a> {
+    /// `[summands, rows]`.
+    pub left: &'a [f32],
+    /// `[summands, columns]`.
+    pub right: &'a [f32],
+    /// A share for each row, or one for all.
+    pub kept: &'a [f32],
+    pub summands: usize,
+    pub columns: usize,
+}
+
+/// Updates `w`, `[rows, columns]`, in place.
+///
+/// A row does not depend on those beside it, so the result does not depend on the number of threads.
+pub fn rank_update(body: &dyn Body, of: &Update<'_>, w: &mut [f32]) {
+    if w.is_empty() {
+        return;
+    }
+    let rows = w.len() / of.columns;
+    let rest = rest(of.right, of.columns, body.tile());
+    let run = |first: usize, w: &mut [f32]| body.rank_update(&of.job(rows, first, &rest, w), w);
+    let work = w.len() * (of.summands + 1);
+    if work < PARALLEL {
+        return run(0, w);
+    }
+    let chunk = (CHUNK * rows / work).max(1).next_multiple_of(BLOCK);
+    let chunks = w.par_chunks_mut(chunk * of.columns).enumerate();
+    chunks.for_each(|(index, w)| run(index * chunk, w));
+}
+
+impl Update<'_> {
+    /// The part of the rows of `w`, from `first` of all rows on.
+    fn job<'a>(&'a self, rows: usize, first: usize, rest: &'a [f32], w: &[f32]) -> RankUpdate<'a> {
+        let kept = match self.kept {
+            [_] => self.kept,
+            kept => &kept[first..first + w.len() / self.columns],
+        };
+        RankUpdate {
+            left: self.left.get(first..).unwrap_or_default(),
+            left_step: rows,
+            right: self.right,
+            rest,
+            columns: self.columns,
+            summands: self.summands,
+            kept,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    /// What stands around every slice, and must stand there afterwards.
+    const GUARD: f32 = 77.5;
+
+    /// Small integers, so that sums do not depend on their order.
+    fn integers(count: usize, seed: usize) -> Vec<f32> {
+        (0..count).map(|i| ((i * 37 + seed * 101) % 23) as f32 - 11.0).collect()
+    }
+
+    /// The weight by its formula.
+    fn wanted(of: &Update<'_>, rows: usize, w: &[f32]) -> Vec<f32> {
+        let element = |(at, w): (usize, &f32)| {
+            let (i, j) = (at / of.columns, at % of.columns);
+            let terms =
+                (0..of.summands).map(|s| of.left[s * rows + i] * of.right[s * of.columns + j]);
+            w * of.kept[if of.kept.len() == 1 { 0 } else { i }] + terms.sum::<f32>()
+        };
+        w.iter().enumerate().map(element).collect()
+    }
+
+    #[test]
+    fn every_shape_is_updated_by_the_formula_and_nothing_beside_it() {
+        let sides = [1, 2, 3, 4, 5, 7, 16, 31, 32, 33, 65];
+        for (rows, columns) in sides.iter().flat_map(|&r| sides.map(|c| (r, c))) {
+            for (summands, shares) in [(0, 1), (1, rows), (2, 1), (7, rows), (64, rows)] {
+                let left = integers(summands * rows, 1);
+                let right = integers(summands * columns, 2);
+                let kept = integers(shares, 3);
+                let of = Update { left: &left, right: &right, kept: &kept, summands, columns };
+                let mut w = [GUARD; 16].to_vec();
+                w.extend(integers(rows * columns, 4));
+                w.extend([GUARD; 16]);
+                let end = w.len() - 16;
+                let wanted = wanted(&of, rows, &w[16..end]);
+                for body in bodies() {
+                    let mut w = w.clone();
+                    rank_update(body, &of, &mut w[16..end]);
+                    let what = format!("{} {rows}x{columns}, {summands}", body.name());
+                    assert_eq!(w[16..end], wanted, "{what}");
+                    let around = w[..16].iter().chain(&w[end..]);
+                    assert!(around.clone().all(|&value| value == GUARD), "{what}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn rows_that_threads_share_are_those_of_one() {
+        let (rows, columns, summands) = (517, 521, 3);
+        let fraction = |value: f32| value / 7.0;
+        let [left, right, kept, w] =
+            [(summands * rows, 1), (summands * columns, 2), (rows, 3), (rows * columns, 4)]
+                .map(|(count, seed)| integers(count, seed).into_iter().map(fraction).collect())
+                .map(|values: Vec<f32>| values);
+        let of = Update { left: &left, right: &right, kept: &kept, summands, columns };
+        assert!(w.len() * summands > PARALLEL);
+        for body in bodies() {
+            let mut together = w.clone();
+            rank_update(body, &of, &mut together);
+            let rest = rest(&right, columns, body.tile());
+            for row in 0..rows {
+                let mut alone = w[row * columns..][..columns].to_vec();
+                body.rank_update(&of.job(rows, row, &rest, &alone), &mut alone);
+                assert_eq!(alone, together[row * columns..][..columns], "{}", body.name());
+            }
+        }
+    }
+}
