@@ -50,7 +50,7 @@ impl<B: Backend> Course<'_, B> {
         }
         bar.finish_and_clear();
         let schedule = running.hierarchy().schedule();
-        let layers = 0..running.hierarchy().layers.len();
+        let layers = 0..running.hierarchy().layers().len();
         let firings = layers.map(|layer| schedule.firings(layer, steps)).collect();
         Ok(Told { moments, firings, seconds: spent.as_secs_f64() })
     }
@@ -74,7 +74,7 @@ fn moment<B: Backend, R: PlasticityRule<B>>(
     tick: usize,
 ) -> Result<Moment, PlasticityError> {
     let hierarchy = running.hierarchy();
-    let norms = hierarchy.layers.iter().map(|layer| row_norm(layer.weight.val())).collect();
+    let norms = hierarchy.layers().iter().map(|layer| row_norm(layer.weight.val())).collect();
     Ok(Moment { tick, norms, explained: hierarchy.explained_variance(xs)? })
 }
 

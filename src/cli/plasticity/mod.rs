@@ -170,7 +170,8 @@ impl PlasticityRunArgs {
         let inputs = self.levels[0];
         let sources = SOURCES.min(inputs.saturating_sub(1));
         let stream = Sources::new(inputs, sources, self.seed).map_err(usage)?.stream(self.batch);
-        let running = hierarchy.start(rule, Rate::Fixed(self.rate)).with_relative_rates(TAU);
+        let running =
+            hierarchy.start(rule, Rate::fixed(self.rate).map_err(usage)?).with_relative_rates(TAU);
         let course = Course { args: self, stream, device: place.device.clone() };
         course.run(running.map_err(usage)?).map_err(|error| CliError::Failed(error.to_string()))
     }

@@ -3,7 +3,10 @@
 mod gradients;
 mod hierarchy;
 mod layers;
+mod reactive;
+mod relative;
 mod rules;
+mod settings;
 mod trace;
 
 use burn::tensor::backend::Backend;
