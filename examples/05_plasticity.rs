@@ -1,15 +1,16 @@
-//! Layers that learn without gradients: Oja's rule finds principal components, BCM neurons become
-//! selective, and a hierarchy learns at three paces from one stream of inputs. At last, gradients
-//! learn the rate of a rule.
+//! Layers that learn without gradients: components, selective neurons and a hierarchy of three
+//! paces. At last, gradients learn the rate of a rule.
 //!
 //! `cargo run --release --example 05_plasticity`
 
 use burn::backend::{Autodiff, Flex};
+use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot::optim::Adam;
 use fewshot::plasticity::{
-    Aggregate, Bcm, HierarchyConfig, PlasticLinearConfig, PlasticityError, PlasticityRule, Rate,
-    Sanger, Sources, Subspace, explained_variance,
+    Bcm, HierarchyConfig, LearnedRate, Oja, PlasticLinearConfig, PlasticityError, PlasticityRule,
+    Rate, Sanger, Sources, Subspace, explained_variance,
 };
 
 type B = Flex; // or Cuda, Wgpu: nothing else changes
@@ -35,10 +36,8 @@ fn components() -> Result<(), PlasticityError> {
     for neuron in 0..4 {
         let component = Tensor::<B, 1>::from_floats(sources.direction(neuron).as_slice(), &device);
         let row = layer.weight.val().narrow(0, neuron, 1).reshape([30]);
-        println!(
-            "neuron {neuron} along component {neuron}: {:+.3}",
-            (row * component).sum().into_scalar()
-        );
+        let along = (row * component).sum().into_scalar();
+        println!("neuron {neuron} along component {neuron}: {along:+.3}");
     }
     let explained = explained_variance(layer.weight.val(), xs.reshape([32_000, 30]));
     println!("explained variance of four components: {:.1} %", 100.0 * explained);
@@ -67,22 +66,19 @@ fn selective_neurons() -> Result<(), PlasticityError> {
 fn three_paces() -> Result<(), PlasticityError> {
     let device = Default::default();
     let config = HierarchyConfig::new(vec![30, 20, 10, 5], vec![1, 2, 4]);
-    let hierarchy = config.with_aggregate(Aggregate::Mean).init::<B>(&device)?;
+    let hierarchy = config.init::<B>(&device)?;
     let mut stream = Sources::new(30, 8, 1)?.stream(1);
+    let unseen = Sources::new(30, 8, 2)?.stream(1).next::<B>(1_000, &device);
     let mut running = hierarchy.start(Subspace, Rate::fixed(0.1)?).with_relative_rates(100.0)?;
-    for ticks in [0, 500, 4_500] {
-        if ticks > 0 {
-            running = running.learn(stream.next::<B>(ticks, &device))?;
-        }
-        let seen = Sources::new(30, 8, 2)?.stream(1).next::<B>(1_000, &device);
-        let explained = running.hierarchy().explained_variance(seen)?;
+    for ticks in [1, 499, 4_500] {
+        running = running.learn(stream.next::<B>(ticks, &device))?;
+        let explained = running.hierarchy().explained_variance(unseen.clone())?;
         println!("after {} ticks, explained variance: {explained:.2?}", running.tick());
     }
     Ok(())
 }
 
-/// How fast should Oja's rule learn to be close to the first component after twenty inputs? The
-/// gradient goes through all twenty changes.
+/// How fast should Oja's rule learn to be close to the first component after twenty inputs?
 fn learned_rate() -> Result<(), PlasticityError> {
     type A = Autodiff<Flex>;
     let device = Default::default();
@@ -90,21 +86,23 @@ fn learned_rate() -> Result<(), PlasticityError> {
     let xs = sources.stream(16).next::<A>(20, &device);
     let aim = Tensor::<A, 1>::from_floats(sources.direction(0).as_slice(), &device);
     let first = PlasticLinearConfig::new(30, 1).init::<A>(&device);
-    let mut log_rate = Tensor::<A, 1>::from_floats([-4.0], &device).require_grad();
+    let mut rate = LearnedRate::<A>::new(0.02, &device)?;
+    let mut optimizer = Adam::new().init();
     for step in 0..=60 {
-        let (mut layer, rate) = (first.clone(), Rate::Learned(log_rate.clone().exp()));
+        let mut layer = first.clone();
         for tick in 0..20 {
             let x = xs.clone().narrow(1, tick, 1).reshape([16, 30]);
-            (layer, ()) = layer.adapt(x, &fewshot::plasticity::Oja, (), &rate);
+            (layer, ()) = layer.adapt(x, &Oja, (), &rate.rate());
         }
-        let along = (layer.weight.val().reshape([30]) * aim.clone()).sum();
-        let loss = (along.clone() * along).log().neg();
+        let weight = layer.weight.val().reshape([30]);
+        let along = (weight.clone() * aim.clone()).sum().powi_scalar(2);
+        let loss = -(along / weight.powi_scalar(2).sum()).log();
         if step % 20 == 0 {
-            let share = loss.clone().neg().exp().into_scalar();
-            println!("rate {:.3}: squared cosine times length {share:.3}", rate.value());
+            let squared = loss.clone().neg().exp().into_scalar();
+            println!("rate {:.3}: squared cosine {squared:.3}", rate.rate().value());
         }
-        let gradient = log_rate.grad(&loss.backward()).expect("the loss depends on the rate");
-        log_rate = Tensor::from_inner(log_rate.inner() - gradient * 0.5).require_grad();
+        let gradients = GradientsParams::from_grads(loss.backward(), &rate);
+        rate = optimizer.step(0.1, rate, gradients);
     }
     Ok(())
 }

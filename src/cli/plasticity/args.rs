@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use fewshot::plasticity::Aggregate;
+use fewshot::plasticity::{Activation, Aggregate};
 
 use crate::cli::args::{DeviceArgs, count};
 use crate::cli::error::CliError;
@@ -22,16 +22,21 @@ pub(crate) struct PlasticityRunArgs {
     pub(super) rule: RuleName,
     /// Share of the rate at which a layer may no longer settle, which is one over the squared length
     /// of what it sees; 0 keeps all weights as they are [default: 0.1 of Oja's rules, which are oja,
-    /// subspace and sanger, and 0.001 of others]
+    /// subspace and sanger, 0.005 of bcm, and 0.001 of others]
     #[arg(long)]
     pub(super) rate: Option<f64>,
     /// Share of the weights that hebb, covariance and bcm forget at every firing at a rate of 1
     /// [default: 0]
     #[arg(long)]
     pub(super) decay: Option<f64>,
-    /// Firings within which the thresholds of bcm and the means of covariance follow [default: 100]
+    /// Firings within which the thresholds of bcm and the means of covariance follow [default: 20 and
+    /// 100]
     #[arg(long, value_name = "FIRINGS")]
     pub(super) tau: Option<f64>,
+    /// What neurons make of their weighted sums [default: relu of bcm, as its outputs are rates of
+    /// spikes and linear ones learn nothing from inputs that are symmetric about zero, linear of others]
+    #[arg(long, value_enum)]
+    pub(super) activation: Option<ActivationName>,
     /// What a layer sees of the outputs below it since it fired last
     #[arg(long, value_enum, default_value_t = AggregateName::Mean)]
     pub(super) aggregate: AggregateName,
@@ -64,7 +69,7 @@ the power of what it sees that its outputs explain through its own weights, over
 another sequence that is never learned. A run whose weights leave the finite numbers ends with an \
 error.
 
-With --json, standard output is one JSON object: levels, periods, aggregate, top_down, rule, rate, \
+With --json, standard output is one JSON object: levels, periods, activation, aggregate, top_down, rule, rate, \
 decay, tau, whole, seed, steps, batch, seconds (generation of inputs and measuring apart), \
 steps_per_s, layers (each with period, firings, row_norm, explained_variance), backend, device, \
 threads, plot.";
@@ -84,6 +89,17 @@ pub(super) enum RuleName {
     Sanger,
     /// Bienenstock, Cooper and Munro: neurons become selective
     Bcm,
+}
+
+/// What neurons make of their weighted sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ActivationName {
+    /// The sum itself
+    Linear,
+    /// Its hyperbolic tangent
+    Tanh,
+    /// Its positive part
+    Relu,
 }
 
 /// What a layer sees of the outputs below it.
@@ -108,6 +124,16 @@ impl RuleName {
     }
 }
 
+impl From<ActivationName> for Activation {
+    fn from(name: ActivationName) -> Self {
+        match name {
+            ActivationName::Linear => Self::Linear,
+            ActivationName::Tanh => Self::Tanh,
+            ActivationName::Relu => Self::Relu,
+        }
+    }
+}
+
 impl From<AggregateName> for Aggregate {
     fn from(name: AggregateName) -> Self {
         match name {
@@ -122,7 +148,18 @@ impl PlasticityRunArgs {
     /// The rate, a default of the rule unless said: BCM's thresholds must be faster than its weights,
     /// and what grows without end should take its time.
     pub(super) fn rate(&self) -> f64 {
-        self.rate.unwrap_or(if self.rule.is_ojas() { 0.1 } else { 1e-3 })
+        self.rate.unwrap_or(match self.rule {
+            RuleName::Oja | RuleName::Subspace | RuleName::Sanger => 0.1,
+            RuleName::Bcm => 5e-3,
+            RuleName::Hebb | RuleName::Covariance => 1e-3,
+        })
+    }
+
+    pub(super) fn activation(&self) -> ActivationName {
+        self.activation.unwrap_or(match self.rule {
+            RuleName::Bcm => ActivationName::Relu,
+            _ => ActivationName::Linear,
+        })
     }
 
     pub(super) fn decay(&self) -> f64 {
@@ -130,7 +167,7 @@ impl PlasticityRunArgs {
     }
 
     pub(super) fn tau(&self) -> f64 {
-        self.tau.unwrap_or(100.0)
+        self.tau.unwrap_or(if self.rule == RuleName::Bcm { 20.0 } else { 100.0 })
     }
 
     /// # Errors

@@ -66,6 +66,7 @@ impl PlasticityRunArgs {
     ) -> Result<TemporalHierarchy<B>, PlasticityError> {
         B::seed(device, self.seed);
         HierarchyConfig::new(self.levels.clone(), self.periods.clone())
+            .with_activation(self.activation().into())
             .with_aggregate(self.aggregate.into())
             .with_top_down(self.top_down)
             .init(device)

@@ -60,6 +60,7 @@ fn object(args: &PlasticityRunArgs, told: &Told, last: &Moment, place: [&str; 2]
     json!({
         "levels": args.levels,
         "periods": args.periods,
+        "activation": lower(&args.activation()),
         "aggregate": lower(&args.aggregate),
         "top_down": args.top_down,
         "rule": lower(&args.rule),
