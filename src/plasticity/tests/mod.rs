@@ -1,5 +1,6 @@
 //! Laws of plasticity, on every backend.
 
+mod components;
 mod gradients;
 mod hierarchy;
 mod layers;

@@ -75,7 +75,7 @@ fn every_layer_has_a_bound_from_what_it_saw_first<B: Backend>() {
     let found = |xs: &[Tensor<B, 2>]| -> Vec<f32> {
         bounds(Oja, xs).into_iter().map(|bound| bound.unwrap() as f32).collect()
     };
-    assert_close("bounds", &found(&[x.clone()]), &expected, 1e-4 * expected[1]);
+    assert_close("bounds", &found(std::slice::from_ref(&x)), &expected, 1e-4 * expected[1]);
     let later = found(&[x.clone(), x.clone() * 9.0, x.clone() * 9.0]);
     assert_close("later", &later, &expected, 1e-4 * expected[1]);
     let relative = hierarchy.start(Oja, Rate::Fixed(0.1)).with_relative_rates(5.0).unwrap();

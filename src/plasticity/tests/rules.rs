@@ -11,10 +11,6 @@ on_every_backend! {
     a_change_in_place_is_the_weight_and_its_delta
     a_batch_changes_by_the_mean_of_its_examples
     centred_inputs_teach_as_well
-    hebb_grows_by_one_plus_rate_times_eigenvalue
-    oja_finds_the_first_component_and_length_one
-    sanger_finds_the_components_in_order
-    the_subspace_rule_finds_their_space
     bcm_becomes_selective_for_one_of_two_patterns
     the_covariance_rule_ignores_a_constant
     a_neuron_that_was_silent_learns_on_by_the_law_of_bcm
@@ -25,7 +21,7 @@ fn weight<B: Backend>() -> Tensor<B, 2> {
 }
 
 /// One change by `rule` of a linear layer.
-fn step<B: Backend, R: PlasticityRule<B>>(
+pub(super) fn step<B: Backend, R: PlasticityRule<B>>(
     rule: &R,
     weight: Tensor<B, 2>,
     x: Tensor<B, 2>,
@@ -37,7 +33,7 @@ fn step<B: Backend, R: PlasticityRule<B>>(
     (change.apply(weight, &Rate::Fixed(rate)), state)
 }
 
-fn first<B: Backend, R: PlasticityRule<B>>(rule: &R, weight: &Tensor<B, 2>) -> R::State {
+pub(super) fn first<B: Backend, R: PlasticityRule<B>>(rule: &R, weight: &Tensor<B, 2>) -> R::State {
     let [neurons, inputs] = weight.dims();
     rule.init(neurons, inputs, &weight.device())
 }
@@ -154,75 +150,6 @@ fn centred_inputs_teach_as_well<B: Backend>() {
     let x = tensor::<B, 2>(&[2.0, 1.0, -2.0, -1.0], [2, 2]);
     let (changed, ()) = step(&Hebb::new(), weight(), x, (), 0.1);
     assert_close("hebb", &read(changed), &[0.65, -0.175], 1e-6);
-}
-
-/// Batches of three orthogonal inputs of squared lengths 4, 1 and 0.25 times the inputs' number.
-fn components<B: Backend>() -> (Tensor<B, 2>, [[f32; 3]; 3]) {
-    let axes = [[2.0, 2.0, 1.0], [-2.0, 1.0, 2.0], [1.0, -2.0, 2.0]]
-        .map(|axis| axis.map(|v: f32| v / 3.0));
-    let scale = 3.0f32.sqrt();
-    let rows = axes.iter().zip([2.0, 1.0, 0.5]);
-    let rows: Vec<f32> = rows.flat_map(|(axis, s)| axis.map(|value| value * s * scale)).collect();
-    (tensor(&rows, [3, 3]), axes)
-}
-
-fn cosine(a: &[f32], b: &[f32]) -> f32 {
-    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f32>();
-    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
-}
-
-fn settled<B: Backend, R: PlasticityRule<B>>(rule: R, neurons: usize) -> Vec<f32> {
-    let (x, _) = components::<B>();
-    let mut weight = random::<B, 2>(11, [neurons, 3]) * 0.3;
-    let mut state = first(&rule, &weight);
-    for _ in 0..600 {
-        (weight, state) = step(&rule, weight, x.clone(), state, 0.1);
-    }
-    read(weight)
-}
-
-fn hebb_grows_by_one_plus_rate_times_eigenvalue<B: Backend>() {
-    let (x, axes) = components::<B>();
-    let mut weight = tensor::<B, 2>(&axes[1], [1, 3]);
-    for _ in 0..20 {
-        (weight, ()) = step(&Hebb::new(), weight, x.clone(), (), 0.05);
-    }
-    let grown = 1.05f32.powi(20);
-    let expected = axes[1].map(|value| value * grown);
-    assert_close("weight", &read(weight), &expected, 1e-4);
-}
-
-fn oja_finds_the_first_component_and_length_one<B: Backend>() {
-    let (_, axes) = components::<B>();
-    for row in settled::<B, _>(Oja, 2).chunks(3) {
-        assert!(cosine(row, &axes[0]).abs() > 0.99, "{row:?}");
-        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
-        assert!((length - 1.0).abs() < 0.05, "{length}");
-    }
-}
-
-fn sanger_finds_the_components_in_order<B: Backend>() {
-    let (_, axes) = components::<B>();
-    for (row, axis) in settled::<B, _>(Sanger, 3).chunks(3).zip(&axes) {
-        assert!(cosine(row, axis).abs() > 0.99, "{row:?} is not along {axis:?}");
-        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
-        assert!((length - 1.0).abs() < 0.05, "{length}");
-    }
-}
-
-fn the_subspace_rule_finds_their_space<B: Backend>() {
-    let (_, axes) = components::<B>();
-    let found = settled::<B, _>(Subspace, 2);
-    let (a, b) = (&found[..3], &found[3..]);
-    assert!(cosine(a, b).abs() < 0.01, "{found:?}");
-    for row in [a, b] {
-        let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
-        assert!((length - 1.0).abs() < 0.05, "{length}");
-        // The third component is what is left out.
-        assert!(cosine(row, &axes[2]).abs() < 0.01, "{row:?}");
-    }
-    let aligned = cosine(a, &axes[0]).abs();
-    assert!(aligned < 0.99, "a basis of the space need not be the components: {aligned}");
 }
 
 /// Two patterns in turns: the one output goes to 2, which is one over its probability, and the
