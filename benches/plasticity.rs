@@ -34,7 +34,8 @@ fn ticks<R: PlasticityRule<B>>(
 ) {
     let mut group = criterion.benchmark_group("plasticity");
     group.sample_size(10).throughput(Throughput::Elements(TICKS as u64));
-    let running = hierarchy().start(rule, Rate::Fixed(rate)).with_relative_rates(100.0);
+    let running =
+        hierarchy().start(rule, Rate::fixed(rate).expect("a rate")).with_relative_rates(100.0);
     let begun = running.and_then(|running| running.learn(inputs(batch))).expect("inputs that fit");
     let xs = inputs(batch);
     group.bench_function(format!("flex/{name}/{batch}"), |bencher| {

@@ -1,6 +1,9 @@
 //! The command as a program.
 #![cfg(all(feature = "cli", feature = "flex"))]
 
+#[path = "command/plasticity.rs"]
+mod plasticity;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -183,6 +186,13 @@ fn wrong_usage_exits_with_2() {
         &["plasticity", "run", "--steps", "0"],
         &["plasticity", "run", "--rule", "freud"],
         &["plasticity", "run", "--whole"],
+        &["plasticity", "run", "--rule", "oja", "--decay", "0.1"],
+        &["plasticity", "run", "--rule", "hebb", "--decay", "-1"],
+        &["plasticity", "run", "--rule", "hebb", "--tau", "9"],
+        &["plasticity", "run", "--rule", "bcm", "--tau", "0"],
+        &["plasticity", "run", "--levels", "1,4", "--periods", "1"],
+        &["plasticity", "run", "--aggregate", "concat", "--top-down", "1"],
+        &["plasticity", "run", "--plot", "no/such/folder/plot.svg"],
         &["train", "--data", "sinusoid", "--method", "maml", "--shots", "0"],
         &["train", "--data", "sinusoid", "--method", "maml", "--shots", "18446744073709551615"],
         &["eval"],
@@ -717,6 +727,7 @@ fn the_examples_run() {
         ("02_own_encoder", "back to training"),
         ("03_maml", "5-way 1-shot"),
         ("04_sinusoids", "after 10 steps"),
+        ("05_plasticity", "squared cosine"),
     ] {
         let output = Command::new(programs.join(name)).output();
         let output = output.expect("examples are built by a plain `cargo test`");
@@ -724,23 +735,6 @@ fn the_examples_run() {
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.contains(says), "{name}: {text}");
     }
-}
-
-#[test]
-fn a_plastic_hierarchy_learns_and_is_drawn() {
-    let folder = tempfile::tempdir().unwrap();
-    let plot = folder.path().join("plot.svg");
-    let run = ["plasticity", "run", "--levels", "20,10,5", "--periods", "1,3", "--steps", "400"];
-    let with = ["--rule", "subspace", "--json", "--plot", plot.to_str().unwrap()];
-    let report = json(&fewshot(&[&run[..], &with].concat()));
-    assert_eq!(report["layers"][0]["firings"], 400);
-    assert_eq!(report["layers"][1]["firings"], 134);
-    assert!(report["layers"][0]["explained_variance"].as_f64().unwrap() > 0.9, "{report}");
-    let drawing = fs::read_to_string(&plot).unwrap();
-    assert!(drawing.contains("row norm") && drawing.contains("layer 2"));
-    let still = ["--rate", "0", "--whole", "--json", "--plot", plot.to_str().unwrap()];
-    let still = json(&fewshot(&[&run[..], &still].concat()));
-    assert_ne!(still["layers"][0]["row_norm"], report["layers"][0]["row_norm"]);
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Training as a whole: it learns, it resumes bit for bit, and nothing is lost when it fails.
 #![cfg(feature = "flex")]
 
+#[path = "training/patterns.rs"]
+mod patterns;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

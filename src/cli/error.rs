@@ -39,9 +39,11 @@ impl CliError {
                 | HardwareError::Unavailable { .. }
                 | HardwareError::Preference { .. },
             )
-            | Self::Episode(EpisodeError::Zero(_) | EpisodeError::Samples { .. }) => {
-                ExitCode::from(2)
-            }
+            | Self::Episode(
+                EpisodeError::Zero(_)
+                | EpisodeError::Samples { .. }
+                | EpisodeError::PatternLength { .. },
+            ) => ExitCode::from(2),
             Self::Train(TrainError::Interrupted { .. }) => ExitCode::from(130),
             _ => ExitCode::FAILURE,
         }

@@ -15,6 +15,12 @@ pub enum EpisodeError {
         /// Examples to be judged by.
         queries: usize,
     },
+    /// Patterns too short to be degraded, or too long to be drawn.
+    #[error("a pattern has from 2 to 2^24 values, not {found}")]
+    PatternLength {
+        /// Values wanted.
+        found: usize,
+    },
     /// Fewer classes than ways.
     #[error("a {ways}-way episode needs {ways} classes, the split has {found}")]
     NotEnoughClasses {

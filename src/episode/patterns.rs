@@ -29,7 +29,7 @@ impl PatternSampler {
     /// values are zero.
     ///
     /// # Errors
-    /// When there is nothing to remember or to complete.
+    /// When there is nothing to remember or to complete, and beyond 2^24 values, patterns or queries.
     pub fn new(
         length: usize,
         patterns: usize,
@@ -37,7 +37,10 @@ impl PatternSampler {
         seed: u64,
     ) -> Result<Self, EpisodeError> {
         let served = 1..=1 << 24;
-        match length >= 2 && served.contains(&patterns) && served.contains(&queries) {
+        if !(2..=1 << 24).contains(&length) {
+            return Err(EpisodeError::PatternLength { found: length });
+        }
+        match served.contains(&patterns) && served.contains(&queries) {
             true => Ok(Self { length, patterns, queries, seed }),
             false => Err(EpisodeError::Samples { shots: patterns, queries }),
         }
@@ -64,6 +67,9 @@ impl PatternSampler {
         Drawn { patterns: patterns.concat(), queries, targets }
     }
 }
+
+/// Most connections of the networks of tasks in one batch, 16 MiB in 32 bits.
+const CONNECTIONS: usize = 1 << 22;
 
 /// One task's values.
 struct Drawn {
@@ -94,8 +100,9 @@ impl TaskSource for PatternSampler {
         }
     }
 
+    /// What takes memory is a network of `length^2` connections for each task.
     fn together(&self) -> usize {
-        64
+        (CONNECTIONS / (self.length * self.length)).clamp(1, 64)
     }
 
     fn settings(&self) -> Value {
@@ -136,8 +143,19 @@ mod tests {
 
     #[test]
     fn nothing_to_remember_is_an_error() {
-        for (length, patterns, queries) in [(1, 1, 1), (10, 0, 1), (10, 1, 0)] {
-            assert!(PatternSampler::new(length, patterns, queries, 1).is_err());
+        for (patterns, queries) in [(0, 1), (1, 0)] {
+            let error = PatternSampler::new(10, patterns, queries, 1).unwrap_err();
+            assert_eq!(error, EpisodeError::Samples { shots: patterns, queries });
         }
+        for found in [0, 1, (1 << 24) + 1, usize::MAX] {
+            let error = PatternSampler::new(found, 1, 1, 1).unwrap_err();
+            assert_eq!(error, EpisodeError::PatternLength { found });
+        }
+    }
+
+    #[test]
+    fn long_patterns_are_tested_a_few_tasks_at_a_time() {
+        let together = |length| PatternSampler::new(length, 5, 1, 1).unwrap().together();
+        assert_eq!([20, 1000, 5000].map(together), [64, 4, 1]);
     }
 }

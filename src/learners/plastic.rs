@@ -19,8 +19,9 @@ use crate::plasticity::{PlasticConnections, TraceRule};
 /// # Conventions
 /// By the rule of Oja, as in the paper's experiment on Omniglot. Outputs are clamped to exactly one
 /// and zeros, which the authors reach by adding 1000 before the softmax. The loss is cross-entropy
-/// (the authors' is binary), and all queries of an episode are answered by one trace. With
-/// [`TraceRule::Hebb`] examples that were shown early are forgotten more, so that their order matters.
+/// (the authors' is binary), and all queries of an episode are answered by one trace. Examples
+/// that were shown early are forgotten more: with [`TraceRule::Oja`] as later ones of the same class
+/// come, so that with one shot their order does not matter, with [`TraceRule::Hebb`] as any come.
 ///
 /// # Source
 /// Miconi, Clune and Stanley, "Differentiable plasticity: training plastic neural networks with
@@ -144,130 +145,4 @@ impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedPlastic<B, E> {
 }
 
 #[cfg(all(test, feature = "flex"))]
-mod tests {
-    use burn::backend::{Autodiff, Flex};
-    use burn::module::Param;
-    use burn::optim::Optimizer;
-    use burn::tensor::Int;
-    use fewshot_models::{Mlp, MlpConfig};
-
-    use super::*;
-    use crate::data::{Glyphs, GlyphsConfig};
-    use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
-    use crate::learners::accuracies;
-    use crate::optim::Adam;
-
-    type A = Autodiff<Flex>;
-
-    fn learner<B: Backend>(rule: TraceRule) -> Plastic<B, Mlp<B>> {
-        let device = Default::default();
-        B::seed(&device, 1);
-        let encoder = MlpConfig::new(784).with_layers(vec![64]).init(&device);
-        Plastic::new(encoder, 64, 5, rule, &device)
-    }
-
-    fn glyphs(train: bool, protocol: Protocol) -> EpisodeSampler {
-        let glyphs = Glyphs::generate(&GlyphsConfig::default());
-        let classes = if train { glyphs.train } else { glyphs.test };
-        classes.sampler(protocol, 1).unwrap()
-    }
-
-    fn batch<B: Backend>(protocol: Protocol) -> EpisodeBatch<B> {
-        glyphs(true, protocol).tasks(0..2, &Default::default())
-    }
-
-    fn read<const D: usize>(tensor: Tensor<Flex, D>) -> Vec<f32> {
-        tensor.into_data().to_vec().unwrap()
-    }
-
-    fn assert_close(found: &[f32], expected: &[f32], tolerance: f32) {
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() < tolerance, "{found} is not {expected}");
-        }
-    }
-
-    /// One shot binds `eta` times the features of a class to its output.
-    #[test]
-    fn a_shown_class_is_bound_to_its_output() {
-        let learner = learner::<Flex>(TraceRule::Oja);
-        let batch = batch::<Flex>(Protocol::new(5, 1));
-        let features = learner.embed(batch.support.images.clone(), BnStatistics::Running);
-        let bound = features.swap_dims(1, 2) * ETA;
-        let expected = learner.connections.effective(bound);
-        let found = learner.adapt(&batch.support).connections();
-        assert_close(&read(found), &read(expected), 1e-6);
-    }
-
-    #[test]
-    fn the_order_of_classes_changes_nothing_by_ojas_rule() {
-        let reversed = |support: &Support<Flex>| Support {
-            images: support.images.clone().flip([1]),
-            labels: support.labels.clone().flip([1]),
-            ways: support.ways,
-        };
-        let batch = batch::<Flex>(Protocol::new(5, 1));
-        let turned = |rule| {
-            let learner = learner::<Flex>(rule);
-            let [first, second] = [batch.support.clone(), reversed(&batch.support)]
-                .map(|support| read(learner.adapt(&support).connections()));
-            first.iter().zip(&second).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
-        };
-        assert!(turned(TraceRule::Oja) < 1e-7);
-        assert!(turned(TraceRule::Hebb) > 1e-5);
-    }
-
-    #[test]
-    fn the_gradient_of_the_rate_agrees_with_a_difference() {
-        let protocol = Protocol::new(5, 3);
-        for rule in [TraceRule::Oja, TraceRule::Hebb] {
-            let plastic = |eta: f32| {
-                let mut learner = learner::<A>(rule);
-                let alpha = learner.connections.alpha.val().inner().mul_scalar(20.0);
-                learner.connections.alpha = Param::from_tensor(Tensor::from_inner(alpha));
-                let eta = Tensor::from_floats([eta], &Default::default());
-                learner.connections.eta = Param::from_tensor(eta);
-                learner
-            };
-            let learner = plastic(0.2);
-            let found = learner.meta_gradients(&batch::<A>(protocol));
-            let id = learner.connections.eta.id;
-            let eta = read(found.gradients.get::<Flex, 1>(id).unwrap())[0];
-            let loss = |eta| read(plastic(eta).meta_gradients(&batch::<A>(protocol)).loss)[0];
-            let difference = (loss(0.21) - loss(0.19)) / 0.02;
-            assert!((eta / difference - 1.0).abs() < 0.02, "{eta} is not {difference}");
-        }
-    }
-
-    #[test]
-    fn another_number_of_ways_is_refused() {
-        let learner = learner::<A>(TraceRule::Oja);
-        let error = learner.check(&batch(Protocol::new(3, 1))).unwrap_err();
-        assert_eq!(error, AdaptError::Ways { wanted: 3, found: 5 });
-    }
-
-    fn accuracy(learner: &Plastic<Flex, Mlp<Flex>>) -> f32 {
-        let batch: EpisodeBatch<Flex> =
-            glyphs(false, Protocol::new(5, 1)).tasks(0..100, &Default::default());
-        let labels: Tensor<Flex, 2, Int> = batch.query_labels.clone();
-        read(accuracies(learner.outputs(&batch, BnStatistics::Running), labels).mean())[0]
-    }
-
-    #[test]
-    fn training_on_glyphs_teaches_to_bind_new_glyphs() {
-        let mut learner = learner::<A>(TraceRule::Oja);
-        let mut optimizer = Adam::new().init();
-        let tasks = glyphs(true, Protocol::new(5, 1).with_queries(3));
-        for step in 0..150 {
-            let batch = tasks.tasks(step * 8..(step + 1) * 8, &Default::default());
-            let gradients = learner.meta_gradients(&batch).gradients;
-            learner = optimizer.step(3e-3, learner, gradients);
-        }
-        let trained = learner.valid();
-        let found = accuracy(&trained);
-        let mut forgetful = trained;
-        forgetful.connections.eta = Param::from_tensor(Tensor::zeros([1], &Default::default()));
-        let without = accuracy(&forgetful);
-        assert!(found > 0.5, "{found}");
-        assert!((without - 0.2).abs() < 0.05, "without a trace {without} is not chance");
-    }
-}
+mod tests;

@@ -20,7 +20,8 @@ use super::{Change, Forgetting, PlasticityError, PlasticityRule};
 /// Bienenstock, Cooper and Munro, "Theory for the development of neuron selectivity", Journal of
 /// Neuroscience, 1982; Intrator and Cooper, "Objective function formulation of the BCM theory of
 /// visual cortical plasticity", Neural Networks, 1992; Law and Cooper, "Formation of receptive
-/// fields in realistic visual environments", PNAS, 1994.
+/// fields in realistic visual environments according to the Bienenstock, Cooper, and Munro (BCM)
+/// theory", PNAS, 1994.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bcm {
     tau: f64,
@@ -29,13 +30,19 @@ pub struct Bcm {
     form: BcmForm,
 }
 
+/// Least threshold that [`BcmForm::Law`] divides by.
+const LEAST_DIVISOR: f64 = 1e-3;
+
 /// Which function of output and threshold a [`Bcm`] neuron learns by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BcmForm {
     /// `y (y - theta)`
     #[default]
     IntratorCooper,
-    /// `y (y - theta) / theta`, which learns at one pace whatever the strength of the inputs.
+    /// `y (y - theta) / theta`, which slows neurons with a high threshold.
+    ///
+    /// A threshold below 1e-3 divides as 1e-3, so that a neuron that was silent, whose threshold goes
+    /// to zero, learns on.
     Law,
 }
 
@@ -52,10 +59,9 @@ impl Bcm {
     /// With another threshold to begin with.
     ///
     /// # Errors
-    /// Unless it is a positive number.
+    /// Unless it is a number from 1e-30 on; smaller ones are zero in 32 bits.
     pub fn with_threshold(self, threshold: f64) -> Result<Self, PlasticityError> {
-        let least = f64::MIN_POSITIVE;
-        let threshold = at_least("threshold", least, "a positive number", threshold)?;
+        let threshold = at_least("threshold", 1e-30, "a number from 1e-30 on", threshold)?;
         Ok(Self { threshold, ..self })
     }
 
@@ -82,6 +88,10 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
         Tensor::full([1, neurons], self.threshold, device)
     }
 
+    fn detach(&self, threshold: Tensor<B, 2>) -> Tensor<B, 2> {
+        threshold.detach()
+    }
+
     fn change(
         &self,
         _: &Tensor<B, 2>,
@@ -92,7 +102,7 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
         let above = y.clone() - threshold.clone();
         let phi = match self.form {
             BcmForm::IntratorCooper => above * y.clone(),
-            BcmForm::Law => above * y.clone() / threshold.clone(),
+            BcmForm::Law => above * y.clone() / threshold.clone().clamp_min(LEAST_DIVISOR),
         };
         let forgetting = match self.decay {
             0.0 => Forgetting::None,

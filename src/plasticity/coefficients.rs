@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::rule::share;
-use super::{Change, Forgetting, PlasticityRule};
+use super::{Change, Forgetting, PlasticityError, PlasticityRule};
 
 /// A rule that can be learned, `dW = <A y x^T + B x^T + C y + D>`, with four numbers for all
 /// connections.
@@ -23,9 +23,16 @@ pub struct Coefficients<B: Backend> {
 
 impl<B: Backend> Coefficients<B> {
     /// The rule with these `A, B, C, D`.
-    pub fn new(values: [f64; 4], device: &B::Device) -> Self {
+    ///
+    /// # Errors
+    /// When one is not finite in 32 bits.
+    pub fn new(values: [f64; 4], device: &B::Device) -> Result<Self, PlasticityError> {
+        if let Some(&found) = values.iter().find(|value| !(**value as f32).is_finite()) {
+            let (name, wanted) = ("coefficient", "a finite number of 32 bits");
+            return Err(PlasticityError::Setting { name, wanted, found });
+        }
         let values = Tensor::from_data(values.map(|value| value as f32), device);
-        Self { values: Param::from_tensor(values) }
+        Ok(Self { values: Param::from_tensor(values) })
     }
 
     /// One of the numbers, `[1, 1]`.
@@ -38,6 +45,8 @@ impl<B: Backend> PlasticityRule<B> for Coefficients<B> {
     type State = ();
 
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
+
+    fn detach(&self, (): ()) {}
 
     fn change(
         &self,

@@ -62,6 +62,19 @@ pub enum PlasticityError {
         /// Sequences that came.
         found: usize,
     },
+    /// A first layer that does not take a whole number of inputs at once.
+    #[error(
+        "layer 1 takes {found} values, no multiple of the {period} inputs that it sees at once"
+    )]
+    Window {
+        /// Its period.
+        period: usize,
+        /// Values that it takes.
+        found: usize,
+    },
+    /// A batch without a sequence.
+    #[error("a batch needs at least one sequence")]
+    NoSequences,
     /// Nothing to go through.
     #[error("a sequence needs at least one step")]
     NoSteps,

@@ -52,6 +52,8 @@ impl<B: Backend> PlasticityRule<B> for Hebb {
 
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
+    fn detach(&self, (): ()) {}
+
     fn change(
         &self,
         _: &Tensor<B, 2>,
@@ -112,6 +114,10 @@ impl<B: Backend> PlasticityRule<B> for Covariance {
 
     fn init(&self, _: usize, _: usize, _: &B::Device) -> CovarianceState<B> {
         CovarianceState { means: None }
+    }
+
+    fn detach(&self, state: CovarianceState<B>) -> CovarianceState<B> {
+        CovarianceState { means: state.means.map(|(x, y)| (x.detach(), y.detach())) }
     }
 
     fn change(

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::nn::drawn;
 use serde::{Deserialize, Serialize};
 
-use super::{PlasticityRule, Rate};
+use super::{Change, PlasticityRule, Rate};
 
 /// Configuration of a [`PlasticLinear`] layer.
 #[derive(Config, Debug)]
@@ -110,9 +110,27 @@ impl<B: Backend> PlasticLinear<B> {
         state: R::State,
         rate: &Rate<B>,
     ) -> (Self, R::State) {
+        self.learn_by(x, y, rule, state, |change, weight| change.apply(weight, rate))
+    }
+
+    /// The same, with the change made by `make`.
+    pub(super) fn learn_by<R: PlasticityRule<B>>(
+        self,
+        x: Tensor<B, 2>,
+        y: Tensor<B, 2>,
+        rule: &R,
+        state: R::State,
+        make: impl FnOnce(Change<B>, Tensor<B, 2>) -> Tensor<B, 2>,
+    ) -> (Self, R::State) {
         let (id, weight, mapper) = self.weight.consume();
         let (change, state) = rule.change(&weight, x, y, state);
-        let weight = change.apply(weight, rate);
+        let weight = make(change, weight);
         (Self { weight: Param::from_mapped_value(id, weight, mapper), ..self }, state)
+    }
+
+    /// The layer without the graph that its weight came from.
+    pub fn detach(self) -> Self {
+        let (id, weight, mapper) = self.weight.consume();
+        Self { weight: Param::from_mapped_value(id, weight.detach(), mapper), ..self }
     }
 }

@@ -5,14 +5,24 @@ use burn::tensor::{ElementConversion, Tensor};
 /// the same weight `[neurons, inputs]`, `W^T W x`, at the gain that suits them best:
 /// `(sum <x, r>)^2 / (sum |r|^2 sum |x|^2)` with `r = W^T W x`.
 ///
-/// For orthonormal rows it is the share of the power within their span. 1 explains everything, and
-/// inputs of zeros are explained.
+/// For orthonormal rows it is the share of the power within their span. 1 explains everything, of
+/// inputs of zeros too; 0 is what a weight of zeros explains of others. The scale of weight and
+/// inputs does not matter. NaN where one of them is not finite.
 pub fn explained_variance<B: Backend>(weight: Tensor<B, 2>, x: Tensor<B, 2>) -> f64 {
+    let largest = |values: &Tensor<B, 2>| values.clone().abs().max().into_scalar().elem::<f64>();
+    let (most, height) = (largest(&weight), largest(&x));
+    if !(most.is_finite() && height.is_finite()) {
+        return f64::NAN;
+    }
+    if most == 0.0 || height == 0.0 {
+        return if height == 0.0 { 1.0 } else { 0.0 };
+    }
+    let (weight, x) = (weight / most, x / height);
     let explained = x.clone().matmul(weight.clone().transpose()).matmul(weight);
     let sum = |values: Tensor<B, 2>| values.sum().into_scalar().elem::<f64>();
     let along = sum(x.clone() * explained.clone());
     let powers = sum(explained.clone() * explained) * sum(x.clone() * x);
-    if powers == 0.0 { 1.0 } else { along * along / powers }
+    if powers == 0.0 { 0.0 } else { along * along / powers }
 }
 
 /// Root mean square of the lengths of a weight's rows, `[neurons, inputs]`.

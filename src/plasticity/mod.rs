@@ -28,7 +28,7 @@ pub use hierarchy::{Aggregate, Firings, HierarchyConfig, Running, Schedule, Temp
 pub use linear::{Activation, PlasticLinear, PlasticLinearConfig};
 pub use measure::{explained_variance, row_norm};
 pub use oja::{Oja, Sanger, Subspace};
-pub use rate::{Rate, largest_rate};
+pub use rate::{LearnedRate, Rate, largest_rate};
 pub use reactive::{Expectation, Reaction, Reactive};
 pub use rule::PlasticityRule;
 pub use sources::{SourceStream, Sources};

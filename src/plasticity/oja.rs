@@ -41,6 +41,8 @@ impl<B: Backend> PlasticityRule<B> for Oja {
 
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
+    fn detach(&self, (): ()) {}
+
     fn change(
         &self,
         _: &Tensor<B, 2>,
@@ -61,6 +63,8 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
     type State = ();
 
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
+
+    fn detach(&self, (): ()) {}
 
     fn change(
         &self,
@@ -83,6 +87,8 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
     type State = ();
 
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
+
+    fn detach(&self, (): ()) {}
 
     fn change(
         &self,

@@ -1,3 +1,4 @@
+use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
 
@@ -5,9 +6,16 @@ use super::PlasticityError;
 use super::error::at_least;
 
 /// How much of a rule's change is made.
+///
+/// A number is checked where it is made, by [`Rate::fixed`]:
+///
+/// ```compile_fail
+/// let rate = fewshot::plasticity::Rate::<burn::backend::Flex>::Fixed(f64::NAN);
+/// ```
 #[derive(Clone, Debug)]
 pub enum Rate<B: Backend> {
-    /// A number.
+    /// A number from zero on.
+    #[non_exhaustive]
     Fixed(f64),
     /// A tensor `[1]`, through which gradients flow.
     Learned(Tensor<B, 1>),
@@ -44,11 +52,36 @@ impl<B: Backend> Rate<B> {
     }
 }
 
+/// A rate that an optimizer can own, `exp(log)`, so that no step makes it negative.
+///
+/// A graph is for one backward pass: ask for the [`rate`](Self::rate) anew after each.
+#[derive(Module, Debug)]
+pub struct LearnedRate<B: Backend> {
+    /// Natural logarithm of the rate, `[1]`.
+    pub log: Param<Tensor<B, 1>>,
+}
+
+impl<B: Backend> LearnedRate<B> {
+    /// With this rate to begin with.
+    ///
+    /// # Errors
+    /// Unless it is a number from 1e-30 on.
+    pub fn new(rate: f64, device: &B::Device) -> Result<Self, PlasticityError> {
+        let rate = at_least("first rate", 1e-30, "a number from 1e-30 on", rate)?;
+        Ok(Self { log: Param::from_tensor(Tensor::full([1], rate.ln(), device)) })
+    }
+
+    /// The rate, through which gradients flow to its logarithm.
+    pub fn rate(&self) -> Rate<B> {
+        Rate::Learned(self.log.val().exp())
+    }
+}
+
 /// The rate from which a rule with Oja's forgetting may no longer settle on inputs like `x`,
 /// `[b, inputs]`: `1 / E|x|^2`, below the bound `1 / lambda_1` by the largest eigenvalue of the
 /// inputs' second moments.
 ///
-/// Half of it is a good rate to begin with.
+/// Half of it is a good rate to begin with. Inputs of zeros have no bound, and it is infinite.
 pub fn largest_rate<B: Backend>(x: Tensor<B, 2>) -> f64 {
     let examples = x.dims()[0] as f64;
     let power: f64 = (x.clone() * x).sum().into_scalar().elem();

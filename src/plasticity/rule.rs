@@ -29,6 +29,9 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         state: Self::State,
     ) -> (Change<B>, Self::State);
 
+    /// The state without the graph that it came from, for truncated backpropagation.
+    fn detach(&self, state: Self::State) -> Self::State;
+
     /// The change of `weight` as a tensor.
     fn delta(
         &self,

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 /// whole lives. Here `H` is a value that is consumed and given back, with a lane for each task.
 ///
 /// # Conventions
-/// Inputs are rows, weights `[inputs, outputs]`, as in the authors' code. First values as there:
-/// `w` bell-shaped and `alpha` uniform up to 0.01.
+/// Inputs are rows, weights `[inputs, outputs]`, as in the authors' code. First values as in
+/// theirs for images: `w` bell-shaped and `alpha` uniform up to 0.01.
 ///
 /// # Source
 /// Miconi, Clune and Stanley, "Differentiable plasticity: training plastic neural networks with

@@ -1,6 +1,6 @@
-use std::fs;
 use std::path::Path;
 
+use fewshot::files;
 use plotters::prelude::*;
 
 use super::report::{Moment, Told};
@@ -23,10 +23,7 @@ pub(super) fn write(told: &Told, path: &Path) -> Result<(), CliError> {
     let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
     let mut text = String::new();
     paint(told, &mut text).map_err(failed)?;
-    let beside = path.with_extension("svg.new");
-    fs::write(&beside, text)
-        .and_then(|()| fs::rename(&beside, path))
-        .map_err(|error| failed(error.to_string()))
+    files::replace(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
 }
 
 fn paint(told: &Told, text: &mut String) -> Result<(), String> {
@@ -42,8 +39,7 @@ fn paint(told: &Told, text: &mut String) -> Result<(), String> {
 
 fn curves(told: &Told, values: fn(&Moment) -> &Vec<f64>) -> Vec<Curve> {
     let layer = |layer: usize| {
-        let points = told.moments.iter().map(|moment| (moment.tick as f64, values(moment)[layer]));
-        points.filter(|point| point.1.is_finite()).collect()
+        told.moments.iter().map(|moment| (moment.tick as f64, values(moment)[layer])).collect()
     };
     (0..told.firings.len()).map(layer).collect()
 }

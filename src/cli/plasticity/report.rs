@@ -27,7 +27,7 @@ pub(super) fn tell(
     backend: &str,
     device: &str,
 ) -> Result<(), CliError> {
-    let Some(last) = told.moments.last() else { return Ok(()) };
+    let last = told.moments.last().expect("a run has at least one step");
     let pace = args.steps as f64 / told.seconds;
     if args.json {
         return print(object(args, told, last, [backend, device]));
@@ -48,21 +48,27 @@ pub(super) fn tell(
 }
 
 fn object(args: &PlasticityRunArgs, told: &Told, last: &Moment, place: [&str; 2]) -> Value {
-    let finite = |value: f64| value.is_finite().then(|| rounded(value, 4));
     let layer = |layer: usize| {
         json!({
             "period": args.periods[layer],
             "firings": told.firings[layer],
-            "row_norm": finite(last.norms[layer]),
-            "explained_variance": finite(last.explained[layer]),
+            "row_norm": rounded(last.norms[layer], 4),
+            "explained_variance": rounded(last.explained[layer], 4),
         })
     };
-    let rule = format!("{:?}", args.rule).to_lowercase();
+    let lower = |name: &dyn std::fmt::Debug| format!("{name:?}").to_lowercase();
     json!({
         "levels": args.levels,
         "periods": args.periods,
-        "rule": rule,
-        "rate": args.rate,
+        "activation": lower(&args.activation()),
+        "aggregate": lower(&args.aggregate),
+        "top_down": args.top_down,
+        "rule": lower(&args.rule),
+        "rate": args.rate(),
+        "decay": args.decay(),
+        "tau": args.tau(),
+        "whole": args.whole,
+        "seed": args.seed,
         "steps": args.steps,
         "batch": args.batch,
         "seconds": rounded(told.seconds, 4),
@@ -70,7 +76,7 @@ fn object(args: &PlasticityRunArgs, told: &Told, last: &Moment, place: [&str; 2]
         "layers": (0..told.firings.len()).map(layer).collect::<Vec<_>>(),
         "backend": place[0],
         "device": place[1],
-        "threads": args.device.threads,
+        "threads": rayon::current_num_threads(),
         "plot": args.plot.display().to_string(),
     })
 }

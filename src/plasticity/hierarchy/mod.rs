@@ -1,6 +1,7 @@
 //! Layers that live at different paces.
 
 mod config;
+mod level;
 mod running;
 mod schedule;
 mod window;
@@ -11,6 +12,7 @@ pub use schedule::Schedule;
 pub use window::Aggregate;
 
 use burn::module::Module;
+use burn::prelude::ToElement;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
@@ -28,7 +30,7 @@ use super::{PlasticLinear, PlasticityError, PlasticityRule, Rate, explained_vari
 #[derive(Module, Debug)]
 pub struct TemporalHierarchy<B: Backend> {
     /// From the one that sees the input to the slowest.
-    pub layers: Vec<PlasticLinear<B>>,
+    layers: Vec<PlasticLinear<B>>,
     #[module(skip)]
     schedule: Schedule,
     #[module(skip)]
@@ -56,6 +58,10 @@ impl<B: Backend> TemporalHierarchy<B> {
         aggregate: Aggregate,
     ) -> Result<Self, PlasticityError> {
         let schedule = Schedule::new(periods, layers.len())?;
+        let (found, period) = (layers[0].inputs(), schedule.ratio(0));
+        if aggregate == Aggregate::Concat && !found.is_multiple_of(period) {
+            return Err(PlasticityError::Window { period, found });
+        }
         let pairs = layers.iter().zip(&layers[1..]);
         for (below, (child, parent)) in pairs.enumerate() {
             let wanted = aggregate.length(child.neurons(), schedule.ratio(below + 1));
@@ -80,6 +86,11 @@ impl<B: Backend> TemporalHierarchy<B> {
             true => Err(PlasticityError::FeedbackIntoWindow),
             false => Ok(Self { top_down: gain, ..self }),
         }
+    }
+
+    /// The layers, from the one that sees the input to the slowest.
+    pub fn layers(&self) -> &[PlasticLinear<B>] {
+        &self.layers
     }
 
     /// Length of what the first layer sees in a tick.
@@ -142,7 +153,10 @@ impl<B: Backend> TemporalHierarchy<B> {
     }
 
     fn check(&self, xs: &Tensor<B, 3>) -> Result<(), PlasticityError> {
-        let [_, ticks, found] = xs.dims();
+        let [batch, ticks, found] = xs.dims();
+        if batch == 0 {
+            return Err(PlasticityError::NoSequences);
+        }
         let wanted = self.inputs();
         if found != wanted {
             return Err(PlasticityError::Inputs { wanted, found });
@@ -160,10 +174,8 @@ fn finite<B: Backend, const D: usize>(
     xs: Tensor<B, D>,
     tick: usize,
 ) -> Result<(), PlasticityError> {
-    // A difference with itself is 0 for finite numbers and NaN for all others.
-    let sum = (xs.clone() - xs).sum().into_data().iter::<f32>().next();
-    match sum {
-        Some(0.0) => Ok(()),
-        _ => Err(PlasticityError::NotFinite { tick }),
+    match xs.is_finite().all().into_scalar().to_bool() {
+        true => Ok(()),
+        false => Err(PlasticityError::NotFinite { tick }),
     }
 }

@@ -1,10 +1,10 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::window::Window;
+use super::level::{Learning, Level};
 use super::{Firings, TemporalHierarchy, finite};
 use crate::plasticity::error::at_least;
-use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate, largest_rate};
+use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate};
 
 /// A [`TemporalHierarchy`] on its way through sequences, learning as it goes.
 ///
@@ -14,50 +14,47 @@ use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate, la
 pub struct Running<B: Backend, R: PlasticityRule<B>> {
     hierarchy: TemporalHierarchy<B>,
     levels: Vec<Level<B, R>>,
-    rule: R,
-    rate: Rate<B>,
-    /// Ticks within which the power of inputs is followed, where rates are relative to it.
-    relative: Option<f64>,
+    learning: Learning<B, R>,
     tick: usize,
-}
-
-/// What one layer remembers.
-#[derive(Clone, Debug)]
-struct Level<B: Backend, R: PlasticityRule<B>> {
-    /// Of the rule.
-    state: R::State,
-    window: Window<B>,
-    /// The last output, held until the next.
-    output: Option<Tensor<B, 2>>,
-    /// What the parent makes of the next outputs.
-    gain: Option<Tensor<B, 2>>,
-    /// Running mean of the squared length of what it sees, `[1]`.
-    power: Option<Tensor<B, 1>>,
 }
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     pub(super) fn new(hierarchy: TemporalHierarchy<B>, rule: R, rate: Rate<B>) -> Self {
-        let level = |layer: &PlasticLinear<B>| Level {
-            state: rule.init(layer.neurons(), layer.inputs(), &layer.weight.val().device()),
-            window: Window::Empty,
-            output: None,
-            gain: None,
-            power: None,
-        };
-        let levels = hierarchy.layers.iter().map(level).collect();
-        Self { hierarchy, levels, rule, rate, relative: None, tick: 0 }
+        let layers = 0..hierarchy.layers.len();
+        let levels = layers.map(|index| Level::new(&hierarchy, index, &rule)).collect();
+        let learning = Learning { rule, rate, relative: None };
+        Self { hierarchy, levels, learning, tick: 0 }
     }
 
-    /// With the rate of each layer as a share of [`largest_rate`] for what the layer sees: of the
+    /// With the rate of each layer as a share of [`largest_rate`](crate::plasticity::largest_rate) for what the layer sees: of the
     /// squared length at hand or its running mean over `tau` firings, whichever is larger.
     ///
-    /// Higher layers see the sum of many neurons, so that one rate for all can suit only one.
+    /// Higher layers see the sum of many neurons, so that one rate for all can suit only one. A
+    /// steady decay, as of [`Hebb::with_decay`](crate::plasticity::Hebb::with_decay), does not go
+    /// with the inputs and happens at the rate itself. Inputs of zeros teach nothing.
     ///
     /// # Errors
     /// Unless `tau` is a number from one on.
     pub fn with_relative_rates(self, tau: f64) -> Result<Self, PlasticityError> {
         let tau = at_least("tau", 1.0, "a number from 1 on", tau)?;
-        Ok(Self { relative: Some(tau), ..self })
+        Ok(Self { learning: Learning { relative: Some(tau), ..self.learning }, ..self })
+    }
+
+    /// With another rate from here on.
+    pub fn with_rate(self, rate: Rate<B>) -> Self {
+        Self { learning: Learning { rate, ..self.learning }, ..self }
+    }
+
+    /// The same state without the graph that it came from: gradients of what follows stop here, as
+    /// truncated backpropagation through time has it, and what came before is freed.
+    ///
+    /// A learned rate keeps its graph; see [`with_rate`](Self::with_rate) for the next one.
+    pub fn detach(mut self) -> Self {
+        let layers = self.hierarchy.layers.into_iter();
+        self.hierarchy.layers = layers.map(PlasticLinear::detach).collect();
+        let levels = self.levels.into_iter();
+        self.levels = levels.map(|level| level.detach(&self.learning.rule)).collect();
+        self
     }
 
     /// Ticks done.
@@ -75,18 +72,27 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         self.levels[layer].output.clone()
     }
 
+    /// The rate beyond which each layer may not settle, [`largest_rate`](crate::plasticity::largest_rate) for the first input other
+    /// than zeros that it saw, or 1 of relative rates. None before, and for rules without a bound.
+    ///
+    /// Where the rate is beyond, a warning was logged.
+    pub fn bounds(&self) -> Vec<Option<f64>> {
+        self.levels.iter().map(|level| level.bound).collect()
+    }
+
     /// One tick with the input `x`, `[b, inputs]`. The layers that fired gave new outputs, the others
     /// hold theirs.
     ///
+    /// Whether the input is finite is read from the device at every tick, which on an accelerator may
+    /// cost more than the tick; [`run`](Self::run) and [`learn`](Self::learn) read it once.
+    ///
     /// # Errors
-    /// When the input has another length, is not finite, or is of another number of sequences.
+    /// When the input has another length, is not finite, or is of no sequence or of another number
+    /// of them than before.
     pub fn step(self, x: Tensor<B, 2>) -> Result<Self, PlasticityError> {
         let [batch, length] = x.dims();
         self.check(batch, length)?;
         finite(x.clone(), self.tick)?;
-        if self.tick == 0 {
-            self.warn(x.clone());
-        }
         Ok(self.advance(x, &mut |_, _| {}))
     }
 
@@ -128,9 +134,6 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             return Err(PlasticityError::NoSteps);
         }
         finite(xs.clone(), self.tick)?;
-        if self.tick == 0 {
-            self.warn(xs.clone().reshape([batch * ticks, length]));
-        }
         for tick in 0..ticks {
             let x = xs.clone().narrow(1, tick, 1).reshape([batch, length]);
             self = self.advance(x, told);
@@ -139,6 +142,9 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 
     fn check(&self, batch: usize, found: usize) -> Result<(), PlasticityError> {
+        if batch == 0 {
+            return Err(PlasticityError::NoSequences);
+        }
         let wanted = self.hierarchy.inputs();
         if found != wanted {
             return Err(PlasticityError::Inputs { wanted, found });
@@ -151,50 +157,29 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         }
     }
 
-    /// Once, at the first tick: reading the device at every tick would cost more than the tick.
-    fn warn(&self, x: Tensor<B, 2>) {
-        if !self.rule.settles() || self.rate.is_zero() {
-            return;
-        }
-        let largest = if self.relative.is_some() { 1.0 } else { largest_rate(x) };
-        let rate = self.rate.value();
-        if rate > largest {
-            log::warn!(
-                "a rate of {rate} is beyond {largest:.3e}, the bound that the power of the inputs \
-                 sets; the weights may not settle"
-            );
-        }
-    }
-
     /// A tick whose input is known to fit.
     fn advance(mut self, x: Tensor<B, 2>, told: &mut impl FnMut(usize, &Tensor<B, 2>)) -> Self {
         let aggregate = self.hierarchy.aggregate;
-        let mut below = x;
-        let layers = std::mem::take(&mut self.hierarchy.layers);
-        let mut kept = layers.into_iter();
-        let mut fired = Vec::with_capacity(self.levels.len());
-        for (index, level) in self.levels.iter_mut().enumerate() {
-            let window = std::mem::replace(&mut level.window, Window::Empty);
-            level.window = window.push(aggregate, below.clone());
-            if !self.hierarchy.schedule.fires(index, self.tick) {
-                break;
+        let layers = std::mem::take(&mut self.hierarchy.layers).into_iter();
+        let levels = std::mem::take(&mut self.levels).into_iter();
+        let mut below = Some(x);
+        let mut fired = 0;
+        for (index, (mut level, mut layer)) in levels.zip(layers).enumerate() {
+            // The first layer that does not fire takes in what came; nothing comes to those above.
+            if let Some(output) = below.take() {
+                level = level.take_in(output, aggregate);
+                if self.hierarchy.schedule.fires(index, self.tick) {
+                    let output;
+                    (level, layer, output) = level.fire(layer, &self.learning);
+                    told(index, &output);
+                    below = Some(output);
+                    fired += 1;
+                }
             }
-            let window = std::mem::replace(&mut level.window, Window::Empty);
-            let (Some(seen), Some(layer)) =
-                (window.seen(self.hierarchy.schedule.ratio(index)), kept.next())
-            else {
-                break;
-            };
-            let (layer, output) = level.fire(layer, seen, &self.rule, &self.rate, self.relative);
-            told(index, &output);
-            level.output = Some(output.clone());
-            fired.push(layer);
-            below = output;
+            self.levels.push(level);
+            self.hierarchy.layers.push(layer);
         }
-        let count = fired.len();
-        fired.extend(kept);
-        self.hierarchy.layers = fired;
-        self.feed_back(count);
+        self.feed_back(fired);
         self.tick += 1;
         self
     }
@@ -206,49 +191,10 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             return;
         }
         for parent in 1..fired {
-            let Some(output) = self.levels[parent].output.clone() else { continue };
+            let output = self.levels[parent].output.clone().expect("a parent that fired has one");
             let weight = self.hierarchy.layers[parent].weight.val();
             let gain = output.matmul(weight).tanh() * strength + 1.0;
             self.levels[parent - 1].gain = Some(gain);
         }
-    }
-}
-
-impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
-    fn fire(
-        &mut self,
-        layer: PlasticLinear<B>,
-        seen: Tensor<B, 2>,
-        rule: &R,
-        rate: &Rate<B>,
-        relative: Option<f64>,
-    ) -> (PlasticLinear<B>, Tensor<B, 2>) {
-        let output = layer.forward(seen.clone());
-        let output = match &self.gain {
-            Some(gain) => output * gain.clone(),
-            None => output,
-        };
-        if rate.is_zero() {
-            return (layer, output);
-        }
-        let rate = match relative {
-            Some(tau) => self.relative_rate(&seen, rate, tau),
-            None => rate.clone(),
-        };
-        let (layer, state) = layer.learn(seen, output.clone(), rule, self.state.clone(), &rate);
-        self.state = state;
-        (layer, output)
-    }
-
-    fn relative_rate(&mut self, seen: &Tensor<B, 2>, rate: &Rate<B>, tau: f64) -> Rate<B> {
-        let now = (seen.clone() * seen.clone()).sum() / seen.dims()[0] as f64;
-        let mean = match self.power.take() {
-            Some(mean) => mean.clone() + (now.clone() - mean) / tau,
-            None => now.clone(),
-        };
-        self.power = Some(mean.clone());
-        // An input of zeros teaches nothing, whatever the rate.
-        let power = mean.max_pair(now) + f64::from(f32::MIN_POSITIVE);
-        Rate::Learned(rate.times(power.recip()))
     }
 }

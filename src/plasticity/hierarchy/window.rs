@@ -75,6 +75,16 @@ impl<B: Backend> Window<B> {
         }
     }
 
+    /// Without the graphs that its outputs came from.
+    pub(super) fn detach(self) -> Self {
+        match self {
+            Self::Empty => Self::Empty,
+            Self::Last(output) => Self::Last(output.detach()),
+            Self::Sum(sum, count) => Self::Sum(sum.detach(), count),
+            Self::All(all) => Self::All(all.into_iter().map(Tensor::detach).collect()),
+        }
+    }
+
     /// What the layer sees, of `ratio` outputs at most; a window is filled with its first output.
     pub(super) fn seen(self, ratio: usize) -> Option<Tensor<B, 2>> {
         match self {

@@ -14,6 +14,8 @@ on_every_backend! {
     a_sequence_in_parts_is_the_sequence
     layers_learn_when_they_fire_from_what_they_see
     parents_amplify_what_they_expect_a_tick_later
+    layers_hold_their_output_between_firings
+    inputs_that_are_not_finite_are_refused
 }
 
 const AGGREGATES: [Aggregate; 3] = [Aggregate::Last, Aggregate::Mean, Aggregate::Concat];
@@ -29,7 +31,7 @@ fn drawn<B: Backend>(config: &HierarchyConfig) -> TemporalHierarchy<B> {
 }
 
 fn weights<B: Backend>(hierarchy: &TemporalHierarchy<B>) -> Vec<f32> {
-    hierarchy.layers.iter().flat_map(|layer| read(layer.weight.val())).collect()
+    hierarchy.layers().iter().flat_map(|layer| read(layer.weight.val())).collect()
 }
 
 fn layers_fire_once_a_period_and_as_often_as_it_fits<B: Backend>() {
@@ -108,7 +110,7 @@ fn layers_learn_when_they_fire_from_what_they_see<B: Backend>() {
     let xs = random::<B, 3>(4, [2, 3, 3]);
     let running = hierarchy.start(rule, rate.clone()).learn(xs.clone()).unwrap();
     let at = |tick| xs.clone().narrow(1, tick, 1).reshape([2, 3]);
-    let [child, parent] = [0, 1].map(|index| hierarchy.layers[index].clone());
+    let [child, parent] = [0, 1].map(|index| hierarchy.layers()[index].clone());
     let thresholds = |neurons| Tensor::<B, 2>::ones([1, neurons], &Default::default());
     let first = child.forward(at(0));
     let (child, state) = child.adapt(at(0), &rule, thresholds(4), &rate);
@@ -132,6 +134,33 @@ fn parents_amplify_what_they_expect_a_tick_later<B: Backend>() {
     let once = 2.0 * (1.0 + 0.2 * 0.5f32.tanh());
     let twice = 2.0 * (1.0 + 0.2 * (0.25 * once).tanh());
     assert_close("child", &child, &[2.0, once, once, twice], 1e-5);
+}
+
+fn layers_hold_their_output_between_firings<B: Backend>() {
+    let layer = |weight: f32| PlasticLinear::<B>::from_weight(tensor(&[weight], [1, 1]));
+    let layers = vec![layer(1.0), layer(0.5)];
+    let hierarchy = TemporalHierarchy::new(layers, &[1, 2], Aggregate::Mean).unwrap();
+    let mut running = hierarchy.start(Hebb::new(), Rate::Fixed(0.0));
+    assert!(running.held(0).is_none() && running.held(1).is_none());
+    for (x, held) in [(2.0, [2.0, 1.0]), (4.0, [4.0, 1.0]), (8.0, [8.0, 3.0])] {
+        running = running.step(tensor(&[x], [1, 1])).unwrap();
+        let found = [0, 1].map(|layer| read(running.held(layer).unwrap())[0]);
+        assert_close("held", &found, &held, 1e-6);
+    }
+}
+
+fn inputs_that_are_not_finite_are_refused<B: Backend>() {
+    let hierarchy = drawn::<B>(&config(Aggregate::Mean));
+    let start = || hierarchy.start(Subspace, Rate::Fixed(0.1));
+    for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let x = tensor::<B, 2>(&[0.0, broken, 0.0], [1, 3]);
+        assert_eq!(start().step(x.clone()).unwrap_err(), PlasticityError::NotFinite { tick: 0 });
+        let begun = start().step(random(1, [1, 3])).unwrap();
+        let error = begun.run(x.clone().unsqueeze_dim(1)).unwrap_err();
+        assert_eq!(error, PlasticityError::NotFinite { tick: 1 });
+        assert!(hierarchy.forward(x.unsqueeze_dim(1)).is_err());
+    }
+    assert!(start().step(tensor(&[3e38, -3e38, 0.0], [1, 3])).is_ok());
 }
 
 type F = burn::backend::Flex;
@@ -159,6 +188,10 @@ fn sizes_and_periods_that_do_not_fit_are_errors_with_numbers() {
         .map(|[inputs, neurons]| PlasticLinear::<F>::from_weight(random(1, [neurons, inputs])));
     let error = TemporalHierarchy::new(layers.to_vec(), &[1, 2], Aggregate::Last).unwrap_err();
     assert_eq!(error, PlasticityError::Chain { layer: 2, wanted: 4, found: 5 });
+    let five = PlasticLinear::<F>::from_weight(random(1, [3, 5]));
+    let error = TemporalHierarchy::new(vec![five.clone()], &[2], Aggregate::Concat).unwrap_err();
+    assert_eq!(error, PlasticityError::Window { period: 2, found: 5 });
+    assert!(TemporalHierarchy::new(vec![five], &[5], Aggregate::Concat).is_ok());
 }
 
 #[test]
@@ -169,16 +202,10 @@ fn inputs_that_do_not_fit_are_errors() {
     assert_eq!(error, PlasticityError::Inputs { wanted: 3, found: 2 });
     assert_eq!(start().run(random(1, [1, 0, 3])).unwrap_err(), PlasticityError::NoSteps);
     assert_eq!(hierarchy.forward(random(1, [1, 0, 3])).unwrap_err(), PlasticityError::NoSteps);
-    for broken in [f32::NAN, f32::INFINITY] {
-        let x = tensor::<F, 2>(&[0.0, broken, 0.0], [1, 3]);
-        assert_eq!(start().step(x.clone()).unwrap_err(), PlasticityError::NotFinite { tick: 0 });
-        let begun = start().step(random(1, [1, 3])).unwrap();
-        assert_eq!(
-            begun.run(x.clone().unsqueeze_dim(1)).unwrap_err(),
-            PlasticityError::NotFinite { tick: 1 }
-        );
-        assert!(hierarchy.forward(x.unsqueeze_dim(1)).is_err());
-    }
+    assert_eq!(start().run(random(1, [0, 4, 3])).unwrap_err(), PlasticityError::NoSequences);
+    assert_eq!(start().step(random(1, [0, 3])).unwrap_err(), PlasticityError::NoSequences);
+    let error = hierarchy.forward(random(1, [0, 4, 3])).unwrap_err();
+    assert_eq!(error, PlasticityError::NoSequences);
     let begun = start().step(random(1, [2, 3])).unwrap();
     let error = begun.step(random(1, [3, 3])).unwrap_err();
     assert_eq!(error, PlasticityError::Sequences { wanted: 2, found: 3 });

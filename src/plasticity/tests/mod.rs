@@ -1,9 +1,13 @@
 //! Laws of plasticity, on every backend.
 
+mod components;
 mod gradients;
 mod hierarchy;
 mod layers;
+mod reactive;
+mod relative;
 mod rules;
+mod settings;
 mod trace;
 
 use burn::tensor::backend::Backend;

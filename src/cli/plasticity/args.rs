@@ -1,0 +1,221 @@
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+use fewshot::plasticity::{Activation, Aggregate};
+
+use crate::cli::args::{DeviceArgs, count};
+use crate::cli::error::CliError;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PlasticityRunArgs {
+    /// Length of the input, then numbers of neurons from the fastest layer to the slowest
+    #[arg(long, value_delimiter = ',', default_value = "100,200,400,800", value_name = "SIZES")]
+    pub(super) levels: Vec<usize>,
+    /// Periods of the layers in ticks, each a multiple of the one before
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4", value_name = "TICKS")]
+    pub(super) periods: Vec<usize>,
+    /// Ticks
+    #[arg(long, default_value_t = 10_000, value_parser = count(1..))]
+    pub(super) steps: usize,
+    /// How weights change
+    #[arg(long, value_enum, default_value_t = RuleName::Oja)]
+    pub(super) rule: RuleName,
+    /// Share of the rate at which a layer may no longer settle, which is one over the squared length
+    /// of what it sees; 0 keeps all weights as they are [default: 0.1 of Oja's rules, which are oja,
+    /// subspace and sanger, 0.005 of bcm, and 0.001 of others]
+    #[arg(long)]
+    pub(super) rate: Option<f64>,
+    /// Share of the weights that hebb, covariance and bcm forget at every firing at a rate of 1
+    /// [default: 0]
+    #[arg(long)]
+    pub(super) decay: Option<f64>,
+    /// Firings within which the thresholds of bcm and the means of covariance follow [default: 20 and
+    /// 100]
+    #[arg(long, value_name = "FIRINGS")]
+    pub(super) tau: Option<f64>,
+    /// What neurons make of their weighted sums [default: relu of bcm, as its outputs are rates of
+    /// spikes and linear ones learn nothing from inputs that are symmetric about zero, linear of others]
+    #[arg(long, value_enum)]
+    pub(super) activation: Option<ActivationName>,
+    /// What a layer sees of the outputs below it since it fired last
+    #[arg(long, value_enum, default_value_t = AggregateName::Mean)]
+    pub(super) aggregate: AggregateName,
+    /// Strength of the gain from parents on their children a tick later
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "GAIN")]
+    pub(super) top_down: f64,
+    /// Sequences side by side
+    #[arg(long, default_value_t = 1, value_parser = count(1..=65_536))]
+    pub(super) batch: usize,
+    /// Take whole sequences at once, block by block, each from a first tick on; needs --rate 0
+    #[arg(long)]
+    pub(super) whole: bool,
+    /// Seed of weights and inputs
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+    /// The plot of row norms and explained variance
+    #[arg(long, default_value = "plasticity.svg", value_name = "FILE")]
+    pub(super) plot: PathBuf,
+    #[command(flatten)]
+    pub(super) device: DeviceArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+pub(crate) const RUN_HELP: &str = "\
+Inputs are slow and fast sources mixed along known directions, with powers that halve from one to \
+the next; their squared length is 1 on average. The explained variance of a layer is the share of \
+the power of what it sees that its outputs explain through its own weights, over 1000 ticks of \
+another sequence that is never learned. A run whose weights leave the finite numbers ends with an \
+error.
+
+With --json, standard output is one JSON object: levels, periods, activation, aggregate, top_down, rule, rate, \
+decay, tau, whole, seed, steps, batch, seconds (generation of inputs and measuring apart), \
+steps_per_s, layers (each with period, firings, row_norm, explained_variance), backend, device, \
+threads, plot.";
+
+/// How weights change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum RuleName {
+    /// Outputs times inputs; grows without end
+    Hebb,
+    /// Hebb on deviations from running means
+    Covariance,
+    /// All neurons find the first principal component
+    Oja,
+    /// Neurons find the space of the first principal components
+    Subspace,
+    /// Neurons find the principal components in order
+    Sanger,
+    /// Bienenstock, Cooper and Munro: neurons become selective
+    Bcm,
+}
+
+/// What neurons make of their weighted sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum ActivationName {
+    /// The sum itself
+    Linear,
+    /// Its hyperbolic tangent
+    Tanh,
+    /// Its positive part
+    Relu,
+}
+
+/// What a layer sees of the outputs below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum AggregateName {
+    /// The last one
+    Last,
+    /// Their mean
+    Mean,
+    /// All of them
+    Concat,
+}
+
+impl RuleName {
+    /// Whether it settles at principal components, up to a bound on the rate.
+    pub(super) fn is_ojas(self) -> bool {
+        matches!(self, Self::Oja | Self::Subspace | Self::Sanger)
+    }
+
+    fn follows(self) -> bool {
+        matches!(self, Self::Covariance | Self::Bcm)
+    }
+}
+
+impl From<ActivationName> for Activation {
+    fn from(name: ActivationName) -> Self {
+        match name {
+            ActivationName::Linear => Self::Linear,
+            ActivationName::Tanh => Self::Tanh,
+            ActivationName::Relu => Self::Relu,
+        }
+    }
+}
+
+impl From<AggregateName> for Aggregate {
+    fn from(name: AggregateName) -> Self {
+        match name {
+            AggregateName::Last => Self::Last,
+            AggregateName::Mean => Self::Mean,
+            AggregateName::Concat => Self::Concat,
+        }
+    }
+}
+
+impl PlasticityRunArgs {
+    /// The rate, a default of the rule unless said: BCM's thresholds must be faster than its weights,
+    /// and what grows without end should take its time.
+    pub(super) fn rate(&self) -> f64 {
+        self.rate.unwrap_or(match self.rule {
+            RuleName::Oja | RuleName::Subspace | RuleName::Sanger => 0.1,
+            RuleName::Bcm => 5e-3,
+            RuleName::Hebb | RuleName::Covariance => 1e-3,
+        })
+    }
+
+    pub(super) fn activation(&self) -> ActivationName {
+        self.activation.unwrap_or(match self.rule {
+            RuleName::Bcm => ActivationName::Relu,
+            _ => ActivationName::Linear,
+        })
+    }
+
+    pub(super) fn decay(&self) -> f64 {
+        self.decay.unwrap_or(0.0)
+    }
+
+    pub(super) fn tau(&self) -> f64 {
+        self.tau.unwrap_or(if self.rule == RuleName::Bcm { 20.0 } else { 100.0 })
+    }
+
+    /// # Errors
+    /// Where words do not go together, or the plot's folder is not there.
+    pub(super) fn check(&self) -> Result<(), CliError> {
+        let rate = self.rate();
+        let rule = self.rule.to_possible_value().map(|value| value.get_name().to_owned());
+        let rule = rule.unwrap_or_default();
+        if !(rate.is_finite() && rate >= 0.0) {
+            return usage(format!("--rate must be a number from 0 on, not {rate}"));
+        }
+        if self.whole && rate != 0.0 {
+            return usage("--whole is for layers that do not adapt: --rate 0".to_owned());
+        }
+        if self.decay.is_some() && self.rule.is_ojas() {
+            return usage(format!(
+                "--decay is for hebb, covariance and bcm: {rule} forgets itself"
+            ));
+        }
+        if self.tau.is_some() && !self.rule.follows() {
+            return usage(format!("--tau is for covariance and bcm: {rule} follows nothing"));
+        }
+        if let [inputs @ 0..2, ..] = self.levels[..] {
+            return usage(format!("--levels: the input needs at least 2 values, not {inputs}"));
+        }
+        let folder = self.plot.parent().filter(|folder| !folder.as_os_str().is_empty());
+        match folder.unwrap_or(Path::new(".")).is_dir() {
+            true => Ok(()),
+            false => usage(format!("--plot {}: there is no such folder", self.plot.display())),
+        }
+    }
+
+    /// What may go wrong with a rule at its rate.
+    pub(super) fn warning(&self) -> Option<String> {
+        let (rate, tau) = (self.rate(), self.tau());
+        if self.rule.is_ojas() && rate > 1.0 {
+            return Some(format!("a rate of {rate} is beyond 1, up to which Oja's rules settle"));
+        }
+        let hasty = self.rule == RuleName::Bcm && rate * tau >= 1.0;
+        hasty.then(|| {
+            format!(
+                "at a rate of {rate} and a tau of {tau}, weights move as fast as thresholds follow: \
+                 1 / tau should be well above the rate"
+            )
+        })
+    }
+}
+
+fn usage(reason: String) -> Result<(), CliError> {
+    Err(CliError::Usage(reason))
+}

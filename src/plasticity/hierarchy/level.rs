@@ -1,0 +1,151 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::Aggregate;
+use super::window::Window;
+use crate::plasticity::{
+    Change, Forgetting, PlasticLinear, PlasticityRule, Rate, TemporalHierarchy, largest_rate,
+};
+
+/// By what the layers of a hierarchy learn.
+#[derive(Clone, Debug)]
+pub(super) struct Learning<B: Backend, R> {
+    pub(super) rule: R,
+    pub(super) rate: Rate<B>,
+    /// Firings within which the power of inputs is followed, where rates are relative to it.
+    pub(super) relative: Option<f64>,
+}
+
+/// What one layer remembers.
+#[derive(Clone, Debug)]
+pub(super) struct Level<B: Backend, R: PlasticityRule<B>> {
+    /// The layer's, from 0.
+    index: usize,
+    /// Firings below to one of its own.
+    ratio: usize,
+    /// Of the rule.
+    state: R::State,
+    window: Window<B>,
+    /// The last output, held until the next.
+    pub(super) output: Option<Tensor<B, 2>>,
+    /// What the parent makes of the next outputs.
+    pub(super) gain: Option<Tensor<B, 2>>,
+    /// Running mean of the squared length of what it sees, `[1]`.
+    power: Option<Tensor<B, 1>>,
+    /// The rate beyond which it may not settle, once it saw something.
+    pub(super) bound: Option<f64>,
+}
+
+impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
+    pub(super) fn new(hierarchy: &TemporalHierarchy<B>, index: usize, rule: &R) -> Self {
+        let layer = &hierarchy.layers()[index];
+        Self {
+            index,
+            ratio: hierarchy.schedule().ratio(index),
+            state: rule.init(layer.neurons(), layer.inputs(), &layer.weight.val().device()),
+            window: Window::Empty,
+            output: None,
+            gain: None,
+            power: None,
+            bound: None,
+        }
+    }
+
+    /// With another output of what is below it in its window.
+    pub(super) fn take_in(mut self, below: Tensor<B, 2>, aggregate: Aggregate) -> Self {
+        let window = std::mem::replace(&mut self.window, Window::Empty);
+        self.window = window.push(aggregate, below);
+        self
+    }
+
+    /// Gives an output for what is in its window, and learns.
+    pub(super) fn fire(
+        mut self,
+        layer: PlasticLinear<B>,
+        learning: &Learning<B, R>,
+    ) -> (Self, PlasticLinear<B>, Tensor<B, 2>) {
+        let window = std::mem::replace(&mut self.window, Window::Empty);
+        let seen = window.seen(self.ratio).expect("a layer that fires has taken in an output");
+        let output = layer.forward(seen.clone());
+        let output = match &self.gain {
+            Some(gain) => output * gain.clone(),
+            None => output,
+        };
+        self.output = Some(output.clone());
+        if learning.rate.is_zero() {
+            return (self, layer, output);
+        }
+        if learning.rule.settles() && self.bound.is_none() {
+            self.warn(&seen, learning);
+        }
+        let (level, layer) = self.learn(layer, seen, output.clone(), learning);
+        (level, layer, output)
+    }
+
+    fn learn(
+        mut self,
+        layer: PlasticLinear<B>,
+        seen: Tensor<B, 2>,
+        output: Tensor<B, 2>,
+        learning: &Learning<B, R>,
+    ) -> (Self, PlasticLinear<B>) {
+        let scale = learning.relative.map(|tau| self.scale(&seen, tau));
+        let Learning { rule, rate, .. } = learning;
+        let make = |change: Change<B>, weight| match (scale, &change.forgetting) {
+            (None, _) => change.apply(weight, rate),
+            // A steady decay has nothing to do with the inputs' power.
+            (Some(scale), Forgetting::Same(_)) => {
+                let post = change.post * scale.reshape([1, 1]);
+                Change { post, ..change }.apply(weight, rate)
+            }
+            (Some(scale), _) => change.apply(weight, &Rate::Learned(rate.times(scale))),
+        };
+        let (layer, state) = layer.learn_by(seen, output, rule, self.state, make);
+        (Self { state, ..self }, layer)
+    }
+
+    /// One over the power of the inputs, `[1]`, and 0 where there is none.
+    fn scale(&mut self, seen: &Tensor<B, 2>, tau: f64) -> Tensor<B, 1> {
+        let now = (seen.clone() * seen.clone()).sum() / seen.dims()[0] as f64;
+        let mean = match self.power.take() {
+            Some(mean) => mean.clone() + (now.clone() - mean) / tau,
+            None => now.clone(),
+        };
+        self.power = Some(mean.clone());
+        let power = mean.max_pair(now);
+        let none = power.clone().lower_equal_elem(f32::MIN_POSITIVE);
+        power.mask_fill(none.clone(), 1.0).recip().mask_fill(none, 0.0)
+    }
+
+    /// Once, at the first firing that sees anything but zeros: it reads from the device.
+    fn warn(&mut self, seen: &Tensor<B, 2>, learning: &Learning<B, R>) {
+        let bound = match learning.relative {
+            Some(_) => 1.0,
+            None => largest_rate(seen.clone()),
+        };
+        if !bound.is_finite() {
+            return;
+        }
+        self.bound = Some(bound);
+        let rate = learning.rate.value();
+        if rate > bound {
+            log::warn!(
+                "a rate of {rate} is beyond {bound:.3e}, the bound that the power of the inputs of \
+                 layer {} sets; its weights may not settle",
+                self.index + 1
+            );
+        }
+    }
+
+    /// Without the graph of what was learned so far.
+    pub(super) fn detach(self, rule: &R) -> Self {
+        Self {
+            state: rule.detach(self.state),
+            window: self.window.detach(),
+            output: self.output.map(Tensor::detach),
+            gain: self.gain.map(Tensor::detach),
+            power: self.power.map(Tensor::detach),
+            ..self
+        }
+    }
+}
