@@ -165,22 +165,22 @@ unsafe fn tile_of<S: Simd, const N: usize>(
         // SAFETY: as promised.
         unsafe {
             let vectors = [simd.read(right), simd.read(right.add(S::WIDTH))];
-            for i in 0..N {
-                let scalar = simd.splat(*scalars.add(i));
-                sums[i][0] = simd.mul_add(scalar, vectors[0], sums[i][0]);
-                sums[i][1] = simd.mul_add(scalar, vectors[1], sums[i][1]);
+            for (row, sums) in sums.iter_mut().enumerate() {
+                let scalar = simd.splat(*scalars.add(row));
+                sums[0] = simd.mul_add(scalar, vectors[0], sums[0]);
+                sums[1] = simd.mul_add(scalar, vectors[1], sums[1]);
             }
         }
         scalars = scalars.wrapping_add(job.left_step);
         right = right.wrapping_add(right_step);
     }
-    for i in 0..N {
-        let kept = simd.splat(kept[i]);
-        for half in 0..2 {
+    for (row, (sums, kept)) in sums.into_iter().zip(kept).enumerate() {
+        let kept = simd.splat(kept);
+        for (half, sum) in sums.into_iter().enumerate() {
             // SAFETY: as promised.
             unsafe {
-                let at = to.add(i * to_step + half * S::WIDTH);
-                simd.write(at, simd.mul_add(simd.read(at), kept, sums[i][half]));
+                let at = to.add(row * to_step + half * S::WIDTH);
+                simd.write(at, simd.mul_add(simd.read(at), kept, sum));
             }
         }
     }
