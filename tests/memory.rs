@@ -11,7 +11,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::GlyphsConfig;
 use fewshot::hardware::{
-    Bytes, CountingAllocator, MemoryScope, MemorySource, MemoryStats, memory_stats, release,
+    Bytes, CountingAllocator, HardwareConfig, HardwareManager, MemoryScope, MemorySource,
+    MemoryStats, memory_stats, release,
 };
 use fewshot::learners::MetaLearner;
 use fewshot::models::Conv4;
@@ -208,6 +209,17 @@ mod flex {
         let peak = report.peak.unwrap().0;
         // Threads have names and handles of their own.
         assert!((1_000_000..1_020_000).contains(&peak), "{peak}");
+    }
+
+    #[test]
+    fn a_probe_leaves_nothing_behind() {
+        let detect = || drop(HardwareManager::<Flex>::detect(HardwareConfig::new()).unwrap());
+        detect();
+        let ((), report) = MemoryScope::measure::<Flex, _>(&device(), || {
+            (0..20).for_each(|_| detect());
+        });
+        let left = report.left_behind.unwrap();
+        assert!(left.abs() < 20 * 256, "{left} bytes after 20 probes");
     }
 
     #[test]
