@@ -151,7 +151,7 @@ impl Placement {
 impl DeviceLoad {
     /// What models may still take.
     pub fn left(&self) -> Bytes {
-        Bytes(self.usable.0 - self.used.0)
+        Bytes(self.usable.0.saturating_sub(self.used.0))
     }
 }
 

@@ -51,7 +51,6 @@ impl Step {
         let Some(inner) = self.inner else { return Learning::ProtoNet };
         let steps = inner.steps;
         match (self.method, inner.order) {
-            (Method::Protonet | Method::Plastic, _) => Learning::ProtoNet,
             (Method::Reptile, _) => Learning::Reptile { steps },
             (Method::Anil, _) => Learning::Anil { steps },
             // The gradient of imaml is solved for at the end of the way, whose steps are not kept.
