@@ -11,6 +11,7 @@ pub mod hardware;
 pub mod learners;
 pub mod metric;
 pub mod optim;
+pub mod phase;
 pub mod plasticity;
 mod random;
 pub mod train;

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::{Fast, InnerRates, InnerSteps, Order, RateKind};
+use crate::phase::{Phase, phase_on};
 
 /// A tensor without the level of autodiff that differentiates it.
 type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
@@ -38,7 +39,7 @@ pub(crate) fn unrolled<B: AutodiffBackend>(
         total = sum(total, loss(step + 1, &fast.values));
     }
     let total = total.expect("an outer loss after some step");
-    let mut found = total.backward();
+    let mut found = backward(&total);
     let mut gradients = |tensors: &[Tensor<B, 1>]| -> Vec<_> {
         tensors.iter().map(|tensor| tensor.grad_remove(&mut found)).collect()
     };
@@ -70,7 +71,10 @@ pub(crate) fn chain<B: AutodiffBackend>(
     let mut back = Back::<B>::new(before[0].values.len(), rates.tensors().len());
     for step in (0..steps.inner.steps).rev() {
         let fast = before.pop().expect("the fast weights before each step");
-        back.through(steps, step, &fast, rates, loss);
+        let device = fast.values[0].device();
+        phase_on::<B, _>(Phase::Backward, &device, || {
+            back.through(steps, step, &fast, rates, loss);
+        });
         if step == 0 {
             before.push(fast);
         }
@@ -152,7 +156,7 @@ impl<B: AutodiffBackend> Back<B> {
     fn at(&mut self, step: usize, values: &[Tensor<B, 1>], loss: &OuterLoss<'_, B>) {
         let values = leaves(values);
         let Some(outer) = loss(step, &values) else { return };
-        let mut found = outer.backward();
+        let mut found = backward(&outer);
         self.loss = sum(self.loss.take(), Some(outer.inner()));
         for (total, value) in self.values.iter_mut().zip(&values) {
             *total = sum(total.take(), value.grad_remove(&mut found));
@@ -163,6 +167,10 @@ impl<B: AutodiffBackend> Back<B> {
         let loss = self.loss.expect("an outer loss after some step");
         MetaGradient { loss, start: self.values, rates: self.rates }
     }
+}
+
+fn backward<B: AutodiffBackend>(loss: &Tensor<B, 1>) -> B::Gradients {
+    phase_on::<B, _>(Phase::Backward, &loss.device(), || loss.backward())
 }
 
 /// The same values as leaves of their graph.

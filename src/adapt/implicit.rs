@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::chain::{OuterLoss, leaves};
 use super::{AdaptError, MetaGradient, Slope};
+use crate::phase::{Phase, phase_on};
 
 /// A support loss with `strength / 2 * |theta - start|^2` added, which ties the fast weights to the
 /// values they began with, and how its outer gradient is solved for.
@@ -63,6 +64,19 @@ impl Proximal {
     ) -> MetaGradient<B> {
         let tracked = leaves(values);
         let outer = loss(steps, &tracked).expect("an outer loss after the last step");
+        let device = outer.device();
+        phase_on::<B, _>(Phase::Backward, &device, || {
+            self.back(slope, (values, moves), lanes, (tracked, outer))
+        })
+    }
+
+    fn back<B: AutodiffBackend>(
+        self,
+        slope: &Slope<'_, B>,
+        (values, moves): (&[Tensor<B, 1>], &[bool]),
+        lanes: usize,
+        (tracked, outer): (Vec<Tensor<B, 1>>, Tensor<B, 1>),
+    ) -> MetaGradient<B> {
         let mut found = outer.backward();
         let found: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut found)).collect();
         let reached: Vec<_> =

@@ -24,7 +24,6 @@ pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;
-use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
 use fewshot_models::BnStatistics;
@@ -33,6 +32,8 @@ use serde_json::Value;
 
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind};
+use crate::phase::{Phase, phase_on};
+use crate::precision::{LossScale, ScaledGrads};
 
 /// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is
 /// said.
@@ -98,14 +99,14 @@ pub trait Adapted<B: Backend> {
 pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {
-    /// The mean loss over all queries of `batch` and its gradient, by default the loss of
-    /// [`Learner::outputs`] under [`BnStatistics::Track`].
-    fn meta_gradients(&self, batch: &K::Batch<B>) -> MetaGradients<B> {
+    /// The mean loss over all queries of `batch`, and its gradient times `scale`, by default of the
+    /// loss of [`Learner::outputs`] under [`BnStatistics::Track`].
+    fn meta_gradients(&self, batch: &K::Batch<B>, scale: LossScale) -> MetaGradients<B> {
         let outputs = self.outputs(batch, BnStatistics::Track);
         let tasks = outputs.dims()[0];
         let targets = K::judged(batch, 0..tasks).targets;
         let loss = K::loss(outputs.clone(), targets.clone()) / tasks as f64;
-        let gradients = GradientsParams::from_grads(loss.backward(), self);
+        let gradients = scaled_gradients(loss.clone(), self, scale);
         let score = K::scores(outputs.inner(), targets.inner()).mean();
         MetaGradients { loss: loss.inner(), score, gradients }
     }
@@ -152,8 +153,18 @@ pub struct MetaGradients<B: AutodiffBackend> {
     /// Mean over tasks of what they are judged by, `[1]`: of a classification the share of queries
     /// classified rightly.
     pub score: Tensor<B::InnerBackend, 1>,
-    /// Gradient of the loss by parameter.
-    pub gradients: GradientsParams,
+    /// Gradient of the loss by parameter, scaled.
+    pub gradients: ScaledGrads,
+}
+
+/// The gradient of `loss` times `scale` by the parameters of `module`.
+fn scaled_gradients<B: AutodiffBackend, M: AutodiffModule<B>>(
+    loss: Tensor<B, 1>,
+    module: &M,
+    scale: LossScale,
+) -> ScaledGrads {
+    let device = loss.device();
+    phase_on::<B, _>(Phase::Backward, &device, || scale.scale(loss).backward(module))
 }
 
 /// Mean cross-entropy of `logits` `[t, q, ways]` and `labels` `[t, q]`.

@@ -1,14 +1,14 @@
 use std::marker::PhantomData;
 
 use burn::module::{AutodiffModule, Module};
-use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::{BnStatistics, Encoder};
 
-use super::{Adapted, Learner, MetaGradients, MetaLearner};
+use super::{Adapted, Learner, MetaGradients, MetaLearner, scaled_gradients};
 use crate::episode::{EpisodeBatch, Support};
 use crate::metric::{Metric, ProtoLoss, proto_loss, prototypes, scores};
+use crate::precision::LossScale;
 
 /// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
 ///
@@ -108,13 +108,13 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
 {
-    fn meta_gradients(&self, batch: &EpisodeBatch<B>) -> MetaGradients<B> {
+    fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         let (support, queries) = self.embed_jointly(batch, BnStatistics::Track);
         let prototypes = prototypes(support, batch.support.labels.clone(), batch.ways());
         let labels = batch.query_labels.clone();
         let ProtoLoss { loss, correct } =
             proto_loss(queries, prototypes, labels, self.metric, self.scale);
-        let gradients = GradientsParams::from_grads(loss.backward(), self);
+        let gradients = scaled_gradients(loss.clone(), self, scale);
         MetaGradients { loss: loss.inner(), score: correct.inner().mean(), gradients }
     }
 }

@@ -175,6 +175,12 @@ impl Checkpoint {
     /// # Errors
     /// When the file cannot be written; an older one at `path` is then still there.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
+        files::replace(path, &self.to_bytes())
+            .map_err(|source| CheckpointError::Io { path: path.to_owned(), source })
+    }
+
+    /// What [`write`](Self::write) writes.
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
         let header = serde_json::to_vec(&self.header).expect("a header is plain data");
         let mut bytes = MAGIC.to_vec();
         bytes.extend((header.len() as u64).to_le_bytes());
@@ -182,8 +188,13 @@ impl Checkpoint {
         bytes.extend(self.records.iter().flatten());
         let digest = Sha256::digest(&bytes);
         bytes.extend(digest);
-        files::replace(path, &bytes)
-            .map_err(|source| CheckpointError::Io { path: path.to_owned(), source })
+        bytes
+    }
+
+    /// Tells checkpoints apart.
+    pub(super) fn digest(&self) -> Vec<u8> {
+        let bytes = self.to_bytes();
+        bytes[bytes.len() - DIGEST..].to_vec()
     }
 
     /// Reads a file.
@@ -193,6 +204,11 @@ impl Checkpoint {
     pub fn read(path: &Path) -> Result<Self, CheckpointError> {
         let bytes = std::fs::read(path)
             .map_err(|source| CheckpointError::Io { path: path.to_owned(), source })?;
+        Self::from_bytes(&bytes, path)
+    }
+
+    /// What [`read`](Self::read) reads, with `path` for errors.
+    pub(super) fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self, CheckpointError> {
         if !bytes.starts_with(MAGIC) {
             let path = path.to_owned();
             return Err(match bytes.starts_with(NAME) && bytes.len() > MAGIC.len() {

@@ -5,6 +5,8 @@ use super::CheckpointError;
 use crate::adapt::AdaptError;
 use crate::hardware::HardwareError;
 use crate::learners::Divergence;
+use crate::parallel::ParallelError;
+use crate::precision::ScaleError;
 
 /// Why training stopped before its end, or did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -14,12 +16,54 @@ pub enum TrainError {
     #[error("a trainer needs training episodes")]
     NoEpisodes,
     /// More episodes than can be counted.
-    #[error("{steps} steps of {meta_batch} episodes are more than can be numbered")]
+    #[error(
+        "{steps} steps of {accumulate} x {meta_batch} episodes are more than can be numbered"
+    )]
     TooManyEpisodes {
         /// Steps wanted.
         steps: u64,
-        /// Episodes in a step.
+        /// Episodes in a meta-batch.
         meta_batch: u64,
+        /// Meta-batches in a step.
+        accumulate: u64,
+    },
+    /// Devices or processes that would have nothing to do.
+    #[error(
+        "{replicas} devices cannot share {tasks} tasks in {parts} parts: every one needs a part; a \
+         larger meta-batch or smaller micro-batches have more"
+    )]
+    MoreReplicasThanTasks {
+        /// Devices, of all processes.
+        replicas: usize,
+        /// Tasks in a step.
+        tasks: usize,
+        /// Micro-batches in a step.
+        parts: usize,
+    },
+    /// A device that is named more than once.
+    #[error("{device} is named twice: a device takes one share of the tasks")]
+    SameDevice {
+        /// The device.
+        device: String,
+    },
+    /// Processes whose learners are no longer the same.
+    #[error(
+        "after step {step} the parameters of process {rank} are not those of process 0: the \
+         processes do not compute alike; the last checkpoint is from before"
+    )]
+    Drift {
+        /// The process.
+        rank: usize,
+        /// Steps done.
+        step: u64,
+    },
+    /// Another process of the run failed.
+    #[error("process {rank}: {reason}")]
+    OtherProcess {
+        /// Which.
+        rank: usize,
+        /// What it said.
+        reason: String,
     },
     /// A limit of the gradient's norm that is none.
     #[error("gradients cannot be clipped to a norm of {0}")]
@@ -110,6 +154,12 @@ pub enum TrainError {
     /// A learner that cannot be trained on the episodes.
     #[error(transparent)]
     Learner(#[from] AdaptError),
+    /// Processes that do not work together.
+    #[error(transparent)]
+    Parallel(#[from] ParallelError),
+    /// A loss scale that makes no sense, or fell too low.
+    #[error(transparent)]
+    Scale(#[from] ScaleError),
     /// A device that cannot do what is asked of it, or not within its memory.
     #[error(transparent)]
     Hardware(#[from] HardwareError),

@@ -1,4 +1,5 @@
 use std::fmt;
+use std::ops::Range;
 use std::time::Instant;
 
 use burn::tensor::backend::Backend;
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
 use crate::learners::{Learner, QueryNorm};
+use crate::parallel::{Communicator, ParallelError, Solo};
 
 /// How a learner is tested.
 #[derive(Clone, Copy, Debug)]
@@ -76,9 +78,25 @@ impl Evaluator {
         sampler: &EpisodeSampler,
         device: &B::Device,
     ) -> Evaluation {
+        self.run_shared(learner, sampler, device, &Solo)
+            .expect("one process alone has nobody to fail it")
+    }
+
+    /// As [`run`](Self::run), with the episodes shared by the processes of `communicator`.
+    ///
+    /// # Errors
+    /// When the processes do not reach each other.
+    pub fn run_shared<B: Backend>(
+        &self,
+        learner: &impl Learner<B>,
+        sampler: &EpisodeSampler,
+        device: &B::Device,
+        communicator: &dyn Communicator,
+    ) -> Result<Evaluation, ParallelError> {
         let start = Instant::now();
-        let Score { mean, ci95, .. } = self.score(learner, sampler, device);
-        Evaluation {
+        let found = self.score_shared(learner, sampler, device, communicator)?;
+        let Score { mean, ci95, .. } = found;
+        Ok(Evaluation {
             accuracy: mean,
             ci95,
             episodes: self.episodes,
@@ -87,7 +105,7 @@ impl Evaluator {
             batch_norm: self.statistics.unwrap_or(learner.statistics()),
             query_norm: learner.query_norm(),
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
-        }
+        })
     }
 
     /// Tests a learner of any kind of task.
@@ -97,19 +115,56 @@ impl Evaluator {
         source: &T,
         device: &B::Device,
     ) -> Score {
+        self.score_shared(learner, source, device, &Solo)
+            .expect("one process alone has nobody to fail it")
+    }
+
+    /// As [`score`](Self::score), with the tasks shared by the processes of `communicator`; all of
+    /// them find the same, bit for bit what one would alone.
+    ///
+    /// # Errors
+    /// When the processes do not reach each other.
+    pub fn score_shared<B: Backend, T: TaskSource>(
+        &self,
+        learner: &impl Learner<B, T::Kind>,
+        source: &T,
+        device: &B::Device,
+        communicator: &dyn Communicator,
+    ) -> Result<Score, ParallelError> {
+        let together = source.together();
+        let groups = self.episodes.div_ceil(together);
+        let share = |rank| (groups * rank / communicator.size()) * together;
+        let mine = share(communicator.rank())..share(communicator.rank() + 1);
+        let mine = mine.start.min(self.episodes)..mine.end.min(self.episodes);
+        let found = self.scores(learner, source, device, mine);
+        let bytes: Vec<u8> = found.iter().flat_map(|score| score.to_le_bytes()).collect();
+        let all = communicator.all_gather(&bytes)?.concat();
+        let scores = all.chunks_exact(8).map(|bytes| bytes.try_into().expect("eight of them"));
+        let found: Vec<_> = scores.map(f64::from_le_bytes).collect();
+        let measure = T::Kind::MEASURE;
+        let (mean, ci95) = mean_and_ci95(&found);
+        Ok(Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() })
+    }
+
+    /// The measures of some of the tasks.
+    fn scores<B: Backend, T: TaskSource>(
+        &self,
+        learner: &impl Learner<B, T::Kind>,
+        source: &T,
+        device: &B::Device,
+        tasks: Range<usize>,
+    ) -> Vec<f64> {
         let mut found = Vec::new();
         let statistics = self.statistics.unwrap_or(learner.statistics());
         let together = source.together();
-        for first in (0..self.episodes).step_by(together) {
-            let last = (first + together).min(self.episodes);
+        for first in tasks.clone().step_by(together) {
+            let last = (first + together).min(tasks.end);
             let batch = source.tasks::<B>(first as u64..last as u64, device);
             let outputs = learner.outputs(&batch, statistics);
             let targets = T::Kind::judged(&batch, 0..last - first).targets;
             found.extend(T::Kind::scores(outputs, targets).into_data().iter::<f64>());
         }
-        let measure = T::Kind::MEASURE;
-        let (mean, ci95) = mean_and_ci95(&found);
-        Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
+        found
     }
 }
 

@@ -24,6 +24,13 @@ pub enum Event {
         /// Estimated seconds to the end, validations included.
         seconds_left: f64,
     },
+    /// A step was not made, because gradients overflowed in `f16`; it is tried again.
+    Skipped {
+        /// Steps done.
+        step: u64,
+        /// What the loss was scaled by.
+        loss_scale: f32,
+    },
     /// A validation is done.
     Validated {
         /// Its figures.
@@ -61,6 +68,9 @@ fn line(event: &Event) -> Option<String> {
                 "step {step}/{steps}  loss {loss:.4}{accuracy}  {episodes_per_s:.1} tasks/s  \
                  {seconds_left:.0} s left"
             )
+        }
+        Event::Skipped { step, loss_scale } => {
+            format!("step {} again: its gradient overflowed at a loss scale of {loss_scale}", step + 1)
         }
         Event::Validated { metrics, best } => {
             let ValidationMetrics { step, validation } = metrics;

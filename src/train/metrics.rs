@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Score;
+use crate::phase::PhaseTimes;
 
 /// One training step, a line of `metrics.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +15,12 @@ pub struct StepMetrics {
     pub accuracy: Option<f64>,
     /// Learning rate of the step.
     pub learning_rate: f64,
+    /// What the loss was scaled by, in `f16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f32>,
+    /// What this process took for it, by phase.
+    #[serde(default)]
+    pub phase_ms: PhaseTimes,
 }
 
 /// One validation, a line of `metrics.jsonl`.

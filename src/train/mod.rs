@@ -7,11 +7,13 @@ mod error;
 mod evaluate;
 mod event;
 mod finite;
+mod gather;
 mod meta_batch;
 mod metrics;
 mod progress;
 mod run;
 mod run_folder;
+mod team;
 mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointError};

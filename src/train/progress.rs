@@ -1,6 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Score;
+use crate::precision::GradScalerState;
 
 /// How far a run has come. Episodes are a function of it, so nothing else about them is kept.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -11,6 +12,9 @@ pub struct Progress {
     pub best: Option<Best>,
     /// Validations since the best one.
     pub since_best: u32,
+    /// The loss scale of a learner that computes in `f16`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaler: Option<GradScalerState>,
 }
 
 /// A validation that was better than all before it.

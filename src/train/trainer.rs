@@ -9,9 +9,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::run::Run;
+use super::team::MicroBatches;
 use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
 use crate::episode::{EpisodeSampler, TaskSource};
 use crate::learners::{Learner, MetaLearner};
+use crate::parallel::{Communicator, Reduction, Solo};
+use crate::phase::PhaseTimes;
+use crate::precision::{GradScalerConfig, Precision};
 
 /// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
 ///
@@ -49,17 +53,61 @@ pub struct MetaTrainer<L, O, S = f64, T = EpisodeSampler> {
     pub(super) settings: Value,
     pub(super) observer: Box<dyn FnMut(&Event)>,
     pub(super) interrupt: Arc<AtomicBool>,
+    pub(super) communicator: Arc<dyn Communicator>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Options {
     pub(super) steps: u64,
     pub(super) meta_batch: u64,
+    pub(super) accumulate: u64,
+    pub(super) micro_batch: Option<usize>,
+    pub(super) reduction: Reduction,
+    pub(super) scaler: Option<GradScalerConfig>,
     pub(super) clip_norm: Option<f64>,
     pub(super) validate_every: u64,
     pub(super) patience: Option<u32>,
     pub(super) checkpoint_every: u64,
+    pub(super) profile: bool,
     pub(super) folder: Option<Folder>,
+}
+
+impl Options {
+    /// Tasks of a step.
+    pub(super) fn tasks(&self) -> u64 {
+        self.meta_batch * self.accumulate
+    }
+
+    /// How the tasks of a step are cut.
+    pub(super) fn parts(&self, replicas: usize) -> Result<MicroBatches, TrainError> {
+        let count = |tasks| usize::try_from(tasks).unwrap_or(usize::MAX);
+        let (tasks, accumulated) = (count(self.tasks()), count(self.accumulate));
+        MicroBatches::new(tasks, accumulated, self.micro_batch, replicas)
+    }
+
+    pub(super) fn check(&self, validation: Option<usize>) -> Result<(), TrainError> {
+        let counts = [
+            ("the meta-batch", self.meta_batch),
+            ("the meta-batches in a step", self.accumulate),
+            ("the tasks in a micro-batch", self.micro_batch.map_or(1, |tasks| tasks as u64)),
+            ("the steps between validations", self.validate_every),
+            ("the steps between checkpoints", self.checkpoint_every),
+            ("the patience", self.patience.map_or(1, u64::from)),
+            ("the validation", validation.map_or(1, |tasks| tasks as u64)),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(TrainError::Zero(name));
+        }
+        if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(TrainError::ClipNorm(norm));
+        }
+        let Self { steps, meta_batch, accumulate, .. } = *self;
+        let tasks = steps.checked_mul(meta_batch).and_then(|tasks| tasks.checked_mul(accumulate));
+        match tasks {
+            Some(_) => Ok(()),
+            None => Err(TrainError::TooManyEpisodes { steps, meta_batch, accumulate }),
+        }
+    }
 }
 
 /// Where a run is kept.
@@ -67,6 +115,15 @@ pub(super) struct Options {
 pub(super) enum Folder {
     New(PathBuf),
     Old(PathBuf),
+}
+
+impl Folder {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::New(folder) => format!("new {}", folder.display()),
+            Self::Old(folder) => folder.display().to_string(),
+        }
+    }
 }
 
 /// A learner at the end of its training, without the autodiff that trained it.
@@ -89,6 +146,18 @@ pub struct TrainingReport {
     pub progress: Progress,
     /// Loss of the last step made in this process.
     pub last_loss: Option<f32>,
+    /// What the learner's products were computed in.
+    pub precision: Precision,
+    /// What losses are scaled by now, in `f16`.
+    pub loss_scale: Option<f32>,
+    /// Steps that were not made because gradients overflowed, those before a resume included.
+    pub skipped_steps: u64,
+    /// Devices, of all processes, that shared the tasks of a step.
+    pub replicas: usize,
+    /// What a step of this process took, by phase, with its part of validations and checkpoints.
+    pub phase_ms: PhaseTimes,
+    /// What a step took besides, in milliseconds: the trainer itself.
+    pub other_ms: f64,
 }
 
 impl<L, O, T> MetaTrainer<L, O, f64, T> {
@@ -103,15 +172,21 @@ impl<L, O, T> MetaTrainer<L, O, f64, T> {
             options: Options {
                 steps: 1000,
                 meta_batch: 1,
+                accumulate: 1,
+                micro_batch: None,
+                reduction: Reduction::Exact,
+                scaler: None,
                 clip_norm: None,
                 validate_every: 100,
                 patience: None,
                 checkpoint_every: 50,
+                profile: false,
                 folder: None,
             },
             settings: Value::Null,
             observer: Box::new(print_lines),
             interrupt: Arc::default(),
+            communicator: Arc::new(Solo),
         }
     }
 }
@@ -132,9 +207,54 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.with(|options| options.steps = steps)
     }
 
-    /// Tasks in a step; their losses are averaged.
+    /// Tasks in a meta-batch, of which a step has one; their losses are averaged.
     pub fn meta_batch(self, tasks: u64) -> Self {
         self.with(|options| options.meta_batch = tasks)
+    }
+
+    /// Meta-batches in a step, 1 unless said, one after the other: the step is that of a meta-batch so
+    /// many times as large, and takes the memory of one.
+    ///
+    /// Gradients are weighted by the number of queries that they are means over. A step is complete
+    /// with its last meta-batch, so that none is ever left over.
+    pub fn accumulate(self, meta_batches: u64) -> Self {
+        self.with(|options| options.accumulate = meta_batches)
+    }
+
+    /// Tasks that are differentiated at once, by which a step's tasks are cut: less memory, and the
+    /// same result within rounding. Unless said, that is a meta-batch, or the share of a replica
+    /// where there are more replicas than meta-batches in a step.
+    ///
+    /// Steps cut alike are bit for bit the same whatever the number of replicas, on backends that
+    /// compute alike whenever they are asked the same, as those of the CPU do.
+    pub fn micro_batch(self, tasks: usize) -> Self {
+        self.with(|options| options.micro_batch = Some(tasks))
+    }
+
+    /// The processes that share the tasks of each step, and of validations; this one alone unless
+    /// said.
+    ///
+    /// All must call `fit` with the same settings. The first one keeps the run folder and tells the
+    /// observer. Where `fit` fails in one process, others may wait for it for ever:
+    /// [`abort`](Communicator::abort) ends them.
+    pub fn communicator(self, communicator: Arc<dyn Communicator>) -> Self {
+        Self { communicator, ..self }
+    }
+
+    /// How gradients of several processes become one, [`Reduction::Exact`] unless said.
+    pub fn reduction(self, reduction: Reduction) -> Self {
+        self.with(|options| options.reduction = reduction)
+    }
+
+    /// How the loss is scaled, of a learner that computes in `f16`; other ones need no scale.
+    pub fn loss_scaling(self, config: GradScalerConfig) -> Self {
+        self.with(|options| options.scaler = Some(config))
+    }
+
+    /// Waits for the device at the end of each phase of a step, so that
+    /// [`TrainingReport::phase_ms`] is what the device took rather than its host.
+    pub fn profile(self, profile: bool) -> Self {
+        self.with(|options| options.profile = profile)
     }
 
     /// A constant learning rate, or any of Burn's schedulers, stepped once an optimizer step.
@@ -149,6 +269,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
             settings: self.settings,
             observer: self.observer,
             interrupt: self.interrupt,
+            communicator: self.communicator,
         }
     }
 
@@ -220,9 +341,32 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         O: Optimizer<L, B>,
         S: LrScheduler,
     {
+        self.fit_on::<B>(Vec::new())
+    }
+
+    /// As [`fit`](Self::fit), with the tasks of each step shared by these devices; the learner's own
+    /// where there is none.
+    ///
+    /// One thread gives every device its part before it waits for the first, so that devices which
+    /// compute on their own do so side by side. The learner moves on the first one, and is copied to
+    /// the others before each step.
+    ///
+    /// # Errors
+    /// As `fit`, and for a device that is named twice.
+    pub fn fit_on<B>(
+        self,
+        devices: Vec<B::Device>,
+    ) -> Result<Trained<L::InnerModule>, TrainError>
+    where
+        B: AutodiffBackend,
+        T: TaskSource,
+        L: MetaLearner<B, T::Kind>,
+        O: Optimizer<L, B>,
+        S: LrScheduler,
+    {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        Run::<B, L, O, S, T>::begin(self)?.train()
+        Run::<B, L, O, S, T>::begin(self, devices)?.train()
     }
 }
 

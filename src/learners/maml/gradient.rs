@@ -17,6 +17,7 @@ use crate::adapt::{
 };
 use crate::episode::{Examples, TaskKind};
 use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
+use crate::precision::{LossScale, ScaledGrads};
 
 impl<B, N> MetaLearner<B, N::Kind> for Maml<B, N>
 where
@@ -24,18 +25,20 @@ where
     N: AdaptableNetwork<B>
         + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = N::Kind>>,
 {
-    fn meta_gradients(&self, batch: &Batch<B, N>) -> MetaGradients<B> {
+    fn meta_gradients(&self, batch: &Batch<B, N>, scale: LossScale) -> MetaGradients<B> {
         let support = N::Kind::support(batch);
         self.expect_size(N::Kind::outputs(support));
         let tasks = N::Kind::tasks(support);
         let groups: Vec<_> = self.groups(tasks).collect();
-        let found = groups.iter().map(|group| self.group_gradient(batch, group));
+        let found = groups.iter().map(|group| self.group_gradient(batch, group, scale));
         let total = found.reduce(GroupGradient::plus).expect("a batch has at least one task");
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
         register::<B, _>(&mut gradients, &self.network, total.start, share);
         register::<B, _>(&mut gradients, &self.rates, total.rates, share);
-        MetaGradients { loss: total.loss * share, score: total.score * share, gradients }
+        let loss = total.loss * (share / f64::from(scale.value()));
+        let gradients = ScaledGrads::new(gradients, scale);
+        MetaGradients { loss, score: total.score * share, gradients }
     }
 
     fn at_step(&mut self, step: u64) {
@@ -73,6 +76,7 @@ type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 
 /// Sums over a group of tasks.
 struct GroupGradient<B: AutodiffBackend> {
+    /// Scaled, as the gradients are.
     loss: Plain<B>,
     /// Of what tasks are judged by, `[1]`.
     score: Plain<B>,
@@ -96,7 +100,12 @@ impl<B: AutodiffBackend> GroupGradient<B> {
 }
 
 impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
-    fn group_gradient(&self, batch: &Batch<B, N>, group: &Range<usize>) -> GroupGradient<B> {
+    fn group_gradient(
+        &self,
+        batch: &Batch<B, N>,
+        group: &Range<usize>,
+        scale: LossScale,
+    ) -> GroupGradient<B> {
         let (lanes, inner, moves) = (group.len(), self.settings.inner_now(), &*self.settings.moves);
         let step_weights = self.settings.step_weights_now();
         let statistics = BnStatistics::Batch;
@@ -115,7 +124,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             if at_end {
                 last.replace(Some(outputs.inner()));
             }
-            Some(if weight == 1.0 { loss } else { loss * weight })
+            let factor = weight * f64::from(scale.value());
+            Some(if factor == 1.0 { loss } else { loss * factor })
         };
         let learned = stacked(&values::<B, _>(&self.network), lanes);
         let constants: Vec<_> = learned.iter().cloned().map(Tensor::detach).collect();
@@ -123,13 +133,13 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
         let flat = flat_slope(&self.network, lanes, moves, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
-            self.solve(&flat, &flat, start, lanes, &outer)
+            self.solve(&flat, &flat, start, lanes, (&outer, scale))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
             let lifted = |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
             let lifted = lifted_slope(&template, lanes, moves, &lifted);
-            self.solve(&lifted, &flat, start, lanes, &outer)
+            self.solve(&lifted, &flat, start, lanes, (&outer, scale))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
         let score = N::Kind::scores(outputs, queries.targets.inner()).sum();
@@ -197,15 +207,15 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         None
     }
 
-    /// The outer gradient by `slope`, on the graph of its values, and `flat`, the same as
-    /// constants.
+    /// The gradient of the outer loss, which is scaled, by `slope`, on the graph of its values, and
+    /// `flat`, the same as constants.
     fn solve(
         &self,
         slope: &Slope<'_, B>,
         flat: &Slope<'_, B>,
         start: Vec<Tensor<B, 1>>,
         lanes: usize,
-        outer: &OuterLoss<'_, B>,
+        (outer, scale): (&OuterLoss<'_, B>, LossScale),
     ) -> MetaGradient<B> {
         let (inner, moves) = (&self.settings.inner_now(), &*self.settings.moves);
         let constants = || start.iter().cloned().map(Tensor::detach).collect::<Vec<_>>();
@@ -222,7 +232,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
                 let start = constants();
                 let steps = InnerSteps { inner, moves, slope: flat, lanes };
                 let fast = steps.run(start.clone(), &self.rates);
-                return way(start, fast.values, moves, outer, inner.steps);
+                return way(start, fast.values, moves, (outer, scale), inner.steps);
             }
         }
         let steps = InnerSteps { inner, moves, slope, lanes };
@@ -238,12 +248,13 @@ fn way<B: AutodiffBackend>(
     start: Vec<Tensor<B, 1>>,
     end: Vec<Tensor<B, 1>>,
     moves: &[bool],
-    outer: &OuterLoss<'_, B>,
+    (outer, scale): (&OuterLoss<'_, B>, LossScale),
     steps: usize,
 ) -> MetaGradient<B> {
     let loss = outer(steps, &end).expect("an outer loss after the last step").inner();
+    let scale = f64::from(scale.value());
     let pairs = start.into_iter().zip(end).zip(moves);
-    let back = pairs.map(|((start, end), moves)| moves.then(|| (start - end).inner()));
+    let back = pairs.map(|((start, end), moves)| moves.then(|| (start - end).inner() * scale));
     MetaGradient { loss, start: back.collect(), rates: Vec::new() }
 }
 

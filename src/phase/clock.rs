@@ -1,0 +1,72 @@
+use std::time::{Duration, Instant};
+
+use super::{Phase, PhaseTimes};
+
+/// The phases that a thread is in, one within the other, and what they took so far.
+#[derive(Debug, Default)]
+pub(super) struct Clock {
+    pub(super) waits: bool,
+    /// The innermost is last.
+    within: Vec<Phase>,
+    /// Since when the innermost has been counted.
+    since: Option<Instant>,
+    times: PhaseTimes,
+}
+
+impl Clock {
+    pub(super) fn enter(&mut self, phase: Phase) {
+        self.count(Instant::now());
+        self.within.push(phase);
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.count(Instant::now());
+        self.within.pop();
+    }
+
+    pub(super) fn take(&mut self) -> PhaseTimes {
+        self.count(Instant::now());
+        std::mem::take(&mut self.times)
+    }
+
+    /// Gives the time since the last count to the innermost phase.
+    fn count(&mut self, now: Instant) {
+        let since = self.since.replace(now);
+        if let (Some(phase), Some(since)) = (self.within.last(), since) {
+            self.times.add(*phase, now.saturating_duration_since(since));
+        }
+    }
+}
+
+impl PhaseTimes {
+    pub(super) fn add(&mut self, phase: Phase, time: Duration) {
+        *self.of_mut(phase) += time.as_secs_f64() * 1e3;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock whose time is told: seconds since its start.
+    fn at(clock: &mut Clock, start: Instant, second: u64, phase: Option<Phase>) {
+        clock.count(start + Duration::from_secs(second));
+        match phase {
+            Some(phase) => clock.within.push(phase),
+            None => drop(clock.within.pop()),
+        }
+    }
+
+    #[test]
+    fn a_phase_within_another_is_not_counted_twice() {
+        let (mut clock, start) = (Clock::default(), Instant::now());
+        at(&mut clock, start, 0, Some(Phase::Forward));
+        at(&mut clock, start, 1, Some(Phase::Backward));
+        at(&mut clock, start, 3, None);
+        at(&mut clock, start, 7, None);
+        at(&mut clock, start, 100, Some(Phase::Data));
+        assert_eq!(clock.times.of(Phase::Forward), 5000.0);
+        assert_eq!(clock.times.of(Phase::Backward), 2000.0);
+        assert_eq!(clock.times.total(), 7000.0);
+    }
+}

@@ -1,0 +1,132 @@
+//! Where the time of training goes.
+//!
+//! A trainer and its learners tell what they are at with [`phase`] or [`phase_on`]; [`take`] gives
+//! what every [`Phase`] took on this thread. Each phase is a `tracing` span besides, of the target
+//! `fewshot` and its own name, for whoever subscribes.
+
+mod clock;
+mod times;
+
+pub use times::PhaseTimes;
+
+use std::cell::RefCell;
+
+use burn::tensor::backend::Backend;
+use tracing::Span;
+
+use clock::Clock;
+
+/// What a training step is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Phase {
+    /// Tasks are drawn and brought to the device.
+    Data,
+    /// A loss is computed; of learners with an inner loop, tasks are adapted to as well.
+    Forward,
+    /// The gradient of the loss.
+    Backward,
+    /// Gradients of replicas become one.
+    Reduce,
+    /// Gradients are checked, scaled and clipped, and parameters moved.
+    Step,
+    /// A validation.
+    Validate,
+    /// Metrics and checkpoints are written.
+    Save,
+}
+
+impl Phase {
+    /// All of them, in the order of a step.
+    pub const ALL: [Self; 7] = [
+        Self::Data,
+        Self::Forward,
+        Self::Backward,
+        Self::Reduce,
+        Self::Step,
+        Self::Validate,
+        Self::Save,
+    ];
+
+    /// Its name in spans and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Data => "data",
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Reduce => "reduce",
+            Self::Step => "step",
+            Self::Validate => "validate",
+            Self::Save => "save",
+        }
+    }
+
+    /// `tracing` wants names that the compiler knows.
+    fn span(self) -> Span {
+        match self {
+            Self::Data => tracing::info_span!(target: "fewshot", "data"),
+            Self::Forward => tracing::info_span!(target: "fewshot", "forward"),
+            Self::Backward => tracing::info_span!(target: "fewshot", "backward"),
+            Self::Reduce => tracing::info_span!(target: "fewshot", "reduce"),
+            Self::Step => tracing::info_span!(target: "fewshot", "step"),
+            Self::Validate => tracing::info_span!(target: "fewshot", "validate"),
+            Self::Save => tracing::info_span!(target: "fewshot", "save"),
+        }
+    }
+}
+
+thread_local! {
+    static CLOCK: RefCell<Clock> = RefCell::new(Clock::default());
+}
+
+/// Runs `work` and counts its time to `phase`, and not to a phase that it is a part of.
+///
+/// An accelerator computes on after its host has gone on: the time of the host is counted.
+pub fn phase<T>(phase: Phase, work: impl FnOnce() -> T) -> T {
+    let _span = phase.span().entered();
+    let _within = Within::enter(phase);
+    work()
+}
+
+/// As [`phase`], and while this thread [waits](wait_for_devices) for devices, from when `device` has
+/// done all before to when it has done its part.
+pub fn phase_on<B: Backend, T>(phase: Phase, device: &B::Device, work: impl FnOnce() -> T) -> T {
+    let settle = || {
+        if CLOCK.with_borrow(|clock| clock.waits) {
+            // What fails here is told by whoever reads the result.
+            let _ = B::sync(device);
+        }
+    };
+    settle();
+    self::phase(phase, || {
+        let done = work();
+        settle();
+        done
+    })
+}
+
+/// Whether [`phase_on`] waits for its device from now on, which makes times those of the device, and
+/// training slower where host and device would overlap.
+pub fn wait_for_devices(waits: bool) {
+    CLOCK.with_borrow_mut(|clock| clock.waits = waits);
+}
+
+/// What the phases on this thread took since the last call.
+pub fn take() -> PhaseTimes {
+    CLOCK.with_borrow_mut(Clock::take)
+}
+
+/// Leaves a phase however its work ends.
+struct Within;
+
+impl Within {
+    fn enter(phase: Phase) -> Self {
+        CLOCK.with_borrow_mut(|clock| clock.enter(phase));
+        Self
+    }
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        CLOCK.with_borrow_mut(Clock::leave);
+    }
+}

@@ -1,0 +1,256 @@
+//! Training under way.
+
+mod keep;
+mod step;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_models::nn::drawn;
+use serde_json::{Value, json};
+
+use super::team::{MicroBatches, Team};
+use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
+use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
+use crate::episode::TaskSource;
+use crate::hardware::Precision;
+use crate::learners::MetaLearner;
+use crate::parallel::agree;
+use crate::phase::{self, Phase, PhaseTimes};
+use crate::precision::{GradScaler, GradScalerConfig};
+
+/// A trainer at work.
+pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
+    /// Always there but for the time of a step, which wants the only copy.
+    learner: Option<L>,
+    optimizer: O,
+    scheduler: S,
+    source: T,
+    validation: Option<(T, usize)>,
+    options: Options,
+    settings: Value,
+    observer: Box<dyn FnMut(&Event)>,
+    interrupt: Arc<AtomicBool>,
+    team: Team<B::Device>,
+    parts: MicroBatches,
+    /// Of a learner that computes in `f16`.
+    scaler: Option<GradScaler>,
+    /// In the first process alone.
+    folder: Option<RunFolder>,
+    progress: Progress,
+    /// The best learner as a checkpoint.
+    best: Option<Checkpoint>,
+    clock: Clock,
+    last_loss: Option<f32>,
+}
+
+/// Time and steps of this process.
+struct Clock {
+    start: Instant,
+    /// Seconds.
+    validating: f64,
+    steps: u64,
+    phases: PhaseTimes,
+}
+
+impl Clock {
+    fn start() -> Self {
+        Self { start: Instant::now(), validating: 0.0, steps: 0, phases: PhaseTimes::default() }
+    }
+
+    fn training(&self) -> f64 {
+        self.start.elapsed().as_secs_f64() - self.validating
+    }
+}
+
+impl<B, L, O, S, T> Run<B, L, O, S, T>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+    S: LrScheduler,
+{
+    pub(super) fn begin(
+        trainer: MetaTrainer<L, O, S, T>,
+        devices: Vec<B::Device>,
+    ) -> Result<Self, TrainError> {
+        let options = trainer.options;
+        options.check(trainer.validation.as_ref().map(|(_, tasks)| *tasks))?;
+        let devices = match devices.is_empty() {
+            true => vec![trainer.learner.devices().into_iter().next().unwrap_or_default()],
+            false => devices,
+        };
+        let learner = carried::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
+        let team = Team {
+            devices,
+            communicator: trainer.communicator,
+            reduction: options.reduction,
+        };
+        let parts = options.parts(team.replicas())?;
+        let precision = learner.precision();
+        for (index, device) in team.devices.iter().enumerate() {
+            if team.devices[..index].contains(device) {
+                return Err(TrainError::SameDevice { device: format!("{device:?}") });
+            }
+            check_precision::<B>(precision, device)?;
+        }
+        let mut run = Self {
+            scaler: (precision == Precision::MixedF16)
+                .then(|| options.scaler.clone().unwrap_or_else(GradScalerConfig::new).init())
+                .transpose()?,
+            learner: Some(learner),
+            optimizer: trainer.optimizer,
+            scheduler: trainer.scheduler,
+            source: trainer.source.ok_or(TrainError::NoEpisodes)?,
+            validation: trainer.validation,
+            settings: trainer.settings,
+            observer: trainer.observer,
+            interrupt: trainer.interrupt,
+            options,
+            team,
+            parts,
+            folder: None,
+            progress: Progress::default(),
+            best: None,
+            clock: Clock::start(),
+            last_loss: None,
+        };
+        let first = run.source.tasks::<B>(0..1, run.device());
+        run.learner().check(&first)?;
+        run.settings = run.all_settings();
+        run.agree()?;
+        run.open()?;
+        Ok(run)
+    }
+
+    fn device(&self) -> &B::Device {
+        &self.team.devices[0]
+    }
+
+    fn learner(&self) -> &L {
+        self.learner.as_ref().expect("every step puts the learner back")
+    }
+
+    /// What must not change between a run and its resumption.
+    fn all_settings(&self) -> Value {
+        let validation = self.validation.as_ref();
+        json!({
+            "backend": B::InnerBackend::name(self.device()),
+            "architecture": self.learner().architecture(),
+            "learner": self.learner().settings(),
+            "precision": self.learner().precision(),
+            "tasks": self.source.settings(),
+            "meta_batch": self.options.meta_batch,
+            "accumulate": self.options.accumulate,
+            "clip_norm": self.options.clip_norm,
+            "validation": validation.map(|(source, tasks)| json!({
+                "tasks": source.settings(),
+                "count": tasks,
+                "every": self.options.validate_every,
+            })),
+            "user": self.settings,
+        })
+    }
+
+    /// That all processes are in the same run.
+    fn agree(&self) -> Result<(), TrainError> {
+        let all = json!({
+            "settings": self.settings,
+            "steps": self.options.steps,
+            "micro_batch": self.options.micro_batch,
+            "devices": self.team.devices.len(),
+            "patience": self.options.patience,
+            "checkpoint_every": self.options.checkpoint_every,
+            "folder": self.options.folder.as_ref().map(Folder::name),
+        });
+        Ok(agree(&*self.team.communicator, "this run", &all)?)
+    }
+
+    pub(super) fn train(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+        let steps = self.options.steps;
+        self.tell(&Event::Started { step: self.progress.step, steps });
+        phase::wait_for_devices(self.options.profile);
+        phase::take();
+        self.clock = Clock::start();
+        while self.progress.step < steps && !self.exhausted() {
+            let before = self.progress.step;
+            self.step()?;
+            let step = self.progress.step;
+            let moved = step > before;
+            let validating =
+                moved && (step.is_multiple_of(self.options.validate_every) || step == steps);
+            if validating {
+                self.validate()?;
+            }
+            let interrupted = self.team.any(self.interrupt.load(Ordering::Relaxed))?;
+            let due = moved && step.is_multiple_of(self.options.checkpoint_every);
+            if validating || due || interrupted || self.exhausted() {
+                phase::phase(Phase::Save, || self.save())?;
+            }
+            if interrupted && step < steps {
+                return Err(TrainError::Interrupted { step });
+            }
+        }
+        if self.exhausted() && self.progress.step < steps {
+            self.tell(&Event::StoppedEarly { step: self.progress.step });
+        }
+        self.finish()
+    }
+
+    /// One process speaks for all.
+    fn tell(&mut self, event: &Event) {
+        if self.team.leads() {
+            (self.observer)(event);
+        }
+    }
+
+    fn finish(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+        self.clock.phases += phase::take();
+        phase::wait_for_devices(false);
+        let training = self.clock.training() * 1e3;
+        if let Some(folder) = &self.folder {
+            folder.draw_curves()?;
+        }
+        if let Some(best) = &self.best {
+            self.learner = Some(best.load::<B, _, _>(self.learner().clone(), self.device())?);
+        }
+        let learner = self.learner().valid();
+        let steps = self.clock.steps.max(1) as f64;
+        let phase_ms = self.clock.phases / steps;
+        let known = self.clock.phases.total() - self.clock.phases.validate;
+        let report = TrainingReport {
+            steps: self.progress.step,
+            episodes_per_s: self.episodes_per_s(),
+            last_loss: self.last_loss,
+            precision: self.learner().precision(),
+            loss_scale: self.scaler.as_ref().map(|scaler| scaler.loss_scale().value()),
+            skipped_steps: self.scaler.as_ref().map_or(0, GradScaler::skipped),
+            replicas: self.team.replicas(),
+            phase_ms,
+            other_ms: (training - known).max(0.0) / steps,
+            progress: self.progress,
+        };
+        Ok(Trained { learner, report })
+    }
+
+    fn exhausted(&self) -> bool {
+        self.options.patience.is_some_and(|patience| self.progress.since_best >= patience)
+    }
+
+    fn episodes_per_s(&self) -> f64 {
+        match self.clock.steps {
+            0 => 0.0,
+            steps => (steps * self.options.tasks()) as f64 / self.clock.training(),
+        }
+    }
+
+    fn kept(&self) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.path().to_owned())
+    }
+}

@@ -1,0 +1,132 @@
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+
+use super::Run;
+use crate::episode::{Measure, TaskKind, TaskSource};
+use crate::learners::{Divergence, MetaLearner};
+use crate::phase::{self, Phase, phase_on};
+use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
+use crate::train::gather::{StepGradients, StepTasks, gather};
+use crate::train::metrics::Line;
+use crate::train::{Event, StepMetrics, TrainError};
+
+impl<B, L, O, S, T> Run<B, L, O, S, T>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+    S: LrScheduler,
+{
+    /// Makes a step, or skips it where gradients overflow at the loss scale, which then falls: the
+    /// next one is on the same tasks.
+    pub(super) fn step(&mut self) -> Result<(), TrainError> {
+        let scale = self.scaler.as_ref().map_or(LossScale::ONE, GradScaler::loss_scale);
+        let mut learner = self.learner.take().expect("every step puts the learner back");
+        learner.at_step(self.progress.step);
+        let (learner, found) = gather::<B, T, L>(learner, self.tasks(), &self.team, scale)?;
+        self.learner = Some(learner);
+        let StepGradients { loss, score, gradients } = found;
+        if !loss.is_finite() {
+            return Err(self.not_finite(loss));
+        }
+        let device = self.device().clone();
+        let moved = phase_on::<B, _>(Phase::Step, &device, || self.move_along(gradients))?;
+        let Some(learning_rate) = moved else {
+            return self.skipped(scale);
+        };
+        self.progress.step += 1;
+        self.clock.steps += 1;
+        self.last_loss = Some(loss);
+        let accuracy = match T::Kind::MEASURE {
+            Measure::Accuracy => Some(T::Kind::MEASURE.unit() * score),
+            Measure::SquaredError => None,
+        };
+        let phase_ms = phase::take();
+        self.clock.phases += phase_ms;
+        let step = self.progress.step;
+        let loss_scale = self.scaler.is_some().then_some(scale.value());
+        let phase_ms = phase_ms.rounded();
+        let metrics = StepMetrics { step, loss, accuracy, learning_rate, loss_scale, phase_ms };
+        self.tell_step(metrics)
+    }
+
+    fn tasks(&self) -> StepTasks<'_, T> {
+        let first = self.progress.step * self.options.tasks();
+        StepTasks { source: &self.source, first, parts: self.parts }
+    }
+
+    /// The learning rate of the step; `None` where it is skipped.
+    fn move_along(&mut self, gradients: ScaledGrads) -> Result<Option<f64>, TrainError> {
+        let Some(mut gradients) = self.finite(gradients)? else { return Ok(None) };
+        if let Some(limit) = self.options.clip_norm {
+            gradients = gradients.clip_norm::<B, L>(self.learner(), limit);
+        }
+        let learning_rate = self.scheduler.step();
+        let learner = self.learner.take().expect("every step puts the learner back");
+        self.learner =
+            Some(gradients.step::<B, L, O>(&mut self.optimizer, learning_rate, learner));
+        Ok(Some(learning_rate))
+    }
+
+    fn finite(&mut self, gradients: ScaledGrads) -> Result<Option<FiniteGrads>, TrainError> {
+        let learner = self.learner.as_ref().expect("every step puts the learner back");
+        match &mut self.scaler {
+            Some(scaler) => {
+                let found = scaler.unscale::<B, L>(gradients, learner)?.ok();
+                self.progress.scaler = Some(scaler.state());
+                Ok(found)
+            }
+            None => match gradients.unscale::<B, L>(learner) {
+                Ok(gradients) => Ok(Some(gradients)),
+                Err(_) => {
+                    let step = self.progress.step;
+                    Err(TrainError::NonFiniteGradient { step, kept: self.kept() })
+                }
+            },
+        }
+    }
+
+    fn skipped(&mut self, scale: LossScale) -> Result<(), TrainError> {
+        self.clock.phases += phase::take();
+        self.tell(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
+        Ok(())
+    }
+
+    /// Where a loss was lost.
+    fn not_finite(&self, loss: f32) -> TrainError {
+        let tasks = self.tasks();
+        let (size, rank) = (self.team.devices.len(), self.team.communicator.rank());
+        let mine = (rank * size..(rank + 1) * size)
+            .flat_map(|replica| self.parts.of_replica(replica, self.team.replicas()));
+        let divergence = mine.into_iter().find_map(|part| {
+            let found = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
+            let task = self.parts.tasks(part).start + found.task;
+            Some(Divergence { task, ..found })
+        });
+        TrainError::NonFiniteLoss {
+            loss,
+            step: self.progress.step,
+            episode: tasks.first,
+            divergence,
+            kept: self.kept(),
+        }
+    }
+
+    fn tell_step(&mut self, metrics: StepMetrics) -> Result<(), TrainError> {
+        if let Some(folder) = &mut self.folder {
+            phase::phase(Phase::Save, || folder.log(Line::Step(metrics.clone())))?;
+        }
+        let left = self.options.steps.saturating_sub(self.progress.step);
+        let elapsed = self.clock.start.elapsed().as_secs_f64();
+        let event = Event::Step {
+            metrics,
+            steps: self.options.steps,
+            episodes_per_s: self.episodes_per_s(),
+            seconds_left: elapsed / self.clock.steps as f64 * left as f64,
+        };
+        self.tell(&event);
+        Ok(())
+    }
+}
