@@ -121,6 +121,11 @@ pub fn route<B: Backend>() -> Route {
     }
 }
 
+/// Whether the operations of `B` take fused bodies over slices of host memory.
+pub(crate) fn on_host<B: Backend>() -> bool {
+    table::<Registered<B>>().is_some_and(|registered| !registered.on_device)
+}
+
 /// Tells whether `FEWSHOT_KERNELS` means something here, before an operation has to.
 ///
 /// # Errors

@@ -3,6 +3,8 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use crate::precision::Precision;
+
 /// Operands that do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -46,17 +48,14 @@ pub fn linear<B: Backend>(
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
-        panic!("{error}");
-    }
-    let y = x.matmul(weight);
-    match bias {
-        Some(bias) => y + bias.unsqueeze(),
-        None => y,
-    }
+    Precision::F32.linear(x, weight, bias)
 }
 
-fn check<B: Backend>(
+/// Whether the shapes fit.
+///
+/// # Errors
+/// A [`LinearError`] that says what does not.
+pub(crate) fn check<B: Backend>(
     [_, features]: [usize; 2],
     found: [usize; 2],
     bias: Option<&Tensor<B, 1>>,

@@ -15,9 +15,11 @@ pub struct Classifier<B: Backend, E> {
 }
 
 impl<B: Backend, E: Encoder<B>> Classifier<B, E> {
-    /// A linear layer, drawn as in PyTorch, on top of an encoder with `features` features.
+    /// A linear layer, drawn as in PyTorch, on top of an encoder with `features` features, and in its
+    /// [precision](Encoder::precision).
     pub fn new(encoder: E, features: usize, ways: usize, device: &B::Device) -> Self {
-        drawn(Self { encoder, head: LinearConfig::new(features, ways).init(device) })
+        let head = LinearConfig::new(features, ways).with_precision(encoder.precision());
+        drawn(Self { encoder, head: head.init(device) })
     }
 
     /// Number of classes.

@@ -4,7 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{ConvBlock, StackOptions, conv_stack};
+use fewshot_kernels::{ConvBlock, Precision, StackOptions, conv_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::batch_norm::stack_statistics;
@@ -51,6 +51,10 @@ pub struct Conv4Config {
     /// adapts to a task as `film.context`; 0 for none. 100 in the paper, on miniImageNet.
     #[config(default = 0)]
     pub context: usize,
+    /// What the convolutions compute in; batch-norm, what follows it, the map of the context and the
+    /// features are f32.
+    #[config(default = "Precision::F32")]
+    pub precision: Precision,
 }
 
 /// The convolutional encoder of few-shot learning: blocks of 3x3 convolution, batch-norm, ReLU and
@@ -79,6 +83,8 @@ pub struct Conv4<B: Backend> {
     pool: bool,
     average: bool,
     film: Option<Film<B>>,
+    #[module(skip)]
+    precision: Precision,
 }
 
 /// One block of a [`Conv4`].
@@ -135,7 +141,8 @@ impl Conv4Config {
         let stride = if pool { 1 } else { 2 };
         let film = FilmConfig::new(self.context, self.channels);
         let film = (self.context > 0).then(|| film.init(device));
-        drawn(Conv4 { blocks, image: self.image, stride, pool, average, film })
+        let (image, precision) = (self.image, self.precision);
+        drawn(Conv4 { blocks, image, stride, pool, average, film, precision })
     }
 
     fn block<B: Backend>(&self, from: usize, device: &B::Device) -> Block<B> {
@@ -170,7 +177,8 @@ impl<B: Backend> Conv4<B> {
     ) -> Tensor<B, 4> {
         let blocks = self.tensors();
         let norms = || self.blocks.iter().map(|block| &block.norm);
-        let options = StackOptions { epsilon: self.blocks[0].norm.epsilon, lanes };
+        let (epsilon, precision) = (self.blocks[0].norm.epsilon, self.precision);
+        let options = StackOptions { epsilon, lanes, precision };
         let output = conv_stack(images, &blocks, stack_statistics(norms(), statistics), options);
         if statistics == BnStatistics::Track {
             for (norm, moments) in norms().zip(output.moments) {
@@ -222,6 +230,10 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         let features = self.read_out(self.forward_lanes(side_by_side, statistics, tasks));
         let [_, all] = features.dims();
         features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
     }
 
     fn architecture(&self) -> String {

@@ -1,6 +1,7 @@
 use burn::module::{Module, ModuleDisplay};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::Precision;
 
 use crate::nn::BnStatistics;
 
@@ -30,6 +31,12 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let _ = (images, statistics);
         panic!("{} has no lanes", self.architecture())
+    }
+
+    /// What its products compute in, and so do those of a layer on top; no part of the
+    /// [`architecture`](Self::architecture), for parameters are the same in every precision.
+    fn precision(&self) -> Precision {
+        Precision::F32
     }
 
     /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the

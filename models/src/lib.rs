@@ -30,5 +30,6 @@ pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Downsampling, Readout};
 pub use cost::{Cost, CostModel};
 pub use encoder::Encoder;
+pub use fewshot_kernels::Precision;
 pub use mlp::{Mlp, MlpConfig};
 pub use nn::BnStatistics;

@@ -3,6 +3,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::Precision;
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
@@ -19,6 +20,9 @@ pub struct MlpConfig {
     /// `context`; 0 for none. 5 in the authors' regression of sine curves.
     #[config(default = 0)]
     pub context: usize,
+    /// What the layers' products compute in; ReLU and features are f32.
+    #[config(default = "Precision::F32")]
+    pub precision: Precision,
 }
 
 /// Linear layers with ReLU between them and none after the last; images are flattened.
@@ -34,6 +38,8 @@ pub struct MlpConfig {
 pub struct Mlp<B: Backend> {
     layers: Vec<Linear<B>>,
     context: Option<Param<Tensor<B, 1>>>,
+    #[module(skip)]
+    precision: Precision,
 }
 
 impl MlpConfig {
@@ -46,10 +52,11 @@ impl MlpConfig {
         let first = self.d_input + self.context;
         let inputs = std::iter::once(first).chain(self.layers.iter().copied());
         let layers = inputs.zip(&self.layers);
-        let layers = layers.map(|(from, &to)| LinearConfig::new(from, to).init(device));
+        let layer = |from, to| LinearConfig::new(from, to).with_precision(self.precision);
+        let layers = layers.map(|(from, &to)| layer(from, to).init(device));
         let context = || Initializer::Zeros.init([self.context], device);
         let context = (self.context > 0).then(context);
-        drawn(Mlp { layers: layers.collect(), context })
+        drawn(Mlp { layers: layers.collect(), context, precision: self.precision })
     }
 }
 
@@ -125,6 +132,10 @@ impl<B: Backend> Encoder<B> for Mlp<B> {
 
     fn encode_lanes(&self, images: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
         self.forward_lanes(images.flatten(2, 4))
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
     }
 
     fn architecture(&self) -> String {

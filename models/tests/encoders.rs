@@ -15,7 +15,9 @@ use burn_store::{ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, Safetensors
 use fewshot_models::nn::{
     BatchNorm, BatchNormConfig, FilmConfig, Linear, LinearConfig, global_avg_pool, max_pool,
 };
-use fewshot_models::{BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig};
+use fewshot_models::{
+    BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Precision,
+};
 
 #[path = "encoders/context.rs"]
 mod context;
@@ -452,7 +454,8 @@ mod second_derivatives {
             read(uniform::<Flex, 1>(3, shapes.2)),
         ];
         fn linear<B: Backend>(weight: Tensor<B, 2>, bias: Tensor<B, 1>) -> Linear<B> {
-            Linear { weight: Param::from_tensor(weight), bias: Some(Param::from_tensor(bias)) }
+            let (weight, bias) = (Param::from_tensor(weight), Some(Param::from_tensor(bias)));
+            Linear { weight, bias, precision: Precision::F32 }
         }
         let value = |x: &[f32], weight: &[f32], bias: &[f32]| {
             let layer =

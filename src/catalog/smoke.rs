@@ -64,12 +64,7 @@ where
     Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
         + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
 {
-    let dtype = match precision {
-        Precision::F32 => None,
-        Precision::MixedF16 => Some(FloatDType::F16),
-        Precision::MixedBf16 => Some(FloatDType::BF16),
-    };
-    if let Some(dtype) = dtype {
+    if let Some(dtype) = precision.low() {
         return in_low_precision(&encoder, batch, dtype);
     }
     let learner = ProtoNet::<B, E>::new(encoder.clone());

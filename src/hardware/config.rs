@@ -1,4 +1,5 @@
 use burn::config::Config;
+use fewshot_kernels::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::{Bytes, DevicePreference};
@@ -35,33 +36,6 @@ pub struct HardwareConfig {
     /// Whether results must repeat bit for bit.
     #[config(default = "Determinism::Free")]
     pub determinism: Determinism,
-}
-
-/// What convolutions and matrix products compute in; all else is `f32`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// `f32`.
-    #[default]
-    F32,
-    /// `f16`, with a scaled loss.
-    MixedF16,
-    /// `bf16`.
-    MixedBf16,
-}
-
-impl Precision {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::MixedF16, Self::MixedBf16];
-
-    /// The name of the data type of the products.
-    pub fn dtype(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::MixedF16 => "f16",
-            Self::MixedBf16 => "bf16",
-        }
-    }
 }
 
 /// What is recomputed in a backward pass instead of kept from the forward pass.

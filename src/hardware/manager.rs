@@ -7,11 +7,11 @@ use burn::prelude::DeviceOps;
 use burn::tensor::backend::{AutodiffBackend, Backend, DeviceId};
 use rayon::ThreadPool;
 
-use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget, Precision};
+use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 use super::{
     Bytes, Capabilities, Detection, DeviceClass, DeviceInfo, DeviceKey, DeviceMemory,
-    DevicePreference, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Registry,
-    Rejection, Tier, memory_stats, panics, placed, platforms, probe, release,
+    DevicePreference, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Precision,
+    Registry, Rejection, Tier, memory_stats, panics, placed, platforms, probe, release,
 };
 use crate::episode::{TaskKind, TaskSource};
 

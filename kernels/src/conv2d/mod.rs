@@ -8,6 +8,7 @@ pub mod reference;
 mod shape;
 
 pub use error::ConvError;
+pub(crate) use error::check;
 pub use shape::{ConvShape, Role};
 
 use burn::tensor::Tensor;
@@ -39,7 +40,7 @@ pub fn conv2d<B: Backend>(
     stride: usize,
     padding: usize,
 ) -> Tensor<B, 4> {
-    let shape = error::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
+    let shape = check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
     let shape = shape.unwrap_or_else(|error| panic!("{error}"));
     let elements = types([&bias]).chain([x.dtype(), weight.dtype()]);
     let Some(table) = table::<ConvolutionTable<B>>("conv2d", elements) else {

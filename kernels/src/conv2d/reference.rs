@@ -28,7 +28,11 @@ pub(crate) fn grouped<B: Backend>(
         _ => (x, stride),
     };
     let options = ConvOptions::new([stride; 2], [padding; 2], [1, 1], groups);
-    let y = module::conv2d(x, weight, None, options);
+    biased(module::conv2d(x, weight, None, options), bias)
+}
+
+/// A convolution's output with its bias, if there is one.
+pub(crate) fn biased<B: Backend>(y: Tensor<B, 4>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 4> {
     match bias {
         // Not in `module::conv2d`: on CubeCL backends a broadcast bias there gives wrong values.
         Some(bias) => {

@@ -9,6 +9,7 @@ use super::lanes::{self, Tape, TapeTangent};
 use super::{ConvBlock, StackError, StackOptions, Statistics, along_reference};
 use crate::door::{self, StackTable};
 use crate::host::{read, write};
+use crate::precision::Precision;
 
 /// A change of one block's tensors, or of their gradients.
 #[derive(Clone, Debug)]
@@ -63,7 +64,7 @@ enum Kept<B: Backend> {
 /// # Conventions
 /// Statistics given as [`Statistics::Running`] stand still. The largest pixel of a window and the
 /// sign that ReLU asks for are those at the point. Nothing here is tracked by autodiff. On a backend
-/// without a fused body, two levels of autodiff do the work.
+/// without a fused body, and under a low precision, two levels of autodiff do the work.
 ///
 /// # Panics
 /// When the blocks do not fit each other, the images or the direction, with the text of a
@@ -85,7 +86,8 @@ pub fn conv_stack_along<B: Backend>(
         Err(error) => panic!("{error}"),
     };
     let (images, blocks) = (images.detach(), blocks.iter().map(still).collect::<Vec<_>>());
-    if door::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
+    let fused = options.precision == Precision::F32;
+    if fused && door::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
         match fused::check(&images, &blocks, &statistics) {
             Ok(()) => {
                 let call = StackCall::new(shape, statistics, options);

@@ -2,6 +2,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::cpu::{BlockShape, StackShape};
+use crate::precision::Precision;
 
 /// One block: the tensors of its layers.
 #[derive(Clone, Debug)]
@@ -56,11 +57,13 @@ pub struct StackOptions {
     /// `[n, lanes * c, h, w]`, and all tensors of a block have `lanes` times as many values along
     /// dimension 0, lane after lane.
     pub lanes: usize,
+    /// What the convolutions compute in; statistics and what follows are f32.
+    pub precision: Precision,
 }
 
 impl Default for StackOptions {
     fn default() -> Self {
-        Self { epsilon: 1e-5, lanes: 1 }
+        Self { epsilon: 1e-5, lanes: 1, precision: Precision::F32 }
     }
 }
 

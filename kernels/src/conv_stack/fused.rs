@@ -28,7 +28,7 @@ impl StackCall {
     pub(super) fn new<B: Backend>(
         shape: StackShape,
         statistics: Statistics<B>,
-        StackOptions { epsilon, lanes }: StackOptions,
+        StackOptions { epsilon, lanes, .. }: StackOptions,
     ) -> Self {
         let running = match statistics {
             Statistics::Batch => None,

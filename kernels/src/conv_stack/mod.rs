@@ -23,6 +23,7 @@ use burn::tensor::backend::Backend;
 
 use crate::door::{self, StackTable};
 use crate::layers::LayerTable;
+use crate::precision::Precision;
 
 /// Runs `images` through the blocks, each taking the output of the one before.
 ///
@@ -44,6 +45,10 @@ use crate::layers::LayerTable;
 /// Images of f16 or bf16 are taken through fused bodies in f32, and the features rounded to their
 /// type; the moments are f32.
 ///
+/// Under a low [`precision`](StackOptions::precision) the stack is made of layers: convolutions are
+/// its [products](Precision::product), and moments, normalisation, ReLU and pool are f32, as are the
+/// features, whatever the images are.
+///
 /// # Panics
 /// When the blocks do not fit each other or the images, with the text of a [`StackError`].
 pub fn conv_stack<B: Backend>(
@@ -56,7 +61,9 @@ pub fn conv_stack<B: Backend>(
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    let Some(table) = door::table::<StackTable<B>>() else {
+    // A fused stack computes in f32 throughout.
+    let fused = options.precision == Precision::F32;
+    let Some(table) = door::table::<StackTable<B>>().filter(|_| fused) else {
         let body = match door::table::<LayerTable<B>>() {
             Some(_) => layered::conv_stack,
             None => reference::conv_stack,

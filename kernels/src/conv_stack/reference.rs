@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 pub use crate::batch_norm::reference::batch_norm;
-use crate::conv2d::reference::grouped;
+use crate::conv2d::reference::{biased, grouped};
 pub use crate::max_pool::reference::max_pool;
 
 type Map<B> = Tensor<B, 4>;
@@ -21,15 +21,18 @@ pub fn conv_stack<B: Backend>(
     options: StackOptions,
 ) -> StackOutput<B> {
     let activate = |y, pool| if pool { max_pool(relu(y)) } else { relu(y) };
-    compose(images, blocks, statistics, options, batch_norm, activate)
+    let convolve = |x, weight, how| grouped(x, weight, None, how);
+    compose(images, blocks, statistics, options, convolve, batch_norm, activate)
 }
 
-/// The stack made of a normalisation, and of a ReLU with a pool where asked for.
+/// The stack made of a convolution with stride, padding and groups, of a normalisation, and of a ReLU
+/// with a pool where asked for.
 pub(super) fn compose<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
-    StackOptions { epsilon, lanes }: StackOptions,
+    StackOptions { epsilon, lanes, precision }: StackOptions,
+    convolve: impl Fn(Map<B>, Map<B>, [usize; 3]) -> Map<B>,
     normalise: impl Fn(Map<B>, Vector<B>, Vector<B>, Option<Moments<B>>, f64) -> Normalised<B>,
     activate: impl Fn(Map<B>, bool) -> Map<B>,
 ) -> StackOutput<B> {
@@ -40,7 +43,8 @@ pub(super) fn compose<B: Backend>(
     let mut output = StackOutput { features: images, moments: Vec::new() };
     for (block, running) in blocks.iter().zip(running) {
         let (weight, bias) = (block.weight.clone(), block.bias.clone());
-        let y = grouped(output.features, weight, bias, [block.stride, 1, lanes]);
+        let convolve = |x, weight| convolve(x, weight, [block.stride, 1, lanes]);
+        let y = biased(precision.product(output.features, weight, convolve), bias);
         let (gamma, beta) = (block.gamma.clone(), block.beta.clone());
         let (y, moments) = normalise(y, gamma, beta, running, epsilon);
         output.moments.extend(moments);

@@ -2,7 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::linear;
+use fewshot_kernels::Precision;
 
 /// Configuration of a [`Linear`] layer.
 #[derive(Config, Debug)]
@@ -14,6 +14,9 @@ pub struct LinearConfig {
     /// Whether a learned vector is added.
     #[config(default = true)]
     pub bias: bool,
+    /// What the product computes in; the result is f32 under a low one.
+    #[config(default = "Precision::F32")]
+    pub precision: Precision,
 }
 
 /// `y = x W + b`, as `burn::nn::Linear`, but differentiable any number of times.
@@ -27,6 +30,9 @@ pub struct Linear<B: Backend> {
     pub weight: Param<Tensor<B, 2>>,
     /// Bias, `[d_output]`.
     pub bias: Option<Param<Tensor<B, 1>>>,
+    /// What the product computes in.
+    #[module(skip)]
+    pub precision: Precision,
 }
 
 impl LinearConfig {
@@ -37,6 +43,7 @@ impl LinearConfig {
         Linear {
             weight: uniform.init_with([self.d_input, self.d_output], fan.0, fan.1, device),
             bias: self.bias.then(|| uniform.init_with([self.d_output], fan.0, fan.1, device)),
+            precision: self.precision,
         }
     }
 }
@@ -46,7 +53,7 @@ impl<B: Backend> Linear<B> {
     /// - `x`: `[n, d_input]`
     /// - returns `[n, d_output]`
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
+        self.precision.linear(x, self.weight.val(), self.bias.as_ref().map(Param::val))
     }
 
     /// The same for several tasks, each with parameters of its own: the weight is
@@ -58,13 +65,13 @@ impl<B: Backend> Linear<B> {
     pub fn forward_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         let [tasks, examples, inputs] = x.dims();
         let [_, outputs] = self.weight.dims();
-        let (device, dtype) = (x.device(), x.dtype());
-        let y = x.matmul(self.weight.val().reshape([tasks, inputs, outputs]));
+        let weight = self.weight.val().reshape([tasks, inputs, outputs]);
+        let y = self.precision.product(x, weight, Tensor::matmul);
         match &self.bias {
             // A product, since adding a bias for each task, and summing its gradient, is far
             // slower.
             Some(bias) => {
-                let ones = Tensor::ones([tasks, examples, 1], (&device, dtype));
+                let ones = Tensor::ones([tasks, examples, 1], (&y.device(), y.dtype()));
                 y + ones.matmul(bias.val().reshape([tasks, 1, outputs]))
             }
             None => y,

@@ -1,0 +1,51 @@
+use burn::tensor::DType;
+use burn::tensor::backend::{Backend, DTypeUsage};
+
+use super::Precision;
+
+/// Whether a device has units for products of matrices of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acceleration {
+    /// It says so.
+    Units,
+    /// It does not: expect no speed of a low type.
+    None,
+}
+
+/// A precision that a backend does not compute in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PrecisionError {
+    /// The data type of the products is not there.
+    #[error("{backend} does not compute in {dtype}")]
+    Unsupported {
+        /// What the backend calls itself.
+        backend: String,
+        /// Name of the type.
+        dtype: &'static str,
+    },
+}
+
+impl Precision {
+    /// Whether products of this precision run on `device`, and what for.
+    ///
+    /// # Conventions
+    /// As the backend tells of itself. Candle tells that it computes in `bf16`, though it has no
+    /// matrix products of it on a CPU: [`product`](Self::product) needs none there, unless plain
+    /// operations are asked for.
+    ///
+    /// # Errors
+    /// [`PrecisionError::Unsupported`], as of NdArray in both low types.
+    pub fn check<B: Backend>(self, device: &B::Device) -> Result<Acceleration, PrecisionError> {
+        let dtype = self.low().map_or(DType::F32, DType::from);
+        let usage = B::dtype_usage(device, dtype);
+        if !usage.is_superset(DTypeUsage::Storage | DTypeUsage::Arithmetic) {
+            let (backend, dtype) = (B::name(device), self.dtype());
+            return Err(PrecisionError::Unsupported { backend, dtype });
+        }
+        match usage.contains(DTypeUsage::Accelerated) {
+            true => Ok(Acceleration::Units),
+            false => Ok(Acceleration::None),
+        }
+    }
+}

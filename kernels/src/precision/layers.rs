@@ -1,0 +1,50 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use super::Precision;
+use crate::conv2d::reference::biased;
+use crate::conv2d::{self, conv2d};
+use crate::linear::check;
+
+impl Precision {
+    /// [`conv2d`](conv2d()) with its product in this precision; the bias is added in f32.
+    ///
+    /// # Panics
+    /// As [`conv2d`](conv2d()).
+    pub fn conv2d<B: Backend>(
+        self,
+        x: Tensor<B, 4>,
+        weight: Tensor<B, 4>,
+        bias: Option<Tensor<B, 1>>,
+        stride: usize,
+        padding: usize,
+    ) -> Tensor<B, 4> {
+        if self == Self::F32 {
+            return conv2d(x, weight, bias, stride, padding);
+        }
+        let shape = conv2d::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
+        shape.unwrap_or_else(|error| panic!("{error}"));
+        let product = |x, weight| conv2d(x, weight, None, stride, padding);
+        biased(self.product(x, weight, product), bias)
+    }
+
+    /// [`linear`](crate::linear()) with its product in this precision; the bias is added in f32.
+    ///
+    /// # Panics
+    /// As [`linear`](crate::linear()).
+    pub fn linear<B: Backend>(
+        self,
+        x: Tensor<B, 2>,
+        weight: Tensor<B, 2>,
+        bias: Option<Tensor<B, 1>>,
+    ) -> Tensor<B, 2> {
+        if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
+            panic!("{error}");
+        }
+        let y = self.product(x, weight, Tensor::matmul);
+        match bias {
+            Some(bias) => y + bias.unsqueeze(),
+            None => y,
+        }
+    }
+}
