@@ -13,6 +13,7 @@ pub mod metric;
 pub mod optim;
 pub mod phase;
 pub mod plasticity;
+pub mod precision;
 mod random;
 pub mod train;
 

@@ -33,7 +33,7 @@ use serde_json::Value;
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind};
 use crate::phase::{Phase, phase_on};
-use crate::precision::{LossScale, ScaledGrads};
+use crate::precision::{LossScale, Precision, ScaledGrads};
 
 /// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is
 /// said.
@@ -60,6 +60,11 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// Which moments queries get in a test where batch-norm takes those of the batch at hand.
     fn query_norm(&self) -> QueryNorm {
         QueryNorm::Together
+    }
+
+    /// What its products are computed in; all else is `f32`.
+    fn precision(&self) -> Precision {
+        Precision::F32
     }
 
     /// What else a run must find unchanged when it resumes.

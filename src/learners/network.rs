@@ -6,6 +6,7 @@ use fewshot_models::{BnStatistics, Classifier, Encoder, Mlp};
 
 use crate::adapt::SecondOrder;
 use crate::episode::{Classification, Regression, TaskKind};
+use crate::precision::Precision;
 
 /// A network that gradient-based learners adapt to tasks.
 ///
@@ -34,6 +35,11 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
 
     /// What the head gets, for several tasks, `[t, n, c, h, w]` to `[t, n, d]`.
     fn features_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3>;
+
+    /// What its products are computed in.
+    fn precision(&self) -> Precision {
+        Precision::F32
+    }
 
     /// What the network is, to tell whether a checkpoint fits.
     fn describe(&self) -> String;
@@ -81,6 +87,10 @@ impl<B: Backend, E: Encoder<B>> Network<B> for Classifier<B, E> {
         self.encode_lanes(inputs, statistics)
     }
 
+    fn precision(&self) -> Precision {
+        self.encoder.precision()
+    }
+
     fn describe(&self) -> String {
         self.architecture()
     }
@@ -107,6 +117,10 @@ impl<B: Backend> Network<B> for Mlp<B> {
 
     fn features_lanes(&self, inputs: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
         self.hidden_lanes(inputs.flatten(2, 4))
+    }
+
+    fn precision(&self) -> Precision {
+        Encoder::precision(self)
     }
 
     fn describe(&self) -> String {

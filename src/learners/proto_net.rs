@@ -8,7 +8,7 @@ use fewshot_models::{BnStatistics, Encoder};
 use super::{Adapted, Learner, MetaGradients, MetaLearner, scaled_gradients};
 use crate::episode::{EpisodeBatch, Support};
 use crate::metric::{Metric, ProtoLoss, proto_loss, prototypes, scores};
-use crate::precision::LossScale;
+use crate::precision::{LossScale, Precision};
 
 /// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
 ///
@@ -95,6 +95,10 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
         let (support, queries) = self.embed_jointly(batch, statistics);
         let prototypes = prototypes(support, batch.support.labels.clone(), batch.ways());
         self.score(queries, prototypes)
+    }
+
+    fn precision(&self) -> Precision {
+        self.encoder.precision()
     }
 
     fn architecture(&self) -> String {

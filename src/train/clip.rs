@@ -1,11 +1,8 @@
-use std::collections::HashSet;
-
-use burn::module::{AutodiffModule, ModuleVisitor, Param, ParamId};
+use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::ops::FloatTensor;
-use fewshot_kernels::grad_stats;
+
+use crate::precision::{measured, multiplied};
 
 /// Scales all gradients of `module` so that their joint Euclidean norm is at most `limit`.
 ///
@@ -16,56 +13,21 @@ use fewshot_kernels::grad_stats;
 /// One norm over all parameters, as `torch.nn.utils.clip_grad_norm_`; Burn's `GradientClipping` takes
 /// the norm of each tensor by itself. The divisor is not padded by 1e-6 as PyTorch's is.
 pub fn clip_global_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
-    mut gradients: GradientsParams,
+    gradients: GradientsParams,
     module: &M,
     limit: f64,
 ) -> (GradientsParams, f64) {
-    let mut found = Found::<B> { gradients: &gradients, tensors: Vec::new(), seen: HashSet::new() };
-    module.visit(&mut found);
-    let (tensors, stats) = grad_stats::<B::InnerBackend>(found.tensors, 1.0);
-    drop(tensors);
-    let norm = stats.norm;
-    if stats.is_finite() && norm > limit {
-        let factor = limit / norm;
-        module.visit(&mut Scale { gradients: &mut gradients, factor });
+    let (gradients, norm) = measured::<B, M>(gradients, module, 1.0);
+    if norm.is_finite() && norm > limit {
+        return (multiplied::<B, M>(gradients, module, limit / norm), norm);
     }
     (gradients, norm)
-}
-
-struct Found<'a, B: AutodiffBackend> {
-    gradients: &'a GradientsParams,
-    tensors: Vec<FloatTensor<B::InnerBackend>>,
-    /// A parameter that a module has twice has one gradient.
-    seen: HashSet<ParamId>,
-}
-
-impl<B: AutodiffBackend> ModuleVisitor<B> for Found<'_, B> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id)
-            && self.seen.insert(param.id)
-        {
-            self.tensors.push(gradient.into_primitive().tensor());
-        }
-    }
-}
-
-struct Scale<'a> {
-    gradients: &'a mut GradientsParams,
-    factor: f64,
-}
-
-impl<B: AutodiffBackend> ModuleVisitor<B> for Scale<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id) {
-            let scaled = gradient * self.factor;
-            self.gradients.register::<B::InnerBackend, D>(param.id, scaled);
-        }
-    }
 }
 
 #[cfg(all(test, feature = "flex"))]
 mod tests {
     use burn::backend::{Autodiff, Flex};
+    use burn::tensor::Tensor;
     use fewshot_models::nn::{Linear, LinearConfig};
 
     use super::*;

@@ -6,7 +6,7 @@ use crate::adapt::AdaptError;
 use crate::hardware::HardwareError;
 use crate::learners::Divergence;
 use crate::parallel::ParallelError;
-use crate::precision::ScaleError;
+use crate::precision::{PrecisionError, ScaleError};
 
 /// Why training stopped before its end, or did not begin.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +157,9 @@ pub enum TrainError {
     /// Processes that do not work together.
     #[error(transparent)]
     Parallel(#[from] ParallelError),
+    /// A device that does not compute in what the learner's products are to be computed in.
+    #[error(transparent)]
+    Precision(#[from] PrecisionError),
     /// A loss scale that makes no sense, or fell too low.
     #[error(transparent)]
     Scale(#[from] ScaleError),

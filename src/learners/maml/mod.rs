@@ -26,6 +26,7 @@ use crate::adapt::{
     filled, lift, lifted, lifted_slope, stacked, values,
 };
 use crate::episode::{Examples, Measure, TaskKind};
+use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
 use prototypes::prototypical_head;
@@ -366,6 +367,10 @@ impl<B: Backend, N: AdaptableNetwork<B>> Learner<B, N::Kind> for Maml<B, N> {
 
     fn query_norm(&self) -> QueryNorm {
         self.settings.query_norm
+    }
+
+    fn precision(&self) -> Precision {
+        self.network.precision()
     }
 
     fn architecture(&self) -> String {

@@ -18,11 +18,11 @@ use super::team::{MicroBatches, Team};
 use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::TaskSource;
-use crate::hardware::Precision;
+use crate::hardware::carried;
 use crate::learners::MetaLearner;
 use crate::parallel::agree;
 use crate::phase::{self, Phase, PhaseTimes};
-use crate::precision::{GradScaler, GradScalerConfig};
+use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
 
 /// A trainer at work.
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
@@ -98,7 +98,7 @@ where
             if team.devices[..index].contains(device) {
                 return Err(TrainError::SameDevice { device: format!("{device:?}") });
             }
-            check_precision::<B>(precision, device)?;
+            warn_unaccelerated(precision, precision.check::<B>(device)?, device);
         }
         let mut run = Self {
             scaler: (precision == Precision::MixedF16)
@@ -252,5 +252,13 @@ where
 
     fn kept(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path().to_owned())
+    }
+}
+
+/// Low precision without units for it costs accuracy and gains nothing.
+fn warn_unaccelerated(precision: Precision, found: Acceleration, device: &impl std::fmt::Debug) {
+    if precision != Precision::F32 && found == Acceleration::None {
+        let dtype = precision.dtype();
+        log::warn!("{device:?} computes in {dtype} without units for it: expect no speed-up");
     }
 }

@@ -1,0 +1,78 @@
+use std::fmt;
+
+use burn::module::AutodiffModule;
+use burn::optim::{GradientsParams, Optimizer};
+use burn::tensor::backend::AutodiffBackend;
+
+use super::LossScale;
+use super::measure::multiplied;
+
+/// Gradients of a loss, not scaled, all of them finite.
+///
+/// Only unscaling makes them: [`GradScaler::unscale`](super::GradScaler::unscale) and
+/// [`ScaledGrads::unscale`](super::ScaledGrads::unscale).
+#[derive(Debug)]
+pub struct FiniteGrads {
+    gradients: GradientsParams,
+    norm: f64,
+}
+
+impl FiniteGrads {
+    pub(super) fn new(gradients: GradientsParams, norm: f64) -> Self {
+        Self { gradients, norm }
+    }
+
+    /// Their joint Euclidean norm, as they are now.
+    pub fn norm(&self) -> f64 {
+        self.norm
+    }
+
+    /// The gradients.
+    pub fn gradients(&self) -> &GradientsParams {
+        &self.gradients
+    }
+
+    /// Scales them so that their norm is at most `limit`, without reading from the device.
+    ///
+    /// # Conventions
+    /// Those of [`clip_global_norm`](crate::train::clip_global_norm).
+    ///
+    /// # Panics
+    /// Where the limit is negative or no number.
+    #[must_use]
+    pub fn clip_norm<B: AutodiffBackend, M: AutodiffModule<B>>(
+        self,
+        module: &M,
+        limit: f64,
+    ) -> Self {
+        assert!(limit >= 0.0, "gradients cannot be clipped to a norm of {limit}");
+        if self.norm <= limit {
+            return self;
+        }
+        let gradients = multiplied::<B, M>(self.gradients, module, limit / self.norm);
+        Self { gradients, norm: limit }
+    }
+
+    /// A step of `optimizer` along them, at a learning rate of `rate`.
+    pub fn step<B: AutodiffBackend, M: AutodiffModule<B>, O: Optimizer<M, B>>(
+        self,
+        optimizer: &mut O,
+        rate: f64,
+        module: M,
+    ) -> M {
+        optimizer.step(rate, module, self.gradients)
+    }
+}
+
+/// Gradients that were not finite, and are gone: their step is to be skipped.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NonFinite {
+    /// What their loss was scaled by.
+    pub scale: LossScale,
+}
+
+impl fmt::Display for NonFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a gradient is not finite at a loss scale of {}; the step is skipped", self.scale)
+    }
+}
