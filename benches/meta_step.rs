@@ -9,6 +9,7 @@ use fewshot::adapt::{InnerLoop, SecondOrder};
 use fewshot::episode::TaskSource;
 use fewshot::learners::AdaptableNetwork;
 use fewshot::models::{Conv4, Conv4Config};
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 
 type B = Autodiff<Flex>;
@@ -96,7 +97,7 @@ fn gradient<T: TaskSource, N>(
     let batch = source.tasks::<B>(0..tasks, &device);
     group.bench_function(format!("flex/{name}"), |bencher| {
         bencher.iter(|| {
-            let found = learner.meta_gradients(&batch);
+            let found = learner.meta_gradients(&batch, LossScale::ONE);
             B::sync(&device).expect("the device answers");
             found
         });

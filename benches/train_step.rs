@@ -8,6 +8,7 @@ use criterion::{BatchSize, BenchmarkGroup, Criterion, criterion_group, criterion
 use fewshot::data::ImageShape;
 use fewshot::kernels::with_reference;
 use fewshot::learners::MetaGradients;
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 
 type B = Autodiff<Flex>;
@@ -57,8 +58,8 @@ fn step(
     let mut work = |learner: ProtoNet<B, _>| {
         index += 1;
         let batch = sampler.batch::<B>([index], &device);
-        let MetaGradients { gradients, .. } = learner.meta_gradients(&batch);
-        let stepped = optimizer.step(1e-3, learner, gradients);
+        let MetaGradients { gradients, .. } = learner.meta_gradients(&batch, LossScale::ONE);
+        let stepped = optimizer.step(1e-3, learner, gradients.into_parts().0);
         B::sync(&device).expect("the device answers");
         stepped
     };

@@ -11,10 +11,12 @@ pub mod hardware;
 pub mod learners;
 pub mod metric;
 pub mod optim;
+pub mod parallel;
 pub mod phase;
 pub mod plasticity;
 pub mod precision;
 mod random;
+mod settings;
 pub mod train;
 
 pub use fewshot_kernels as kernels;

@@ -4,33 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
-<<<<<<< HEAD
 const FLOORS: [&[&str]; 14] = [
-    &["files", "phase", "random"],
+    &["files", "phase", "random", "settings"],
     &["data"],
     &["metric"],
     &["episode"],
     &["optim"],
     &["precision"],
     &["parallel"],
-    &["hardware"],
-    &["plasticity"],
-    &["adapt"],
-    &["learners"],
-    &["train"],
-    &["catalog"],
-    &["cli"],
-]; 12] = [
-    &["files", "phase", "random"],
-=======
-const FLOORS: [&[&str]; 13] = [
-    &["files", "random"],
->>>>>>> scaler
-    &["data"],
-    &["metric"],
-    &["episode"],
-    &["optim"],
-    &["precision"],
     &["hardware"],
     &["plasticity"],
     &["adapt"],

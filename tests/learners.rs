@@ -19,6 +19,7 @@ use fewshot::learners::{
 };
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::{BnStatistics, Conv4, Conv4Config, Encoder, Mlp, MlpConfig};
+use fewshot::precision::LossScale;
 
 const IMAGE: [usize; 3] = [2, 5, 7];
 const WAYS: usize = 3;
@@ -343,7 +344,9 @@ mod laws {
         let learner = conv4::<Autodiff<B>>();
         let step = |tasks: &[Task]| {
             let batch = batch(tasks);
-            let MetaGradients { loss, score, gradients } = learner.meta_gradients(&batch);
+            let MetaGradients { loss, score, gradients } =
+                learner.meta_gradients(&batch, LossScale::ONE);
+            let (gradients, _) = gradients.into_parts();
             assert_eq!(gradients.len(), 8);
             let share = read(score)[0] * batch.query_labels.dims().iter().product::<usize>() as f32;
             assert!((share - share.round()).abs() < 1e-4, "{share}");

@@ -17,6 +17,7 @@ use fewshot::hardware::{
 };
 use fewshot::kernels::route;
 use fewshot::models::{Conv4, CostModel, Mlp};
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 use fewshot::train::{check_meta_batch, find_meta_batch, fit_meta_batch};
 
@@ -192,8 +193,9 @@ fn a_search_leaves_learner_optimizer_and_random_numbers_as_they_are() {
     let (source, device) = (episodes(), Default::default());
     let mut learner = proto_net(&Conv4Config::omniglot_strided());
     let mut optimizer = Adam::new().init::<B, Net>();
-    let gradients = learner.meta_gradients(&source.tasks::<B>(0..1, &device)).gradients;
-    learner = optimizer.step(0.01, learner, gradients);
+    let batch = source.tasks::<B>(0..1, &device);
+    let gradients = learner.meta_gradients(&batch, LossScale::ONE).gradients;
+    learner = optimizer.step(0.01, learner, gradients.into_parts().0);
     let record = || {
         let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
         let record = Optimizer::<Net, B>::to_record(&optimizer);

@@ -11,6 +11,7 @@ use crate::data::{ClassDataset, ImageShape, QuarterTurn, Scaling};
 use crate::episode::{Classification, EpisodeBatch, EpisodeSampler, Protocol};
 use crate::hardware::Precision;
 use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoNet};
+use crate::precision::LossScale;
 
 /// Whether `backbone` computes on `device`: forward and backward, and in `f32` the derivative of a
 /// gradient, on a small task. Losses and gradients must be finite, and every trainable parameter
@@ -68,13 +69,13 @@ where
         return in_low_precision(&encoder, batch, dtype);
     }
     let learner = ProtoNet::<B, E>::new(encoder.clone());
-    found(&learner, learner.meta_gradients(batch), "the gradient")?;
+    found(&learner, learner.meta_gradients(batch, LossScale::ONE), "the gradient")?;
     let network = Classifier::new(encoder, features, 2, device);
     let inner = InnerLoop::new(1, 0.01);
     let learner = Maml::new(network, inner).map_err(|error| error.to_string())?;
     let learner = learner.with_second_order(SecondOrder::Unrolled);
     learner.check(batch).map_err(|error| error.to_string())?;
-    found(&learner, learner.meta_gradients(batch), "the derivative of a gradient")
+    found(&learner, learner.meta_gradients(batch, LossScale::ONE), "the derivative of a gradient")
 }
 
 /// That the loss is finite, and a gradient is there of every parameter that training moves.
@@ -87,7 +88,7 @@ fn found<B: AutodiffBackend, M: Module<B>>(
     if !loss.is_finite() {
         return Err(format!("a loss of {loss}"));
     }
-    complete(module, &found.gradients)
+    complete(module, found.gradients.gradients())
         .map_err(|path| format!("{what} by {path} is missing or not finite"))
 }
 

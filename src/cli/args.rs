@@ -12,6 +12,7 @@ use super::bench::Operation;
 use super::data_spec::DataSpec;
 use super::hardware::HardwareCommand;
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
+use super::train::ScaleArgs;
 
 /// Few-shot and meta-learning on any Burn backend.
 #[derive(Debug, Parser)]
@@ -163,7 +164,8 @@ pub(super) fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value
     steps(range).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
 }
 
-fn steps(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> {
+/// A number of steps within `range`.
+pub(super) fn steps(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> {
     RangedU64ValueParser::new().range(range)
 }
 
@@ -357,6 +359,8 @@ pub(crate) struct TrainArgs {
     pub(crate) halve_every: Option<usize>,
     #[command(flatten)]
     pub(crate) inner: InnerArgs,
+    #[command(flatten)]
+    pub(crate) scale: ScaleArgs,
     /// Scale gradients down to this joint norm [default: never]
     #[arg(long, value_name = "NORM")]
     pub(crate) clip_norm: Option<f64>,

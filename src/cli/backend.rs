@@ -1,27 +1,57 @@
 use std::env;
 
 use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::hardware::{
     Bytes, Detection, DeviceInfo, DeviceKey, DevicePreference, Inventory, Isolation, Registry,
-    Selection, Tier, Work, guarded, run_on,
+    Selection, Tier, Work, device_of, guarded, run_on,
 };
 use fewshot::kernels::check_environment;
 
 use super::args::DeviceArgs;
 use super::error::CliError;
 use super::output::tell;
+use super::train::{GradCheckpoint, ScaleArgs};
 
 /// Work that runs on whichever backend was chosen.
 pub(crate) trait Job {
     type Output;
 
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<Self::Output, CliError>;
+
+    /// The same on a backend that computes what costs little again in the backward pass.
+    fn run_balanced<B: AutodiffBackend>(self, _: Place<B>) -> Result<Self::Output, CliError>
+    where
+        Self: Sized,
+    {
+        Err(CliError::Usage("--grad-checkpoint balanced is for training".to_owned()))
+    }
+}
+
+/// How a job uses the hardware.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usage {
+    /// Numbers of the devices of the backend; the best one, if there is none.
+    pub(crate) devices: Vec<usize>,
+    /// Whether what costs little is computed again in the backward pass.
+    pub(crate) balanced: bool,
+}
+
+impl Usage {
+    pub(crate) fn of(scale: &ScaleArgs) -> Self {
+        let balanced = scale.grad_checkpoint == GradCheckpoint::Balanced;
+        Self { devices: scale.devices.clone(), balanced }
+    }
 }
 
 /// A backend's device, and what to call both.
 pub(crate) struct Place<B: Backend> {
     pub(crate) device: B::Device,
+    /// All that share the work, that one first.
+    pub(crate) devices: Vec<B::Device>,
+    /// Whether it is not the processor.
+    pub(crate) accelerator: bool,
     pub(crate) backend: &'static str,
     pub(crate) label: String,
     /// Memory that was free when the device was tried, if it told.
@@ -30,13 +60,32 @@ pub(crate) struct Place<B: Backend> {
 
 /// Runs `job` where `args` says.
 pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, CliError> {
-    let wanted = wanted(args)?;
+    dispatch_with(args, Usage::default(), job)
+}
+
+/// Runs `job` where `args` says, and as `usage` does.
+pub(crate) fn dispatch_with<J: Job>(
+    args: &DeviceArgs,
+    usage: Usage,
+    job: J,
+) -> Result<J::Output, CliError> {
+    let args = match usage.devices.first() {
+        Some(&first) => DeviceArgs { device: Some(first), ..args.clone() },
+        None => args.clone(),
+    };
+    let wanted = wanted(&args)?;
     let selection = select(&wanted)?;
     // That something was not compiled in, or is of another system, is no news.
     for rejection in selection.passed_over.iter().filter(|rejection| rejection.tried) {
         tell(format_args!("passed over {}: {}", rejection.what, rejection.reason));
     }
-    on(&selection.device, job)
+    let first = &selection.device.key;
+    let others = usage.devices.iter().skip(1).map(|&index| {
+        let key = DeviceKey::new(first.platform.clone(), index);
+        Ok(select(&DevicePreference::Device(key))?.device.key)
+    });
+    let others = others.collect::<Result<Vec<_>, CliError>>()?;
+    placed(&selection.device, others, usage.balanced, job)
 }
 
 /// The device that is wanted. Only what may be it is tried, and all there is to say what is.
@@ -47,10 +96,19 @@ pub(super) fn select(wanted: &DevicePreference) -> Result<Selection, CliError> {
 
 /// Runs `job` on a device that was found.
 pub(super) fn on<J: Job>(info: &DeviceInfo, job: J) -> Result<J::Output, CliError> {
+    placed(info, Vec::new(), false, job)
+}
+
+fn placed<J: Job>(
+    info: &DeviceInfo,
+    others: Vec<DeviceKey>,
+    balanced: bool,
+    job: J,
+) -> Result<J::Output, CliError> {
     let label = format!("{} ({})", info.key, info.name);
     let (backend, free) = (backend(&info.key), info.memory.free);
     let accelerator = info.tier != Tier::Cpu;
-    run_on(&info.key, Placed { job, backend, label, free, accelerator })?
+    run_on(&info.key, Placed { job, backend, label, free, accelerator, others, balanced })?
 }
 
 struct Placed<J> {
@@ -59,19 +117,37 @@ struct Placed<J> {
     label: String,
     free: Option<Bytes>,
     accelerator: bool,
+    others: Vec<DeviceKey>,
+    balanced: bool,
 }
 
 impl<J: Job> Work for Placed<J> {
     type Output = Result<J::Output, CliError>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let Self { job, backend, label, free, accelerator } = self;
-        let place = Place { device: device.clone(), backend, label, free };
+        let Self { accelerator, .. } = self;
         if !accelerator {
             // What panics on the processor is a mistake of ours, and its trace is wanted.
-            return job.run::<Autodiff<B>>(place);
+            return self.start::<B>(device);
         }
-        guarded::<B, _>(&device, || job.run::<Autodiff<B>>(place))?
+        guarded::<B, _>(&device.clone(), || self.start::<B>(device))?
+    }
+}
+
+impl<J: Job> Placed<J> {
+    fn start<B: Backend>(self, device: B::Device) -> Result<J::Output, CliError> {
+        let Self { job, backend, label, free, accelerator, others, balanced } = self;
+        let mut devices = vec![device.clone()];
+        for key in &others {
+            devices.push(device_of::<B>(key)?);
+        }
+        if balanced {
+            type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+            let place = Place { device, devices, backend, label, free, accelerator };
+            return job.run_balanced::<Balanced<B>>(place);
+        }
+        let place = Place { device, devices, backend, label, free, accelerator };
+        job.run::<Autodiff<B>>(place)
     }
 }
 

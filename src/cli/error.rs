@@ -3,6 +3,7 @@ use std::process::ExitCode;
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
 use fewshot::hardware::{Bytes, HardwareError, PlacementError};
+use fewshot::parallel::ParallelError;
 use fewshot::train::{CheckpointError, TrainError};
 
 /// What the command ends with, in one line.
@@ -27,11 +28,18 @@ pub(crate) enum CliError {
     Train(#[from] TrainError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Parallel(#[from] ParallelError),
 }
 
 impl CliError {
     /// 2 for what was asked wrongly or is not there, and 130 after an interruption, as shells have it.
     pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(self.code())
+    }
+
+    /// The same as a number.
+    pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Usage(_)
             | Self::Hardware(
@@ -43,9 +51,9 @@ impl CliError {
                 EpisodeError::Zero(_)
                 | EpisodeError::Samples { .. }
                 | EpisodeError::PatternLength { .. },
-            ) => ExitCode::from(2),
-            Self::Train(TrainError::Interrupted { .. }) => ExitCode::from(130),
-            _ => ExitCode::FAILURE,
+            ) => 2,
+            Self::Train(TrainError::Interrupted { .. }) => 130,
+            _ => 1,
         }
     }
 }

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::ClassDataset;
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
+use fewshot::hardware::Checkpointing;
 use fewshot::kernels::route;
 use fewshot::learners::MetaLearner;
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
@@ -16,14 +17,20 @@ use super::error::CliError;
 use super::output::print;
 use super::recipe::{InnerRecipe, LearnerJob, Recipe};
 use super::report::{rounded, test_protocol};
-use super::sinusoids;
+use super::train::World;
+use super::{sinusoids, world};
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
+    let world = world::join()?;
+    world::together(&*world, || run_in(args, world.clone()))
+}
+
+fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     backend::prepare(&args.device)?;
     let path = file(&args.checkpoint);
     let checkpoint = Checkpoint::read(&path)?;
     if sinusoids::made(&checkpoint) {
-        return sinusoids::eval(args, path, checkpoint);
+        return sinusoids::eval(args, path, checkpoint, world);
     }
     let trained: Recipe = recipe(&checkpoint, &path)?;
     let data = match args.data.clone() {
@@ -67,7 +74,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     }
     let sampler = test.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
     let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler })
+    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler, world })
 }
 
 /// With another number of examples in an inner step.
@@ -113,6 +120,7 @@ struct Testing {
     path: PathBuf,
     checkpoint: Checkpoint,
     sampler: EpisodeSampler,
+    world: World,
 }
 
 impl Job for Testing {
@@ -121,7 +129,7 @@ impl Job for Testing {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let recipe = self.recipe.clone();
         let device = place.device.clone();
-        recipe.with_learner(&device, TestingAt { testing: self, place })
+        recipe.with_learner(&device, Checkpointing::Nothing, TestingAt { testing: self, place })
     }
 }
 
@@ -135,12 +143,14 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
     type Output = ();
 
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
-        let Self { testing: Testing { args, recipe, path, checkpoint, sampler }, place } = self;
+        let Self { testing, place } = self;
+        let Testing { args, recipe, path, checkpoint, sampler, world } = testing;
         let statistics = recipe.statistics(args.batch_norm)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
-        let evaluation = Evaluator::new(args.episodes)
-            .with_statistics(statistics)
-            .run::<B::InnerBackend>(&learner, &sampler, &place.device);
+        let evaluation =
+            Evaluator::new(args.episodes)
+                .with_statistics(statistics)
+                .run_shared::<B::InnerBackend>(&learner, &sampler, &place.device, &*world)?;
         if !args.json {
             let data = recipe.data.name();
             return print(format_args!("accuracy on test classes of {data}: {evaluation}"));

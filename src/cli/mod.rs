@@ -17,6 +17,7 @@ mod recipe;
 mod report;
 mod sinusoids;
 mod train;
+mod world;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ pub(crate) fn main() -> ExitCode {
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::tell(format_args!("error: {error}"));
+            output::complain(&error);
             error.exit_code()
         }
     }

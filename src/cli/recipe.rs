@@ -2,12 +2,14 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
+use fewshot::hardware::Checkpointing;
 use fewshot::learners::{
     AdaptableNetwork, Annealing, Maml, MetaLearner, Plastic, ProtoNet, QueryNorm,
 };
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
 use fewshot::plasticity::TraceRule;
+use fewshot::precision::Precision;
 use serde::{Deserialize, Serialize};
 
 use super::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
@@ -29,6 +31,9 @@ pub(crate) struct Recipe {
     pub(crate) learning_rate: f64,
     /// Never, where there is none.
     pub(crate) halve_every: Option<usize>,
+    /// What the network's products compute in.
+    #[serde(default)]
+    pub(crate) precision: Precision,
     pub(crate) seed: u64,
 }
 
@@ -68,6 +73,7 @@ impl Recipe {
     pub(crate) fn with_learner<B: AutodiffBackend, J: LearnerJob<B>>(
         &self,
         device: &B::Device,
+        checkpointing: Checkpointing,
         job: J,
     ) -> Result<J::Output, CliError> {
         let config = self.network()?;
@@ -79,7 +85,7 @@ impl Recipe {
             return job.run(Plastic::new(encoder, config.features(), ways, rule, device));
         }
         let Some(inner) = self.inner else {
-            let learner = ProtoNet::new(encoder);
+            let learner = ProtoNet::new(encoder).with_checkpointing(checkpointing);
             return job.run(match self.metric {
                 Metric::SquaredEuclidean => learner,
                 Metric::Cosine => learner.with_metric(Metric::Cosine, COSINE_SCALE),
@@ -105,10 +111,9 @@ impl Recipe {
     /// When nothing of an image is left behind its last block.
     pub(crate) fn network(&self) -> Result<Conv4Config, CliError> {
         let ImageShape { channels, height, width } = self.image;
-        let config = Conv4Config::new([channels, height, width]).with_context(match self.method {
-            Method::Cavia => 100,
-            _ => 0,
-        });
+        let config = Conv4Config::new([channels, height, width])
+            .with_precision(self.precision)
+            .with_context(if self.method == Method::Cavia { 100 } else { 0 });
         let config = match (self.inner, Benchmark::of(self.image)) {
             (None, _) => config,
             (Some(_), Benchmark::Omniglot) => {

@@ -10,6 +10,13 @@ pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
     (value * factor).round() / factor
 }
 
+/// Puts the fields of `more` behind those of `object`.
+pub(crate) fn join(object: &mut Value, more: Value) {
+    if let (Value::Object(object), Value::Object(more)) = (object, more) {
+        object.extend(more);
+    }
+}
+
 /// The test's part of a JSON report.
 pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
     json!({

@@ -46,6 +46,7 @@ pub use memory::{
     MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
 };
 pub(crate) use nearest::unknown;
+pub(crate) use placed::on as carried;
 pub use placement::{
     DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
 };
@@ -53,7 +54,7 @@ pub use plan::{
     Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, TaskShape,
 };
 pub use platform::{Found, Platform, Probed};
-pub use platforms::{Work, run_on};
+pub use platforms::{Work, device_of, run_on};
 pub use pool::{
     Footprint, HostRecord, Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage,
     Pooled, module_bytes,

@@ -3,7 +3,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
 /// `module` with every tensor on `device`; frozen parameters stay frozen.
-pub(super) fn on<B: Backend, M: Module<B>>(module: M, device: &B::Device) -> M {
+pub(crate) fn on<B: Backend, M: Module<B>>(module: M, device: &B::Device) -> M {
     module.map(&mut Placed { device })
 }
 

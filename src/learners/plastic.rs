@@ -7,6 +7,7 @@ use fewshot_models::{BnStatistics, Encoder};
 use super::{Adapted, Learner, MetaLearner};
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, EpisodeBatch, Support, TaskKind};
+use crate::precision::Precision;
 use crate::plasticity::{PlasticConnections, TraceRule};
 
 /// Differentiable plasticity: an encoder with plastic connections to the outputs.
@@ -104,6 +105,10 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
         let queries = features.dims()[1] - shots;
         let connections = self.shown(features.clone().narrow(1, 0, shots), &batch.support);
         features.narrow(1, shots, queries).matmul(connections)
+    }
+
+    fn precision(&self) -> Precision {
+        self.encoder.precision()
     }
 
     fn architecture(&self) -> String {

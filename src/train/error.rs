@@ -16,9 +16,7 @@ pub enum TrainError {
     #[error("a trainer needs training episodes")]
     NoEpisodes,
     /// More episodes than can be counted.
-    #[error(
-        "{steps} steps of {accumulate} x {meta_batch} episodes are more than can be numbered"
-    )]
+    #[error("{steps} steps of {accumulate} x {meta_batch} episodes are more than can be numbered")]
     TooManyEpisodes {
         /// Steps wanted.
         steps: u64,

@@ -70,7 +70,10 @@ fn line(event: &Event) -> Option<String> {
             )
         }
         Event::Skipped { step, loss_scale } => {
-            format!("step {} again: its gradient overflowed at a loss scale of {loss_scale}", step + 1)
+            format!(
+                "step {} again: its gradient overflowed at a loss scale of {loss_scale}",
+                step + 1
+            )
         }
         Event::Validated { metrics, best } => {
             let ValidationMetrics { step, validation } = metrics;

@@ -13,6 +13,7 @@ use crate::hardware::{
     guarded, release,
 };
 use crate::learners::{MetaGradients, MetaLearner};
+use crate::precision::LossScale;
 
 /// Steps of a trial: an optimizer's state is there from the second on, and so is what fused
 /// operations keep for the next.
@@ -197,8 +198,8 @@ where
         let first = step * tasks as u64;
         let batch = source.tasks::<B>(first..first + tasks as u64, device);
         learner.at_step(step);
-        let MetaGradients { gradients, .. } = learner.meta_gradients(&batch);
-        learner = optimizer.step(RATE, learner, gradients);
+        let MetaGradients { gradients, .. } = learner.meta_gradients(&batch, LossScale::ONE);
+        learner = optimizer.step(RATE, learner, gradients.into_parts().0);
     }
 }
 

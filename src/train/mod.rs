@@ -1,5 +1,6 @@
 //! Meta-training: the loop, its run folder, and evaluation.
 
+mod averages;
 mod checkpoint;
 mod clip;
 mod curves;

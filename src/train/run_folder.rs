@@ -136,10 +136,11 @@ fn to_json_line(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::phase::PhaseTimes;
     use crate::train::{Progress, StepMetrics};
 
     fn line(step: u64) -> Line {
-        Line::Step(StepMetrics { step, loss: 0.1, accuracy: Some(12.5), learning_rate: 1e-3 })
+        Line::Step(StepMetrics { step, loss: 0.1, accuracy: Some(12.5), learning_rate: 1e-3, loss_scale: None, phase_ms: PhaseTimes::default() })
     }
 
     #[test]

@@ -353,10 +353,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     ///
     /// # Errors
     /// As `fit`, and for a device that is named twice.
-    pub fn fit_on<B>(
-        self,
-        devices: Vec<B::Device>,
-    ) -> Result<Trained<L::InnerModule>, TrainError>
+    pub fn fit_on<B>(self, devices: Vec<B::Device>) -> Result<Trained<L::InnerModule>, TrainError>
     where
         B: AutodiffBackend,
         T: TaskSource,

@@ -8,6 +8,7 @@ use fewshot::adapt::AdaptError;
 use fewshot::episode::{Classification, Regression, RegressionBatch, TaskKind};
 use fewshot::learners::AdaptableNetwork;
 use fewshot::models::{Conv4, Downsampling, Mlp, Readout};
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 
 use crate::curves;
@@ -143,8 +144,8 @@ where
     let before = parameters::<B, _>(&learner);
     let mut optimizer = AdamW::new().init::<B, Maml<B, N>>();
     for _ in 0..30 {
-        let found = learner.meta_gradients(batch).gradients;
-        learner = optimizer.step(0.01, learner, found);
+        let found = learner.meta_gradients(batch, LossScale::ONE).gradients;
+        learner = optimizer.step(0.01, learner, found.into_parts().0);
     }
     let after = parameters::<B, _>(&learner);
     for (name, values) in &after {

@@ -8,6 +8,7 @@ use fewshot::learners::{
     AdaptableNetwork, Adapted, Annealing, Learner, Maml, MetaGradients, MetaLearner,
 };
 use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
+use fewshot::precision::LossScale;
 
 use crate::golden::{Case, Golden, Network, Rule};
 use crate::named::{Values, assert_close, gradients, with_values};
@@ -75,9 +76,10 @@ pub fn outcome_on<B: AutodiffBackend, K: TaskKind, L: MetaLearner<B, K>>(
     learner: &L,
     batch: &K::Batch<B>,
 ) -> (f64, Values) {
-    let MetaGradients { loss, gradients: found, .. } = learner.meta_gradients(batch);
+    let MetaGradients { loss, gradients: found, .. } =
+        learner.meta_gradients(batch, LossScale::ONE);
     let loss = loss.into_data().iter::<f64>().next().unwrap();
-    (loss, gradients::<B, _>(learner, &found))
+    (loss, gradients::<B, _>(learner, found.gradients()))
 }
 
 fn convolutional(golden: &Golden) -> impl Iterator<Item = (&Case, &Network)> {

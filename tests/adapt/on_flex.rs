@@ -15,6 +15,7 @@ use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};
 use fewshot::models::{BnStatistics, Classifier, Conv4, Encoder, Mlp, MlpConfig};
 use fewshot::optim::Adam;
+use fewshot::precision::LossScale;
 use fewshot::train::{MetaTrainer, TrainError};
 
 use crate::golden::{Golden, Network, Rule};
@@ -238,7 +239,7 @@ fn a_trainer_tells_the_learner_where_it_is() {
     let batch = sampler.batch::<B>(1..2, &Default::default());
     let [after, before] = [1, 0].map(|done| {
         learner.at_step(done);
-        learner.meta_gradients(&batch).loss.into_scalar()
+        learner.meta_gradients(&batch, LossScale::ONE).loss.into_scalar()
     });
     assert!((after - before).abs() > 1e-3, "{after} and {before}");
     let trainer = MetaTrainer::new(learner, Adam::new().init()).episodes(sampler);
@@ -445,8 +446,8 @@ fn episodes() -> EpisodeBatch<B> {
 #[test]
 fn first_order_serves_every_layer_of_burn() {
     let learner = stock(Order::First);
-    let found = learner.meta_gradients(&episodes());
-    let found = gradients::<B, _>(&learner, &found.gradients);
+    let found = learner.meta_gradients(&episodes(), LossScale::ONE);
+    let found = gradients::<B, _>(&learner, found.gradients.gradients());
     let names = ["encoder.layer.bias", "encoder.layer.weight", "head.bias", "head.weight"];
     let names: Vec<_> = names.iter().map(|name| format!("network.{name}")).collect();
     assert_eq!(found.keys().cloned().collect::<Vec<_>>(), names);
@@ -532,5 +533,5 @@ fn inner_loops_that_make_no_sense_are_refused() {
 fn a_task_of_other_ways_is_refused() {
     let mut batch = episodes();
     batch.support.ways = 2;
-    stock(Order::First).meta_gradients(&batch);
+    stock(Order::First).meta_gradients(&batch, LossScale::ONE);
 }

@@ -12,6 +12,7 @@ use burn::tensor::{DType, Tensor};
 use fewshot::adapt::{AdaptError, Mask, adapt};
 use fewshot::episode::{EpisodeError, Measure, Regression, RegressionBatch, TaskKind, TaskSource};
 use fewshot::models::Mlp;
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 use fewshot::train::{Checkpoint, Event, RunFolder};
 use serde_json::Value;
@@ -94,14 +95,14 @@ fn queries_whose_targets_alone_have_another_length_are_refused() {
     let batch = RegressionBatch { queries, ..golden().1 };
     let error = learner.check(&batch).unwrap_err();
     assert_eq!(error, AdaptError::Outputs { wanted: 2, found: 1 });
-    learner.meta_gradients(&batch);
+    learner.meta_gradients(&batch, LossScale::ONE);
 }
 
 #[test]
 #[should_panic(expected = "a network with outputs of 1 values cannot learn targets of 2")]
 fn targets_of_another_length_are_not_learned() {
     let (learner, batch) = of_two_values();
-    learner.meta_gradients(&batch);
+    learner.meta_gradients(&batch, LossScale::ONE);
 }
 
 fn waves(seed: u64) -> RegressionSampler {

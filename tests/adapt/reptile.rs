@@ -8,6 +8,7 @@ use fewshot::adapt::{AdaptError, InnerRule, Mask, adapt};
 use fewshot::episode::{EpisodeBatch, Examples, Regression, RegressionBatch};
 use fewshot::learners::{QueryNorm, cross_entropy};
 use fewshot::models::{Conv4, Mlp};
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 
 use crate::golden::Golden;
@@ -124,8 +125,8 @@ fn mini_batches_are_other_ones_at_every_step_and_the_same_in_every_lane() {
 #[test]
 fn plain_descent_at_rate_one_lands_on_the_mean_of_the_fast_weights() {
     let learner = line();
-    let found = learner.meta_gradients(&batch()).gradients;
-    let moved = Sgd::new().init::<B, Line>().step(1.0, learner, found);
+    let found = learner.meta_gradients(&batch(), LossScale::ONE).gradients;
+    let moved = Sgd::new().init::<B, Line>().step(1.0, learner, found.into_parts().0);
     assert_close("the mean", &parameters::<B, _>(&moved), &named(mean_of_fast_weights()), 1e-12);
 }
 

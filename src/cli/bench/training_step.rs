@@ -5,6 +5,7 @@ use fewshot::episode::{Protocol, SampleEpisodes};
 use fewshot::learners::{MetaGradients, MetaLearner, ProtoNet};
 use fewshot::models::Conv4Config;
 use fewshot::optim::Adam;
+use fewshot::precision::LossScale;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -62,8 +63,8 @@ fn steps<B: AutodiffBackend>(
         index += 1;
         let before = learner.take().expect("every step puts the learner back");
         let batch = sampler.batch::<B>([index], &device);
-        let MetaGradients { gradients, .. } = before.meta_gradients(&batch);
-        learner = Some(optimizer.step(1e-3, before, gradients));
+        let MetaGradients { gradients, .. } = before.meta_gradients(&batch, LossScale::ONE);
+        learner = Some(optimizer.step(1e-3, before, gradients.into_parts().0));
         B::sync(&device).expect("the device answers");
     })
 }

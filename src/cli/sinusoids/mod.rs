@@ -12,12 +12,13 @@ use fewshot::episode::RegressionSampler;
 use fewshot::kernels::route;
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
+use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, Evaluator, Score, Trained};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::args::{EvalArgs, Method, TrainArgs};
-use super::backend::{self, Job, Place};
+use super::backend::{self, Job, Place, Usage};
 use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
 use super::error::CliError;
@@ -25,7 +26,7 @@ use super::eval;
 use super::output::{print, tell};
 use super::recipe::InnerRecipe;
 use super::report::{peak_rss_mb, rounded, selected_by};
-use super::train::{Pace, Tasks, fit, folder};
+use super::train::{Fitting, Pace, Tasks, World, folder, used};
 
 /// Widths of the paper's network.
 const LAYERS: [usize; 3] = [40, 40, 1];
@@ -47,6 +48,8 @@ struct SinusoidRecipe {
     learning_rate: f64,
     /// Never, where there is none.
     halve_every: Option<usize>,
+    #[serde(default)]
+    precision: Precision,
     seed: u64,
 }
 
@@ -59,7 +62,7 @@ pub(crate) fn made(checkpoint: &Checkpoint) -> bool {
     checkpoint.settings()["user"]["data"] == SINUSOID
 }
 
-pub(crate) fn train(args: TrainArgs) -> Result<(), CliError> {
+pub(crate) fn train(args: TrainArgs, world: World) -> Result<(), CliError> {
     refuse_image_options(&args)?;
     let Some(inner) = InnerRecipe::new(args.method, &args.inner, Benchmark::Sinusoids)? else {
         return Err(CliError::Usage(format!(
@@ -75,14 +78,20 @@ pub(crate) fn train(args: TrainArgs) -> Result<(), CliError> {
         inner,
         learning_rate: args.lr,
         halve_every: args.halve_every,
+        precision: args.scale.precision.into(),
         seed: args.seed,
     };
     let samplers = Samplers::new(&args, &recipe)?;
-    let device = args.device.clone();
-    backend::dispatch(&device, Training { args, recipe, samplers })
+    let (device, usage) = (args.device.clone(), Usage::of(&args.scale));
+    backend::dispatch_with(&device, usage, Training { args, recipe, samplers, world })
 }
 
-pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint) -> Result<(), CliError> {
+pub(crate) fn eval(
+    args: EvalArgs,
+    path: PathBuf,
+    checkpoint: Checkpoint,
+    world: World,
+) -> Result<(), CliError> {
     let usage = |text: &str| Err(CliError::Usage(format!("{text} {}", path.display())));
     if !matches!(args.data, None | Some(DataSpec::Sinusoids)) {
         return usage("images are not for the sinusoids of");
@@ -105,7 +114,7 @@ pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint) -> Res
     };
     let test = recipe.test()?;
     let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, test })
+    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, test, world })
 }
 
 fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
@@ -146,8 +155,8 @@ impl SinusoidRecipe {
     fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>, CliError> {
         B::seed(device, self.seed);
         let context = if self.method == Method::Cavia { CONTEXT } else { 0 };
-        let network =
-            MlpConfig::new(1).with_layers(LAYERS.to_vec()).with_context(context).init(device);
+        let network = MlpConfig::new(1).with_layers(LAYERS.to_vec()).with_context(context);
+        let network = network.with_precision(self.precision).init(device);
         self.inner.learner(self.method, network)
     }
 
@@ -161,13 +170,13 @@ impl SinusoidRecipe {
         learner: &Maml<B, Mlp<B>>,
         test: &RegressionSampler,
         tasks: usize,
-        device: &B::Device,
-    ) -> Tested {
+        (device, world): (&B::Device, &World),
+    ) -> Result<Tested, CliError> {
         let after = self.after().into_iter().map(|steps| {
             let learner = learner.clone().with_test_steps(steps);
-            (steps, Evaluator::new(tasks).score(&learner, test, device))
+            Ok((steps, Evaluator::new(tasks).score_shared(&learner, test, device, &**world)?))
         });
-        Tested(after.collect())
+        Ok(Tested(after.collect::<Result<_, CliError>>()?))
     }
 
     fn protocol(&self, tasks: usize) -> Value {
@@ -208,16 +217,17 @@ struct Training {
     args: TrainArgs,
     recipe: SinusoidRecipe,
     samplers: Samplers,
+    world: World,
 }
 
 impl Job for Training {
     type Output = ();
 
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, samplers: Samplers { train, validation, test, meta_batch } } =
-            self;
+        let Self { args, recipe, samplers, world } = self;
+        let Samplers { train, validation, test, meta_batch } = samplers;
         let learner = recipe.learner::<B>(&place.device)?;
-        let folder = folder(&args, recipe.method, SINUSOID)?;
+        let folder = folder(&args, recipe.method, SINUSOID, &world)?;
         let (shots, queries) = (train.shots(), train.queries());
         tell(format_args!(
             "training {} on sinusoids ({shots} shots, {queries} queries), backend {} on {}, {}; run \
@@ -235,10 +245,13 @@ impl Job for Training {
             halve_every: recipe.halve_every,
         };
         let tasks = Tasks { train, validation: Some(validation), meta_batch };
-        let Trained { learner, report } =
-            fit::<B, _, _>(&args, &pace, learner, tasks, &recipe, &folder)?;
-        let tested = recipe.tested(&learner, &test, args.eval_episodes, &place.device);
-        let plotted = plot::write(&learner, &recipe, &folder, &place.device);
+        let fitting = Fitting { args: &args, pace, place: &place, world: &world, folder: &folder };
+        let (Trained { learner, report }, peak) = fitting.fit(learner, tasks, &recipe)?;
+        let tested = recipe.tested(&learner, &test, args.eval_episodes, (&place.device, &world))?;
+        let plotted = match world.rank() {
+            0 => plot::write(&learner, &recipe, &folder, &place.device),
+            _ => Ok(()),
+        };
         if !args.json {
             tested.tell()?;
             print(format_args!("run folder: {}", folder.display()))?;
@@ -248,6 +261,7 @@ impl Job for Training {
         protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
         protocol["selected_by"] = selected_by(&report).into();
         let mut told = tested.json();
+        told.extend(object(used(&report, peak)));
         told.extend(object(json!({
             "steps": report.steps,
             "train_episodes_per_s": rounded(report.episodes_per_s, 2),
@@ -264,6 +278,10 @@ impl Job for Training {
         print(Value::Object(told))?;
         plotted
     }
+
+    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        self.run::<B>(place)
+    }
 }
 
 struct Testing {
@@ -272,16 +290,17 @@ struct Testing {
     path: PathBuf,
     checkpoint: Checkpoint,
     test: RegressionSampler,
+    world: World,
 }
 
 impl Job for Testing {
     type Output = ();
 
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, path, checkpoint, test } = self;
+        let Self { args, recipe, path, checkpoint, test, world } = self;
         let learner = recipe.learner::<B>(&place.device)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
-        let tested = recipe.tested(&learner, &test, args.episodes, &place.device);
+        let tested = recipe.tested(&learner, &test, args.episodes, (&place.device, &world))?;
         if !args.json {
             return tested.tell();
         }

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::lr_scheduler::step::StepLrSchedulerConfig;
-use burn::tensor::backend::AutodiffBackend;
+use burn::optim::Optimizer;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::episode::TaskSource;
+use fewshot::hardware::Bytes;
 use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
-use fewshot::train::{MetaTrainer, Trained};
+use fewshot::train::{MetaTrainer, Trained, find_meta_batch};
 use serde::Serialize;
 
+use super::scale::{World, tell_profile, with_peak};
 use crate::cli::args::{Method, TrainArgs};
+use crate::cli::backend::Place;
 use crate::cli::error::CliError;
 use crate::cli::output::tell;
 use crate::cli::progress;
@@ -33,47 +37,104 @@ pub(in crate::cli) struct Pace {
     pub(in crate::cli) halve_every: Option<usize>,
 }
 
-/// Trains `learner` as told, in `folder`; `recipe` is what a resumption must repeat.
-pub(in crate::cli) fn fit<B: AutodiffBackend, T: TaskSource, L: MetaLearner<B, T::Kind>>(
-    args: &TrainArgs,
-    pace: &Pace,
-    learner: L,
-    tasks: Tasks<T>,
-    recipe: &impl Serialize,
-    folder: &Path,
-) -> Result<Trained<L::InnerModule>, CliError> {
-    let interrupt = Interrupt::listen()?;
-    let mut trainer = MetaTrainer::new(learner, Adam::new().init())
-        .learning_rate(
-            StepLrSchedulerConfig::new(args.lr, pace.halve_every.unwrap_or(usize::MAX))
-                .with_gamma(0.5)
-                .init()
-                .map_err(CliError::Usage)?,
-        )
-        .episodes(tasks.train)
-        .steps(pace.steps)
-        .meta_batch(tasks.meta_batch)
-        .validate_every(pace.validate_every)
-        .checkpoint_every(pace.checkpoint_every)
-        .settings(serde_json::to_value(recipe).expect("a recipe is plain data"))
-        .observe(progress::observer())
-        .interrupt(interrupt.asked.clone());
-    trainer = match args.resume {
-        true => trainer.resume_from(folder),
-        false => trainer.run_folder(folder),
-    };
-    if let Some(validation) = tasks.validation {
-        trainer = trainer.validation(validation, args.validation_episodes);
+/// Training as told, whatever the learner.
+pub(in crate::cli) struct Fitting<'a, B: Backend> {
+    pub(in crate::cli) args: &'a TrainArgs,
+    pub(in crate::cli) pace: Pace,
+    pub(in crate::cli) place: &'a Place<B>,
+    pub(in crate::cli) world: &'a World,
+    pub(in crate::cli) folder: &'a Path,
+}
+
+impl<B: AutodiffBackend> Fitting<'_, B> {
+    /// Trains `learner`; `recipe` is what a resumption must repeat. Beside what was trained, the most
+    /// memory that it took, in MB, where that is known.
+    pub(in crate::cli) fn fit<T: TaskSource, L: MetaLearner<B, T::Kind>>(
+        &self,
+        learner: L,
+        tasks: Tasks<T>,
+        recipe: &impl Serialize,
+    ) -> Result<(Trained<L::InnerModule>, Option<f64>), CliError> {
+        let (args, pace, scale) = (self.args, &self.pace, &self.args.scale);
+        let interrupt = Interrupt::listen()?;
+        let optimizer = Adam::new().init::<B, L>();
+        let micro_batch = match scale.auto_batch {
+            true => self.micro_batch(&learner, &optimizer, &tasks)?,
+            false => scale.micro_batch,
+        };
+        let mut trainer = MetaTrainer::new(learner, optimizer)
+            .learning_rate(
+                StepLrSchedulerConfig::new(args.lr, pace.halve_every.unwrap_or(usize::MAX))
+                    .with_gamma(0.5)
+                    .init()
+                    .map_err(CliError::Usage)?,
+            )
+            .episodes(tasks.train)
+            .steps(pace.steps)
+            .meta_batch(tasks.meta_batch)
+            .accumulate(scale.accumulate)
+            .validate_every(pace.validate_every)
+            .checkpoint_every(pace.checkpoint_every)
+            .profile(scale.profile)
+            .settings(serde_json::to_value(recipe).expect("a recipe is plain data"))
+            .observe(progress::observer())
+            .communicator(self.world.clone())
+            .interrupt(interrupt.asked.clone());
+        trainer = match args.resume {
+            true => trainer.resume_from(self.folder),
+            false => trainer.run_folder(self.folder),
+        };
+        if let Some(validation) = tasks.validation {
+            trainer = trainer.validation(validation, args.validation_episodes);
+        }
+        if let Some(tasks) = micro_batch {
+            trainer = trainer.micro_batch(tasks);
+        }
+        if let Some(norm) = args.clip_norm {
+            trainer = trainer.clip_norm(norm);
+        }
+        if let Some(patience) = args.patience {
+            trainer = trainer.patience(patience);
+        }
+        let devices = self.place.devices.clone();
+        let train = || trainer.fit_on::<B>(devices);
+        let (trained, peak) = with_peak(self.place, scale.profile, train);
+        let trained = trained?;
+        interrupt.saved.store(true, Ordering::Relaxed);
+        if scale.profile {
+            tell_profile(&trained.report);
+        }
+        Ok((trained, peak))
     }
-    if let Some(norm) = args.clip_norm {
-        trainer = trainer.clip_norm(norm);
+
+    /// The largest micro-batch that fits, in every process; `None` if that is a meta-batch.
+    fn micro_batch<T: TaskSource, L: MetaLearner<B, T::Kind>, O: Optimizer<L, B>>(
+        &self,
+        learner: &L,
+        optimizer: &O,
+        tasks: &Tasks<T>,
+    ) -> Result<Option<usize>, CliError> {
+        let Some(budget) = self.args.memory_budget.or(share_of(self.place.free)) else {
+            return Err(CliError::Usage(format!(
+                "--auto-batch needs to know the memory of {}: say --memory-budget",
+                self.place.label
+            )));
+        };
+        let most = usize::try_from(tasks.meta_batch).unwrap_or(usize::MAX);
+        let (source, device) = (&tasks.train, &self.place.device);
+        let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
+        let all = self.world.all_gather(&(found.chosen as u64).to_le_bytes())?;
+        let numbers =
+            all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes[..].try_into().ok()?)));
+        let chosen = numbers.min().map_or(found.chosen, |least| least as usize);
+        tell(format_args!("{chosen} of {most} tasks fit {budget} at once"));
+        Ok((chosen < most).then_some(chosen))
     }
-    if let Some(patience) = args.patience {
-        trainer = trainer.patience(patience);
-    }
-    let trained = trainer.fit::<B>()?;
-    interrupt.saved.store(true, Ordering::Relaxed);
-    Ok(trained)
+}
+
+/// Nine tenths of what is free.
+pub(super) fn share_of(free: Option<Bytes>) -> Option<Bytes> {
+    free.map(|free| Bytes(free.0 / 10 * 9))
 }
 
 /// The folder that was named, or the first free one of its kind under `runs/`.
@@ -81,10 +142,20 @@ pub(in crate::cli) fn folder(
     args: &TrainArgs,
     method: Method,
     data: &str,
+    world: &World,
 ) -> Result<PathBuf, CliError> {
     if let Some(folder) = &args.out {
         return Ok(folder.clone());
     }
+    let mut name = match world.rank() {
+        0 => free_folder(method, data)?.to_string_lossy().into_owned().into_bytes(),
+        _ => Vec::new(),
+    };
+    world.broadcast(0, &mut name)?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&name).into_owned()))
+}
+
+fn free_folder(method: Method, data: &str) -> Result<PathBuf, CliError> {
     let runs = PathBuf::from("runs");
     let failed = |error| CliError::Failed(format!("cannot make a run folder under runs/: {error}"));
     fs::create_dir_all(&runs).map_err(failed)?;

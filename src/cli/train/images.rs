@@ -8,18 +8,19 @@ use fewshot::learners::MetaLearner;
 use fewshot::train::{Evaluation, Evaluator, Trained, TrainingReport};
 use serde_json::json;
 
-use super::fit::{Pace, Tasks, fit, folder};
+use super::fit::{Fitting, Pace, Tasks, folder};
 use super::memory::Step;
+use super::scale::{World, used};
 use crate::cli::args::TrainArgs;
-use crate::cli::backend::{self, Job, Place};
+use crate::cli::backend::{self, Job, Place, Usage};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
 use crate::cli::recipe::{InnerRecipe, LearnerJob, Recipe};
-use crate::cli::report::{peak_rss_mb, rounded, selected_by, test_protocol};
+use crate::cli::report::{join, peak_rss_mb, rounded, selected_by, test_protocol};
 
-pub(super) fn run(args: TrainArgs, data: ImageSpec) -> Result<(), CliError> {
+pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), CliError> {
     let of_folder = args.image_size.is_some() || args.grey || args.skip_broken;
     data.refuse_other_options(args.split, of_folder)?;
     let data = data.absolute();
@@ -46,11 +47,13 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec) -> Result<(), CliError> {
         inner,
         learning_rate: args.lr,
         halve_every: args.halve_every.or(inner.is_none().then_some(2000)),
+        precision: args.scale.precision.into(),
         seed: args.seed,
     };
     let samplers = Samplers::new(&args, &recipe, splits)?;
     let device = args.device.clone();
-    backend::dispatch(&device, Training { args, recipe, samplers })
+    let usage = Usage::of(&args.scale);
+    backend::dispatch_with(&device, usage, Training { args, recipe, samplers, world })
 }
 
 /// Episodes to train, to validate and to test on.
@@ -96,6 +99,22 @@ struct Training {
     args: TrainArgs,
     recipe: Recipe,
     samplers: Samplers,
+    world: World,
+}
+
+impl Training {
+    /// Tasks that are differentiated at once, at least.
+    fn at_once(&self, devices: usize) -> usize {
+        let scale = &self.args.scale;
+        let meta_batch = usize::try_from(self.samplers.meta_batch).unwrap_or(usize::MAX);
+        let accumulate = usize::try_from(scale.accumulate).unwrap_or(usize::MAX);
+        let share = meta_batch.saturating_mul(accumulate) / (devices * self.world.size());
+        match (scale.auto_batch, scale.micro_batch) {
+            (true, _) => 1,
+            (false, Some(tasks)) => tasks.min(meta_batch),
+            (false, None) => meta_batch.min(share.max(1)),
+        }
+    }
 }
 
 impl Job for Training {
@@ -110,10 +129,15 @@ impl Job for Training {
             inner: recipe.inner,
             network,
             protocol: self.samplers.train.protocol(),
-            meta_batch: self.samplers.meta_batch,
+            tasks: self.at_once(place.devices.len()),
         };
         step.check::<B>(self.args.memory_budget, place.free, &device)?;
-        recipe.with_learner(&device, TrainingAt { training: self, place })
+        let checkpointing = self.args.scale.grad_checkpoint.into();
+        recipe.with_learner(&device, checkpointing, TrainingAt { training: self, place })
+    }
+
+    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        self.run::<B>(place)
     }
 }
 
@@ -127,9 +151,9 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
     type Output = ();
 
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
-        let Self { training: Training { args, recipe, samplers }, place } = self;
+        let Self { training: Training { args, recipe, samplers, world }, place } = self;
         let statistics = recipe.statistics(args.batch_norm)?;
-        let folder = folder(&args, recipe.method, recipe.data.name())?;
+        let folder = folder(&args, recipe.method, recipe.data.name(), &world)?;
         tell(format_args!(
             "training {} on {} ({}), backend {} on {}, {}; run folder {}",
             recipe.method,
@@ -152,11 +176,12 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
             halve_every: recipe.halve_every,
         };
         let meta_batch = tasks.meta_batch;
-        let Trained { learner, report } =
-            fit::<B, _, L>(&args, &pace, learner, tasks, &recipe, &folder)?;
-        let evaluation = Evaluator::new(args.eval_episodes)
-            .with_statistics(statistics)
-            .run::<B::InnerBackend>(&learner, &samplers.test, &place.device);
+        let fitting = Fitting { args: &args, pace, place: &place, world: &world, folder: &folder };
+        let (Trained { learner, report }, peak) = fitting.fit(learner, tasks, &recipe)?;
+        let evaluation =
+            Evaluator::new(args.eval_episodes)
+                .with_statistics(statistics)
+                .run_shared::<B::InnerBackend>(&learner, &samplers.test, &place.device, &*world)?;
         if !args.json {
             print(format_args!(
                 "accuracy on test classes of {}: {evaluation}",
@@ -165,7 +190,9 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
             return print(format_args!("run folder: {}", folder.display()));
         }
         let trained = Told { recipe, train: samplers.train.protocol(), meta_batch, folder };
-        print(trained.json(&place, &report, &evaluation))
+        let mut told = trained.json(&place, &report, &evaluation);
+        join(&mut told, used(&report, peak));
+        print(told)
     }
 }
 

@@ -8,6 +8,7 @@ use fewshot::hardware::{Bytes, OptimizerKind};
 use fewshot::kernels::route;
 use fewshot::models::Conv4Config;
 
+use super::fit::share_of;
 use crate::cli::args::Method;
 use crate::cli::error::CliError;
 use crate::cli::recipe::InnerRecipe;
@@ -18,7 +19,8 @@ pub(super) struct Step {
     pub(super) inner: Option<InnerRecipe>,
     pub(super) network: Conv4Config,
     pub(super) protocol: Protocol,
-    pub(super) meta_batch: u64,
+    /// Tasks that are differentiated at once.
+    pub(super) tasks: usize,
 }
 
 impl Step {
@@ -30,8 +32,7 @@ impl Step {
         free: Option<Bytes>,
         device: &B::Device,
     ) -> Result<(), CliError> {
-        let budget = budget.or(free.map(|free| Bytes(free.0 / 10 * 9)));
-        let Some(budget) = budget else { return Ok(()) };
+        let Some(budget) = budget.or(share_of(free)) else { return Ok(()) };
         let learning = self.learning();
         let lanes = self.inner.and_then(|inner| inner.lanes);
         let image = self.network.image;
@@ -43,8 +44,7 @@ impl Step {
             Some(lanes) => estimate.with_lanes(lanes),
             None => estimate,
         };
-        let tasks = usize::try_from(self.meta_batch).unwrap_or(usize::MAX);
-        Ok(estimate.check(tasks, budget)?)
+        Ok(estimate.check(self.tasks, budget)?)
     }
 
     fn learning(&self) -> Learning {

@@ -3,22 +3,27 @@
 mod fit;
 mod images;
 mod memory;
+mod scale;
 
-pub(super) use fit::{Pace, Tasks, fit, folder};
+pub(super) use fit::{Fitting, Pace, Tasks, folder};
+pub(super) use scale::{GradCheckpoint, ScaleArgs, World, used};
 
 use super::args::{Method, TrainArgs};
 use super::backend;
 use super::data_spec::DataSpec;
 use super::error::CliError;
-use super::sinusoids;
+use super::{sinusoids, world};
 
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
-    check(&args)?;
-    backend::prepare(&args.device)?;
-    match args.data.clone() {
-        DataSpec::Images(data) => images::run(args, data),
-        DataSpec::Sinusoids => sinusoids::train(args),
-    }
+    let world = world::join()?;
+    world::together(&*world, || {
+        check(&args)?;
+        backend::prepare(&args.device)?;
+        match args.data.clone() {
+            DataSpec::Images(data) => images::run(args, data, world.clone()),
+            DataSpec::Sinusoids => sinusoids::train(args, world.clone()),
+        }
+    })
 }
 
 fn check(args: &TrainArgs) -> Result<(), CliError> {
@@ -32,5 +37,5 @@ fn check(args: &TrainArgs) -> Result<(), CliError> {
     if args.clip_norm.is_some_and(|norm| !(norm.is_finite() && norm > 0.0)) {
         return usage("--clip-norm must be a positive number");
     }
-    Ok(())
+    args.scale.check(args.method)
 }

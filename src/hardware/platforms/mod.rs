@@ -63,6 +63,29 @@ pub fn run_on<W: Work>(key: &DeviceKey, work: W) -> Result<W::Output, HardwareEr
     })
 }
 
+/// The device of `key`, which is one of backend `B`.
+///
+/// # Errors
+/// As [`run_on`], and where another backend is the one of this platform.
+pub fn device_of<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
+    let found = run_on(key, Found)?.downcast::<B::Device>();
+    found.map(|device| *device).map_err(|_| HardwareError::Unavailable {
+        device: key.to_string(),
+        reason: "it is a device of another backend".to_owned(),
+        usable: Vec::new(),
+    })
+}
+
+struct Found;
+
+impl Work for Found {
+    type Output = Box<dyn Any>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Box<dyn Any> {
+        Box::new(device)
+    }
+}
+
 fn run<B: Backend, W: Work>(
     device: Result<B::Device, String>,
     work: W,

@@ -111,9 +111,10 @@ type Learned = Plastic<A, Mlp<A>>;
 fn gradients_of_the_connections_agree_with_differences() {
     for rule in [TraceRule::Oja, TraceRule::Hebb] {
         let tasks = batch::<A>(Protocol::new(5, 3));
-        let loss = |learner: Learned| read(learner.meta_gradients(&tasks).loss)[0];
+        let loss = |learner: Learned| read(learner.meta_gradients(&tasks, LossScale::ONE).loss)[0];
         let learner = moved(rule, 0.2, [None, None]);
-        let gradients = learner.meta_gradients(&tasks).gradients;
+        let gradients = learner.meta_gradients(&tasks, LossScale::ONE).gradients;
+        let (gradients, _) = gradients.into_parts();
         let close = |what: &str, found: f32, difference: f32| {
             let error = (found - difference).abs();
             assert!(error < 0.02 * difference.abs() + 2e-4, "{what}: {found}, {difference}");
@@ -160,8 +161,8 @@ fn training_on_glyphs_teaches_to_bind_new_glyphs() {
     let tasks = glyphs(true, Protocol::new(5, 1).with_queries(3));
     for step in 0..150 {
         let batch = tasks.tasks(step * 8..(step + 1) * 8, &Default::default());
-        let gradients = learner.meta_gradients(&batch).gradients;
-        learner = optimizer.step(3e-3, learner, gradients);
+        let gradients = learner.meta_gradients(&batch, LossScale::ONE).gradients;
+        learner = optimizer.step(3e-3, learner, gradients.into_parts().0);
     }
     let trained = learner.valid();
     let found = accuracy(&trained);

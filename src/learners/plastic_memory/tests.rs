@@ -50,7 +50,7 @@ fn gradients_of_the_connections_agree_with_differences() {
     };
     let read = |tensor: Tensor<Flex, 1>| tensor.into_data().to_vec::<f32>().unwrap()[0];
     let learner = moved(0, 0, 0.0);
-    let gradients = learner.meta_gradients(&tasks).gradients;
+    let gradients = learner.meta_gradients(&tasks, LossScale::ONE).gradients.into_parts().0;
     let ids = [learner.connections.weight.id, learner.connections.alpha.id];
     for (place, id) in ids.into_iter().enumerate() {
         let found = gradients.get::<Flex, 2>(id).unwrap();
@@ -58,7 +58,7 @@ fn gradients_of_the_connections_agree_with_differences() {
         let size = |index: &usize| found[*index].abs();
         let largest = (0..found.len()).max_by(|a, b| size(a).total_cmp(&size(b))).unwrap();
         for index in [largest, 30, 100] {
-            let loss = |step| read(moved(place, index, step).meta_gradients(&tasks).loss);
+            let loss = |step| read(moved(place, index, step).meta_gradients(&tasks, LossScale::ONE).loss);
             let difference = (loss(0.02) - loss(-0.02)) / 0.04;
             let error = (found[index] - difference).abs();
             let text = format!("parameter {place}, {index}: {}, {difference}", found[index]);

@@ -64,7 +64,7 @@ where
                 return Err(TrainError::NothingToResume { folder: folder.to_owned() });
             }
             let last = Checkpoint::read(&path)?;
-            if let Some((name, found, wanted)) = difference(last.settings(), &self.settings) {
+            if let Some((name, found, wanted)) = difference("", last.settings(), &self.settings) {
                 return Err(TrainError::OtherSettings { path: path.clone(), name, found, wanted });
             }
             Ok(last.to_bytes())

@@ -87,11 +87,8 @@ where
             false => devices,
         };
         let learner = carried::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
-        let team = Team {
-            devices,
-            communicator: trainer.communicator,
-            reduction: options.reduction,
-        };
+        let team =
+            Team { devices, communicator: trainer.communicator, reduction: options.reduction };
         let parts = options.parts(team.replicas())?;
         let precision = learner.precision();
         for (index, device) in team.devices.iter().enumerate() {
@@ -169,7 +166,7 @@ where
             "checkpoint_every": self.options.checkpoint_every,
             "folder": self.options.folder.as_ref().map(Folder::name),
         });
-        Ok(agree(&*self.team.communicator, "this run", &all)?)
+        Ok(agree(&*self.team.communicator, "settings", &all)?)
     }
 
     pub(super) fn train(mut self) -> Result<Trained<L::InnerModule>, TrainError> {

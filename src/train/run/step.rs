@@ -65,8 +65,7 @@ where
         }
         let learning_rate = self.scheduler.step();
         let learner = self.learner.take().expect("every step puts the learner back");
-        self.learner =
-            Some(gradients.step::<B, L, O>(&mut self.optimizer, learning_rate, learner));
+        self.learner = Some(gradients.step::<B, L, O>(&mut self.optimizer, learning_rate, learner));
         Ok(Some(learning_rate))
     }
 

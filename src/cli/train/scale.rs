@@ -1,0 +1,143 @@
+//! How training uses the hardware: precision, memory and replicas.
+
+use std::sync::Arc;
+
+use burn::tensor::backend::AutodiffBackend;
+use clap::{Args, ValueEnum};
+use fewshot::hardware::{Checkpointing, MemoryScope};
+use fewshot::parallel::Communicator;
+use fewshot::precision::Precision;
+use fewshot::train::TrainingReport;
+use serde_json::{Value, json};
+
+use crate::cli::args::{Method, count, steps};
+use crate::cli::backend::Place;
+use crate::cli::error::CliError;
+use crate::cli::output::tell;
+use crate::cli::report::rounded;
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Use of the hardware")]
+pub(crate) struct ScaleArgs {
+    /// What convolutions and matrix products compute in; all else is f32, f16 with a scaled loss
+    #[arg(long, value_enum, default_value_t = PrecisionName::F32)]
+    pub(crate) precision: PrecisionName,
+    /// What is computed again in the backward pass rather than kept: none, balanced (what costs
+    /// little) or segments (of protonet, every block of the network)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
+    pub(crate) grad_checkpoint: GradCheckpoint,
+    /// Meta-batches in a step, one after the other
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = steps(1..=65_536))]
+    pub(crate) accumulate: u64,
+    /// Tasks that are differentiated at once: less memory, and the same results whatever the number
+    /// of devices and processes [default: a meta-batch, or the share of a device]
+    #[arg(long, value_name = "T", value_parser = count(1..=65_536))]
+    pub(crate) micro_batch: Option<usize>,
+    /// Find the largest --micro-batch that fits the memory, by trying
+    #[arg(long, conflicts_with = "micro_batch")]
+    pub(crate) auto_batch: bool,
+    /// Devices of the backend that share the tasks of a step, as 0,1
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "device")]
+    pub(crate) devices: Vec<usize>,
+    /// Tell what each phase of a step takes, waiting for the device after each
+    #[arg(long)]
+    pub(crate) profile: bool,
+}
+
+/// What products compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PrecisionName {
+    F32,
+    F16,
+    Bf16,
+}
+
+impl From<PrecisionName> for Precision {
+    fn from(name: PrecisionName) -> Self {
+        match name {
+            PrecisionName::F32 => Self::F32,
+            PrecisionName::F16 => Self::MixedF16,
+            PrecisionName::Bf16 => Self::MixedBf16,
+        }
+    }
+}
+
+/// What is computed again in the backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum GradCheckpoint {
+    None,
+    Balanced,
+    Segments,
+}
+
+impl From<GradCheckpoint> for Checkpointing {
+    fn from(name: GradCheckpoint) -> Self {
+        match name {
+            GradCheckpoint::None => Self::Nothing,
+            GradCheckpoint::Balanced => Self::Balanced,
+            GradCheckpoint::Segments => Self::Segments,
+        }
+    }
+}
+
+impl ScaleArgs {
+    pub(super) fn check(&self, method: Method) -> Result<(), CliError> {
+        if self.grad_checkpoint == GradCheckpoint::Segments && method != Method::Protonet {
+            let instead = match method {
+                Method::Plastic => "none or balanced",
+                _ => "what it has: --second-order-route chain computes inner steps again",
+            };
+            return Err(CliError::Usage(format!(
+                "--grad-checkpoint segments is for protonet; for {method}, use {instead}"
+            )));
+        }
+        for (index, device) in self.devices.iter().enumerate() {
+            if self.devices[..index].contains(device) {
+                return Err(CliError::Usage(format!("--devices names {device} twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs `training`, and tells the most memory that it and what was there before it took, in MB of
+/// 1e6 bytes.
+///
+/// Memory of an accelerator is asked for again and again, which costs time: when `profile` says so.
+pub(in crate::cli) fn with_peak<B: AutodiffBackend, T>(
+    place: &Place<B>,
+    profile: bool,
+    training: impl FnOnce() -> T,
+) -> (T, Option<f64>) {
+    if place.accelerator && !profile {
+        return (training(), None);
+    }
+    let (trained, report) = MemoryScope::measure::<B, _>(&place.device, training);
+    let peak = report.before.in_use.zip(report.peak);
+    (trained, peak.map(|(before, peak)| rounded((before.0 + peak.0) as f64 / 1e6, 1)))
+}
+
+/// What a report says of the hardware's use.
+pub(in crate::cli) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Value {
+    let mut phases = serde_json::to_value(report.phase_ms.rounded()).expect("plain data");
+    phases["other"] = rounded(report.other_ms, 3).into();
+    json!({
+        "precision": report.precision.dtype(),
+        "loss_scale": report.loss_scale,
+        "skipped_steps": report.skipped_steps,
+        "replicas": report.replicas,
+        "phase_ms": phases,
+        "peak_memory_mb": peak_memory_mb,
+    })
+}
+
+/// What `--profile` prints.
+pub(in crate::cli) fn tell_profile(report: &TrainingReport) {
+    tell(format_args!("a step, validations and checkpoints in proportion:\n{}", report.phase_ms));
+    let total = report.phase_ms.total() + report.other_ms;
+    let share = 100.0 * report.other_ms / total;
+    tell(format_args!("{:<9} {:10.3} ms, {share:.1} % of all", "other", report.other_ms));
+}
+
+/// The processes of this run.
+pub(in crate::cli) type World = Arc<dyn Communicator>;

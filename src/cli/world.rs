@@ -1,0 +1,39 @@
+//! The processes that a run was started as.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use fewshot::parallel::{Communicator, launched, world};
+
+use super::error::CliError;
+use super::output;
+
+/// All processes that `mpirun` or `srun` started with this one, or this one alone.
+///
+/// # Errors
+/// When there are others, and this program cannot reach them.
+pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
+    if let Some(launch) = launched() {
+        output::speak_as(launch.rank);
+    }
+    Ok(world()?.into())
+}
+
+/// Runs `work`; if it fails, so do the other processes, which would wait for this one.
+pub(super) fn together<T>(
+    world: &dyn Communicator,
+    work: impl FnOnce() -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let done = work();
+    let Err(error) = &done else { return done };
+    if world.size() == 1 {
+        return done;
+    }
+    if world.rank() > 0 {
+        // What all of them find is told by the first.
+        thread::sleep(Duration::from_secs(1));
+    }
+    output::complain(error);
+    world.abort(i32::from(error.code()))
+}

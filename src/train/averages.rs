@@ -1,0 +1,99 @@
+//! Running averages of a learner whose step is made in parts.
+//!
+//! How far they move travels with the gradients, under the numbers of their own.
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_models::nn::RUNNING_AVERAGES;
+
+/// The running averages of `module`.
+pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> GradientsParams {
+    let mut found = Found { within: Vec::new(), values: GradientsParams::new() };
+    module.visit(&mut found);
+    found.values
+}
+
+/// Registers how far the running averages of `module` are from what they were `before`.
+pub(super) fn register_moves<B: AutodiffBackend, M: Module<B>>(
+    module: &M,
+    before: &GradientsParams,
+    registered: &mut GradientsParams,
+) {
+    module.visit(&mut Moves { before, registered });
+}
+
+/// `module` with its running averages moved as is registered, which takes them out.
+pub(super) fn moved<B: AutodiffBackend, M: Module<B>>(
+    module: M,
+    registered: &mut GradientsParams,
+) -> M {
+    module.map(&mut Moved { within: Vec::new(), registered })
+}
+
+struct Found {
+    within: Vec<String>,
+    values: GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Found {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.within.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.within.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if is_average(&self.within) {
+            self.values.register::<B::InnerBackend, D>(param.id, param.val().inner());
+        }
+    }
+}
+
+struct Moves<'a> {
+    before: &'a GradientsParams,
+    registered: &'a mut GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Moves<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if let Some(before) = self.before.get::<B::InnerBackend, D>(param.id) {
+            let now = param.val().inner();
+            let before = before.to_data();
+            let before = Tensor::from_data(before, (&now.device(), now.dtype()));
+            self.registered.register::<B::InnerBackend, D>(param.id, now - before);
+        }
+    }
+}
+
+struct Moved<'a> {
+    within: Vec<String>,
+    registered: &'a mut GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Moved<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.within.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.within.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        if !is_average(&self.within) {
+            return param;
+        }
+        match self.registered.remove::<B::InnerBackend, D>(param.id) {
+            Some(way) => param.map(|value| Tensor::from_inner(value.inner() + way)),
+            None => param,
+        }
+    }
+}
+
+fn is_average(within: &[String]) -> bool {
+    within.last().is_some_and(|name| RUNNING_AVERAGES.contains(&name.as_str()))
+}
