@@ -16,6 +16,7 @@ pub(crate) enum Purpose {
     MiniBatch = 7,
     Sources = 8,
     Pattern = 9,
+    Segment = 10,
 }
 
 /// A stream keyed by seed, purpose and two indices.
@@ -32,6 +33,11 @@ impl Stream {
             bytes.copy_from_slice(&word.to_le_bytes());
         }
         Self(ChaCha8Rng::from_seed(key))
+    }
+
+    /// A seed for another generator.
+    pub(crate) fn seed(&mut self) -> u64 {
+        self.0.next_u64()
     }
 
     /// Uniform in `[0, 1)`.

@@ -1,3 +1,5 @@
+use std::ops::Range;
+
 use burn::config::Config;
 use burn::module::Module;
 use burn::nn::PaddingConfig2d;
@@ -12,7 +14,7 @@ use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
 };
 
-/// How a block halves the size of its maps.
+/// How a block halves the size of its maps, where it does.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
 pub enum Downsampling {
     /// 2x2 max-pool after the block (prototypical and matching networks; MAML on miniImageNet).
@@ -41,7 +43,11 @@ pub struct Conv4Config {
     /// Number of blocks.
     #[config(default = 4)]
     pub blocks: usize,
-    /// How a block halves the size of its maps.
+    /// Of so many blocks the last halves the size of its maps; the others leave it. 1 in the papers;
+    /// more for networks that are deeper than images have halves.
+    #[config(default = 1)]
+    pub halve_every: usize,
+    /// How a block halves the size of its maps, where it does.
     #[config(default = "Downsampling::MaxPool")]
     pub downsampling: Downsampling,
     /// How the last block's maps become features.
@@ -62,7 +68,7 @@ pub struct Conv4Config {
 ///
 /// # Shapes
 /// - images `[n, c, h, w]` to features `[n, channels * h' * w']`, `h'` and `w'` halved by every
-///   block, or `[n, channels]` under [`Readout::Average`]
+///   block, or by one in [`halve_every`](Conv4Config::halve_every), or `[n, channels]` under [`Readout::Average`]
 ///
 /// # Conventions
 /// Parameters are drawn as PyTorch draws them. A bias before batch-norm has no effect on training;
@@ -79,7 +85,7 @@ pub struct Conv4Config {
 pub struct Conv4<B: Backend> {
     blocks: Vec<Block<B>>,
     image: [usize; 3],
-    stride: usize,
+    halve_every: usize,
     pool: bool,
     average: bool,
     film: Option<Film<B>>,
@@ -113,7 +119,7 @@ impl Conv4Config {
     /// Whether an image still has a pixel after the last block.
     pub fn fits(&self) -> bool {
         let [channels, height, width] = self.image;
-        let sizes = [channels, self.channels, self.blocks];
+        let sizes = [channels, self.channels, self.blocks, self.halve_every];
         sizes.iter().all(|&size| size > 0) && self.halved(height) > 0 && self.halved(width) > 0
     }
 
@@ -135,51 +141,63 @@ impl Conv4Config {
         let wanted = self.blocks;
         assert!(self.fits(), "{wanted} blocks do not fit images of {channels}x{height}x{width}");
         let inputs = std::iter::once(channels).chain(std::iter::repeat(self.channels));
-        let blocks = inputs.take(self.blocks).map(|from| self.block(from, device)).collect();
+        let inputs = inputs.take(self.blocks).enumerate();
+        let blocks = inputs.map(|(index, from)| self.block(index, from, device)).collect();
         let pool = self.downsampling == Downsampling::MaxPool;
         let average = self.readout == Readout::Average;
-        let stride = if pool { 1 } else { 2 };
         let film = FilmConfig::new(self.context, self.channels);
         let film = (self.context > 0).then(|| film.init(device));
-        let (image, precision) = (self.image, self.precision);
-        drawn(Conv4 { blocks, image, stride, pool, average, film, precision })
+        let (image, halve_every, precision) = (self.image, self.halve_every, self.precision);
+        drawn(Conv4 { blocks, image, halve_every, pool, average, film, precision })
     }
 
-    fn block<B: Backend>(&self, from: usize, device: &B::Device) -> Block<B> {
+    fn block<B: Backend>(&self, index: usize, from: usize, device: &B::Device) -> Block<B> {
+        let (stride, _) = self.stride_and_pool(index);
         let conv = Conv2dConfig::new([from, self.channels], [3, 3])
             .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
-            .with_stride(match self.downsampling {
-                Downsampling::MaxPool => [1, 1],
-                Downsampling::Stride => [2, 2],
-            });
+            .with_stride([stride, stride]);
         Block { conv: conv.init(device), norm: BatchNormConfig::new(self.channels).init(device) }
     }
 
+    /// Stride of the convolution of the block of this index, and whether a pool ends it.
+    pub(crate) fn stride_and_pool(&self, index: usize) -> (usize, bool) {
+        stride_and_pool(index, self.halve_every, self.downsampling == Downsampling::MaxPool)
+    }
+
     fn halved(&self, size: usize) -> usize {
-        (0..self.blocks).fold(size, |size, _| match self.downsampling {
-            Downsampling::MaxPool => size / 2,
-            Downsampling::Stride => size.div_ceil(2),
+        (0..self.blocks).fold(size, |size, index| match self.stride_and_pool(index) {
+            (_, true) => size / 2,
+            (stride, false) => size.div_ceil(stride),
         })
+    }
+}
+
+fn stride_and_pool(index: usize, halve_every: usize, pool: bool) -> (usize, bool) {
+    match (index + 1).is_multiple_of(halve_every) {
+        true => (if pool { 1 } else { 2 }, pool),
+        false => (1, false),
     }
 }
 
 impl<B: Backend> Conv4<B> {
     /// The maps of the last block: `[n, c, h, w]` to `[n, channels, h', w']`.
     pub fn forward(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
-        self.forward_lanes(images, statistics, 1)
+        self.forward_blocks(0..self.blocks.len(), images, statistics, 1)
     }
 
-    fn forward_lanes(
+    /// The maps of the last of these blocks, given those of the block before them.
+    fn forward_blocks(
         &self,
-        images: Tensor<B, 4>,
+        range: Range<usize>,
+        x: Tensor<B, 4>,
         statistics: BnStatistics,
         lanes: usize,
     ) -> Tensor<B, 4> {
-        let blocks = self.tensors();
-        let norms = || self.blocks.iter().map(|block| &block.norm);
+        let norms = || self.blocks[range.clone()].iter().map(|block| &block.norm);
         let (epsilon, precision) = (self.blocks[0].norm.epsilon, self.precision);
         let options = StackOptions { epsilon, lanes, precision };
-        let output = conv_stack(images, &blocks, stack_statistics(norms(), statistics), options);
+        let blocks: Vec<_> = range.clone().map(|index| self.tensors(index)).collect();
+        let output = conv_stack(x, &blocks, stack_statistics(norms(), statistics), options);
         if statistics == BnStatistics::Track {
             for (norm, moments) in norms().zip(output.moments) {
                 norm.track(moments);
@@ -188,26 +206,22 @@ impl<B: Backend> Conv4<B> {
         output.features
     }
 
-    fn tensors(&self) -> Vec<ConvBlock<B>> {
+    fn tensors(&self, index: usize) -> ConvBlock<B> {
+        let Block { conv, norm } = &self.blocks[index];
         let modulated = self.blocks.len().min(3) - 1;
-        let films = |index| self.film.as_ref().filter(|_| index == modulated);
-        let blocks = self.blocks.iter().enumerate();
-        blocks.map(|(index, block)| self.block_tensors(block, films(index))).collect()
-    }
-
-    fn block_tensors(&self, block: &Block<B>, film: Option<&Film<B>>) -> ConvBlock<B> {
-        let norm = [block.norm.gamma.val(), block.norm.beta.val()];
-        let [gamma, beta] = match film {
-            Some(film) => film.folded(norm),
-            None => norm,
+        let plain = [norm.gamma.val(), norm.beta.val()];
+        let [gamma, beta] = match self.film.as_ref().filter(|_| index == modulated) {
+            Some(film) => film.folded(plain),
+            None => plain,
         };
+        let (stride, pool) = stride_and_pool(index, self.halve_every, self.pool);
         ConvBlock {
-            weight: block.conv.weight.val(),
-            bias: block.conv.bias.as_ref().map(|bias| bias.val()),
+            weight: conv.weight.val(),
+            bias: conv.bias.as_ref().map(|bias| bias.val()),
             gamma: Some(gamma),
             beta: Some(beta),
-            stride: self.stride,
-            pool: self.pool,
+            stride,
+            pool,
         }
     }
 
@@ -227,7 +241,9 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let [tasks, examples, c, h, w] = images.dims();
         let side_by_side = images.swap_dims(0, 1).reshape([examples, tasks * c, h, w]);
-        let features = self.read_out(self.forward_lanes(side_by_side, statistics, tasks));
+        let blocks = 0..self.blocks.len();
+        let maps = self.forward_blocks(blocks, side_by_side, statistics, tasks);
+        let features = self.read_out(maps);
         let [_, all] = features.dims();
         features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)
     }
@@ -236,9 +252,39 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         self.precision
     }
 
+    const DRAWS: bool = false;
+
+    /// Each ends with a block that halves its maps, where what is kept is smallest.
+    fn segments(&self) -> usize {
+        self.blocks.len().div_ceil(self.halve_every)
+    }
+
+    fn forward_segment(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        let (first, blocks) = (index * self.halve_every, self.blocks.len());
+        let segments = self.segments();
+        assert!(first < blocks, "there is no segment {index}, but {segments} from 0 on");
+        let maps =
+            self.forward_blocks(first..blocks.min(first + self.halve_every), x, statistics, 1);
+        if index + 1 < segments {
+            return maps;
+        }
+        let features = self.read_out(maps);
+        let [n, d] = features.dims();
+        features.reshape([n, d, 1, 1])
+    }
+
     fn architecture(&self) -> String {
         let [c, h, w] = self.image;
         let down = if self.pool { "max-pool" } else { "stride 2" };
+        let sparse = match self.halve_every {
+            1 => String::new(),
+            blocks => format!(" every {blocks} blocks"),
+        };
         let channels = self.blocks[0].norm.gamma.dims()[0];
         let average = if self.average { ", averaged" } else { "" };
         let context = match &self.film {
@@ -246,6 +292,6 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
             None => String::new(),
         };
         let blocks = self.blocks.len();
-        format!("conv{blocks}({c}x{h}x{w}, {channels} channels, {down}{average}{context})")
+        format!("conv{blocks}({c}x{h}x{w}, {channels} channels, {down}{sparse}{average}{context})")
     }
 }

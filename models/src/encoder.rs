@@ -39,6 +39,42 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
         Precision::F32
     }
 
+    /// Whether a forward pass draws random numbers of the backend, as dropout does.
+    ///
+    /// Only then are they set to the same again where a [segment](Self::forward_segment) is computed
+    /// a second time. `true` is always right; `false` leaves the backend's numbers alone.
+    const DRAWS: bool = true;
+
+    /// Parts of the network, one after the other, that can be computed again one at a time.
+    fn segments(&self) -> usize {
+        1
+    }
+
+    /// The part of this index. All of them, each on the output of the one before, are
+    /// [`encode`](Self::encode) but for the shape of the features.
+    ///
+    /// To be computed a second time, a part may depend on nothing but its parameters, `x`,
+    /// `statistics` and the backend's random numbers, and may change nothing but the running averages
+    /// that [`BnStatistics::Track`] moves. Burn's own batch-norm moves its averages each time.
+    ///
+    /// # Shapes
+    /// - `x`: the images `[n, c, h, w]`, or maps of any shape that the part before returned
+    /// - returns maps `[n, c', h', w']`, the last part features `[n, d, 1, 1]`
+    ///
+    /// # Panics
+    /// If there are not so many.
+    fn forward_segment(
+        &self,
+        index: usize,
+        x: Tensor<B, 4>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 4> {
+        assert_eq!(index, 0, "{} has one segment", self.architecture());
+        let features = self.encode(x, statistics);
+        let [n, d] = features.dims();
+        features.reshape([n, d, 1, 1])
+    }
+
     /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the
     /// same text have parameters of the same names and shapes.
     fn architecture(&self) -> String;

@@ -128,6 +128,8 @@ impl<B: Backend> Encoder<B> for Mlp<B> {
         self.forward(images.flatten(1, 3))
     }
 
+    const DRAWS: bool = false;
+
     const LANES: bool = true;
 
     fn encode_lanes(&self, images: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {

@@ -40,6 +40,15 @@ pub enum AdaptError {
         /// Where the module has parameters of layers of a type of that name, this library's too.
         places: Vec<String>,
     },
+    /// Segments of a network that has one, and so nothing between to begin again from.
+    #[error(
+        "{architecture} has one segment; a backward pass by segments needs two, which an encoder \
+         tells by `segments` and `forward_segment`"
+    )]
+    OneSegment {
+        /// The network.
+        architecture: String,
+    },
     /// A classifier that has another number of classes than the tasks.
     #[error("a classifier of {found} ways cannot learn {wanted}-way tasks")]
     Ways {

@@ -7,6 +7,8 @@
 //! Learners use the same steps without the graph of the whole loop: [`SecondOrder::Chain`] keeps
 //! the fast weights of each step and sends the outer gradient back step by step, each of which is
 //! made again under two levels of autodiff, so memory does not grow with the graph of the loop.
+//!
+//! [`Segments`] does for the depth of an encoder what the chain does for the length of a loop.
 
 mod chain;
 mod clip;
@@ -19,6 +21,7 @@ mod norms;
 mod parameters;
 mod rates;
 mod rule;
+mod segments;
 mod steps;
 
 pub use error::AdaptError;
@@ -27,6 +30,7 @@ pub use inner_loop::{InnerLoop, Mask, Order, SecondOrder};
 pub use level::{Lifted, lift};
 pub use rates::{InnerRates, RateKind};
 pub use rule::InnerRule;
+pub use segments::{Passed, Segments};
 
 pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
 pub(crate) use level::{differentiating_twice, lifted};

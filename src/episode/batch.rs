@@ -63,6 +63,15 @@ impl<B: Backend> EpisodeBatch<B> {
         self.support.ways
     }
 
+    /// Some of the tasks.
+    pub fn part(&self, tasks: Range<usize>) -> Self {
+        Self {
+            support: self.support.part(tasks.clone()),
+            queries: self.queries.clone().narrow(0, tasks.start, tasks.len()),
+            query_labels: self.query_labels.clone().narrow(0, tasks.start, tasks.len()),
+        }
+    }
+
     /// Gathers the images of `episodes` and scales them on the device.
     ///
     /// # Panics

@@ -39,14 +39,23 @@ pub struct HardwareConfig {
 }
 
 /// What is recomputed in a backward pass instead of kept from the forward pass.
+///
+/// The inner steps of a learner that adapts by gradients are another matter, and its own: its
+/// [`SecondOrder::Chain`](crate::adapt::SecondOrder::Chain), which convolutional ones have by
+/// default, computes every step again from its fast weights, whatever is said here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checkpointing {
     /// Nothing.
     #[default]
     Nothing,
-    /// Operations that cost little: Burn's `BalancedCheckpointing`.
+    /// Operations that cost little: Burn's `BalancedCheckpointing`, a type of the backend.
     Balanced,
+    /// Whole segments of an encoder, each from what went into it:
+    /// [`Segments`](crate::adapt::Segments), which a learner is asked for
+    /// ([`ProtoNet::with_checkpointing`](crate::learners::ProtoNet::with_checkpointing)). The
+    /// backend is a plain `Autodiff`.
+    Segments,
 }
 
 /// What of a device's memory may be used.

@@ -174,10 +174,13 @@ impl<B: Backend> HardwareManager<B> {
         }
     }
 
-    /// Runs `work` on a backend that differentiates and recomputes what was asked for.
+    /// Runs `work` on a backend that differentiates and recomputes what was asked for, as far as the
+    /// backend does that: of segments it knows nothing.
     pub fn differentiate<W: DifferentiableWork<B>>(&self, work: W) -> W::Output {
         match self.config.checkpointing {
-            Checkpointing::Nothing => work.run::<Autodiff<B>>(self.device()),
+            Checkpointing::Nothing | Checkpointing::Segments => {
+                work.run::<Autodiff<B>>(self.device())
+            }
             Checkpointing::Balanced => {
                 work.run::<Autodiff<B, BalancedCheckpointing>>(self.device())
             }
@@ -444,8 +447,10 @@ mod tests {
             let config = HardwareConfig::new().with_checkpointing(checkpointing);
             detect(config).unwrap().differentiate(Named)
         };
-        let (plain, slope) = run(Checkpointing::Nothing);
-        assert!(!plain.contains("BalancedCheckpointing") && (slope - 6.0).abs() < 1e-4);
+        for unknown_to_it in [Checkpointing::Nothing, Checkpointing::Segments] {
+            let (plain, slope) = run(unknown_to_it);
+            assert!(!plain.contains("BalancedCheckpointing") && (slope - 6.0).abs() < 1e-4);
+        }
         let (balanced, slope) = run(Checkpointing::Balanced);
         assert!(balanced.contains("BalancedCheckpointing") && (slope - 6.0).abs() < 1e-4);
     }

@@ -4,11 +4,15 @@ use burn::module::{AutodiffModule, Module};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::{BnStatistics, Encoder};
+use serde_json::{Value, json};
 
-use super::{Adapted, Learner, MetaGradients, MetaLearner, scaled_gradients};
+use super::{Adapted, Learner, MetaGradients, MetaLearner};
+use crate::adapt::{AdaptError, Segments};
 use crate::episode::{EpisodeBatch, Support};
+use crate::hardware::Checkpointing;
 use crate::metric::{Metric, ProtoLoss, proto_loss, prototypes, scores};
-use crate::precision::{LossScale, Precision};
+use crate::phase::{Phase, phase_on};
+use crate::precision::{LossScale, Precision, ScaledGrads};
 
 /// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
 ///
@@ -28,13 +32,21 @@ pub struct ProtoNet<B: Backend, E> {
     #[module(skip)]
     metric: Metric,
     scale: f64,
+    #[module(skip)]
+    checkpointing: Checkpointing,
     _backend: PhantomData<B>,
 }
 
 impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
     /// The paper's learner on top of `encoder`.
     pub fn new(encoder: E) -> Self {
-        Self { encoder, metric: Metric::SquaredEuclidean, scale: 1.0, _backend: PhantomData }
+        Self {
+            encoder,
+            metric: Metric::SquaredEuclidean,
+            scale: 1.0,
+            checkpointing: Checkpointing::Nothing,
+            _backend: PhantomData,
+        }
     }
 
     /// With another score.
@@ -42,6 +54,15 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
     /// Cosines span only -1 to 1, so a softmax over them wants a scale of about 10.
     pub fn with_metric(self, metric: Metric, scale: f64) -> Self {
         Self { metric, scale, ..self }
+    }
+
+    /// Under [`Checkpointing::Segments`], [`meta_gradients`](MetaLearner::meta_gradients) takes one
+    /// task after the other and [one segment](Segments) of the encoder after the other: memory for a
+    /// task's segment instead of a batch's network, in exchange for a second forward pass. The gradient
+    /// is the same up to rounding. What else there is to recompute is the backend's choice, and changes
+    /// nothing here.
+    pub fn with_checkpointing(self, checkpointing: Checkpointing) -> Self {
+        Self { checkpointing, ..self }
     }
 
     /// The network that embeds images.
@@ -57,19 +78,23 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
         embeddings.reshape([tasks, examples, features])
     }
 
-    /// Support and queries of each task in a batch of its own.
-    fn embed_jointly(
+    /// Support and queries of each task in a batch of its own, `[t, n + q, d]`.
+    fn embed_jointly(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
+        let tasks = joined(batch).split(1, 0).into_iter().map(|task| self.embed(task, statistics));
+        Tensor::cat(tasks.collect(), 0)
+    }
+
+    /// Class means and embedded queries, of `embeddings` `[t, n + q, d]`.
+    fn compared(
         &self,
+        embeddings: Tensor<B, 3>,
         batch: &EpisodeBatch<B>,
-        statistics: BnStatistics,
     ) -> (Tensor<B, 3>, Tensor<B, 3>) {
         let shots = batch.support.images.dims()[1];
-        let images = Tensor::cat(vec![batch.support.images.clone(), batch.queries.clone()], 1);
-        let tasks = images.split(1, 0).into_iter().map(|task| self.embed(task, statistics));
-        let embeddings = Tensor::cat(tasks.collect(), 0);
         let [tasks, examples, features] = embeddings.dims();
         let support = embeddings.clone().slice([0..tasks, 0..shots, 0..features]);
-        (support, embeddings.slice([0..tasks, shots..examples, 0..features]))
+        let queries = embeddings.slice([0..tasks, shots..examples, 0..features]);
+        (prototypes(support, batch.support.labels.clone(), batch.ways()), queries)
     }
 
     fn score(&self, queries: Tensor<B, 3>, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -92,13 +117,21 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let (support, queries) = self.embed_jointly(batch, statistics);
-        let prototypes = prototypes(support, batch.support.labels.clone(), batch.ways());
+        let embeddings = self.embed_jointly(batch, statistics);
+        let (prototypes, queries) = self.compared(embeddings, batch);
         self.score(queries, prototypes)
     }
 
     fn precision(&self) -> Precision {
         self.encoder.precision()
+    }
+
+    /// How the gradient is computed, where that changes its last digits or the dropout masks.
+    fn settings(&self) -> Value {
+        match self.checkpointing {
+            Checkpointing::Segments => json!({ "checkpointing": self.checkpointing }),
+            Checkpointing::Nothing | Checkpointing::Balanced => Value::Null,
+        }
     }
 
     fn architecture(&self) -> String {
@@ -113,14 +146,82 @@ where
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
 {
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
-        let (support, queries) = self.embed_jointly(batch, BnStatistics::Track);
-        let prototypes = prototypes(support, batch.support.labels.clone(), batch.ways());
+        if self.checkpointing == Checkpointing::Segments {
+            return self.by_segments(batch, scale);
+        }
+        let embeddings = self.embed_jointly(batch, BnStatistics::Track);
+        let Judged { loss, score, gradients } = self.judge(embeddings, batch, scale);
+        let gradients = GradientsParams::from_grads(gradients, self);
+        MetaGradients { loss, score, gradients: ScaledGrads::new(gradients, scale) }
+    }
+
+    /// Whether there are segments, if they are asked for.
+    fn check(&self, _: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+        if self.checkpointing == Checkpointing::Segments && self.encoder.segments() < 2 {
+            return Err(AdaptError::OneSegment { architecture: self.encoder.architecture() });
+        }
+        Ok(())
+    }
+}
+
+/// What embeddings are worth.
+struct Judged<B: AutodiffBackend> {
+    loss: Tensor<B::InnerBackend, 1>,
+    score: Tensor<B::InnerBackend, 1>,
+    /// Of the scaled loss, by what is on the graph of the embeddings.
+    gradients: B::Gradients,
+}
+
+impl<B, E> ProtoNet<B, E>
+where
+    B: AutodiffBackend,
+    E: Encoder<B> + AutodiffModule<B>,
+{
+    fn judge(
+        &self,
+        embeddings: Tensor<B, 3>,
+        batch: &EpisodeBatch<B>,
+        scale: LossScale,
+    ) -> Judged<B> {
+        let (prototypes, queries) = self.compared(embeddings, batch);
         let labels = batch.query_labels.clone();
         let ProtoLoss { loss, correct } =
             proto_loss(queries, prototypes, labels, self.metric, self.scale);
-        let gradients = scaled_gradients(loss.clone(), self, scale);
-        MetaGradients { loss: loss.inner(), score: correct.inner().mean(), gradients }
+        let gradients = phase_on::<B, _>(Phase::Backward, &loss.device(), || {
+            scale.scale(loss.clone()).into_inner().backward()
+        });
+        Judged { loss: loss.inner(), score: correct.inner().mean(), gradients }
     }
+
+    /// Task after task, of which nothing stays but gradients.
+    fn by_segments(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
+        let device = batch.queries.device();
+        let mut segments = Segments::new(&self.encoder, BnStatistics::Track, &device);
+        let share = 1.0 / batch.tasks() as f64;
+        let tasks = (0..batch.tasks()).map(|task| {
+            let task = batch.part(task..task + 1);
+            let passed = segments.forward(joined(&task).flatten(0, 1));
+            let features = passed.features();
+            let Judged { loss, score, mut gradients } =
+                self.judge(features.clone().unsqueeze(), &task, scale);
+            let gradient = features.grad_remove(&mut gradients);
+            drop((features, gradients));
+            let gradient = gradient.expect("a loss is one of its features");
+            phase_on::<B, _>(Phase::Backward, &device, || {
+                segments.backward(passed, gradient * share);
+            });
+            (loss, score)
+        });
+        let (losses, scores): (Vec<_>, Vec<_>) = tasks.unzip();
+        let mean = |tasks| Tensor::cat(tasks, 0).mean();
+        let gradients = ScaledGrads::new(segments.gradients(), scale);
+        MetaGradients { loss: mean(losses), score: mean(scores), gradients }
+    }
+}
+
+/// Support and queries of each task, `[t, n + q, c, h, w]`.
+fn joined<B: Backend>(batch: &EpisodeBatch<B>) -> Tensor<B, 5> {
+    Tensor::cat(vec![batch.support.images.clone(), batch.queries.clone()], 1)
 }
 
 /// A [`ProtoNet`] with the prototypes of its tasks.

@@ -2,36 +2,33 @@ use fewshot_kernels::Route;
 use fewshot_kernels::conv_stack::cpu::{BlockShape, StackShape};
 
 use super::{Cost, CostModel};
-use crate::{Conv4Config, Downsampling};
+use crate::Conv4Config;
 
 /// Channels that come in, pixels of the convolution's output, and of the block's.
 struct Block {
     from: usize,
     convolved: usize,
     out: usize,
+    pool: bool,
 }
 
 impl Conv4Config {
     fn stack(&self, batch: usize) -> StackShape {
         let [c, h, w] = self.image;
-        let pool = self.downsampling == Downsampling::MaxPool;
-        let stride = if pool { 1 } else { 2 };
-        let block = BlockShape { channels_out: self.channels, stride, pool };
-        StackShape { n: batch, c, h, w, blocks: vec![block; self.blocks] }
+        let block = |index| {
+            let (stride, pool) = self.stride_and_pool(index);
+            BlockShape { channels_out: self.channels, stride, pool }
+        };
+        StackShape { n: batch, c, h, w, blocks: (0..self.blocks).map(block).collect() }
     }
 
     fn block_sizes(&self) -> Vec<Block> {
         let [mut from, mut h, mut w] = self.image;
-        let block = |_| {
-            let halves = [h / 2, w / 2];
-            let (convolved, [down, across]) = match self.downsampling {
-                Downsampling::MaxPool => (h * w, halves),
-                Downsampling::Stride => {
-                    let up = [h.div_ceil(2), w.div_ceil(2)];
-                    (up[0] * up[1], up)
-                }
-            };
-            let block = Block { from, convolved, out: down * across };
+        let block = |index| {
+            let (stride, pool) = self.stride_and_pool(index);
+            let [high, wide] = [h.div_ceil(stride), w.div_ceil(stride)];
+            let [down, across] = if pool { [high / 2, wide / 2] } else { [high, wide] };
+            let block = Block { from, convolved: high * wide, out: down * across, pool };
             (from, h, w) = (self.channels, down, across);
             block
         };
@@ -40,8 +37,7 @@ impl Conv4Config {
 
     /// Elements that one image leaves where every layer is an operation of its own.
     fn layer_by_layer(&self, route: Route) -> usize {
-        let pools = self.downsampling == Downsampling::MaxPool;
-        let pixels = |block: &Block| match (route, pools) {
+        let pixels = |block: &Block| match (route, block.pool) {
             // Convolution, norm, pool and ReLU each keep their input or leave it to the next.
             (Route::Device(_), true) => 2 * (block.convolved + block.out),
             (Route::Device(_), false) => 2 * block.convolved + block.out,
@@ -106,6 +102,23 @@ mod tests {
         assert_eq!(macs(&Conv4Config::omniglot_strided(), 2), 2 * strided);
         let context = Conv4Config::omniglot_strided().with_context(100);
         assert_eq!(macs(&context, 2), 2 * strided + 12_800);
+    }
+
+    #[test]
+    fn maps_that_are_not_halved_cost_as_much_as_those_before_them() {
+        let deep = Conv4Config::mini_imagenet().with_blocks(8).with_halve_every(2);
+        let sides = [84, 84, 42, 42, 21, 21, 10, 10].map(|side| side * side);
+        let macs = 9 * 64 * (3 * sides[0] + 64 * sides[1..].iter().sum::<usize>());
+        assert_eq!(deep.cost(2, HOST).macs, 2 * macs as u64);
+        assert_eq!(deep.cost(2, HOST).outputs, 2 * 1600);
+        let side_by_side = 3 * (84 * 84 + 42 * 42 + 21 * 21 + 10 * 10);
+        let halved = 2 * (84 * 84 + 2 * 42 * 42 + 2 * 21 * 21 + 2 * 10 * 10 + 5 * 5);
+        let kept = deep.cost(1, Route::Device("CubeCL")).kept;
+        assert_eq!(kept, 64 * (side_by_side + halved));
+        let strided = deep.with_downsampling(crate::Downsampling::Stride);
+        let convolved = [84, 42, 42, 21, 21, 11, 11, 6].map(|side| side * side);
+        let macs = 9 * 64 * (3 * convolved[0] + 64 * convolved[1..].iter().sum::<usize>());
+        assert_eq!(strided.cost(1, HOST).macs, macs as u64);
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! Peak memory and time of the gradient of a prototypical network with eight blocks, kept whole and
+//! by segments, in turns.
+
+use std::time::Instant;
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::backend::Backend;
+use fewshot::data::ImageShape;
+use fewshot::hardware::{Bytes, Checkpointing, CountingAllocator, MemoryScope};
+use fewshot::models::Conv4;
+use fewshot::prelude::*;
+
+type B = Autodiff<Flex>;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator::new();
+
+const WAYS: [Checkpointing; 2] = [Checkpointing::Nothing, Checkpointing::Segments];
+
+/// How much is measured.
+struct Scale {
+    config: Conv4Config,
+    meta_batches: Vec<u64>,
+    rounds: usize,
+}
+
+/// What one way took, round after round.
+#[derive(Default)]
+struct Taken {
+    peak: Bytes,
+    seconds: Vec<f64>,
+}
+
+impl Scale {
+    /// The whole, or, where cargo only tests that benches run, something small.
+    fn asked() -> Self {
+        match std::env::args().any(|argument| argument == "--bench") {
+            true => Self { config: deep(84, 64), meta_batches: vec![1, 4], rounds: 7 },
+            false => Self { config: deep(16, 4), meta_batches: vec![2], rounds: 1 },
+        }
+    }
+}
+
+fn deep(side: usize, channels: usize) -> Conv4Config {
+    Conv4Config::new([3, side, side]).with_channels(channels).with_blocks(8).with_halve_every(2)
+}
+
+fn main() {
+    let Scale { config, meta_batches, rounds } = Scale::asked();
+    let device = Default::default();
+    B::seed(&device, 1);
+    let encoder = config.init::<B>(&device);
+    let [channels, height, width] = config.image;
+    let sampler = noise(ImageShape::new(channels, height, width))
+        .sampler(Protocol::new(5, 1).with_queries(5), 1)
+        .expect("the protocol fits the images");
+    println!("{}, {}", encoder.architecture(), Protocol::new(5, 1).with_queries(5));
+    println!("{:<8}{:<12}{:>12}{:>16}{:>24}", "tasks", "kept", "peak", "median", "least to most");
+    for tasks in meta_batches {
+        let taken = measure(&encoder, &sampler, tasks, rounds);
+        print(tasks, &taken);
+    }
+}
+
+/// A first round warms up and does not count.
+fn measure(encoder: &Conv4<B>, sampler: &EpisodeSampler, tasks: u64, rounds: usize) -> [Taken; 2] {
+    let device = Default::default();
+    let batch = sampler.batch::<B>(0..tasks, &device);
+    let learners = WAYS.map(|way| ProtoNet::new(encoder.clone()).with_checkpointing(way));
+    let mut taken = [Taken::default(), Taken::default()];
+    for round in 0..=rounds {
+        for (learner, taken) in learners.iter().zip(&mut taken) {
+            let start = Instant::now();
+            let (_, report) =
+                MemoryScope::measure::<B, _>(&device, || learner.meta_gradients(&batch));
+            if round > 0 {
+                taken.seconds.push(start.elapsed().as_secs_f64());
+                taken.peak = taken.peak.max(report.peak.expect("an allocator that counts"));
+            }
+        }
+    }
+    taken
+}
+
+fn print(tasks: u64, taken: &[Taken; 2]) {
+    let median = |taken: &Taken| {
+        let mut seconds = taken.seconds.clone();
+        seconds.sort_unstable_by(f64::total_cmp);
+        [seconds[seconds.len() / 2], seconds[0], seconds[seconds.len() - 1]]
+    };
+    for (name, taken) in ["everything", "segments"].into_iter().zip(taken) {
+        let [median, least, most] = median(taken).map(|seconds| 1e3 * seconds);
+        let range = format!("{least:.1} to {most:.1} ms");
+        println!("{tasks:<8}{name:<12}{:>12}{median:>13.1} ms{range:>24}", taken.peak);
+    }
+    let [whole, parts] = taken;
+    let memory = parts.peak.0 as f64 / whole.peak.0 as f64;
+    let time = median(parts)[0] / median(whole)[0];
+    println!("segments take {memory:.2} of the memory and {time:.2} times as long");
+}
+
+/// Ten classes of ten images, whose content does not matter here.
+fn noise(shape: ImageShape) -> ImageSet {
+    let (classes, each) = (10, 10);
+    let pixels: Vec<_> = (0..classes * each * shape.values())
+        .map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8)
+        .collect();
+    let names = (0..classes).map(|class| (class.to_string(), each));
+    ImageSet::new(shape, pixels, names).expect("as many pixels as the images have")
+}
