@@ -22,8 +22,10 @@
 //!
 //! All but the last three can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
-//! The stack takes f16 and bf16 through f32; a single layer of another type than f32 runs as plain
-//! operations, as does whatever a fused body does not serve, which is logged once as a [`Refusal`].
+//! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
+//! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
+//! [`Refusal`]. A [`Precision`] has convolutions and matrix products computed in a low type, and all
+//! else in f32.
 //! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's

@@ -1,9 +1,9 @@
 //! The linear layer.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
 
-use crate::precision::Precision;
+use crate::layers::{through_f32, types, wide};
 
 /// Operands that do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,7 +48,21 @@ pub fn linear<B: Backend>(
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    Precision::F32.linear(x, weight, bias)
+    if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
+        panic!("{error}");
+    }
+    if let Some(low) = through_f32::<B>(x.dtype(), types([&bias]).chain([weight.dtype()])) {
+        let [bias] = wide([bias]);
+        return linear(x.cast(FloatDType::F32), weight.cast(FloatDType::F32), bias).cast(low);
+    }
+    with_bias(x.matmul(weight), bias)
+}
+
+pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 2> {
+    match bias {
+        Some(bias) => y + bias.unsqueeze(),
+        None => y,
+    }
 }
 
 /// Whether the shapes fit.

@@ -5,12 +5,12 @@ pub(crate) mod fused;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::channels::rows;
 use crate::conv_stack::Moments;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table, types};
+use crate::layers::{LayerTable, table, through_f32, types, wide};
 
 /// What [`batch_norm`] normalises with.
 #[derive(Clone, Debug)]
@@ -53,7 +53,8 @@ pub enum NormError {
 /// # Conventions
 /// The variance is the biased one, as in training in PyTorch
 /// (`F.batch_norm(x, None, None, gamma, beta, training=True, eps=epsilon)`); its running average
-/// there takes the unbiased one, here as in Burn the biased one.
+/// there takes the unbiased one, here as in Burn the biased one. Of f16 and bf16 on a host, the moments
+/// are f32.
 ///
 /// # Panics
 /// When the shapes do not fit, with the text of a [`NormError`].
@@ -72,8 +73,15 @@ pub fn batch_norm<B: Backend>(
         panic!("{error}");
     }
     let (mean, variance) = running.clone().map(|of| (of.mean, of.variance)).unzip();
-    let vectors = types([&gamma, &beta, &mean, &variance]);
-    match table::<LayerTable<B>>("batch_norm", vectors.chain([x.dtype()])) {
+    let vectors = || types([&gamma, &beta, &mean, &variance]);
+    if let Some(low) = through_f32::<B>(x.dtype(), vectors()) {
+        let [gamma, beta, mean, variance] = wide([gamma, beta, mean, variance]);
+        let running = mean.zip(variance).map(|(mean, variance)| Moments { mean, variance });
+        let statistics = running.map_or(NormStatistics::Batch, NormStatistics::Running);
+        let (y, moments) = batch_norm(x.cast(FloatDType::F32), gamma, beta, statistics, epsilon);
+        return (y.cast(low), moments);
+    }
+    match table::<LayerTable<B>>("batch_norm", vectors().chain([x.dtype()])) {
         Some(table) => run(table, x, [gamma, beta], running, epsilon),
         None => reference::batch_norm(x, gamma, beta, running, epsilon),
     }

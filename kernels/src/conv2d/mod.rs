@@ -11,11 +11,11 @@ pub use error::ConvError;
 pub(crate) use error::check;
 pub use shape::{ConvShape, Role};
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
 
 use crate::host::{unwrap, wrap};
-use crate::layers::{ConvolutionTable, table, types};
+use crate::layers::{ConvolutionTable, table, through_f32, types, wide};
 
 /// Convolves `x` with `weight` and adds `bias`.
 ///
@@ -42,8 +42,13 @@ pub fn conv2d<B: Backend>(
 ) -> Tensor<B, 4> {
     let shape = check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
     let shape = shape.unwrap_or_else(|error| panic!("{error}"));
-    let elements = types([&bias]).chain([x.dtype(), weight.dtype()]);
-    let Some(table) = table::<ConvolutionTable<B>>("conv2d", elements) else {
+    let elements = || types([&bias]).chain([x.dtype(), weight.dtype()]);
+    if let Some(low) = through_f32::<B>(x.dtype(), elements()) {
+        let [bias] = wide([bias]);
+        let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
+        return conv2d(x, weight, bias, stride, padding).cast(low);
+    }
+    let Some(table) = table::<ConvolutionTable<B>>("conv2d", elements()) else {
         return reference::conv2d(x, weight, bias, stride, padding);
     };
     match cpu::serves(&shape) {

@@ -4,11 +4,11 @@ pub(crate) mod autodiff;
 pub(crate) mod host;
 pub mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
 
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table};
+use crate::layers::{LayerTable, table, through_f32};
 use crate::max_pool::PoolError;
 
 /// Mean over all pixels of each channel.
@@ -25,6 +25,9 @@ pub fn global_avg_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     let found = x.dims();
     if found.contains(&0) {
         panic!("{}", PoolError::Empty { found });
+    }
+    if let Some(low) = through_f32::<B>(x.dtype(), []) {
+        return global_avg_pool(x.cast(FloatDType::F32)).cast(low);
     }
     match table::<LayerTable<B>>("global_avg_pool", [x.dtype()]) {
         Some(table) => wrap((table.plane_mean)(unwrap(x))),

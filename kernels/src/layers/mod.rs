@@ -15,7 +15,7 @@ use std::any::Any;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
@@ -124,6 +124,29 @@ pub(crate) fn table<T: Any + Send + Sync>(
         }
         None => Some(table),
     }
+}
+
+/// The type of a layer's result, the one `of` its map, where its operands go through f32: on a host,
+/// if some are of f16 or bf16, and the others f32.
+pub(crate) fn through_f32<B: Backend>(
+    of: DType,
+    types: impl IntoIterator<Item = DType>,
+) -> Option<FloatDType> {
+    let mut low = of != DType::F32;
+    for found in types.into_iter().chain([of]) {
+        low |= found != DType::F32;
+        if !matches!(found, DType::F32 | DType::F16 | DType::BF16) {
+            return None;
+        }
+    }
+    (low && door::on_host::<B>()).then(|| of.into())
+}
+
+/// The vectors that are there as f32.
+pub(crate) fn wide<B: Backend, const N: usize>(
+    vectors: [Option<Tensor<B, 1>>; N],
+) -> [Option<Tensor<B, 1>>; N] {
+    vectors.map(|vector| vector.map(|vector| vector.cast(FloatDType::F32)))
 }
 
 /// The types of the vectors that are there.

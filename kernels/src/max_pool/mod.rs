@@ -8,11 +8,11 @@ pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
 
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table};
+use crate::layers::{LayerTable, table, through_f32};
 
 /// A map that cannot be pooled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +49,9 @@ pub enum PoolError {
 pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     if let Err(error) = check(x.dims()) {
         panic!("{error}");
+    }
+    if let Some(low) = through_f32::<B>(x.dtype(), []) {
+        return max_pool(x.cast(FloatDType::F32)).cast(low);
     }
     match table::<LayerTable<B>>("max_pool", [x.dtype()]) {
         Some(table) => wrap((table.pool)(unwrap(x))),

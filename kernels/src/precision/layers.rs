@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use super::Precision;
 use crate::conv2d::reference::biased;
 use crate::conv2d::{self, conv2d};
-use crate::linear::check;
+use crate::linear::{check, linear, with_bias};
 
 impl Precision {
     /// [`conv2d`](conv2d()) with its product in this precision; the bias is added in f32.
@@ -38,13 +38,12 @@ impl Precision {
         weight: Tensor<B, 2>,
         bias: Option<Tensor<B, 1>>,
     ) -> Tensor<B, 2> {
+        if self == Self::F32 {
+            return linear(x, weight, bias);
+        }
         if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
             panic!("{error}");
         }
-        let y = self.product(x, weight, Tensor::matmul);
-        match bias {
-            Some(bias) => y + bias.unsqueeze(),
-            None => y,
-        }
+        with_bias(self.product(x, weight, Tensor::matmul), bias)
     }
 }
