@@ -31,9 +31,9 @@
 //! for _ in 0..3 {
 //!     let loss = layer.forward(Tensor::ones([4, 2], &device)).mean();
 //!     let gradients = scaler.loss_scale().scale(loss).backward(&layer);
-//!     match scaler.unscale(gradients, &layer)? {
+//!     match scaler.unscale::<B, _>(gradients, &layer)? {
 //!         Ok(gradients) => {
-//!             layer = gradients.clip_norm(&layer, 1.0).step(&mut optimizer, 0.1, layer);
+//!             layer = gradients.clip_norm::<B, _>(&layer, 1.0).step(&mut optimizer, 0.1, layer);
 //!         }
 //!         Err(skipped) => println!("{skipped}"),
 //!     }
