@@ -8,6 +8,7 @@ use burn::tensor::backend::Backend;
 use fewshot::data::ImageShape;
 use fewshot::hardware::{Bytes, Checkpointing, CountingAllocator, MemoryScope};
 use fewshot::models::Conv4;
+use fewshot::precision::LossScale;
 use fewshot::prelude::*;
 
 type B = Autodiff<Flex>;
@@ -71,8 +72,9 @@ fn measure(encoder: &Conv4<B>, sampler: &EpisodeSampler, tasks: u64, rounds: usi
     for round in 0..=rounds {
         for (learner, taken) in learners.iter().zip(&mut taken) {
             let start = Instant::now();
-            let (_, report) =
-                MemoryScope::measure::<B, _>(&device, || learner.meta_gradients(&batch));
+            let (_, report) = MemoryScope::measure::<B, _>(&device, || {
+                learner.meta_gradients(&batch, LossScale::ONE)
+            });
             if round > 0 {
                 taken.seconds.push(start.elapsed().as_secs_f64());
                 taken.peak = taken.peak.max(report.peak.expect("an allocator that counts"));

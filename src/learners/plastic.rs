@@ -7,8 +7,8 @@ use fewshot_models::{BnStatistics, Encoder};
 use super::{Adapted, Learner, MetaLearner};
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, EpisodeBatch, Support, TaskKind};
-use crate::precision::Precision;
 use crate::plasticity::{PlasticConnections, TraceRule};
+use crate::precision::Precision;
 
 /// Differentiable plasticity: an encoder with plastic connections to the outputs.
 ///

@@ -1,6 +1,7 @@
 use std::marker::PhantomData;
 
 use burn::module::{AutodiffModule, Module};
+use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::{BnStatistics, Encoder};

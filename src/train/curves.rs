@@ -104,7 +104,14 @@ mod tests {
         let steps = (1..=9000).map(|step| {
             let accuracy = 100.0 - 5e4 / (step as f64 + 600.0);
             let loss = (5.0 / step as f32).min(4.0);
-            Line::Step(StepMetrics { step, loss, accuracy: Some(accuracy), learning_rate: 1e-3, loss_scale: None, phase_ms: PhaseTimes::default() })
+            Line::Step(StepMetrics {
+                step,
+                loss,
+                accuracy: Some(accuracy),
+                learning_rate: 1e-3,
+                loss_scale: None,
+                phase_ms: PhaseTimes::default(),
+            })
         });
         let validation = Line::Validation(ValidationMetrics {
             step: 9000,

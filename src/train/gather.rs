@@ -163,3 +163,151 @@ impl<B: AutodiffBackend, L: AutodiffModule<B>> AtWork<B, L> {
         })
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use std::sync::Arc;
+
+    use burn::backend::{Autodiff, Flex};
+    use burn::module::{Module, ModuleVisitor, Param};
+    use burn::tensor::Tensor;
+    use burn::tensor::backend::Backend;
+    use fewshot_models::{Conv4, Conv4Config};
+
+    use super::*;
+    use crate::data::{Glyphs, GlyphsConfig};
+    use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes};
+    use crate::learners::ProtoNet;
+    use crate::parallel::{Reduction, Solo};
+
+    type B = Autodiff<Flex>;
+    type Net = ProtoNet<B, Conv4<B>>;
+
+    const TASKS: usize = 5;
+
+    fn episodes() -> EpisodeSampler {
+        let alphabets = GlyphsConfig { characters: 8, ..GlyphsConfig::default() };
+        let glyphs = Glyphs::generate(&alphabets);
+        glyphs.train.sampler(Protocol::new(4, 1).with_queries(2), 3).unwrap()
+    }
+
+    fn learner() -> Net {
+        let device = Default::default();
+        B::seed(&device, 5);
+        ProtoNet::new(Conv4Config::omniglot().with_channels(4).with_blocks(2).init(&device))
+    }
+
+    struct Found {
+        loss: f32,
+        score: f64,
+        /// Gradients, then running averages.
+        gradients: Vec<f32>,
+        averages: Vec<f32>,
+    }
+
+    /// A step by so many replicas, all on the one device there is.
+    fn step(source: &EpisodeSampler, size: Option<usize>, replicas: usize, scale: f32) -> Found {
+        let team = Team {
+            devices: vec![Default::default(); replicas],
+            communicator: Arc::new(Solo),
+            reduction: Reduction::Exact,
+        };
+        let parts = MicroBatches::new(TASKS, 1, size, replicas).unwrap();
+        let tasks = StepTasks { source, first: 10, parts };
+        let scaler = crate::precision::GradScalerConfig::new().with_init_scale(scale);
+        let scale = scaler.init().unwrap().loss_scale();
+        let (learner, found) = gather::<B, _, Net>(learner(), tasks, &team, scale).unwrap();
+        let mut all = All { gradients: found.gradients.gradients(), found: [vec![], vec![]] };
+        learner.visit(&mut all);
+        let [gradients, averages] = all.found;
+        let StepGradients { loss, score, .. } = found;
+        Found { loss, score, gradients, averages }
+    }
+
+    struct All<'a> {
+        gradients: &'a GradientsParams,
+        found: [Vec<f32>; 2],
+    }
+
+    impl ModuleVisitor<B> for All<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+            match self.gradients.get::<Flex, D>(param.id) {
+                Some(gradient) => self.found[0].extend(gradient.into_data().iter::<f32>()),
+                None => self.found[1].extend(param.val().into_data().iter::<f32>()),
+            }
+        }
+    }
+
+    fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
+        assert_eq!(one.len(), other.len());
+        let scale = one.iter().fold(0f32, |most, value| most.max(value.abs()));
+        let differences = one.iter().zip(other).map(|(one, other)| (one - other).abs());
+        differences.fold(0f32, f32::max) / scale
+    }
+
+    #[test]
+    fn any_cut_of_the_tasks_gives_the_gradient_of_the_whole() {
+        let source = episodes();
+        let whole = step(&source, None, 1, 1.0);
+        assert!(whole.gradients.iter().any(|value| value.abs() > 1e-4));
+        for size in 1..=TASKS {
+            let found = step(&source, Some(size), 1, 1.0);
+            let error = largest_difference(&whole.gradients, &found.gradients);
+            assert!(error < 1e-5, "in parts of {size}: {error}");
+            assert!((found.loss - whole.loss).abs() < 1e-5 * whole.loss.abs());
+            assert!((found.score - whole.score).abs() < 1e-6);
+        }
+    }
+
+    #[test]
+    fn the_number_of_replicas_changes_no_bit() {
+        let source = episodes();
+        for size in [1, 2] {
+            let alone = step(&source, Some(size), 1, 1.0);
+            for replicas in 2..=TASKS.div_ceil(size) {
+                let found = step(&source, Some(size), replicas, 1.0);
+                assert_eq!(found.gradients, alone.gradients, "{replicas} replicas");
+                assert_eq!(found.averages, alone.averages, "{replicas} replicas");
+                assert_eq!((found.loss, found.score), (alone.loss, alone.score));
+            }
+        }
+    }
+
+    #[test]
+    fn running_averages_go_the_mean_of_the_ways_of_the_parts() {
+        let source = episodes();
+        let learner = learner();
+        let before = averages::of::<B, Net>(&learner);
+        let ends: Vec<Vec<f32>> = (10..10 + TASKS as u64)
+            .map(|task| {
+                let replica = learner.clone();
+                let batch = source.tasks::<B>(task..task + 1, &Default::default());
+                let found = replica.meta_gradients(&batch, LossScale::ONE);
+                let (gradients, _) = found.gradients.into_parts();
+                let mut all = All { gradients: &gradients, found: [vec![], vec![]] };
+                replica.visit(&mut all);
+                let [_, averages] = all.found;
+                averages
+            })
+            .collect();
+        assert_eq!(before.len(), 4, "two of each block");
+        let found = step(&source, Some(1), 1, 1.0).averages;
+        assert_ne!(found, ends[0]);
+        for (index, found) in found.iter().enumerate() {
+            let mean = ends.iter().map(|end| end[index]).sum::<f32>() / TASKS as f32;
+            assert!((found - mean).abs() < 1e-6, "{found} is not {mean}");
+        }
+    }
+
+    #[test]
+    fn gradients_are_those_of_the_scaled_loss_and_the_loss_is_not() {
+        let source = episodes();
+        for size in [None, Some(2)] {
+            let plain = step(&source, size, 1, 1.0);
+            let scaled = step(&source, size, 1, 1024.0);
+            assert_eq!(plain.loss, scaled.loss);
+            let unscaled: Vec<_> = scaled.gradients.iter().map(|value| value / 1024.0).collect();
+            assert!(largest_difference(&plain.gradients, &unscaled) < 1e-5);
+        }
+    }
+}

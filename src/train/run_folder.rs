@@ -140,7 +140,14 @@ mod tests {
     use crate::train::{Progress, StepMetrics};
 
     fn line(step: u64) -> Line {
-        Line::Step(StepMetrics { step, loss: 0.1, accuracy: Some(12.5), learning_rate: 1e-3, loss_scale: None, phase_ms: PhaseTimes::default() })
+        Line::Step(StepMetrics {
+            step,
+            loss: 0.1,
+            accuracy: Some(12.5),
+            learning_rate: 1e-3,
+            loss_scale: None,
+            phase_ms: PhaseTimes::default(),
+        })
     }
 
     #[test]

@@ -174,8 +174,10 @@ fn run(
         .fit::<B>()
 }
 
+/// The metrics of a run without how long its steps took.
 fn metrics(folder: &Path) -> String {
-    fs::read_to_string(folder.join("metrics.jsonl")).unwrap()
+    let text = fs::read_to_string(folder.join("metrics.jsonl")).unwrap();
+    text.lines().map(|line| line.split(",\"phase_ms\"").next().unwrap().to_owned() + "\n").collect()
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::data::{Glyphs, GlyphsConfig};
 use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
 use crate::learners::accuracies;
 use crate::optim::Adam;
+use crate::precision::LossScale;
 
 type A = Autodiff<Flex>;
 

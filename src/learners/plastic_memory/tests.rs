@@ -3,6 +3,7 @@ use burn::tensor::TensorData;
 
 use super::*;
 use crate::episode::{PatternSampler, TaskSource};
+use crate::precision::LossScale;
 
 type A = Autodiff<Flex>;
 
@@ -58,7 +59,8 @@ fn gradients_of_the_connections_agree_with_differences() {
         let size = |index: &usize| found[*index].abs();
         let largest = (0..found.len()).max_by(|a, b| size(a).total_cmp(&size(b))).unwrap();
         for index in [largest, 30, 100] {
-            let loss = |step| read(moved(place, index, step).meta_gradients(&tasks, LossScale::ONE).loss);
+            let loss =
+                |step| read(moved(place, index, step).meta_gradients(&tasks, LossScale::ONE).loss);
             let difference = (loss(0.02) - loss(-0.02)) / 0.04;
             let error = (found[index] - difference).abs();
             let text = format!("parameter {place}, {index}: {}, {difference}", found[index]);

@@ -1,0 +1,248 @@
+//! Options for how training uses the hardware.
+
+use std::fs;
+use std::path::Path;
+
+use super::{code, fewshot, json, small, stderr, untimed};
+
+/// Losses of the steps.
+fn losses(run: &Path) -> Vec<f64> {
+    let text = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    lines.filter_map(|line| line["loss"].as_f64()).collect()
+}
+
+#[test]
+fn every_precision_and_way_to_checkpoint_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = folder.path().join("plain");
+    let report = json(&small(&plain, &[]));
+    assert_eq!(report["precision"], "f32");
+    assert!(report["loss_scale"].is_null());
+    assert_eq!(report["skipped_steps"], 0);
+    assert_eq!(report["replicas"], 1);
+    assert!(report["peak_memory_mb"].as_f64().unwrap() > 1.0);
+    for phase in ["data", "forward", "backward", "step", "validate", "save"] {
+        assert!(report["phase_ms"][phase].as_f64().unwrap() > 0.0, "{phase}: {report}");
+    }
+    assert_eq!(report["phase_ms"]["reduce"], 0.0);
+    let expected = losses(&plain);
+    let run = |name: &str, options: &[&str], tolerance: f64| {
+        let run = folder.path().join(name);
+        let report = json(&small(&run, options));
+        let found = losses(&run);
+        assert_eq!(found.len(), expected.len());
+        let error = (found[0] - expected[0]).abs();
+        assert!(error <= tolerance * expected[0], "{name}: {} and {}", found[0], expected[0]);
+        (report, found)
+    };
+    let (report, found) = run("bf16", &["--precision", "bf16"], 0.05);
+    assert_eq!(report["precision"], "bf16");
+    assert!(report["loss_scale"].is_null());
+    assert_ne!(found, expected);
+    let (report, _) = run("f16", &["--precision", "f16"], 0.05);
+    assert_eq!(report["precision"], "f16");
+    let scale = report["loss_scale"].as_f64().unwrap();
+    let skipped = report["skipped_steps"].as_u64().unwrap();
+    assert_eq!(scale, 65536.0 / 2f64.powi(skipped as i32));
+    run("balanced", &["--grad-checkpoint", "balanced"], 1e-6);
+    run("segments", &["--grad-checkpoint", "segments"], 1e-6);
+}
+
+#[test]
+fn steps_in_parts_are_those_of_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str, options: &[&str]| {
+        let run = folder.path().join(name);
+        let report = json(&small(&run, options));
+        assert!(options.is_empty() || report["phase_ms"]["reduce"].as_f64().unwrap() > 0.0);
+        losses(&run)
+    };
+    let whole = json(&small(&folder.path().join("whole"), &["--meta-batch", "4"]));
+    assert_eq!(whole["phase_ms"]["reduce"], 0.0);
+    let whole = losses(&folder.path().join("whole"));
+    for (name, options) in [
+        ("accumulated", &["--meta-batch", "2", "--accumulate", "2"][..]),
+        ("cut", &["--meta-batch", "4", "--micro-batch", "3"]),
+    ] {
+        for (step, (found, whole)) in run(name, options).iter().zip(&whole).enumerate() {
+            let error = (found - whole).abs() / whole;
+            assert!(error < 1e-3, "{name}, step {step}: {found} is not {whole}");
+        }
+    }
+}
+
+#[test]
+fn a_memory_budget_cuts_a_meta_batch_and_changes_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = folder.path().join("whole");
+    json(&small(&whole, &["--meta-batch", "6"]));
+    let cut = folder.path().join("cut");
+    let options = ["--meta-batch", "6", "--auto-batch", "--memory-budget", "25MB"];
+    let output = small(&cut, &options);
+    let report = json(&output);
+    let told = stderr(&output);
+    assert!(told.contains(" of 6 tasks fit ") && !told.contains("6 of 6"), "{told}");
+    assert!(report["phase_ms"]["reduce"].as_f64().unwrap() > 0.0);
+    for (found, whole) in losses(&cut).iter().zip(losses(&whole)) {
+        assert!((found - whole).abs() < 1e-3 * whole, "{found} is not {whole}");
+    }
+}
+
+#[test]
+fn a_profile_tells_every_phase() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = stderr(&small(&folder.path().join("run"), &["--profile"]));
+    for phase in ["data", "forward", "backward", "step", "validate", "save", "other"] {
+        assert!(told.lines().any(|line| line.starts_with(phase)), "{phase}: {told}");
+    }
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let refused = |options: &[&str], words: &str| {
+        let output = small(&run, options);
+        assert_eq!(code(&output), Some(2), "{options:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(words), "{options:?}: {}", stderr(&output));
+    };
+    refused(&["--accumulate", "0"], "0 is not in");
+    refused(&["--precision", "f8"], "invalid value 'f8'");
+    refused(&["--backend", "flex", "--devices", "0,0"], "names 0 twice");
+    refused(&["--backend", "flex", "--devices", "0,1"], "flex:1");
+    refused(&["--micro-batch", "2", "--auto-batch"], "cannot be used with");
+    let segments = ["--method", "maml", "--grad-checkpoint", "segments"];
+    refused(&segments, "--second-order-route chain");
+    assert!(!run.exists());
+}
+
+#[test]
+#[cfg(feature = "ndarray")]
+fn a_backend_without_the_type_says_so_before_it_trains() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let output = small(&run, &["--backend", "ndarray", "--precision", "bf16"]);
+    assert_eq!(code(&output), Some(1));
+    assert!(stderr(&output).contains("does not compute in bf16"), "{}", stderr(&output));
+    assert!(!run.exists());
+}
+
+#[test]
+fn another_precision_is_not_a_resumption() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    json(&small(&run, &[]));
+    let before = untimed(&run);
+    let output = small(&run, &["--resume", "--precision", "bf16"]);
+    assert_eq!(code(&output), Some(1));
+    assert!(stderr(&output).contains("precision"), "{}", stderr(&output));
+    assert_eq!(untimed(&run), before);
+    let help = fewshot(&["train", "--help"]);
+    assert!(String::from_utf8(help.stdout).unwrap().contains("--grad-checkpoint"));
+}
+
+/// Programs that MPI starts together.
+#[cfg(feature = "mpi")]
+mod processes {
+    use std::process::{Command, Output};
+
+    use super::*;
+
+    fn mpirun(processes: usize, run: &Path, options: &[&str]) -> Output {
+        let mut command = Command::new("mpirun");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.args(["-n", &processes.to_string(), env!("CARGO_BIN_EXE_fewshot")]);
+        command.args(super::super::SMALL).arg(run).args(["--threads", "1"]).args(options);
+        command.output().expect("mpirun, of Debian's openmpi-bin, is there")
+    }
+
+    #[test]
+    fn several_processes_make_the_steps_of_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["--meta-batch", "3", "--micro-batch", "1"];
+        let alone = folder.path().join("alone");
+        let expected = json(&small(&alone, &options));
+        for processes in [2, 3] {
+            let run = folder.path().join(processes.to_string());
+            let report = json(&mpirun(processes, &run, &options));
+            assert_eq!(report["replicas"], processes);
+            assert_eq!(untimed(&run), untimed(&alone), "{processes} processes");
+            assert_eq!(report["accuracy"], expected["accuracy"]);
+            assert_eq!(report["ci95"], expected["ci95"]);
+        }
+    }
+
+    #[test]
+    fn a_run_goes_on_with_another_number_of_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["--meta-batch", "3", "--micro-batch", "1"];
+        let whole = folder.path().join("whole");
+        json(&small(&whole, &options));
+        let parts = folder.path().join("parts");
+        let shorter = [&options[..], &["--steps", "6"]].concat();
+        json(&mpirun(2, &parts, &shorter));
+        let resumed = [&options[..], &["--resume"]].concat();
+        json(&mpirun(3, &parts, &resumed));
+        assert_eq!(untimed(&parts), untimed(&whole));
+    }
+
+    #[test]
+    fn more_processes_than_tasks_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let output = mpirun(3, &run, &["--meta-batch", "2"]);
+        assert!(!output.status.success());
+        let told = stderr(&output);
+        assert!(told.contains("3 devices cannot share 2 tasks"), "{told}");
+        assert!(!run.join("last.ckpt").exists());
+    }
+
+    #[test]
+    fn processes_with_different_settings_end_with_the_first_difference() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let mut command = Command::new("mpirun");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        for (index, seed) in ["1", "2"].into_iter().enumerate() {
+            if index > 0 {
+                command.arg(":");
+            }
+            command.args(["-n", "1", env!("CARGO_BIN_EXE_fewshot")]);
+            command.args(super::super::SMALL).arg(&run);
+            command.args(["--meta-batch", "2", "--threads", "1", "--seed", seed]);
+        }
+        let output = command.output().expect("mpirun, of Debian's openmpi-bin, is there");
+        assert!(!output.status.success());
+        let told = stderr(&output);
+        assert!(told.contains("seed") && told.contains("process 1"), "{told}");
+    }
+
+    #[test]
+    fn a_process_that_dies_ends_the_run_and_leaves_a_checkpoint_to_go_on_from() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let options = ["--meta-batch", "2", "--micro-batch", "1"];
+        let whole = folder.path().join("whole");
+        json(&small(&whole, &options));
+        let mut command = Command::new("mpirun");
+        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        // The second process kills itself as soon as there is a checkpoint of some steps.
+        let script = "\
+            if [ $OMPI_COMM_WORLD_RANK = 1 ]; then \
+                (until [ -s $RUN/metrics.jsonl ]; do sleep 0.02; done; kill -9 $$) & \
+            fi; \
+            exec \"$@\"";
+        command.env("RUN", &run).args(["-n", "2", "sh", "-c", script, "sh"]);
+        command.arg(env!("CARGO_BIN_EXE_fewshot")).args(super::super::SMALL).arg(&run);
+        let output = command.args(["--threads", "1"]).args(options).output().unwrap();
+        assert!(!output.status.success());
+        assert!(stderr(&output).contains("signal 9"), "{}", stderr(&output));
+        let resumed = [&options[..], &["--resume"]].concat();
+        json(&mpirun(2, &run, &resumed));
+        assert_eq!(untimed(&run), untimed(&whole));
+    }
+}
