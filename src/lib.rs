@@ -11,8 +11,10 @@ pub mod hardware;
 pub mod learners;
 pub mod metric;
 pub mod optim;
+pub mod parallel;
 pub mod plasticity;
 mod random;
+mod settings;
 pub mod train;
 
 pub use fewshot_kernels as kernels;

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::episode::{Measure, TaskKind, TaskSource};
 use crate::learners::{MetaGradients, MetaLearner};
+use crate::settings::difference;
 
 /// Training under way.
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
@@ -339,39 +340,5 @@ where
 
     fn kept(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path().to_owned())
-    }
-}
-
-/// The first setting that differs: its name, and both values.
-fn difference(name: &str, found: &Value, wanted: &Value) -> Option<(String, String, String)> {
-    match (found, wanted) {
-        (Value::Object(found), Value::Object(wanted)) => {
-            let names = found.keys().chain(wanted.keys());
-            names.into_iter().find_map(|key| {
-                let of = |object: &serde_json::Map<String, Value>| {
-                    object.get(key).cloned().unwrap_or(Value::Null)
-                };
-                let path = if name.is_empty() { key.clone() } else { format!("{name}.{key}") };
-                difference(&path, &of(found), &of(wanted))
-            })
-        }
-        _ if found == wanted => None,
-        _ => Some((name.to_owned(), found.to_string(), wanted.to_string())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_setting_that_differs_is_named() {
-        let old = json!({"a": 1, "b": {"c": 2, "d": 3}});
-        let new = json!({"a": 1, "b": {"c": 2, "d": 4}});
-        assert_eq!(difference("", &old, &old), None);
-        let expected = Some(("b.d".to_owned(), "3".to_owned(), "4".to_owned()));
-        assert_eq!(difference("", &old, &new), expected);
-        let absent = Some(("a".to_owned(), "1".to_owned(), "null".to_owned()));
-        assert_eq!(difference("", &old, &json!({"b": {"c": 2, "d": 3}})), absent);
     }
 }

@@ -1,0 +1,118 @@
+use super::{ParallelError, launched};
+
+/// One of several processes, and its way to the others.
+///
+/// Every process makes the same calls in the same order; each waits until the others have made theirs.
+pub trait Communicator: Send + Sync {
+    /// The number of this process, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many processes there are.
+    fn size(&self) -> usize;
+
+    /// Replaces `values`, as many in every process, by their sums over the processes. All get the same
+    /// bits; the order of additions, and with it the last bits, depends on the number of processes.
+    ///
+    /// # Errors
+    /// If another process is gone.
+    fn all_reduce(&self, values: &mut [f32]) -> Result<(), ParallelError>;
+
+    /// The bytes of every process, in their order; lengths may differ.
+    ///
+    /// # Errors
+    /// If another process is gone.
+    fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
+
+    /// Replaces `bytes` by those of `root`, of whatever length.
+    ///
+    /// # Errors
+    /// [`ParallelError::NoSuchRank`], and if another process is gone.
+    fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), ParallelError>;
+
+    /// Waits for all processes.
+    ///
+    /// # Errors
+    /// If another process is gone.
+    fn barrier(&self) -> Result<(), ParallelError>;
+
+    /// Ends all processes, which would wait for this one for ever if it ended alone.
+    fn abort(&self, code: i32) -> !;
+}
+
+/// The only process.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Solo;
+
+impl Communicator for Solo {
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn all_reduce(&self, _: &mut [f32]) -> Result<(), ParallelError> {
+        Ok(())
+    }
+
+    fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
+        Ok(vec![bytes.to_vec()])
+    }
+
+    fn broadcast(&self, root: usize, _: &mut Vec<u8>) -> Result<(), ParallelError> {
+        match root {
+            0 => Ok(()),
+            rank => Err(ParallelError::NoSuchRank { rank, size: 1 }),
+        }
+    }
+
+    fn barrier(&self) -> Result<(), ParallelError> {
+        Ok(())
+    }
+
+    fn abort(&self, code: i32) -> ! {
+        std::process::exit(code)
+    }
+}
+
+/// The processes that were started with this one; [`Solo`] if it was started by itself, and MPI is not
+/// touched then.
+///
+/// # Errors
+/// [`ParallelError::NotCompiled`] for one of several in a program without the feature `mpi`, and
+/// otherwise as `MpiCommunicator::world`.
+pub fn world() -> Result<Box<dyn Communicator>, ParallelError> {
+    match launched().filter(|launch| launch.size > 1) {
+        None => Ok(Box::new(Solo)),
+        #[cfg(feature = "mpi")]
+        Some(_) => Ok(Box::new(super::MpiCommunicator::world()?)),
+        #[cfg(not(feature = "mpi"))]
+        Some(launch) => Err(launch.not_compiled()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_only_process_keeps_what_it_has() {
+        let solo: &dyn Communicator = &Solo;
+        let mut values = [1.5, -2.0];
+        solo.all_reduce(&mut values).unwrap();
+        assert_eq!(values, [1.5, -2.0]);
+        assert_eq!(solo.all_gather(&[7, 8]).unwrap(), [[7, 8]]);
+        let mut bytes = vec![3];
+        solo.broadcast(0, &mut bytes).unwrap();
+        assert_eq!(bytes, [3]);
+        solo.barrier().unwrap();
+        assert_eq!((solo.rank(), solo.size()), (0, 1));
+    }
+
+    #[test]
+    fn the_only_process_has_no_neighbour() {
+        let error = Solo.broadcast(1, &mut Vec::new()).unwrap_err();
+        assert_eq!(error, ParallelError::NoSuchRank { rank: 1, size: 1 });
+    }
+}

@@ -1,0 +1,34 @@
+//! Training on several replicas: devices of one process, or processes that MPI started.
+//!
+//! The tasks of a step are cut into micro-batches, the *leaves*, whose number the settings fix and not
+//! the number of replicas. Each replica takes a [contiguous range](shard) of them, and their gradients
+//! are added in a [fixed binary tree](TreeSum) over the leaves. A replica adds up the nodes of the tree
+//! that lie in its range; the few nodes of all replicas complete the same tree. The sum is the same
+//! bit for bit whatever the number of replicas, see [`reduce`].
+
+mod agree;
+mod communicator;
+mod contribution;
+mod error;
+mod gradients;
+mod launch;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod parameters;
+mod reduce;
+mod shard;
+mod tree;
+mod wire;
+
+pub use agree::agree;
+pub use communicator::{Communicator, Solo, world};
+pub use contribution::Contribution;
+pub use error::ParallelError;
+pub use gradients::FlatGradients;
+pub use launch::{Launch, Launcher, launched};
+#[cfg(feature = "mpi")]
+pub use mpi::MpiCommunicator;
+pub use parameters::{FlatParameters, broadcast_parameters};
+pub use reduce::{Reduction, reduce};
+pub use shard::shard;
+pub use tree::{Node, Sum, TreeSum};

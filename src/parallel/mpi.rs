@@ -1,0 +1,176 @@
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use mpi::collective::SystemOperation;
+use mpi::datatype::PartitionMut;
+use mpi::environment::{Universe, initialize_with_threading, is_finalized};
+use mpi::traits::{Communicator as _, CommunicatorCollectives, Root};
+use mpi::{Count, Threading, topology};
+
+use super::{Communicator, ParallelError, launched};
+
+/// Bytes of a message; MPI counts elements in 32 bits.
+const BUCKET: usize = 32 << 20;
+
+/// The processes that `mpirun` or `srun` started together.
+///
+/// There is one in a process, and MPI ends when it is dropped, which waits for the other processes; it
+/// is dropped in the thread that made it. Where a panic drops it, all processes end, since the others
+/// would wait for ever. MPI itself ends all of them if one is lost.
+pub struct MpiCommunicator {
+    /// Locked for each call: MPI was asked for threads that take turns.
+    universe: Mutex<Universe>,
+    rank: usize,
+    size: usize,
+    bucket: usize,
+}
+
+impl MpiCommunicator {
+    /// All processes that were started together.
+    ///
+    /// # Errors
+    /// [`ParallelError::AlreadyInitialized`], [`ParallelError::Finalized`],
+    /// [`ParallelError::ThreadLevel`], and [`ParallelError::OtherMpi`] where the MPI library is not the
+    /// one that started the processes.
+    pub fn world() -> Result<Self, ParallelError> {
+        Self::with_bucket(BUCKET)
+    }
+
+    /// [`world`](Self::world) with at most `bucket` bytes a message, 32 MiB otherwise. It must be the
+    /// same in every process.
+    ///
+    /// # Errors
+    /// As [`world`](Self::world).
+    ///
+    /// # Panics
+    /// If a bucket has no room for one number, or more than 1 GiB.
+    pub fn with_bucket(bucket: usize) -> Result<Self, ParallelError> {
+        assert!((4..=1 << 30).contains(&bucket), "a bucket of {bucket} bytes");
+        if is_finalized() {
+            return Err(ParallelError::Finalized);
+        }
+        let (universe, found) = initialize_with_threading(Threading::Serialized)
+            .ok_or(ParallelError::AlreadyInitialized)?;
+        if found < Threading::Serialized {
+            let found = format!("{found:?}").to_lowercase();
+            return Err(ParallelError::ThreadLevel { found, wanted: "serialized" });
+        }
+        let world = universe.world();
+        let (rank, size) = (world.rank() as usize, world.size() as usize);
+        if let Some(launch) = launched().filter(|launch| launch.size != size) {
+            let (by, launched) = (launch.by.name(), launch.size);
+            return Err(ParallelError::OtherMpi { by, launched, found: size });
+        }
+        Ok(Self { universe: Mutex::new(universe), rank, size, bucket })
+    }
+
+    fn universe(&self) -> MutexGuard<'_, Universe> {
+        // What another thread left undone in MPI is MPI's to notice.
+        self.universe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The bytes of every process in `lengths` of them, a part of a bucket at a time.
+    fn gather(
+        &self,
+        world: &topology::SimpleCommunicator,
+        bytes: &[u8],
+        lengths: &[u64],
+    ) -> Vec<Vec<u8>> {
+        let part = (self.bucket / self.size).max(1);
+        let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
+        let mut gathered = vec![Vec::new(); self.size];
+        for start in (0..longest).step_by(part) {
+            let inside = |length: usize| start.min(length)..(start + part).min(length);
+            let ranges = lengths.iter().map(|length| inside(*length as usize));
+            let counts = ranges.map(|range| range.len() as Count).collect::<Vec<_>>();
+            let received = gather_part(world, &bytes[inside(bytes.len())], &counts);
+            for (gathered, range) in gathered.iter_mut().zip(places(&counts)) {
+                gathered.extend_from_slice(&received[range]);
+            }
+        }
+        gathered
+    }
+}
+
+/// `counts` bytes of every process, one after the other.
+fn gather_part(world: &topology::SimpleCommunicator, bytes: &[u8], counts: &[Count]) -> Vec<u8> {
+    let places = places(counts);
+    let starts = places.iter().map(|place| place.start as Count).collect::<Vec<_>>();
+    let mut received = vec![0; places.last().map_or(0, |last| last.end)];
+    let mut partition = PartitionMut::new(&mut received[..], counts, &starts[..]);
+    world.all_gather_varcount_into(bytes, &mut partition);
+    received
+}
+
+fn places(counts: &[Count]) -> Vec<Range<usize>> {
+    let mut start = 0;
+    let place = |count: &Count| {
+        let place = start..start + *count as usize;
+        start = place.end;
+        place
+    };
+    counts.iter().map(place).collect()
+}
+
+impl Communicator for MpiCommunicator {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn all_reduce(&self, values: &mut [f32]) -> Result<(), ParallelError> {
+        let universe = self.universe();
+        let world = universe.world();
+        for bucket in values.chunks_mut(self.bucket / size_of::<f32>()) {
+            let own = bucket.to_vec();
+            world.all_reduce_into(&own[..], bucket, SystemOperation::sum());
+        }
+        Ok(())
+    }
+
+    fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
+        let universe = self.universe();
+        let world = universe.world();
+        let mut lengths = vec![0_u64; self.size];
+        world.all_gather_into(&(bytes.len() as u64), &mut lengths[..]);
+        Ok(self.gather(&world, bytes, &lengths))
+    }
+
+    fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
+        if root >= self.size {
+            return Err(ParallelError::NoSuchRank { rank: root, size: self.size });
+        }
+        let universe = self.universe();
+        let world = universe.world();
+        let root = world.process_at_rank(root as i32);
+        let mut length = bytes.len() as u64;
+        root.broadcast_into(&mut length);
+        bytes.resize(length as usize, 0);
+        for bucket in bytes.chunks_mut(self.bucket) {
+            root.broadcast_into(bucket);
+        }
+        Ok(())
+    }
+
+    fn barrier(&self) -> Result<(), ParallelError> {
+        self.universe().world().barrier();
+        Ok(())
+    }
+
+    fn abort(&self, code: i32) -> ! {
+        // Not through the lock: another thread may hold it while it waits for a process that is gone.
+        topology::SimpleCommunicator::world().abort(code)
+    }
+}
+
+impl Drop for MpiCommunicator {
+    fn drop(&mut self) {
+        if thread::panicking() && self.size > 1 {
+            self.abort(101);
+        }
+    }
+}
