@@ -3,6 +3,8 @@
 mod checkpoint;
 mod clip;
 mod curves;
+#[cfg(feature = "train-tui")]
+pub mod dashboard;
 mod error;
 mod evaluate;
 mod event;
