@@ -12,6 +12,7 @@ pub mod learners;
 pub mod metric;
 pub mod optim;
 pub mod parallel;
+pub mod phase;
 pub mod plasticity;
 pub mod precision;
 mod random;

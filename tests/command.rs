@@ -744,6 +744,22 @@ fn the_examples_run() {
     }
 }
 
+#[cfg(feature = "train-tui")]
+#[test]
+fn the_example_of_a_dashboard_runs_without_a_terminal() {
+    let programs = Path::new(env!("CARGO_BIN_EXE_fewshot")).with_file_name("examples");
+    let folder = tempfile::tempdir().unwrap();
+    let mut example = Command::new(programs.join("06_dashboard"));
+    let output = example.arg(folder.path()).arg("2").output();
+    let output = output.expect("examples are built by a plain `cargo test`");
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("5-way 1-shot") && text.contains("Accuracy of tasks"), "{text}");
+    for file in ["model-2.mpk", "optim-2.mpk", "scheduler-2.mpk"] {
+        assert!(folder.path().join("checkpoint").join(file).exists(), "{file}");
+    }
+}
+
 #[test]
 fn plastic_connections_are_trained_and_tested() {
     let folder = tempfile::tempdir().unwrap();

@@ -4,12 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
-const FLOORS: [&[&str]; 13] = [
-    &["files", "random", "settings"],
+const FLOORS: [&[&str]; 14] = [
+    &["files", "phase", "random", "settings"],
     &["data"],
     &["metric"],
     &["episode"],
     &["optim"],
+    &["precision"],
     &["parallel"],
     &["hardware"],
     &["plasticity"],

@@ -169,7 +169,7 @@ impl Evaluator {
 }
 
 /// Mean, and half-width of its 95 % interval; the latter is 0 for a single value.
-fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
+pub(super) fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 {

@@ -4,6 +4,8 @@ mod averages;
 mod checkpoint;
 mod clip;
 mod curves;
+#[cfg(feature = "train-tui")]
+pub mod dashboard;
 mod error;
 mod evaluate;
 mod event;

@@ -17,6 +17,9 @@ use crate::parallel::{Communicator, Reduction, Solo};
 use crate::phase::PhaseTimes;
 use crate::precision::{GradScalerConfig, Precision};
 
+/// Held while a thread differentiates.
+pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
 ///
 /// Step `s` uses the tasks from `s * meta_batch` on, so a run that was stopped and resumed goes
@@ -361,7 +364,6 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         O: Optimizer<L, B>,
         S: LrScheduler,
     {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         Run::<B, L, O, S, T>::begin(self, devices)?.train()
     }
