@@ -98,8 +98,8 @@ fn parameters<B: Backend>(module: &impl Module<B>) -> Vec<f32> {
 fn a_run_that_was_interrupted_anywhere_ends_as_one_that_was_not() {
     let whole = tempfile::tempdir().unwrap();
     let expected = run(whole.path(), false, &WHOLE).unwrap();
-    let metrics = metrics(whole.path());
-    assert_eq!(metrics.lines().count() as u64, STEPS + 3);
+    let expected_metrics = metrics(whole.path());
+    assert_eq!(expected_metrics.lines().count() as u64, STEPS + 3);
     for stop in [1, 5, 7, 11] {
         let parts = tempfile::tempdir().unwrap();
         let interrupted = run(parts.path(), false, &Setting { stop_at: Some(stop), ..WHOLE });
@@ -109,7 +109,7 @@ fn a_run_that_was_interrupted_anywhere_ends_as_one_that_was_not() {
         assert_eq!(parameters(&resumed.learner), parameters(&expected.learner), "stop {stop}");
         assert_eq!(resumed.report.progress, expected.report.progress);
         let resumed = metrics(parts.path());
-        assert_eq!(resumed, metrics, "stop {stop}");
+        assert_eq!(resumed, expected_metrics, "stop {stop}");
     }
 }
 
