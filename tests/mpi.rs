@@ -40,7 +40,8 @@ fn start(name: &str, processes: usize, folder: &Path) -> Ended {
     let begin = Instant::now();
     let mut mpirun = Command::new("mpirun");
     mpirun
-        .args(["-n", &processes.to_string(), "--mca", "btl_vader_single_copy_mechanism", "none"])
+        .args(["-n", &processes.to_string(), "--timeout", "120"])
+        .args(["--mca", "btl_vader_single_copy_mechanism", "none"])
         .arg(env::current_exe().unwrap())
         .args(["--exact", name, "--nocapture"])
         .envs([(ROLE, name), ("OMPI_ALLOW_RUN_AS_ROOT", "1")])
@@ -55,14 +56,24 @@ fn start(name: &str, processes: usize, folder: &Path) -> Ended {
     Ended { status: output.status, text, took: begin.elapsed() }
 }
 
-/// Starts the test `name` in 1 to 4 processes, all of which must succeed.
-fn all_succeed(name: &str) {
+/// Runs `body` in 1 to 4 processes, all of which must come to its end.
+fn in_processes(name: &str, body: fn()) {
+    let file = |rank: usize, size: usize| format!("end of {rank} of {size}");
+    if is_started(name) {
+        body();
+        let launch = launched().unwrap();
+        let folder = env::var(FOLDER).unwrap();
+        fs::write(Path::new(&folder).join(file(launch.rank, launch.size)), []).unwrap();
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
-    for processes in 1..=4 {
-        let ended = start(name, processes, folder.path());
-        assert!(ended.status.success(), "{processes} processes: {}", ended.text);
-        let ran = ended.text.matches("test result: ok. 1 passed").count();
-        assert_eq!(ran, processes, "{}", ended.text);
+    for size in 1..=4 {
+        let ended = start(name, size, folder.path());
+        assert!(ended.status.success(), "{size} processes: {}", ended.text);
+        for rank in 0..size {
+            let end = folder.path().join(file(rank, size));
+            assert!(end.exists(), "process {rank} of {size}: {}", ended.text);
+        }
     }
 }
 
@@ -73,60 +84,56 @@ fn small_messages() -> MpiCommunicator {
 
 #[test]
 fn all_processes_get_the_sums() {
-    if !is_started("all_processes_get_the_sums") {
-        return all_succeed("all_processes_get_the_sums");
-    }
-    let world = small_messages();
-    let (rank, size) = (world.rank() as f32, world.size() as f32);
-    let mut values = (0..1000).map(|index| rank + index as f32).collect::<Vec<_>>();
-    world.all_reduce(&mut values).unwrap();
-    for (index, value) in values.into_iter().enumerate() {
-        assert_eq!(value, size * (size - 1.0) / 2.0 + size * index as f32);
-    }
+    in_processes("all_processes_get_the_sums", || {
+        let world = small_messages();
+        let (rank, size) = (world.rank() as f32, world.size() as f32);
+        let mut values = (0..1000).map(|index| rank + index as f32).collect::<Vec<_>>();
+        world.all_reduce(&mut values).unwrap();
+        for (index, value) in values.into_iter().enumerate() {
+            assert_eq!(value, size * (size - 1.0) / 2.0 + size * index as f32);
+        }
+    });
 }
 
 #[test]
 fn all_processes_get_all_bytes() {
-    if !is_started("all_processes_get_all_bytes") {
-        return all_succeed("all_processes_get_all_bytes");
-    }
-    let world = small_messages();
-    let bytes = |rank: usize| vec![rank as u8; 137 * rank];
-    let found = world.all_gather(&bytes(world.rank())).unwrap();
-    assert_eq!(found, (0..world.size()).map(bytes).collect::<Vec<_>>());
-    let nothing = world.all_gather(&[]).unwrap();
-    assert_eq!(nothing, vec![Vec::<u8>::new(); world.size()]);
+    in_processes("all_processes_get_all_bytes", || {
+        let world = small_messages();
+        let bytes = |rank: usize| vec![rank as u8; 137 * rank];
+        let found = world.all_gather(&bytes(world.rank())).unwrap();
+        assert_eq!(found, (0..world.size()).map(bytes).collect::<Vec<_>>());
+        let nothing = world.all_gather(&[]).unwrap();
+        assert_eq!(nothing, vec![Vec::<u8>::new(); world.size()]);
+    });
 }
 
 #[test]
 fn all_processes_get_the_bytes_of_the_root() {
-    if !is_started("all_processes_get_the_bytes_of_the_root") {
-        return all_succeed("all_processes_get_the_bytes_of_the_root");
-    }
-    let world = small_messages();
-    let wanted = (0..1000).map(|index| (index % 251) as u8).collect::<Vec<_>>();
-    let root = world.size() - 1;
-    let mut bytes = if world.rank() == root { wanted.clone() } else { vec![9; world.rank()] };
-    world.broadcast(root, &mut bytes).unwrap();
-    assert_eq!(bytes, wanted);
-    let (rank, size) = (world.size(), world.size());
-    let error = world.broadcast(rank, &mut bytes).unwrap_err();
-    assert_eq!(error, ParallelError::NoSuchRank { rank, size });
-    world.barrier().unwrap();
+    in_processes("all_processes_get_the_bytes_of_the_root", || {
+        let world = small_messages();
+        let wanted = (0..1000).map(|index| (index % 251) as u8).collect::<Vec<_>>();
+        let root = world.size() - 1;
+        let mut bytes = if world.rank() == root { wanted.clone() } else { vec![9; world.rank()] };
+        world.broadcast(root, &mut bytes).unwrap();
+        assert_eq!(bytes, wanted);
+        let (rank, size) = (world.size(), world.size());
+        let error = world.broadcast(rank, &mut bytes).unwrap_err();
+        assert_eq!(error, ParallelError::NoSuchRank { rank, size });
+        world.barrier().unwrap();
+    });
 }
 
 #[test]
 fn mpi_runs_once() {
-    if !is_started("mpi_runs_once") {
-        return all_succeed("mpi_runs_once");
-    }
-    let world = MpiCommunicator::world().unwrap();
-    let launch = launched().unwrap();
-    assert_eq!((launch.rank, launch.size), (world.rank(), world.size()));
-    assert_eq!(launch.by, Launcher::OpenMpi);
-    assert_eq!(MpiCommunicator::world().err(), Some(ParallelError::AlreadyInitialized));
-    drop(world);
-    assert_eq!(MpiCommunicator::world().err(), Some(ParallelError::Finalized));
+    in_processes("mpi_runs_once", || {
+        let world = MpiCommunicator::world().unwrap();
+        let launch = launched().unwrap();
+        assert_eq!((launch.rank, launch.size), (world.rank(), world.size()));
+        assert_eq!(launch.by, Launcher::OpenMpi);
+        assert_eq!(MpiCommunicator::world().err(), Some(ParallelError::AlreadyInitialized));
+        drop(world);
+        assert_eq!(MpiCommunicator::world().err(), Some(ParallelError::Finalized));
+    });
 }
 
 type B = Autodiff<Flex>;
@@ -180,16 +187,15 @@ fn the_sum_has_the_same_bits_for_any_number_of_processes() {
 
 #[test]
 fn all_processes_get_the_parameters_of_the_root() {
-    if !is_started("all_processes_get_the_parameters_of_the_root") {
-        return all_succeed("all_processes_get_the_parameters_of_the_root");
-    }
-    let world = small_messages();
-    let own: Linear<Flex> = LinearConfig::new(16, 8).init(&Default::default());
-    let sent = broadcast_parameters::<Flex, _>(&world, 0, own).unwrap();
-    let flat = FlatParameters::of::<Flex, _>(&sent).unwrap();
-    let bytes = flat.values().iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
-    let all = world.all_gather(&bytes).unwrap();
-    assert!(all.iter().all(|theirs| *theirs == bytes));
+    in_processes("all_processes_get_the_parameters_of_the_root", || {
+        let world = small_messages();
+        let own: Linear<Flex> = LinearConfig::new(16, 8).init(&Default::default());
+        let sent = broadcast_parameters::<Flex, _>(&world, 0, own).unwrap();
+        let flat = FlatParameters::of::<Flex, _>(&sent).unwrap();
+        let bytes = flat.values().iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+        let all = world.all_gather(&bytes).unwrap();
+        assert!(all.iter().all(|theirs| *theirs == bytes));
+    });
 }
 
 #[test]
