@@ -33,3 +33,46 @@ pub fn agree(
     let what = what.to_owned();
     Err(ParallelError::Disagreement { what, name, first, other, ranks })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::together::together;
+    use super::*;
+
+    #[test]
+    fn processes_with_the_same_settings_agree() {
+        let settings = json!({"seed": 7, "rate": 0.1});
+        let found = together(3, |process| agree(process, "settings", &settings));
+        assert_eq!(found, [Ok(()), Ok(()), Ok(())]);
+    }
+
+    #[test]
+    fn every_process_names_the_first_setting_that_differs_and_where() {
+        let found = together(4, |process| {
+            let seed = if process.rank() % 2 == 1 { 8 } else { 7 };
+            agree(process, "settings", &json!({"rate": 0.1, "seed": seed}))
+        });
+        let expected = ParallelError::Disagreement {
+            what: "settings".to_owned(),
+            name: "settings.seed".to_owned(),
+            first: "7".to_owned(),
+            other: "8".to_owned(),
+            ranks: vec![1, 3],
+        };
+        assert!(found.iter().all(|found| found.as_ref() == Err(&expected)), "{found:?}");
+        assert_eq!(
+            expected.to_string(),
+            "the processes differ in the settings: settings.seed is 7 in process 0 and 8 in \
+             processes 1, 3"
+        );
+    }
+
+    #[test]
+    fn processes_at_different_places_of_a_program_do_not_agree() {
+        let found = together(2, |process| {
+            let what = if process.rank() == 0 { "settings" } else { "resumption" };
+            agree(process, what, &json!({}))
+        });
+        assert!(found.iter().all(|found| found.is_err()), "{found:?}");
+    }
+}

@@ -5,22 +5,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 
-use super::{ParallelError, Sum};
-
-/// The gradients of a module one after the other, on the host.
-///
-/// # Conventions
-/// In the order in which the module is visited; a parameter that it has twice is there once, and one
-/// without a gradient takes no room.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct FlatGradients {
-    /// Elements of every float tensor of the module, with a gradient or without.
-    pub(super) lengths: Vec<usize>,
-    /// Which of them have one.
-    pub(super) present: Vec<bool>,
-    /// The elements of those that do.
-    pub(super) values: Vec<f32>,
-}
+use super::{FlatGradients, ParallelError};
 
 impl FlatGradients {
     /// The gradients of `module`, read from their device.
@@ -68,22 +53,6 @@ impl FlatGradients {
         Ok(register.gradients)
     }
 
-    /// The numbers, of the parameters that have a gradient.
-    pub fn values(&self) -> &[f32] {
-        &self.values
-    }
-
-    /// Which parameters have a gradient, in the order in which the module is visited.
-    pub fn present(&self) -> &[bool] {
-        &self.present
-    }
-
-    /// Every number times `factor`.
-    pub fn scaled(mut self, factor: f32) -> Self {
-        self.values.iter_mut().for_each(|value| *value *= factor);
-        self
-    }
-
     fn check(&self, wanted: &[usize]) -> Result<(), ParallelError> {
         if self.lengths.len() != wanted.len() {
             return Err(layout("float tensors", self.lengths.len(), wanted.len()));
@@ -93,54 +62,6 @@ impl FlatGradients {
             None => Ok(()),
         }
     }
-
-    /// The same with zeros for those of `present` that have no gradient here.
-    pub(super) fn spread(self, present: &[bool]) -> Self {
-        if self.present == present {
-            return self;
-        }
-        let mut values = Vec::new();
-        let mut rest = &self.values[..];
-        for (index, &length) in self.lengths.iter().enumerate() {
-            match (self.present[index], present[index]) {
-                (true, _) => {
-                    let (own, others) = rest.split_at(length);
-                    values.extend_from_slice(own);
-                    rest = others;
-                }
-                (false, true) => values.resize(values.len() + length, 0.0),
-                (false, false) => {}
-            }
-        }
-        let present = union(&self.present, present);
-        Self { lengths: self.lengths, present, values }
-    }
-}
-
-impl Sum for FlatGradients {
-    /// # Panics
-    /// If they are of different modules.
-    fn plus(self, right: Self) -> Self {
-        assert_eq!(self.lengths, right.lengths, "gradients of one module");
-        let present = union(&self.present, &right.present);
-        let (mut sum, right) = (self.spread(&present), right.spread(&present));
-        sum.values.iter_mut().zip(right.values).for_each(|(sum, right)| *sum += right);
-        sum
-    }
-}
-
-/// How many elements those `present` have, if that is a number.
-pub(super) fn elements(lengths: &[usize], present: &[bool]) -> Option<usize> {
-    let mut lengths = lengths.iter().zip(present).filter(|(_, present)| **present);
-    lengths.try_fold(0_usize, |sum, (length, _)| sum.checked_add(*length))
-}
-
-pub(super) fn union(left: &[bool], right: &[bool]) -> Vec<bool> {
-    left.iter().zip(right).map(|(left, right)| *left || *right).collect()
-}
-
-pub(super) fn layout(what: &'static str, found: usize, wanted: usize) -> ParallelError {
-    ParallelError::Layout { what, found, wanted }
 }
 
 fn visit<B: Backend, M: Module<B>, V: ModuleVisitor<B>>(module: &M, visitor: &mut V) {
@@ -226,5 +147,87 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
         let data = TensorData::new(values, param.val().dims());
         let gradient = Tensor::<B::InnerBackend, D>::from_data(data, (self.device, DType::F32));
         self.gradients.register::<B::InnerBackend, D>(param.id, gradient);
+    }
+}
+
+pub(super) fn layout(what: &'static str, found: usize, wanted: usize) -> ParallelError {
+    ParallelError::Layout { what, found, wanted }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::{Autodiff, Flex};
+    use fewshot_models::nn::{Linear, LinearConfig};
+
+    use super::*;
+
+    type B = Autodiff<Flex>;
+
+    fn layer() -> Linear<B> {
+        LinearConfig::new(2, 1).init(&Default::default())
+    }
+
+    /// (3, 4) for the weight and 1 for the bias.
+    fn gradients(layer: &Linear<B>) -> GradientsParams {
+        let input = Tensor::<B, 2>::from_floats([[3.0, 4.0]], &Default::default());
+        GradientsParams::from_grads(layer.forward(input).backward(), layer)
+    }
+
+    #[test]
+    fn gradients_are_flat_in_the_order_of_the_module_and_come_back() {
+        let layer = layer();
+        let flat = FlatGradients::of::<B, _>(&layer, &gradients(&layer)).unwrap();
+        assert_eq!(flat.values(), [3.0, 4.0, 1.0]);
+        assert_eq!(flat.lengths, [2, 1]);
+        let back = flat.scaled(2.0).into_gradients::<B, _>(&layer, &Default::default()).unwrap();
+        assert_eq!(back.len(), 2);
+        let weight = back.get::<Flex, 2>(layer.weight.id).unwrap();
+        assert_eq!(weight.dims(), layer.weight.val().dims());
+        assert_eq!(weight.into_data().into_vec::<f32>().unwrap(), [6.0, 8.0]);
+    }
+
+    #[test]
+    fn a_parameter_without_a_gradient_comes_back_without_one() {
+        let layer = layer();
+        let mut some = gradients(&layer);
+        some.remove::<Flex, 2>(layer.weight.id);
+        let flat = FlatGradients::of::<B, _>(&layer, &some).unwrap();
+        assert_eq!((flat.values(), flat.present()), (&[1.0][..], &[false, true][..]));
+        let back = flat.into_gradients::<B, _>(&layer, &Default::default()).unwrap();
+        assert!(back.get::<Flex, 2>(layer.weight.id).is_none());
+        assert!(back.get::<Flex, 1>(layer.bias.unwrap().id).is_some());
+    }
+
+    #[test]
+    fn a_parameter_that_a_module_has_twice_is_there_once() {
+        let layer = layer();
+        let twice = vec![layer.clone(), layer.clone()];
+        let flat = FlatGradients::of::<B, _>(&twice, &gradients(&layer)).unwrap();
+        assert_eq!(flat.values(), [3.0, 4.0, 1.0]);
+        let back = flat.into_gradients::<B, _>(&twice, &Default::default()).unwrap();
+        assert_eq!(back.len(), 2);
+    }
+
+    #[test]
+    fn gradients_of_another_module_are_an_error() {
+        let (layer, other) = (layer(), self::layer());
+        let error = FlatGradients::of::<B, _>(&other, &gradients(&layer)).unwrap_err();
+        assert_eq!(error, ParallelError::Layout { what: "gradients", found: 2, wanted: 0 });
+        let flat = FlatGradients::of::<B, _>(&layer, &gradients(&layer)).unwrap();
+        let longer: Linear<B> = LinearConfig::new(3, 1).init(&Default::default());
+        let error = flat.into_gradients::<B, _>(&longer, &Default::default()).unwrap_err();
+        let what = "elements of a tensor";
+        assert_eq!(error, ParallelError::Layout { what, found: 2, wanted: 3 });
+    }
+
+    #[test]
+    fn another_data_type_is_an_error() {
+        let layer = layer();
+        let mut half = GradientsParams::new();
+        let gradient = layer.weight.val().inner().cast(DType::F16);
+        half.register::<Flex, 2>(layer.weight.id, gradient);
+        let error = FlatGradients::of::<B, _>(&layer, &half).unwrap_err();
+        let what = "the gradient of tensor";
+        assert_eq!(error, ParallelError::DType { what, index: 0, dtype: "f16".to_owned() });
     }
 }

@@ -10,6 +10,7 @@ mod agree;
 mod communicator;
 mod contribution;
 mod error;
+mod flat;
 mod gradients;
 mod launch;
 #[cfg(feature = "mpi")]
@@ -17,6 +18,8 @@ mod mpi;
 mod parameters;
 mod reduce;
 mod shard;
+#[cfg(test)]
+mod together;
 mod tree;
 mod wire;
 
@@ -24,7 +27,7 @@ pub use agree::agree;
 pub use communicator::{Communicator, Solo, world};
 pub use contribution::Contribution;
 pub use error::ParallelError;
-pub use gradients::FlatGradients;
+pub use flat::FlatGradients;
 pub use launch::{Launch, Launcher, launched};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiCommunicator;

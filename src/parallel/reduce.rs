@@ -103,3 +103,109 @@ fn decoded(messages: &[Vec<u8>], values: Values) -> Result<Vec<Message>, Paralle
     }
     Ok(decoded)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::together::together;
+    use super::super::{FlatGradients, shard};
+    use super::*;
+
+    /// Of a module with tensors of 2, 3 and 4 elements, of which only every third leaf has the second
+    /// and none the third.
+    fn leaf(index: usize) -> Contribution {
+        let number =
+            |place: usize| ((index * 31 + place * 17) as f32).sin() * 10f32.powi(place as i32);
+        let second = index % 3 == 2;
+        let values = (0..if second { 5 } else { 2 }).map(number).collect();
+        let gradients =
+            FlatGradients { lengths: vec![2, 3, 4], present: vec![true, second, false], values };
+        Contribution { gradients, loss: 1.0 / (index + 1) as f64, score: index as f64, weight: 2.0 }
+    }
+
+    fn tree(leaves: usize, range: std::ops::Range<usize>) -> TreeSum<Contribution> {
+        let mut tree = TreeSum::new(leaves);
+        range.for_each(|index| tree.leaf(index, leaf(index)).unwrap());
+        tree
+    }
+
+    fn reduced(leaves: usize, size: usize, how: Reduction) -> Vec<Contribution> {
+        together(size, |process| {
+            let range = shard(leaves, size, process.rank()).unwrap();
+            reduce(process, how, tree(leaves, range)).unwrap()
+        })
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    #[test]
+    fn the_sum_has_the_same_bits_for_any_number_of_processes() {
+        for leaves in [5, 8, 13] {
+            let alone = tree(leaves, 0..leaves).finish().unwrap();
+            assert_eq!(alone.gradients.present(), [true, true, false]);
+            for size in 1..=5 {
+                for found in reduced(leaves, size, Reduction::Exact) {
+                    let (found_bits, alone_bits) =
+                        (bits(found.gradients.values()), bits(alone.gradients.values()));
+                    assert_eq!(found_bits, alone_bits, "{leaves} leaves, {size} processes");
+                    assert_eq!(found, alone);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_fast_sum_is_within_its_tolerance() {
+        let leaves = 13;
+        let terms =
+            |place: usize| (0..leaves).map(move |index| leaf(index).gradients.values()[place]);
+        for size in 2..=5 {
+            let all = reduced(leaves, size, Reduction::Fast);
+            let found = &all[0];
+            assert!(all.iter().all(|other| other == found));
+            assert_eq!(found.gradients.present(), [true, true, false]);
+            assert_eq!(found.gradients.values().len(), 5);
+            for place in 0..2 {
+                let exact: f64 = terms(place).map(f64::from).sum();
+                let size: f64 = terms(place).map(|term| f64::from(term.abs())).sum();
+                let error = (f64::from(found.gradients.values()[place]) - exact).abs();
+                assert!(error <= leaves as f64 * size / 2f64.powi(24), "{error}");
+            }
+            assert_eq!((found.score, found.weight), (78.0, 26.0));
+        }
+    }
+
+    #[test]
+    fn leaves_that_nobody_has_are_missed_by_everybody() {
+        for how in [Reduction::Exact, Reduction::Fast] {
+            let found = together(2, |process| {
+                let range = if process.rank() == 0 { 0..3 } else { 3..5 };
+                reduce(process, how, tree(6, range))
+            });
+            let expected = Err(ParallelError::Incomplete { found: 5, wanted: 6 });
+            assert_eq!(found, [expected.clone(), expected]);
+        }
+        let expected = Err(ParallelError::Incomplete { found: 2, wanted: 3 });
+        assert_eq!(reduce(&super::super::Solo, Reduction::Exact, tree(3, 0..2)), expected);
+    }
+
+    #[test]
+    fn another_module_or_number_of_leaves_is_an_error_everywhere() {
+        let other = |process: &dyn Communicator, leaves: usize| {
+            let mut value = leaf(process.rank());
+            if leaves == 2 && process.rank() == 1 {
+                value.gradients.lengths[2] = 5;
+            }
+            let mut tree = TreeSum::new(leaves);
+            tree.leaf(process.rank(), value).unwrap();
+            reduce(process, Reduction::Fast, tree).unwrap_err().to_string()
+        };
+        let found = together(2, |process| other(process, 2));
+        assert!(found.iter().all(|text| text.contains("process 1")), "{found:?}");
+        assert!(found.iter().all(|text| text.contains("other lengths")), "{found:?}");
+        let found = together(2, |process| other(process, 3 + process.rank()));
+        let expected = "the message of process 1 cannot be read: 4 micro-batches, process 0 has 3";
+        assert_eq!(found, [expected, expected]);
+    }
+}

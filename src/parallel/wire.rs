@@ -1,6 +1,6 @@
 //! Nodes of a sum as bytes: little-endian, counts as u64.
 
-use super::gradients::elements;
+use super::flat::elements;
 use super::{Contribution, FlatGradients, Node};
 
 /// The same floats on every machine.
@@ -114,5 +114,58 @@ impl<'a> Reader<'a> {
             .ok_or_else(|| format!("it ends {found} bytes further on, {wanted} are expected"))?;
         self.bytes = rest;
         Ok(taken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nodes() -> Vec<Node<Contribution>> {
+        let node = |start, length, present: [bool; 2], values: &[f32]| {
+            let gradients = FlatGradients {
+                lengths: vec![1, 2],
+                present: present.to_vec(),
+                values: values.to_vec(),
+            };
+            let value = Contribution { gradients, loss: 0.1, score: -3.0, weight: 5.0 };
+            Node { start, length, value }
+        };
+        vec![node(3, 1, [true, false], &[0.1]), node(4, 4, [true, true], &[1e-40, -0.0, 3e38])]
+    }
+
+    #[test]
+    fn nodes_come_back_bit_for_bit() {
+        let bytes = encode(9, &nodes(), Values::With);
+        let found = decode(&bytes, Values::With).unwrap();
+        assert_eq!(found, Message { leaves: 9, lengths: vec![1, 2], nodes: nodes() });
+        let zero = found.nodes[1].value.gradients.values[1];
+        assert_eq!(zero.to_bits(), (-0.0_f32).to_bits());
+    }
+
+    #[test]
+    fn without_values_the_rest_comes_back() {
+        let bytes = encode(9, &nodes(), Values::Without);
+        assert_eq!(bytes.len(), 8 * 5 + 2 * (8 * 5 + 2));
+        let found = decode(&bytes, Values::Without).unwrap();
+        assert_eq!(found.lengths, [1, 2]);
+        assert_eq!(found.nodes[0].value.gradients.present, [true, false]);
+        assert_eq!(found.nodes[1].value.loss, 0.1);
+    }
+
+    #[test]
+    fn a_damaged_message_is_an_error_and_not_a_panic() {
+        let bytes = encode(9, &nodes(), Values::With);
+        for length in 0..bytes.len() {
+            assert!(decode(&bytes[..length], Values::With).is_err(), "{length} bytes");
+        }
+        let more = [&bytes[..], &[0]].concat();
+        assert_eq!(decode(&more, Values::With).unwrap_err(), "1 bytes more than expected");
+        let mut flag = bytes.clone();
+        flag[8 * 10] = 2;
+        assert_eq!(decode(&flag, Values::With).unwrap_err(), "2 where 0 or 1 is expected");
+        let mut huge = bytes;
+        huge[8 * 3..8 * 5].fill(255);
+        assert!(decode(&huge, Values::With).is_err());
     }
 }
