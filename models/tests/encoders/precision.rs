@@ -107,7 +107,7 @@ fn tasks_side_by_side_are_rounded_as_each_alone() {
     fn check<E: Encoder<Flex>>(network: Classifier<Flex, E>) {
         let images = uniform::<Flex, 5>(9, [3, 4, 2, 8, 9]);
         let alone = (0..3).map(|task| {
-            let images = images.clone().slice([task..task + 1]).flatten::<4>(0, 1);
+            let images = images.clone().narrow(0, task, 1).flatten::<4>(0, 1);
             network.forward(images, BnStatistics::Batch)
         });
         let expected = read(Tensor::cat(alone.collect(), 0));

@@ -100,6 +100,40 @@ fn products_and_gradients_are_those_of_rounded_operands_rounded_once() {
 }
 
 #[test]
+fn results_and_gradients_are_of_the_low_type() {
+    for (precision, _) in LOW {
+        for product in PRODUCTS {
+            let leaves = product.operands::<Once>().map(Tensor::require_grad);
+            let low_product = |of| product.in_precision(precision, of);
+            for found in outcome(leaves, |shape| drawn(3, shape), low_product) {
+                let again = read(found.clone().cast(low(precision)));
+                assert_eq!(read(found), again, "{product:?} in {precision:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_gradient_of_a_result_is_rounded_before_the_product() {
+    // As many ones as a sum of the low type can tell from one more.
+    for (precision, size, gradient) in
+        [(Precision::MixedBf16, [30, 34], 1.0038), (Precision::MixedF16, [28, 73], 1.00048)]
+    {
+        let [h, w] = size;
+        let device = Default::default();
+        let weight = Tensor::<Once, 1>::ones([1], &device).require_grad();
+        let map = Tensor::ones([1, 1, h, w], &device);
+        let y = precision.conv2d(map, weight.clone().reshape([1, 1, 1, 1]), None, 1, 0);
+        let rows = Tensor::ones([h * w, 1], &device);
+        let z = precision.linear(rows, weight.clone().reshape([1, 1]), None);
+        for sum in [y.sum(), z.sum()] {
+            let found = weight.grad(&(sum * gradient).backward()).expect("it is tracked");
+            assert_eq!(read(found), [(h * w) as f64], "{precision:?}");
+        }
+    }
+}
+
+#[test]
 fn the_precision_f32_changes_no_bit() {
     for product in PRODUCTS {
         let found = product.in_precision(Precision::F32, product.operands::<Flex>());

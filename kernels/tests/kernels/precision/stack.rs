@@ -114,9 +114,9 @@ fn the_stack_rounds_what_its_convolutions_take_and_give() {
             let what = format!("{index} in {precision:?}");
             // Sums in f32 and f64 may round to neighbours in the low type, and so on from there.
             let error = distance(found, &expected[index]);
-            assert!(error < rounding, "{what}: {error:e}");
+            assert!(error < rounding / 10.0, "{what}: {error:e}");
             let error = distance(&plain[index], &expected[index]);
-            assert!(error < 4.0 * rounding, "{what}, by plain operations: {error:e}");
+            assert!(error < 16.0 * rounding, "{what}, by plain operations: {error:e}");
             let error = distance(found, &exact[index]);
             // The last shift only sees which pixels are positive.
             let last = index + 1 == exact.len();
