@@ -13,7 +13,7 @@ use fewshot::data::GlyphsConfig;
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{
     Activations, Algorithm, Bytes, CountingAllocator, HardwareError, InnerGraphs, MemoryPlan,
-    MemoryPlanner, ModelProfile, OptimizerKind, TaskShape, TrialOutcome,
+    MemoryPlanner, ModelProfile, OptimizerKind, Precision, TaskShape, TrialOutcome,
 };
 use fewshot::kernels::route;
 use fewshot::models::{Conv4, CostModel, Mlp};
@@ -244,6 +244,12 @@ fn formulas_come_near_to_what_is_found() {
     for tasks in [1, 4, 16] {
         let plan = planner(&learner, &config, Algorithm::Prototypical).plan(tasks);
         is_near(&plan, measured(&learner, &episodes(), tasks), 10.0);
+    }
+    for config in [Conv4Config::omniglot(), Conv4Config::omniglot_strided()] {
+        let config = config.with_precision(Precision::MixedBf16);
+        let learner = proto_net(&config);
+        let plan = planner(&learner, &config, Algorithm::Prototypical).plan(4);
+        is_near(&plan, measured(&learner, &episodes(), 4), 20.0);
     }
     let config = Conv4Config::omniglot_strided();
     for (route, graphs) in

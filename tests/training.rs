@@ -3,6 +3,8 @@
 
 #[path = "training/patterns.rs"]
 mod patterns;
+#[path = "training/scale.rs"]
+mod scale;
 
 use std::fs;
 use std::path::Path;
@@ -16,6 +18,7 @@ use burn::optim::AdamConfig;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot::data::GlyphsConfig;
+use fewshot::hardware::Precision;
 use fewshot::models::Conv4;
 use fewshot::prelude::*;
 use fewshot::train::{Checkpoint, Event, RunFolder};
@@ -229,6 +232,30 @@ fn a_trained_proto_net_passes_95_percent_on_glyphs() {
     let (untrained, trained) = (after(1), after(150));
     assert!(trained > untrained + 10.0, "{untrained} % to {trained} %");
     assert!(trained > 95.0, "{trained} %");
+}
+
+#[test]
+fn training_in_bf16_comes_as_far_as_in_f32() {
+    let splits = Glyphs::generate(&GlyphsConfig::default());
+    let test = splits.test.sampler(Protocol::new(5, 1), 2).unwrap();
+    let train = splits.train.sampler(Protocol::new(10, 1).with_queries(5), 1).unwrap();
+    let after = |steps, precision| {
+        let device = Default::default();
+        B::seed(&device, 1);
+        let config = Conv4Config::omniglot().with_channels(16).with_precision(precision);
+        let learner = ProtoNet::<B, _>::new(config.init(&device));
+        let trainer = MetaTrainer::new(learner, AdamConfig::new().init());
+        let trainer = trainer.episodes(train.clone()).observe(|_| {});
+        let trained = trainer.steps(steps).fit::<B>().unwrap();
+        (trained.evaluate(&test, 200).accuracy, parameters(&trained.learner))
+    };
+    let (untrained, _) = after(1, Precision::MixedBf16);
+    let [(single, of_single), (low, of_low)] =
+        [Precision::F32, Precision::MixedBf16].map(|precision| after(80, precision));
+    println!("{untrained} % to {low} %, in f32 {single} %");
+    assert_ne!(of_low, of_single);
+    assert!(low > untrained + 10.0, "{untrained} % to {low} %");
+    assert!((low - single).abs() < 3.0, "{low} % in bf16, {single} % in f32");
 }
 
 #[test]

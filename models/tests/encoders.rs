@@ -21,6 +21,8 @@ use fewshot_models::{
 
 #[path = "encoders/context.rs"]
 mod context;
+#[path = "encoders/precision.rs"]
+mod precision;
 
 type Once = Autodiff<Flex>;
 type Twice = Autodiff<Once>;

@@ -1,9 +1,9 @@
 use burn::backend::Autodiff;
-use burn::module::{AutodiffModule, Module, ModuleMapper, ModuleVisitor, Param};
+use burn::module::{AutodiffModule, Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{ElementConversion, FloatDType, Tensor};
-use fewshot_models::{BnStatistics, Classifier, Encoder};
+use burn::tensor::{ElementConversion, Tensor};
+use fewshot_models::{Classifier, Encoder};
 
 use super::{Backbone, BackboneConfig};
 use crate::adapt::{InnerLoop, SecondOrder};
@@ -13,13 +13,9 @@ use crate::hardware::Precision;
 use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoNet};
 use crate::precision::LossScale;
 
-/// Whether `backbone` computes on `device`: forward and backward, and in `f32` the derivative of a
-/// gradient, on a small task. Losses and gradients must be finite, and every trainable parameter
+/// Whether `backbone` computes on `device` in this precision: forward, backward, and the derivative
+/// of a gradient, on a small task. Losses and gradients must be finite, and every trainable parameter
 /// must have one.
-///
-/// In another precision than `f32`, parameters are in `f32` and cast within the graph, and so are
-/// the features before the loss. All of the network computes in that precision, norms too: more than
-/// [`Precision`] asks for.
 ///
 /// # Errors
 /// What went wrong first.
@@ -34,11 +30,13 @@ pub fn smoke<B: Backend>(
     let batch = task::<Autodiff<B>>(backbone.image, device)?;
     match &backbone.config {
         BackboneConfig::Conv4(config) => {
-            passes(config.init(device), config.features(), &batch, precision, device)
+            let config = config.clone().with_precision(precision);
+            passes(config.init(device), config.features(), &batch, device)
         }
         BackboneConfig::Mlp(config) => {
             let features = config.layers.last().copied().unwrap_or(config.d_input);
-            passes(config.init(device), features, &batch, precision, device)
+            let config = config.clone().with_precision(precision);
+            passes(config.init(device), features, &batch, device)
         }
     }
 }
@@ -56,7 +54,6 @@ fn passes<B, E>(
     encoder: E,
     features: usize,
     batch: &EpisodeBatch<B>,
-    precision: Precision,
     device: &B::Device,
 ) -> Result<(), String>
 where
@@ -65,9 +62,6 @@ where
     Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
         + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
 {
-    if let Some(dtype) = precision.low() {
-        return in_low_precision(&encoder, batch, dtype);
-    }
     let learner = ProtoNet::<B, E>::new(encoder.clone());
     found(&learner, learner.meta_gradients(batch, LossScale::ONE), "the gradient")?;
     let network = Classifier::new(encoder, features, 2, device);
@@ -127,35 +121,6 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Complete<'_> {
         if !finite && self.wrong.is_none() {
             self.wrong = Some(self.path.join("."));
         }
-    }
-}
-
-/// The mean square of the features, and its gradient, with the products in `dtype`.
-fn in_low_precision<B: AutodiffBackend, E: Encoder<B> + AutodiffModule<B>>(
-    encoder: &E,
-    batch: &EpisodeBatch<B>,
-    dtype: FloatDType,
-) -> Result<(), String> {
-    let images = batch.queries.clone().flatten::<4>(0, 1).cast(dtype);
-    let low = encoder.clone().map(&mut Cast(dtype));
-    let features = low.encode(images, BnStatistics::Batch).cast(FloatDType::F32);
-    let loss = features.powf_scalar(2.0).mean();
-    let value = loss.clone().into_scalar().elem::<f32>();
-    if !value.is_finite() {
-        return Err(format!("a loss of {value}"));
-    }
-    let gradients = GradientsParams::from_grads(loss.backward(), encoder);
-    complete(encoder, &gradients)
-        .map_err(|path| format!("the gradient by {path} is missing or not finite"))
-}
-
-/// Casts every float tensor on the graph it is on.
-struct Cast(FloatDType);
-
-impl<B: Backend> ModuleMapper<B> for Cast {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let (id, value, mapper) = param.consume();
-        Param::from_mapped_value(id, value.cast(self.0), mapper)
     }
 }
 

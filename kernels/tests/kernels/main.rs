@@ -43,6 +43,8 @@ mod judge;
 mod layers;
 mod metrics;
 mod numbers;
+#[cfg(feature = "flex")]
+mod precision;
 mod rank_update;
 #[cfg(feature = "flex")]
 mod refusal;

@@ -1,8 +1,7 @@
-use fewshot_kernels::Route;
 use fewshot_kernels::conv_stack::cpu::{BlockShape, StackShape};
+use fewshot_kernels::{Precision, Route};
 
-use super::{Cost, CostModel};
-use crate::Conv4Config;
+        let pixels = |block: &Block| match (route, block.pool) {
 
 /// Channels that come in, pixels of the convolution's output, and of the block's.
 struct Block {
@@ -38,15 +37,25 @@ impl Conv4Config {
     /// Elements that one image leaves where every layer is an operation of its own.
     fn layer_by_layer(&self, route: Route) -> usize {
         let pixels = |block: &Block| match (route, block.pool) {
-            // Convolution, norm, pool and ReLU each keep their input or leave it to the next.
-            (Route::Device(_), true) => 2 * (block.convolved + block.out),
-            (Route::Device(_), false) => 2 * block.convolved + block.out,
             // Deviations from the mean twice, normalised, scaled; of a pool the places of the
             // largest, three 64-bit integers for each of its pixels.
-            (_, true) => 4 * block.convolved + 7 * block.out,
-            (_, false) => 4 * block.convolved + block.out,
+            (Route::Reference | Route::Forced, true) => 4 * block.convolved + 7 * block.out,
+            (Route::Reference | Route::Forced, false) => 4 * block.convolved + block.out,
+            // Convolution, norm, pool and ReLU each keep their input or leave it to the next.
+            (_, true) => 2 * (block.convolved + block.out),
+            (_, false) => 2 * block.convolved + block.out,
         };
         self.channels * self.block_sizes().iter().map(pixels).sum::<usize>()
+    }
+
+    /// The same under a low precision, where convolutions keep their inputs rounded, and nothing
+    /// keeps them as they were.
+    fn rounded(&self, route: Route) -> usize {
+        let blocks = self.block_sizes();
+        let between = blocks[..blocks.len() - 1].iter().map(|block| self.channels * block.out);
+        let (image, between) = (self.image.iter().product(), between.sum());
+        let low = |elements| elements_of_low(elements, route);
+        self.layer_by_layer(route) - between + low(image) + low(between)
     }
 }
 
@@ -60,7 +69,8 @@ impl Conv4Config {
 /// and then in parts. Tasks side by side take turns with the working memory.
 ///
 /// Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on an accelerator, and in
-/// plain Burn operations the terms of the normalisation as well.
+/// plain Burn operations the terms of the normalisation as well. So it is under a low precision on a
+/// CPU, too, where rounded inputs are kept as f32; elsewhere they take half of that.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let blocks = self.block_sizes();
@@ -68,9 +78,13 @@ impl CostModel for Conv4Config {
         let context = 2 * self.context * self.channels;
         let stack = self.stack(batch);
         let widest = blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
-        let [kept, returned, passing, working] = match route {
-            Route::Host(_) => [stack.kept(), 2 * stack.parameters(), 0, stack.working()],
-            _ => [batch * self.layer_by_layer(route), 0, 2 * batch * self.channels * widest, 0],
+        let layers = |kept| [batch * kept, 0, 2 * batch * self.channels * widest, 0];
+        let [kept, returned, passing, working] = match (self.precision, route) {
+            (Precision::F32, Route::Host(_)) => {
+                [stack.kept(), 2 * stack.parameters(), 0, stack.working()]
+            }
+            (Precision::F32, _) => layers(self.layer_by_layer(route)),
+            _ => layers(self.rounded(route)),
         };
         Cost {
             macs: (batch * blocks.iter().map(macs).sum::<usize>() + context) as u64,
@@ -145,6 +159,20 @@ mod tests {
         assert_eq!(kept(Route::Reference), 10 * (4 * maps + 7 * halves));
         assert_eq!(kept(Route::Forced), kept(Route::Reference));
         assert!(2 * kept(HOST) < kept(Route::Device("CubeCL")));
+    }
+
+    #[test]
+    fn low_precision_keeps_inputs_of_convolutions_in_its_own_type() {
+        let config = Conv4Config::mini_imagenet();
+        let low = config.clone().with_precision(Precision::MixedBf16);
+        let kept = |config: &Conv4Config, route| config.cost(10, route).kept;
+        let (image, inputs) = (3 * 84 * 84, 64 * (42 * 42 + 21 * 21 + 10 * 10));
+        for route in [Route::Device("CubeCL"), Route::Reference] {
+            assert_eq!(2 * kept(&low, route) + 10 * inputs, 2 * kept(&config, route) + 10 * image);
+        }
+        let layers = kept(&config, Route::Device("CubeCL"));
+        assert_eq!(kept(&low, HOST), layers + 10 * image);
+        assert_eq!(low.cost(10, HOST).macs, config.cost(10, HOST).macs);
     }
 
     #[test]

@@ -1,14 +1,15 @@
-use fewshot_kernels::Route;
+use fewshot_kernels::{Precision, Route};
 
-use super::{Cost, CostModel};
+use super::{Cost, CostModel, elements_of_low};
 use crate::MlpConfig;
 
 /// # Conventions
 /// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
 /// before and after the ReLU are kept, and the inputs with their context where there is one; no
-/// route fuses them.
+/// route fuses them. Under a low precision, what is kept of a layer's inputs is rounded, those of the
+/// first layer too.
 impl CostModel for MlpConfig {
-    fn cost(&self, batch: usize, _: Route) -> Cost {
+    fn cost(&self, batch: usize, route: Route) -> Cost {
         let first = self.d_input + self.context;
         let inputs = || std::iter::once(first).chain(self.layers.iter().copied());
         let pairs = || inputs().zip(&self.layers);
@@ -17,10 +18,14 @@ impl CostModel for MlpConfig {
             None => (0, 0),
         };
         let joined = if self.context > 0 { first } else { 0 };
+        let kept = match self.precision {
+            Precision::F32 => 2 * hidden + joined,
+            _ => hidden + elements_of_low(first + hidden, route),
+        };
         let each = |count: usize| (batch * count) as u64;
         Cost {
             macs: each(pairs().map(|(from, to)| from * to).sum()),
-            kept: each(2 * hidden + joined),
+            kept: each(kept),
             returned: 0,
             passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
             working: 0,
@@ -49,6 +54,14 @@ mod tests {
         let cost = config.cost(10, Route::Reference);
         assert_eq!(cost.macs, 10 * (6 * 40 + 1600 + 40));
         assert_eq!(cost.kept, 10 * (2 * (40 + 40) + 6));
+    }
+
+    #[test]
+    fn low_precision_keeps_rounded_inputs() {
+        let config = MlpConfig::new(2).with_layers(vec![40, 40, 1]);
+        let low = config.with_precision(Precision::MixedF16);
+        assert_eq!(low.cost(10, Route::Host("any")).kept, 10 * (80 + 82));
+        assert_eq!(low.cost(10, Route::Device("CubeCL")).kept, 10 * (80 + 41));
     }
 
     #[test]
