@@ -1,7 +1,8 @@
 use fewshot_kernels::conv_stack::cpu::{BlockShape, StackShape};
 use fewshot_kernels::{Precision, Route};
 
-        let pixels = |block: &Block| match (route, block.pool) {
+use super::{Cost, CostModel, elements_of_low};
+use crate::Conv4Config;
 
 /// Channels that come in, pixels of the convolution's output, and of the block's.
 struct Block {
