@@ -72,7 +72,7 @@ fn by_burn_train<L, T>(
     folder: &Path,
 ) -> (L::InnerModule, Recording)
 where
-    T: TaskSource<Kind: TaskKind<Batch<B>: Send, Batch<Flex>: Send>>
+    T: TaskSource<Kind: TaskKind<Batch<B>: Send + 'static, Batch<Flex>: Send + 'static>>
         + Clone
         + Send
         + Sync

@@ -1,7 +1,7 @@
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 
-use burn::module::{AutodiffModule, Module};
+use burn::module::{AutodiffModule, Module, ModuleDisplay};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::BnStatistics;
@@ -32,7 +32,7 @@ impl<B: Backend, L> Noted<B, L> {
     }
 }
 
-impl<B: Backend, L: Learner<B>> Learner<B> for Noted<B, L> {
+impl<B: Backend, L: Learner<B> + ModuleDisplay> Learner<B> for Noted<B, L> {
     type Adapted = L::Adapted;
 
     fn adapt(&self, support: &Support<B>) -> L::Adapted {
@@ -50,7 +50,8 @@ impl<B: Backend, L: Learner<B>> Learner<B> for Noted<B, L> {
 
 impl<B: AutodiffBackend, L> MetaLearner<B> for Noted<B, L>
 where
-    L: MetaLearner<B> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend>>,
+    L: MetaLearner<B> + ModuleDisplay,
+    L: AutodiffModule<B, InnerModule: Learner<B::InnerBackend> + ModuleDisplay>,
 {
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         self.steps.lock().unwrap().push(self.step);
