@@ -334,6 +334,24 @@ mod shapes {
     }
 
     #[test]
+    fn eight_blocks_that_halve_in_turns_leave_as_much_as_four() {
+        let config = Conv4Config::mini_imagenet().with_channels(2).with_blocks(8);
+        assert!(!config.fits());
+        let config = config.with_halve_every(2);
+        for (downsampling, text, side) in
+            [(Downsampling::MaxPool, "max-pool", 5), (Downsampling::Stride, "stride 2", 6)]
+        {
+            let config = config.clone().with_downsampling(downsampling);
+            let encoder: Conv4<Flex> = config.init(&Default::default());
+            let maps = encoder.forward(uniform(1, [1, 3, 84, 84]), BnStatistics::Batch);
+            assert_eq!(maps.dims(), [1, 2, side, side]);
+            assert_eq!(config.features(), 2 * side * side);
+            let text = format!("conv8(3x84x84, 2 channels, {text} every 2 blocks)");
+            assert_eq!(encoder.architecture(), text);
+        }
+    }
+
+    #[test]
     fn strides_round_up_and_pools_down() {
         let config = Conv4Config::new([1, 28, 9]).with_channels(2).with_blocks(3);
         for (downsampling, h, w) in [(Downsampling::MaxPool, 3, 1), (Downsampling::Stride, 4, 2)] {
@@ -372,6 +390,7 @@ mod shapes {
             Conv4Config::new([0, 28, 28]),
             Conv4Config::new([1, 0, 28]),
             Conv4Config::omniglot().with_channels(0),
+            Conv4Config::omniglot().with_halve_every(0),
             stride.with_blocks(0),
         ] {
             assert!(!fits(broken.clone()), "{broken}");

@@ -245,3 +245,6 @@ impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedProtoNet<B, E> {
         self.learner.score(queries, self.prototypes.clone())
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

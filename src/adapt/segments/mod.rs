@@ -33,6 +33,9 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 /// from the backend here, and so does the seed that [`gradients`](Self::gradients) leaves: a seeded
 /// program repeats, and its next step has other masks.
 ///
+/// The fused operations of a CPU keep their buffers for the next call, which those of another segment
+/// may not fit: what is saved within one input is less than the graphs, and grows with the inputs.
+///
 /// Parameters that are frozen get no gradient. The input gets none either.
 ///
 /// # Example
