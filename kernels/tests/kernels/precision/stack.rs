@@ -219,6 +219,25 @@ fn images_of_a_low_type_have_features_of_f32() {
 }
 
 #[test]
+fn blocks_of_a_low_type_are_taken_as_f32_but_for_products() {
+    let low = |vector: Option<Tensor<Flex, 1>>| vector.map(|of| of.cast(FloatDType::BF16));
+    let blocks = blocks::<Flex>().into_iter().map(|block| ConvBlock {
+        weight: block.weight.cast(FloatDType::BF16),
+        bias: low(block.bias),
+        gamma: low(block.gamma),
+        beta: low(block.beta),
+        ..block
+    });
+    let blocks: Vec<_> = blocks.collect();
+    let how = options(Precision::MixedBf16);
+    let run = || conv_stack(drawn(1, IMAGES), &blocks, Statistics::Batch, how).features;
+    let (found, plain) = (run(), with_reference(run));
+    assert_eq!([found.dtype(), plain.dtype()], [DType::F32; 2]);
+    let error = distance(&read(found), &read(plain));
+    assert!(error < 1e-3, "{error:e}");
+}
+
+#[test]
 fn checkpointing_changes_no_bit_of_low_precision() {
     use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
     fn gradient<B: AutodiffBackend>() -> Vec<f64> {
