@@ -7,7 +7,9 @@ use burn::tensor::backend::Backend;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 pub use crate::batch_norm::reference::batch_norm;
 use crate::conv2d::reference::{biased, grouped};
+use crate::layers::wide;
 pub use crate::max_pool::reference::max_pool;
+use crate::precision::Precision;
 
 type Map<B> = Tensor<B, 4>;
 type Vector<B> = Option<Tensor<B, 1>>;
@@ -42,10 +44,14 @@ pub(super) fn compose<B: Backend>(
     };
     let mut output = StackOutput { features: images, moments: Vec::new() };
     for (block, running) in blocks.iter().zip(running) {
-        let (weight, bias) = (block.weight.clone(), block.bias.clone());
+        let vectors = [&block.bias, &block.gamma, &block.beta].map(Clone::clone);
+        let [bias, gamma, beta] = match precision {
+            Precision::F32 => vectors,
+            _ => wide(vectors),
+        };
         let convolve = |x, weight| convolve(x, weight, [block.stride, 1, lanes]);
-        let y = biased(precision.product(output.features, weight, convolve), bias);
-        let (gamma, beta) = (block.gamma.clone(), block.beta.clone());
+        let y = precision.product(output.features, block.weight.clone(), convolve);
+        let y = biased(y, bias);
         let (y, moments) = normalise(y, gamma, beta, running, epsilon);
         output.moments.extend(moments);
         output.features = activate(y, block.pool);

@@ -4,6 +4,7 @@ use burn::tensor::backend::Backend;
 use super::Precision;
 use crate::conv2d::reference::biased;
 use crate::conv2d::{self, conv2d};
+use crate::layers::wide;
 use crate::linear::{check, linear, with_bias};
 
 impl Precision {
@@ -25,6 +26,7 @@ impl Precision {
         let shape = conv2d::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
         shape.unwrap_or_else(|error| panic!("{error}"));
         let product = |x, weight| conv2d(x, weight, None, stride, padding);
+        let [bias] = wide([bias]);
         biased(self.product(x, weight, product), bias)
     }
 
@@ -44,6 +46,7 @@ impl Precision {
         if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
             panic!("{error}");
         }
+        let [bias] = wide([bias]);
         with_bias(self.product(x, weight, Tensor::matmul), bias)
     }
 }
