@@ -39,6 +39,10 @@ fn show(bar: &ProgressBar, event: &Event) {
             let mark = if *best { ", the best so far" } else { "" };
             bar.println(format!("step {step}  validation {validation}{mark}"));
         }
+        Event::Skipped { step, loss_scale } => bar.println(format!(
+            "step {} again: its gradient overflowed at a loss scale of {loss_scale}",
+            step + 1
+        )),
         Event::StoppedEarly { step } => {
             bar.abandon();
             bar.println(format!("stopped early after step {step}"));
