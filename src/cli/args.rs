@@ -91,7 +91,14 @@ sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their 
 where a task diverged), steps, \
 train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of \
 the process, null where it is not known), backend, device, route, inner (null without inner \
-loop), protocol, seed, run. Everything else goes to standard error.
+loop), protocol, seed, run, precision, loss_scale (null but in f16), skipped_steps (that overflowed in \
+f16), replicas (devices of all processes), phase_ms (of a step of this process: data, forward, \
+backward, reduce, step, and validate and save in proportion; other is the trainer itself), \
+peak_memory_mb (of an accelerator with --profile alone). Everything else goes to standard error.
+
+Started by mpirun or srun, with the feature mpi, processes share the tasks of each step and of each \
+test; --meta-batch, --accumulate and --micro-batch are those of all together. Only the first one \
+prints and writes.
 
 The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With \
 --resume and the same options, a run that was stopped or killed goes on from last.ckpt bit for \

@@ -58,6 +58,14 @@ pub(crate) struct Place<B: Backend> {
     pub(crate) free: Option<Bytes>,
 }
 
+impl<B: Backend> Place<B> {
+    /// What is free to one of so many processes, which share the memory of a processor.
+    pub(crate) fn free_of(&self, processes: usize) -> Option<Bytes> {
+        let share = if self.accelerator { 1 } else { processes as u64 };
+        self.free.map(|free| Bytes(free.0 / share))
+    }
+}
+
 /// Runs `job` where `args` says.
 pub(crate) fn dispatch<J: Job>(args: &DeviceArgs, job: J) -> Result<J::Output, CliError> {
     dispatch_with(args, Usage::default(), job)
@@ -69,9 +77,16 @@ pub(crate) fn dispatch_with<J: Job>(
     usage: Usage,
     job: J,
 ) -> Result<J::Output, CliError> {
-    let args = match usage.devices.first() {
-        Some(&first) => DeviceArgs { device: Some(first), ..args.clone() },
-        None => args.clone(),
+    let args = match (usage.devices.first(), &args.backend) {
+        (None, _) => args.clone(),
+        (Some(&first), DevicePreference::Platform(_)) => {
+            DeviceArgs { device: Some(first), ..args.clone() }
+        }
+        (Some(_), wanted) => {
+            return Err(CliError::Usage(format!(
+                "--devices are numbers among the devices of a backend: --backend {wanted} is none"
+            )));
+        }
     };
     let wanted = wanted(&args)?;
     let selection = select(&wanted)?;

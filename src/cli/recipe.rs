@@ -10,6 +10,7 @@ use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
 use fewshot::plasticity::TraceRule;
 use fewshot::precision::Precision;
+use fewshot::train::TrainError;
 use serde::{Deserialize, Serialize};
 
 use super::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
@@ -77,6 +78,7 @@ impl Recipe {
         job: J,
     ) -> Result<J::Output, CliError> {
         let config = self.network()?;
+        self.precision.check::<B>(device).map_err(TrainError::from)?;
         B::seed(device, self.seed);
         let encoder = config.init::<B>(device);
         if self.method == Method::Plastic {

@@ -68,9 +68,11 @@ fn visit<B: Backend, M: Module<B>, V: ModuleVisitor<B>>(module: &M, visitor: &mu
     module.visit(visitor);
 }
 
-struct Flatten<'a> {
+struct Flatten<'a, B: AutodiffBackend> {
     gradients: &'a GradientsParams,
     flat: FlatGradients,
+    /// What is there, for all of it to be read at once.
+    tensors: Vec<Tensor<B::InnerBackend, 1>>,
     seen: HashSet<ParamId>,
     failed: Option<ParallelError>,
 }

@@ -1,10 +1,10 @@
 //! Training on several replicas: devices of one process, or processes that MPI started.
 //!
-//! The tasks of a step are cut into micro-batches, the *leaves*, whose number the settings fix and not
+//! The tasks of a step are cut into micro-batches, the *leaves*, best by the settings and not by
 //! the number of replicas. Each replica takes a [contiguous range](shard) of them, and their gradients
 //! are added in a [fixed binary tree](TreeSum) over the leaves. A replica adds up the nodes of the tree
 //! that lie in its range; the few nodes of all replicas complete the same tree. The sum is the same
-//! bit for bit whatever the number of replicas, see [`reduce`].
+//! bit for bit whatever the number of replicas as long as the leaves are the same, see [`reduce`].
 
 mod agree;
 mod communicator;
@@ -15,7 +15,6 @@ mod gradients;
 mod launch;
 #[cfg(feature = "mpi")]
 mod mpi;
-mod parameters;
 mod reduce;
 mod shard;
 #[cfg(test)]
@@ -31,7 +30,6 @@ pub use flat::FlatGradients;
 pub use launch::{Launch, Launcher, launched};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiCommunicator;
-pub use parameters::{FlatParameters, broadcast_parameters};
 pub use reduce::{Reduction, reduce};
 pub use shard::shard;
 pub use tree::{Node, Sum, TreeSum};

@@ -62,8 +62,10 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Moves<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(before) = self.before.get::<B::InnerBackend, D>(param.id) {
             let now = param.val().inner();
-            let before = before.to_data();
-            let before = Tensor::from_data(before, (&now.device(), now.dtype()));
+            let before = match before.device() == now.device() {
+                true => before,
+                false => Tensor::from_data(before.into_data(), (&now.device(), now.dtype())),
+            };
             self.registered.register::<B::InnerBackend, D>(param.id, now - before);
         }
     }
@@ -89,6 +91,24 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Moved<'_> {
         }
         match self.registered.remove::<B::InnerBackend, D>(param.id) {
             Some(way) => param.map(|value| Tensor::from_inner(value.inner() + way)),
+            None => param,
+        }
+    }
+}
+
+/// `module` with its running averages as they were `before`.
+pub(super) fn put_back<B: AutodiffBackend, M: Module<B>>(module: M, before: &GradientsParams) -> M {
+    module.map(&mut PutBack { before })
+}
+
+struct PutBack<'a> {
+    before: &'a GradientsParams,
+}
+
+impl<B: AutodiffBackend> ModuleMapper<B> for PutBack<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        match self.before.get::<B::InnerBackend, D>(param.id) {
+            Some(before) => param.map(|_| Tensor::from_inner(before)),
             None => param,
         }
     }

@@ -2,8 +2,8 @@
 
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
-use burn::tensor::ElementConversion;
 use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{FloatDType, Tensor};
 
 use super::team::{MicroBatches, Team};
 use super::{TrainError, averages};
@@ -66,10 +66,8 @@ where
     let batch = tasks.batch::<B>(0, device);
     let MetaGradients { loss, score, gradients } =
         phase_on::<B, _>(Phase::Forward, device, || learner.meta_gradients(&batch, scale));
-    // An accelerator is waited for where its result is read.
-    let (loss, score) =
-        phase(Phase::Backward, || (loss.into_scalar().elem(), score.into_scalar().elem()));
-    Ok((learner, StepGradients { loss, score, gradients }))
+    let [loss, score] = phase(Phase::Backward, || read::<B>(loss, score));
+    Ok((learner, StepGradients { loss: loss as f32, score, gradients }))
 }
 
 fn from_parts<B, T, L>(
@@ -90,7 +88,7 @@ where
         .collect();
     let replicas: Vec<L> =
         team.devices.iter().map(|device| carried::<B, L>(learner.clone(), device)).collect();
-    let mut found: Vec<Vec<(usize, Contribution)>> = mine.iter().map(|_| Vec::new()).collect();
+    let mut sums: Vec<_> = mine.iter().map(|_| TreeSum::new(tasks.parts.count())).collect();
     for round in 0..mine.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
         // Every device is given its part before the first one is waited for.
         let parts = mine.iter().enumerate().filter_map(|(index, parts)| {
@@ -107,14 +105,14 @@ where
             })
             .collect();
         for (index, part, at_work) in at_work {
-            found[index].push((part, at_work.finish(&before)?));
+            sums[index].leaf(part, at_work.finish(&before)?)?;
         }
     }
     drop(replicas);
     let total = phase(Phase::Reduce, || {
         let mut tree = TreeSum::new(tasks.parts.count());
-        for (part, contribution) in found.into_iter().flatten() {
-            tree.leaf(part, contribution)?;
+        for node in sums.into_iter().flat_map(TreeSum::into_nodes) {
+            tree.push(node)?;
         }
         reduce(&*team.communicator, team.reduction, tree)
     })?;
@@ -153,15 +151,23 @@ impl<B: AutodiffBackend, L: AutodiffModule<B>> AtWork<B, L> {
         let Self { replica, queries, found } = self;
         let weight = queries as f64;
         let (mut gradients, _) = found.gradients.into_parts();
-        // An accelerator is waited for where its result is read.
         phase(Phase::Backward, || {
             averages::register_moves::<B, L>(&replica, before, &mut gradients);
             let gradients = FlatGradients::of::<B, L>(&replica, &gradients)?.scaled(weight as f32);
-            let loss = weight * found.loss.into_scalar().elem::<f64>();
-            let score = weight * found.score.into_scalar().elem::<f64>();
+            let [loss, score] = read::<B>(found.loss, found.score).map(|mean| weight * mean);
             Ok(Contribution { gradients, loss, score, weight })
         })
     }
+}
+
+/// Both numbers in one read, which is where an accelerator is waited for.
+fn read<B: AutodiffBackend>(
+    loss: Tensor<B::InnerBackend, 1>,
+    score: Tensor<B::InnerBackend, 1>,
+) -> [f64; 2] {
+    let score = score.cast(FloatDType::from(loss.dtype()));
+    let both: Vec<f64> = Tensor::cat(vec![loss, score], 0).into_data().iter().collect();
+    [both[0], both[1]]
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -18,7 +18,7 @@ pub struct StepMetrics {
     /// What the loss was scaled by, in `f16`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss_scale: Option<f32>,
-    /// What this process took for it, by phase.
+    /// What this process took since the step before it, by phase.
     #[serde(default)]
     pub phase_ms: PhaseTimes,
 }

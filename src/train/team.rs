@@ -38,6 +38,24 @@ impl<D> Team<D> {
         Ok(flags[0] > 0.0)
     }
 
+    /// What the first process that has something has, in all of them.
+    pub(super) fn first(
+        &self,
+        mine: Option<[usize; 2]>,
+    ) -> Result<Option<[usize; 2]>, ParallelError> {
+        let bytes: Vec<u8> =
+            mine.iter().flatten().flat_map(|number| (*number as u64).to_le_bytes()).collect();
+        let all = self.communicator.all_gather(&bytes)?;
+        let first = all.iter().find(|bytes| !bytes.is_empty());
+        Ok(first.map(|bytes| {
+            let number = |index: usize| {
+                let bytes = bytes[8 * index..8 * (index + 1)].try_into().expect("eight of them");
+                u64::from_le_bytes(bytes) as usize
+            };
+            [number(0), number(1)]
+        }))
+    }
+
     /// That the learner, told by its digest, is the same in all processes.
     pub(super) fn same(&self, digest: &[u8], step: u64) -> Result<(), TrainError> {
         let all = self.communicator.all_gather(digest)?;
@@ -97,6 +115,7 @@ impl MicroBatches {
             None => accumulated.max(replicas),
         };
         if replicas > parts.min(tasks) {
+            let parts = parts.min(tasks);
             return Err(TrainError::MoreReplicasThanTasks { replicas, tasks, parts });
         }
         Ok(Self { tasks, parts, size })

@@ -13,7 +13,7 @@ use fewshot::kernels::route;
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
 use fewshot::precision::Precision;
-use fewshot::train::{Checkpoint, Evaluator, Score, Trained};
+use fewshot::train::{Checkpoint, Evaluator, Score, TrainError, Trained};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -128,6 +128,7 @@ fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
         ("--batch-norm", args.batch_norm.is_some()),
         // Their network takes a few hundred kilobytes, whatever the meta-batch.
         ("--memory-budget", args.memory_budget.is_some()),
+        ("--auto-batch", args.scale.auto_batch),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {
@@ -153,6 +154,7 @@ impl SinusoidRecipe {
     }
 
     fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>, CliError> {
+        self.precision.check::<B>(device).map_err(TrainError::from)?;
         B::seed(device, self.seed);
         let context = if self.method == Method::Cavia { CONTEXT } else { 0 };
         let network = MlpConfig::new(1).with_layers(LAYERS.to_vec()).with_context(context);

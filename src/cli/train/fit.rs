@@ -124,13 +124,16 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         optimizer: &O,
         tasks: &Tasks<T>,
     ) -> Result<Option<usize>, CliError> {
-        let Some(budget) = self.args.memory_budget.or(share_of(self.place.free)) else {
+        let free = self.place.free_of(self.world.size());
+        let Some(budget) = self.args.memory_budget.or(share_of(free)) else {
             return Err(CliError::Usage(format!(
                 "--auto-batch needs to know the memory of {}: say --memory-budget",
                 self.place.label
             )));
         };
-        let most = usize::try_from(tasks.meta_batch).unwrap_or(usize::MAX);
+        let (accumulate, replicas) = (self.args.scale.accumulate, self.replicas());
+        let share = tasks.meta_batch.saturating_mul(accumulate) / replicas as u64;
+        let most = usize::try_from(tasks.meta_batch.min(share)).unwrap_or(usize::MAX).max(1);
         let (source, device) = (&tasks.train, &self.place.device);
         let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
         let all = self.world.all_gather(&(found.chosen as u64).to_le_bytes())?;
@@ -138,7 +141,12 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes[..].try_into().ok()?)));
         let chosen = numbers.min().map_or(found.chosen, |least| least as usize);
         tell(format_args!("{chosen} of {most} tasks fit {budget} at once"));
-        Ok((chosen < most).then_some(chosen))
+        let cut = chosen < most || replicas as u64 > accumulate;
+        Ok(cut.then_some(chosen))
+    }
+
+    fn replicas(&self) -> usize {
+        self.place.devices.len() * self.world.size()
     }
 }
 

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::fit::{Fitting, Pace, Tasks, folder};
 use super::memory::Step;
-use super::scale::{World, used};
+use super::scale::{GradCheckpoint, World, used};
 use crate::cli::args::TrainArgs;
 use crate::cli::backend::{self, Job, Place, Usage};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
@@ -108,11 +108,14 @@ impl Training {
         let scale = &self.args.scale;
         let meta_batch = usize::try_from(self.samplers.meta_batch).unwrap_or(usize::MAX);
         let accumulate = usize::try_from(scale.accumulate).unwrap_or(usize::MAX);
-        let share = meta_batch.saturating_mul(accumulate) / (devices * self.world.size());
-        match (scale.auto_batch, scale.micro_batch) {
-            (true, _) => 1,
-            (false, Some(tasks)) => tasks.min(meta_batch),
-            (false, None) => meta_batch.min(share.max(1)),
+        let all = meta_batch.saturating_mul(accumulate);
+        // Segments are computed for one task after the other.
+        if scale.auto_batch || scale.grad_checkpoint == GradCheckpoint::Segments {
+            return 1;
+        }
+        match scale.micro_batch {
+            Some(tasks) => tasks.min(all),
+            None => meta_batch.min(all.div_ceil(devices * self.world.size())),
         }
     }
 }
@@ -131,7 +134,8 @@ impl Job for Training {
             protocol: self.samplers.train.protocol(),
             tasks: self.at_once(place.devices.len()),
         };
-        step.check::<B>(self.args.memory_budget, place.free, &device)?;
+        let free = place.free_of(self.world.size());
+        step.check::<B>(self.args.memory_budget, free, &device)?;
         let checkpointing = self.args.scale.grad_checkpoint.into();
         recipe.with_learner(&device, checkpointing, TrainingAt { training: self, place })
     }

@@ -5,6 +5,7 @@ use fewshot_models::{Conv4, Conv4Config, Mlp, MlpConfig};
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig};
 use crate::episode::{Protocol, SampleEpisodes};
+use crate::precision::LossScale;
 
 type A = Autodiff<Flex>;
 
@@ -48,7 +49,8 @@ impl ModuleVisitor<A> for Collect<'_> {
 type Step = (Vec<Vec<f32>>, Vec<Option<Vec<f32>>>, [f32; 2]);
 
 fn step(learner: &ProtoNet<A, Conv4<A>>, batch: &EpisodeBatch<A>) -> Step {
-    let MetaGradients { loss, score, gradients } = learner.meta_gradients(batch);
+    let MetaGradients { loss, score, gradients } = learner.meta_gradients(batch, LossScale::ONE);
+    let (gradients, _) = gradients.into_parts();
     let mut collect = Collect { gradients: &gradients, values: Vec::new(), found: Vec::new() };
     learner.visit(&mut collect);
     assert_eq!(collect.found.iter().flatten().count(), gradients.len());

@@ -32,6 +32,7 @@ where
                 let made = team.from_first(|| {
                     let folder = self.folder.insert(RunFolder::create(folder)?);
                     folder.write_config(&self.settings)?;
+                    self.check_parameters()?;
                     self.save_here()?;
                     Ok(self.learner_checkpoint().to_bytes())
                 })?;
@@ -77,7 +78,9 @@ where
         self.scheduler =
             self.scheduler.clone().load_record::<B>(last.record::<B, _>("scheduler", &device)?);
         self.progress = last.progress().clone();
-        if let (Some(scaler), Some(state)) = (self.scaler.take(), self.progress.scaler) {
+        if let Some(state) = self.progress.scaler
+            && let Some(scaler) = self.scaler.take()
+        {
             self.scaler = Some(scaler.with_state(state)?);
         }
         if self.progress.best.is_some() {
@@ -136,7 +139,9 @@ where
         if self.team.has_others() {
             self.team.same(&self.learner_checkpoint().digest(), self.progress.step)?;
         }
-        self.save_here()
+        self.save_here()?;
+        // Nobody goes on, and perhaps to an end that ends all, before everything is written.
+        Ok(self.team.communicator.barrier()?)
     }
 
     fn save_here(&mut self) -> Result<(), TrainError> {

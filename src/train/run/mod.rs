@@ -146,6 +146,7 @@ where
             "meta_batch": self.options.meta_batch,
             "accumulate": self.options.accumulate,
             "clip_norm": self.options.clip_norm,
+            "loss_scaling": self.scaler.as_ref().map(|_| &self.options.scaler),
             "validation": validation.map(|(source, tasks)| json!({
                 "tasks": source.settings(),
                 "count": tasks,
@@ -164,6 +165,8 @@ where
             "devices": self.team.devices.len(),
             "patience": self.options.patience,
             "checkpoint_every": self.options.checkpoint_every,
+            "validate_every": self.options.validate_every,
+            "reduction": self.options.reduction,
             "folder": self.options.folder.as_ref().map(Folder::name),
         });
         Ok(agree(&*self.team.communicator, "settings", &all)?)
@@ -172,7 +175,7 @@ where
     pub(super) fn train(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
         let steps = self.options.steps;
         self.tell(&Event::Started { step: self.progress.step, steps });
-        phase::wait_for_devices(self.options.profile);
+        let _waiting = Waiting::set(self.options.profile);
         phase::take();
         self.clock = Clock::start();
         while self.progress.step < steps && !self.exhausted() {
@@ -209,7 +212,6 @@ where
 
     fn finish(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
         self.clock.phases += phase::take();
-        phase::wait_for_devices(false);
         let training = self.clock.training() * 1e3;
         if let Some(folder) = &self.folder {
             folder.draw_curves()?;
@@ -249,6 +251,22 @@ where
 
     fn kept(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path().to_owned())
+    }
+}
+
+/// Lets phases wait for devices until it is dropped.
+struct Waiting;
+
+impl Waiting {
+    fn set(waits: bool) -> Self {
+        phase::wait_for_devices(waits);
+        Self
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        phase::wait_for_devices(false);
     }
 }
 

@@ -1,5 +1,5 @@
 use burn::lr_scheduler::LrScheduler;
-use burn::optim::Optimizer;
+use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::backend::AutodiffBackend;
 
 use super::Run;
@@ -9,7 +9,7 @@ use crate::phase::{self, Phase, phase_on};
 use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
 use crate::train::gather::{StepGradients, StepTasks, gather};
 use crate::train::metrics::Line;
-use crate::train::{Event, StepMetrics, TrainError};
+use crate::train::{Event, StepMetrics, TrainError, averages};
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
 where
@@ -25,6 +25,7 @@ where
         let scale = self.scaler.as_ref().map_or(LossScale::ONE, GradScaler::loss_scale);
         let mut learner = self.learner.take().expect("every step puts the learner back");
         learner.at_step(self.progress.step);
+        let averages = self.scaler.is_some().then(|| averages::of::<B, L>(&learner));
         let (learner, found) = gather::<B, T, L>(learner, self.tasks(), &self.team, scale)?;
         self.learner = Some(learner);
         let StepGradients { loss, score, gradients } = found;
@@ -34,7 +35,7 @@ where
         let device = self.device().clone();
         let moved = phase_on::<B, _>(Phase::Step, &device, || self.move_along(gradients))?;
         let Some(learning_rate) = moved else {
-            return self.skipped(scale);
+            return self.skipped(scale, averages);
         };
         self.progress.step += 1;
         self.clock.steps += 1;
@@ -87,7 +88,15 @@ where
         }
     }
 
-    fn skipped(&mut self, scale: LossScale) -> Result<(), TrainError> {
+    /// What a step moves besides the parameters goes back to where it was.
+    fn skipped(
+        &mut self,
+        scale: LossScale,
+        averages: Option<GradientsParams>,
+    ) -> Result<(), TrainError> {
+        if let (Some(learner), Some(averages)) = (self.learner.take(), averages) {
+            self.learner = Some(averages::put_back::<B, L>(learner, &averages));
+        }
         self.clock.phases += phase::take();
         self.tell(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
         Ok(())
@@ -99,11 +108,16 @@ where
         let (size, rank) = (self.team.devices.len(), self.team.communicator.rank());
         let mine = (rank * size..(rank + 1) * size)
             .flat_map(|replica| self.parts.of_replica(replica, self.team.replicas()));
-        let divergence = mine.into_iter().find_map(|part| {
+        let mut mine = mine.into_iter();
+        let divergence = mine.find_map(|part| {
             let found = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
             let task = self.parts.tasks(part).start + found.task;
             Some(Divergence { task, ..found })
         });
+        let divergence = match self.team.first(divergence.map(|it| [it.task, it.step])) {
+            Ok(divergence) => divergence.map(|[task, step]| Divergence { task, step }),
+            Err(error) => return error.into(),
+        };
         TrainError::NonFiniteLoss {
             loss,
             step: self.progress.step,
