@@ -14,25 +14,26 @@ pub trait Communicator: Send + Sync {
     /// bits; the order of additions, and with it the last bits, depends on the number of processes.
     ///
     /// # Errors
-    /// If another process is gone.
+    /// Where the others cannot be reached; MPI ends the process instead.
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), ParallelError>;
 
     /// The bytes of every process, in their order; lengths may differ.
     ///
     /// # Errors
-    /// If another process is gone.
+    /// Where the others cannot be reached; MPI ends the process instead.
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
 
     /// Replaces `bytes` by those of `root`, of whatever length.
     ///
     /// # Errors
-    /// [`ParallelError::NoSuchRank`], and if another process is gone.
+    /// [`ParallelError::NoSuchRank`], and where the others cannot be
+    /// reached; MPI ends the process instead.
     fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), ParallelError>;
 
     /// Waits for all processes.
     ///
     /// # Errors
-    /// If another process is gone.
+    /// Where the others cannot be reached; MPI ends the process instead.
     fn barrier(&self) -> Result<(), ParallelError>;
 
     /// Ends all processes, which would wait for this one for ever if it ended alone.

@@ -17,11 +17,20 @@ impl FlatGradients {
         module: &M,
         gradients: &GradientsParams,
     ) -> Result<Self, ParallelError> {
-        let mut flatten =
-            Flatten::<'_> { gradients, flat: Self::default(), seen: HashSet::new(), failed: None };
+        let mut flatten = Flatten::<'_, B> {
+            gradients,
+            flat: Self::default(),
+            tensors: Vec::new(),
+            seen: HashSet::new(),
+            failed: None,
+        };
         visit::<B, _, _>(module, &mut flatten);
         if let Some(error) = flatten.failed {
             return Err(error);
+        }
+        if !flatten.tensors.is_empty() {
+            let values = Tensor::cat(flatten.tensors, 0).into_data().into_vec();
+            flatten.flat.values = values.expect("all of them are f32");
         }
         let wanted = flatten.flat.present.iter().filter(|present| **present).count();
         match gradients.len() == wanted {
@@ -77,32 +86,27 @@ struct Flatten<'a, B: AutodiffBackend> {
     failed: Option<ParallelError>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Flatten<'_> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for Flatten<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if !self.seen.insert(param.id) {
             return;
         }
         let gradient = self.gradients.get::<B::InnerBackend, D>(param.id);
-        self.flat.lengths.push(param.val().shape().num_elements());
+        let length = param.val().shape().num_elements();
+        self.flat.lengths.push(length);
         self.flat.present.push(gradient.is_some());
-        let Some(gradient) = gradient else { return };
-        match floats(gradient.into_data()) {
-            Ok(values) => self.flat.values.extend(values),
-            Err(dtype) => {
+        match gradient {
+            Some(gradient) if gradient.dtype() == DType::F32 => {
+                self.tensors.push(gradient.reshape([length]));
+            }
+            Some(gradient) => {
                 let index = self.flat.lengths.len() - 1;
+                let dtype = format!("{:?}", gradient.dtype()).to_lowercase();
                 let error = ParallelError::DType { what: "the gradient of tensor", index, dtype };
                 self.failed.get_or_insert(error);
             }
+            None => {}
         }
-    }
-}
-
-/// The elements, or the name of the data type if it is another.
-pub(super) fn floats(data: TensorData) -> Result<Vec<f32>, String> {
-    let dtype = data.dtype;
-    match dtype {
-        DType::F32 => data.into_vec().map_err(|error| format!("{error:?}")),
-        other => Err(format!("{other:?}").to_lowercase()),
     }
 }
 

@@ -32,6 +32,11 @@ impl FiniteGrads {
         &self.gradients
     }
 
+    /// The gradients, for an optimizer that is stepped by someone else.
+    pub fn into_gradients(self) -> GradientsParams {
+        self.gradients
+    }
+
     /// Scales them so that their norm is at most `limit`, without reading from the device.
     ///
     /// # Conventions

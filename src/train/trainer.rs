@@ -22,7 +22,7 @@ pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
 ///
-/// Step `s` uses the tasks from `s * meta_batch` on, so a run that was stopped and resumed goes
+/// Step `s` uses the tasks from `s * accumulate * meta_batch` on, so a run that was stopped and resumed goes
 /// through the same episodes as one that never stopped, and ends with the same parameters.
 ///
 /// # Conventions
@@ -215,8 +215,8 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.with(|options| options.meta_batch = tasks)
     }
 
-    /// Meta-batches in a step, 1 unless said, one after the other: the step is that of a meta-batch so
-    /// many times as large, and takes the memory of one.
+    /// Meta-batches in a step, 1 unless said, one after the other: the gradient is that of a meta-batch
+    /// so many times as large, and takes the memory of one.
     ///
     /// Gradients are weighted by the number of queries that they are means over. A step is complete
     /// with its last meta-batch, so that none is ever left over.
@@ -225,8 +225,14 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     }
 
     /// Tasks that are differentiated at once, by which a step's tasks are cut: less memory, and the
-    /// same result within rounding. Unless said, that is a meta-batch, or the share of a replica
+    /// same gradient within rounding. Unless said, that is a meta-batch, or the share of a replica
     /// where there are more replicas than meta-batches in a step.
+    ///
+    /// Every part begins with the running averages that the step began with, and they go the mean of
+    /// their ways: a step in many parts moves them less far than one in which a learner tracks task
+    /// after task. Those of `burn::nn::BatchNorm` are shared among copies, so that parts follow one
+    /// another in them. Random numbers of the backend, as dropout draws, depend on the cut and on the
+    /// replicas.
     ///
     /// Steps cut alike are bit for bit the same whatever the number of replicas, on backends that
     /// compute alike whenever they are asked the same, as those of the CPU do.
@@ -304,7 +310,8 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Goes on with the run in this folder, bit for bit as if it had never stopped.
     ///
     /// The backend, the data's classes and every setting but the number of steps must be the same;
-    /// of the optimizer and the schedule only the state is checked. A run made longer keeps the
+    /// of the optimizer and the schedule only the state is checked. Micro-batches, devices and
+    /// processes may be others: gradients are then the same within rounding. A run made longer keeps the
     /// validation that its earlier end had.
     pub fn resume_from(self, folder: impl Into<PathBuf>) -> Self {
         self.with(|options| options.folder = Some(Folder::Old(folder.into())))

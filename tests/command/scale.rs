@@ -111,6 +111,8 @@ fn nonsense_is_refused() {
     refused(&["--precision", "f8"], "invalid value 'f8'");
     refused(&["--backend", "flex", "--devices", "0,0"], "names 0 twice");
     refused(&["--backend", "flex", "--devices", "0,1"], "flex:1");
+    refused(&["--devices", "0,1"], "--backend auto is none");
+    refused(&["--data", "sinusoid", "--method", "maml", "--auto-batch"], "not for sinusoids");
     refused(&["--micro-batch", "2", "--auto-batch"], "cannot be used with");
     let segments = ["--method", "maml", "--grad-checkpoint", "segments"];
     refused(&segments, "--second-order-route chain");
@@ -149,10 +151,16 @@ mod processes {
 
     use super::*;
 
-    fn mpirun(processes: usize, run: &Path, options: &[&str]) -> Output {
+    /// Ends by itself where processes wait for each other for ever.
+    fn starter() -> Command {
         let mut command = Command::new("mpirun");
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        command.args(["--oversubscribe", "--timeout", "180"]);
+        command
+    }
+
+    fn mpirun(processes: usize, run: &Path, options: &[&str]) -> Output {
+        let mut command = starter();
         command.args(["-n", &processes.to_string(), env!("CARGO_BIN_EXE_fewshot")]);
         command.args(super::super::SMALL).arg(run).args(["--threads", "1"]).args(options);
         command.output().expect("mpirun, of Debian's openmpi-bin, is there")
@@ -203,9 +211,7 @@ mod processes {
     fn processes_with_different_settings_end_with_the_first_difference() {
         let folder = tempfile::tempdir().unwrap();
         let run = folder.path().join("run");
-        let mut command = Command::new("mpirun");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        let mut command = starter();
         for (index, seed) in ["1", "2"].into_iter().enumerate() {
             if index > 0 {
                 command.arg(":");
@@ -227,9 +233,7 @@ mod processes {
         let options = ["--meta-batch", "2", "--micro-batch", "1"];
         let whole = folder.path().join("whole");
         json(&small(&whole, &options));
-        let mut command = Command::new("mpirun");
-        command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-        command.env("OMPI_MCA_rmaps_base_oversubscribe", "1");
+        let mut command = starter();
         // The second process kills itself as soon as there is a checkpoint of some steps.
         let script = "\
             if [ $OMPI_COMM_WORLD_RANK = 1 ]; then \

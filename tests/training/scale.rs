@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fewshot::models::Precision;
-use fewshot::parallel::Reduction;
 use fewshot::precision::GradScalerConfig;
 
 use super::*;
@@ -94,6 +93,19 @@ fn a_loss_scale_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_run_in_f16_that_was_killed_before_its_first_checkpoint_is_scaled_all_the_same() {
+    let scaler = || GradScalerConfig::new().with_init_scale(1e30).with_min_scale(1e29);
+    let folder = tempfile::tempdir().unwrap();
+    let begun = Run { folder: folder.path(), resume: false, stop_at: None };
+    half(scaler(), &begun).unwrap_err();
+    let again = Run { folder: folder.path(), resume: true, stop_at: None };
+    let error = half(scaler(), &again).unwrap_err();
+    assert!(matches!(error, TrainError::Scale(_)), "{error}");
+    let error = half(GradScalerConfig::new(), &again).unwrap_err();
+    assert!(matches!(error, TrainError::OtherSettings { .. }), "{error}");
+}
+
+#[test]
 fn a_scale_that_falls_to_its_floor_ends_training_and_leaves_what_was_good() {
     let folder = tempfile::tempdir().unwrap();
     let run = Run { folder: folder.path(), resume: false, stop_at: None };
@@ -101,17 +113,6 @@ fn a_scale_that_falls_to_its_floor_ends_training_and_leaves_what_was_good() {
     let error = half(scaler, &run).unwrap_err();
     assert!(matches!(error, TrainError::Scale(_)), "{error}");
     assert_eq!(Checkpoint::read(&RunFolder::last(folder.path())).unwrap().progress().step, 0);
-}
-
-#[test]
-fn both_ways_to_add_up_agree_in_one_process() {
-    let run = |reduction| {
-        let sampler = glyphs().train.sampler(Protocol::new(5, 1).with_queries(3), 1).unwrap();
-        let trainer = MetaTrainer::new(learner(), Adam::new().init()).episodes(sampler);
-        let trainer = trainer.steps(3).meta_batch(4).micro_batch(1).reduction(reduction);
-        parameters(&trainer.observe(|_| {}).fit::<B>().unwrap().learner)
-    };
-    assert_eq!(run(Reduction::Exact), run(Reduction::Fast));
 }
 
 #[test]

@@ -252,9 +252,9 @@ fn way<B: AutodiffBackend>(
     steps: usize,
 ) -> MetaGradient<B> {
     let loss = outer(steps, &end).expect("an outer loss after the last step").inner();
-    let scale = f64::from(scale.value());
+    let scaled = |way: Plain<B>| if scale == LossScale::ONE { way } else { way * scale.value() };
     let pairs = start.into_iter().zip(end).zip(moves);
-    let back = pairs.map(|((start, end), moves)| moves.then(|| (start - end).inner() * scale));
+    let back = pairs.map(|((start, end), moves)| moves.then(|| scaled((start - end).inner())));
     MetaGradient { loss, start: back.collect(), rates: Vec::new() }
 }
 

@@ -84,7 +84,7 @@ where
     type Output = Outcome<B::InnerBackend, K>;
 
     /// # Panics
-    /// When the loss is not a finite number, for `burn-train` knows no other way to stop; on tasks of
+    /// When the loss or its gradient is not finite, for `burn-train` knows no other way to stop; on tasks of
     /// another step than the one that the model is at; and of a learner that computes in `f16`, whose
     /// loss `burn-train` does not scale.
     fn step(&self, tasks: Tasks<B, K>) -> TrainOutput<Self::Output> {
@@ -98,7 +98,9 @@ where
         assert!(found.is_finite(), "the loss is {found} at step {step}; training stopped");
         let [tasks, queries] = sizes::<B, K>(&batch);
         let item = Outcome { loss, scores: score, tasks, queries, kind: PhantomData };
-        let (grads, _) = gradients.into_parts();
+        let gradients = gradients.unscale::<B, L>(&self.learner);
+        let grads = gradients.unwrap_or_else(|error| panic!("at step {step}: {error}"));
+        let grads = grads.into_gradients();
         TrainOutput { grads, item }
     }
 
