@@ -88,8 +88,9 @@ fn a_loss_scale_goes_on_where_it_was() {
     assert_eq!(resumed.report.loss_scale, expected.report.loss_scale);
     assert_eq!(resumed.report.skipped_steps, expected.report.skipped_steps);
     assert_eq!(column(parts.path(), "loss_scale"), column(whole.path(), "loss_scale"));
-    let scales = column(whole.path(), "loss_scale");
-    assert!(scales.windows(2).any(|pair| pair[1] > pair[0]), "it grew: {scales:?}");
+    // It grew, too far, and fell again: more steps were skipped than it fell by.
+    let fell = 30.0 - expected.report.loss_scale.unwrap().log2();
+    assert!(expected.report.skipped_steps as f32 > fell, "{:?}", expected.report);
 }
 
 #[test]

@@ -75,6 +75,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             .steps(pace.steps)
             .meta_batch(tasks.meta_batch)
             .accumulate(scale.accumulate)
+            .reduction(scale.reduction.into())
             .validate_every(pace.validate_every)
             .checkpoint_every(pace.checkpoint_every)
             .profile(scale.profile)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use burn::tensor::backend::AutodiffBackend;
 use clap::{Args, ValueEnum};
 use fewshot::hardware::{Checkpointing, MemoryScope};
-use fewshot::parallel::Communicator;
+use fewshot::parallel::{Communicator, Reduction};
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
 use serde_json::{Value, json};
@@ -39,6 +39,10 @@ pub(crate) struct ScaleArgs {
     /// Devices of the backend that share the tasks of a step, as 0,1
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "device")]
     pub(crate) devices: Vec<usize>,
+    /// How gradients of processes are added: exact, the same bits whatever their number, or fast, by
+    /// MPI's own sum, with less to send
+    #[arg(long, value_enum, value_name = "HOW", default_value_t = ReductionName::Exact)]
+    pub(crate) reduction: ReductionName,
     /// Tell what each phase of a step takes, waiting for the device after each
     #[arg(long)]
     pub(crate) profile: bool,
@@ -58,6 +62,22 @@ impl From<PrecisionName> for Precision {
             PrecisionName::F32 => Self::F32,
             PrecisionName::F16 => Self::MixedF16,
             PrecisionName::Bf16 => Self::MixedBf16,
+        }
+    }
+}
+
+/// How gradients of processes are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ReductionName {
+    Exact,
+    Fast,
+}
+
+impl From<ReductionName> for Reduction {
+    fn from(name: ReductionName) -> Self {
+        match name {
+            ReductionName::Exact => Self::Exact,
+            ReductionName::Fast => Self::Fast,
         }
     }
 }
