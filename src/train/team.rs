@@ -66,7 +66,7 @@ impl<D> Team<D> {
     }
 
     /// What `work` makes in the first process, in all of them; if it fails there, it fails in all.
-    pub(super) fn from_first(
+    pub(super) fn made_by_first(
         &self,
         work: impl FnOnce() -> Result<Vec<u8>, TrainError>,
     ) -> Result<Vec<u8>, TrainError> {
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn parts_are_meta_batches_unless_there_are_more_replicas() {
         let whole = MicroBatches::new(8, 1, None, 1).unwrap();
-        assert_eq!(parts(whole), [0..8]);
+        assert_eq!((whole.count(), whole.tasks(0)), (1, 0..8));
         let accumulated = MicroBatches::new(8, 2, None, 2).unwrap();
         assert_eq!(parts(accumulated), [0..4, 4..8]);
         let shared = MicroBatches::new(8, 2, None, 3).unwrap();

@@ -29,7 +29,7 @@ where
             Some(Folder::Old(folder)) => self.resume(&folder),
             Some(Folder::New(folder)) => {
                 let team = self.team.clone();
-                let made = team.from_first(|| {
+                let made = team.made_by_first(|| {
                     let folder = self.folder.insert(RunFolder::create(folder)?);
                     folder.write_config(&self.settings)?;
                     self.check_parameters()?;
@@ -40,7 +40,7 @@ where
             }
             None if self.team.has_others() => {
                 let team = self.team.clone();
-                let made = team.from_first(|| Ok(self.learner_checkpoint().to_bytes()))?;
+                let made = team.made_by_first(|| Ok(self.learner_checkpoint().to_bytes()))?;
                 self.take_over(&made)
             }
             None => Ok(()),
@@ -60,7 +60,7 @@ where
     fn resume(&mut self, folder: &Path) -> Result<(), TrainError> {
         let path = RunFolder::last(folder);
         let team = self.team.clone();
-        let last = team.from_first(|| {
+        let last = team.made_by_first(|| {
             if !path.exists() {
                 return Err(TrainError::NothingToResume { folder: folder.to_owned() });
             }
@@ -85,10 +85,10 @@ where
         }
         if self.progress.best.is_some() {
             let path = RunFolder::best(folder);
-            let best = team.from_first(|| Ok(Checkpoint::read(&path)?.to_bytes()))?;
+            let best = team.made_by_first(|| Ok(Checkpoint::read(&path)?.to_bytes()))?;
             self.best = Some(Checkpoint::from_bytes(&best, &path)?);
         }
-        team.from_first(|| {
+        team.made_by_first(|| {
             self.folder = Some(RunFolder::resume(folder, self.progress.step)?);
             Ok(Vec::new())
         })?;
