@@ -9,7 +9,6 @@ use super::lanes::{self, Tape, TapeTangent};
 use super::{ConvBlock, StackError, StackOptions, Statistics, along_reference};
 use crate::door::{self, StackTable};
 use crate::host::{read, write};
-use crate::precision::Precision;
 
 /// A change of one block's tensors, or of their gradients.
 #[derive(Clone, Debug)]
@@ -52,7 +51,7 @@ pub enum GradientsOf {
 }
 
 enum Kept<B: Backend> {
-    Host { tape: Tape, tangent: TapeTangent, blocks: Vec<ConvBlock<B>> },
+    Host { tape: Tape, tangent: TapeTangent, blocks: Vec<ConvBlock<B>>, dtype: FloatDType },
     Reference(Box<along_reference::Point<B>>),
 }
 
@@ -64,7 +63,7 @@ enum Kept<B: Backend> {
 /// # Conventions
 /// Statistics given as [`Statistics::Running`] stand still. The largest pixel of a window and the
 /// sign that ReLU asks for are those at the point. Nothing here is tracked by autodiff. On a backend
-/// without a fused body, and under a low precision, two levels of autodiff do the work.
+/// without a fused body on the host, two levels of autodiff do the work.
 ///
 /// # Panics
 /// When the blocks do not fit each other, the images or the direction, with the text of a
@@ -86,8 +85,7 @@ pub fn conv_stack_along<B: Backend>(
         Err(error) => panic!("{error}"),
     };
     let (images, blocks) = (images.detach(), blocks.iter().map(still).collect::<Vec<_>>());
-    let fused = options.precision == Precision::F32;
-    if fused && door::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
+    if door::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
         match fused::check(&images, &blocks, &statistics) {
             Ok(()) => {
                 let call = StackCall::new(shape, statistics, options);
@@ -136,6 +134,7 @@ fn on_host<B: Backend>(
     direction: StackDirection<B>,
 ) -> StackTangent<B> {
     let (dtype, device) = (FloatDType::from(images.dtype()), images.device());
+    let features_type = call.features_type(images.dtype());
     let elements = |tensor: Tensor<B, 4>| read(tensor.cast(FloatDType::F32));
     let output = lanes::forward(&call, &elements(images), &read(parameters(&blocks)), true);
     let tape = output.tape.expect("kept, as asked");
@@ -143,11 +142,11 @@ fn on_host<B: Backend>(
     let parts = direction.blocks.iter().map(|b| (&b.weight, [&b.bias, &b.gamma, &b.beta]));
     let parameters = read(flatten(parts, [0.0; 3]));
     let (along, tangent) = tape.forward_along(moved.as_deref(), &parameters);
-    let map = |elements| write::<B, 4>(elements, call.features(), &device).cast(dtype);
+    let map = |elements| write::<B, 4>(elements, call.features(), &device).cast(features_type);
     StackTangent {
         features: map(output.features),
         along: map(along),
-        kept: Kept::Host { tape, tangent, blocks },
+        kept: Kept::Host { tape, tangent, blocks, dtype },
     }
 }
 
@@ -175,12 +174,12 @@ impl<B: Backend> StackTangent<B> {
         }
         match &self.kept {
             Kept::Reference(point) => point.gradients(grad, grad_along, images),
-            Kept::Host { tape, tangent, blocks } => {
-                let (dtype, device) = (FloatDType::from(grad.dtype()), grad.device());
+            Kept::Host { tape, tangent, blocks, dtype } => {
+                let device = grad.device();
                 let elements = |tensor: Tensor<B, 4>| read(tensor.cast(FloatDType::F32));
                 let (grad, along) = (elements(grad), grad_along.map(elements));
                 let found = tape.backward_along(tangent, (&grad, along.as_deref()), images);
-                let images = found.dx.map(|dx| write(dx, tape.call.images(), &device).cast(dtype));
+                let images = found.dx.map(|dx| write(dx, tape.call.images(), &device).cast(*dtype));
                 let length = found.dparams.len();
                 let parameters = write::<B, 1>(found.dparams, [length], &device);
                 StackDirection { images, blocks: split(parameters, blocks) }

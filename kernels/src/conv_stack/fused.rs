@@ -9,6 +9,7 @@ use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 use crate::door::{FusedOps, StackTable};
 use crate::host::{HostBackend, read, unwrap, wrap};
+use crate::precision::Precision;
 use crate::refusal::Refusal;
 
 /// What a fused body is told besides its tensors.
@@ -22,19 +23,21 @@ pub struct StackCall {
     pub running: Option<Vec<f32>>,
     /// Added to the variance.
     pub epsilon: f32,
+    /// What convolutions compute in; always `f32` but where [`ON_HOST`](FusedOps::ON_HOST).
+    pub precision: Precision,
 }
 
 impl StackCall {
     pub(super) fn new<B: Backend>(
         shape: StackShape,
         statistics: Statistics<B>,
-        StackOptions { epsilon, lanes, .. }: StackOptions,
+        StackOptions { epsilon, lanes, precision }: StackOptions,
     ) -> Self {
         let running = match statistics {
             Statistics::Batch => None,
             Statistics::Running(moments) => Some(read_moments(moments)),
         };
-        Self { shape, lanes, running, epsilon: epsilon as f32 }
+        Self { shape, lanes, running, epsilon: epsilon as f32, precision }
     }
 
     /// Shape of the images, `[n, lanes * c, h, w]`.
@@ -47,6 +50,14 @@ impl StackCall {
     pub fn features(&self) -> [usize; 4] {
         let [n, c, h, w] = self.shape.output();
         [n, self.lanes * c, h, w]
+    }
+
+    /// The type of the features of images of `dtype`.
+    pub(super) fn features_type(&self, dtype: DType) -> FloatDType {
+        match self.precision {
+            Precision::F32 => dtype.into(),
+            Precision::MixedF16 | Precision::MixedBf16 => FloatDType::F32,
+        }
     }
 
     /// Length of the parameters of all lanes.
@@ -87,14 +98,14 @@ pub(crate) fn run<B: Backend>(
     options: StackOptions,
     shape: StackShape,
 ) -> StackOutput<B> {
-    let dtype = images.dtype();
     let parameters = parameters(blocks);
     let call = StackCall::new(shape, statistics, options);
+    let dtype = call.features_type(images.dtype());
     let images = images.cast(FloatDType::F32);
     let (features, moments) = (table.conv_stack)(unwrap(images), unwrap(parameters), &call);
     let moments =
         if call.running.is_none() { split_moments(wrap(moments), blocks) } else { Vec::new() };
-    StackOutput { features: wrap::<B, 4>(features).cast(FloatDType::from(dtype)), moments }
+    StackOutput { features: wrap::<B, 4>(features).cast(dtype), moments }
 }
 
 /// The tensors of all blocks as one vector, with `absent` where bias, gamma or beta is.

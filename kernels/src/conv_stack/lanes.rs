@@ -166,8 +166,9 @@ pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep
         };
         let images = call.input().lane(images, t);
         let parameters = call.parameters().lane(parameters, t);
-        let how = (keep, call.lanes);
-        let output = cpu::forward(&call.shape, &images, &parameters, statistics, call.epsilon, how);
+        let pass = cpu::Pass { keep, lanes: call.lanes, precision: call.precision };
+        let (shape, epsilon) = (&call.shape, call.epsilon);
+        let output = cpu::forward(shape, &images, &parameters, statistics, epsilon, pass);
         let lane = output.saved.map(|saved| Lane { parameters: parameters.into_own(), saved });
         ((output.y, output.moments), lane)
     };

@@ -45,9 +45,10 @@ use crate::precision::Precision;
 /// Images of f16 or bf16 are taken through fused bodies in f32, and the features rounded to their
 /// type; the moments are f32.
 ///
-/// Under a low [`precision`](StackOptions::precision) the stack is made of layers: convolutions are
-/// its [products](Precision::product), and moments, normalisation, ReLU and pool are f32, as are the
-/// features, whatever the images are.
+/// Under a low [`precision`](StackOptions::precision) convolutions are its
+/// [products](Precision::product), and moments, normalisation, ReLU and pool are f32, as are the
+/// features, whatever the images are. A fused body on a host rounds on the way; elsewhere the stack is
+/// then made of layers.
 ///
 /// # Panics
 /// When the blocks do not fit each other or the images, with the text of a [`StackError`].
@@ -61,9 +62,8 @@ pub fn conv_stack<B: Backend>(
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    // A fused stack computes in f32 throughout.
-    let fused = options.precision == Precision::F32;
-    let Some(table) = door::table::<StackTable<B>>().filter(|_| fused) else {
+    let fused = |table: &&StackTable<B>| table.on_host || options.precision == Precision::F32;
+    let Some(table) = door::table::<StackTable<B>>().filter(fused) else {
         let body = match door::table::<LayerTable<B>>() {
             Some(_) => layered::conv_stack,
             None => reference::conv_stack,

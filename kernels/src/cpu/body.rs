@@ -13,6 +13,7 @@ use super::spread::{Slope, Target};
 use super::steps::Steps;
 use super::transforms::{Corner, CornerMut};
 use crate::environment::{self, UnknownKernels};
+use crate::precision::Precision;
 
 /// The inner loops for one set of vector instructions.
 ///
@@ -47,6 +48,9 @@ pub trait Body: Planes + Steps + Send + Sync {
 
     /// See [`rank_update`](super::rank::rank_update).
     fn rank_update(&self, job: &RankUpdate<'_>, w: &mut [f32]);
+
+    /// See [`round`](super::rounding::round).
+    fn round(&self, precision: Precision, values: &mut [f32]);
 
     /// See [`settle`](super::softmax::settle).
     fn settle(&self, rows: &mut Rows<'_>);
@@ -144,11 +148,13 @@ macro_rules! implement_body {
             use super::contract::{Contraction, contract};
             use super::moments::{Correlation, correlate, deviations};
             use super::rank::{RankUpdate, rank_update};
+            use super::rounding::round;
             use super::softmax::{Rows, settle};
             use super::spread::{Slope, Target, add_tilted, spread};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
             use super::transforms::{expand_weight, reduce_weight};
+            use crate::precision::Precision;
 
             impl Body for $simd {
                 fn name(&self) -> &'static str {
@@ -181,6 +187,8 @@ macro_rules! implement_body {
                     ));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn rank_update(job: &RankUpdate<'_>, w: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn round(precision: Precision, values: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn settle(rows: &mut Rows<'_>));
                 compile_loop!($simd, ($(#[$feature])?),

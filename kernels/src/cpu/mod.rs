@@ -20,6 +20,7 @@ pub mod plane_sums;
 pub mod planes;
 pub mod portable;
 pub mod rank;
+pub mod rounding;
 pub mod simd;
 pub mod slots;
 pub mod softmax;

@@ -71,6 +71,7 @@ pub(super) fn write_gradients(
     let plan = &saved.plans[k];
     let (dweight, rest) = to.split_first_mut().expect("a block has four parts");
     unpack(saved.body, weight, &plan.block, &plan.forward.taps, dweight);
+    plan.round(saved.body, dweight);
     for (to, from) in rest.iter_mut().zip([&norm.bias, &norm.gamma, &norm.beta]) {
         to.copy_from_slice(from);
     }
@@ -92,7 +93,7 @@ impl Stack<'_> {
     pub fn weights(&self, k: usize) -> Buffer {
         let plan = &self.saved.plans[k];
         if plan.recompute {
-            self.parameters[k].pack(self.body(), &plan.block, &plan.forward.taps)
+            plan.weight(self.body(), &self.parameters[k])
         } else {
             Buffer::stale(0)
         }

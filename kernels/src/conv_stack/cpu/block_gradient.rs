@@ -56,11 +56,7 @@ impl Stack<'_> {
         let packed = plan.forward.prepared();
         let mut weight = Buffer::stale(packed * self.slots.len());
         let weights = self.weights(k);
-        let turned = need_input.then(|| {
-            let taps = &plan.turned.taps;
-            let packed = self.parameters[k].pack_turned(self.body(), &plan.block, taps);
-            plan.turned.prepare(self.body(), packed)
-        });
+        let turned = need_input.then(|| plan.turned_weight(self.body(), &self.parameters[k]));
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(self.slots));
         let sums = parts.zip(self.slots).map(|((weight, input), images)| {
             let mut run = self.slot_run(k, images.clone(), input, weight, need_input);
@@ -124,6 +120,7 @@ impl Stack<'_> {
         let grads = run.input.group_mut(group);
         let term = Term { weight: turned, input: deltas };
         plan.turned.images(self.body(), &[term], grads, &mut run.turned_scratch);
+        plan.round(self.body(), grads);
         if k > 0 {
             for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
                 self.correlate(k - 1, n, grad, &mut run.sums);
@@ -164,6 +161,7 @@ impl Stack<'_> {
                 let strip = plan.affine(tile, y, &self.saved.norms[k]);
                 let grad = plan.grad_rows(tile, &rows, grad);
                 self.body().spread(&strip, grad, &norm.slope(plan.channels(tile)), target);
+                plan.round_delta(self.body(), &mut run.delta[start..], rows.len());
                 if run.whole {
                     continue;
                 }

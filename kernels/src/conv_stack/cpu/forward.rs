@@ -15,6 +15,7 @@ use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::moments::Moments;
 use crate::cpu::slots::{groups, slots, split};
 use crate::cpu::winograd::Scratch;
+use crate::precision::Precision;
 
 /// Where batch-norm takes its mean and variance from.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +24,17 @@ pub enum Statistics<'a> {
     Batch,
     /// Given, laid out as [`Output::moments`].
     Running(&'a [f32]),
+}
+
+/// How a pass runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass {
+    /// Whether what [`backward`](super::backward()) needs is kept.
+    pub keep: bool,
+    /// How many like it run at once.
+    pub lanes: usize,
+    /// What the operands and the results of convolutions are rounded to.
+    pub precision: Precision,
 }
 
 /// What the forward pass returns.
@@ -66,7 +78,6 @@ impl Saved {
 /// beta `[o]`.
 ///
 /// # Conventions
-/// `keep` asks for what [`backward`](super::backward()) needs; so many `lanes` like this run at once.
 /// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
 ///
 /// # Panics
@@ -77,9 +88,9 @@ pub fn forward(
     params: &[f32],
     statistics: Statistics<'_>,
     epsilon: f32,
-    (keep, lanes): (bool, usize),
+    pass: Pass,
 ) -> Output {
-    forward_with(chosen(), shape, x, params, (statistics, epsilon), (keep, lanes))
+    forward_with(chosen(), shape, x, params, (statistics, epsilon), pass)
 }
 
 /// [`forward`] with a given body.
@@ -89,9 +100,9 @@ pub(super) fn forward_with(
     x: &[f32],
     params: &[f32],
     (statistics, epsilon): (Statistics<'_>, f32),
-    (keep, lanes): (bool, usize),
+    Pass { keep, lanes, precision }: Pass,
 ) -> Output {
-    let plans = Plan::all(shape, body.tile());
+    let plans = Plan::all(shape, body.tile(), precision);
     assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
@@ -102,11 +113,8 @@ pub(super) fn forward_with(
     let (mut inputs, mut convs) = stores(&plans, &slots, &groups, (keep, batch));
     let mut y = vec![0.0; shape.output().iter().product()];
 
-    let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
-        let packed = parameters.pack(body, &plan.block, &plan.forward.taps);
-        plan.forward.prepare(body, packed)
-    };
-    let weights = plans.iter().zip(&parameters).map(prepare).collect();
+    let weights = plans.iter().zip(&parameters);
+    let weights = weights.map(|(plan, parameters)| plan.forward_weight(body, parameters)).collect();
     let stack = Stack { body, plans: &plans, weights, x, measure: batch, groups };
     let mut runs = stack.slot_runs(&slots, &mut inputs, &mut convs, &mut y);
     let mut moments = Vec::new();
@@ -275,6 +283,9 @@ impl Stack<'_> {
                 0 => self.pack_input(i, run),
                 k => self.activate(k - 1, i, run, &norms[k - 1]),
             }
+            if let Some(plan) = self.plans.get(k) {
+                plan.round(self.body, run.inputs[k].get_mut(i));
+            }
         }
         let Some(plan) = self.plans.get(k) else {
             let map = self.plans[k - 1].out;
@@ -300,6 +311,7 @@ impl Stack<'_> {
         let term = Term { weight: &self.weights[k], input: run.inputs[k].group(group.clone()) };
         let outputs = run.convs[k].group_mut(group);
         plan.forward.images(self.body, &[term], outputs, &mut run.scratch[k]);
+        plan.round(self.body, outputs);
         if self.measure {
             let mut sums = vec![0.0; 3 * plan.conv.lane];
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
@@ -349,6 +361,7 @@ impl Stack<'_> {
                 let strip = if plan.recompute { &mut *run.strip } else { &mut y[start..] };
                 let strip = &mut strip[..len * plan.conv.row()];
                 plan.forward.rows(self.body, &[term], tile, rows, strip);
+                plan.round(self.body, strip);
                 if self.measure {
                     self.body.deviations(strip, &mut sums);
                     run.moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);

@@ -4,6 +4,7 @@ use super::plan::Plan;
 use super::shape::StackShape;
 use crate::cpu::body::{Body, chosen};
 use crate::cpu::slots::slots;
+use crate::precision::Precision;
 
 impl StackShape {
     /// Floats that a forward pass leaves for its backward pass: the input of every block with its
@@ -17,7 +18,7 @@ impl StackShape {
     }
 
     fn kept_by(&self, body: &dyn Body) -> usize {
-        let plans = Plan::all(self, body.tile());
+        let plans = Plan::all(self, body.tile(), Precision::F32);
         let maps =
             |plan: &Plan| plan.input.image() + if plan.recompute { 0 } else { plan.conv.image() };
         let last = plans.last().map_or(0, |plan| plan.out.image());
@@ -33,7 +34,7 @@ impl StackShape {
     /// # Panics
     /// As [`output`](Self::output).
     pub fn working(&self) -> usize {
-        let plans = Plan::all(self, chosen().tile());
+        let plans = Plan::all(self, chosen().tile(), Precision::F32);
         let parts = slots(self.n, 1).len();
         let last = plans.last().map_or(0, |plan| plan.out.channels * plan.out.h * plan.out.w);
         let maps = plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
@@ -48,14 +49,15 @@ impl StackShape {
 
 #[cfg(test)]
 mod tests {
-    use super::super::forward::{Saved, Statistics, forward_with};
+    use super::super::forward::{Pass, Saved, Statistics, forward_with};
     use super::super::shape::BlockShape;
     use super::*;
     use crate::cpu::body::bodies;
 
     fn saved(shape: &StackShape, body: &'static dyn Body) -> Saved {
         let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
-        let output = forward_with(body, shape, &x, &params, (Statistics::Batch, 1e-5), (true, 1));
+        let pass = Pass { keep: true, lanes: 1, precision: Precision::F32 };
+        let output = forward_with(body, shape, &x, &params, (Statistics::Batch, 1e-5), pass);
         output.saved.expect("kept, as asked")
     }
 

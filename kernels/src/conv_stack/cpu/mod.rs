@@ -19,6 +19,6 @@ mod tangent;
 mod tests;
 
 pub use backward::{Gradients, backward};
-pub use forward::{Output, Saved, Statistics, forward};
+pub use forward::{Output, Pass, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};
 pub use tangent::{Direction, SavedTangent, Tangent, backward_along, forward_along};

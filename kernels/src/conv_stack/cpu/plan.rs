@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::norm::Norm;
+use super::norm::{Deviation, Norm};
+use super::parameters::Parameters;
 use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
 use crate::cpu::body::Body;
@@ -10,6 +11,7 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::layout::{Map, strips};
 use crate::cpu::weight_rows::WeightRows;
+use crate::precision::Precision;
 
 /// Input channels up to which a convolution is cheaper to compute again than to store.
 const RECOMPUTED_CHANNELS: usize = 4;
@@ -35,15 +37,19 @@ pub struct Plan {
     pub turned: Convolution,
     /// Offset of every tap in the input, in the order of the packed weight.
     pub taps: Vec<usize>,
+    /// What the operands and the results of convolutions are rounded to.
+    precision: Precision,
 }
 
 impl Plan {
     /// The plans of every block, for tiles of `tile` channels.
-    pub fn all(shape: &StackShape, tile: usize) -> Vec<Self> {
+    pub fn all(shape: &StackShape, tile: usize, precision: Precision) -> Vec<Self> {
         let blocks = shape.geometry();
         let last = blocks.len() - 1;
-        let plan =
-            |(i, block): (usize, &Geometry)| Self::new(*block, tile, [i == 0, i == last], shape.n);
+        let plan = |(i, block): (usize, &Geometry)| {
+            let plan = Self::new(*block, tile, [i == 0, i == last], shape.n);
+            Self { precision, ..plan }
+        };
         blocks.iter().enumerate().map(plan).collect()
     }
 
@@ -67,6 +73,46 @@ impl Plan {
             taps: forward.taps.iter().map(|tap| tap.offset).collect(),
             forward,
             turned: Convolution::turned(&delta, input_grad, block.stride, images),
+            precision: Precision::F32,
+        }
+    }
+
+    /// Rounds operands or results of convolutions to their type.
+    pub fn round(&self, body: &dyn Body, values: &mut [f32]) {
+        body.round(self.precision, values);
+    }
+
+    /// Rounds rows of the gradient of the convolution's output, which start with the first pixel.
+    pub fn round_delta(&self, body: &dyn Body, delta: &mut [f32], rows: usize) {
+        let length = (rows - 1) * self.delta.row() + self.conv.w * self.delta.lane;
+        self.round(body, &mut delta[..length]);
+    }
+
+    /// The weight for the convolution: `[o tiles, taps, tile]`.
+    pub fn weight(&self, body: &dyn Body, parameters: &Parameters<'_>) -> Buffer {
+        let mut packed = parameters.pack(body, &self.block, &self.forward.taps);
+        self.round(body, &mut packed);
+        packed
+    }
+
+    /// The weight as [`forward`](Self::forward) takes it.
+    pub fn forward_weight(&self, body: &dyn Body, parameters: &Parameters<'_>) -> Buffer {
+        self.forward.prepare(body, self.weight(body, parameters))
+    }
+
+    /// The weight as [`turned`](Self::turned) takes it.
+    pub fn turned_weight(&self, body: &dyn Body, parameters: &Parameters<'_>) -> Buffer {
+        let mut packed = parameters.pack_turned(body, &self.block, &self.turned.taps);
+        self.round(body, &mut packed);
+        self.turned.prepare(body, packed)
+    }
+
+    /// What the sums of batch-norm's gradient are read off.
+    pub fn deviation(&self, parameters: &Parameters<'_>) -> Deviation {
+        match self.precision {
+            Precision::F32 => Deviation::readable(parameters),
+            // The output is rounded for the next convolution.
+            Precision::MixedF16 | Precision::MixedBf16 => Deviation::Convolution,
         }
     }
 
@@ -108,6 +154,7 @@ impl Plan {
         if self.recompute {
             let scratch = &mut scratch[..rows.len() * row];
             self.forward.rows(body, &[Term { weight, input }], tile, rows, scratch);
+            self.round(body, scratch);
             scratch
         } else {
             let start = self.conv.start(tile, rows.start);

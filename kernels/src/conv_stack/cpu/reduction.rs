@@ -32,7 +32,7 @@ impl Stack<'_> {
 
     /// Adds image `n` to the sums of block `k`, if they can be read off its output.
     pub fn correlate(&self, k: usize, n: usize, grad: &[f32], sums: &mut Sums) {
-        if Deviation::readable(&self.parameters[k]) == Deviation::Convolution {
+        if self.saved.plans[k].deviation(&self.parameters[k]) == Deviation::Convolution {
             return;
         }
         let (plan, lane) = (&self.saved.plans[k], self.body().tile());
@@ -56,7 +56,7 @@ impl Stack<'_> {
         let (saved, parameters) = (self.saved, &self.parameters[k]);
         let pixels = saved.pixels(&saved.plans[k]);
         let norm = &saved.norms[k];
-        match Deviation::readable(parameters) {
+        match saved.plans[k].deviation(parameters) {
             Deviation::Output => {
                 NormGradient::new(norm, parameters, sums, Deviation::Output, pixels)
             }

@@ -5,7 +5,6 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::norm::{NormGradient, Sums};
-use super::super::parameters::Parameters;
 use super::super::plan::Plan;
 use super::backward::{Pair, Stack};
 use super::norm::TangentSums;
@@ -142,13 +141,10 @@ impl Stack<'_> {
         let packed = plan.forward.prepared();
         let mut weight = Buffer::stale(packed * slots.len());
         let weights = self.point.weights(k);
-        let turned = need_input.then(|| {
-            let prepare = |parameters: &Parameters<'_>| {
-                let taps = &plan.turned.taps;
-                let packed = parameters.pack_turned(self.body(), &plan.block, taps);
-                plan.turned.prepare(self.body(), packed)
-            };
-            Turned { weight: prepare(&self.point.parameters[k]), moved: prepare(&self.moved[k]) }
+        let prepare = |parameters| plan.turned_weight(self.body(), parameters);
+        let turned = need_input.then(|| Turned {
+            weight: prepare(&self.point.parameters[k]),
+            moved: prepare(&self.moved[k]),
         });
         let pairs = input.point.split(slots).into_par_iter().zip(input.along.split(slots));
         let parts = weight.par_chunks_exact_mut(packed).zip(pairs).zip(slots);
@@ -223,6 +219,9 @@ impl Stack<'_> {
         let target = Target { d: &mut run.delta_along[start..], row, pixel };
         let part = &run.part[..along.len()];
         self.body().add_tilted(part, (along, &norm.tilt[channels]), strip.w, target);
+        for delta in [&mut run.delta, &mut run.delta_along] {
+            plan.round_delta(self.body(), &mut delta[start..], rows.len());
+        }
     }
 
     /// Adds what a group of images contributes to the tangent of the gradient of the weight:
@@ -255,9 +254,11 @@ impl Stack<'_> {
         let scratch = &mut run.turned_scratch;
         let out = run.input_along.group_mut(group.clone());
         plan.turned.images(self.body(), &[along, moved], out, scratch);
+        plan.round(self.body(), out);
         if k > 0 {
             let out = run.input.group_mut(group);
             plan.turned.images(self.body(), &[point], out, scratch);
+            plan.round(self.body(), out);
         }
     }
 }

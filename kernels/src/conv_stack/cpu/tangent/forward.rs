@@ -52,10 +52,8 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
         assert_eq!(images.len(), shape.input(), "the direction of the input of {shape:?}");
     }
     let slots = &saved.slots;
-    let prepare = |(plan, parameters): (&Plan, &Parameters<'_>)| {
-        let packed = parameters.pack(saved.body, &plan.block, &plan.forward.taps);
-        plan.forward.prepare(saved.body, packed)
-    };
+    let prepare =
+        |(plan, parameters): (&Plan, &Parameters<'_>)| plan.forward_weight(saved.body, parameters);
     let stack = Stack {
         saved,
         weights: saved.plans.iter().zip(&parameters).map(prepare).collect(),
@@ -165,6 +163,9 @@ impl Stack<'_> {
                 0 => self.pack_input(i, run),
                 k => self.activate(k - 1, i, run, &norms[k - 1]),
             }
+            if let Some(plan) = self.saved.plans.get(k).filter(|_| k > 0 || self.images.is_some()) {
+                plan.round(self.body(), run.inputs[k].get_mut(i));
+            }
         }
         let Some(plan) = self.saved.plans.get(k) else {
             let map = self.saved.plans[k - 1].out;
@@ -227,6 +228,7 @@ impl Stack<'_> {
             run.scratch[k] = plan.forward.scratch(2);
         }
         plan.forward.images(self.body(), terms, outputs, &mut run.scratch[k]);
+        plan.round(self.body(), outputs);
     }
 
     /// Adds the sums of `y'` and of `y' * (y - mean)`.

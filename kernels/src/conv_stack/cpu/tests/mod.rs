@@ -5,9 +5,10 @@ mod reference;
 mod tangent;
 
 use super::backward::Gradients;
-use super::forward::{Output, Saved, Statistics, forward, forward_with};
+use super::forward::{Output, Pass, Saved, Statistics, forward, forward_with};
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::body::{Body, bodies};
+use crate::precision::Precision;
 use reference::{Reference, reference, stack};
 
 const EPSILON: f32 = 1e-5;
@@ -107,7 +108,7 @@ impl Case {
             &self.x,
             &self.params,
             (statistics, EPSILON),
-            (true, self.lanes),
+            Pass { keep: true, lanes: self.lanes, precision: Precision::F32 },
         )
     }
 
@@ -379,7 +380,8 @@ fn keeping_nothing_changes_no_output() {
         Case::new(stack([60, 3, 8, 8], &[32, 32], 1, true)).running(),
     ] {
         let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, (false, 1));
+        let pass = Pass { keep: false, lanes: 1, precision: Precision::F32 };
+        let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, pass);
         let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));

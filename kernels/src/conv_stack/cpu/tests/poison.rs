@@ -2,17 +2,21 @@
 
 use super::reference::stack;
 use super::{Case, EPSILON, backward};
-use crate::conv_stack::cpu::forward::{Statistics, forward_with};
+use crate::conv_stack::cpu::forward::{Pass, Statistics, forward_with};
 use crate::cpu::body::bodies;
+use crate::precision::Precision;
 
 impl Case {
     /// Asserts that every result is finite, whatever is kept and asked for.
     fn is_written(&self) {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        for body in bodies() {
+        for (body, precision) in
+            bodies().into_iter().flat_map(|body| Precision::ALL.map(|precision| (body, precision)))
+        {
             let run = |keep| {
-                let (statistics, keep) = ((statistics, EPSILON), (keep, self.lanes));
-                forward_with(body, &self.shape, &self.x, &self.params, statistics, keep)
+                let pass = Pass { keep, lanes: self.lanes, precision };
+                let statistics = (statistics, EPSILON);
+                forward_with(body, &self.shape, &self.x, &self.params, statistics, pass)
             };
             let (kept, bare) = (run(true), run(false));
             let saved = kept.saved.expect("it was asked for");
@@ -29,7 +33,7 @@ impl Case {
                 ("dparams without dx", &partial.dparams),
             ] {
                 let written = values.iter().all(|value| value.is_finite());
-                assert!(written, "{} {what} of {:?}", body.name(), self.shape);
+                assert!(written, "{} {what} of {:?}, {precision:?}", body.name(), self.shape);
             }
         }
     }
