@@ -70,7 +70,7 @@ mod outcome;
 pub use burn_train;
 pub use loader::{Tasks, TrainingTasks, ValidationTasks};
 pub use mean_score::{MeanScore, Scores};
-pub use model::MetaModel;
+pub use model::{MetaModel, MetaModelError};
 pub use outcome::{HostOutcome, Outcome};
 
 #[cfg(all(test, feature = "flex"))]

@@ -15,6 +15,18 @@ use crate::learners::{Learner, MetaGradients, MetaLearner};
 use crate::precision::{LossScale, Precision};
 use crate::train::trainer::ONE_AT_A_TIME;
 
+/// A learner that `burn-train` cannot train.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MetaModelError {
+    /// It cannot be trained on the tasks.
+    #[error(transparent)]
+    Learner(#[from] AdaptError),
+    /// It computes in `f16`, whose loss `burn-train` does not scale.
+    #[error("burn-train scales no loss, as f16 needs: train in bf16 or f32, or by a MetaTrainer")]
+    Unscaled,
+}
+
 /// A learner as a model of `burn-train`: trained by [`MetaLearner::meta_gradients`], validated by
 /// [`Learner::outputs`] with the learner's own [`statistics`](Learner::statistics).
 ///
@@ -37,11 +49,14 @@ where
     /// `learner` at the step that `tasks` begin with, with all its parameters drawn.
     ///
     /// # Errors
-    /// When the learner cannot be trained on such tasks.
-    pub fn new<T>(learner: L, tasks: &TrainingTasks<B, T>) -> Result<Self, AdaptError>
+    /// When the learner cannot be trained on such tasks, or computes in `f16`.
+    pub fn new<T>(learner: L, tasks: &TrainingTasks<B, T>) -> Result<Self, MetaModelError>
     where
         T: TaskSource<Kind = K>,
     {
+        if learner.precision() == Precision::MixedF16 {
+            return Err(MetaModelError::Unscaled);
+        }
         let mut learner = drawn::<B, L>(learner);
         let device = learner.devices().into_iter().next().unwrap_or_default();
         let first = tasks.source().tasks::<B>(0..1, &device);
@@ -84,14 +99,11 @@ where
     type Output = Outcome<B::InnerBackend, K>;
 
     /// # Panics
-    /// When the loss or its gradient is not finite, for `burn-train` knows no other way to stop; on tasks of
-    /// another step than the one that the model is at; and of a learner that computes in `f16`, whose
-    /// loss `burn-train` does not scale.
+    /// When the loss or its gradient is not finite, for `burn-train` knows no other way to stop, and
+    /// on tasks of another step than the one that the model is at.
     fn step(&self, tasks: Tasks<B, K>) -> TrainOutput<Self::Output> {
         let Tasks { step, batch } = tasks;
         self.expect_step(step);
-        let precision = self.learner.precision();
-        assert_ne!(precision, Precision::MixedF16, "burn-train scales no loss: train in bf16");
         let MetaGradients { loss, score, gradients } =
             alone(|| self.learner.meta_gradients(&batch, LossScale::ONE));
         let found = loss.clone().into_scalar().elem::<f32>();

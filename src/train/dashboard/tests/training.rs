@@ -4,6 +4,8 @@ use burn_train::{ExecutionStrategy, LearningComponentsMarker, MultiDeviceOptim};
 use super::noted::Noted;
 use super::*;
 use crate::optim::FusedOptimizer;
+use crate::precision::Precision;
+use crate::train::dashboard::MetaModelError;
 use crate::train::MetaTrainer;
 
 /// Trains by the project's own trainer, with the same tasks, optimizer and rates.
@@ -137,4 +139,16 @@ fn a_learner_of_other_ways_than_the_tasks_is_refused() {
     let tasks = TrainingTasks::<B, _>::new(sampler(5, 7), 1, 1, &Default::default());
     let error = MetaModel::new(annealed(), &tasks).unwrap_err().to_string();
     assert!(error.contains('5') && error.contains('3'), "{error}");
+}
+
+#[test]
+fn a_learner_in_f16_is_refused_for_want_of_a_scaled_loss() {
+    let device = Default::default();
+    let learner = |precision| {
+        ProtoNet::<B, _>::new(Conv4Config::omniglot().with_precision(precision).init(&device))
+    };
+    let tasks = TrainingTasks::<B, _>::new(sampler(5, 7), 1, 1, &device);
+    let refused = MetaModel::new(learner(Precision::MixedF16), &tasks);
+    assert!(matches!(refused, Err(MetaModelError::Unscaled)));
+    assert!(MetaModel::new(learner(Precision::MixedBf16), &tasks).is_ok());
 }
