@@ -4,7 +4,7 @@ use super::simd::Simd;
 use crate::precision::Precision;
 
 /// Rounds to what the products of `precision` take: the nearest value of the type, the even one of
-/// two; to infinity beyond its largest. NaN stays NaN.
+/// two; to infinity beyond its largest. NaN is NaN.
 #[inline(always)]
 pub fn round<S: Simd>(_: S, precision: Precision, values: &mut [f32]) {
     match precision {
@@ -22,10 +22,17 @@ fn shorten(bits: u32, dropped: u32) -> u32 {
     bits.wrapping_add(half + odd) & (u32::MAX << dropped)
 }
 
+/// `rounded`, but NaN for NaN: not `value` itself, which compilers leave in place by masked stores,
+/// slow as they are.
+#[inline(always)]
+fn quiet(value: f32, rounded: f32) -> f32 {
+    if value.is_nan() { f32::NAN } else { rounded }
+}
+
 #[inline(always)]
 fn to_bf16(value: f32) -> f32 {
     let rounded = f32::from_bits(shorten(value.to_bits(), 16));
-    if value.is_nan() { value } else { rounded }
+    quiet(value, rounded)
 }
 
 #[inline(always)]
@@ -41,7 +48,7 @@ fn to_f16(value: f32) -> f32 {
     let infinite = f32::INFINITY.copysign(value);
     let rounded = if value.abs() < NORMAL { small } else { normal };
     let rounded = if rounded.abs() >= BEYOND { infinite } else { rounded };
-    if value.is_nan() { value } else { rounded }
+    quiet(value, rounded)
 }
 
 #[cfg(test)]
