@@ -7,11 +7,16 @@ use super::sweep::{Update, sweep};
 /// the operands.
 const ROWS: usize = 6;
 
-/// Summands from which the right factor is read often enough that it should lie in the nearest cache.
-const MANY: usize = 8;
-
 /// Rows that take their turns at a tile of the right factor, where there are many summands.
 pub const BLOCK: usize = 8 * ROWS;
+
+/// Summands from which tiles of the right factor are read often enough that they should lie in the
+/// nearest cache.
+const MANY: usize = 8;
+
+/// Most summands at once: their part of a block of the left factor and their tile of the right one
+/// share the nearest cache.
+const PANEL: usize = 64;
 
 /// Floats in the widest tile.
 const WIDEST: usize = 32;
@@ -22,10 +27,8 @@ pub struct RankUpdate<'a> {
     pub left: &'a [f32],
     /// Distance between the summands of the left factor.
     pub left_step: usize,
-    /// The right factor, a row of `columns` floats for each summand.
+    /// The right factor: of one summand a row of `columns` floats, of more as [`tiles`] packs them.
     pub right: &'a [f32],
-    /// What does not fill a tile at the end of the right factor's rows: a tile for each summand.
-    pub rest: &'a [f32],
     /// Length of a row.
     pub columns: usize,
     /// Number of summands.
@@ -40,9 +43,8 @@ impl RankUpdate<'_> {
         let Self { summands, columns, .. } = *self;
         let left = summands.saturating_sub(1) * self.left_step + rows;
         assert!(summands == 0 || left <= self.left.len(), "a row leaves the left factor");
-        assert!(summands * columns <= self.right.len(), "a summand leaves the right factor");
-        let rest = if columns.is_multiple_of(tile) { 0 } else { summands * tile };
-        assert!(rest <= self.rest.len(), "a tile of the rest for each summand");
+        let row = if summands == 1 { columns } else { columns.next_multiple_of(tile) };
+        assert!(summands * row <= self.right.len(), "a summand leaves the right factor");
         assert!(self.kept.len() == 1 || self.kept.len() == rows, "a factor for each row");
     }
 
@@ -65,15 +67,17 @@ impl<S: Simd> Update<S, 1, 1> for Row {
     }
 }
 
-/// Packs what does not fill a tile at the end of rows of `columns` floats: a tile for each row.
-pub fn rest(of: &[f32], columns: usize, tile: usize) -> Vec<f32> {
-    let short = columns % tile;
-    if short == 0 {
-        return Vec::new();
-    }
-    let mut packed = vec![0.0; of.len() / columns * tile];
-    for (to, from) in packed.chunks_exact_mut(tile).zip(of.chunks_exact(columns)) {
-        to[..short].copy_from_slice(&from[columns - short..]);
+/// Packs rows of `columns` floats: their first `tile` floats, one row after the other, then the next,
+/// and at last the tile that ends with the row. Shorter rows are filled up with zeros.
+pub fn tiles(of: &[f32], columns: usize, tile: usize) -> Vec<f32> {
+    let rows = of.len() / columns.max(1);
+    let mut packed = vec![0.0; rows * columns.next_multiple_of(tile)];
+    for (index, to) in packed.chunks_exact_mut((rows * tile).max(1)).enumerate() {
+        let first = (index * tile).min(columns.saturating_sub(tile));
+        let length = tile.min(columns);
+        for (to, from) in to.chunks_exact_mut(tile).zip(of.chunks_exact(columns)) {
+            to[..length].copy_from_slice(&from[first..first + length]);
+        }
     }
     packed
 }
@@ -98,89 +102,156 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
     }
     // Few summands leave the time to memory, which likes whole rows best.
     let block = if job.summands < MANY { ROWS } else { BLOCK };
-    let columns = job.columns.next_multiple_of(S::TILE);
+    let mut left = vec![0.0; block.min(rows) * job.summands.min(PANEL)];
     for first in (0..rows).step_by(block) {
         let end = rows.min(first + block);
-        for column in (0..columns).step_by(S::TILE) {
-            let whole = end - (end - first) % ROWS;
-            for row in (first..whole).step_by(ROWS) {
-                rows_of::<S, ROWS>(simd, job, [row, column], w);
-            }
-            for row in whole..end {
-                rows_of::<S, 1>(simd, job, [row, column], w);
-            }
+        let mut from = 0;
+        // Without a summand there is still a share to keep.
+        while from < job.summands.max(1) {
+            let panel = Panel::new::<S>(job, [first, end], from, &mut left);
+            panel.update(simd, w);
+            from += PANEL;
         }
     }
 }
 
-/// Updates a tile of `N` rows, or what there is of it; `job.check` holds.
+/// A block of rows and some of the summands.
+struct Panel<'a> {
+    job: &'a RankUpdate<'a>,
+    rows: [usize; 2],
+    /// The right factor from the first of these summands on.
+    right: &'a [f32],
+    summands: usize,
+    /// The left factor: a group of rows after the other, the scalars of a summand side by side.
+    left: &'a [f32],
+    /// What to multiply the old rows with.
+    kept: [f32; BLOCK],
+}
+
+impl<'a> Panel<'a> {
+    /// The summands from `from` on.
+    #[inline(always)]
+    fn new<S: Simd>(
+        job: &'a RankUpdate<'a>,
+        rows: [usize; 2],
+        from: usize,
+        packed: &'a mut [f32],
+    ) -> Self {
+        let [first, end] = rows;
+        let summands = PANEL.min(job.summands - from);
+        let left = job.left.get(from * job.left_step..).unwrap_or_default();
+        for row in (first..end).step_by(ROWS) {
+            let (from, step) = (left.get(row..).unwrap_or_default(), job.left_step);
+            let to = &mut packed[(row - first) * summands..];
+            match end - row {
+                1 => pack::<1>(from, step, summands, to),
+                2 => pack::<2>(from, step, summands, to),
+                3 => pack::<3>(from, step, summands, to),
+                4 => pack::<4>(from, step, summands, to),
+                5 => pack::<5>(from, step, summands, to),
+                _ => pack::<ROWS>(from, step, summands, to),
+            }
+        }
+        let mut kept = [1.0; BLOCK];
+        if from == 0 {
+            kept.iter_mut().zip(first..end).for_each(|(kept, row)| *kept = job.kept(row));
+        }
+        Self { job, rows, right: &job.right[from * S::TILE..], summands, left: packed, kept }
+    }
+
+    #[inline(always)]
+    fn update<S: Simd>(&self, simd: S, w: &mut [f32]) {
+        let [first, end] = self.rows;
+        for column in (0..self.job.columns).step_by(S::TILE) {
+            for row in (first..end).step_by(ROWS) {
+                let at = [row, column];
+                match end - row {
+                    1 => self.rows_of::<S, 1>(simd, at, w),
+                    2 => self.rows_of::<S, 2>(simd, at, w),
+                    3 => self.rows_of::<S, 3>(simd, at, w),
+                    4 => self.rows_of::<S, 4>(simd, at, w),
+                    5 => self.rows_of::<S, 5>(simd, at, w),
+                    _ => self.rows_of::<S, ROWS>(simd, at, w),
+                }
+            }
+        }
+    }
+
+    /// Updates a tile of `N` rows, or what there is of it.
+    #[inline(always)]
+    fn rows_of<S: Simd, const N: usize>(&self, simd: S, [row, column]: [usize; 2], w: &mut [f32]) {
+        let (columns, at) = (self.job.columns, row - self.rows[0]);
+        let w = &mut w[row * columns..(row + N) * columns];
+        let kept = &self.kept[at..at + N];
+        let left = &self.left[at * self.summands..][..N * self.summands];
+        let right = &self.right[column * self.job.summands..][..self.summands * S::TILE];
+        let length = S::TILE.min(columns - column);
+        if length == S::TILE {
+            let to = w.as_mut_ptr().wrapping_add(column);
+            // SAFETY: `N` rows of `w` from `column` on.
+            unsafe { tile_of::<S, N>(simd, (left, right), kept, (to, columns), (to, columns)) }
+            return;
+        }
+        // What is left takes the same instructions, so that no element depends on its place.
+        let mut tiles = [[0.0; WIDEST]; N];
+        let to: *mut f32 = tiles.as_mut_ptr().cast();
+        let start = columns.saturating_sub(S::TILE);
+        let from = match columns < S::TILE {
+            true => {
+                for (tile, row) in tiles.iter_mut().zip(w.chunks_exact(columns)) {
+                    tile[..columns].copy_from_slice(row);
+                }
+                (to.cast_const(), WIDEST)
+            }
+            false => (w.as_ptr().wrapping_add(start), columns),
+        };
+        // SAFETY: `N` tiles stand in `tiles`, and at the ends of as many rows that have one.
+        unsafe { tile_of::<S, N>(simd, (left, right), kept, from, (to, WIDEST)) }
+        for (tile, row) in tiles.iter().zip(w.chunks_exact_mut(columns)) {
+            row[column..].copy_from_slice(&tile[column - start..columns - start]);
+        }
+    }
+}
+
+/// Copies the first `N` floats of each summand, `step` floats apart, so that they are adjacent.
 #[inline(always)]
-fn rows_of<S: Simd, const N: usize>(
-    simd: S,
-    job: &RankUpdate<'_>,
-    [first, column]: [usize; 2],
-    w: &mut [f32],
-) {
-    let columns = job.columns;
-    let w = &mut w[first * columns..(first + N) * columns];
-    let kept: [f32; N] = std::array::from_fn(|i| job.kept(first + i));
-    let left = job.left.as_ptr().wrapping_add(first);
-    let length = S::TILE.min(columns - column);
-    if length == S::TILE {
-        let right = (job.right.as_ptr().wrapping_add(column), columns);
-        let to = (w.as_mut_ptr().wrapping_add(column), columns);
-        // SAFETY: `N` rows of `w` from `column` on; `check` keeps their summands inside the factors.
-        unsafe { tile_of::<S, N>(simd, (job, left), kept, right, to) }
-        return;
-    }
-    // What is left takes the same instructions, so that no element depends on its place.
-    let mut tiles = [[0.0; WIDEST]; N];
-    for (tile, row) in tiles.iter_mut().zip(w.chunks_exact(columns)) {
-        tile[..length].copy_from_slice(&row[column..]);
-    }
-    let (right, to) = ((job.rest.as_ptr(), S::TILE), (tiles.as_mut_ptr().cast(), WIDEST));
-    // SAFETY: `N` tiles stand in `tiles`, and one for each summand in `rest`, by `check`.
-    unsafe { tile_of::<S, N>(simd, (job, left), kept, right, to) }
-    for (tile, row) in tiles.iter().zip(w.chunks_exact_mut(columns)) {
-        row[column..].copy_from_slice(&tile[..length]);
+fn pack<const N: usize>(from: &[f32], step: usize, summands: usize, to: &mut [f32]) {
+    for (s, to) in to.as_chunks_mut::<N>().0.iter_mut().take(summands).enumerate() {
+        to.copy_from_slice(&from[s * step..s * step + N]);
     }
 }
 
 /// Updates a tile of each of `N` rows, with the sums in registers.
 ///
+/// The left factor has `N` floats for each summand, the right one a tile.
+///
 /// # Safety
-/// A tile is writable at each of `N` steps from `to`, one is readable at each summand's step from
-/// `right`, and `N` floats at each summand's step from `left`.
+/// A tile is readable at each of `N` steps from `from`, and writable at as many from `to`.
 #[inline(always)]
 unsafe fn tile_of<S: Simd, const N: usize>(
     simd: S,
-    (job, left): (&RankUpdate<'_>, *const f32),
-    kept: [f32; N],
-    (mut right, right_step): (*const f32, usize),
+    (left, right): (&[f32], &[f32]),
+    kept: &[f32],
+    (from, from_step): (*const f32, usize),
     (to, to_step): (*mut f32, usize),
 ) {
     let mut sums = [[simd.splat(0.0); 2]; N];
-    let mut scalars = left;
-    for _ in 0..job.summands {
-        // SAFETY: as promised.
-        unsafe {
-            let vectors = [simd.read(right), simd.read(right.add(S::WIDTH))];
-            for (row, sums) in sums.iter_mut().enumerate() {
-                let scalar = simd.splat(*scalars.add(row));
-                sums[0] = simd.mul_add(scalar, vectors[0], sums[0]);
-                sums[1] = simd.mul_add(scalar, vectors[1], sums[1]);
-            }
+    for (scalars, tile) in left.as_chunks::<N>().0.iter().zip(right.chunks_exact(S::TILE)) {
+        let vectors = simd.load_tile(tile);
+        for (sums, &scalar) in sums.iter_mut().zip(scalars) {
+            let scalar = simd.splat(scalar);
+            sums[0] = simd.mul_add(scalar, vectors[0], sums[0]);
+            sums[1] = simd.mul_add(scalar, vectors[1], sums[1]);
         }
-        scalars = scalars.wrapping_add(job.left_step);
-        right = right.wrapping_add(right_step);
     }
     for (row, (sums, kept)) in sums.into_iter().zip(kept).enumerate() {
-        let kept = simd.splat(kept);
+        let kept = simd.splat(*kept);
         for (half, sum) in sums.into_iter().enumerate() {
             // SAFETY: as promised.
             unsafe {
-                let at = to.add(row * to_step + half * S::WIDTH);
-                simd.write(at, simd.mul_add(simd.read(at), kept, sum));
+                let old = simd.read(from.add(row * from_step + half * S::WIDTH));
+                let to = to.add(row * to_step + half * S::WIDTH);
+                simd.write(to, simd.mul_add(old, kept, sum));
             }
         }
     }

@@ -1,9 +1,11 @@
 //! The update over slices of host memory.
 
+use std::borrow::Cow;
+
 use rayon::prelude::*;
 
 use crate::cpu::body::Body;
-use crate::cpu::rank::{BLOCK, RankUpdate, rest};
+use crate::cpu::rank::{BLOCK, RankUpdate, tiles};
 
 /// Multiply-adds in a task of a thread, about.
 const CHUNK: usize = 1 << 17;
@@ -31,8 +33,8 @@ pub fn rank_update(body: &dyn Body, of: &Update<'_>, w: &mut [f32]) {
         return;
     }
     let rows = w.len() / of.columns;
-    let rest = rest(of.right, of.columns, body.tile());
-    let run = |first: usize, w: &mut [f32]| body.rank_update(&of.job(rows, first, &rest, w), w);
+    let right = of.right(body);
+    let run = |first: usize, w: &mut [f32]| body.rank_update(&of.job(rows, first, &right, w), w);
     let work = w.len() * (of.summands + 1);
     if work < PARALLEL {
         return run(0, w);
@@ -43,8 +45,16 @@ pub fn rank_update(body: &dyn Body, of: &Update<'_>, w: &mut [f32]) {
 }
 
 impl Update<'_> {
+    /// The right factor as `body` reads it.
+    fn right(&self, body: &dyn Body) -> Cow<'_, [f32]> {
+        match self.summands {
+            1 => Cow::Borrowed(self.right),
+            _ => Cow::Owned(tiles(self.right, self.columns, body.tile())),
+        }
+    }
+
     /// The part of the rows of `w`, from `first` of all rows on.
-    fn job<'a>(&'a self, rows: usize, first: usize, rest: &'a [f32], w: &[f32]) -> RankUpdate<'a> {
+    fn job<'a>(&'a self, rows: usize, first: usize, right: &'a [f32], w: &[f32]) -> RankUpdate<'a> {
         let kept = match self.kept {
             [_] => self.kept,
             kept => &kept[first..first + w.len() / self.columns],
@@ -52,8 +62,7 @@ impl Update<'_> {
         RankUpdate {
             left: self.left.get(first..).unwrap_or_default(),
             left_step: rows,
-            right: self.right,
-            rest,
+            right,
             columns: self.columns,
             summands: self.summands,
             kept,
@@ -89,7 +98,9 @@ mod tests {
     fn every_shape_is_updated_by_the_formula_and_nothing_beside_it() {
         let sides = [1, 2, 3, 4, 5, 7, 16, 31, 32, 33, 65];
         for (rows, columns) in sides.iter().flat_map(|&r| sides.map(|c| (r, c))) {
-            for (summands, shares) in [(0, 1), (1, rows), (2, 1), (7, rows), (64, rows)] {
+            for (summands, shares) in
+                [(0, 1), (1, rows), (2, 1), (7, rows), (64, rows), (65, 1), (130, rows)]
+            {
                 let left = integers(summands * rows, 1);
                 let right = integers(summands * columns, 2);
                 let kept = integers(shares, 3);
@@ -124,10 +135,10 @@ mod tests {
         for body in bodies() {
             let mut together = w.clone();
             rank_update(body, &of, &mut together);
-            let rest = rest(&right, columns, body.tile());
+            let right = of.right(body);
             for row in 0..rows {
                 let mut alone = w[row * columns..][..columns].to_vec();
-                body.rank_update(&of.job(rows, row, &rest, &alone), &mut alone);
+                body.rank_update(&of.job(rows, row, &right, &alone), &mut alone);
                 assert_eq!(alone, together[row * columns..][..columns], "{}", body.name());
             }
         }

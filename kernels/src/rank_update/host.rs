@@ -5,13 +5,9 @@ use std::borrow::Cow;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
-use super::{Kept, cpu, reference};
+use super::{Kept, cpu};
 use crate::cpu::body;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
-
-/// Summands from which a matrix product of its own, with factors packed for it, is faster than what
-/// its passes over the weight cost.
-const MANY: usize = 16;
 
 /// See [`FusedSteps`](crate::FusedSteps).
 pub fn rank_update<B: HostBackend>(
@@ -21,9 +17,6 @@ pub fn rank_update<B: HostBackend>(
 ) -> FloatTensor<B> {
     let (shape, device) = (weight.shape(), B::float_device(&weight));
     let (columns, summands) = (shape[1], left.shape()[0]);
-    if summands >= MANY {
-        return reference::rank_update::<B>(weight, kept, [left, right]);
-    }
     let mut w = into_elements::<B>(weight);
     let kept = match &kept {
         Kept::Share(share) => Cow::Owned(vec![*share as f32]),
