@@ -7,7 +7,8 @@ use super::sweep::{Update, sweep};
 /// the operands.
 const ROWS: usize = 6;
 
-/// Rows that take their turns at a tile of the right factor, where there are many summands.
+/// Rows whose part of the left factor is packed at once, and that take their turns at a tile of the
+/// right one where there are many summands.
 pub const BLOCK: usize = 8 * ROWS;
 
 /// Summands from which tiles of the right factor are read often enough that they should lie in the
@@ -100,11 +101,9 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
         }
         return;
     }
-    // Few summands leave the time to memory, which likes whole rows best.
-    let block = if job.summands < MANY { ROWS } else { BLOCK };
-    let mut left = vec![0.0; block.min(rows) * job.summands.min(PANEL)];
-    for first in (0..rows).step_by(block) {
-        let end = rows.min(first + block);
+    let mut left = vec![0.0; BLOCK.min(rows) * job.summands.min(PANEL)];
+    for first in (0..rows).step_by(BLOCK) {
+        let end = rows.min(first + BLOCK);
         let mut from = 0;
         // Without a summand there is still a share to keep.
         while from < job.summands.max(1) {
@@ -162,16 +161,25 @@ impl<'a> Panel<'a> {
     #[inline(always)]
     fn update<S: Simd>(&self, simd: S, w: &mut [f32]) {
         let [first, end] = self.rows;
-        for column in (0..self.job.columns).step_by(S::TILE) {
-            for row in (first..end).step_by(ROWS) {
-                let at = [row, column];
-                match end - row {
-                    1 => self.rows_of::<S, 1>(simd, at, w),
-                    2 => self.rows_of::<S, 2>(simd, at, w),
-                    3 => self.rows_of::<S, 3>(simd, at, w),
-                    4 => self.rows_of::<S, 4>(simd, at, w),
-                    5 => self.rows_of::<S, 5>(simd, at, w),
-                    _ => self.rows_of::<S, ROWS>(simd, at, w),
+        let columns = self.job.columns;
+        // Few summands leave the time to memory, which likes whole rows best.
+        let [rows, width] =
+            if self.job.summands < MANY { [ROWS, columns] } else { [BLOCK, S::TILE] };
+        for top in (first..end).step_by(rows) {
+            let bottom = end.min(top + rows);
+            for side in (0..columns).step_by(width) {
+                for row in (top..bottom).step_by(ROWS) {
+                    for column in (side..columns.min(side + width)).step_by(S::TILE) {
+                        let at = [row, column];
+                        match end - row {
+                            1 => self.rows_of::<S, 1>(simd, at, w),
+                            2 => self.rows_of::<S, 2>(simd, at, w),
+                            3 => self.rows_of::<S, 3>(simd, at, w),
+                            4 => self.rows_of::<S, 4>(simd, at, w),
+                            5 => self.rows_of::<S, 5>(simd, at, w),
+                            _ => self.rows_of::<S, ROWS>(simd, at, w),
+                        }
+                    }
                 }
             }
         }
