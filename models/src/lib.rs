@@ -28,7 +28,7 @@ pub mod nn;
 
 pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Downsampling, Readout};
-pub use cost::{Cost, CostModel};
+pub use cost::{Cost, CostModel, SegmentCost};
 pub use encoder::Encoder;
 pub use fewshot_kernels::Precision;
 pub use mlp::{Mlp, MlpConfig};

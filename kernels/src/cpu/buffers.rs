@@ -25,6 +25,12 @@ pub fn release_buffers() {
     free().clear();
 }
 
+/// Floats in the memory that is kept for later calls.
+#[cfg(test)]
+pub fn kept_floats() -> usize {
+    free().iter().map(|lines| 16 * lines.len()).sum()
+}
+
 /// Floats aligned to a cache line. Dropping it keeps the memory for the next one.
 pub struct Buffer {
     lines: Vec<Line>,

@@ -132,6 +132,11 @@ impl Convolution {
         self.winograd.as_ref().map_or(0, Winograd::scratch_floats)
     }
 
+    /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
+    pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
+        self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.scratch_lengths(terms))
+    }
+
     /// Computes a group of images, the sum over `terms`, into `out`.
     pub fn images(
         &self,

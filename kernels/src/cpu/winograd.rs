@@ -82,6 +82,12 @@ impl Winograd {
         PRODUCTS * (input + out)
     }
 
+    /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
+    pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
+        let (input, out) = self.steps();
+        [vec![PRODUCTS * input; terms], vec![PRODUCTS * out]].concat()
+    }
+
     /// Length of the expanded weight.
     pub fn expanded(&self) -> usize {
         self.out.tiles() * PRODUCTS * self.input.channels * self.out.lane

@@ -1,38 +1,67 @@
-use fewshot_kernels::conv_stack::cpu::{BlockShape, StackShape};
+use fewshot_kernels::conv_stack::cpu::{BlockShape, Followed, StackShape};
 use fewshot_kernels::{Precision, Route};
 
-use super::{Cost, CostModel, elements_of_low};
+use super::{Cost, CostModel, SegmentCost};
 use crate::Conv4Config;
 
-/// Channels that come in, pixels of the convolution's output, and of the block's.
+/// Blocks of a network, one after the other.
+struct Part<'a> {
+    config: &'a Conv4Config,
+    blocks: Vec<Block>,
+}
+
+/// Channels, height and width that come in, pixels of the convolution's output, and of the block's.
 struct Block {
-    from: usize,
+    input: [usize; 3],
     convolved: usize,
     out: usize,
+    stride: usize,
     pool: bool,
 }
 
 impl Conv4Config {
-    fn stack(&self, batch: usize) -> StackShape {
-        let [c, h, w] = self.image;
-        let block = |index| {
-            let (stride, pool) = self.stride_and_pool(index);
-            BlockShape { channels_out: self.channels, stride, pool }
-        };
-        StackShape { n: batch, c, h, w, blocks: (0..self.blocks).map(block).collect() }
+    fn whole(&self) -> Part<'_> {
+        Part { config: self, blocks: self.block_sizes() }
     }
 
     fn block_sizes(&self) -> Vec<Block> {
-        let [mut from, mut h, mut w] = self.image;
+        let mut input = self.image;
         let block = |index| {
             let (stride, pool) = self.stride_and_pool(index);
+            let [_, h, w] = input;
             let [high, wide] = [h.div_ceil(stride), w.div_ceil(stride)];
             let [down, across] = if pool { [high / 2, wide / 2] } else { [high, wide] };
-            let block = Block { from, convolved: high * wide, out: down * across, pool };
-            (from, h, w) = (self.channels, down, across);
+            let (convolved, out) = (high * wide, down * across);
+            let block = Block { input, convolved, out, stride, pool };
+            input = [self.channels, down, across];
             block
         };
         (0..self.blocks).map(block).collect()
+    }
+}
+
+impl Part<'_> {
+    fn stack(&self, batch: usize) -> StackShape {
+        let [c, h, w] = self.blocks[0].input;
+        let channels_out = self.config.channels;
+        let block = |&Block { stride, pool, .. }: &Block| BlockShape { channels_out, stride, pool };
+        StackShape { n: batch, c, h, w, blocks: self.blocks.iter().map(block).collect() }
+    }
+
+    /// Elements of what goes into it of one image.
+    fn inputs(&self) -> usize {
+        self.blocks[0].input.iter().product()
+    }
+
+    /// Elements of the maps that leave it of one image.
+    fn outputs(&self) -> usize {
+        self.config.channels * self.blocks.last().map_or(0, |block| block.out)
+    }
+
+    fn macs(&self, batch: usize) -> usize {
+        let channels = self.config.channels;
+        let macs = |block: &Block| 9 * block.input[0] * channels * block.convolved;
+        batch * self.blocks.iter().map(macs).sum::<usize>()
     }
 
     /// Elements that one image leaves where every layer is an operation of its own.
@@ -46,18 +75,63 @@ impl Conv4Config {
             (_, true) => 2 * (block.convolved + block.out),
             (_, false) => 2 * block.convolved + block.out,
         };
-        self.channels * self.block_sizes().iter().map(pixels).sum::<usize>()
+        self.config.channels * self.blocks.iter().map(pixels).sum::<usize>()
     }
 
     /// The same under a low precision, where convolutions keep their inputs rounded, and nothing
     /// keeps them as they were.
     fn rounded(&self, route: Route) -> usize {
-        let blocks = self.block_sizes();
-        let between = blocks[..blocks.len() - 1].iter().map(|block| self.channels * block.out);
-        let (image, between) = (self.image.iter().product(), between.sum());
-        let low = |elements| elements_of_low(elements, route);
-        self.layer_by_layer(route) - between + low(image) + low(between)
+        let between = self.blocks[1..].iter().map(|block| block.input.iter().product::<usize>());
+        let between = between.sum();
+        let low = |elements: usize| elements.div_ceil(2);
+        self.layer_by_layer(route) - between + low(self.inputs()) + low(between)
     }
+
+    fn cost(&self, batch: usize, route: Route) -> Cost {
+        let stack = self.stack(batch);
+        let widest = self.blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
+        let layers = |kept| {
+            let kept = batch * kept;
+            [kept, kept, 0, 2 * batch * self.config.channels * widest, 0]
+        };
+        let [kept, tangents, returned, passing, working] = match (self.config.precision, route) {
+            (_, Route::Host(_)) => {
+                [stack.kept(), stack.tangents(), 2 * stack.parameters(), 0, stack.working()]
+            }
+            (Precision::F32, _) => layers(self.layer_by_layer(route)),
+            _ => layers(self.rounded(route)),
+        };
+        Cost {
+            macs: self.macs(batch) as u64,
+            kept: kept as u64,
+            tangents: tangents as u64,
+            returned: returned as u64,
+            passing: passing as u64,
+            working: working as u64,
+            outputs: (batch * self.outputs()) as u64,
+        }
+    }
+}
+
+fn is_fused(route: Route) -> bool {
+    matches!(route, Route::Host(_))
+}
+
+/// Floats of the buffers that are there when every stack has gone forward without keeping anything,
+/// from the first to the last, and then forward again, kept, and backward, from the last to the
+/// first.
+fn in_turns(stacks: &[StackShape]) -> usize {
+    let mut buffers = Followed::default();
+    for stack in stacks {
+        let used = buffers.forward(stack, 1, false);
+        buffers.leave(used);
+    }
+    for (index, stack) in stacks.iter().enumerate().rev() {
+        let kept = buffers.forward(stack, 1, true);
+        buffers.backward(stack, 1, index > 0);
+        buffers.leave(kept);
+    }
+    buffers.floats()
 }
 
 /// # Conventions
@@ -70,31 +144,55 @@ impl Conv4Config {
 /// and then in parts. Tasks side by side take turns with the working memory.
 ///
 /// Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on an accelerator, and in
-/// plain Burn operations the terms of the normalisation as well. So it is under a low precision on a
-/// CPU, too, where rounded inputs are kept as f32; elsewhere they take half of that.
+/// plain Burn operations the terms of the normalisation as well. A low precision keeps rounded inputs
+/// there, which take half of that; a fused stack rounds in place.
+///
+/// Balanced checkpointing leaves a fused stack alone, which keeps what it needs itself.
+///
+/// A segment keeps of itself what a network of its blocks does, and in a fused stack what it leaves
+/// stays: buffers that are too few for the segments before it. On the way back through it there are
+/// its output, the gradient of that and the weighed output, and the gradient of its input three
+/// times: as it was found, behind those of the parameters, and taken out from there.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
-        let blocks = self.block_sizes();
-        let macs = |block: &Block| 9 * block.from * self.channels * block.convolved;
         let context = 2 * self.context * self.channels;
-        let stack = self.stack(batch);
-        let widest = blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
-        let layers = |kept| [batch * kept, 0, 2 * batch * self.channels * widest, 0];
-        let [kept, returned, passing, working] = match (self.precision, route) {
-            (Precision::F32, Route::Host(_)) => {
-                [stack.kept(), 2 * stack.parameters(), 0, stack.working()]
-            }
-            (Precision::F32, _) => layers(self.layer_by_layer(route)),
-            _ => layers(self.rounded(route)),
-        };
-        Cost {
-            macs: (batch * blocks.iter().map(macs).sum::<usize>() + context) as u64,
-            kept: kept as u64,
-            returned: returned as u64,
-            passing: passing as u64,
-            working: working as u64,
-            outputs: (batch * self.features()) as u64,
+        let cost = self.whole().cost(batch, route);
+        let outputs = (batch * self.features()) as u64;
+        Cost { macs: cost.macs + context as u64, outputs, ..cost }
+    }
+
+    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
+        is_fused(route).then(|| self.cost(batch, route))
+    }
+
+    fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
+        is_fused(route).then(|| self.whole().stack(batch))
+    }
+
+    fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
+        if self.precision != Precision::F32 && !is_fused(route) {
+            return None;
         }
+        let mut blocks = self.block_sizes();
+        let mut segments = Vec::new();
+        while !blocks.is_empty() {
+            let rest = blocks.split_off(self.halve_every.min(blocks.len()));
+            segments.push(Part { config: self, blocks });
+            blocks = rest;
+        }
+        let stacks: Vec<_> = segments.iter().map(|part| part.stack(batch)).collect();
+        let cost = |(index, part): (usize, &Part<'_>)| {
+            let graph = part.cost(batch, route);
+            let inputs = (batch * part.inputs()) as u64;
+            let back = if index > 0 { 3 * inputs } else { 0 };
+            let passing = graph.passing + 3 * graph.outputs + back;
+            let graph = Cost { passing, ..graph };
+            let Route::Host(_) = route else { return SegmentCost { inputs, graph, left: 0 } };
+            let [own, others] = [index, index + 1].map(|from| in_turns(&stacks[from..]));
+            let left = own.saturating_sub(others) as u64;
+            SegmentCost { inputs, graph: Cost { kept: left, working: 0, ..graph }, left }
+        };
+        Some(segments.iter().enumerate().map(cost).collect())
     }
 }
 
@@ -163,6 +261,54 @@ mod tests {
     }
 
     #[test]
+    fn segments_end_where_maps_are_halved() {
+        let deep = Conv4Config::mini_imagenet().with_blocks(8).with_halve_every(2);
+        let layers = Route::Device("CubeCL");
+        let found = deep.segment_costs(10, layers).expect("layers have formulas");
+        let inputs = [3 * 84 * 84, 64 * 42 * 42, 64 * 21 * 21, 64 * 10 * 10];
+        assert_eq!(
+            found.iter().map(|part| part.inputs).collect::<Vec<_>>(),
+            inputs.map(|n| 10 * n)
+        );
+        assert_eq!(found.iter().map(|part| part.graph.outputs).sum::<u64>(), {
+            10 * 64 * (42 * 42 + 21 * 21 + 10 * 10 + 5 * 5)
+        });
+        let whole = deep.cost(10, layers);
+        let sum = |of: fn(&Cost) -> u64| found.iter().map(|part| of(&part.graph)).sum::<u64>();
+        assert_eq!((sum(|cost| cost.kept), sum(|cost| cost.macs)), (whole.kept, whole.macs));
+        assert!(found.iter().all(|part| part.left == 0));
+
+        let host = deep.segment_costs(10, HOST).expect("the fused stack has formulas");
+        let first = StackShape {
+            n: 10,
+            c: 3,
+            h: 84,
+            w: 84,
+            blocks: vec![
+                BlockShape { channels_out: 64, stride: 1, pool: false },
+                BlockShape { channels_out: 64, stride: 1, pool: true },
+            ],
+        };
+        let all = host.iter().map(|part| part.left).sum::<u64>();
+        assert!(host[0].graph.kept as usize > first.kept() && host[0].left < all);
+        let uneven = deep.clone().with_blocks(7);
+        assert_eq!(uneven.segment_costs(1, HOST).expect("formulas").len(), 4);
+        let low = deep.with_precision(Precision::MixedBf16);
+        assert_eq!(low.segment_costs(1, layers), None);
+        assert_eq!(low.segment_costs(10, HOST), Some(host));
+    }
+
+    #[test]
+    fn balanced_checkpointing_leaves_the_fused_stack_alone() {
+        let config = Conv4Config::omniglot();
+        assert_eq!(config.balanced_cost(3, HOST), Some(config.cost(3, HOST)));
+        assert_eq!(config.balanced_cost(3, Route::Device("CubeCL")), None);
+        let low = config.clone().with_precision(Precision::MixedBf16);
+        assert_eq!(low.balanced_cost(3, HOST), config.balanced_cost(3, HOST));
+        assert_eq!(low.stack(3, HOST), config.stack(3, HOST));
+    }
+
+    #[test]
     fn low_precision_keeps_inputs_of_convolutions_in_its_own_type() {
         let config = Conv4Config::mini_imagenet();
         let low = config.clone().with_precision(Precision::MixedBf16);
@@ -171,9 +317,8 @@ mod tests {
         for route in [Route::Device("CubeCL"), Route::Reference] {
             assert_eq!(2 * kept(&low, route) + 10 * inputs, 2 * kept(&config, route) + 10 * image);
         }
-        let layers = kept(&config, Route::Device("CubeCL"));
-        assert_eq!(kept(&low, HOST), layers + 10 * image);
-        assert_eq!(low.cost(10, HOST).macs, config.cost(10, HOST).macs);
+        // The fused stack rounds in place.
+        assert_eq!(low.cost(10, HOST), config.cost(10, HOST));
     }
 
     #[test]

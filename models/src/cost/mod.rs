@@ -4,6 +4,7 @@ mod conv4;
 mod mlp;
 
 use fewshot_kernels::Route;
+use fewshot_kernels::conv_stack::cpu::StackShape;
 use serde::{Deserialize, Serialize};
 
 /// What a network takes for a batch.
@@ -16,6 +17,8 @@ pub struct Cost {
     pub macs: u64,
     /// Elements that a forward pass leaves for the backward pass, beside images and parameters.
     pub kept: u64,
+    /// Elements of the tangents of what is kept, with which a gradient is differentiated.
+    pub tangents: u64,
     /// Elements of gradients of parameters on their way to them, which all calls that a backward
     /// pass goes through have at once.
     pub returned: u64,
@@ -50,4 +53,36 @@ fn elements_of_low(elements: usize, route: Route) -> usize {
 pub trait CostModel {
     /// What the network takes for `batch` inputs when its operations go this way.
     fn cost(&self, batch: usize, route: Route) -> Cost;
+
+    /// The same where Burn's `BalancedCheckpointing` computes cheap operations again; `None` where
+    /// nothing tells.
+    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
+        let _ = (batch, route);
+        None
+    }
+
+    /// The stack that `batch` inputs go through as one fused operation of a CPU, if they do.
+    fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
+        let _ = (batch, route);
+        None
+    }
+
+    /// What each of the network's [segments](crate::Encoder::segments) takes, first to last, where
+    /// one is computed after the other; `None` where nothing tells.
+    fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
+        let _ = (batch, route);
+        None
+    }
+}
+
+/// What a segment of a network takes for a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SegmentCost {
+    /// Elements of what goes into it.
+    pub inputs: u64,
+    /// What it takes while it is computed a second time and differentiated.
+    pub graph: Cost,
+    /// Elements that stay with the fused operations of a CPU when it is done, and are too few for
+    /// the segment before it.
+    pub left: u64,
 }

@@ -7,6 +7,7 @@
 
 mod backward;
 mod block_gradient;
+mod followed;
 mod forward;
 mod memory;
 mod norm;
@@ -19,6 +20,7 @@ mod tangent;
 mod tests;
 
 pub use backward::{Gradients, backward};
+pub use followed::{Followed, InUse};
 pub use forward::{Output, Pass, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};
 pub use tangent::{Direction, SavedTangent, Tangent, backward_along, forward_along};

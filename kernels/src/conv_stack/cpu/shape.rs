@@ -1,7 +1,9 @@
 //! Shapes of a stack of blocks.
 
+use serde::{Deserialize, Serialize};
+
 /// One block: a 3x3 convolution with padding 1, batch-norm, ReLU and, if `pool`, a 2x2 max-pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockShape {
     /// Number of output channels.
     pub channels_out: usize,
@@ -12,7 +14,7 @@ pub struct BlockShape {
 }
 
 /// A stack of blocks applied to `n` images of `c` channels and `h` by `w` pixels.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackShape {
     /// Images.
     pub n: usize,

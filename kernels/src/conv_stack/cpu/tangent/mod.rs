@@ -10,6 +10,7 @@
 mod backward;
 mod block_gradient;
 mod forward;
+mod memory;
 mod norm;
 
 pub use backward::backward_along;

@@ -1,0 +1,66 @@
+//! What the tangents take of memory, in floats.
+
+use super::super::plan::Plan;
+use super::super::shape::StackShape;
+use crate::cpu::body::{Body, chosen};
+use crate::precision::Precision;
+
+impl StackShape {
+    /// Floats that a pass along a direction of the parameters leaves for the backward pass along it:
+    /// the tangents of the inputs of all blocks but the first, of all convolutions, and of the
+    /// statistics with their affine map, and the direction; channels in whole tiles of this processor.
+    ///
+    /// # Panics
+    /// As [`output`](Self::output).
+    pub fn tangents(&self) -> usize {
+        self.tangents_by(chosen())
+    }
+
+    fn tangents_by(&self, body: &dyn Body) -> usize {
+        let plans = Plan::all(self, body.tile(), Precision::F32);
+        let inputs = plans.iter().skip(1).map(|plan| plan.input.image());
+        let image = inputs.chain(plans.iter().map(|plan| plan.conv.image())).sum::<usize>();
+        let statistics = plans.iter().map(|plan| 4 * plan.padded()).sum::<usize>();
+        self.n * image + self.parameters() + statistics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::forward::{Pass, Statistics, forward_with};
+    use super::super::super::shape::BlockShape;
+    use super::super::{Direction, SavedTangent, forward_along};
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    fn floats(saved: &SavedTangent, shape: &StackShape) -> usize {
+        // Of the last, the output, only images at hand are there.
+        let maps = saved.inputs[..shape.blocks.len()].iter().chain(&saved.convs);
+        let norms = saved.norms.iter();
+        let norms = norms.map(|n| n.mean.len() + n.inv_std.len() + n.scale.len() + n.shift.len());
+        maps.map(|images| images.group(0..shape.n).len()).sum::<usize>() + norms.sum::<usize>()
+    }
+
+    #[test]
+    fn tangents_are_as_large_as_is_said() {
+        let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
+        let cases = [
+            (1, vec![block(64, 1, true), block(64, 1, true)]),
+            (5, vec![block(20, 2, false), block(5, 1, true)]),
+        ];
+        for (c, blocks) in cases {
+            let shape = StackShape { n: 3, c, h: 14, w: 9, blocks };
+            let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
+            for body in bodies() {
+                let how = (Statistics::Batch, 1e-5);
+                let pass = Pass { keep: true, lanes: 1, precision: Precision::F32 };
+                let output = forward_with(body, &shape, &x, &params, how, pass);
+                let saved = output.saved.expect("kept, as asked");
+                let direction = Direction { images: None, parameters: &params };
+                let tangent = forward_along(&saved, &params, direction).saved;
+                let wanted = floats(&tangent, &shape) + shape.parameters();
+                assert_eq!(shape.tangents_by(body), wanted, "{shape:?}");
+            }
+        }
+    }
+}
