@@ -5,8 +5,8 @@ use super::noted::Noted;
 use super::*;
 use crate::optim::FusedOptimizer;
 use crate::precision::Precision;
-use crate::train::dashboard::MetaModelError;
 use crate::train::MetaTrainer;
+use crate::train::dashboard::MetaModelError;
 
 /// Trains by the project's own trainer, with the same tasks, optimizer and rates.
 fn by_meta_trainer<L, T>(learner: L, source: T, epochs: u64) -> L::InnerModule
