@@ -176,6 +176,45 @@ fn second_order_maml_takes_more_than_the_first_and_the_chain_hardly_grows() {
 }
 
 #[test]
+fn an_estimate_counts_what_is_computed_again() {
+    let base = ["hardware", "estimate", "--model", "conv4-omniglot", "--tasks", "8", "--json"];
+    let estimate = |device: &[&'static str], kept: &'static str| {
+        json(&[&base[..], device, &["--budget", "64GiB", "--grad-checkpoint", kept]].concat())
+    };
+    let total = |found: &Value| found["total"]["bytes"].as_u64().unwrap();
+    let flex = ["--device", "flex"];
+    let [none, balanced, segments] =
+        ["none", "balanced", "segments"].map(|kept| estimate(&flex, kept));
+    assert_eq!(total(&none), total(&balanced), "fused operations keep what they need themselves");
+    assert!(2 * total(&segments) < total(&none), "{segments} {none}");
+    assert_eq!(segments["checkpointing"], "segments");
+    let lines = segments["plan"]["lines"].as_array().unwrap();
+    assert!(lines.iter().any(|line| line["name"] == "inputs of segments"), "{segments}");
+
+    let path = fixture("8xh200");
+    let layers = ["--inventory", &path, "--device", "cuda"];
+    let args = [&base[..], &layers, &["--budget", "64GiB", "--grad-checkpoint", "balanced"]];
+    let unknown = json(&args.concat());
+    assert_eq!((&unknown["fits"], &unknown["max_tasks"]), (&Value::Null, &Value::Null));
+    assert_eq!(unknown["total"]["source"], "unknown");
+
+    let maml = ["--method", "maml", "--grad-checkpoint", "segments"];
+    let (code, text) = refused(&[&base[..], &maml].concat());
+    assert!(code == 2 && text.contains("segments is for protonet"), "{text}");
+}
+
+#[test]
+fn a_plan_counts_what_is_computed_again() {
+    let path = fixture("8xh200");
+    let base = ["hardware", "plan", "--inventory", &path, "--json", "conv4-mini-imagenet"];
+    let placed = |kept| json(&[&base[..], &["--grad-checkpoint", kept]].concat());
+    let bytes = |kept| placed(kept)["models"][0]["bytes"].as_u64().unwrap();
+    assert!(bytes("segments") < bytes("none"));
+    let (code, text) = refused(&[&base[..], &["--grad-checkpoint", "balanced"]].concat());
+    assert!(code == 2 && text.contains("say conv4-mini-imagenet=AMOUNT"), "{text}");
+}
+
+#[test]
 fn models_are_recommended_by_fit_and_time() {
     let base = ["hardware", "recommend", "--task", "5w1s15q", "--device", "flex", "--json"];
     let found = json(&[&base[..], &["--budget", "8GiB", "--image", "3x84x84"]].concat());

@@ -1,9 +1,10 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::{Conv4Config, Cost, CostModel, Encoder, MlpConfig};
+use fewshot_models::{Conv4Config, Cost, CostModel, Encoder, MlpConfig, SegmentCost};
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::{HardwareError, unknown};
 use crate::kernels::Route;
+use crate::kernels::conv_stack::cpu::StackShape;
 
 /// A network that can be chosen by name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,6 +84,27 @@ impl CostModel for Backbone {
         match &self.config {
             BackboneConfig::Conv4(config) => config.cost(batch, route),
             BackboneConfig::Mlp(config) => config.cost(batch, route),
+        }
+    }
+
+    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
+        match &self.config {
+            BackboneConfig::Conv4(config) => config.balanced_cost(batch, route),
+            BackboneConfig::Mlp(config) => config.balanced_cost(batch, route),
+        }
+    }
+
+    fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
+        match &self.config {
+            BackboneConfig::Conv4(config) => config.stack(batch, route),
+            BackboneConfig::Mlp(config) => config.stack(batch, route),
+        }
+    }
+
+    fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
+        match &self.config {
+            BackboneConfig::Conv4(config) => config.segment_costs(batch, route),
+            BackboneConfig::Mlp(config) => config.segment_costs(batch, route),
         }
     }
 }

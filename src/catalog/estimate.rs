@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::{Backbone, EncoderWork};
 use crate::episode::Protocol;
 use crate::hardware::{
-    Activations, Algorithm, Bytes, Calibration, HardwareError, InnerGraphs, MemoryPlan,
-    MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
+    Activations, Algorithm, Bytes, Calibration, Checkpointing, HardwareError, InnerGraphs,
+    MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
 };
 use crate::kernels::Route;
 use crate::learners::Network;
@@ -76,7 +76,7 @@ impl Estimate {
             optimizer,
             algorithm: method.algorithm(lanes),
             task,
-            activations: Activations::modelled(backbone, task, route),
+            activations: Activations::modelled(backbone, task, route, Checkpointing::Nothing),
         };
         Self { backbone: backbone.clone(), method, protocol, route, planner }
     }
@@ -87,17 +87,33 @@ impl Estimate {
         self
     }
 
+    /// With so much computed again in the backward pass. Segments are of [`Method::ProtoNet`]; to
+    /// other methods they mean nothing.
+    pub fn with_checkpointing(mut self, checkpointing: Checkpointing) -> Self {
+        let checkpointing = match (checkpointing, self.method) {
+            (Checkpointing::Segments, method) if method != Method::ProtoNet => {
+                Checkpointing::Nothing
+            }
+            (checkpointing, _) => checkpointing,
+        };
+        let (task, route) = (self.planner.task, self.route);
+        self.planner.activations =
+            Activations::modelled(&self.backbone, task, route, checkpointing);
+        self
+    }
+
     /// What a meta-batch of so many tasks takes of memory.
     pub fn plan(&self, tasks: usize) -> MemoryPlan {
         self.planner.plan(tasks)
     }
 
-    /// Most tasks in a meta-batch whose plan fits; 0 if none does.
-    pub fn max_tasks(&self, budget: Bytes) -> usize {
-        self.planner.max_tasks(budget).unwrap_or(0)
+    /// Most tasks in a meta-batch whose plan fits, 0 if none does; `None` where a line of the plan is
+    /// not known.
+    pub fn max_tasks(&self, budget: Bytes) -> Option<usize> {
+        self.planner.max_tasks(budget)
     }
 
-    /// That a meta-batch of so many tasks fits.
+    /// That a meta-batch of so many tasks fits, as far as its plan is known.
     ///
     /// # Errors
     /// [`HardwareError::TooManyTasks`], with how many would.
@@ -124,6 +140,10 @@ impl Estimate {
         let macs = |examples| self.backbone.cost(examples, self.route).macs as f64;
         let TaskShape { support, queries, .. } = self.planner.task;
         let task = match self.method {
+            // By segments, there is another forward pass.
+            Method::ProtoNet if self.checkpointing() == Checkpointing::Segments => {
+                4.0 * macs(support + queries)
+            }
             Method::ProtoNet => 3.0 * macs(support + queries),
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries)
@@ -161,6 +181,11 @@ impl Estimate {
             Route::Host(_) => 8,
             _ => 4 * 20,
         }
+    }
+
+    /// What is computed again in the backward pass.
+    pub fn checkpointing(&self) -> Checkpointing {
+        self.planner.activations.checkpointing
     }
 
     /// The size of the tasks.
@@ -254,10 +279,10 @@ mod tests {
     fn tasks_that_do_not_fit_are_refused_with_how_many_would() {
         let estimate = estimate("conv4-omniglot", Method::ProtoNet);
         let budget = Bytes(100 * MIB);
-        let most = estimate.max_tasks(budget);
+        let most = estimate.max_tasks(budget).unwrap();
         assert_eq!(estimate.check(most, budget), Ok(()));
         let refused = estimate.check(most + 1, budget).unwrap_err();
-        assert!(matches!(refused, HardwareError::TooManyTasks { fit, .. } if fit == most));
+        assert!(matches!(refused, HardwareError::TooManyTasks { fit, .. } if fit == Some(most)));
         let text = refused.to_string();
         assert!(text.contains(&format!("{most} would fit")), "{text}");
     }

@@ -52,7 +52,7 @@ pub fn recommend<B: Backend>(
         Recommendation {
             need,
             fits: need <= budget,
-            max_tasks: estimate.max_tasks(budget),
+            max_tasks: estimate.max_tasks(budget).unwrap_or(0),
             seconds: calibration.and_then(|calibration| estimate.seconds(1, calibration)),
             parameters: estimate.profile().trainable_values(),
             backbone: backbone.name,

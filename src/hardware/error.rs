@@ -101,8 +101,8 @@ pub enum HardwareError {
         need: Option<Bytes>,
         /// What they had to fit.
         budget: Bytes,
-        /// Most tasks that fit.
-        fit: usize,
+        /// Most tasks that fit, where that is known.
+        fit: Option<usize>,
     },
     /// A trial that did no work, and measured nothing.
     #[error("the trial of {size} ran no step, so it tells nothing about memory")]
@@ -124,6 +124,12 @@ pub enum HardwareError {
         /// The largest.
         last: usize,
     },
+    /// A share of a budget that is to stay free and is none.
+    #[error("keep_free is {keep_free}; it is a share of 0 to below 1")]
+    Share {
+        /// The share.
+        keep_free: f64,
+    },
     /// A device whose memory nobody counts.
     #[error(
         "the memory of {device} is not counted; on a CPU, install \
@@ -139,10 +145,11 @@ fn needed(need: &Option<Bytes>) -> String {
     need.map_or("out of memory".to_owned(), |need| format!("{need} needed"))
 }
 
-fn fitting(fit: usize) -> String {
+fn fitting(fit: Option<usize>) -> String {
     match fit {
-        0 => "not one fits".to_owned(),
-        fit => format!("{fit} would fit"),
+        None => "how many would is not known".to_owned(),
+        Some(0) => "not one fits".to_owned(),
+        Some(fit) => format!("{fit} would fit"),
     }
 }
 

@@ -30,7 +30,7 @@ mod registry;
 mod sourced;
 mod trial;
 
-pub use batch_size::{SearchReport, find_batch_size};
+pub use batch_size::{SearchBudget, SearchReport, find_batch_size};
 pub use bytes::Bytes;
 pub use calibration::{Calibration, Effort};
 pub use capabilities::{Capabilities, DTypeSupport};
@@ -51,7 +51,7 @@ pub use placement::{
     DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
 };
 pub use plan::{
-    Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, TaskShape,
+    Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, Stacks, TaskShape,
 };
 pub use platform::{Found, Platform, Probed};
 pub use platforms::{Work, device_of, run_on};

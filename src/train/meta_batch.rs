@@ -9,8 +9,8 @@ use fewshot_models::nn::draw;
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
-    Bytes, HardwareError, MemoryFit, MemoryScope, SearchReport, TrialMeasure, find_batch_size,
-    guarded, release,
+    Bytes, HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, TrialMeasure,
+    find_batch_size, guarded, release,
 };
 use crate::learners::{MetaGradients, MetaLearner};
 use crate::precision::LossScale;
@@ -22,8 +22,9 @@ const STEPS: usize = 2;
 /// Learning rate of the copies. Memory does not depend on it.
 const RATE: f64 = 1e-3;
 
-/// The largest meta-batch whose training takes at most `budget`: parameters, gradients, optimizer
-/// state, activations and the tasks themselves.
+/// The largest meta-batch whose training takes at most what of `budget` is
+/// [usable](SearchBudget::usable): parameters, gradients, optimizer state, activations and the tasks
+/// themselves.
 ///
 /// Every trial makes two full steps with copies of `learner` and `optimizer`, whose own values stay
 /// as they are; see [`find_batch_size`] for which sizes are tried. Parameters that were not drawn
@@ -42,7 +43,7 @@ pub fn find_meta_batch<B, L, T, O>(
     optimizer: &O,
     source: &T,
     device: &B::Device,
-    budget: Bytes,
+    budget: impl Into<SearchBudget>,
     range: RangeInclusive<usize>,
 ) -> Result<SearchReport, TrainError>
 where
@@ -101,15 +102,12 @@ where
     O: Optimizer<L, B>,
 {
     let mut trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
+    let all = SearchBudget { bytes: budget, keep_free: 0.0 };
     if is_far_too_much(&mut trial, tasks, budget)? {
-        return match find_batch_size(1..=tasks, budget, trial) {
+        return match find_batch_size(1..=tasks, all, trial) {
             Ok(found) if found.chosen == tasks => Ok(found.peak),
-            Ok(SearchReport { chosen: fit, .. }) => {
-                Err(HardwareError::TooManyTasks { tasks, need: None, budget, fit }.into())
-            }
-            Err(HardwareError::DoesNotFit { .. }) => {
-                Err(HardwareError::TooManyTasks { tasks, need: None, budget, fit: 0 }.into())
-            }
+            Ok(SearchReport { chosen, .. }) => Err(too_many(tasks, None, budget, chosen)),
+            Err(HardwareError::DoesNotFit { .. }) => Err(too_many(tasks, None, budget, 0)),
             Err(error) => Err(error.into()),
         };
     }
@@ -124,13 +122,17 @@ where
     };
     let fit = match tasks {
         1 => 0,
-        _ => match find_batch_size(1..=tasks - 1, budget, trial) {
+        _ => match find_batch_size(1..=tasks - 1, all, trial) {
             Ok(report) => report.chosen,
             Err(HardwareError::DoesNotFit { .. }) => 0,
             Err(error) => return Err(error.into()),
         },
     };
-    Err(HardwareError::TooManyTasks { tasks, need, budget, fit }.into())
+    Err(too_many(tasks, need, budget, fit))
+}
+
+fn too_many(tasks: usize, need: Option<Bytes>, budget: Bytes, fit: usize) -> TrainError {
+    HardwareError::TooManyTasks { tasks, need, budget, fit: Some(fit) }.into()
 }
 
 /// Whether the line through one task and two puts `tasks` at more than twice the budget. A system that

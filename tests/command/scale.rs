@@ -88,6 +88,27 @@ fn a_memory_budget_cuts_a_meta_batch_and_changes_nothing_else() {
     for (found, whole) in losses(&cut).iter().zip(losses(&whole)).take(3) {
         assert!((found - whole).abs() < 5e-3 * whole, "{found} is not {whole}");
     }
+    let careful = small(&folder.path().join("careful"), &[&options[..], &MARGIN].concat());
+    assert!(at_once(&stderr(&careful)) < at_once(&told), "{} {told}", stderr(&careful));
+}
+
+const MARGIN: [&str; 2] = ["--auto-batch-margin", "0.4"];
+
+/// How many tasks fit at once, as it was told.
+fn at_once(told: &str) -> usize {
+    let line = told.lines().find(|line| line.contains(" of 6 tasks fit ")).unwrap();
+    line.split(' ').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn what_segments_save_counts_in_the_check_of_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ["--meta-batch", "6", "--memory-budget", "12MB"];
+    let refused = small(&folder.path().join("whole"), &options);
+    assert_eq!(code(&refused), Some(1), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("6 tasks do not fit"), "{}", stderr(&refused));
+    let segments = ["--grad-checkpoint", "segments"];
+    json(&small(&folder.path().join("segments"), &[&options[..], &segments].concat()));
 }
 
 #[test]
@@ -115,6 +136,8 @@ fn nonsense_is_refused() {
     refused(&["--devices", "0,1"], "--backend auto is none");
     refused(&["--data", "sinusoid", "--method", "maml", "--auto-batch"], "not for sinusoids");
     refused(&["--micro-batch", "2", "--auto-batch"], "cannot be used with");
+    refused(&["--auto-batch-margin", "0.2"], "--auto-batch");
+    refused(&["--auto-batch", "--auto-batch-margin", "1"], "a share from 0 to below 1");
     let segments = ["--method", "maml", "--grad-checkpoint", "segments"];
     refused(&segments, "--second-order-route chain");
     assert!(!run.exists());

@@ -7,6 +7,7 @@ use fewshot::episode::Protocol;
 use fewshot::hardware::{Bytes, DevicePreference, OptimizerKind};
 
 use crate::cli::args::count;
+use crate::cli::train::GradCheckpoint;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HardwareCommand {
@@ -202,6 +203,10 @@ pub(crate) struct EstimateArgs {
     /// What moves the parameters
     #[arg(long, value_enum, default_value = "adam")]
     pub(crate) optimizer: OptimizerName,
+    /// What is computed again in the backward pass rather than kept: none, balanced (what costs
+    /// little) or segments (of protonet, every block of the network)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
+    pub(crate) grad_checkpoint: GradCheckpoint,
     #[command(flatten)]
     pub(crate) task: TaskArgs,
     #[command(flatten)]
@@ -239,6 +244,10 @@ pub(crate) struct PlanArgs {
     /// Share of each device's free memory that stays free
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub(crate) keep_free: f64,
+    /// What is computed again in the backward pass rather than kept: none, balanced (what costs
+    /// little) or segments (of protonet, every block of the network)
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
+    pub(crate) grad_checkpoint: GradCheckpoint,
     #[command(flatten)]
     pub(crate) task: TaskArgs,
     #[command(flatten)]

@@ -12,6 +12,7 @@ use super::list;
 use super::models::{self, training_need};
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
+use crate::cli::train::GradCheckpoint;
 
 /// A column: a device that is there, or what was asked for and is not.
 enum Column {
@@ -94,7 +95,8 @@ fn cell(
         Column::Here(info) => info,
     };
     if !ours {
-        let need = training_need(backbone, &TaskArgs::default(), models::route(info))?;
+        let (task, keep) = (TaskArgs::default(), GradCheckpoint::None);
+        let need = training_need(backbone, &task, keep, models::route(info))?.bytes;
         return Ok(Cell::asked(info, precision, need).unwrap_or(Cell::Untested));
     }
     Ok(run_on(&info.key, Trying { info, backbone, precision })?)

@@ -3,8 +3,8 @@
 use burn::tensor::backend::Backend;
 use fewshot::catalog::{Backbone, Catalog, Estimate, Method, Recommendation, recommend};
 use fewshot::hardware::{
-    Bytes, Calibration, DeviceInfo, DevicePreference, Effort, OptimizerKind, PlacementPolicy, Tier,
-    Work, place, run_on,
+    Bytes, Calibration, DeviceInfo, DevicePreference, Effort, OptimizerKind, PlacementPolicy,
+    Source, Sourced, Tier, Work, place, run_on,
 };
 use fewshot::kernels::Route;
 use serde_json::json;
@@ -15,6 +15,7 @@ use crate::cli::backend;
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
 use crate::cli::report::rounded;
+use crate::cli::train::GradCheckpoint;
 
 /// A device that is meant, and what of its memory may be used.
 struct Target {
@@ -90,6 +91,7 @@ struct Estimating<'a> {
     backbone: &'a Backbone,
     task: &'a TaskArgs,
     optimizer: OptimizerKind,
+    checkpointing: GradCheckpoint,
     route: Route,
 }
 
@@ -97,9 +99,18 @@ impl Work for Estimating<'_> {
     type Output = Estimate;
 
     fn run<B: Backend>(self, device: B::Device) -> Estimate {
-        let Self { backbone, task, optimizer, route } = self;
+        let Self { backbone, task, optimizer, checkpointing, route } = self;
         Estimate::new::<B>(backbone, method(task), task.task, optimizer, route, &device)
+            .with_checkpointing(checkpointing.into())
     }
+}
+
+/// That the method has segments, if they are asked for.
+fn check(checkpointing: GradCheckpoint, task: &TaskArgs) -> Result<(), CliError> {
+    if checkpointing == GradCheckpoint::Segments && task.method != MethodName::Protonet {
+        return Err(CliError::Usage("--grad-checkpoint segments is for protonet".to_owned()));
+    }
+    Ok(())
 }
 
 /// The backbone of this name, for images of the size that is meant.
@@ -113,19 +124,21 @@ fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone, CliError> {
 }
 
 pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
+    check(args.grad_checkpoint, &args.task)?;
     let target = Target::new(&args.place)?;
     let backbone = backbone(&args.model, &args.task)?;
     let work = Estimating {
         backbone: &backbone,
         task: &args.task,
         optimizer: args.optimizer.into(),
+        checkpointing: args.grad_checkpoint,
         route: target.route,
     };
     let estimate = counting(work)?;
     let plan = estimate.plan(args.tasks);
     let need = plan.total();
     let fits = target.budget.and_then(|budget| plan.fits(budget));
-    let most = target.budget.map(|budget| estimate.max_tasks(budget));
+    let most = target.budget.and_then(|budget| estimate.max_tasks(budget));
     // What does not fit takes no time.
     let calibration = if fits == Some(false) { None } else { target.calibration()? };
     let seconds = calibration.and_then(|rates| estimate.seconds(args.tasks, &rates));
@@ -133,6 +146,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         print(json!({
             "model": backbone.name,
             "method": method(&args.task),
+            "checkpointing": estimate.checkpointing(),
             "task": args.task.task,
             "tasks": args.tasks,
             "device": target.info.key,
@@ -154,13 +168,17 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
             let ms = seconds * 1e3;
             print(format_args!("about {ms:.1} ms a step, by rates measured on the device"))?;
         }
-        match (target.budget, most) {
-            (Some(budget), Some(most)) => print(format_args!(
-                "{}: {} of {budget}; tasks a step at most: {most}",
-                if fits == Some(false) { "does not fit" } else { "fits" },
-                need.bytes
-            ))?,
-            _ => print("the device does not tell its memory: say --budget")?,
+        match (target.budget, fits) {
+            (Some(budget), Some(fits)) => {
+                let fits = if fits { "fits" } else { "does not fit" };
+                let most = most.map(|most| format!("; tasks a step at most: {most}"));
+                let (need, most) = (need.bytes, most.unwrap_or_default());
+                print(format_args!("{fits}: {need} of {budget}{most}"))?;
+            }
+            (Some(budget), None) => {
+                print(format_args!("{need} of {budget}: whether it fits is not known"))?;
+            }
+            (None, _) => print("the device does not tell its memory: say --budget")?,
         }
     }
     match fits {
@@ -242,6 +260,7 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
 }
 
 pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
+    check(args.grad_checkpoint, &args.task)?;
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
     let processor = inventory.devices.iter().find(|info| info.tier == Tier::Cpu);
     let accelerators = inventory.devices.iter().filter(|info| info.tier.is_accelerator());
@@ -256,7 +275,7 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let models = args.models.iter().map(|wanted| {
         let bytes = match wanted.bytes {
             Some(bytes) => bytes,
-            None => need(&wanted.name, &args.task, &routes)?,
+            None => need(&wanted.name, args, &routes)?,
         };
         Ok((wanted.name.clone(), bytes))
     });
@@ -277,18 +296,29 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
 
 /// What training a model on one task at a time takes where operations go one of these ways, at
 /// most.
-fn need(name: &str, task: &TaskArgs, routes: &[Route]) -> Result<Bytes, CliError> {
-    let backbone = backbone(name, task)?;
-    let needs = routes.iter().map(|route| training_need(&backbone, task, *route));
-    Ok(needs.collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or_default())
+fn need(name: &str, args: &PlanArgs, routes: &[Route]) -> Result<Bytes, CliError> {
+    let backbone = backbone(name, &args.task)?;
+    let needs = routes.iter().map(|&route| {
+        let need = training_need(&backbone, &args.task, args.grad_checkpoint, route)?;
+        match need.source {
+            Source::Unknown => Err(CliError::Usage(format!(
+                "what {name} takes under this --grad-checkpoint is not known where operations go \
+                 {route}: say {name}=AMOUNT"
+            ))),
+            _ => Ok(need.bytes),
+        }
+    });
+    Ok(needs.collect::<Result<Vec<_>, CliError>>()?.into_iter().max().unwrap_or_default())
 }
 
 /// What training on one task at a time takes.
 pub(super) fn training_need(
     backbone: &Backbone,
     task: &TaskArgs,
+    checkpointing: GradCheckpoint,
     route: Route,
-) -> Result<Bytes, CliError> {
-    let work = Estimating { backbone, task, optimizer: OptimizerKind::Adam, route };
-    Ok(counting(work)?.plan(1).total().bytes)
+) -> Result<Sourced, CliError> {
+    let optimizer = OptimizerKind::Adam;
+    let work = Estimating { backbone, task, optimizer, checkpointing, route };
+    Ok(counting(work)?.plan(1).total())
 }

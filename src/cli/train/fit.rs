@@ -9,7 +9,7 @@ use burn::lr_scheduler::step::StepLrSchedulerConfig;
 use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::episode::TaskSource;
-use fewshot::hardware::Bytes;
+use fewshot::hardware::{Bytes, SearchBudget};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
 use fewshot::precision::{Acceleration, Precision};
@@ -136,12 +136,14 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let share = tasks.meta_batch.saturating_mul(accumulate) / replicas as u64;
         let most = usize::try_from(tasks.meta_batch.min(share)).unwrap_or(usize::MAX).max(1);
         let (source, device) = (&tasks.train, &self.place.device);
+        let keep_free = self.args.scale.auto_batch_margin;
+        let budget = SearchBudget { bytes: budget, keep_free };
         let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
         let all = self.world.all_gather(&(found.chosen as u64).to_le_bytes())?;
         let numbers =
             all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes[..].try_into().ok()?)));
         let chosen = numbers.min().map_or(found.chosen, |least| least as usize);
-        tell(format_args!("{chosen} of {most} tasks fit {budget} at once"));
+        tell(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
         let cut = chosen < most || replicas as u64 > accumulate;
         Ok(cut.then_some(chosen))
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::fit::{Fitting, Pace, Tasks, folder};
 use super::memory::Step;
-use super::scale::{GradCheckpoint, World, used};
+use super::scale::{World, used};
 use crate::cli::args::TrainArgs;
 use crate::cli::backend::{self, Job, Place, Usage};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
@@ -109,8 +109,7 @@ impl Training {
         let meta_batch = usize::try_from(self.samplers.meta_batch).unwrap_or(usize::MAX);
         let accumulate = usize::try_from(scale.accumulate).unwrap_or(usize::MAX);
         let all = meta_batch.saturating_mul(accumulate);
-        // Segments are computed for one task after the other.
-        if scale.auto_batch || scale.grad_checkpoint == GradCheckpoint::Segments {
+        if scale.auto_batch {
             return 1;
         }
         match scale.micro_batch {
@@ -132,6 +131,7 @@ impl Job for Training {
             inner: recipe.inner,
             network,
             protocol: self.samplers.train.protocol(),
+            checkpointing: self.args.scale.grad_checkpoint.into(),
             tasks: self.at_once(place.devices.len()),
         };
         let free = place.free_of(self.world.size());

@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
 use fewshot::episode::Protocol;
-use fewshot::hardware::{Bytes, OptimizerKind};
+use fewshot::hardware::{Bytes, Checkpointing, OptimizerKind};
 use fewshot::kernels::route;
 use fewshot::models::Conv4Config;
 
@@ -19,6 +19,7 @@ pub(super) struct Step {
     pub(super) inner: Option<InnerRecipe>,
     pub(super) network: Conv4Config,
     pub(super) protocol: Protocol,
+    pub(super) checkpointing: Checkpointing,
     /// Tasks that are differentiated at once.
     pub(super) tasks: usize,
 }
@@ -40,6 +41,7 @@ impl Step {
             Backbone::new(self.method.to_string(), image, BackboneConfig::Conv4(self.network));
         let (adam, route) = (OptimizerKind::Adam, route::<B>());
         let estimate = Estimate::new::<B>(&network, learning, self.protocol, adam, route, device);
+        let estimate = estimate.with_checkpointing(self.checkpointing);
         let estimate = match lanes {
             Some(lanes) => estimate.with_lanes(lanes),
             None => estimate,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use burn::tensor::backend::AutodiffBackend;
 use clap::{Args, ValueEnum};
-use fewshot::hardware::{Checkpointing, MemoryScope};
+use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget};
 use fewshot::parallel::{Communicator, Reduction};
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
@@ -36,6 +36,15 @@ pub(crate) struct ScaleArgs {
     /// Find the largest --micro-batch that fits the memory, by trying
     #[arg(long, conflicts_with = "micro_batch")]
     pub(crate) auto_batch: bool,
+    /// Share of the memory that --auto-batch leaves free beside what steps took when it tried them
+    #[arg(
+        long,
+        value_name = "SHARE",
+        default_value_t = SearchBudget::KEEP_FREE,
+        requires = "auto_batch",
+        value_parser = share
+    )]
+    pub(crate) auto_batch_margin: f64,
     /// Devices of the backend that share the tasks of a step, as 0,1
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', conflicts_with = "device")]
     pub(crate) devices: Vec<usize>,
@@ -46,6 +55,11 @@ pub(crate) struct ScaleArgs {
     /// Tell what each phase of a step takes, waiting for the device after each
     #[arg(long)]
     pub(crate) profile: bool,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..1.0).contains(share));
+    share.ok_or_else(|| "write a share from 0 to below 1, as 0.05".to_owned())
 }
 
 /// What products compute in.

@@ -12,62 +12,105 @@ use serde::{Deserialize, Serialize};
 use super::{Bytes, HardwareError, Trial, TrialMeasure};
 use search::Search;
 
+/// What the sizes of a search have to fit.
+///
+/// # Example
+/// ```
+/// use fewshot::hardware::{Bytes, SearchBudget};
+///
+/// let budget = SearchBudget::from(Bytes(1000));
+/// assert_eq!(budget.usable(), Bytes(950));
+/// assert_eq!(SearchBudget { keep_free: 0.0, ..budget }.usable(), Bytes(1000));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchBudget {
+    /// What there is.
+    pub bytes: Bytes,
+    /// Share of it, from 0 to below 1, that stays free beside the size that is chosen:
+    /// [`KEEP_FREE`](Self::KEEP_FREE) unless said otherwise. A trial is two steps; of thousands,
+    /// some take more.
+    pub keep_free: f64,
+}
+
+impl SearchBudget {
+    /// The share that stays free unless said otherwise.
+    pub const KEEP_FREE: f64 = 0.05;
+
+    /// What a size may take.
+    pub fn usable(self) -> Bytes {
+        let kept = (self.bytes.0 as f64 * self.keep_free).ceil() as u64;
+        Bytes(self.bytes.0.saturating_sub(kept))
+    }
+}
+
+impl From<Bytes> for SearchBudget {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, keep_free: Self::KEEP_FREE }
+    }
+}
+
 /// What a search found, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SearchReport {
-    /// The largest size that fits.
+    /// The largest size that fits; it was run.
     pub chosen: usize,
-    /// Whether `chosen` itself was run, which is always so.
-    pub verified: bool,
     /// What the chosen size took.
     pub peak: Bytes,
-    /// What it had to fit.
-    pub budget: Bytes,
+    /// What it had to fit: the budget without what stays free.
+    pub usable: Bytes,
     /// What the first two trials led to expect, if memory rose from one to the other.
     pub predicted: Option<usize>,
     /// Every run, in order.
     pub trials: Vec<Trial>,
 }
 
-/// Finds the largest size of `range` whose trial takes at most `budget`.
+/// Finds the largest size of `range` whose trial takes at most what of `budget` is
+/// [usable](SearchBudget::usable).
 ///
-/// The two smallest sizes are run, and lead to the next: what takes 97 % of the budget along the
-/// line through the two largest that ran. From there on, sizes that ran close in on the answer, at
-/// worst by halves; the one that is returned was run, and so was the one after it, unless it is the
-/// end of the range. A device that runs out of memory in a trial makes it one that does not fit.
+/// The two smallest sizes are run, and lead to the next: what takes 97 % of that along the line
+/// through the two largest that ran. From there on, sizes that ran close in on the answer, at worst
+/// by halves; the one that is returned was run, and so was the one after it, unless it is the end of
+/// the range. A device that runs out of memory in a trial makes it one that does not fit.
 ///
 /// Memory is taken to grow with the size. What other programs are to have is not in the budget:
 /// leave it out.
 ///
 /// # Errors
 /// [`HardwareError::DoesNotFit`] when not even the smallest size fits, a range without sizes, a
-/// trial without a step, and whatever a trial returns but [`HardwareError::OutOfMemory`].
+/// share that is none, a trial without a step, and whatever a trial returns but
+/// [`HardwareError::OutOfMemory`].
 ///
 /// # Example
 /// ```
-/// use fewshot::hardware::{Bytes, TrialMeasure, find_batch_size};
+/// use fewshot::hardware::{Bytes, SearchBudget, TrialMeasure, find_batch_size};
 ///
 /// let trial = |size| Ok(TrialMeasure { peak: Bytes(1000 + 30 * size as u64), steps: 1 });
 /// let found = find_batch_size(1..=4096, Bytes(10_000), trial)?;
-/// assert_eq!((found.chosen, found.peak), (300, Bytes(10_000)));
+/// assert_eq!((found.chosen, found.peak), (283, Bytes(9490)));
+/// let all = SearchBudget { bytes: Bytes(10_000), keep_free: 0.0 };
+/// assert_eq!(find_batch_size(1..=4096, all, trial)?.chosen, 300);
 /// # Ok::<(), fewshot::hardware::HardwareError>(())
 /// ```
 pub fn find_batch_size(
     range: RangeInclusive<usize>,
-    budget: Bytes,
+    budget: impl Into<SearchBudget>,
     trial: impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
 ) -> Result<SearchReport, HardwareError> {
     let (first, last) = range.into_inner();
     if first == 0 || first > last {
         return Err(HardwareError::Range { first, last });
     }
-    Search::new(first, last, budget, trial).run()
+    let budget = budget.into();
+    if !(0.0..1.0).contains(&budget.keep_free) {
+        return Err(HardwareError::Share { keep_free: budget.keep_free });
+    }
+    Search::new(first, last, budget.usable(), trial).run()
 }
 
 impl fmt::Display for SearchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.trials.iter().try_for_each(|trial| writeln!(f, "{trial}"))?;
-        let Self { chosen, peak, budget, .. } = self;
-        write!(f, "{chosen} takes {peak} of {budget}")
+        let Self { chosen, peak, usable, .. } = self;
+        write!(f, "{chosen} takes {peak} of {usable}")
     }
 }

@@ -102,9 +102,8 @@ impl<F: FnMut(usize) -> Result<TrialMeasure, HardwareError>> Search<F> {
         let peak = chosen.and_then(|trial| trial.outcome.peak()).unwrap_or_default();
         Ok(SearchReport {
             chosen: self.good,
-            verified: chosen.is_some(),
             peak,
-            budget: self.budget,
+            usable: self.budget,
             predicted: self.predicted,
             trials: self.trials,
         })

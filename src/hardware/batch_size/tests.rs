@@ -1,6 +1,11 @@
 use super::*;
 use crate::hardware::TrialOutcome;
 
+/// Nothing of it is to stay free.
+fn all(bytes: u64) -> SearchBudget {
+    SearchBudget { bytes: Bytes(bytes), keep_free: 0.0 }
+}
+
 /// Searches where a size takes `bytes` of it, and checks what is always so.
 fn found(
     range: RangeInclusive<usize>,
@@ -8,13 +13,13 @@ fn found(
     bytes: impl Fn(u64) -> u64,
 ) -> Result<SearchReport, HardwareError> {
     let last = *range.end();
-    let report = find_batch_size(range, Bytes(budget), |size| {
+    let report = find_batch_size(range, all(budget), |size| {
         Ok(TrialMeasure { peak: Bytes(bytes(size as u64)), steps: 2 })
     })?;
     let outcome = |size| report.trials.iter().find(|trial| trial.size == size).map(|t| t.outcome);
     let chosen = outcome(report.chosen).expect("the chosen size was run");
     assert_eq!(chosen, TrialOutcome::Fits { peak: report.peak });
-    assert!(report.verified && report.peak.0 <= budget);
+    assert!(report.peak.0 <= budget);
     if report.chosen < last {
         assert!(!outcome(report.chosen + 1).expect("the next size was run").fits());
     }
@@ -95,12 +100,12 @@ fn a_device_that_runs_out_of_memory_ends_no_search() {
         0..=41 => Ok(TrialMeasure { peak: Bytes(10 * size as u64), steps: 1 }),
         _ => Err(out_of_memory()),
     };
-    let report = find_batch_size(1..=1000, Bytes(5000), trial).unwrap();
+    let report = find_batch_size(1..=1000, all(5000), trial).unwrap();
     assert_eq!(report.chosen, 41);
     let asked = Some(Bytes(9));
     let refused = report.trials.iter().filter(|t| t.outcome == TrialOutcome::OutOfMemory { asked });
     assert!(refused.count() > 0);
-    let none = find_batch_size(1..=1000, Bytes(5000), |_| Err(out_of_memory())).unwrap_err();
+    let none = find_batch_size(1..=1000, all(5000), |_| Err(out_of_memory())).unwrap_err();
     assert_eq!(none, HardwareError::DoesNotFit { size: 1, need: None, budget: Bytes(5000) });
 }
 
@@ -111,9 +116,9 @@ fn other_failures_and_trials_of_nothing_end_it() {
         1 => Ok(TrialMeasure { peak: Bytes(1), steps: 1 }),
         _ => Err(failed()),
     };
-    assert_eq!(find_batch_size(1..=9, Bytes(5), trial), Err(failed()));
+    assert_eq!(find_batch_size(1..=9, all(5), trial), Err(failed()));
     let trial = |size: usize| Ok(TrialMeasure { peak: Bytes(1), steps: 3 - size.min(3) });
-    assert_eq!(find_batch_size(1..=9, Bytes(5), trial), Err(HardwareError::NoSteps { size: 4 }));
+    assert_eq!(find_batch_size(1..=9, all(5), trial), Err(HardwareError::NoSteps { size: 4 }));
 }
 
 #[test]
@@ -122,4 +127,22 @@ fn ranges_without_sizes_are_refused() {
         let error = found(first..=last, 10, |n| n).unwrap_err();
         assert_eq!(error, HardwareError::Range { first, last });
     }
+}
+
+#[test]
+fn what_is_to_stay_free_is_not_taken() {
+    let found = |keep_free| {
+        let budget = SearchBudget { bytes: Bytes(1000), keep_free };
+        let trial = |size: usize| Ok(TrialMeasure { peak: Bytes(10 * size as u64), steps: 2 });
+        find_batch_size(1..=1000, budget, trial)
+    };
+    for (keep_free, chosen) in [(0.0, 100), (0.05, 95), (0.25, 75), (0.5, 50)] {
+        let report = found(keep_free).unwrap();
+        assert_eq!((report.chosen, report.usable), (chosen, Bytes(10 * chosen as u64)), "{report}");
+    }
+    for keep_free in [-0.1, 1.0, f64::NAN] {
+        assert!(matches!(found(keep_free), Err(HardwareError::Share { .. })), "{keep_free}");
+    }
+    let trial = |size: usize| Ok(TrialMeasure { peak: Bytes(10 * size as u64), steps: 2 });
+    assert_eq!(find_batch_size(1..=1000, Bytes(1000), trial).unwrap().chosen, 95);
 }

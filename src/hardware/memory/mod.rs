@@ -15,6 +15,8 @@ mod stats;
 #[cfg(any(test, all(feature = "cuda", feature = "nvml")))]
 mod visible;
 
+#[cfg(all(feature = "cuda", feature = "nvml"))]
+pub(super) use nvml::driver_version;
 pub use out_of_memory::guarded;
 pub use release::release;
 pub use scope::{MemoryReport, MemoryScope};

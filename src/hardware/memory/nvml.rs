@@ -17,11 +17,19 @@ pub(super) fn memory(index: usize) -> Option<(Bytes, Bytes)> {
     }
 }
 
-fn asked(index: usize) -> Result<(Bytes, Bytes), String> {
+/// The version of the driver, if NVML tells it.
+pub(in crate::hardware) fn driver_version() -> Option<String> {
+    nvml().ok()?.sys_driver_version().ok()
+}
+
+fn nvml() -> Result<&'static Nvml, String> {
     static NVML: OnceLock<Result<Nvml, String>> = OnceLock::new();
     let nvml = NVML.get_or_init(|| Nvml::init().map_err(|error| error.to_string()));
-    let nvml = nvml.as_ref().map_err(String::clone)?;
-    let memory = device(nvml, index)?.memory_info().map_err(|error| error.to_string())?;
+    nvml.as_ref().map_err(String::clone)
+}
+
+fn asked(index: usize) -> Result<(Bytes, Bytes), String> {
+    let memory = device(nvml()?, index)?.memory_info().map_err(|error| error.to_string())?;
     Ok((Bytes(memory.total), Bytes(memory.free)))
 }
 

@@ -1,14 +1,15 @@
 use serde::{Deserialize, Serialize};
 
-use super::MemoryPlanner;
-use crate::hardware::Sourced;
+use super::{Activations, MemoryPlanner};
+use crate::hardware::{Checkpointing, Sourced};
 
 /// How tasks are learned, as far as memory goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Algorithm {
     /// Support and queries of every task go through the network together and nothing adapts:
-    /// prototypical networks and their like. The graphs of all tasks are there at once.
+    /// prototypical networks and their like. The graphs of all tasks are there at once, or under
+    /// [`Checkpointing::Segments`] a segment of one.
     Prototypical,
     /// All parameters adapt.
     Maml {
@@ -72,10 +73,15 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
     };
     let inner = match &planner.algorithm {
         Algorithm::Prototypical => {
-            let kept = activations.together.times(tasks as u64);
+            // Segments are those of one task after the other.
+            let live = match activations.checkpointing {
+                Checkpointing::Segments => tasks.min(1),
+                Checkpointing::Nothing | Checkpointing::Balanced => tasks,
+            };
             return vec![
-                ("activations", kept),
-                ("gradients of tasks", activations.returned.times(tasks as u64)),
+                ("inputs of segments", activations.inputs),
+                ("activations", activations.together.times(live as u64)),
+                ("gradients of tasks", activations.returned.times(live as u64)),
                 ("gradients of activations", activations.passing),
                 ("working memory", activations.working),
             ];
@@ -103,15 +109,31 @@ impl Inner {
             (_, InnerGraphs::None) => larger(activations.support, activations.queries),
             _ => activations.queries,
         };
-        vec![
+        let fast = [
             ("fast weights", each(self.fast_weights(planner.profile.bytes()))),
             ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
-            ("inner graphs", each(self.graphs(activations.support))),
+        ];
+        if let (Algorithm::Maml { .. }, Some(stacks)) = (&planner.algorithm, &activations.stacks) {
+            let (live, steps) = (self.live as usize, self.steps as usize);
+            let change = match self.graphs {
+                InnerGraphs::None => Sourced::exact(0),
+                InnerGraphs::One | InnerGraphs::Every => modelled(self.moved),
+            };
+            let own = [
+                ("changes of gradients", each(change)),
+                ("buffers of fused operations", stacks.inner(live, steps, self.graphs)),
+                ("gradients of tasks", each(activations.returned)),
+            ];
+            return fast.into_iter().chain(own).collect();
+        }
+        let layers = [
+            ("inner graphs", each(self.graphs(activations))),
             ("activations", each(outer)),
             ("gradients of tasks", each(activations.returned)),
             ("gradients of activations", each(activations.passing)),
             ("working memory", activations.working),
-        ]
+        ];
+        fast.into_iter().chain(layers).collect()
     }
 
     /// A task's own values at the start, if it has any, and what moves after every step that is
@@ -125,15 +147,15 @@ impl Inner {
         modelled(start + self.moved.times(stored))
     }
 
-    /// The support's activations for every graph; once the tangents of the activations, with which
-    /// a gradient is differentiated, and the change that the gradient makes.
-    fn graphs(&self, support: Sourced) -> Sourced {
+    /// The support's activations for every graph; once their tangents, and the change that the
+    /// gradient makes.
+    fn graphs(&self, Activations { support, tangents, .. }: &Activations) -> Sourced {
         let graphs = match self.graphs {
             InnerGraphs::None => return Sourced::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
-        support.times(graphs + 1) + modelled(self.moved)
+        support.times(graphs) + *tangents + modelled(self.moved)
     }
 }
 

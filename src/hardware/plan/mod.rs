@@ -1,6 +1,7 @@
 //! What meta-training takes of memory, line by line, without running it.
 
 mod algorithm;
+mod stacks;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -10,6 +11,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use algorithm::{Algorithm, InnerGraphs};
+pub use stacks::Stacks;
 pub use task::{Activations, TaskShape};
 
 use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
@@ -20,7 +22,8 @@ use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
 /// ```
 /// use burn::backend::{Autodiff, Flex};
 /// use fewshot::hardware::{
-///     Activations, Algorithm, Bytes, MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
+///     Activations, Algorithm, Bytes, Checkpointing, MemoryPlanner, ModelProfile, OptimizerKind,
+///     TaskShape,
 /// };
 /// use fewshot::kernels::route;
 /// use fewshot::models::Conv4Config;
@@ -28,11 +31,12 @@ use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
 /// type B = Autodiff<Flex>;
 /// let config = Conv4Config::omniglot();
 /// let task = TaskShape { support: 5, queries: 75, example: Bytes(4 * 28 * 28 + 8) };
+/// let keep = Checkpointing::Nothing;
 /// let planner = MemoryPlanner {
 ///     profile: ModelProfile::of(&config.init::<B>(&Default::default())),
 ///     optimizer: OptimizerKind::Adam,
 ///     algorithm: Algorithm::Prototypical,
-///     activations: Activations::modelled(&config, task, route::<B>()),
+///     activations: Activations::modelled(&config, task, route::<B>(), keep),
 ///     task,
 /// };
 /// println!("{}", planner.plan(4));

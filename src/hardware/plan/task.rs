@@ -1,8 +1,9 @@
 use fewshot_kernels::Route;
-use fewshot_models::{Cost, CostModel};
+use fewshot_models::{Cost, CostModel, SegmentCost};
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::{Bytes, Sourced};
+use super::Stacks;
+use crate::hardware::{Bytes, Checkpointing, Sourced};
 
 /// One task of a meta-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,42 +17,121 @@ pub struct TaskShape {
 }
 
 /// What the activations of one task take.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
     /// Kept of the support for a backward pass.
     pub support: Sourced,
+    /// Tangents of what is kept of the support, with which its gradient is differentiated.
+    pub tangents: Sourced,
     /// Kept of the queries.
     pub queries: Sourced,
-    /// Kept of both in one batch.
+    /// Kept of both in one batch; under [`Checkpointing::Segments`] of the segment that takes the
+    /// most, with what others left that is of no use to it.
     pub together: Sourced,
+    /// Under [`Checkpointing::Segments`], what goes into that segment and those before it.
+    pub inputs: Sourced,
     /// Gradients of the parameters on their way to them.
     pub returned: Sourced,
     /// Gradients of activations on their way back, of the largest of these.
     pub passing: Sourced,
     /// Working memory, however many tasks there are side by side.
     pub working: Sourced,
+    /// What of all this is computed again.
+    pub checkpointing: Checkpointing,
+    /// Where a task's images go through fused operations of a CPU, their stacks: buffers that one
+    /// pass leaves serve the next only where they are large enough.
+    pub stacks: Option<Stacks>,
 }
 
 impl Activations {
-    /// By the formulas of a network, in f32, where its operations go this way.
-    pub fn modelled(network: &impl CostModel, task: TaskShape, route: Route) -> Self {
-        let cost = |examples| network.cost(examples, route);
-        let kept = |Cost { kept, .. }: Cost| Sourced::modelled(4 * kept);
-        let both = cost(task.support + task.queries);
+    /// By the formulas of a network, in f32, where its operations go this way. What the network has
+    /// no formula for is not known.
+    pub fn modelled(
+        network: &impl CostModel,
+        task: TaskShape,
+        route: Route,
+        checkpointing: Checkpointing,
+    ) -> Self {
+        let both = task.support + task.queries;
+        let cost = |examples| match checkpointing {
+            Checkpointing::Balanced => network.balanced_cost(examples, route),
+            Checkpointing::Nothing | Checkpointing::Segments => Some(network.cost(examples, route)),
+        };
+        let (Some(support), Some(queries), Some(whole)) =
+            (cost(task.support), cost(task.queries), cost(both))
+        else {
+            return Self { checkpointing, ..Self::unknown() };
+        };
+        let stack = |examples| network.stack(examples, route);
+        let stacks = stack(task.support).zip(stack(task.queries));
+        let stacks = stacks.map(|(support, queries)| Stacks { support, queries });
+        let all = Self { stacks, ..Self::of(support, queries, whole, checkpointing) };
+        if checkpointing != Checkpointing::Segments {
+            return all;
+        }
+        match network.segment_costs(both, route) {
+            Some(segments) => all.by_segments(&segments),
+            None => Self { checkpointing, ..Self::unknown() },
+        }
+    }
+
+    fn of(support: Cost, queries: Cost, both: Cost, checkpointing: Checkpointing) -> Self {
         Self {
-            support: kept(cost(task.support)),
-            queries: kept(cost(task.queries)),
-            together: kept(both),
-            returned: Sourced::modelled(4 * both.returned),
-            passing: Sourced::modelled(4 * both.passing),
-            working: Sourced::modelled(4 * both.working),
+            support: elements(support.kept),
+            tangents: elements(support.tangents),
+            queries: elements(queries.kept),
+            together: elements(both.kept),
+            inputs: Sourced::exact(0),
+            returned: elements(both.returned),
+            passing: elements(both.passing),
+            working: elements(both.working),
+            checkpointing,
+            stacks: None,
+        }
+    }
+
+    /// At the segment where most is there at once.
+    fn by_segments(self, segments: &[SegmentCost]) -> Self {
+        let at = |index: usize| {
+            let (before, after) = segments.split_at(index + 1);
+            let graph = before[index].graph;
+            let inputs = before.iter().map(|segment| segment.inputs).sum::<u64>();
+            let left = after.iter().map(|segment| segment.left).sum::<u64>();
+            (inputs, Cost { kept: graph.kept + left, ..graph })
+        };
+        let all = |(inputs, graph): &(u64, Cost)| {
+            inputs + graph.kept + graph.returned + graph.passing + graph.working
+        };
+        let (inputs, graph) = (0..segments.len()).map(at).max_by_key(all).unwrap_or_default();
+        Self {
+            inputs: elements(inputs),
+            together: elements(graph.kept),
+            returned: elements(graph.returned),
+            passing: elements(graph.passing),
+            working: elements(graph.working),
+            ..self
         }
     }
 
     /// Nothing is known of the network.
     pub fn unknown() -> Self {
         let unknown = Sourced::unknown();
-        let [support, queries, together, returned, passing, working] = [unknown; 6];
-        Self { support, queries, together, returned, passing, working }
+        Self {
+            support: unknown,
+            tangents: unknown,
+            queries: unknown,
+            together: unknown,
+            inputs: unknown,
+            returned: unknown,
+            passing: unknown,
+            working: unknown,
+            checkpointing: Checkpointing::Nothing,
+            stacks: None,
+        }
     }
+}
+
+/// Of f32.
+fn elements(count: u64) -> Sourced {
+    Sourced::modelled(4 * count)
 }

@@ -1,5 +1,8 @@
+use fewshot_kernels::Route;
+use fewshot_models::{Cost, CostModel, SegmentCost};
+
 use super::*;
-use crate::hardware::{ParameterProfile, Source};
+use crate::hardware::{Checkpointing, ParameterProfile, Source};
 
 /// 10 values to train in `body`, 3 in `head` and 2 running averages.
 fn profile() -> ModelProfile {
@@ -18,11 +21,15 @@ fn profile() -> ModelProfile {
 fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
     let activations = Activations {
         support: Sourced::modelled(100),
+        tangents: Sourced::modelled(90),
         queries: Sourced::modelled(1000),
         together: Sourced::modelled(1100),
+        inputs: Sourced::exact(0),
         returned: Sourced::modelled(6),
         passing: Sourced::modelled(7),
         working: Sourced::modelled(20),
+        checkpointing: Checkpointing::Nothing,
+        stacks: None,
     };
     let task = TaskShape { support: 5, queries: 15, example: Bytes(9) };
     MemoryPlanner { profile: profile(), optimizer, algorithm, task, activations }
@@ -62,7 +69,7 @@ fn the_chain_has_one_graph_and_the_weights_of_every_step() {
         ("tasks", 4 * 20 * 9),
         ("fast weights", 2 * (60 + 5 * 52)),
         ("gradients of fast weights", 2 * 52),
-        ("inner graphs", 2 * (2 * 100 + 52)),
+        ("inner graphs", 2 * (100 + 90 + 52)),
         ("activations", 2000),
         ("gradients of tasks", 12),
         ("gradients of activations", 14),
@@ -74,7 +81,7 @@ fn the_chain_has_one_graph_and_the_weights_of_every_step() {
 #[test]
 fn the_unrolled_loop_has_the_graphs_of_all_steps() {
     let graphs = |planner: MemoryPlanner| planner.plan(4).line("inner graphs").unwrap().bytes.0;
-    assert_eq!(graphs(maml(5, 2, InnerGraphs::Every)), 2 * (6 * 100 + 52));
+    assert_eq!(graphs(maml(5, 2, InnerGraphs::Every)), 2 * (5 * 100 + 90 + 52));
     assert_eq!(graphs(maml(1, 2, InnerGraphs::Every)), graphs(maml(1, 2, InnerGraphs::One)));
 }
 
@@ -95,7 +102,7 @@ fn a_head_alone_is_little_to_store() {
     let plan = planner(algorithm, OptimizerKind::Sgd).plan(4);
     // A task alone begins at the learned values themselves.
     assert_eq!(plan.line("fast weights").unwrap().bytes.0, 5 * 12);
-    assert_eq!(plan.line("inner graphs").unwrap().bytes.0, 2 * 100 + 12);
+    assert_eq!(plan.line("inner graphs").unwrap().bytes.0, 100 + 90 + 12);
 }
 
 #[test]
@@ -142,4 +149,71 @@ fn a_plan_is_a_table_and_reads_back() {
     assert!(text.ends_with("total                      1.49 KiB  modelled"), "{text}");
     let json = serde_json::to_string(&plan).unwrap();
     assert_eq!(serde_json::from_str::<MemoryPlan>(&json).unwrap(), plan);
+}
+
+/// A network of two segments, or of none that are known.
+struct Halves(bool);
+
+impl CostModel for Halves {
+    fn cost(&self, batch: usize, _: Route) -> Cost {
+        Cost { kept: 100 * batch as u64, ..Cost::default() }
+    }
+
+    fn segment_costs(&self, batch: usize, _: Route) -> Option<Vec<SegmentCost>> {
+        let batch = batch as u64;
+        let graph = |kept, passing| Cost {
+            kept: kept * batch,
+            passing,
+            returned: 3,
+            working: 5,
+            ..Cost::default()
+        };
+        let segments = vec![
+            SegmentCost { inputs: 8 * batch, graph: graph(60, 2), left: 50 * batch },
+            SegmentCost { inputs: 4 * batch, graph: graph(40, 1), left: 30 * batch },
+        ];
+        self.0.then_some(segments)
+    }
+}
+
+fn segmented(network: &Halves, checkpointing: Checkpointing) -> MemoryPlanner {
+    let planner = planner(Algorithm::Prototypical, OptimizerKind::Sgd);
+    let route = Route::Host("any");
+    let activations = Activations::modelled(network, planner.task, route, checkpointing);
+    MemoryPlanner { activations, ..planner }
+}
+
+#[test]
+fn segments_take_the_largest_of_one_task_and_what_goes_into_it() {
+    let plan = segmented(&Halves(true), Checkpointing::Segments).plan(3);
+    // 20 examples; the first segment with what the second left is more than the second with the
+    // inputs of both.
+    let wanted = [
+        ("parameters", 60),
+        ("gradients", 52),
+        ("tasks", 3 * 20 * 9),
+        ("inputs of segments", 4 * 8 * 20),
+        ("activations", 4 * (60 + 30) * 20),
+        ("gradients of tasks", 4 * 3),
+        ("gradients of activations", 4 * 2),
+        ("working memory", 4 * 5),
+    ];
+    assert_eq!(lines(&plan), wanted);
+    let whole = segmented(&Halves(true), Checkpointing::Nothing).plan(3);
+    assert_eq!(whole.line("activations"), Some(Sourced::modelled(3 * 4 * 100 * 20)));
+    assert_eq!(whole.line("inputs of segments"), None);
+}
+
+#[test]
+fn what_is_computed_again_without_a_formula_is_not_known() {
+    let sources = [
+        (true, Checkpointing::Nothing, Source::Modelled),
+        (true, Checkpointing::Segments, Source::Modelled),
+        (false, Checkpointing::Segments, Source::Unknown),
+        (true, Checkpointing::Balanced, Source::Unknown),
+    ];
+    for (known, checkpointing, source) in sources {
+        let plan = segmented(&Halves(known), checkpointing).plan(3);
+        assert_eq!(plan.total().source, source, "{checkpointing:?}");
+    }
 }

@@ -5,7 +5,7 @@ use burn::backend::cuda::CudaDevice;
 use cubecl::cuda::CudaRuntime;
 use cudarc::driver::{CudaContext, DriverError};
 
-use super::cube;
+use super::{cube, nvidia};
 use crate::hardware::panics::quietly;
 use crate::hardware::{
     Bytes, Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
@@ -74,7 +74,10 @@ fn found(index: usize) -> Result<Found, String> {
         name: context.name().map_err(reason)?,
         class: DeviceClass::DiscreteGpu,
         tier: Tier::Cuda,
-        driver: Some(format!("compute capability {major}.{minor}")),
+        driver: Some(match nvidia::driver_version() {
+            Some(version) => format!("driver {version}, compute capability {major}.{minor}"),
+            None => format!("compute capability {major}.{minor}"),
+        }),
         passed_over: None,
     })
 }

@@ -72,11 +72,16 @@ fn memory() -> DeviceMemory {
     DeviceMemory { total, free, unified: Some(true) }
 }
 
-/// Those of the vector instructions the kernels can use that this processor has.
-#[cfg(target_arch = "x86_64")]
+/// Those of the vector instructions that make a difference here that this processor has.
 fn instructions() -> Option<Vec<String>> {
+    let all = asked()?;
+    Some(all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect())
+}
+
+#[cfg(target_arch = "x86_64")]
+fn asked() -> Option<Vec<(&'static str, bool)>> {
     use std::arch::is_x86_feature_detected as has;
-    let all = [
+    Some(vec![
         ("avx2", has!("avx2")),
         ("fma", has!("fma")),
         ("f16c", has!("f16c")),
@@ -84,12 +89,25 @@ fn instructions() -> Option<Vec<String>> {
         ("avx512bf16", has!("avx512bf16")),
         ("avx512fp16", has!("avx512fp16")),
         ("amx-bf16", has_amx_bf16()),
-    ];
-    Some(all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect())
+    ])
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn instructions() -> Option<Vec<String>> {
+#[cfg(target_arch = "aarch64")]
+fn asked() -> Option<Vec<(&'static str, bool)>> {
+    use std::arch::is_aarch64_feature_detected as has;
+    Some(vec![
+        ("neon", has!("neon")),
+        ("fp16", has!("fp16")),
+        ("bf16", has!("bf16")),
+        ("dotprod", has!("dotprod")),
+        ("i8mm", has!("i8mm")),
+        ("sve", has!("sve")),
+        ("sve2", has!("sve2")),
+    ])
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+fn asked() -> Option<Vec<(&'static str, bool)>> {
     None
 }
 

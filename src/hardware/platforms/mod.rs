@@ -6,6 +6,9 @@ mod cube;
 #[cfg(feature = "cuda")]
 mod cuda;
 mod host;
+#[cfg(any(feature = "cuda", test))]
+#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+mod nvidia;
 #[cfg(feature = "rocm")]
 mod rocm;
 #[cfg(feature = "wgpu")]

@@ -1,0 +1,136 @@
+use fewshot_kernels::conv_stack::cpu::{Followed, InUse, StackShape};
+use serde::{Deserialize, Serialize};
+
+use super::InnerGraphs;
+use crate::hardware::Sourced;
+
+/// The fused stacks that a task's images go through on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stacks {
+    /// Of the support.
+    pub support: StackShape,
+    /// Of the queries.
+    pub queries: StackShape,
+}
+
+/// Tasks side by side and graphs beyond which each more is taken for one more.
+const MANY: usize = 16;
+
+impl Stacks {
+    /// Of an inner loop over `live` tasks, all that stays in buffers from its passes.
+    pub(super) fn inner(&self, live: usize, steps: usize, graphs: InnerGraphs) -> Sourced {
+        let floats = |live| self.followed(live, steps.min(MANY), graphs) as u64;
+        let few = floats(live.min(MANY));
+        let each = match live > MANY {
+            true => (few - floats(MANY / 2)) / (MANY / 2) as u64,
+            false => 0,
+        };
+        let more = live.saturating_sub(MANY) as u64 * each;
+        let further = match graphs {
+            InnerGraphs::Every => (live * steps.saturating_sub(MANY) * self.support.kept()) as u64,
+            InnerGraphs::None | InnerGraphs::One => 0,
+        };
+        Sourced::modelled(4 * (few + more + further))
+    }
+
+    fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs) -> usize {
+        let mut buffers = Passes { buffers: Followed::default(), live };
+        // What one meta-step leaves may not serve the next in the order in which it was left.
+        for _ in 0..2 {
+            match graphs {
+                InnerGraphs::None => {
+                    (0..steps.min(2)).for_each(|_| buffers.there_and_back(&self.support));
+                    buffers.there_and_back(&self.queries);
+                }
+                InnerGraphs::One => {
+                    (1..steps.min(2)).for_each(|_| buffers.there_and_back(&self.support));
+                    for step in 0..steps.min(2) {
+                        let graph = buffers.gradient(&self.support);
+                        if step == 0 {
+                            buffers.there_and_back(&self.queries);
+                        }
+                        buffers.along(&self.support, graph);
+                    }
+                }
+                InnerGraphs::Every => {
+                    let graphs = (0..steps).map(|_| buffers.gradient(&self.support));
+                    let graphs = graphs.collect::<Vec<_>>();
+                    buffers.there_and_back(&self.queries);
+                    graphs.into_iter().rev().for_each(|kept| buffers.along(&self.support, kept));
+                }
+            }
+        }
+        buffers.buffers.floats()
+    }
+}
+
+/// Passes of so many tasks side by side.
+struct Passes {
+    buffers: Followed,
+    live: usize,
+}
+
+impl Passes {
+    fn gradient(&mut self, stack: &StackShape) -> InUse {
+        let kept = self.buffers.forward(stack, self.live, true);
+        self.buffers.backward(stack, self.live, false);
+        kept
+    }
+
+    fn there_and_back(&mut self, stack: &StackShape) {
+        let kept = self.gradient(stack);
+        self.buffers.leave(kept);
+    }
+
+    fn along(&mut self, stack: &StackShape, kept: InUse) {
+        self.buffers.along(stack, self.live);
+        self.buffers.leave(kept);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fewshot_kernels::Route;
+    use fewshot_models::{Conv4Config, CostModel};
+
+    use super::*;
+
+    fn stacks(queries: usize) -> Stacks {
+        let config = Conv4Config::omniglot_strided();
+        let stack = |examples| config.stack(examples, Route::Host("any")).expect("a fused stack");
+        Stacks { support: stack(5), queries: stack(queries) }
+    }
+
+    fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {
+        stacks(15).inner(live, steps, graphs).bytes.0
+    }
+
+    #[test]
+    fn a_chain_of_many_steps_takes_what_two_do() {
+        assert!(bytes(2, 1, InnerGraphs::None) < bytes(2, 1, InnerGraphs::One));
+        assert_eq!(bytes(2, 2, InnerGraphs::One), bytes(2, 50, InnerGraphs::One));
+        assert_eq!(bytes(2, 1, InnerGraphs::One), bytes(2, 1, InnerGraphs::Every));
+        let kept = 4 * 2 * stacks(15).support.kept() as u64;
+        let more = bytes(2, 6, InnerGraphs::Every) - bytes(2, 5, InnerGraphs::Every);
+        assert!((more as f64 / kept as f64 - 1.0).abs() < 0.1, "{more} of {kept}");
+        let more = bytes(2, 1000, InnerGraphs::Every) - bytes(2, 999, InnerGraphs::Every);
+        assert_eq!(more, kept);
+    }
+
+    #[test]
+    fn what_queries_leave_serves_where_it_is_large_enough() {
+        let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One).bytes.0;
+        let [same, three_times] = [chain(5), chain(15)];
+        let kept = |queries| 4 * stacks(queries).queries.kept() as u64;
+        assert!(three_times - same > kept(15) - kept(5), "{same} and {three_times}");
+    }
+
+    #[test]
+    fn many_tasks_are_counted_on_from_fewer() {
+        for graphs in [InnerGraphs::None, InnerGraphs::One, InnerGraphs::Every] {
+            let said = bytes(48, 2, graphs) as f64;
+            let followed = 4.0 * stacks(15).followed(48, 2, graphs) as f64;
+            assert!((said / followed - 1.0).abs() < 0.05, "{graphs:?}: {said} for {followed}");
+        }
+    }
+}
