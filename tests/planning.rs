@@ -2,6 +2,9 @@
 #![cfg(feature = "flex")]
 #![recursion_limit = "256"]
 
+#[path = "planning/backbones.rs"]
+mod backbones;
+
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::Optimizer;
@@ -12,8 +15,9 @@ use fewshot::adapt::SecondOrder;
 use fewshot::data::GlyphsConfig;
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{
-    Activations, Algorithm, Bytes, CountingAllocator, HardwareError, InnerGraphs, MemoryPlan,
-    MemoryPlanner, ModelProfile, OptimizerKind, Precision, TaskShape, TrialOutcome,
+    Activations, Algorithm, Bytes, Checkpointing, CountingAllocator, HardwareError, InnerGraphs,
+    MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, Precision, SearchBudget, TaskShape,
+    TrialOutcome,
 };
 use fewshot::kernels::route;
 use fewshot::models::{Conv4, CostModel, Mlp};
@@ -136,12 +140,13 @@ where
     assert!(fits < too_big);
     let budget = Bytes(fits + (too_big - fits) / 2);
     let device = Default::default();
+    let budget = SearchBudget { bytes: budget, keep_free: 0.0 };
     let found = find_meta_batch(learner, &optimizer, source, &device, budget, 1..=64).unwrap();
     println!("{found}");
     assert_eq!(found.chosen, tasks, "{found}");
     let outcome = |size| found.trials.iter().find(|trial| trial.size == size).unwrap().outcome;
     assert_eq!(outcome(tasks), TrialOutcome::Fits { peak: found.peak });
-    assert!(matches!(outcome(tasks + 1), TrialOutcome::TooBig { peak } if peak > budget));
+    assert!(matches!(outcome(tasks + 1), TrialOutcome::TooBig { peak } if peak > budget.bytes));
 }
 
 #[test]
@@ -164,7 +169,8 @@ fn a_meta_batch_that_does_not_fit_is_told_how_many_would() {
         other => panic!("{other:?}"),
     };
     let error = check(budget, 12);
-    let HardwareError::TooManyTasks { tasks: 12, need: Some(need), fit: 5, .. } = error else {
+    let HardwareError::TooManyTasks { tasks: 12, need: Some(need), fit: Some(5), .. } = error
+    else {
         panic!("{error:?}")
     };
     let wanted = format!("12 tasks do not fit {budget} ({need} needed): 5 would fit");
@@ -226,7 +232,7 @@ fn planner<L: Module<B>>(
         optimizer: OptimizerKind::Adam,
         algorithm,
         task: TASK,
-        activations: Activations::modelled(config, TASK, route::<B>()),
+        activations: Activations::modelled(config, TASK, route::<B>(), Checkpointing::Nothing),
     }
 }
 

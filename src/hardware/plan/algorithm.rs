@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Activations, MemoryPlanner};
-use crate::hardware::{Checkpointing, Sourced};
+use crate::hardware::{Bytes, Checkpointing, Sourced};
 
 /// How tasks are learned, as far as memory goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +81,10 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
             return vec![
                 ("inputs of segments", activations.inputs),
                 ("activations", activations.together.times(live as u64)),
-                ("gradients of tasks", activations.returned.times(live as u64)),
+                (
+                    "gradients of tasks",
+                    activations.returned.times(live as u64) + added(planner, live),
+                ),
                 ("gradients of activations", activations.passing),
                 ("working memory", activations.working),
             ];
@@ -119,10 +122,15 @@ impl Inner {
                 InnerGraphs::None => Sourced::exact(0),
                 InnerGraphs::One | InnerGraphs::Every => modelled(self.moved),
             };
+            let returned = match self.graphs {
+                // The parts are the gradients of fast weights themselves.
+                InnerGraphs::None => halved(activations.returned),
+                InnerGraphs::One | InnerGraphs::Every => activations.returned,
+            };
             let own = [
                 ("changes of gradients", each(change)),
                 ("buffers of fused operations", stacks.inner(live, steps, self.graphs)),
-                ("gradients of tasks", each(activations.returned)),
+                ("gradients of tasks", each(returned)),
             ];
             return fast.into_iter().chain(own).collect();
         }
@@ -157,6 +165,18 @@ impl Inner {
         };
         support.times(graphs) + *tangents + modelled(self.moved)
     }
+}
+
+/// Where every layer is an operation of its own, the gradient of a task is added to that of those
+/// before it, tensor by tensor: beside the sum, both.
+fn added(planner: &MemoryPlanner, live: usize) -> Sourced {
+    let layers = live > 1 && planner.activations.stacks.is_none();
+    let largest = modelled(planner.profile.largest_trainable());
+    largest.times(if layers { 2 } else { 0 })
+}
+
+fn halved(amount: Sourced) -> Sourced {
+    Sourced { bytes: Bytes(amount.bytes.0 / 2), ..amount }
 }
 
 fn larger(one: Sourced, other: Sourced) -> Sourced {

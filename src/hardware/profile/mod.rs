@@ -56,6 +56,13 @@ impl ModelProfile {
         self.sum(|parameter| parameter.trainable)
     }
 
+    /// The largest tensor that training moves.
+    pub fn largest_trainable(&self) -> Sourced {
+        let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);
+        let largest = trainable.map(|parameter| parameter.bytes.0).max();
+        Sourced::exact(largest.unwrap_or(0))
+    }
+
     /// Number of values that training moves.
     pub fn trainable_values(&self) -> u64 {
         let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);

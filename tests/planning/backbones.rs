@@ -1,0 +1,148 @@
+//! What formulas say of every bundled backbone, against what training takes.
+
+use burn::module::AutodiffModule;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot::catalog::{Backbone, BackboneConfig, Catalog, Estimate, Method};
+use fewshot::data::{ImageSet, ImageShape};
+use fewshot::episode::Classification;
+use fewshot::learners::AdaptableNetwork;
+
+use super::*;
+
+/// Tasks of five classes whose content does not matter.
+fn noise(image: [usize; 3], queries: usize) -> EpisodeSampler {
+    let [c, h, w] = image;
+    let (classes, each) = (6, 1 + queries);
+    let count = classes * each * c * h * w;
+    let pixels: Vec<_> =
+        (0..count).map(|index| (index.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let names = (0..classes).map(|class| (class.to_string(), each));
+    let images = ImageSet::new(ImageShape::new(c, h, w), pixels, names).unwrap();
+    images.sampler(Protocol::new(5, 1).with_queries(queries), 1).unwrap()
+}
+
+/// A way to train a backbone, and how much at a time.
+#[derive(Clone, Copy)]
+struct Way {
+    method: Method,
+    checkpointing: Checkpointing,
+    queries: usize,
+    tasks: usize,
+}
+
+impl Way {
+    fn new(method: Method, queries: usize, tasks: usize) -> Self {
+        Self { method, checkpointing: Checkpointing::Nothing, queries, tasks }
+    }
+
+    fn said<B: AutodiffBackend>(self, backbone: &Backbone) -> MemoryPlan {
+        let Self { method, checkpointing, queries, tasks } = self;
+        let protocol = Protocol::new(5, 1).with_queries(queries);
+        let (adam, device) = (OptimizerKind::Adam, B::Device::default());
+        let way = route::<B>();
+        let estimate = Estimate::new::<B>(backbone, method, protocol, adam, way, &device);
+        estimate.with_checkpointing(checkpointing).plan(tasks)
+    }
+
+    fn found<B: AutodiffBackend>(self, backbone: &Backbone) -> Bytes {
+        let device = Default::default();
+        match &backbone.config {
+            BackboneConfig::Conv4(config) => {
+                self.trained::<B, _>(config.init::<B>(&device), config.features(), backbone.image)
+            }
+            BackboneConfig::Mlp(config) => {
+                let network = config.init::<B>(&device);
+                let features = network.features();
+                self.trained::<B, _>(network, features, backbone.image)
+            }
+        }
+    }
+
+    fn trained<B, E>(self, encoder: E, features: usize, image: [usize; 3]) -> Bytes
+    where
+        B: AutodiffBackend,
+        E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
+        Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
+            + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
+    {
+        if self.method == Method::ProtoNet {
+            let learner = ProtoNet::<B, E>::new(encoder).with_checkpointing(self.checkpointing);
+            return self.step::<B, _>(&learner, image);
+        }
+        let network = Classifier::<B, E>::new(encoder, features, 5, &Default::default());
+        let inner = |steps| InnerLoop::new(steps, 0.01);
+        let exact = |learner: Maml<B, Classifier<B, E>>, route| learner.with_second_order(route);
+        let learner = match self.method {
+            Method::FirstOrder { steps } => Maml::first_order(network, inner(steps)).unwrap(),
+            Method::Maml { steps } => {
+                exact(Maml::new(network, inner(steps)).unwrap(), SecondOrder::Chain)
+            }
+            Method::Unrolled { steps } => {
+                exact(Maml::new(network, inner(steps)).unwrap(), SecondOrder::Unrolled)
+            }
+            other => panic!("{other:?} is not tested here"),
+        };
+        self.step::<B, _>(&learner, image)
+    }
+
+    fn step<B: AutodiffBackend, L: MetaLearner<B>>(self, learner: &L, image: [usize; 3]) -> Bytes {
+        let optimizer = Adam::new().init::<B, L>();
+        let (source, device, all) =
+            (noise(image, self.queries), B::Device::default(), Bytes(u64::MAX));
+        check_meta_batch(learner, &optimizer, &source, &device, all, self.tasks).unwrap()
+    }
+}
+
+/// Compares every way for every backbone, prints a table, and fails beyond 15 %.
+fn compare<B: AutodiffBackend>(backbones: &[Backbone], ways: &[Way]) {
+    let mut off_by = Vec::new();
+    for backbone in backbones {
+        for way in ways {
+            B::seed(&Default::default(), 3);
+            let (plan, found) = (way.said::<B>(backbone), way.found::<B>(backbone));
+            let said = plan.total();
+            let off = 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
+            let Way { method, checkpointing, queries, tasks } = way;
+            let row = format!(
+                "{:24} {method:?}, {checkpointing:?}, {queries} queries, {tasks} tasks: {} found, \
+                 {said}, {off:+.1} %",
+                backbone.name, found
+            );
+            println!("{row}\n{plan}\n");
+            if off.abs() >= 15.0 {
+                off_by.push(row);
+            }
+        }
+    }
+    assert!(off_by.is_empty(), "{}", off_by.join("\n"));
+}
+
+fn ways(queries: usize, tasks: usize) -> Vec<Way> {
+    let steps = 2;
+    let methods = [
+        Method::ProtoNet,
+        Method::FirstOrder { steps },
+        Method::Maml { steps },
+        Method::Unrolled { steps },
+    ];
+    methods.map(|method| Way::new(method, queries, tasks)).to_vec()
+}
+
+#[test]
+fn formulas_come_near_for_every_bundled_backbone() {
+    compare::<B>(Catalog::built_in().backbones(), &ways(3, 2));
+}
+
+fn deep() -> Backbone {
+    let config = Conv4Config::mini_imagenet().with_blocks(8).with_halve_every(2);
+    Backbone::new("conv8", config.image, BackboneConfig::Conv4(config))
+}
+
+#[test]
+fn formulas_come_near_for_segments_of_a_deep_network() {
+    let way = |queries, tasks| Way {
+        checkpointing: Checkpointing::Segments,
+        ..Way::new(Method::ProtoNet, queries, tasks)
+    };
+    compare::<B>(&[deep()], &[way(1, 1), way(1, 4), way(3, 2)]);
+}
