@@ -79,7 +79,7 @@ fn a_memory_budget_cuts_a_meta_batch_and_changes_nothing_else() {
     let whole = folder.path().join("whole");
     json(&small(&whole, &["--meta-batch", "6"]));
     let cut = folder.path().join("cut");
-    let options = ["--meta-batch", "6", "--auto-batch", "--memory-budget", "25MB"];
+    let options = ["--meta-batch", "6", "--auto-batch", "--memory-budget", "36MB"];
     let output = small(&cut, &options);
     let report = json(&output);
     let told = stderr(&output);
@@ -92,7 +92,7 @@ fn a_memory_budget_cuts_a_meta_batch_and_changes_nothing_else() {
     assert!(at_once(&stderr(&careful)) < at_once(&told), "{} {told}", stderr(&careful));
 }
 
-const MARGIN: [&str; 2] = ["--auto-batch-margin", "0.4"];
+const MARGIN: [&str; 2] = ["--auto-batch-margin", "0.3"];
 
 /// How many tasks fit at once, as it was told.
 fn at_once(told: &str) -> usize {
@@ -103,7 +103,7 @@ fn at_once(told: &str) -> usize {
 #[test]
 fn what_segments_save_counts_in_the_check_of_memory() {
     let folder = tempfile::tempdir().unwrap();
-    let options = ["--meta-batch", "6", "--memory-budget", "12MB"];
+    let options = ["--meta-batch", "6", "--memory-budget", "30MB"];
     let refused = small(&folder.path().join("whole"), &options);
     assert_eq!(code(&refused), Some(1), "{}", stderr(&refused));
     assert!(stderr(&refused).contains("6 tasks do not fit"), "{}", stderr(&refused));
