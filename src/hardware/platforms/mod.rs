@@ -7,7 +7,6 @@ mod cube;
 mod cuda;
 mod host;
 #[cfg(any(feature = "cuda", test))]
-#[cfg_attr(not(feature = "cuda"), allow(dead_code))]
 mod nvidia;
 #[cfg(feature = "rocm")]
 mod rocm;

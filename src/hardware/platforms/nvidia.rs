@@ -1,8 +1,10 @@
 //! The version of Nvidia's driver.
 
+#[cfg(feature = "cuda")]
 use std::fs;
 
 /// As NVML tells it, where it is compiled in, and else the kernel module, on Linux.
+#[cfg(feature = "cuda")]
 pub(super) fn driver_version() -> Option<String> {
     told().or_else(|| parse(&fs::read_to_string("/proc/driver/nvidia/version").ok()?))
 }
@@ -12,7 +14,7 @@ fn told() -> Option<String> {
     crate::hardware::memory::driver_version()
 }
 
-#[cfg(not(all(feature = "cuda", feature = "nvml")))]
+#[cfg(all(feature = "cuda", not(feature = "nvml")))]
 fn told() -> Option<String> {
     None
 }

@@ -123,7 +123,9 @@ fn the_stack_rounds_what_its_convolutions_take_and_give() {
             let error = distance(found, &exact[index]);
             // The last shift only sees which pixels are positive.
             let last = index + 1 == exact.len();
-            assert!(last || error > rounding / 2.0, "{what}: {error:e} off f32");
+            // The last gain sees one rounded product alone, that before it.
+            let least = if index + 2 == exact.len() { rounding / 2.0 } else { rounding };
+            assert!(last || error > least, "{what}: {error:e} off f32");
         }
     }
 }
@@ -388,7 +390,8 @@ fn directional_derivatives_are_of_the_same_precision() {
             for (index, (found, exact)) in found.iter().zip(&exact).enumerate() {
                 let error = distance(found, exact);
                 let what = format!("{index} in {precision:?}, {running}: {error:e} off f32");
-                assert!(error > rounding / 2.0 && error < 0.6, "{what}");
+                let most = if running { 0.6 } else { 0.5 };
+                assert!(error > rounding / 2.0 && error < most, "{what}");
             }
         }
     }
