@@ -133,6 +133,46 @@ fn formulas_come_near_for_every_bundled_backbone() {
     compare::<B>(Catalog::built_in().backbones(), &ways(3, 2));
 }
 
+#[cfg(feature = "wgpu")]
+fn bundled(name: &str) -> Vec<Backbone> {
+    vec![Catalog::built_in().get(name).expect("a bundled backbone").clone()]
+}
+
+/// The peaks of a device are samples, so steps must be long enough to be seen.
+#[cfg(feature = "wgpu")]
+mod on_wgpu {
+    use burn::backend::Wgpu;
+
+    use super::*;
+
+    fn way(method: Method, tasks: usize) -> Way {
+        Way::new(method, 3, tasks)
+    }
+
+    #[test]
+    fn formulas_come_near() {
+        let chain = Method::Maml { steps: 2 };
+        let strided = [way(Method::ProtoNet, 3), way(chain, 2)];
+        compare::<Autodiff<Wgpu>>(&bundled("conv4-omniglot-strided"), &strided);
+        compare::<Autodiff<Wgpu>>(&bundled("mlp-omniglot"), &[way(chain, 2)]);
+    }
+
+    #[test]
+    #[ignore = "takes software renderers ten minutes"]
+    fn formulas_come_near_for_all_ways() {
+        compare::<Autodiff<Wgpu>>(&bundled("conv4-omniglot-strided"), &ways(3, 3));
+        compare::<Autodiff<Wgpu>>(&bundled("conv4-omniglot"), &ways(3, 2));
+    }
+
+    #[test]
+    #[ignore = "takes software renderers minutes"]
+    fn formulas_come_near_for_large_images() {
+        for name in ["conv4-mini-imagenet-32", "conv4-mini-imagenet"] {
+            compare::<Autodiff<Wgpu>>(&bundled(name), &[Way::new(Method::ProtoNet, 1, 1)]);
+        }
+    }
+}
+
 fn deep() -> Backbone {
     let config = Conv4Config::mini_imagenet().with_blocks(8).with_halve_every(2);
     Backbone::new("conv8", config.image, BackboneConfig::Conv4(config))

@@ -19,6 +19,21 @@ struct Block {
     pool: bool,
 }
 
+impl Block {
+    /// Pixels of the maps that its layers leave one by one.
+    fn layers(&self, route: Route) -> usize {
+        match (route, self.pool) {
+            // Deviations from the mean twice, normalised, scaled; of a pool the places of the
+            // largest, three 64-bit integers for each of its pixels.
+            (Route::Reference | Route::Forced, true) => 4 * self.convolved + 7 * self.out,
+            (Route::Reference | Route::Forced, false) => 4 * self.convolved + self.out,
+            // Convolution, norm, pool and ReLU each keep their input or leave it to the next.
+            (_, true) => 2 * (self.convolved + self.out),
+            (_, false) => 2 * self.convolved + self.out,
+        }
+    }
+}
+
 impl Conv4Config {
     fn whole(&self) -> Part<'_> {
         Part { config: self, blocks: self.block_sizes() }
@@ -66,16 +81,21 @@ impl Part<'_> {
 
     /// Elements that one image leaves where every layer is an operation of its own.
     fn layer_by_layer(&self, route: Route) -> usize {
-        let pixels = |block: &Block| match (route, block.pool) {
-            // Deviations from the mean twice, normalised, scaled; of a pool the places of the
-            // largest, three 64-bit integers for each of its pixels.
-            (Route::Reference | Route::Forced, true) => 4 * block.convolved + 7 * block.out,
-            (Route::Reference | Route::Forced, false) => 4 * block.convolved + block.out,
-            // Convolution, norm, pool and ReLU each keep their input or leave it to the next.
-            (_, true) => 2 * (block.convolved + block.out),
-            (_, false) => 2 * block.convolved + block.out,
-        };
-        self.config.channels * self.blocks.iter().map(pixels).sum::<usize>()
+        let pixels = self.blocks.iter().map(|block| block.layers(route));
+        self.config.channels * pixels.sum::<usize>()
+    }
+
+    /// Elements of gradients of one image beside what is kept there, where a backward pass through
+    /// the layers has most: what is kept of a block goes when its gradients are there.
+    fn gradients_layer_by_layer(&self, route: Route) -> usize {
+        let mut kept = 0;
+        let most = self.blocks.iter().map(|block| {
+            kept += block.layers(route);
+            // The gradient of its output takes the place of that, which the next block kept.
+            kept + block.convolved
+        });
+        let most = most.max().unwrap_or(0);
+        self.config.channels * (most - kept)
     }
 
     /// The same under a low precision, where convolutions keep their inputs rounded, and nothing
@@ -89,10 +109,9 @@ impl Part<'_> {
 
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let stack = self.stack(batch);
-        let widest = self.blocks.iter().map(|block| block.convolved).max().unwrap_or(0);
         let layers = |kept| {
             let kept = batch * kept;
-            [kept, kept, 0, 2 * batch * self.config.channels * widest, 0]
+            [kept, kept, 0, batch * self.gradients_layer_by_layer(route), 0]
         };
         let [kept, tangents, returned, passing, working] = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
@@ -258,6 +277,17 @@ mod tests {
         assert_eq!(kept(Route::Reference), 10 * (4 * maps + 7 * halves));
         assert_eq!(kept(Route::Forced), kept(Route::Reference));
         assert!(2 * kept(HOST) < kept(Route::Device("CubeCL")));
+    }
+
+    #[test]
+    fn gradients_are_counted_where_most_is_there() {
+        let device = Route::Device("CubeCL");
+        let passing = |config: Conv4Config| config.cost(10, device).passing;
+        // In the first block: what it kept and the gradient of its norm, less what all blocks kept.
+        let [kept, all] = [784 + 196, 784 + 196 + 196 + 49 + 49 + 9 + 9 + 1].map(|n| 2 * n);
+        assert_eq!(passing(Conv4Config::omniglot()), 10 * 64 * (kept + 784 - all));
+        // Here the later blocks kept more than that gradient takes.
+        assert_eq!(passing(Conv4Config::omniglot_strided()), 0);
     }
 
     #[test]

@@ -2,22 +2,30 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Time between the end of a sample and the next.
-const INTERVAL: Duration = Duration::from_millis(2);
+/// Threads that sample. A device answers in the order in which it was asked, so one thread would
+/// wait for all operations that were handed over since its last sample.
+const SAMPLERS: usize = 8;
 
-/// Runs `work`, and beside it a thread that samples `read`; the highest of the samples.
+/// Time between the end of a thread's sample and its next.
+const INTERVAL: Duration = Duration::from_millis(1);
+
+/// Runs `work`, and beside it threads that sample `read`; the highest of the samples.
 pub(super) fn sampled<T>(
     read: impl Fn() -> Option<u64> + Sync,
     work: impl FnOnce() -> T,
 ) -> (T, Option<u64>) {
     thread::scope(|scope| {
-        // Dropped at the end of `work`, also when it panics, which ends the sampling.
-        let (working, done) = channel();
         let read = &read;
-        let sampler = scope.spawn(move || highest(read, &done));
+        let samplers = [(); SAMPLERS].map(|()| {
+            // Dropped at the end of `work`, also when it panics, which ends the sampling.
+            let (working, done) = channel();
+            (working, scope.spawn(move || highest(read, &done)))
+        });
         let value = work();
+        let (working, samplers): (Vec<_>, Vec<_>) = samplers.into_iter().unzip();
         drop(working);
-        (value, sampler.join().ok().flatten())
+        let highest = samplers.into_iter().filter_map(|sampler| sampler.join().ok().flatten());
+        (value, highest.max())
     })
 }
 

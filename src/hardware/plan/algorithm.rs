@@ -106,11 +106,13 @@ impl Inner {
     fn lines(&self, planner: &MemoryPlanner) -> Vec<(&'static str, Sourced)> {
         let activations = &planner.activations;
         let each = |amount: Sourced| amount.times(self.live);
-        let outer = match (&planner.algorithm, self.graphs) {
+        let (outer, passing) = match (&planner.algorithm, self.graphs) {
+            (Algorithm::Reptile { .. }, _) => (activations.together, activations.passing),
             // Whichever is larger: the graph of an inner step is gone before the outer one comes.
-            (Algorithm::Reptile { .. }, _) => activations.together,
-            (_, InnerGraphs::None) => larger(activations.support, activations.queries),
-            _ => activations.queries,
+            (_, InnerGraphs::None) => {
+                (larger(activations.support, activations.queries), activations.passing_apart)
+            }
+            _ => (activations.queries, activations.passing_apart),
         };
         let fast = [
             ("fast weights", each(self.fast_weights(planner.profile.bytes()))),
@@ -138,7 +140,7 @@ impl Inner {
             ("inner graphs", each(self.graphs(activations))),
             ("activations", each(outer)),
             ("gradients of tasks", each(activations.returned)),
-            ("gradients of activations", each(activations.passing)),
+            ("gradients of activations", each(passing)),
             ("working memory", activations.working),
         ];
         fast.into_iter().chain(layers).collect()

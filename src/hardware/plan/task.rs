@@ -32,8 +32,10 @@ pub struct Activations {
     pub inputs: Sourced,
     /// Gradients of the parameters on their way to them.
     pub returned: Sourced,
-    /// Gradients of activations on their way back, of the largest of these.
+    /// Gradients of activations on their way back, of support and queries in one batch.
     pub passing: Sourced,
+    /// The same where they are batches of their own, of the larger one.
+    pub passing_apart: Sourced,
     /// Working memory, however many tasks there are side by side.
     pub working: Sourced,
     /// What of all this is computed again.
@@ -84,6 +86,7 @@ impl Activations {
             inputs: Sourced::exact(0),
             returned: elements(both.returned),
             passing: elements(both.passing),
+            passing_apart: elements(support.passing.max(queries.passing)),
             working: elements(both.working),
             checkpointing,
             stacks: None,
@@ -124,6 +127,7 @@ impl Activations {
             inputs: unknown,
             returned: unknown,
             passing: unknown,
+            passing_apart: unknown,
             working: unknown,
             checkpointing: Checkpointing::Nothing,
             stacks: None,

@@ -27,6 +27,7 @@ fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
         inputs: Sourced::exact(0),
         returned: Sourced::modelled(6),
         passing: Sourced::modelled(7),
+        passing_apart: Sourced::modelled(5),
         working: Sourced::modelled(20),
         checkpointing: Checkpointing::Nothing,
         stacks: None,
