@@ -18,7 +18,8 @@
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
-//! | [`rank_update`](rank_update()) | one pass over a weight that keeps a share of itself and grows by outer products, as plastic layers do |
+//! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
+//! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
 //!
 //! All but the last three can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
@@ -52,6 +53,7 @@ mod fusion;
 pub mod global_avg_pool;
 pub mod grad_stats;
 mod host;
+pub mod inverse_power;
 pub mod layers;
 mod linear;
 pub mod max_pool;
@@ -79,6 +81,7 @@ pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{GradStats, grad_stats};
 pub use host::HostBackend;
+pub use inverse_power::inverse_power;
 pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{LinearError, linear};
 pub use max_pool::{PoolError, max_pool};
@@ -87,5 +90,5 @@ pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, opti
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
-pub use rank_update::{Kept, RankError, rank_update};
+pub use rank_update::{Lost, RankError, UpdateRate, rank_update};
 pub use refusal::Refusal;

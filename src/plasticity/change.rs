@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{Kept, rank_update};
+use fewshot_kernels::{Lost, rank_update};
 
 use super::Rate;
 
@@ -48,20 +48,15 @@ impl<B: Backend> Change<B> {
 
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
-        let post = rate.times(self.post);
-        let kept = match (self.forgetting, rate) {
-            (Forgetting::None, _) => Kept::Share(1.0),
-            (Forgetting::Same(forgotten), Rate::Fixed(rate)) => Kept::Share(1.0 - rate * forgotten),
-            (Forgetting::Same(forgotten), Rate::Learned(rate)) => {
-                let kept: Tensor<B, 1> = 1.0 - rate.clone() * forgotten;
-                Kept::Each(kept.reshape([1, 1]))
-            }
-            (Forgetting::Each(rates), _) => Kept::Each(1.0 - rate.times(rates)),
-            (Forgetting::Between(mix), _) => {
+        let (weight, lost) = match self.forgetting {
+            Forgetting::None => (weight, Lost::Share(0.0)),
+            Forgetting::Same(forgotten) => (weight, Lost::Share(forgotten)),
+            Forgetting::Each(rates) => (weight, Lost::Each(rates)),
+            Forgetting::Between(mix) => {
                 let lost = rate.times(mix).matmul(weight.clone());
-                return rank_update(weight - lost, Kept::Share(1.0), post, self.pre);
+                (weight - lost, Lost::Share(0.0))
             }
         };
-        rank_update(weight, kept, post, self.pre)
+        rank_update(weight, lost, self.post, self.pre, rate.of_update())
     }
 }

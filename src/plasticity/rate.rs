@@ -1,6 +1,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
+use fewshot_kernels::UpdateRate;
 
 use super::PlasticityError;
 use super::error::at_least;
@@ -40,6 +41,13 @@ impl<B: Backend> Rate<B> {
         match self {
             Self::Fixed(rate) => *rate,
             Self::Learned(rate) => rate.clone().into_scalar().elem(),
+        }
+    }
+
+    pub(super) fn of_update(&self) -> UpdateRate<Tensor<B, 1>> {
+        match self {
+            Self::Fixed(rate) => UpdateRate::Fixed(*rate),
+            Self::Learned(rate) => UpdateRate::Read(rate.clone()),
         }
     }
 

@@ -10,7 +10,8 @@ use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
 use crate::cpu::body;
 use crate::grad_stats;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
-use crate::rank_update::{self, Kept};
+use crate::inverse_power;
+use crate::rank_update::{self, Lost, UpdateRate};
 
 impl<B: HostBackend> FusedSteps for B {
     fn optim_step(
@@ -37,10 +38,19 @@ impl<B: HostBackend> FusedSteps for B {
 
     fn rank_update(
         weight: FloatTensor<B>,
-        kept: Kept<FloatTensor<B>>,
+        lost: Lost<FloatTensor<B>>,
         factors: [FloatTensor<B>; 2],
+        rate: UpdateRate<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        rank_update::host::rank_update::<B>(weight, kept, factors)
+        rank_update::host::rank_update::<B>(weight, lost, factors, rate)
+    }
+
+    fn inverse_power(
+        x: FloatTensor<B>,
+        mean: Option<FloatTensor<B>>,
+        tau: f64,
+    ) -> [FloatTensor<B>; 2] {
+        inverse_power::host::inverse_power::<B>(x, mean, tau)
     }
 }
 

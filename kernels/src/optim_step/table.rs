@@ -4,7 +4,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::{StepRule, StepTensors, Stepped};
-use crate::rank_update::{Kept, reference};
+use crate::inverse_power;
+use crate::rank_update::{self, Lost, UpdateRate};
 
 /// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
 /// learns without gradients; both work below autodiff, so no backend under it needs them.
@@ -31,27 +32,49 @@ pub trait FusedSteps: Backend {
     /// unless a backend has better.
     fn rank_update(
         weight: FloatTensor<Self>,
-        kept: Kept<FloatTensor<Self>>,
+        lost: Lost<FloatTensor<Self>>,
         factors: [FloatTensor<Self>; 2],
+        rate: UpdateRate<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        reference::rank_update::<Self>(weight, kept, factors)
+        rank_update::reference::rank_update::<Self>(weight, lost, factors, rate)
+    }
+
+    /// See [`inverse_power`](crate::inverse_power()): the inverse and the new mean. Plain operations,
+    /// unless a backend has better.
+    fn inverse_power(
+        x: FloatTensor<Self>,
+        mean: Option<FloatTensor<Self>>,
+        tau: f64,
+    ) -> [FloatTensor<Self>; 2] {
+        inverse_power::reference::inverse_power::<Self>(x, mean, tau)
     }
 }
 
 type OptimStepFn<B> =
     fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<Stepped<FloatTensor<B>>>;
 type GradStatsFn<B> = fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64);
-type RankUpdateFn<B> =
-    fn(FloatTensor<B>, Kept<FloatTensor<B>>, [FloatTensor<B>; 2]) -> FloatTensor<B>;
+type RankUpdateFn<B> = fn(
+    FloatTensor<B>,
+    Lost<FloatTensor<B>>,
+    [FloatTensor<B>; 2],
+    UpdateRate<FloatTensor<B>>,
+) -> FloatTensor<B>;
+type InversePowerFn<B> = fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2];
 
 pub(crate) struct StepTable<B: Backend> {
     pub optim_step: OptimStepFn<B>,
     pub grad_stats: GradStatsFn<B>,
     pub rank_update: RankUpdateFn<B>,
+    pub inverse_power: InversePowerFn<B>,
 }
 
 impl<B: FusedSteps> StepTable<B> {
     pub(crate) fn new() -> Self {
-        Self { optim_step: B::optim_step, grad_stats: B::grad_stats, rank_update: B::rank_update }
+        Self {
+            optim_step: B::optim_step,
+            grad_stats: B::grad_stats,
+            rank_update: B::rank_update,
+            inverse_power: B::inverse_power,
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! A weight that keeps a share of itself and grows by a few outer products.
+//! A weight that loses a share of itself and grows by a few outer products, both at a rate.
 //!
 //! What a local learning rule does to a layer at every tick: in plain operations a tensor for the
 //! products and two more passes, of which nothing is ever computed with again.
@@ -16,20 +16,38 @@ use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
 use crate::refusal::Refusal;
 
-/// What a weight keeps of itself.
+/// What a weight loses of itself at a rate of 1.
 #[derive(Clone, Debug)]
-pub enum Kept<T> {
-    /// The same share of all elements; 1 keeps all.
+pub enum Lost<T> {
+    /// The same share of all elements; 0 keeps all.
     Share(f64),
     /// A share of each row, `[rows, 1]`, or one read from the device, `[1, 1]`.
     Each(T),
 }
 
-impl<T> Kept<T> {
-    fn map<U>(self, map: impl FnOnce(T) -> U) -> Kept<U> {
+/// How much of an update is made.
+#[derive(Clone, Debug)]
+pub enum UpdateRate<T> {
+    /// A number.
+    Fixed(f64),
+    /// One read from the device, `[1]`.
+    Read(T),
+}
+
+impl<T> Lost<T> {
+    fn map<U>(self, map: impl FnOnce(T) -> U) -> Lost<U> {
         match self {
-            Self::Share(share) => Kept::Share(share),
-            Self::Each(shares) => Kept::Each(map(shares)),
+            Self::Share(share) => Lost::Share(share),
+            Self::Each(shares) => Lost::Each(map(shares)),
+        }
+    }
+}
+
+impl<T> UpdateRate<T> {
+    fn map<U>(self, map: impl FnOnce(T) -> U) -> UpdateRate<U> {
+        match self {
+            Self::Fixed(rate) => UpdateRate::Fixed(rate),
+            Self::Read(rate) => UpdateRate::Read(map(rate)),
         }
     }
 }
@@ -51,16 +69,22 @@ pub enum RankError {
         right: [usize; 2],
     },
     /// Shares that are neither one for each row nor one for all.
-    #[error("a weight of {rows} rows keeps a share [{rows}, 1] or [1, 1], found {found:?}")]
-    Kept {
+    #[error("a weight of {rows} rows loses a share [{rows}, 1] or [1, 1], found {found:?}")]
+    Lost {
         /// Rows of the weight.
         rows: usize,
         /// Shape of the shares.
         found: [usize; 2],
     },
+    /// A rate that is not one number.
+    #[error("an update has one rate, found {found}")]
+    Rate {
+        /// Numbers found.
+        found: usize,
+    },
 }
 
-/// `weight[i, j] * kept[i] + sum over k of left[k, i] * right[k, j]`.
+/// `weight[i, j] * (1 - rate * lost[i]) + rate * sum over k of left[k, i] * right[k, j]`.
 ///
 /// A fused body writes to the memory of the weight where nothing else holds it, so pass on the only
 /// copy. It works below autodiff: on a backend that differentiates, plain operations run, and
@@ -73,7 +97,7 @@ pub enum RankError {
 ///
 /// # Conventions
 /// With one share for all it is BLAS's `ger` for `k = 1` and `gemm` with a transposed left factor
-/// otherwise, `torch.addmm(weight, left.T, right, beta=kept)`.
+/// otherwise, `torch.addmm(weight, left.T, right, beta=1 - rate * lost, alpha=rate)`.
 ///
 /// # Panics
 /// With a [`RankError`], where shapes do not fit.
@@ -82,48 +106,56 @@ pub enum RankError {
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::Tensor;
-/// use fewshot_kernels::{Kept, rank_update};
+/// use fewshot_kernels::{Lost, UpdateRate, rank_update};
 ///
 /// let row = |values| Tensor::<Flex, 2>::from_data([values], &Default::default());
 /// let weight = Tensor::ones([2, 2], &Default::default());
-/// let weight = rank_update(weight, Kept::Share(0.5), row([1.0, 2.0]), row([10.0, 20.0]));
+/// let (half, rate) = (Lost::Share(0.5), UpdateRate::Fixed(0.5));
+/// let weight = rank_update(weight, half, row([1.0, 2.0]), row([10.0, 20.0]), rate);
 /// assert_eq!(weight.into_data(), Tensor::<Flex, 2>::from_data(
-///     [[10.5, 20.5], [20.5, 40.5]], &Default::default(),
+///     [[5.75, 10.75], [10.75, 20.75]], &Default::default(),
 /// ).into_data());
 /// ```
 pub fn rank_update<B: Backend>(
     weight: Tensor<B, 2>,
-    kept: Kept<Tensor<B, 2>>,
+    lost: Lost<Tensor<B, 2>>,
     left: Tensor<B, 2>,
     right: Tensor<B, 2>,
+    rate: UpdateRate<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    if let Err(error) = check(&weight, &kept, &left, &right) {
+    if let Err(error) = check(&weight, &lost, &left, &right, &rate) {
         panic!("{error}");
     }
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
-    let kept = kept.map(unwrap);
+    let (lost, rate) = (lost.map(unwrap), rate.map(unwrap));
     wrap(match door::table::<StepTable<B>>() {
-        Some(table) if all_f32::<B>(&weight, &kept, &factors) => {
-            (table.rank_update)(weight, kept, factors)
+        Some(table) if all_f32::<B>(&weight, &lost, &factors, &rate) => {
+            (table.rank_update)(weight, lost, factors, rate)
         }
-        _ => reference::rank_update::<B>(weight, kept, factors),
+        _ => reference::rank_update::<B>(weight, lost, factors, rate),
     })
 }
 
 fn check<B: Backend>(
     weight: &Tensor<B, 2>,
-    kept: &Kept<Tensor<B, 2>>,
+    lost: &Lost<Tensor<B, 2>>,
     left: &Tensor<B, 2>,
     right: &Tensor<B, 2>,
+    rate: &UpdateRate<Tensor<B, 1>>,
 ) -> Result<(), RankError> {
+    if let UpdateRate::Read(rate) = rate
+        && rate.dims() != [1]
+    {
+        return Err(RankError::Rate { found: rate.dims()[0] });
+    }
     let [weight, left, right] = [weight, left, right].map(|tensor| tensor.dims());
     let [rows, columns] = weight;
     if left[1] != rows || right != [left[0], columns] {
         return Err(RankError::Factors { weight, left, right });
     }
-    match kept {
-        Kept::Each(shares) if ![[rows, 1], [1, 1]].contains(&shares.dims()) => {
-            Err(RankError::Kept { rows, found: shares.dims() })
+    match lost {
+        Lost::Each(shares) if ![[rows, 1], [1, 1]].contains(&shares.dims()) => {
+            Err(RankError::Lost { rows, found: shares.dims() })
         }
         _ => Ok(()),
     }
@@ -131,14 +163,19 @@ fn check<B: Backend>(
 
 fn all_f32<B: Backend>(
     weight: &FloatTensor<B>,
-    kept: &Kept<FloatTensor<B>>,
+    lost: &Lost<FloatTensor<B>>,
     factors: &[FloatTensor<B>; 2],
+    rate: &UpdateRate<FloatTensor<B>>,
 ) -> bool {
-    let shares = match kept {
-        Kept::Share(_) => None,
-        Kept::Each(shares) => Some(shares),
+    let shares = match lost {
+        Lost::Share(_) => None,
+        Lost::Each(shares) => Some(shares),
     };
-    let tensors = [weight].into_iter().chain(shares).chain(factors);
+    let rate = match rate {
+        UpdateRate::Fixed(_) => None,
+        UpdateRate::Read(rate) => Some(rate),
+    };
+    let tensors = [weight].into_iter().chain(shares).chain(factors).chain(rate);
     let found = tensors.map(TensorMetadata::dtype).find(|&found| found != DType::F32);
     if let Some(found) = found {
         Refusal::ElementType { found }.note("rank_update");

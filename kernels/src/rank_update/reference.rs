@@ -4,21 +4,31 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-use super::Kept;
+use super::{Lost, UpdateRate};
 use crate::host::{unwrap, wrap};
 
 /// See [`rank_update`](crate::rank_update()).
 pub fn rank_update<B: Backend>(
     weight: FloatTensor<B>,
-    kept: Kept<FloatTensor<B>>,
+    lost: Lost<FloatTensor<B>>,
     [left, right]: [FloatTensor<B>; 2],
+    rate: UpdateRate<FloatTensor<B>>,
 ) -> FloatTensor<B> {
-    let growth = wrap::<B, 2>(left).transpose().matmul(wrap(right));
+    let times = |tensor: Tensor<B, 2>| match &rate {
+        UpdateRate::Fixed(1.0) => tensor,
+        UpdateRate::Fixed(rate) => tensor * *rate,
+        UpdateRate::Read(rate) => tensor * wrap::<B, 1>(rate.clone()).reshape([1, 1]),
+    };
+    let growth = times(wrap::<B, 2>(left)).transpose().matmul(wrap(right));
     let weight: Tensor<B, 2> = wrap(weight);
-    let weight = match kept {
-        Kept::Share(1.0) => weight,
-        Kept::Share(share) => weight * share,
-        Kept::Each(shares) => weight * wrap(shares),
+    let weight = match (lost, &rate) {
+        (Lost::Share(0.0), _) => weight,
+        (Lost::Share(share), UpdateRate::Fixed(rate)) => weight * (1.0 - rate * share),
+        (Lost::Share(share), UpdateRate::Read(rate)) => {
+            let kept: Tensor<B, 1> = 1.0 - wrap(rate.clone()) * share;
+            weight * kept.reshape([1, 1])
+        }
+        (Lost::Each(shares), _) => weight * (1.0 - times(wrap(shares))),
     };
     unwrap(weight + growth)
 }

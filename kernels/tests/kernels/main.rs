@@ -39,6 +39,7 @@ macro_rules! laws {
 }
 
 mod conv_stack;
+mod inverse_power;
 mod judge;
 mod layers;
 mod metrics;

@@ -5,7 +5,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::optim_step::{Momentum, WeightDecay};
-use fewshot::kernels::{self, Kept, StepRule, StepState, StepTensors};
+use fewshot::kernels::{self, Lost, StepRule, StepState, StepTensors, UpdateRate};
 
 use super::case::{Case, Load, Pass, Reference, Scale};
 
@@ -77,14 +77,15 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
                     let like = Distribution::Normal(0.0, 1e-3);
                     Tensor::<B::InnerBackend, 2>::random(shape, like, &device)
                 };
-                let ([left, right, kept], old) = weight.take().unwrap_or_else(|| {
+                let ([left, right, lost], old) = weight.take().unwrap_or_else(|| {
                     let shapes = [[examples, rows], [examples, columns], [rows, 1]];
                     (shapes.map(normal), normal([rows, columns]))
                 });
-                let share = Kept::Each(kept.clone());
-                let new = kernels::rank_update(old, share, left.clone(), right.clone());
+                let shares = Lost::Each(lost.clone());
+                let (factors, rate) = ((left.clone(), right.clone()), UpdateRate::Fixed(0.1));
+                let new = kernels::rank_update(old, shares, factors.0, factors.1, rate);
                 B::sync(&device).expect("the device answers");
-                weight = Some(([left, right, kept], new));
+                weight = Some(([left, right, lost], new));
             }),
         }
     };

@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::inverse_power;
 
 use super::Aggregate;
 use super::window::Window;
@@ -106,15 +107,9 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
 
     /// One over the power of the inputs, `[1]`, and 0 where there is none.
     fn scale(&mut self, seen: &Tensor<B, 2>, tau: f64) -> Tensor<B, 1> {
-        let now = (seen.clone() * seen.clone()).sum() / seen.dims()[0] as f64;
-        let mean = match self.power.take() {
-            Some(mean) => mean.clone() + (now.clone() - mean) / tau,
-            None => now.clone(),
-        };
-        self.power = Some(mean.clone());
-        let power = mean.max_pair(now);
-        let none = power.clone().lower_equal_elem(f32::MIN_POSITIVE);
-        power.mask_fill(none.clone(), 1.0).recip().mask_fill(none, 0.0)
+        let (inverse, mean) = inverse_power(seen.clone(), self.power.take(), tau);
+        self.power = Some(mean);
+        inverse
     }
 
     /// Once, at the first firing that sees anything but zeros: it reads from the device.

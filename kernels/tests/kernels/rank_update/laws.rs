@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorPrimitive};
-use fewshot_kernels::{Kept, rank_update, with_reference};
+use fewshot_kernels::{Lost, UpdateRate, rank_update, with_reference};
 
 use crate::steps::set::{Layout, assert_close, laid_out, shaped, values};
 
@@ -18,11 +18,15 @@ pub fn read<B: Backend>(tensor: &Tensor<B, 2>) -> Vec<f32> {
     tensor.to_data().into_vec().unwrap()
 }
 
-/// The three ways to keep a share of a weight.
-pub fn shares<B: Backend>(rows: usize, layout: Layout) -> [Kept<Tensor<B, 2>>; 3] {
-    let each = |rows| Kept::Each(tensor::<B>([rows, 1], layout, 9));
-    [Kept::Share(0.75), each(rows), each(1)]
+/// The three ways to lose a share of a weight, at three rates.
+pub fn ways<B: Backend>(rows: usize, layout: Layout) -> [Way<B>; 3] {
+    let each = |rows| Lost::Each(tensor::<B>([rows, 1], layout, 9));
+    let read = UpdateRate::Read(tensor::<B>([1, 1], layout, 8).reshape([1]));
+    let whole = UpdateRate::Fixed(1.0);
+    [(Lost::Share(0.25), read), (each(rows), UpdateRate::Fixed(0.7)), (each(1), whole)]
 }
+
+type Way<B> = (Lost<Tensor<B, 2>>, UpdateRate<Tensor<B, 1>>);
 
 pub fn updates_equal_the_reference<B: Backend>() {
     use Layout::*;
@@ -30,15 +34,16 @@ pub fn updates_equal_the_reference<B: Backend>() {
     let shapes = [[1, 1], [1, 40], [40, 1], [31, 33], [64, 32], [5, 17], [517, 521], [300, 1000]];
     for ([rows, columns], k) in shapes.into_iter().flat_map(|s| [1, 2, 7, 64].map(|k| (s, k))) {
         for layout in [Contiguous, Permuted, Expanded, Sliced] {
-            for kept in shares::<B>(rows, layout) {
+            for (lost, rate) in ways::<B>(rows, layout) {
                 let update = || {
                     let weight = tensor::<B>([rows, columns], layout, 1);
-                    let left = tensor([k, rows], layout, 2);
-                    rank_update(weight, kept.clone(), left, tensor([k, columns], layout, 3))
+                    let [left, right] = [([k, rows], 2), ([k, columns], 3)]
+                        .map(|(shape, seed)| tensor(shape, layout, seed));
+                    rank_update(weight, lost.clone(), left, right, rate.clone())
                 };
                 let (found, wanted) = (update(), with_reference(update));
                 assert_eq!(found.dims(), [rows, columns]);
-                let what = format!("{rows}x{columns}, {k}, {layout:?}, {kept:?}");
+                let what = format!("{rows}x{columns}, {k}, {layout:?}, {lost:?}, {rate:?}");
                 assert_close(&what, &read(&found), &read(&wanted), 1e-5);
             }
         }
@@ -50,7 +55,7 @@ pub fn a_shared_weight_is_not_overwritten<B: Backend>() {
     // One that an update has written, and so owns all of its memory.
     let grow = |weight| {
         let factor = |length| tensor::<B>([2, length], Layout::Contiguous, 5);
-        rank_update(weight, Kept::Share(0.5), factor(37), factor(21))
+        rank_update(weight, Lost::Share(0.5), factor(37), factor(21), UpdateRate::Fixed(0.9))
     };
     let weight = grow(fresh(1));
     let before = read(&weight);
@@ -67,7 +72,8 @@ pub fn a_shared_weight_is_not_overwritten<B: Backend>() {
     let square = |seed| tensor::<B>([9, 9], Layout::Contiguous, seed);
     let update = || {
         let weight = square(1);
-        rank_update(weight.clone(), Kept::Share(1.0), weight.clone(), weight)
+        let (none, whole) = (Lost::Share(0.0), UpdateRate::Fixed(1.0));
+        rank_update(weight.clone(), none, weight.clone(), weight, whole)
     };
     assert_close("squared", &read(&update()), &read(&with_reference(update)), 1e-5);
 }
@@ -83,17 +89,17 @@ pub fn what_is_not_finite_spreads_as_in_the_reference<B: Backend>() {
     for k in [1, 3] {
         let left: Vec<f32> = (0..k * rows).map(|i| pick(i / rows + i)).collect();
         let right = right.repeat(k);
-        for kept in [Kept::Share(0.5), Kept::Share(1.0), Kept::Each(given(&share, [rows, 1]))] {
+        for lost in [Lost::Share(0.5), Lost::Share(0.0), Lost::Each(given(&share, [rows, 1]))] {
             for ordinary in [None, Some(values(k * rows, 1))] {
                 let left = ordinary.as_ref().unwrap_or(&left);
                 let update = || {
                     let weight = given::<B>(&weight, [rows, columns]);
                     let factors = (given(left, [k, rows]), given(&right, [k, columns]));
-                    rank_update(weight, kept.clone(), factors.0, factors.1)
+                    rank_update(weight, lost.clone(), factors.0, factors.1, UpdateRate::Fixed(0.5))
                 };
                 let (found, wanted) = (read(&update()), read(&with_reference(update)));
                 assert!(wanted.iter().any(|value| value.is_nan()));
-                assert_close(&format!("{k}, {kept:?}"), &found, &wanted, 1e-5);
+                assert_close(&format!("{k}, {lost:?}"), &found, &wanted, 1e-5);
             }
         }
     }
@@ -102,7 +108,12 @@ pub fn what_is_not_finite_spreads_as_in_the_reference<B: Backend>() {
 pub fn all_and_nothing_can_be_kept<B: Backend>() {
     let weight = || tensor::<B>([6, 35], Layout::Contiguous, 1);
     let nothing = |length| given::<B>(&vec![0.0; length], [1, length]);
-    let kept = |share| read(&rank_update(weight(), Kept::Share(share), nothing(6), nothing(35)));
-    assert_eq!(kept(1.0), read(&weight()));
-    assert!(kept(0.0).iter().all(|&value| value == 0.0));
+    let kept = |lost, rate| {
+        let (lost, rate) = (Lost::Share(lost), UpdateRate::Fixed(rate));
+        read(&rank_update(weight(), lost, nothing(6), nothing(35), rate))
+    };
+    assert_eq!(kept(0.0, 0.3), read(&weight()));
+    assert_eq!(kept(0.7, 0.0), read(&weight()));
+    assert!(kept(1.0, 1.0).iter().all(|&value| value == 0.0));
+    assert!(kept(4.0, 0.25).iter().all(|&value| value == 0.0));
 }

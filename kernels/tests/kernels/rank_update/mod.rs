@@ -1,6 +1,6 @@
 //! Weights that grow by outer products.
 
-mod laws;
+pub mod laws;
 #[cfg(feature = "flex")]
 mod on_flex;
 

@@ -1,0 +1,70 @@
+//! By what a learning rate is divided so that it suits inputs of any size.
+//!
+//! A dozen operations on single numbers otherwise, at every tick of a plastic layer.
+
+pub(crate) mod host;
+pub mod reference;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor, TensorMetadata};
+
+use crate::door;
+use crate::host::{unwrap, wrap};
+use crate::optim_step::StepTable;
+use crate::refusal::Refusal;
+
+/// One over the power of `x`, and the running mean of that power.
+///
+/// Power is the mean over `b` of the squared length. The running mean follows it within about `tau`
+/// calls, `mean + (power - mean) / tau`, and is the power itself where there was none. The larger
+/// of the two is what one is divided by; of zeros, and of what is as good as zero in f32, the result
+/// is 0.
+///
+/// # Shapes
+/// - `x`: `[b, d]`, with `b > 0`
+/// - `mean`: `[1]`
+/// - returns the inverse `[1]` and the new mean `[1]`
+///
+/// # Conventions
+/// It works below autodiff: on a backend that differentiates, plain operations run, and gradients
+/// flow through both results.
+///
+/// # Panics
+/// When `x` is of no example, or `mean` is not one number.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot_kernels::inverse_power;
+///
+/// let x = Tensor::<Flex, 2>::from_data([[3.0, 4.0]], &Default::default());
+/// let (inverse, mean) = inverse_power(x, None, 100.0);
+/// assert_eq!((inverse.into_scalar(), mean.into_scalar()), (0.04, 25.0));
+/// ```
+pub fn inverse_power<B: Backend>(
+    x: Tensor<B, 2>,
+    mean: Option<Tensor<B, 1>>,
+    tau: f64,
+) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    let examples = x.dims()[0];
+    assert!(examples > 0, "inputs have a power, {examples} examples do not");
+    let numbers = mean.as_ref().map_or(1, |mean| mean.dims()[0]);
+    assert!(numbers == 1, "a running mean is one number, found {numbers}");
+    let (x, mean) = (unwrap(x), mean.map(unwrap));
+    let [inverse, mean] = match door::table::<StepTable<B>>() {
+        Some(table) if all_f32::<B>(&x, mean.as_ref()) => (table.inverse_power)(x, mean, tau),
+        _ => reference::inverse_power::<B>(x, mean, tau),
+    };
+    (wrap(inverse), wrap(mean))
+}
+
+fn all_f32<B: Backend>(x: &FloatTensor<B>, mean: Option<&FloatTensor<B>>) -> bool {
+    let mut types = [x].into_iter().chain(mean).map(TensorMetadata::dtype);
+    let found = types.find(|&found| found != DType::F32);
+    if let Some(found) = found {
+        Refusal::ElementType { found }.note("inverse_power");
+    }
+    found.is_none()
+}
