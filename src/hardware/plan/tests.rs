@@ -73,7 +73,7 @@ fn the_chain_has_one_graph_and_the_weights_of_every_step() {
         ("inner graphs", 2 * (100 + 90 + 52)),
         ("activations", 2000),
         ("gradients of tasks", 12),
-        ("gradients of activations", 14),
+        ("gradients of activations", 2 * 5),
         ("working memory", 20),
     ];
     assert_eq!(lines(&maml(5, 2, InnerGraphs::One).plan(4)), wanted);
