@@ -7,6 +7,7 @@ mod backbones;
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
+use burn::nn::{BatchNorm, BatchNormConfig};
 use burn::optim::Optimizer;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
 use burn::tensor::backend::Backend;
@@ -220,6 +221,40 @@ fn a_search_leaves_learner_optimizer_and_random_numbers_as_they_are() {
     draw().assert_eq(&wanted, true);
     assert_eq!(bits(&learner), values);
     assert_eq!(record(), moments);
+}
+
+/// With Burn's own norm, whose running averages all copies share.
+#[derive(Module, Debug)]
+struct Normalised<B: Backend> {
+    norm: BatchNorm<B>,
+}
+
+impl<B: Backend> Encoder<B> for Normalised<B> {
+    fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
+        self.norm.forward(images).flatten(1, 3)
+    }
+
+    fn architecture(&self) -> String {
+        "normalised(784 features)".to_owned()
+    }
+}
+
+#[test]
+fn a_search_leaves_running_averages_that_copies_share_as_they_are() {
+    let (source, device) = (episodes(), Default::default());
+    let norm = BatchNormConfig::new(1).init::<B>(&device);
+    let learner = ProtoNet::<B, _>::new(Normalised { norm });
+    let optimizer = Adam::new().init::<B, _>();
+    let averages = || {
+        // What is to be averaged yet counts too.
+        drop(learner.clone().into_record());
+        bits(&learner)
+    };
+    let wanted = averages();
+    check_meta_batch(&learner, &optimizer, &source, &device, Bytes(u64::MAX), 2).unwrap();
+    assert_eq!(averages(), wanted);
+    learner.meta_gradients(&source.tasks::<B>(0..2, &device), LossScale::ONE);
+    assert!(averages() != wanted, "a step moves them");
 }
 
 fn planner<L: Module<B>>(

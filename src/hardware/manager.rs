@@ -197,11 +197,28 @@ fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory {
             if !only.iter().any(|other| other == name) {
                 only.push(name.to_owned());
             }
-            Registry::built_in().detect(&Detection { only, ..Detection::default() })
+            let found = Registry::built_in().detect(&Detection { only, ..Detection::default() });
+            of_platform(found, name)
         }
         None => own_inventory::<B>(),
     }
 }
+
+/// The devices of a platform; those of others that were asked for are refused.
+fn of_platform(found: Inventory, platform: &str) -> Inventory {
+    let mut rejected = found.rejected;
+    let devices = found.devices.into_iter();
+    let (own, others): (Vec<_>, Vec<_>) = devices.partition(|info| info.key.platform == platform);
+    rejected.extend(others.into_iter().map(|info| Rejection {
+        what: info.key.to_string(),
+        tier: info.tier,
+        tried: true,
+        reason: ANOTHER_BACKEND.to_owned(),
+    }));
+    Inventory::new(own, rejected)
+}
+
+const ANOTHER_BACKEND: &str = "it is of another backend than this program's";
 
 const OWN: &str = "own";
 
@@ -252,7 +269,7 @@ fn device<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
     let any = platforms::device(key)?;
     any.downcast::<B::Device>().map(|device| *device).map_err(|_| HardwareError::Unavailable {
         device: key.to_string(),
-        reason: "it is of another backend than this program's".to_owned(),
+        reason: ANOTHER_BACKEND.to_owned(),
         usable: Vec::new(),
     })
 }
@@ -358,6 +375,21 @@ mod tests {
         assert!(refused(wanted("flex:1")).contains("flex has 1 device, numbered from 0"));
         assert!(refused(wanted("gpu")).starts_with("gpu cannot be used"));
         assert!(refused(wanted("flix")).contains("did you mean \"flex\"?"));
+    }
+
+    #[cfg(feature = "ndarray")]
+    #[test]
+    fn a_backend_takes_devices_of_its_own_platform_alone() {
+        use burn::backend::NdArray;
+
+        let wanted = |text: &str| HardwareConfig::new().with_device(text.parse().unwrap());
+        for text in ["auto", "cpu", "ndarray"] {
+            let manager = HardwareManager::<NdArray>::detect(wanted(text)).unwrap();
+            assert_eq!(manager.info().key.to_string(), "ndarray:0");
+        }
+        let error = HardwareManager::<NdArray>::detect(wanted("flex")).unwrap_err().to_string();
+        let reason = format!("flex:0: {ANOTHER_BACKEND}");
+        assert_eq!(error, format!("flex cannot be used: {reason}. Usable: ndarray:0"));
     }
 
     #[test]

@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
+use burn::module::Module;
 use burn::optim::Optimizer;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::nn::draw;
 
 use super::TrainError;
@@ -27,7 +28,8 @@ const RATE: f64 = 1e-3;
 /// themselves.
 ///
 /// Every trial makes two full steps with copies of `learner` and `optimizer`, whose own values stay
-/// as they are; see [`find_batch_size`] for which sizes are tried. Parameters that were not drawn
+/// as they are, running averages that copies share included; see [`find_batch_size`] for which sizes
+/// are tried. Parameters that were not drawn
 /// yet are drawn, as training would. Nothing else here draws random numbers of the backend, but a
 /// network may, for instance in dropout: seed the backend after the search to have the numbers that
 /// it would have without.
@@ -174,16 +176,25 @@ where
     Ok(move |tasks: usize| {
         // What earlier trials left there would not be asked for again.
         release::<B>(device);
+        let before = learner.clone().into_record();
         let work =
             || train::<B, L, T, O>(learner.clone(), optimizer.clone(), source, device, tasks);
         let measure = || guarded::<B, _>(device, work);
         let (done, report) = MemoryScope::measure::<B, _>(device, measure);
+        put_back::<B, L>(learner, before);
         release::<B>(device);
         done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
         let peak = report.peak.ok_or_else(no_meter)?;
         Ok(TrialMeasure { peak, steps: if tasks > 0 { STEPS } else { 0 } })
     })
+}
+
+/// Gives running averages, which Burn shares among copies, the values that they had.
+fn put_back<B: Backend, L: Module<B>>(learner: &L, before: L::Record) {
+    // Taking a record counts in what the steps left to be averaged, so that nothing does later.
+    drop(learner.clone().into_record());
+    drop(learner.clone().load_record(before));
 }
 
 fn train<B, L, T, O>(mut learner: L, mut optimizer: O, source: &T, device: &B::Device, tasks: usize)

@@ -22,8 +22,8 @@ pub struct Cost {
     /// Elements of gradients of parameters on their way to them, which all calls that a backward
     /// pass goes through have at once.
     pub returned: u64,
-    /// Elements of gradients of activations at the widest point of a backward pass, where tasks
-    /// side by side have theirs at once.
+    /// Elements of gradients of activations where a backward pass has most, beyond what is kept: that
+    /// goes on the way. Tasks side by side have theirs at once.
     pub passing: u64,
     /// Elements of working memory, however many tasks there are side by side.
     pub working: u64,
