@@ -29,10 +29,9 @@ const RATE: f64 = 1e-3;
 ///
 /// Every trial makes two full steps with copies of `learner` and `optimizer`, whose own values stay
 /// as they are, running averages that copies share included; see [`find_batch_size`] for which sizes
-/// are tried. Parameters that were not drawn
-/// yet are drawn, as training would. Nothing else here draws random numbers of the backend, but a
-/// network may, for instance in dropout: seed the backend after the search to have the numbers that
-/// it would have without.
+/// are tried. Parameters that were not drawn yet are drawn, as training would. Nothing else here
+/// draws random numbers of the backend, but a network may, for instance in dropout: seed the backend
+/// after the search to have the numbers that it would have without.
 ///
 /// One thread may differentiate at a time. On a CPU, what other threads allocate counts as well.
 ///
