@@ -1,5 +1,7 @@
 //! Streams of random numbers, each a pure function of what it is for.
 
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Distribution, Tensor};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
@@ -17,6 +19,16 @@ pub(crate) enum Purpose {
     Sources = 8,
     Pattern = 9,
     Segment = 10,
+    AfterTrials = 11,
+}
+
+/// A key of three numbers of the backend, of which each has 24 bits.
+pub(crate) fn backend_key<B: Backend>(device: &B::Device) -> u64 {
+    let uniform = Distribution::Uniform(0.0, 1.0);
+    let drawn = Tensor::<B, 1>::random([3], uniform, (device, DType::F32)).into_data();
+    drawn
+        .iter::<f64>()
+        .fold(0, |key: u64, part| key.rotate_left(24) ^ (part * f64::from(1 << 24)) as u64)
 }
 
 /// A stream keyed by seed, purpose and two indices.

@@ -88,6 +88,23 @@ fn a_software_renderer_is_listed_as_such() {
 
 #[cfg(feature = "wgpu")]
 #[test]
+fn cubecls_variable_takes_an_adapter_out_of_its_place() {
+    let list = json(&["hardware", "list", "--json", "--device", "wgpu"]);
+    let devices = list["devices"].as_array().unwrap();
+    let software = devices.iter().find(|device| device["class"] == "software");
+    let Some(software) = software else { return };
+    let mut command = command(&["hardware", "list", "--json", "--device", "wgpu"]);
+    let output = command.env("CUBECL_WGPU_DEFAULT_DEVICE", "Cpu").output().unwrap();
+    let named: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(named["selected"], software["key"]);
+    for device in named["devices"].as_array().unwrap() {
+        let other = device["class"] != "software" && device["tier"] == "gpu";
+        assert_eq!(device["passed_over"] != Value::Null, other, "{device}");
+    }
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
 fn cubecls_variable_names_the_adapter() {
     let with = |value: &str| {
         let mut command = command(&["hardware", "list", "--device", "wgpu"]);
@@ -113,6 +130,57 @@ fn what_is_asked_for_and_not_there_is_one_clear_error() {
     assert_eq!(code, 2);
     let (code, text) = refused(&["hardware", "list", "--inventory", "no/such/file"]);
     assert!(code == 1 && text.contains("inventory no/such/file"), "{text}");
+    let (_, text) = refused(&["hardware", "info", "gpuu"]);
+    assert!(text.contains("did you mean \"gpu\"?"), "{text}");
+}
+
+#[test]
+fn a_damaged_inventory_is_one_clear_error() {
+    let whole = fs::read_to_string(fixture("8xh200")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        let (code, text) = refused(&["hardware", "list", "--inventory", path.to_str().unwrap()]);
+        assert_eq!(code, 1, "{text}");
+        text
+    };
+    assert!(damaged("cut", &whole[..whole.len() / 2]).contains("not an inventory"));
+    let old = whole.replacen("\"version\": 1", "\"version\": 0", 1);
+    assert!(damaged("old", &old).contains("version 0 of the format"));
+    let bent = whole.replacen("\"tier\": \"cuda\"", "\"tier\": \"best\"", 1);
+    assert!(damaged("bent", &bent).contains("malformed"));
+}
+
+#[test]
+fn training_tells_what_auto_took() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let args = ["train", "--backend", "auto", "--data", "glyphs", "--steps", "1", "--json"];
+    let evaluation = ["--eval-episodes", "2", "--out", out.to_str().unwrap()];
+    let output = fewshot(&[&args[..], &evaluation].concat());
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let selected = json(&["hardware", "list", "--json"])["selected"].as_str().unwrap().to_owned();
+    let told = report["device"].as_str().unwrap();
+    assert!(told.starts_with(&selected), "{told}, not {selected}");
+    assert!(stderr(&output).contains(told), "{}", stderr(&output));
+}
+
+#[test]
+fn a_calibration_is_kept_for_the_next_time() {
+    let cache = tempfile::tempdir().unwrap();
+    let told = || {
+        let args = ["--model", "mlp-omniglot", "--device", "flex", "--budget", "8GiB"];
+        let mut command = command(&[&["hardware", "estimate"][..], &args].concat());
+        let output = command.env("XDG_CACHE_HOME", cache.path()).output().unwrap();
+        (stdout(&output), stderr(&output))
+    };
+    let ((first, measured), (again, nothing)) = (told(), told());
+    assert!(measured.contains("measuring how fast flex:0 is"), "{measured}");
+    assert_eq!((again, nothing.as_str()), (first, ""));
+    let path = cache.path().join("fewshot/calibration.json");
+    fs::write(&path, "{").unwrap();
+    assert!(told().1.contains("measuring"), "a damaged cache holds nothing");
 }
 
 #[test]
@@ -253,6 +321,23 @@ fn models_are_laid_on_devices_whole() {
     assert_ne!(device("a"), "cuda:0", "most of the first is taken");
     let (code, text) = refused(&[&base[..], &["huge=3TiB"]].concat());
     assert!(code == 1 && text.contains("huge needs 3.00 TiB"), "{text}");
+
+    let path = fixture("amd_laptop");
+    let laptop = ["hardware", "plan", "--inventory", &path, "--json", "a=3GiB", "--devices"];
+    let given = json(&[&laptop[..], &["vulkan:0=4GiB,flex"]].concat());
+    assert_eq!(given["models"][0]["device"], "vulkan:0");
+    assert_eq!(given["devices"].as_array().unwrap().len(), 2);
+    let elsewhere = json(&[&laptop[..], &["vulkan:0=2GiB,flex:0"]].concat());
+    assert_eq!(elsewhere["models"][0]["device"], "flex:0");
+    for (devices, wanted) in [
+        ("vulkan:0", "say vulkan:0=AMOUNT"),
+        ("flex,flex:0", "names flex:0 twice"),
+        ("flexx", "did you mean \"flex\"?"),
+        ("flex=much", "invalid value"),
+    ] {
+        let (code, text) = refused(&[&laptop[..], &[devices]].concat());
+        assert!(code == 2 && text.contains(wanted), "{text}");
+    }
 }
 
 #[test]

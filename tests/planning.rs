@@ -7,7 +7,7 @@ mod backbones;
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::nn::{BatchNorm, BatchNormConfig};
+use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig};
 use burn::optim::Optimizer;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
 use burn::tensor::backend::Backend;
@@ -257,6 +257,49 @@ fn a_search_leaves_running_averages_that_copies_share_as_they_are() {
     assert!(averages() != wanted, "a step moves them");
 }
 
+/// With dropout, which draws random numbers of the backend.
+#[derive(Module, Debug)]
+struct Noisy<B: Backend> {
+    norm: BatchNorm<B>,
+    dropout: Dropout,
+}
+
+impl<B: Backend> Encoder<B> for Noisy<B> {
+    fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
+        self.dropout.forward(self.norm.forward(images)).flatten(1, 3)
+    }
+
+    fn architecture(&self) -> String {
+        "noisy(784 features)".to_owned()
+    }
+}
+
+#[test]
+fn what_is_drawn_after_a_search_does_not_depend_on_its_trials() {
+    let (source, device) = (episodes(), Default::default());
+    let norm = BatchNormConfig::new(1).init::<B>(&device);
+    let dropout = DropoutConfig::new(0.5).init();
+    let learner = ProtoNet::<B, _>::new(Noisy { norm, dropout });
+    let optimizer = Adam::new().init::<B, _>();
+    let check = |tasks| {
+        check_meta_batch(&learner, &optimizer, &source, &device, Bytes(u64::MAX), tasks).unwrap()
+    };
+    let drawn = || Tensor::<B, 1>::random([8], Distribution::Default, &device).into_data();
+    let after = |seed, tasks| {
+        B::seed(&device, seed);
+        check(tasks);
+        drawn()
+    };
+    let one = after(5, 1);
+    assert_eq!(after(5, 1), one);
+    assert_eq!(after(5, 4), one);
+    assert_ne!(after(6, 1), one);
+    B::seed(&device, 5);
+    learner.meta_gradients(&source.tasks::<B>(0..1, &device), LossScale::ONE);
+    let [moved, again] = [drawn(), after(5, 1)];
+    assert!(moved != again && again == one, "a step draws");
+}
+
 fn planner<L: Module<B>>(
     learner: &L,
     config: &impl CostModel,
@@ -290,7 +333,7 @@ fn formulas_come_near_to_what_is_found() {
         let config = config.with_precision(Precision::MixedBf16);
         let learner = proto_net(&config);
         let plan = planner(&learner, &config, Algorithm::Prototypical).plan(4);
-        is_near(&plan, measured(&learner, &episodes(), 4), 20.0);
+        is_near(&plan, measured(&learner, &episodes(), 4), 15.0);
     }
     let config = Conv4Config::omniglot_strided();
     for (route, graphs) in
@@ -300,7 +343,7 @@ fn formulas_come_near_to_what_is_found() {
             let learner = maml(steps, route);
             let algorithm = Algorithm::Maml { steps, lanes: 16, graphs };
             let plan = planner(&learner, &config, algorithm).plan(8);
-            is_near(&plan, measured(&learner, &episodes(), 8), 20.0);
+            is_near(&plan, measured(&learner, &episodes(), 8), 15.0);
         }
     }
 }

@@ -17,6 +17,7 @@ mod recipe;
 mod report;
 mod sinusoids;
 mod train;
+mod warnings;
 mod world;
 
 use std::process::ExitCode;
@@ -28,6 +29,7 @@ use error::CliError;
 
 pub(crate) fn main() -> ExitCode {
     let line = Line::parse();
+    warnings::listen();
     let Some(command) = line.command else {
         let _ = Line::command().print_help();
         return ExitCode::SUCCESS;

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use super::{Bytes, DeviceKey};
+use super::{Bytes, DeviceKey, Inventory};
 
 /// What can go wrong with devices and their memory.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -43,13 +43,13 @@ pub enum HardwareError {
         known: Vec<String>,
     },
     /// A device that was asked for cannot be used, and nothing else was taken in its place.
-    #[error("{device} cannot be used: {reason}. Usable: {}", list(.usable))]
+    #[error("{device} cannot be used: {reason}{}", list(.usable))]
     Unavailable {
         /// What was asked for.
         device: String,
         /// Why not.
         reason: String,
-        /// What could be asked for.
+        /// What could be asked for; empty where that is nothing, or was not looked for.
         usable: Vec<DeviceKey>,
     },
     /// A device does not compute in a data type.
@@ -141,6 +141,18 @@ pub enum HardwareError {
     },
 }
 
+impl HardwareError {
+    /// Of a device that will not do, beside those that will.
+    pub(super) fn beside(self, inventory: &Inventory) -> Self {
+        match self {
+            Self::Unavailable { device, reason, .. } => {
+                Self::Unavailable { device, reason, usable: inventory.keys() }
+            }
+            other => other,
+        }
+    }
+}
+
 fn needed(need: &Option<Bytes>) -> String {
     need.map_or("out of memory".to_owned(), |need| format!("{need} needed"))
 }
@@ -165,8 +177,6 @@ fn nearest(suggestion: &Option<String>) -> String {
 }
 
 fn list(usable: &[DeviceKey]) -> String {
-    match usable {
-        [] => "nothing".to_owned(),
-        keys => keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
-    }
+    let keys = usable.iter().map(ToString::to_string).collect::<Vec<_>>();
+    if keys.is_empty() { String::new() } else { format!(". Usable: {}", keys.join(", ")) }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::detect::Report;
-use super::{DeviceInfo, HardwareError, Tier};
+use super::{DeviceInfo, DeviceKey, HardwareError, Tier};
 
 /// The devices of a machine, best first, and why others are not among them.
 ///
@@ -68,6 +68,11 @@ impl Inventory {
     pub fn new(mut devices: Vec<DeviceInfo>, rejected: Vec<Rejection>) -> Self {
         devices.sort_by_key(|device| device.tier);
         Self { version: VERSION, devices, rejected }
+    }
+
+    /// What can be asked for.
+    pub(super) fn keys(&self) -> Vec<DeviceKey> {
+        self.devices.iter().map(|device| device.key.clone()).collect()
     }
 
     /// Reads one that was written as JSON.

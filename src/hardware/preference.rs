@@ -35,6 +35,9 @@ pub struct Selection {
 /// What stands for the three interfaces of one Burn backend.
 const WGPU: [&str; 3] = ["metal", "vulkan", "webgpu"];
 
+/// What a preference may be beside a platform.
+const KINDS: [&str; 3] = ["auto", "gpu", "cpu"];
+
 impl fmt::Display for DevicePreference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -90,6 +93,17 @@ impl DevicePreference {
         }
     }
 
+    /// Whether a device that was rejected would have been one.
+    fn missed(&self, rejection: &Rejection) -> bool {
+        match self {
+            Self::Auto => true,
+            Self::Gpu => rejection.tier.is_accelerator(),
+            Self::Cpu => rejection.tier == Tier::Cpu,
+            Self::Platform(name) => is_of(rejection.platform(), name),
+            Self::Device(key) => is_of(rejection.platform(), &key.platform),
+        }
+    }
+
     fn platform(&self) -> Option<&str> {
         match self {
             Self::Platform(name) => Some(name),
@@ -132,7 +146,9 @@ impl Inventory {
                     reason: reason.clone(),
                 }),
                 _ => {
-                    passed_over.extend(self.better_than(device, wanted));
+                    if !explicit {
+                        passed_over.extend(self.better_than(device, wanted));
+                    }
                     return Ok(Selection { device: device.clone(), passed_over });
                 }
             }
@@ -142,18 +158,12 @@ impl Inventory {
 
     /// What was rejected and, had it worked, would have been taken before `device`.
     fn better_than(&self, device: &DeviceInfo, wanted: &DevicePreference) -> Vec<Rejection> {
-        let asked = |rejection: &&Rejection| match wanted {
-            DevicePreference::Auto => true,
-            DevicePreference::Gpu => rejection.tier.is_accelerator(),
-            DevicePreference::Cpu => rejection.tier == Tier::Cpu,
-            DevicePreference::Platform(name) => is_of(rejection.platform(), name),
-            DevicePreference::Device(_) => false,
-        };
         let before = |rejection: &&Rejection| {
             let same = rejection.platform() == device.key.platform;
             rejection.tier < device.tier || (same && rejection.index() < Some(device.key.index))
         };
-        self.rejected.iter().filter(asked).filter(before).cloned().collect()
+        let missed = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
+        missed.filter(before).cloned().collect()
     }
 
     fn cannot(&self, wanted: &DevicePreference) -> HardwareError {
@@ -165,12 +175,15 @@ impl Inventory {
         {
             let devices = self.devices.iter().map(|device| device.key.platform.as_str());
             let rejected = self.rejected.iter().map(Rejection::platform);
-            let mut known = devices.chain(rejected).collect::<Vec<_>>();
+            let mut known = KINDS.into_iter().chain(devices).chain(rejected).collect::<Vec<_>>();
             known.dedup();
+            if known.iter().any(|name| WGPU.contains(name)) {
+                known.push("wgpu");
+            }
             return nearest::unknown("platform", platform, known);
         }
         let there = self.devices.iter().filter(|device| of_platform(&device.key.platform)).count();
-        let reasons = self.rejected.iter().filter(|rejection| of_platform(rejection.platform()));
+        let reasons = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
         let reasons = reasons.map(|rejection| format!("{}: {}", rejection.what, rejection.reason));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
         let reason = match (wanted, there) {
@@ -181,11 +194,7 @@ impl Inventory {
             _ if reasons.is_empty() => "there is none".to_owned(),
             _ => reasons,
         };
-        HardwareError::Unavailable {
-            device: wanted.to_string(),
-            reason,
-            usable: self.devices.iter().map(|device| device.key.clone()).collect(),
-        }
+        HardwareError::Unavailable { device: wanted.to_string(), reason, usable: self.keys() }
     }
 }
 
@@ -252,8 +261,17 @@ mod tests {
         assert!(absent.ends_with("Usable: metal:0, flex:0, ndarray:0"), "{absent}");
         assert!(text("8xh200", "cuda:8").contains("cuda has 8 devices, numbered from 0"));
         assert!(text("amd_laptop", "rocm:0").contains("hipErrorNoBinaryForGpu"));
-        let unknown = text("8xh200", "cudda");
-        assert!(unknown.contains("no platform \"cudda\"; did you mean \"cuda\"?"), "{unknown}");
+        for (wrong, meant) in [
+            ("cudda", "cuda"),
+            ("cudda:1", "cuda"),
+            ("gpuu", "gpu"),
+            ("atuo", "auto"),
+            ("cpus", "cpu"),
+        ] {
+            let wrong = text("8xh200", wrong);
+            assert!(wrong.contains(&format!("; did you mean {meant:?}?")), "{wrong}");
+        }
+        assert!(text("amd_laptop", "wpgu").contains("did you mean \"wgpu\"?"));
         let cpu_only = Inventory::new(inventory("m3_max").devices.split_off(1), Vec::new());
         let none = cpu_only.select(&DevicePreference::Gpu).unwrap_err().to_string();
         assert_eq!(none, "gpu cannot be used: there is none. Usable: flex:0, ndarray:0");

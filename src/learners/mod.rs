@@ -104,6 +104,10 @@ pub trait Adapted<B: Backend> {
 pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {
+    /// Whether a step may draw random numbers of the backend; see
+    /// [`Encoder::DRAWS`](fewshot_models::Encoder::DRAWS). `true` is always right.
+    const DRAWS: bool = true;
+
     /// The mean loss over all queries of `batch`, and its gradient times `scale`, by default of the
     /// loss of [`Learner::outputs`] under [`BnStatistics::Track`].
     fn meta_gradients(&self, batch: &K::Batch<B>, scale: LossScale) -> MetaGradients<B> {

@@ -24,6 +24,9 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// where it is small.
     const SECOND_ORDER: SecondOrder = SecondOrder::Chain;
 
+    /// Whether a forward pass draws random numbers of the backend; see [`Encoder::DRAWS`].
+    const DRAWS: bool = true;
+
     /// Name of the last layer, its head.
     fn head(&self) -> String;
 
@@ -71,6 +74,8 @@ impl<B: Backend, E: Encoder<B>> Network<B> for Classifier<B, E> {
 
     const LANES: usize = if E::LANES { 8 } else { 1 };
 
+    const DRAWS: bool = E::DRAWS;
+
     fn head(&self) -> String {
         "head".to_owned()
     }
@@ -102,6 +107,8 @@ impl<B: Backend> Network<B> for Mlp<B> {
     const LANES: usize = 64;
 
     const SECOND_ORDER: SecondOrder = SecondOrder::Unrolled;
+
+    const DRAWS: bool = <Self as Encoder<B>>::DRAWS;
 
     fn head(&self) -> String {
         format!("layers.{}", self.layers() - 1)

@@ -123,6 +123,8 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
 {
+    const DRAWS: bool = E::DRAWS;
+
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
         self.check_ways(batch.ways())
     }

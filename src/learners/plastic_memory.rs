@@ -131,6 +131,8 @@ impl<B: Backend> Learner<B, Regression> for PlasticMemory<B> {
 }
 
 impl<B: AutodiffBackend> MetaLearner<B, Regression> for PlasticMemory<B> {
+    const DRAWS: bool = false;
+
     fn check(&self, batch: &RegressionBatch<B>) -> Result<(), AdaptError> {
         let found = self.connections.weight.dims()[0] - 1;
         match batch.support.targets.dims()[2] {

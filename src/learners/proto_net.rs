@@ -146,6 +146,8 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
 {
+    const DRAWS: bool = E::DRAWS;
+
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         if self.checkpointing == Checkpointing::Segments {
             return self.by_segments(batch, scale);

@@ -15,6 +15,7 @@ use crate::hardware::{
 };
 use crate::learners::{MetaGradients, MetaLearner};
 use crate::precision::LossScale;
+use crate::random::{Purpose, Stream, backend_key};
 
 /// Steps of a trial: an optimizer's state is there from the second on, and so is what fused
 /// operations keep for the next.
@@ -29,9 +30,11 @@ const RATE: f64 = 1e-3;
 ///
 /// Every trial makes two full steps with copies of `learner` and `optimizer`, whose own values stay
 /// as they are, running averages that copies share included; see [`find_batch_size`] for which sizes
-/// are tried. Parameters that were not drawn yet are drawn, as training would. Nothing else here
-/// draws random numbers of the backend, but a network may, for instance in dropout: seed the backend
-/// after the search to have the numbers that it would have without.
+/// are tried. Parameters that were not drawn yet are drawn, as training would. Of a learner that
+/// [draws](MetaLearner::DRAWS), for instance for dropout, the backend is seeded after each trial, by
+/// numbers that it drew before the first: Burn 0.21 cannot tell where its generator is, so what is
+/// drawn later is not what it would have been, but the same whatever was tried. Of one that does not
+/// draw, it is what it would have been.
 ///
 /// One thread may differentiate at a time. On a CPU, what other threads allocate counts as well.
 ///
@@ -172,6 +175,8 @@ where
     // A copy of what was not drawn yet would draw values of its own.
     draw::<B, L>(learner);
     learner.check(&source.tasks::<B>(0..1, device))?;
+    let key = L::DRAWS.then(|| backend_key::<B>(device));
+    let seed = key.map(|key| Stream::new(key, Purpose::AfterTrials, [0, 0]).seed());
     Ok(move |tasks: usize| {
         // What earlier trials left there would not be asked for again.
         release::<B>(device);
@@ -181,6 +186,9 @@ where
         let measure = || guarded::<B, _>(device, work);
         let (done, report) = MemoryScope::measure::<B, _>(device, measure);
         put_back::<B, L>(learner, before);
+        if let Some(seed) = seed {
+            B::seed(device, seed);
+        }
         release::<B>(device);
         done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };

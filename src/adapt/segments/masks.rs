@@ -1,7 +1,6 @@
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{DType, Distribution, Tensor};
 
-use crate::random::{Purpose, Stream};
+use crate::random::{Purpose, Stream, backend_key};
 
 /// Seeds for what the segments of an encoder draw.
 pub(super) struct Masks<B: AutodiffBackend> {
@@ -10,15 +9,9 @@ pub(super) struct Masks<B: AutodiffBackend> {
 }
 
 impl<B: AutodiffBackend> Masks<B> {
-    /// A key of three numbers of the backend, of which each has 24 bits.
+    /// From a key that the backend draws.
     pub(super) fn draw(device: &B::Device) -> Self {
-        let uniform = Distribution::Uniform(0.0, 1.0);
-        let drawn =
-            Tensor::<B::InnerBackend, 1>::random([3], uniform, (device, DType::F32)).into_data();
-        let key = drawn
-            .iter::<f64>()
-            .fold(0, |key: u64, part| key.rotate_left(24) ^ (part * f64::from(1 << 24)) as u64);
-        Self { key, device: device.clone() }
+        Self { key: backend_key::<B::InnerBackend>(device), device: device.clone() }
     }
 
     /// Seeds the backend for a segment of an input.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use fewshot::episode::Protocol;
-use fewshot::hardware::{Bytes, DevicePreference, OptimizerKind};
+use fewshot::hardware::{Bytes, DevicePreference, HardwareError, OptimizerKind};
 
 use crate::cli::args::count;
 use crate::cli::train::GradCheckpoint;
@@ -241,7 +241,11 @@ pub(crate) struct PlanArgs {
     /// Models by name, training on one task at a time, or anything with its memory: NAME=8GiB
     #[arg(required = true, value_name = "MODEL")]
     pub(crate) models: Vec<Wanted>,
-    /// Share of each device's free memory that stays free
+    /// Devices to place them on, separated by commas, with what may be used of one where that is not
+    /// what is free: cuda:0,vulkan:0=4GiB [default: accelerators and the processor]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) devices: Vec<Room>,
+    /// Share of each device's memory that stays free
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub(crate) keep_free: f64,
     /// What is computed again in the backward pass rather than kept: none, balanced (what costs
@@ -261,17 +265,38 @@ pub(crate) struct Wanted {
     pub(crate) bytes: Option<Bytes>,
 }
 
+/// A device to place models on, and what of its memory may be used.
+#[derive(Clone, Debug)]
+pub(crate) struct Room {
+    pub(crate) device: DevicePreference,
+    pub(crate) bytes: Option<Bytes>,
+}
+
+/// `NAME` or `NAME=AMOUNT`.
+fn with_amount(text: &str) -> Result<(&str, Option<Bytes>), String> {
+    match text.split_once('=') {
+        None => Ok((text, None)),
+        Some((name, bytes)) => Ok((name, Some(bytes.parse()?))),
+    }
+}
+
+impl FromStr for Room {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (name, bytes) = with_amount(text)?;
+        let device = name.parse().map_err(|error: HardwareError| error.to_string())?;
+        Ok(Self { device, bytes })
+    }
+}
+
 impl FromStr for Wanted {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, bytes) = match text.split_once('=') {
-            None => (text, None),
-            Some((name, bytes)) => (name, Some(bytes.parse()?)),
-        };
-        match name {
-            "" => Err("a model needs a name".to_owned()),
-            name => Ok(Self { name: name.to_owned(), bytes }),
+        match with_amount(text)? {
+            ("", _) => Err("a model needs a name".to_owned()),
+            (name, bytes) => Ok(Self { name: name.to_owned(), bytes }),
         }
     }
 }

@@ -39,22 +39,23 @@ fn json(inventory: &Inventory, selection: &Selection) -> Value {
 }
 
 pub(super) fn table(inventory: &Inventory, selected: Option<&DeviceKey>) -> String {
-    let mut rows =
-        vec![["ID", "NAME", "MEMORY total / free", "DTYPES", "STATUS"].map(str::to_owned)];
+    let mut rows = vec![
+        ["ID", "PLATFORM", "NAME", "MEMORY total / free", "DTYPES", "STATUS"].map(str::to_owned),
+    ];
     rows.extend(inventory.devices.iter().map(|device| row(device, selected)));
     rows.extend(inventory.rejected.iter().map(rejected));
-    let widths = [0, 1, 2, 3]
+    let widths = [0, 1, 2, 3, 4]
         .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
     let lines = rows.iter().map(|row| {
         let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
-        cells.collect::<String>() + &row[4]
+        cells.collect::<String>() + &row[5]
     });
     let starred = "\n* with units of its own for products of matrices";
     let any = inventory.devices.iter().any(|device| device.capabilities.dtype_list().contains('*'));
     lines.collect::<Vec<_>>().join("\n") + if any { starred } else { "" }
 }
 
-fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 5] {
+fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 6] {
     let known = |bytes: Option<Bytes>| bytes.map_or("-".to_owned(), |bytes| bytes.to_string());
     let memory = match (device.memory.total, device.memory.unified) {
         (None, Some(true)) => "shared".to_owned(),
@@ -72,13 +73,15 @@ fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 5] {
         status += "  <- selected";
     }
     let dtypes = device.capabilities.dtype_list();
-    [device.key.to_string(), device.name.clone(), memory, dtypes, status]
+    let platform = device.key.platform.clone();
+    [device.key.to_string(), platform, device.name.clone(), memory, dtypes, status]
 }
 
-fn rejected(rejection: &Rejection) -> [String; 5] {
+fn rejected(rejection: &Rejection) -> [String; 6] {
     let none = || "-".to_owned();
     let status = format!("unavailable: {}", rejection.reason);
-    [rejection.what.clone(), none(), none(), none(), status]
+    let (what, platform) = (rejection.what.clone(), rejection.platform().to_owned());
+    [what, platform, none(), none(), none(), status]
 }
 
 pub(super) fn info(args: &InfoArgs) -> Result<(), CliError> {

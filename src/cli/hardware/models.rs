@@ -261,17 +261,9 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
 
 pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     check(args.grad_checkpoint, &args.task)?;
-    let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
-    let processor = inventory.devices.iter().find(|info| info.tier == Tier::Cpu);
-    let accelerators = inventory.devices.iter().filter(|info| info.tier.is_accelerator());
-    let (devices, untold): (Vec<_>, Vec<_>) =
-        accelerators.chain(processor).partition(|info| info.memory.free.is_some());
-    for info in untold {
-        tell(format_args!("left out {}: it does not tell its memory", info.key));
-    }
-    let routes = devices.iter().map(|info| route(info)).collect::<Vec<_>>();
-    let free = devices.iter().filter_map(|info| Some((info.key.clone(), info.memory.free?)));
-    let free = free.collect::<Vec<_>>();
+    let rooms = rooms(args)?;
+    let routes = rooms.iter().map(|(info, _)| route(info)).collect::<Vec<_>>();
+    let free = rooms.into_iter().map(|(info, room)| (info.key, room)).collect::<Vec<_>>();
     let models = args.models.iter().map(|wanted| {
         let bytes = match wanted.bytes {
             Some(bytes) => bytes,
@@ -292,6 +284,37 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
         print(format_args!("{}: {} of {} taken", load.device, load.used, load.usable))?;
     }
     Ok(())
+}
+
+/// The devices to place models on, with what may be used of their memory.
+fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
+    let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
+    if args.devices.is_empty() {
+        let processor = inventory.devices.iter().find(|info| info.tier == Tier::Cpu);
+        let accelerators = inventory.devices.iter().filter(|info| info.tier.is_accelerator());
+        let (told, untold): (Vec<_>, Vec<_>) =
+            accelerators.chain(processor).partition(|info| info.memory.free.is_some());
+        for DeviceInfo { key, .. } in untold {
+            tell(format_args!(
+                "left out {key}: it does not tell its memory; --devices {key}=AMOUNT takes it in"
+            ));
+        }
+        let told = told.into_iter().cloned();
+        return Ok(told.filter_map(|info| Some((info.clone(), info.memory.free?))).collect());
+    }
+    let mut rooms: Vec<(DeviceInfo, Bytes)> = Vec::new();
+    for wanted in &args.devices {
+        let info = inventory.select(&wanted.device)?.device;
+        let key = &info.key;
+        if rooms.iter().any(|(other, _)| other.key == *key) {
+            return Err(CliError::Usage(format!("--devices names {key} twice")));
+        }
+        let room = wanted.bytes.or(info.memory.free).ok_or_else(|| {
+            CliError::Usage(format!("{key} does not tell its memory: say {key}=AMOUNT"))
+        })?;
+        rooms.push((info, room));
+    }
+    Ok(rooms)
 }
 
 /// What training a model on one task at a time takes where operations go one of these ways, at

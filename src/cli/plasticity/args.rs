@@ -200,12 +200,9 @@ impl PlasticityRunArgs {
         }
     }
 
-    /// What may go wrong with a rule at its rate.
+    /// What may go wrong with a rule at its rate, beside what the hierarchy warns of itself.
     pub(super) fn warning(&self) -> Option<String> {
         let (rate, tau) = (self.rate(), self.tau());
-        if self.rule.is_ojas() && rate > 1.0 {
-            return Some(format!("a rate of {rate} is beyond 1, up to which Oja's rules settle"));
-        }
         let hasty = self.rule == RuleName::Bcm && rate * tau >= 1.0;
         hasty.then(|| {
             format!(

@@ -12,7 +12,6 @@ use fewshot::episode::TaskSource;
 use fewshot::hardware::{Bytes, SearchBudget};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
-use fewshot::precision::{Acceleration, Precision};
 use fewshot::train::{MetaTrainer, Trained, find_meta_batch};
 use serde::Serialize;
 
@@ -58,7 +57,6 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
     ) -> Result<(Trained<L::InnerModule>, Option<f64>), CliError> {
         let (args, pace, scale) = (self.args, &self.pace, &self.args.scale);
         let interrupt = Interrupt::listen()?;
-        self.tell_unaccelerated(learner.precision());
         let optimizer = Adam::new().init::<B, L>();
         let micro_batch = match scale.auto_batch {
             true => self.micro_batch(&learner, &optimizer, &tasks)?,
@@ -108,14 +106,6 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             tell_profile(&trained.report);
         }
         Ok((trained, peak))
-    }
-
-    fn tell_unaccelerated(&self, precision: Precision) {
-        let found = precision.check::<B>(&self.place.device);
-        if precision != Precision::F32 && found == Ok(Acceleration::None) {
-            let (dtype, label) = (precision.dtype(), &self.place.label);
-            tell(format_args!("{label} has no units for {dtype}: expect no speed-up"));
-        }
     }
 
     /// The largest micro-batch that fits, in every process; `None` if that is a meta-batch.

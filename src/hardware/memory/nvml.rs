@@ -6,15 +6,10 @@ use nvml_wrapper::{Device, Nvml};
 use super::visible::{Visible, visible};
 use crate::hardware::Bytes;
 
-/// Total and free memory of a CUDA device by its number in this process; why not is logged.
-pub(super) fn memory(index: usize) -> Option<(Bytes, Bytes)> {
-    match asked(index) {
-        Ok(memory) => Some(memory),
-        Err(reason) => {
-            log::warn!("NVML does not tell the memory of cuda:{index}: {reason}");
-            None
-        }
-    }
+/// Total and free memory of a CUDA device by its number in this process.
+pub(super) fn memory(index: usize) -> Result<(Bytes, Bytes), String> {
+    let memory = device(nvml()?, index)?.memory_info().map_err(|error| error.to_string())?;
+    Ok((Bytes(memory.total), Bytes(memory.free)))
 }
 
 /// The version of the driver, if NVML tells it.
@@ -26,11 +21,6 @@ fn nvml() -> Result<&'static Nvml, String> {
     static NVML: OnceLock<Result<Nvml, String>> = OnceLock::new();
     let nvml = NVML.get_or_init(|| Nvml::init().map_err(|error| error.to_string()));
     nvml.as_ref().map_err(String::clone)
-}
-
-fn asked(index: usize) -> Result<(Bytes, Bytes), String> {
-    let memory = device(nvml()?, index)?.memory_info().map_err(|error| error.to_string())?;
-    Ok((Bytes(memory.total), Bytes(memory.free)))
 }
 
 fn device(nvml: &Nvml, index: usize) -> Result<Device<'_>, String> {

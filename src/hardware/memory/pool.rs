@@ -1,10 +1,11 @@
 use std::any::Any;
+use std::sync::Once;
 
 use cubecl::stream_id::StreamId;
 use cubecl::{MemoryUsage, Runtime};
 
 #[cfg(all(feature = "cuda", feature = "nvml"))]
-use super::nvml::memory as nvml_memory;
+use super::nvml;
 use super::stats::{MemorySource, MemoryStats};
 use crate::hardware::Bytes;
 
@@ -68,22 +69,58 @@ impl Pool {
     /// Total and free memory of the device. wgpu has no way to ask; of CUDA's devices NVML knows,
     /// where it is compiled in, and else the driver.
     pub fn device_memory(&self) -> Option<(Bytes, Bytes)> {
-        self.cuda.and_then(|index| nvml_memory(index).or_else(|| driver_memory(index)))
+        self.cuda.and_then(|index| told(nvml_memory(index), || driver_memory(index)))
     }
 }
 
+/// Total and free memory.
+type Told = (Bytes, Bytes);
+
+/// What NVML tells, where it is compiled in, and else what the driver does. Why NVML does not is
+/// logged the first time: memory is asked for again and again.
+fn told(nvml: Option<Result<Told, String>>, driver: impl FnOnce() -> Option<Told>) -> Option<Told> {
+    static LOGGED: Once = Once::new();
+    match nvml {
+        Some(Ok(told)) => return Some(told),
+        Some(Err(reason)) => LOGGED.call_once(|| {
+            log::warn!("NVML does not tell the memory of a device, the driver is asked: {reason}");
+        }),
+        None => {}
+    }
+    driver()
+}
+
+#[cfg(all(feature = "cuda", feature = "nvml"))]
+fn nvml_memory(index: usize) -> Option<Result<Told, String>> {
+    Some(nvml::memory(index))
+}
+
 #[cfg(not(all(feature = "cuda", feature = "nvml")))]
-fn nvml_memory(_: usize) -> Option<(Bytes, Bytes)> {
+fn nvml_memory(_: usize) -> Option<Result<Told, String>> {
     None
 }
 
 #[cfg(feature = "cuda")]
-fn driver_memory(index: usize) -> Option<(Bytes, Bytes)> {
+fn driver_memory(index: usize) -> Option<Told> {
     let memory = crate::hardware::platforms::cuda_memory(index).ok()?;
     memory.total.zip(memory.free)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn driver_memory(_: usize) -> Option<(Bytes, Bytes)> {
+fn driver_memory(_: usize) -> Option<Told> {
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_is_asked_where_nvml_fails() {
+        let [nvml, driver] = [(Bytes(8), Bytes(5)), (Bytes(8), Bytes(4))];
+        assert_eq!(told(Some(Ok(nvml)), || unreachable!("NVML told")), Some(nvml));
+        assert_eq!(told(Some(Err("not supported".to_owned())), || Some(driver)), Some(driver));
+        assert_eq!(told(None, || Some(driver)), Some(driver));
+        assert_eq!(told(Some(Err("not supported".to_owned())), || None), None);
+    }
 }

@@ -43,12 +43,12 @@ impl Platform for Cuda {
 }
 
 fn count() -> Result<usize, String> {
-    // Without the driver's library the first call panics.
-    let count = quietly(CudaContext::device_count)
-        .map_err(|_| "the driver's library libcuda was not found".to_owned())?
-        .map_err(|error| match env::var("CUDA_VISIBLE_DEVICES") {
-            Ok(visible) => format!("{} (CUDA_VISIBLE_DEVICES={visible})", reason(error)),
-            Err(_) => reason(error),
+    let count =
+        quietly(CudaContext::device_count).map_err(nvidia::panic_reason)?.map_err(|error| {
+            match env::var("CUDA_VISIBLE_DEVICES") {
+                Ok(visible) => format!("{} (CUDA_VISIBLE_DEVICES={visible})", reason(error)),
+                Err(_) => reason(error),
+            }
         })?;
     match usize::try_from(count) {
         Ok(0) | Err(_) => Err("the driver knows of no device".to_owned()),

@@ -156,16 +156,3 @@ pub(super) fn name_for<D: Any>() -> Option<&'static str> {
     ];
     table.iter().find(|(id, _)| *id == TypeId::of::<D>()).map(|(_, name)| *name)
 }
-
-/// The device of a built-in platform as what its backend calls it.
-pub(super) fn device(key: &DeviceKey) -> Result<Box<dyn Any>, HardwareError> {
-    struct Boxed;
-    impl Work for Boxed {
-        type Output = Box<dyn Any>;
-
-        fn run<B: Backend>(self, device: B::Device) -> Box<dyn Any> {
-            Box::new(device)
-        }
-    }
-    run_on(key, Boxed)
-}

@@ -1,4 +1,4 @@
-//! The version of Nvidia's driver.
+//! What Nvidia's driver tells of itself.
 
 #[cfg(feature = "cuda")]
 use std::fs;
@@ -19,6 +19,15 @@ fn told() -> Option<String> {
     None
 }
 
+/// What a panic of cudarc 0.19 means: without the driver's library its first call panics
+/// (lib.rs, `panic_no_lib_found`).
+pub(super) fn panic_reason(text: String) -> String {
+    match text.starts_with("Unable to dynamically load") {
+        true => "the driver's library libcuda was not found".to_owned(),
+        false => text,
+    }
+}
+
 /// The first number with dots in the line of the kernel module.
 fn parse(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
@@ -32,6 +41,15 @@ fn parse(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_that_is_not_there_is_told_apart_from_one_that_fails() {
+        let absent = "Unable to dynamically load the \"cuda\" shared library - searched for \
+                      library names: [\"libcuda.so\"].";
+        let told = |text: &str| panic_reason(text.to_owned());
+        assert_eq!(told(absent), "the driver's library libcuda was not found");
+        assert_eq!(told("Missing symbol cuInit: old"), "Missing symbol cuInit: old");
+    }
 
     #[test]
     fn both_kinds_of_kernel_modules_tell_their_version() {

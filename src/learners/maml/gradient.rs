@@ -25,6 +25,8 @@ where
     N: AdaptableNetwork<B>
         + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = N::Kind>>,
 {
+    const DRAWS: bool = N::DRAWS;
+
     fn meta_gradients(&self, batch: &Batch<B, N>, scale: LossScale) -> MetaGradients<B> {
         let support = N::Kind::support(batch);
         self.expect_size(N::Kind::outputs(support));

@@ -53,6 +53,8 @@ where
     L: MetaLearner<B> + ModuleDisplay,
     L: AutodiffModule<B, InnerModule: Learner<B::InnerBackend> + ModuleDisplay>,
 {
+    const DRAWS: bool = L::DRAWS;
+
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         self.steps.lock().unwrap().push(self.step);
         self.learner.meta_gradients(batch, scale)

@@ -1,0 +1,274 @@
+//! The devices of one backend type, and work on them.
+
+mod found;
+mod own;
+#[cfg(all(test, feature = "flex"))]
+mod tests;
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn::module::Module;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use rayon::ThreadPool;
+
+use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
+use super::{
+    Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Precision,
+    Rejection, Tier, memory_stats, placed, release,
+};
+use crate::episode::{TaskKind, TaskSource};
+
+/// The devices of one backend type, chosen and set up as a [`HardwareConfig`] says.
+///
+/// The choice between backends is [`Inventory::select`] and [`run_on`](super::run_on).
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use fewshot::hardware::{HardwareConfig, HardwareManager};
+/// use fewshot::models::Conv4Config;
+///
+/// let manager = HardwareManager::<Flex>::detect(HardwareConfig::new().with_seed(Some(7)))?;
+/// println!("{} with {}", manager.info().name, manager.budget()?);
+/// let network = manager.place(Conv4Config::omniglot().init(manager.device()));
+/// # let _ = network;
+/// # Ok::<(), fewshot::hardware::HardwareError>(())
+/// ```
+#[derive(Debug)]
+pub struct HardwareManager<B: Backend> {
+    config: HardwareConfig,
+    devices: Vec<(DeviceInfo, B::Device)>,
+    passed_over: Vec<Rejection>,
+    threads: Option<ThreadPool>,
+}
+
+/// Work that needs a backend that differentiates.
+pub trait DifferentiableWork<B: Backend> {
+    /// What it gives back.
+    type Output;
+
+    /// Runs on `device`, with a backend that differentiates on top of `B`. A learner with segments is
+    /// asked for them by `checkpointing`, as in
+    /// [`ProtoNet::with_checkpointing`](crate::learners::ProtoNet::with_checkpointing): of these a
+    /// backend knows nothing.
+    fn run<A>(self, device: &A::Device, checkpointing: Checkpointing) -> Self::Output
+    where
+        A: AutodiffBackend<InnerBackend = B, Device = B::Device>;
+}
+
+impl<B: Backend> HardwareManager<B> {
+    /// Finds and tries the devices of `B`, and takes those that `config` asks for.
+    ///
+    /// # Errors
+    /// [`HardwareError::Unavailable`] if what is asked for is not there, does not work, or is too
+    /// few; [`HardwareError::UnsupportedDType`] for a precision that the device asked for lacks;
+    /// [`HardwareError::Config`] for a field without meaning.
+    pub fn detect(config: HardwareConfig) -> Result<Self, HardwareError> {
+        check(&config)?;
+        Self::among(found::inventory::<B>(&config.device), config)
+    }
+
+    fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
+        let Chosen { infos, passed_over } = chosen(inventory, &config)?;
+        let devices = infos.into_iter().map(|info| {
+            let device = found::device::<B>(&info.key)?;
+            if let Some(seed) = config.seed {
+                B::seed(&device, seed);
+            }
+            Ok((info, device))
+        });
+        Ok(Self {
+            devices: devices.collect::<Result<_, _>>()?,
+            passed_over,
+            threads: config.threads.map(pool).transpose()?,
+            config,
+        })
+    }
+
+    /// What was asked for.
+    pub fn config(&self) -> &HardwareConfig {
+        &self.config
+    }
+
+    /// The first of the devices, on which everything is placed.
+    pub fn device(&self) -> &B::Device {
+        &self.devices[0].1
+    }
+
+    /// What is known of [`device`](Self::device).
+    pub fn info(&self) -> &DeviceInfo {
+        &self.devices[0].0
+    }
+
+    /// As many devices as were asked for, and what is known of them.
+    pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &B::Device)> {
+        self.devices.iter().map(|(info, device)| (info, device))
+    }
+
+    /// What `auto` would have preferred, and why it could not be.
+    pub fn passed_over(&self) -> &[Rejection] {
+        &self.passed_over
+    }
+
+    /// What of the device's memory may be used.
+    ///
+    /// # Errors
+    /// [`HardwareError::Config`] for a share where the device does not tell how much is free.
+    pub fn budget(&self) -> Result<Bytes, HardwareError> {
+        match (self.config.memory, self.info().memory.free) {
+            (MemoryBudget::Bytes(bytes), _) => Ok(bytes),
+            (MemoryBudget::Share(share), Some(free)) => Ok(Bytes((share * free.0 as f64) as u64)),
+            (MemoryBudget::Share(_), None) => Err(HardwareError::Config {
+                field: "memory",
+                reason: format!(
+                    "{} does not tell how much memory is free; give an amount",
+                    self.info().key
+                ),
+            }),
+        }
+    }
+
+    /// `module` on the device. What lies on another one is carried through the host's memory: a
+    /// direct copy between devices is not there on every backend.
+    pub fn place<M: Module<B>>(&self, module: M) -> M {
+        placed::on::<B, M>(module, self.device())
+    }
+
+    /// The tasks with these indices, on the device.
+    pub fn place_episodes<T: TaskSource>(
+        &self,
+        source: &T,
+        indices: std::ops::Range<u64>,
+    ) -> <T::Kind as TaskKind>::Batch<B> {
+        source.tasks::<B>(indices, self.device())
+    }
+
+    /// The memory of the device, as the calling thread uses it.
+    pub fn memory(&self) -> MemoryStats {
+        memory_stats::<B>(self.device())
+    }
+
+    /// Gives back what the device keeps for later; see [`release`].
+    pub fn release(&self) {
+        release::<B>(self.device());
+    }
+
+    /// Runs `work` with the wanted number of threads, and tells what memory it took on the device
+    /// and what of it stayed; see [`MemoryScope::measure`].
+    pub fn scope<T: Send>(&self, work: impl FnOnce() -> T + Send) -> (T, MemoryReport) {
+        let measured = || MemoryScope::measure::<B, T>(self.device(), work);
+        match &self.threads {
+            Some(threads) => threads.install(measured),
+            None => measured(),
+        }
+    }
+
+    /// Runs `work` on a backend that differentiates and recomputes what was asked for.
+    pub fn differentiate<W: DifferentiableWork<B>>(&self, work: W) -> W::Output {
+        let checkpointing = self.config.checkpointing;
+        match checkpointing {
+            Checkpointing::Nothing | Checkpointing::Segments => {
+                work.run::<Autodiff<B>>(self.device(), checkpointing)
+            }
+            Checkpointing::Balanced => {
+                work.run::<Autodiff<B, BalancedCheckpointing>>(self.device(), checkpointing)
+            }
+        }
+    }
+}
+
+/// Devices to be used.
+struct Chosen {
+    infos: Vec<DeviceInfo>,
+    /// What would have been preferred to the first of them.
+    passed_over: Vec<Rejection>,
+}
+
+/// As many devices of one platform as `config` asks for.
+fn chosen(inventory: Inventory, config: &HardwareConfig) -> Result<Chosen, HardwareError> {
+    let (inventory, refused) = eligible(inventory, config);
+    let first = inventory.select(&config.device).map_err(|error| {
+        let asked = refused.into_iter().find(|(info, _)| config.device.matches(info));
+        asked.map_or(error, |(_, reason)| reason.beside(&inventory))
+    })?;
+    let key = &first.device.key;
+    let others = inventory.devices.iter().filter(|info| {
+        info.key != *key && info.key.platform == key.platform && info.passed_over.is_none()
+    });
+    let mut infos = others.cloned().collect::<Vec<_>>();
+    infos.insert(0, first.device);
+    if infos.len() < config.devices {
+        return Err(HardwareError::Unavailable {
+            device: format!("{} devices", config.devices),
+            reason: format!("{} has {}", infos[0].key.platform, infos.len()),
+            usable: infos.into_iter().map(|info| info.key).collect(),
+        });
+    }
+    infos.truncate(config.devices);
+    Ok(Chosen { infos, passed_over: first.passed_over })
+}
+
+/// The devices that can do what `config` asks for, and why the others cannot.
+fn eligible(
+    inventory: Inventory,
+    config: &HardwareConfig,
+) -> (Inventory, Vec<(DeviceInfo, HardwareError)>) {
+    let mut rejected = inventory.rejected;
+    let mut refused = Vec::new();
+    let mut devices = Vec::new();
+    for info in inventory.devices {
+        match refusal(&info, config) {
+            None => devices.push(info),
+            Some(reason) => {
+                rejected.push(Rejection {
+                    what: info.key.to_string(),
+                    tier: info.tier,
+                    tried: true,
+                    reason: reason.to_string(),
+                });
+                refused.push((info, reason));
+            }
+        }
+    }
+    (Inventory::new(devices, rejected), refused)
+}
+
+fn refusal(info: &DeviceInfo, config: &HardwareConfig) -> Option<HardwareError> {
+    let dtype = config.precision.dtype();
+    let support = info.capabilities.dtype(dtype);
+    if !support.arithmetic {
+        return Some(HardwareError::UnsupportedDType { device: info.key.to_string(), dtype });
+    }
+    if config.precision != Precision::F32 && !support.accelerated {
+        log::warn!("{} computes in {dtype} without units for it: expect no speed", info.key);
+    }
+    let strict = config.determinism == Determinism::Required;
+    (strict && info.tier != Tier::Cpu).then(|| HardwareError::Unavailable {
+        device: info.key.to_string(),
+        reason: "its results need not repeat bit for bit".to_owned(),
+        usable: Vec::new(),
+    })
+}
+
+fn check(config: &HardwareConfig) -> Result<(), HardwareError> {
+    let wrong = |field, reason: &str| Err(HardwareError::Config { field, reason: reason.into() });
+    match config.memory {
+        MemoryBudget::Share(share) if !(share > 0.0 && share <= 1.0) => {
+            return wrong("memory", &format!("a share of {share} is not above 0 and at most 1"));
+        }
+        MemoryBudget::Bytes(Bytes(0)) => return wrong("memory", "nothing runs in no memory"),
+        _ => {}
+    }
+    if config.devices == 0 {
+        return wrong("devices", "at least one device is needed");
+    }
+    if config.threads == Some(0) {
+        return wrong("threads", "at least one thread is needed");
+    }
+    Ok(())
+}
+
+fn pool(threads: usize) -> Result<ThreadPool, HardwareError> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|error| HardwareError::Config { field: "threads", reason: error.to_string() })
+}
