@@ -49,6 +49,8 @@ impl Step {
         Ok(estimate.check(self.tasks, budget)?)
     }
 
+    /// The methods that learn rates take more than MAML, as which they are planned: what is refused
+    /// would not fit, what is not may not.
     fn learning(&self) -> Learning {
         let Some(inner) = self.inner else { return Learning::ProtoNet };
         let steps = inner.steps;

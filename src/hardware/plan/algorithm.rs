@@ -31,8 +31,8 @@ pub enum Algorithm {
         /// As for [`Maml`](Self::Maml).
         graphs: InnerGraphs,
     },
-    /// All parameters adapt to support and queries in mini-batches, and the way they go is what is
-    /// learned from.
+    /// All parameters adapt to support and queries in mini-batches, by Adam, and the way they go is
+    /// what is learned from.
     Reptile {
         /// Inner steps.
         steps: usize,
@@ -118,25 +118,33 @@ impl Inner {
             ("fast weights", each(self.fast_weights(planner.profile.bytes()))),
             ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
         ];
-        if let (Algorithm::Maml { .. }, Some(stacks)) = (&planner.algorithm, &activations.stacks) {
+        let body = match &planner.algorithm {
+            Algorithm::Maml { .. } => Some(true),
+            Algorithm::HeadOnly { .. } => Some(false),
+            Algorithm::Prototypical | Algorithm::Reptile { .. } => None,
+        };
+        if let Some((body, stacks)) = body.zip(activations.stacks.as_ref()) {
             let (live, steps) = (self.live as usize, self.steps as usize);
-            let change = match self.graphs {
-                InnerGraphs::None => Sourced::exact(0),
-                InnerGraphs::One | InnerGraphs::Every => modelled(self.moved),
-            };
             let returned = match self.graphs {
                 // The parts are the gradients of fast weights themselves.
                 InnerGraphs::None => halved(activations.returned),
                 InnerGraphs::One | InnerGraphs::Every => activations.returned,
             };
             let own = [
-                ("changes of gradients", each(change)),
-                ("buffers of fused operations", stacks.inner(live, steps, self.graphs)),
+                ("changes of gradients", each(self.changes(planner))),
+                ("buffers of fused operations", stacks.inner(live, steps, self.graphs, body)),
                 ("gradients of tasks", each(returned)),
             ];
             return fast.into_iter().chain(own).collect();
         }
+        let remembered = match &planner.algorithm {
+            // Both means of Adam.
+            Algorithm::Reptile { .. } => modelled(self.moved.times(2)),
+            _ => Sourced::exact(0),
+        };
         let layers = [
+            ("means of the inner rule", each(remembered)),
+            ("changes of gradients", each(self.changes(planner))),
             ("inner graphs", each(self.graphs(activations))),
             ("activations", each(outer)),
             ("gradients of tasks", each(activations.returned)),
@@ -157,15 +165,22 @@ impl Inner {
         modelled(start + self.moved.times(stored))
     }
 
-    /// The support's activations for every graph; once their tangents, and the change that the
-    /// gradient makes.
+    /// What the graph of a step adds to the gradient, by what moves and what does not.
+    fn changes(&self, planner: &MemoryPlanner) -> Sourced {
+        match self.graphs {
+            InnerGraphs::None => Sourced::exact(0),
+            InnerGraphs::One | InnerGraphs::Every => modelled(planner.profile.trainable()),
+        }
+    }
+
+    /// The support's activations for every graph, and once their tangents.
     fn graphs(&self, Activations { support, tangents, .. }: &Activations) -> Sourced {
         let graphs = match self.graphs {
             InnerGraphs::None => return Sourced::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
-        support.times(graphs) + *tangents + modelled(self.moved)
+        support.times(graphs) + *tangents
     }
 }
 

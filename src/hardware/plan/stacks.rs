@@ -17,9 +17,16 @@ pub struct Stacks {
 const MANY: usize = 16;
 
 impl Stacks {
-    /// Of an inner loop over `live` tasks, all that stays in buffers from its passes.
-    pub(super) fn inner(&self, live: usize, steps: usize, graphs: InnerGraphs) -> Sourced {
-        let floats = |live| self.followed(live, steps.min(MANY), graphs) as u64;
+    /// Of an inner loop over `live` tasks, all that stays in buffers from its passes; whether the
+    /// body moves, that is the stack's own parameters.
+    pub(super) fn inner(
+        &self,
+        live: usize,
+        steps: usize,
+        graphs: InnerGraphs,
+        body: bool,
+    ) -> Sourced {
+        let floats = |live| self.followed(live, steps.min(MANY), graphs, body) as u64;
         let few = floats(live.min(MANY));
         let each = match live > MANY {
             true => (few - floats(MANY / 2)) / (MANY / 2) as u64,
@@ -33,57 +40,77 @@ impl Stacks {
         Sourced::modelled(4 * (few + more + further))
     }
 
-    fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs) -> usize {
-        let mut buffers = Passes { buffers: Followed::default(), live };
+    fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs, body: bool) -> usize {
+        let mut passes = Passes { buffers: Followed::default(), live, body };
         // What one meta-step leaves may not serve the next in the order in which it was left.
         for _ in 0..2 {
             match graphs {
                 InnerGraphs::None => {
-                    (0..steps.min(2)).for_each(|_| buffers.there_and_back(&self.support));
-                    buffers.there_and_back(&self.queries);
+                    (0..steps.min(2)).for_each(|_| passes.slope(&self.support));
+                    passes.there_and_back(&self.queries);
                 }
                 InnerGraphs::One => {
-                    (1..steps.min(2)).for_each(|_| buffers.there_and_back(&self.support));
+                    (1..steps.min(2)).for_each(|_| passes.slope(&self.support));
                     for step in 0..steps.min(2) {
-                        let graph = buffers.gradient(&self.support);
+                        let graph = passes.graph(&self.support);
                         if step == 0 {
-                            buffers.there_and_back(&self.queries);
+                            passes.there_and_back(&self.queries);
                         }
-                        buffers.along(&self.support, graph);
+                        passes.through(&self.support, graph);
                     }
                 }
                 InnerGraphs::Every => {
-                    let graphs = (0..steps).map(|_| buffers.gradient(&self.support));
+                    let graphs = (0..steps).map(|_| passes.graph(&self.support));
                     let graphs = graphs.collect::<Vec<_>>();
-                    buffers.there_and_back(&self.queries);
-                    graphs.into_iter().rev().for_each(|kept| buffers.along(&self.support, kept));
+                    passes.there_and_back(&self.queries);
+                    graphs.into_iter().rev().for_each(|kept| passes.through(&self.support, kept));
                 }
             }
         }
-        buffers.buffers.floats()
+        passes.buffers.floats()
     }
 }
 
-/// Passes of so many tasks side by side.
+/// Passes of so many tasks side by side, whose body moves or does not.
 struct Passes {
     buffers: Followed,
     live: usize,
+    body: bool,
 }
 
 impl Passes {
-    fn gradient(&mut self, stack: &StackShape) -> InUse {
+    /// An inner gradient.
+    fn slope(&mut self, stack: &StackShape) {
+        if self.body {
+            self.there_and_back(stack);
+        } else {
+            let outputs = self.buffers.forward(stack, self.live, false);
+            self.buffers.leave(outputs);
+        }
+    }
+
+    /// An inner gradient with its graph, which stays.
+    fn graph(&mut self, stack: &StackShape) -> InUse {
         let kept = self.buffers.forward(stack, self.live, true);
-        self.buffers.backward(stack, self.live, false);
+        if self.body {
+            self.buffers.backward(stack, self.live, false);
+        }
         kept
     }
 
-    fn there_and_back(&mut self, stack: &StackShape) {
-        let kept = self.gradient(stack);
+    /// Through the graph of an inner gradient: the derivative of a gradient, or of features alone.
+    fn through(&mut self, stack: &StackShape, kept: InUse) {
+        if self.body {
+            self.buffers.along(stack, self.live);
+        } else {
+            self.buffers.backward(stack, self.live, false);
+        }
         self.buffers.leave(kept);
     }
 
-    fn along(&mut self, stack: &StackShape, kept: InUse) {
-        self.buffers.along(stack, self.live);
+    fn there_and_back(&mut self, stack: &StackShape) {
+        let kept = self.buffers.forward(stack, self.live, true);
+        self.buffers.backward(stack, self.live, false);
         self.buffers.leave(kept);
     }
 }
@@ -102,7 +129,7 @@ mod tests {
     }
 
     fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {
-        stacks(15).inner(live, steps, graphs).bytes.0
+        stacks(15).inner(live, steps, graphs, true).bytes.0
     }
 
     #[test]
@@ -120,17 +147,25 @@ mod tests {
 
     #[test]
     fn what_queries_leave_serves_where_it_is_large_enough() {
-        let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One).bytes.0;
+        let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One, true).bytes.0;
         let [same, three_times] = [chain(5), chain(15)];
         let kept = |queries| 4 * stacks(queries).queries.kept() as u64;
         assert!(three_times - same > kept(15) - kept(5), "{same} and {three_times}");
     }
 
     #[test]
+    fn a_body_that_stands_still_has_no_passes_along_a_direction() {
+        for graphs in [InnerGraphs::One, InnerGraphs::Every] {
+            let floats = |body| stacks(15).followed(2, 2, graphs, body);
+            assert!(floats(false) < floats(true), "{graphs:?}");
+        }
+    }
+
+    #[test]
     fn many_tasks_are_counted_on_from_fewer() {
         for graphs in [InnerGraphs::None, InnerGraphs::One, InnerGraphs::Every] {
             let said = bytes(48, 2, graphs) as f64;
-            let followed = 4.0 * stacks(15).followed(48, 2, graphs) as f64;
+            let followed = 4.0 * stacks(15).followed(48, 2, graphs, true) as f64;
             assert!((said / followed - 1.0).abs() < 0.05, "{graphs:?}: {said} for {followed}");
         }
     }
