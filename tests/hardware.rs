@@ -233,6 +233,25 @@ fn an_estimate_says_whether_it_fits() {
 }
 
 #[test]
+fn what_steps_take_can_be_measured_instead() {
+    let base = ["hardware", "estimate", "--model", "conv4-omniglot-strided", "--json"];
+    let task = ["--device", "flex", "--budget", "8GiB", "--task", "5w1s3q", "--tasks", "5"];
+    for method in ["protonet", "maml", "anil"] {
+        let args = [&base[..], &task, &["--method", method]].concat();
+        let [said, found] = [json(&args), json(&[&args[..], &["--measure"]].concat())];
+        assert!(found["total"]["source"]["measured"]["residual_percent"].is_number(), "{found}");
+        let bytes = |plan: &Value| plan["total"]["bytes"].as_f64().unwrap();
+        let off = bytes(&said) / bytes(&found) - 1.0;
+        assert!(off.abs() < 0.2 && bytes(&said) != bytes(&found), "{method}: {said}, {found}");
+        assert_eq!(found["fits"], true);
+    }
+    let path = fixture("8xh200");
+    let elsewhere = ["--model", "mlp-omniglot", "--measure", "--inventory", &path];
+    let (code, text) = refused(&[&["hardware", "estimate"][..], &elsewhere].concat());
+    assert!(code == 2 && text.contains("cannot be used with"), "{text}");
+}
+
+#[test]
 fn second_order_maml_takes_more_than_the_first_and_the_chain_hardly_grows() {
     let total = |method, steps| {
         let args = ["--method", method, "--inner-steps", steps, "--budget", "64GiB", "--json"];

@@ -311,6 +311,7 @@ fn planner<L: Module<B>>(
         algorithm,
         task: TASK,
         activations: Activations::modelled(config, TASK, route::<B>(), Checkpointing::Nothing),
+        measured: None,
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Backbone, EncoderWork};
 use crate::episode::Protocol;
 use crate::hardware::{
     Activations, Algorithm, Bytes, Calibration, Checkpointing, HardwareError, InnerGraphs,
-    MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
+    MemoryFit, MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
 };
 use crate::kernels::Route;
 use crate::learners::Network;
@@ -77,6 +77,7 @@ impl Estimate {
             algorithm: method.algorithm(lanes),
             task,
             activations: Activations::modelled(backbone, task, route, Checkpointing::Nothing),
+            measured: None,
         };
         Self { backbone: backbone.clone(), method, protocol, route, planner }
     }
@@ -99,6 +100,12 @@ impl Estimate {
         let (task, route) = (self.planner.task, self.route);
         self.planner.activations =
             Activations::modelled(&self.backbone, task, route, checkpointing);
+        self
+    }
+
+    /// With what steps took where they were [run](Self::measure), in place of formulas.
+    pub fn with_measured(mut self, fit: MemoryFit) -> Self {
+        self.planner.measured = Some(fit);
         self
     }
 
@@ -186,6 +193,23 @@ impl Estimate {
     /// What is computed again in the backward pass.
     pub fn checkpointing(&self) -> Checkpointing {
         self.planner.activations.checkpointing
+    }
+
+    /// Most tasks side by side.
+    pub(super) fn lanes(&self) -> usize {
+        self.planner.algorithm.lanes().unwrap_or(usize::MAX)
+    }
+
+    pub(super) fn backbone(&self) -> &Backbone {
+        &self.backbone
+    }
+
+    pub(super) fn method(&self) -> Method {
+        self.method
+    }
+
+    pub(super) fn optimizer(&self) -> OptimizerKind {
+        self.planner.optimizer
     }
 
     /// The size of the tasks.

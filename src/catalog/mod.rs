@@ -3,6 +3,8 @@
 mod backbone;
 mod estimate;
 mod matrix;
+mod measure;
+mod noise;
 mod recommend;
 mod smoke;
 

@@ -5,10 +5,9 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor};
 use fewshot_models::{Classifier, Encoder};
 
-use super::{Backbone, BackboneConfig};
+use super::{Backbone, BackboneConfig, noise};
 use crate::adapt::{InnerLoop, SecondOrder};
-use crate::data::{ClassDataset, ImageShape, QuarterTurn, Scaling};
-use crate::episode::{Classification, EpisodeBatch, EpisodeSampler, Protocol};
+use crate::episode::{Classification, EpisodeBatch, Protocol};
 use crate::hardware::Precision;
 use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoNet};
 use crate::precision::LossScale;
@@ -42,11 +41,8 @@ pub fn smoke<B: Backend>(
 }
 
 fn task<B: Backend>(image: [usize; 3], device: &B::Device) -> Result<EpisodeBatch<B>, String> {
-    let [channels, height, width] = image;
-    let shape = ImageShape { channels, height, width };
     let protocol = Protocol::new(2, 1).with_queries(1);
-    let noise = Noise { shape, scaling: Scaling::unit(channels) };
-    let sampler = EpisodeSampler::new(noise, protocol, 1).map_err(|error| error.to_string())?;
+    let sampler = noise::sampler(image, protocol).map_err(|error| error.to_string())?;
     Ok(sampler.batch(0..1, device))
 }
 
@@ -120,43 +116,6 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Complete<'_> {
         });
         if !finite && self.wrong.is_none() {
             self.wrong = Some(self.path.join("."));
-        }
-    }
-}
-
-/// Images without a meaning, all different.
-struct Noise {
-    shape: ImageShape,
-    scaling: Scaling,
-}
-
-impl ClassDataset for Noise {
-    fn classes(&self) -> usize {
-        2
-    }
-
-    fn class_name(&self, class: usize) -> String {
-        format!("noise {class}")
-    }
-
-    fn examples(&self, _: usize) -> usize {
-        2
-    }
-
-    fn image_shape(&self) -> ImageShape {
-        self.shape
-    }
-
-    fn scaling(&self) -> &Scaling {
-        &self.scaling
-    }
-
-    fn write_image(&self, class: usize, example: usize, _: QuarterTurn, out: &mut [u8]) {
-        let start = (2 * class + example + 1) as u32;
-        for (place, pixel) in out.iter_mut().enumerate() {
-            // Knuth's multiplicative hash: neighbours differ.
-            *pixel =
-                ((place as u32 + 1).wrapping_mul(start).wrapping_mul(2_654_435_761) >> 24) as u8;
         }
     }
 }

@@ -207,6 +207,9 @@ pub(crate) struct EstimateArgs {
     /// little) or segments (of protonet, every block of the network)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
     pub(crate) grad_checkpoint: GradCheckpoint,
+    /// Run steps of a few tasks and measure them, in place of formulas
+    #[arg(long, conflicts_with = "inventory")]
+    pub(crate) measure: bool,
     #[command(flatten)]
     pub(crate) task: TaskArgs,
     #[command(flatten)]

@@ -1,12 +1,15 @@
 //! What models take: `estimate`, `recommend` and `plan`.
 
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::Backend;
 use fewshot::catalog::{Backbone, Catalog, Estimate, Method, Recommendation, recommend};
 use fewshot::hardware::{
-    Bytes, Calibration, DeviceInfo, DevicePreference, Effort, OptimizerKind, PlacementPolicy,
-    Source, Sourced, Tier, Work, place, run_on,
+    Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFit,
+    OptimizerKind, PlacementPolicy, Source, Sourced, Tier, Work, place, run_on,
 };
 use fewshot::kernels::Route;
+use fewshot::train::TrainError;
 use serde_json::json;
 
 use super::args::{EstimateArgs, MethodName, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
@@ -105,6 +108,26 @@ impl Work for Estimating<'_> {
     }
 }
 
+/// Running steps of so few tasks that they are side by side, and so many that there is a line: one
+/// task alone has no copies of the parameters.
+struct Measuring<'a>(&'a Estimate);
+
+impl Work for Measuring<'_> {
+    type Output = Result<MemoryFit, TrainError>;
+
+    fn run<B: Backend>(self, device: B::Device) -> Self::Output {
+        let sizes = [2, 4, 6];
+        match self.0.checkpointing() {
+            Checkpointing::Balanced => {
+                self.0.measure::<Autodiff<B, BalancedCheckpointing>>(sizes, &device)
+            }
+            Checkpointing::Nothing | Checkpointing::Segments => {
+                self.0.measure::<Autodiff<B>>(sizes, &device)
+            }
+        }
+    }
+}
+
 /// That the method has segments, if they are asked for.
 fn check(checkpointing: GradCheckpoint, task: &TaskArgs) -> Result<(), CliError> {
     if checkpointing == GradCheckpoint::Segments && task.method != MethodName::Protonet {
@@ -135,6 +158,14 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         route: target.route,
     };
     let estimate = counting(work)?;
+    let estimate = match args.measure {
+        true => {
+            tell(format_args!("running steps on {}", target.info.key));
+            let fit = run_on(&target.info.key, Measuring(&estimate))??;
+            estimate.with_measured(fit)
+        }
+        false => estimate,
+    };
     let plan = estimate.plan(args.tasks);
     let need = plan.total();
     let fits = target.budget.and_then(|budget| plan.fits(budget));

@@ -41,6 +41,18 @@ pub enum Algorithm {
     },
 }
 
+impl Algorithm {
+    /// Most tasks whose graphs are there at once, where others follow.
+    pub(crate) fn lanes(&self) -> Option<usize> {
+        match self {
+            Self::Prototypical => None,
+            Self::Maml { lanes, .. }
+            | Self::HeadOnly { lanes, .. }
+            | Self::Reptile { lanes, .. } => Some(*lanes),
+        }
+    }
+}
+
 /// Graphs of inner steps that an outer gradient has at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -38,6 +38,7 @@ use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
 ///     algorithm: Algorithm::Prototypical,
 ///     activations: Activations::modelled(&config, task, route::<B>(), keep),
 ///     task,
+///     measured: None,
 /// };
 /// println!("{}", planner.plan(4));
 /// assert!(planner.max_tasks(Bytes(1 << 30)) > Some(20));
@@ -54,6 +55,10 @@ pub struct MemoryPlanner {
     pub task: TaskShape,
     /// What one task's activations take.
     pub activations: Activations,
+    /// What whole steps took, optimizer included, where they were run, as by
+    /// [`fit_meta_batch`](crate::train::fit_meta_batch); it goes before the formulas. None of its
+    /// sizes may be beyond the tasks that are side by side.
+    pub measured: Option<MemoryFit>,
 }
 
 /// What a meta-batch takes at the widest point of a step.
@@ -76,25 +81,24 @@ pub struct PlanLine {
 }
 
 impl MemoryPlanner {
-    /// The plan of a meta-batch of `tasks`, from formulas.
+    /// The plan of a meta-batch of `tasks`: what is counted, and beside it what measured steps took
+    /// more or what formulas say.
     pub fn plan(&self, tasks: usize) -> MemoryPlan {
         let mut lines = self.counted(tasks);
-        lines.extend(algorithm::lines(self, tasks));
+        match &self.measured {
+            Some(fit) => lines.push(("fast weights and activations", self.beside(fit, tasks))),
+            None => lines.extend(algorithm::lines(self, tasks)),
+        }
         MemoryPlan::new(tasks, lines)
     }
 
-    /// The plan of a meta-batch of `tasks` from measured steps, of which what is counted is told
-    /// apart.
-    ///
-    /// `fit` is that of whole steps, optimizer included, as of
-    /// [`fit_meta_batch`](crate::train::fit_meta_batch).
-    pub fn measured(&self, tasks: usize, fit: &MemoryFit) -> MemoryPlan {
-        let mut lines = self.counted(tasks);
-        let counted: Sourced = lines.iter().map(|(_, amount)| *amount).sum();
-        let all = fit.at(tasks);
-        let rest = Bytes(all.bytes.0.saturating_sub(counted.bytes.0));
-        lines.push(("fast weights and activations", Sourced { bytes: rest, ..all }));
-        MemoryPlan::new(tasks, lines)
+    /// What measured steps took beside what is counted. Of tasks that follow others there is nothing
+    /// else.
+    fn beside(&self, fit: &MemoryFit, tasks: usize) -> Sourced {
+        let live = self.algorithm.lanes().map_or(tasks, |lanes| tasks.min(lanes));
+        let counted: Sourced = self.counted(live).into_iter().map(|(_, amount)| amount).sum();
+        let all = fit.at(live);
+        Sourced { bytes: Bytes(all.bytes.0.saturating_sub(counted.bytes.0)), ..all }
     }
 
     /// Most tasks of a meta-batch whose plan fits `budget`, 0 if none does; `None` where a line of

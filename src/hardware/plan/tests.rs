@@ -33,7 +33,7 @@ fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
         stacks: None,
     };
     let task = TaskShape { support: 5, queries: 15, example: Bytes(9) };
-    MemoryPlanner { profile: profile(), optimizer, algorithm, task, activations }
+    MemoryPlanner { profile: profile(), optimizer, algorithm, task, activations, measured: None }
 }
 
 fn lines(plan: &MemoryPlan) -> Vec<(&str, u64)> {
@@ -138,9 +138,13 @@ fn what_is_not_known_stays_so() {
 #[test]
 fn a_measured_plan_is_as_large_as_what_was_measured() {
     let fit = MemoryFit { fixed: 5000.0, each: 300.0, residual_percent: 2.0, sizes: [1, 2, 4] };
-    let planner = maml(5, 2, InnerGraphs::One);
-    let plan = planner.measured(10, &fit);
+    let planner = |lanes| MemoryPlanner { measured: Some(fit), ..maml(5, lanes, InnerGraphs::One) };
+    let plan = planner(16).plan(10);
     assert_eq!(plan.total(), fit.at(10));
+    // Those that follow are stored, and no more.
+    let [six, ten] = [6, 10].map(|tasks| planner(6).plan(tasks).total());
+    assert_eq!((six, ten.bytes.0), (fit.at(6), fit.at(6).bytes.0 + 4 * 20 * 9));
+    assert_eq!(planner(16).max_tasks(fit.at(10).bytes), Some(10));
     assert_eq!(plan.line("parameters"), Some(Sourced::exact(60)));
     let rest = plan.line("fast weights and activations").unwrap();
     assert_eq!(rest.bytes.0, 8000 - 60 - 52 - 10 * 20 * 9);

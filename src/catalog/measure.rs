@@ -1,0 +1,111 @@
+use burn::module::AutodiffModule;
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_models::{Classifier, Encoder};
+
+use super::{BackboneConfig, Estimate, Method, noise};
+use crate::adapt::{AdaptError, InnerLoop, InnerRule, SecondOrder};
+use crate::episode::{Classification, EpisodeSampler};
+use crate::hardware::{MemoryFit, OptimizerKind};
+use crate::learners::{AdaptableNetwork, Maml, MetaLearner, ProtoNet};
+use crate::optim::{Adam, AdamW, Lamb, Sgd};
+use crate::train::{TrainError, fit_meta_batch};
+
+/// Mini-batches of Reptile.
+const MINI_BATCH: usize = 10;
+
+impl Estimate {
+    /// What steps take by their number of tasks, where they are run: at the first two of `sizes`, and
+    /// at the third to see how far off the line through them is. The images are noise.
+    ///
+    /// What is to be [computed again](Self::with_checkpointing) by Burn's `BalancedCheckpointing` is
+    /// so where `B` has it.
+    ///
+    /// # Errors
+    /// As [`fit_meta_batch`].
+    pub fn measure<B: AutodiffBackend>(
+        &self,
+        sizes: [usize; 3],
+        device: &B::Device,
+    ) -> Result<MemoryFit, TrainError> {
+        let backbone = self.backbone();
+        let tasks = noise::sampler(backbone.image, self.protocol())
+            .expect("as many classes and examples as a task takes");
+        let steps = Steps::<B> { estimate: self, tasks, sizes, device };
+        match &backbone.config {
+            BackboneConfig::Conv4(config) => steps.of(config.init(device), config.features()),
+            BackboneConfig::Mlp(config) => {
+                let features = config.layers.last().copied().unwrap_or(config.d_input);
+                steps.of(config.init(device), features)
+            }
+        }
+    }
+}
+
+/// Steps to be measured.
+struct Steps<'a, B: AutodiffBackend> {
+    estimate: &'a Estimate,
+    tasks: EpisodeSampler,
+    sizes: [usize; 3],
+    device: &'a B::Device,
+}
+
+impl<B: AutodiffBackend> Steps<'_, B> {
+    fn of<E>(&self, encoder: E, features: usize) -> Result<MemoryFit, TrainError>
+    where
+        E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
+        Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
+            + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
+    {
+        let method = self.estimate.method();
+        if method == Method::ProtoNet {
+            let checkpointing = self.estimate.checkpointing();
+            return self.by(&ProtoNet::<B, E>::new(encoder).with_checkpointing(checkpointing));
+        }
+        let ways = self.estimate.protocol().ways;
+        let network = Classifier::new(encoder, features, ways, self.device);
+        let learner = learner(method, network).expect("steps and a rate that make sense");
+        self.by(&learner.with_lanes(self.estimate.lanes()))
+    }
+
+    fn by<L: MetaLearner<B>>(&self, learner: &L) -> Result<MemoryFit, TrainError> {
+        match self.estimate.optimizer() {
+            OptimizerKind::Sgd => self.with(learner, Sgd::new().init()),
+            OptimizerKind::Momentum => self.with(learner, Sgd::new().with_momentum(0.9).init()),
+            OptimizerKind::Adam => self.with(learner, Adam::new().init()),
+            OptimizerKind::AdamW => self.with(learner, AdamW::new().init()),
+            OptimizerKind::Lamb => self.with(learner, Lamb::new().init()),
+        }
+    }
+
+    fn with<L, O>(&self, learner: &L, optimizer: O) -> Result<MemoryFit, TrainError>
+    where
+        L: MetaLearner<B>,
+        O: Optimizer<L, B>,
+    {
+        fit_meta_batch::<B, L, _, O>(learner, &optimizer, &self.tasks, self.device, self.sizes)
+    }
+}
+
+/// Memory does not depend on the rate.
+fn learner<B, N>(method: Method, network: N) -> Result<Maml<B, N>, AdaptError>
+where
+    B: AutodiffBackend,
+    N: AdaptableNetwork<B>,
+{
+    let inner = |steps| InnerLoop::new(steps, 0.01);
+    match method {
+        Method::ProtoNet => unreachable!("it has no inner loop"),
+        Method::Maml { steps } => {
+            Maml::new(network, inner(steps)).map(|all| all.with_second_order(SecondOrder::Chain))
+        }
+        Method::Unrolled { steps } => {
+            Maml::new(network, inner(steps)).map(|all| all.with_second_order(SecondOrder::Unrolled))
+        }
+        Method::FirstOrder { steps } => Maml::first_order(network, inner(steps)),
+        Method::Reptile { steps } => {
+            Maml::reptile(network, inner(steps).with_rule(InnerRule::reptile()), MINI_BATCH)
+        }
+        Method::Anil { steps } => Maml::anil(network, inner(steps)),
+    }
+}
