@@ -252,6 +252,19 @@ fn what_steps_take_can_be_measured_instead() {
 }
 
 #[test]
+fn a_tensor_beyond_the_largest_buffer_does_not_fit_whatever_the_memory() {
+    let path = fixture("amd_laptop");
+    let model = ["hardware", "estimate", "--model", "conv4-mini-imagenet", "--inventory", &path];
+    let on = |tasks: &'static str| {
+        [&model[..], &["--device", "vulkan:0", "--budget", "9TiB", "--tasks", tasks]].concat()
+    };
+    let text = stdout(&fewshot(&on("2")));
+    assert!(text.contains("largest tensor") && text.contains(" at most"), "{text}");
+    let (code, text) = refused(&on("1000"));
+    assert!(code == 1 && text.contains("is the most that the device gives one"), "{text}");
+}
+
+#[test]
 fn second_order_maml_takes_more_than_the_first_and_the_chain_hardly_grows() {
     let total = |method, steps| {
         let args = ["--method", method, "--inner-steps", steps, "--budget", "64GiB", "--json"];

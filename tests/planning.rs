@@ -312,6 +312,7 @@ fn planner<L: Module<B>>(
         task: TASK,
         activations: Activations::modelled(config, TASK, route::<B>(), Checkpointing::Nothing),
         measured: None,
+        largest_buffer: None,
     }
 }
 

@@ -78,6 +78,7 @@ impl Estimate {
             task,
             activations: Activations::modelled(backbone, task, route, Checkpointing::Nothing),
             measured: None,
+            largest_buffer: None,
         };
         Self { backbone: backbone.clone(), method, protocol, route, planner }
     }
@@ -109,6 +110,12 @@ impl Estimate {
         self
     }
 
+    /// On a device whose tensors are at most this large, if there is a limit that is known.
+    pub fn with_largest_buffer(mut self, most: Option<Bytes>) -> Self {
+        self.planner.largest_buffer = most;
+        self
+    }
+
     /// What a meta-batch of so many tasks takes of memory.
     pub fn plan(&self, tasks: usize) -> MemoryPlan {
         self.planner.plan(tasks)
@@ -123,14 +130,25 @@ impl Estimate {
     /// That a meta-batch of so many tasks fits, as far as its plan is known.
     ///
     /// # Errors
-    /// [`HardwareError::TooManyTasks`], with how many would.
+    /// [`HardwareError::TooManyTasks`] or [`HardwareError::LargestBuffer`], with how many would.
     pub fn check(&self, tasks: usize, budget: Bytes) -> Result<(), HardwareError> {
-        let need = self.plan(tasks).total().bytes;
-        if need <= budget {
-            return Ok(());
+        let plan = self.plan(tasks);
+        let (need, largest) = (plan.total().bytes, plan.largest.bytes);
+        let fit = || self.max_tasks(budget);
+        if need > budget {
+            return Err(HardwareError::TooManyTasks {
+                tasks,
+                need: Some(need),
+                budget,
+                fit: fit(),
+            });
         }
-        let fit = self.max_tasks(budget);
-        Err(HardwareError::TooManyTasks { tasks, need: Some(need), budget, fit })
+        match plan.largest_buffer {
+            Some(most) if largest > most => {
+                Err(HardwareError::LargestBuffer { tasks, need: largest, most, fit: fit() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Exact bytes of parameters, gradients and optimizer state.
@@ -297,6 +315,19 @@ mod tests {
         let steps = 10;
         assert!(total(Method::FirstOrder { steps }) < total(Method::Maml { steps }));
         assert!(total(Method::Maml { steps }) < total(Method::Unrolled { steps }));
+    }
+
+    #[test]
+    fn a_map_beyond_the_largest_buffer_is_refused() {
+        let most = Some(Bytes(128 * MIB));
+        let estimate = estimate("conv4-mini-imagenet", Method::ProtoNet).with_largest_buffer(most);
+        let all = Bytes(1 << 40);
+        // 80 images of 64 maps of 84 x 84 are 138 MiB.
+        let refused = estimate.check(1, all).unwrap_err();
+        let wanted = "a tensor of 1 tasks has 138 MiB, 128 MiB is the most that the device gives one: \
+                      not one fits";
+        assert_eq!(refused.to_string(), wanted);
+        assert_eq!(estimate.with_largest_buffer(None).check(1, all), Ok(()));
     }
 
     #[test]

@@ -11,5 +11,5 @@ mod smoke;
 pub use backbone::{Backbone, BackboneConfig, Catalog, EncoderWork};
 pub use estimate::{Estimate, Method};
 pub use matrix::{Cell, Matrix, MatrixRow};
-pub use recommend::{Recommendation, recommend};
+pub use recommend::{Recommendation, Target, recommend};
 pub use smoke::smoke;

@@ -25,33 +25,44 @@ pub struct Recommendation {
     pub parameters: u64,
 }
 
+/// A device to recommend for.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// What of its memory may be used.
+    pub budget: Bytes,
+    /// The largest single allocation, where there is a limit that is known.
+    pub largest_buffer: Option<Bytes>,
+    /// Which way operations go on it.
+    pub route: Route,
+    /// How fast it is, where that was measured.
+    pub calibration: Option<&'a Calibration>,
+}
+
 /// The backbones that take images of this shape, best first: those that fit before those that do
 /// not, and then by the time of a training step.
 ///
 /// What a backbone's accuracy will be nobody knows beforehand: of those that are quick enough, larger
-/// ones mostly do better.
-#[allow(clippy::too_many_arguments)]
+/// ones mostly do better. The networks are drawn on `device` to count their tensors.
 pub fn recommend<B: Backend>(
     catalog: &Catalog,
     image: [usize; 3],
     protocol: Protocol,
     method: Method,
-    budget: Bytes,
-    route: Route,
-    calibration: Option<&Calibration>,
+    target: Target<'_>,
     device: &B::Device,
 ) -> Vec<Recommendation> {
+    let Target { budget, largest_buffer, route, calibration } = target;
     let fitting = catalog.backbones().iter().filter_map(|backbone| backbone.for_images(image));
     // Networks that differ in the size of their images alone are one here.
     let mut seen = HashSet::new();
     let fitting = fitting.filter(|backbone| seen.insert(format!("{:?}", backbone.config)));
     let found = fitting.map(|backbone| {
         let adam = OptimizerKind::Adam;
-        let estimate = Estimate::new::<B>(&backbone, method, protocol, adam, route, device);
-        let need = estimate.plan(1).total().bytes;
+        let estimate = Estimate::new::<B>(&backbone, method, protocol, adam, route, device)
+            .with_largest_buffer(largest_buffer);
         Recommendation {
-            need,
-            fits: need <= budget,
+            need: estimate.plan(1).total().bytes,
+            fits: estimate.check(1, budget).is_ok(),
             max_tasks: estimate.max_tasks(budget).unwrap_or(0),
             seconds: calibration.and_then(|calibration| estimate.seconds(1, calibration)),
             parameters: estimate.profile().trainable_values(),
@@ -88,9 +99,9 @@ mod tests {
         let protocol = Protocol::new(5, 1);
         let method = Method::ProtoNet;
         let device = Default::default();
-        let route = Route::Host("any");
-        let rates = Some(&calibration);
-        recommend::<Flex>(&catalog, image, protocol, method, budget, route, rates, &device)
+        let (route, calibration) = (Route::Host("any"), Some(&calibration));
+        let target = Target { budget, largest_buffer: None, route, calibration };
+        recommend::<Flex>(&catalog, image, protocol, method, target, &device)
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(crate) struct Place<B: Backend> {
     pub(crate) label: String,
     /// Memory that was free when the device was tried, if it told.
     pub(crate) free: Option<Bytes>,
+    /// The largest single allocation, where there is a limit that is known.
+    pub(crate) largest_buffer: Option<Bytes>,
 }
 
 impl<B: Backend> Place<B> {
@@ -122,8 +124,12 @@ fn placed<J: Job>(
 ) -> Result<J::Output, CliError> {
     let label = format!("{} ({})", info.key, info.name);
     let (backend, free) = (backend(&info.key), info.memory.free);
+    let largest_buffer = info.capabilities.largest_buffer;
     let accelerator = info.tier != Tier::Cpu;
-    run_on(&info.key, Placed { job, backend, label, free, accelerator, others, balanced })?
+    run_on(
+        &info.key,
+        Placed { job, backend, label, free, largest_buffer, accelerator, others, balanced },
+    )?
 }
 
 struct Placed<J> {
@@ -131,6 +137,7 @@ struct Placed<J> {
     backend: &'static str,
     label: String,
     free: Option<Bytes>,
+    largest_buffer: Option<Bytes>,
     accelerator: bool,
     others: Vec<DeviceKey>,
     balanced: bool,
@@ -151,17 +158,19 @@ impl<J: Job> Work for Placed<J> {
 
 impl<J: Job> Placed<J> {
     fn start<B: Backend>(self, device: B::Device) -> Result<J::Output, CliError> {
-        let Self { job, backend, label, free, accelerator, others, balanced } = self;
+        let Self { job, backend, label, free, largest_buffer, accelerator, others, balanced } =
+            self;
         let mut devices = vec![device.clone()];
         for key in &others {
             devices.push(device_of::<B>(key)?);
         }
         if balanced {
             type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
-            let place = Place { device, devices, backend, label, free, accelerator };
+            let place =
+                Place { device, devices, backend, label, free, largest_buffer, accelerator };
             return job.run_balanced::<Balanced<B>>(place);
         }
-        let place = Place { device, devices, backend, label, free, accelerator };
+        let place = Place { device, devices, backend, label, free, largest_buffer, accelerator };
         job.run::<Autodiff<B>>(place)
     }
 }

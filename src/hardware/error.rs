@@ -104,6 +104,21 @@ pub enum HardwareError {
         /// Most tasks that fit, where that is known.
         fit: Option<usize>,
     },
+    /// A meta-batch with a tensor that is larger than any may be.
+    #[error(
+        "a tensor of {tasks} tasks has {need}, {most} is the most that the device gives one: {}",
+        fitting(*.fit)
+    )]
+    LargestBuffer {
+        /// Tasks wanted.
+        tasks: usize,
+        /// What the tensor takes.
+        need: Bytes,
+        /// What it may take.
+        most: Bytes,
+        /// Most tasks that fit, where that is known.
+        fit: Option<usize>,
+    },
     /// A trial that did no work, and measured nothing.
     #[error("the trial of {size} ran no step, so it tells nothing about memory")]
     NoSteps {

@@ -73,6 +73,12 @@ impl Part<'_> {
         self.config.channels * self.blocks.last().map_or(0, |block| block.out)
     }
 
+    /// Elements of the largest map of one image.
+    fn widest(&self) -> usize {
+        let convolved = self.blocks.iter().map(|block| self.config.channels * block.convolved);
+        convolved.max().unwrap_or(0).max(self.inputs())
+    }
+
     fn macs(&self, batch: usize) -> usize {
         let channels = self.config.channels;
         let macs = |block: &Block| 9 * block.input[0] * channels * block.convolved;
@@ -127,6 +133,7 @@ impl Part<'_> {
             returned: returned as u64,
             passing: passing as u64,
             working: working as u64,
+            widest: (batch * self.widest()) as u64,
             outputs: (batch * self.outputs()) as u64,
         }
     }
@@ -234,6 +241,19 @@ mod tests {
         assert_eq!(macs(&Conv4Config::omniglot_strided(), 2), 2 * strided);
         let context = Conv4Config::omniglot_strided().with_context(100);
         assert_eq!(macs(&context, 2), 2 * strided + 12_800);
+    }
+
+    #[test]
+    fn the_largest_map_is_a_convolutions_output() {
+        for (config, widest) in [
+            (Conv4Config::mini_imagenet(), 64 * 84 * 84),
+            (Conv4Config::omniglot_strided(), 64 * 14 * 14),
+            (Conv4Config::omniglot_strided().with_channels(2), 28 * 28),
+        ] {
+            for route in [HOST, Route::Device("CubeCL")] {
+                assert_eq!(config.cost(3, route).widest, 3 * widest);
+            }
+        }
     }
 
     #[test]

@@ -30,6 +30,7 @@ impl CostModel for MlpConfig {
             returned: 0,
             passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
             working: 0,
+            widest: each(inputs().max().unwrap_or(0)),
             outputs: each(outputs),
         }
     }
@@ -46,6 +47,7 @@ mod tests {
         assert_eq!(cost.macs, 10 * (40 + 1600 + 40));
         assert_eq!(cost.kept, 10 * 2 * (40 + 40));
         assert_eq!(cost.passing, 10 * 80);
+        assert_eq!(cost.widest, 10 * 40);
         assert_eq!(cost.outputs, 10);
     }
 

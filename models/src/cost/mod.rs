@@ -27,6 +27,8 @@ pub struct Cost {
     pub passing: u64,
     /// Elements of working memory, however many tasks there are side by side.
     pub working: u64,
+    /// Elements of the largest map between two layers.
+    pub widest: u64,
     /// Elements of the features.
     pub outputs: u64,
 }

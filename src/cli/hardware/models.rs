@@ -3,7 +3,9 @@
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::Backend;
-use fewshot::catalog::{Backbone, Catalog, Estimate, Method, Recommendation, recommend};
+use fewshot::catalog::{
+    Backbone, Catalog, Estimate, Method, Recommendation, Target as Meant, recommend,
+};
 use fewshot::hardware::{
     Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFit,
     OptimizerKind, PlacementPolicy, Source, Sourced, Tier, Work, place, run_on,
@@ -166,6 +168,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         }
         false => estimate,
     };
+    let estimate = estimate.with_largest_buffer(target.info.capabilities.largest_buffer);
     let plan = estimate.plan(args.tasks);
     let need = plan.total();
     let fits = target.budget.and_then(|budget| plan.fits(budget));
@@ -213,6 +216,9 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         }
     }
     match fits {
+        Some(false) if plan.largest_fits() == Some(false) => {
+            Ok(estimate.check(args.tasks, Bytes(u64::MAX))?)
+        }
         Some(false) => Err(CliError::DoesNotFit {
             what: format!("{} tasks of {}", args.tasks, backbone.name),
             need: need.bytes,
@@ -223,37 +229,32 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
 }
 
 struct Recommending<'a> {
-    args: &'a RecommendArgs,
+    task: &'a TaskArgs,
     image: [usize; 3],
-    budget: Bytes,
-    route: Route,
-    calibration: Option<Calibration>,
+    target: Meant<'a>,
 }
 
 impl Work for Recommending<'_> {
     type Output = Vec<Recommendation>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let Self { args, image, budget, route, calibration } = self;
-        let task = &args.task;
-        let (protocol, method, rates) = (task.task, method(task), calibration.as_ref());
-        let catalog = Catalog::built_in();
-        recommend::<B>(&catalog, image, protocol, method, budget, route, rates, &device)
+        let Self { task, image, target } = self;
+        recommend::<B>(&Catalog::built_in(), image, task.task, method(task), target, &device)
     }
 }
 
 pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
     let target = Target::new(&args.place)?;
     let image = args.task.image.map_or([1, 28, 28], |image| image.0);
-    let work = Recommending {
-        args,
-        image,
-        budget: target.known_budget()?,
+    let budget = target.known_budget()?;
+    let calibration = target.calibration()?;
+    let meant = Meant {
+        budget,
+        largest_buffer: target.info.capabilities.largest_buffer,
         route: target.route,
-        calibration: target.calibration()?,
+        calibration: calibration.as_ref(),
     };
-    let budget = work.budget;
-    let ranked = counting(work)?;
+    let ranked = counting(Recommending { task: &args.task, image, target: meant })?;
     if args.place.machine.json {
         print(json!({
             "device": target.info.key,

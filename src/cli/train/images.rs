@@ -135,7 +135,7 @@ impl Job for Training {
             tasks: self.at_once(place.devices.len()),
         };
         let free = place.free_of(self.world.size());
-        step.check::<B>(self.args.memory_budget, free, &device)?;
+        step.check::<B>(self.args.memory_budget, free, place.largest_buffer, &device)?;
         let checkpointing = self.args.scale.grad_checkpoint.into();
         recipe.with_learner(&device, checkpointing, TrainingAt { training: self, place })
     }

@@ -31,6 +31,7 @@ impl Step {
         self,
         budget: Option<Bytes>,
         free: Option<Bytes>,
+        largest_buffer: Option<Bytes>,
         device: &B::Device,
     ) -> Result<(), CliError> {
         let Some(budget) = budget.or(share_of(free)) else { return Ok(()) };
@@ -41,7 +42,8 @@ impl Step {
             Backbone::new(self.method.to_string(), image, BackboneConfig::Conv4(self.network));
         let (adam, route) = (OptimizerKind::Adam, route::<B>());
         let estimate = Estimate::new::<B>(&network, learning, self.protocol, adam, route, device);
-        let estimate = estimate.with_checkpointing(self.checkpointing);
+        let estimate =
+            estimate.with_checkpointing(self.checkpointing).with_largest_buffer(largest_buffer);
         let estimate = match lanes {
             Some(lanes) => estimate.with_lanes(lanes),
             None => estimate,

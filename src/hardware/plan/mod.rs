@@ -39,6 +39,7 @@ use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
 ///     activations: Activations::modelled(&config, task, route::<B>(), keep),
 ///     task,
 ///     measured: None,
+///     largest_buffer: None,
 /// };
 /// println!("{}", planner.plan(4));
 /// assert!(planner.max_tasks(Bytes(1 << 30)) > Some(20));
@@ -59,6 +60,8 @@ pub struct MemoryPlanner {
     /// [`fit_meta_batch`](crate::train::fit_meta_batch); it goes before the formulas. None of its
     /// sizes may be beyond the tasks that are side by side.
     pub measured: Option<MemoryFit>,
+    /// The largest single allocation of the device, where there is a limit that is known.
+    pub largest_buffer: Option<Bytes>,
 }
 
 /// What a meta-batch takes at the widest point of a step.
@@ -68,6 +71,10 @@ pub struct MemoryPlan {
     pub tasks: usize,
     /// What the memory is for; nothing is in two lines.
     pub lines: Vec<PlanLine>,
+    /// The largest tensor among all that, of maps between layers and of parameters.
+    pub largest: Sourced,
+    /// What a tensor may take at most, where there is a limit that is known.
+    pub largest_buffer: Option<Bytes>,
 }
 
 /// One purpose of memory.
@@ -89,7 +96,7 @@ impl MemoryPlanner {
             Some(fit) => lines.push(("fast weights and activations", self.beside(fit, tasks))),
             None => lines.extend(algorithm::lines(self, tasks)),
         }
-        MemoryPlan::new(tasks, lines)
+        MemoryPlan::new(tasks, lines, algorithm::largest(self, tasks), self.largest_buffer)
     }
 
     /// What measured steps took beside what is counted. Of tasks that follow others there is nothing
@@ -133,11 +140,16 @@ impl MemoryPlanner {
 const MOST: usize = 1 << 30;
 
 impl MemoryPlan {
-    fn new(tasks: usize, lines: Vec<(&'static str, Sourced)>) -> Self {
+    fn new(
+        tasks: usize,
+        lines: Vec<(&'static str, Sourced)>,
+        largest: Sourced,
+        largest_buffer: Option<Bytes>,
+    ) -> Self {
         let nothing = |amount: Sourced| amount.bytes.0 == 0 && amount.source != Source::Unknown;
         let lines = lines.into_iter().filter(|(_, amount)| !nothing(*amount));
         let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
-        Self { tasks, lines: lines.map(line).collect() }
+        Self { tasks, lines: lines.map(line).collect(), largest, largest_buffer }
     }
 
     /// All lines together.
@@ -150,20 +162,33 @@ impl MemoryPlan {
         self.lines.iter().find(|line| line.name == name).map(|line| line.amount)
     }
 
-    /// Whether all lines together are at most `budget`; `None` where that is not known.
+    /// Whether all lines together are at most `budget`, and the largest tensor at most what one may
+    /// be; `None` where that is not known.
     pub fn fits(&self, budget: Bytes) -> Option<bool> {
-        self.total().fits(budget)
+        match (self.total().fits(budget), self.largest_fits()) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            _ => None,
+        }
+    }
+
+    /// Whether the largest tensor is at most what one may be.
+    pub fn largest_fits(&self) -> Option<bool> {
+        self.largest_buffer.map_or(Some(true), |most| self.largest.fits(most))
     }
 }
 
 impl fmt::Display for MemoryPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.lines.iter().map(|line| line.name.len());
-        let widest = names.max().unwrap_or(0).max("total".len());
+        let widest = names.max().unwrap_or(0).max("largest tensor".len());
         for PlanLine { name, amount } in &self.lines {
             writeln!(f, "{name:widest$}  {:>9}  {}", amount.bytes, amount.source)?;
         }
         let total = self.total();
-        write!(f, "{:widest$}  {:>9}  {}", "total", total.bytes, total.source)
+        write!(f, "{:widest$}  {:>9}  {}", "total", total.bytes, total.source)?;
+        let Some(most) = self.largest_buffer else { return Ok(()) };
+        let Sourced { bytes, source } = self.largest;
+        write!(f, "\n{:widest$}  {bytes:>9}  {source}, {most} at most", "largest tensor")
     }
 }

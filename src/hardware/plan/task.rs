@@ -38,6 +38,10 @@ pub struct Activations {
     pub passing_apart: Sourced,
     /// Working memory, however many tasks there are side by side.
     pub working: Sourced,
+    /// The largest map between two layers, of support and queries in one batch.
+    pub widest: Sourced,
+    /// The same where they are batches of their own.
+    pub widest_apart: Sourced,
     /// What of all this is computed again.
     pub checkpointing: Checkpointing,
     /// Where a task's images go through fused operations of a CPU, their stacks: buffers that one
@@ -88,6 +92,8 @@ impl Activations {
             passing: elements(both.passing),
             passing_apart: elements(support.passing.max(queries.passing)),
             working: elements(both.working),
+            widest: elements(both.widest),
+            widest_apart: elements(support.widest.max(queries.widest)),
             checkpointing,
             stacks: None,
         }
@@ -129,6 +135,8 @@ impl Activations {
             passing: unknown,
             passing_apart: unknown,
             working: unknown,
+            widest: unknown,
+            widest_apart: unknown,
             checkpointing: Checkpointing::Nothing,
             stacks: None,
         }

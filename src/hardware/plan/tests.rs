@@ -29,11 +29,21 @@ fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
         passing: Sourced::modelled(7),
         passing_apart: Sourced::modelled(5),
         working: Sourced::modelled(20),
+        widest: Sourced::modelled(70),
+        widest_apart: Sourced::modelled(50),
         checkpointing: Checkpointing::Nothing,
         stacks: None,
     };
     let task = TaskShape { support: 5, queries: 15, example: Bytes(9) };
-    MemoryPlanner { profile: profile(), optimizer, algorithm, task, activations, measured: None }
+    MemoryPlanner {
+        profile: profile(),
+        optimizer,
+        algorithm,
+        task,
+        activations,
+        measured: None,
+        largest_buffer: None,
+    }
 }
 
 fn lines(plan: &MemoryPlan) -> Vec<(&str, u64)> {
@@ -148,6 +158,27 @@ fn a_measured_plan_is_as_large_as_what_was_measured() {
     assert_eq!(plan.line("parameters"), Some(Sourced::exact(60)));
     let rest = plan.line("fast weights and activations").unwrap();
     assert_eq!(rest.bytes.0, 8000 - 60 - 52 - 10 * 20 * 9);
+}
+
+#[test]
+fn a_tensor_beyond_the_largest_buffer_does_not_fit() {
+    let all = Bytes(1 << 40);
+    let limited = |planner| MemoryPlanner { largest_buffer: Some(Bytes(200)), ..planner };
+    let prototypical = || planner(Algorithm::Prototypical, OptimizerKind::Adam);
+    assert_eq!(prototypical().plan(3).fits(all), Some(true));
+    let planner = limited(prototypical());
+    assert_eq!(planner.plan(2).largest, Sourced::modelled(140));
+    assert_eq!((planner.plan(2).fits(all), planner.plan(3).fits(all)), (Some(true), Some(false)));
+    assert_eq!(planner.max_tasks(all), Some(2));
+    let text = planner.plan(2).to_string();
+    let last = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(last, "largest tensor 140 B modelled, 200 B at most");
+    // Side by side are the lanes alone, whose parameters are larger than their maps.
+    let maml = limited(maml(1, 3, InnerGraphs::One));
+    assert_eq!(maml.plan(8).largest, Sourced::modelled(3 * 50));
+    assert_eq!(maml.plan(8).fits(all), Some(true));
+    let unknown = MemoryPlanner { activations: Activations::unknown(), ..planner };
+    assert_eq!(unknown.plan(1).largest_fits(), None);
 }
 
 #[test]
