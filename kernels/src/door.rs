@@ -12,6 +12,7 @@ use std::sync::{LazyLock, RwLock};
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
@@ -22,6 +23,7 @@ use crate::host::HostBackend;
 use crate::layers::{ConvolutionTable, FusedConvolution, FusedLayers, LayerTable};
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
+use crate::refusal::all_f32;
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -141,6 +143,14 @@ pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
     }
     let registry = REGISTRY.read().unwrap_or_else(|poisoned| poisoned.into_inner());
     registry.get(&TypeId::of::<T>())?.downcast_ref()
+}
+
+/// This table, if the backend has it and all elements are f32; `operation` is the name of what asks.
+pub(crate) fn f32_table<T: Any + Send + Sync>(
+    operation: &'static str,
+    types: impl IntoIterator<Item = DType>,
+) -> Option<&'static T> {
+    table().filter(|_| all_f32(operation, types))
 }
 
 fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T) {

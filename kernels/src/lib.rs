@@ -81,7 +81,7 @@ pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{GradStats, grad_stats};
 pub use host::HostBackend;
-pub use inverse_power::inverse_power;
+pub use inverse_power::{PowerError, inverse_power};
 pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{LinearError, linear};
 pub use max_pool::{PoolError, max_pool};

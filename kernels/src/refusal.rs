@@ -39,3 +39,12 @@ impl Refusal {
         }
     }
 }
+
+/// Whether all elements are f32; the first other type is noted for `operation`.
+pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
+    let found = types.into_iter().find(|&found| found != DType::F32);
+    if let Some(found) = found {
+        Refusal::ElementType { found }.note(operation);
+    }
+    found.is_none()
+}

@@ -9,8 +9,9 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::channels::rows;
 use crate::conv_stack::Moments;
+use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table, through_f32, types, wide};
+use crate::layers::{LayerTable, through_f32, types, wide};
 
 /// What [`batch_norm`] normalises with.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ pub fn batch_norm<B: Backend>(
         let (y, moments) = batch_norm(x.cast(FloatDType::F32), gamma, beta, statistics, epsilon);
         return (y.cast(low), moments);
     }
-    match table::<LayerTable<B>>("batch_norm", vectors().chain([x.dtype()])) {
+    match door::f32_table::<LayerTable<B>>("batch_norm", vectors().chain([x.dtype()])) {
         Some(table) => run(table, x, [gamma, beta], running, epsilon),
         None => reference::batch_norm(x, gamma, beta, running, epsilon),
     }

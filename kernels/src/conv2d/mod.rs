@@ -14,8 +14,9 @@ pub use shape::{ConvShape, Role};
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 
+use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{ConvolutionTable, table, through_f32, types, wide};
+use crate::layers::{ConvolutionTable, through_f32, types, wide};
 
 /// Convolves `x` with `weight` and adds `bias`.
 ///
@@ -48,7 +49,7 @@ pub fn conv2d<B: Backend>(
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
         return conv2d(x, weight, bias, stride, padding).cast(low);
     }
-    let Some(table) = table::<ConvolutionTable<B>>("conv2d", elements()) else {
+    let Some(table) = door::f32_table::<ConvolutionTable<B>>("conv2d", elements()) else {
         return reference::conv2d(x, weight, bias, stride, padding);
     };
     match cpu::serves(&shape) {

@@ -7,8 +7,9 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 
+use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table, through_f32};
+use crate::layers::{LayerTable, through_f32};
 use crate::max_pool::PoolError;
 
 /// Mean over all pixels of each channel.
@@ -29,7 +30,7 @@ pub fn global_avg_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     if let Some(low) = through_f32::<B>(x.dtype(), []) {
         return global_avg_pool(x.cast(FloatDType::F32)).cast(low);
     }
-    match table::<LayerTable<B>>("global_avg_pool", [x.dtype()]) {
+    match door::f32_table::<LayerTable<B>>("global_avg_pool", [x.dtype()]) {
         Some(table) => wrap((table.plane_mean)(unwrap(x))),
         None => reference::global_avg_pool(x),
     }

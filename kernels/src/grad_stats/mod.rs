@@ -7,13 +7,12 @@ pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;
 
+use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, TensorMetadata};
 
 use crate::door;
 use crate::optim_step::StepTable;
-use crate::refusal::Refusal;
 
 /// What is to be known of gradients before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,17 +52,10 @@ pub fn grad_stats<B: Backend>(
     gradients: Vec<FloatTensor<B>>,
     factor: f64,
 ) -> (Vec<FloatTensor<B>>, GradStats) {
-    let (gradients, squares) = match door::table::<StepTable<B>>() {
-        Some(table) if all_f32::<B>(&gradients) => (table.grad_stats)(gradients, factor),
-        _ => reference::grad_stats::<B>(gradients, factor),
+    let types = gradients.iter().map(TensorMetadata::dtype);
+    let (gradients, squares) = match door::f32_table::<StepTable<B>>("grad_stats", types) {
+        Some(table) => (table.grad_stats)(gradients, factor),
+        None => reference::grad_stats::<B>(gradients, factor),
     };
     (gradients, GradStats { norm: squares.sqrt() })
-}
-
-fn all_f32<B: Backend>(gradients: &[FloatTensor<B>]) -> bool {
-    let found = gradients.iter().map(TensorMetadata::dtype).find(|&found| found != DType::F32);
-    if let Some(found) = found {
-        Refusal::ElementType { found }.note("grad_stats");
-    }
-    found.is_none()
 }

@@ -6,13 +6,32 @@ pub(crate) mod host;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn::tensor::{Tensor, TensorMetadata};
 
 use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
-use crate::refusal::Refusal;
+
+/// Operands that a power cannot be taken of.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PowerError {
+    /// Inputs of no example.
+    #[error("inputs have a power, 0 examples do not")]
+    Examples,
+    /// A running mean that is not one number.
+    #[error("a running mean is one number, found {found}")]
+    Mean {
+        /// Numbers found.
+        found: usize,
+    },
+    /// A mean that would go beyond what it follows, or nowhere.
+    #[error("a running mean follows within a number of calls from 1 on, found {found}")]
+    Tau {
+        /// Calls found.
+        found: f64,
+    },
+}
 
 /// One over the power of `x`, and the running mean of that power.
 ///
@@ -31,7 +50,8 @@ use crate::refusal::Refusal;
 /// flow through both results.
 ///
 /// # Panics
-/// When `x` is of no example, or `mean` is not one number.
+/// With a [`PowerError`]: when `x` is of no example, `mean` is not one number, or `tau` is no number
+/// from one on.
 ///
 /// # Example
 /// ```
@@ -48,23 +68,28 @@ pub fn inverse_power<B: Backend>(
     mean: Option<Tensor<B, 1>>,
     tau: f64,
 ) -> (Tensor<B, 1>, Tensor<B, 1>) {
-    let examples = x.dims()[0];
-    assert!(examples > 0, "inputs have a power, {examples} examples do not");
     let numbers = mean.as_ref().map_or(1, |mean| mean.dims()[0]);
-    assert!(numbers == 1, "a running mean is one number, found {numbers}");
+    if let Err(error) = check(x.dims()[0], numbers, tau) {
+        panic!("{error}");
+    }
     let (x, mean) = (unwrap(x), mean.map(unwrap));
-    let [inverse, mean] = match door::table::<StepTable<B>>() {
-        Some(table) if all_f32::<B>(&x, mean.as_ref()) => (table.inverse_power)(x, mean, tau),
-        _ => reference::inverse_power::<B>(x, mean, tau),
+    let types = [&x].into_iter().chain(&mean).map(TensorMetadata::dtype);
+    let [inverse, mean] = match door::f32_table::<StepTable<B>>("inverse_power", types) {
+        Some(table) => (table.inverse_power)(x, mean, tau),
+        None => reference::inverse_power::<B>(x, mean, tau),
     };
     (wrap(inverse), wrap(mean))
 }
 
-fn all_f32<B: Backend>(x: &FloatTensor<B>, mean: Option<&FloatTensor<B>>) -> bool {
-    let mut types = [x].into_iter().chain(mean).map(TensorMetadata::dtype);
-    let found = types.find(|&found| found != DType::F32);
-    if let Some(found) = found {
-        Refusal::ElementType { found }.note("inverse_power");
+fn check(examples: usize, numbers: usize, tau: f64) -> Result<(), PowerError> {
+    if examples == 0 {
+        return Err(PowerError::Examples);
     }
-    found.is_none()
+    if numbers != 1 {
+        return Err(PowerError::Mean { found: numbers });
+    }
+    match tau >= 1.0 && tau.is_finite() {
+        true => Ok(()),
+        false => Err(PowerError::Tau { found: tau }),
+    }
 }

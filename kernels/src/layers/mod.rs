@@ -11,8 +11,6 @@ mod fusion;
 mod host;
 pub(crate) mod node;
 
-use std::any::Any;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
@@ -20,7 +18,6 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
 use crate::door;
-use crate::refusal::Refusal;
 
 /// A backend with fused bodies for single layers; tensors are f32, and shapes have been checked.
 pub trait FusedLayers: Backend {
@@ -107,22 +104,6 @@ impl<B: FusedLayers> LayerTable<B> {
             channel_affine: B::channel_affine,
             batch_norm: B::batch_norm,
         }
-    }
-}
-
-/// This table, if the backend has it and its bodies take elements of these types; `operation` is
-/// the name of what asks.
-pub(crate) fn table<T: Any + Send + Sync>(
-    operation: &'static str,
-    types: impl IntoIterator<Item = DType>,
-) -> Option<&'static T> {
-    let table = door::table::<T>()?;
-    match types.into_iter().find(|&found| found != DType::F32) {
-        Some(found) => {
-            Refusal::ElementType { found }.note(operation);
-            None
-        }
-        None => Some(table),
     }
 }
 

@@ -11,8 +11,9 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 
+use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, table, through_f32};
+use crate::layers::{LayerTable, through_f32};
 
 /// A map that cannot be pooled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +54,7 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     if let Some(low) = through_f32::<B>(x.dtype(), []) {
         return max_pool(x.cast(FloatDType::F32)).cast(low);
     }
-    match table::<LayerTable<B>>("max_pool", [x.dtype()]) {
+    match door::f32_table::<LayerTable<B>>("max_pool", [x.dtype()]) {
         Some(table) => wrap((table.pool)(unwrap(x))),
         None => reference::max_pool(x),
     }

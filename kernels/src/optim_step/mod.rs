@@ -24,12 +24,12 @@ pub use rule::{Momentum, StepRule, WeightDecay};
 pub use table::FusedSteps;
 pub(crate) use table::StepTable;
 
+use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, TensorMetadata};
 
 use crate::door;
-use crate::refusal::Refusal;
+use crate::refusal::all_f32;
 
 /// What a rule remembers of a parameter.
 #[derive(Clone, Debug)]
@@ -74,11 +74,7 @@ impl<T: TensorMetadata> StepTensors<T> {
 
     /// Whether a fused body serves it.
     fn is_f32(&self) -> bool {
-        let found = self.tensors().map(TensorMetadata::dtype).find(|&found| found != DType::F32);
-        if let Some(found) = found {
-            Refusal::ElementType { found }.note("optim_step");
-        }
-        found.is_none()
+        all_f32("optim_step", self.tensors().map(TensorMetadata::dtype))
     }
 
     /// How many tensors are remembered.

@@ -8,13 +8,11 @@ pub(crate) mod host;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn::tensor::{Tensor, TensorMetadata};
 
 use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
-use crate::refusal::Refusal;
 
 /// What a weight loses of itself at a rate of 1.
 #[derive(Clone, Debug)]
@@ -41,6 +39,13 @@ impl<T> Lost<T> {
             Self::Each(shares) => Lost::Each(map(shares)),
         }
     }
+
+    fn tensor(&self) -> Option<&T> {
+        match self {
+            Self::Share(_) => None,
+            Self::Each(shares) => Some(shares),
+        }
+    }
 }
 
 impl<T> UpdateRate<T> {
@@ -48,6 +53,13 @@ impl<T> UpdateRate<T> {
         match self {
             Self::Fixed(rate) => UpdateRate::Fixed(rate),
             Self::Read(rate) => UpdateRate::Read(map(rate)),
+        }
+    }
+
+    fn tensor(&self) -> Option<&T> {
+        match self {
+            Self::Fixed(_) => None,
+            Self::Read(rate) => Some(rate),
         }
     }
 }
@@ -128,11 +140,11 @@ pub fn rank_update<B: Backend>(
     }
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
     let (lost, rate) = (lost.map(unwrap), rate.map(unwrap));
-    wrap(match door::table::<StepTable<B>>() {
-        Some(table) if all_f32::<B>(&weight, &lost, &factors, &rate) => {
-            (table.rank_update)(weight, lost, factors, rate)
-        }
-        _ => reference::rank_update::<B>(weight, lost, factors, rate),
+    let all = [&weight].into_iter().chain(lost.tensor()).chain(&factors).chain(rate.tensor());
+    let types = all.map(TensorMetadata::dtype);
+    wrap(match door::f32_table::<StepTable<B>>("rank_update", types) {
+        Some(table) => (table.rank_update)(weight, lost, factors, rate),
+        None => reference::rank_update::<B>(weight, lost, factors, rate),
     })
 }
 
@@ -159,26 +171,4 @@ fn check<B: Backend>(
         }
         _ => Ok(()),
     }
-}
-
-fn all_f32<B: Backend>(
-    weight: &FloatTensor<B>,
-    lost: &Lost<FloatTensor<B>>,
-    factors: &[FloatTensor<B>; 2],
-    rate: &UpdateRate<FloatTensor<B>>,
-) -> bool {
-    let shares = match lost {
-        Lost::Share(_) => None,
-        Lost::Each(shares) => Some(shares),
-    };
-    let rate = match rate {
-        UpdateRate::Fixed(_) => None,
-        UpdateRate::Read(rate) => Some(rate),
-    };
-    let tensors = [weight].into_iter().chain(shares).chain(factors).chain(rate);
-    let found = tensors.map(TensorMetadata::dtype).find(|&found| found != DType::F32);
-    if let Some(found) = found {
-        Refusal::ElementType { found }.note("rank_update");
-    }
-    found.is_none()
 }

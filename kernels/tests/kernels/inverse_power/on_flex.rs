@@ -2,6 +2,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Tensor};
+use fewshot_kernels::inverse_power::PowerError;
 use fewshot_kernels::{inverse_power, with_reference};
 
 use crate::refusal::refusal;
@@ -37,4 +38,8 @@ fn what_does_not_fit_is_refused() {
     let two = Some(Tensor::ones([2], &Default::default()));
     let said = refusal(|| inverse_power(x(1), two, 2.0));
     assert_eq!(said, "a running mean is one number, found 2");
+    for tau in [0.0, 0.999, -3.0, f64::NAN, f64::INFINITY] {
+        let said = refusal(|| inverse_power(x(1), None, tau));
+        assert_eq!(said, PowerError::Tau { found: tau }.to_string());
+    }
 }
