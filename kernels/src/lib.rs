@@ -19,9 +19,10 @@
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
+//! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
 //!
-//! All but the last four can be differentiated twice, and stay fused under two levels of autodiff, but
+//! All but the last five can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
@@ -64,6 +65,7 @@ pub mod proto_loss;
 pub mod prototypes;
 pub mod rank_update;
 mod refusal;
+pub mod weighted_sums;
 
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
 pub use conv_stack::{
@@ -92,3 +94,4 @@ pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Lost, RankError, UpdateRate, rank_update};
 pub use refusal::Refusal;
+pub use weighted_sums::{SumsError, weighted_sums};

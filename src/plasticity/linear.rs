@@ -2,6 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::weighted_sums;
 use fewshot_models::nn::drawn;
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +80,7 @@ impl<B: Backend> PlasticLinear<B> {
     /// - `x`: `[b, inputs]`
     /// - returns `[b, neurons]`
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        let sums = x.matmul(self.weight.val().transpose());
+        let sums = weighted_sums(x, self.weight.val());
         match self.activation {
             Activation::Linear => sums,
             Activation::Tanh => sums.tanh(),

@@ -12,6 +12,7 @@ use crate::grad_stats;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 use crate::inverse_power;
 use crate::rank_update::{self, Lost, UpdateRate};
+use crate::weighted_sums;
 
 impl<B: HostBackend> FusedSteps for B {
     fn optim_step(
@@ -43,6 +44,10 @@ impl<B: HostBackend> FusedSteps for B {
         rate: UpdateRate<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         rank_update::host::rank_update::<B>(weight, lost, factors, rate)
+    }
+
+    fn weighted_sums(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
+        weighted_sums::host::weighted_sums::<B>(x, weight)
     }
 
     fn inverse_power(

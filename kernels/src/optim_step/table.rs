@@ -6,6 +6,7 @@ use burn::tensor::ops::FloatTensor;
 use super::{StepRule, StepTensors, Stepped};
 use crate::inverse_power;
 use crate::rank_update::{self, Lost, UpdateRate};
+use crate::weighted_sums;
 
 /// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
 /// learns without gradients; both work below autodiff, so no backend under it needs them.
@@ -39,6 +40,12 @@ pub trait FusedSteps: Backend {
         rank_update::reference::rank_update::<Self>(weight, lost, factors, rate)
     }
 
+    /// See [`weighted_sums`](crate::weighted_sums()): `[b, inputs]` with `[neurons, inputs]`. Plain
+    /// operations, unless a backend has better.
+    fn weighted_sums(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
+        weighted_sums::reference::weighted_sums::<Self>(x, weight)
+    }
+
     /// See [`inverse_power`](crate::inverse_power()): the inverse and the new mean. Plain operations,
     /// unless a backend has better.
     fn inverse_power(
@@ -59,12 +66,14 @@ type RankUpdateFn<B> = fn(
     [FloatTensor<B>; 2],
     UpdateRate<FloatTensor<B>>,
 ) -> FloatTensor<B>;
+type WeightedSumsFn<B> = fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
 type InversePowerFn<B> = fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2];
 
 pub(crate) struct StepTable<B: Backend> {
     pub optim_step: OptimStepFn<B>,
     pub grad_stats: GradStatsFn<B>,
     pub rank_update: RankUpdateFn<B>,
+    pub weighted_sums: WeightedSumsFn<B>,
     pub inverse_power: InversePowerFn<B>,
 }
 
@@ -74,6 +83,7 @@ impl<B: FusedSteps> StepTable<B> {
             optim_step: B::optim_step,
             grad_stats: B::grad_stats,
             rank_update: B::rank_update,
+            weighted_sums: B::weighted_sums,
             inverse_power: B::inverse_power,
         }
     }

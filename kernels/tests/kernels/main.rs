@@ -50,3 +50,4 @@ mod rank_update;
 #[cfg(feature = "flex")]
 mod refusal;
 mod steps;
+mod weighted_sums;

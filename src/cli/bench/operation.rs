@@ -30,6 +30,8 @@ pub(crate) enum Operation {
     GradStats,
     /// A tick of a plastic layer's weight
     RankUpdate,
+    /// What a plastic layer gives for some examples
+    WeightedSums,
     /// A prototypical network's step: episode, forward, backward, Adam
     TrainingStep,
 }
@@ -49,6 +51,7 @@ impl Operation {
             Self::OptimStep => steps::optim_step::<B>(scale, device),
             Self::GradStats => steps::grad_stats::<B>(scale, device),
             Self::RankUpdate => steps::rank_update::<B>(scale, device),
+            Self::WeightedSums => steps::weighted_sums::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),
         }
     }

@@ -92,6 +92,33 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
     pairs.map(case).collect()
 }
 
+pub(super) fn weighted_sums<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let sizes = scale.choose(vec![[8, 400, 800], [64, 100, 200], [64, 400, 800]], vec![[3, 5, 33]]);
+    let case = |[examples, inputs, neurons]: [usize; 3]| {
+        let mut operands = None;
+        let device = device.clone();
+        Case {
+            operation: "weighted_sums",
+            shape: format!("{examples}x{inputs} {neurons}x{inputs}"),
+            variant: "forward",
+            pass: Pass::Forward,
+            load: Load::Flops((2 * examples * inputs * neurons) as f64),
+            reference: Reference::Beside,
+            work: Box::new(move || {
+                let normal = |shape| {
+                    let like = Distribution::Normal(0.0, 1.0);
+                    Tensor::<B::InnerBackend, 2>::random(shape, like, &device)
+                };
+                let fresh = || [[examples, inputs], [neurons, inputs]].map(normal);
+                let [x, weight] = operands.get_or_insert_with(fresh).clone();
+                kernels::weighted_sums(x, weight);
+                B::sync(&device).expect("the device answers");
+            }),
+        }
+    };
+    sizes.into_iter().map(case).collect()
+}
+
 /// The encoders of the literature, and one tensor that no cache holds.
 fn networks(scale: Scale) -> Vec<Network> {
     let conv4 = [1, 64, 64, 64].into_iter().flat_map(|c| [64 * c * 9, 64, 64, 64]).collect();

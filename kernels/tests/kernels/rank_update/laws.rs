@@ -10,7 +10,7 @@ pub fn tensor<B: Backend>(shape: [usize; 2], layout: Layout, seed: u64) -> Tenso
     Tensor::from_primitive(TensorPrimitive::Float(laid_out::<B>(&shape, layout, seed)))
 }
 
-fn given<B: Backend>(values: &[f32], shape: [usize; 2]) -> Tensor<B, 2> {
+pub fn given<B: Backend>(values: &[f32], shape: [usize; 2]) -> Tensor<B, 2> {
     Tensor::from_primitive(TensorPrimitive::Float(shaped::<B>(values, &shape)))
 }
 

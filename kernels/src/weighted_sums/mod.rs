@@ -1,0 +1,71 @@
+//! What neurons sum up: products with a weight whose rows are neurons.
+//!
+//! Few examples meet a weight that changes at every tick, so that nothing can be prepared once and
+//! for all, and a general product spends its time on arranging the larger operand. Here the rows of
+//! the weight are read as they lie.
+
+mod cpu;
+pub(crate) mod host;
+pub mod reference;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorMetadata};
+
+use crate::door;
+use crate::host::{unwrap, wrap};
+use crate::optim_step::StepTable;
+
+/// Operands that do not fit each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SumsError {
+    /// A weight of neurons that take another number of inputs.
+    #[error(
+        "neurons that sum up {inputs} inputs have a weight [neurons, {inputs}], found {found:?}"
+    )]
+    Weight {
+        /// Length of the inputs.
+        inputs: usize,
+        /// Shape of the weight.
+        found: [usize; 2],
+    },
+}
+
+/// `x weight^T`.
+///
+/// It works below autodiff: on a backend that differentiates, the plain product runs, and gradients
+/// flow to both operands.
+///
+/// # Shapes
+/// - `x`: `[b, inputs]`
+/// - `weight`: `[neurons, inputs]`
+/// - returns `[b, neurons]`
+///
+/// # Conventions
+/// PyTorch's `F.linear` without a bias.
+///
+/// # Panics
+/// With a [`SumsError`], where shapes do not fit.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot_kernels::weighted_sums;
+///
+/// let tensor = |values| Tensor::<Flex, 2>::from_data(values, &Default::default());
+/// let sums = weighted_sums(tensor([[1.0, 2.0]]), tensor([[3.0, 4.0], [5.0, 6.0]]));
+/// assert_eq!(sums.into_data(), tensor([[11.0, 17.0]]).into_data());
+/// ```
+pub fn weighted_sums<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+    let ([_, inputs], found) = (x.dims(), weight.dims());
+    if found[1] != inputs {
+        panic!("{}", SumsError::Weight { inputs, found });
+    }
+    let (x, weight) = (unwrap(x), unwrap(weight));
+    let types = [&x, &weight].map(TensorMetadata::dtype);
+    wrap(match door::f32_table::<StepTable<B>>("weighted_sums", types) {
+        Some(table) => (table.weighted_sums)(x, weight),
+        None => reference::weighted_sums::<B>(x, weight),
+    })
+}
