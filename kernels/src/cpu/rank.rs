@@ -22,12 +22,14 @@ const PANEL: usize = 64;
 /// Floats in the widest tile.
 const WIDEST: usize = 32;
 
-/// `w[i, :] = kept[i] * w[i, :] + sum over s of left[s, i] * right[s, :]` for adjacent rows.
+/// `w[i, :] = kept[i] * w[i, :] + sum over s of rate * left[s, i] * right[s, :]` for adjacent rows.
 pub struct RankUpdate<'a> {
     /// The left factor from the first row on, a row of `left_step` floats for each summand.
     pub left: &'a [f32],
     /// Distance between the summands of the left factor.
     pub left_step: usize,
+    /// What to multiply the left factor with.
+    pub rate: f32,
     /// The right factor: of one summand a row of `columns` floats, of more as [`tiles`] packs them.
     pub right: &'a [f32],
     /// Length of a row.
@@ -96,7 +98,7 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
     job.check(rows, S::TILE);
     if job.summands == 1 {
         for (row, w) in w.chunks_exact_mut(job.columns).enumerate() {
-            let update = Row { kept: job.kept(row), left: job.left[row] };
+            let update = Row { kept: job.kept(row), left: job.rate * job.left[row] };
             sweep(simd, &update, [&job.right[..job.columns]], [w]);
         }
         return;
@@ -140,15 +142,15 @@ impl<'a> Panel<'a> {
         let summands = PANEL.min(job.summands - from);
         let left = job.left.get(from * job.left_step..).unwrap_or_default();
         for row in (first..end).step_by(ROWS) {
-            let (from, step) = (left.get(row..).unwrap_or_default(), job.left_step);
+            let from = (left.get(row..).unwrap_or_default(), job.left_step);
             let to = &mut packed[(row - first) * summands..];
             match end - row {
-                1 => pack::<1>(from, step, summands, to),
-                2 => pack::<2>(from, step, summands, to),
-                3 => pack::<3>(from, step, summands, to),
-                4 => pack::<4>(from, step, summands, to),
-                5 => pack::<5>(from, step, summands, to),
-                _ => pack::<ROWS>(from, step, summands, to),
+                1 => pack::<1>(from, job.rate, summands, to),
+                2 => pack::<2>(from, job.rate, summands, to),
+                3 => pack::<3>(from, job.rate, summands, to),
+                4 => pack::<4>(from, job.rate, summands, to),
+                5 => pack::<5>(from, job.rate, summands, to),
+                _ => pack::<ROWS>(from, job.rate, summands, to),
             }
         }
         let mut kept = [1.0; BLOCK];
@@ -221,11 +223,13 @@ impl<'a> Panel<'a> {
     }
 }
 
-/// Copies the first `N` floats of each summand, `step` floats apart, so that they are adjacent.
+/// Writes the first `N` floats of each summand, `step` floats apart and times `rate`, so that they
+/// are adjacent.
 #[inline(always)]
-fn pack<const N: usize>(from: &[f32], step: usize, summands: usize, to: &mut [f32]) {
+fn pack<const N: usize>((from, step): (&[f32], usize), rate: f32, summands: usize, to: &mut [f32]) {
     for (s, to) in to.as_chunks_mut::<N>().0.iter_mut().take(summands).enumerate() {
-        to.copy_from_slice(&from[s * step..s * step + N]);
+        let from = &from[s * step..s * step + N];
+        to.iter_mut().zip(from).for_each(|(to, from)| *to = rate * from);
     }
 }
 

@@ -11,12 +11,14 @@ use crate::cpu::rank::{BLOCK, RankUpdate, tiles};
 const CHUNK: usize = 1 << 17;
 
 /// Multiply-adds from which it pays to wake another thread.
-const PARALLEL: usize = 1 << 18;
+const PARALLEL: usize = 1 << 20;
 
 /// The factors of the whole weight.
 pub struct Update<'a> {
     /// `[summands, rows]`.
     pub left: &'a [f32],
+    /// What to multiply it with.
+    pub rate: f32,
     /// `[summands, columns]`.
     pub right: &'a [f32],
     /// A share for each row, or one for all.
@@ -62,6 +64,7 @@ impl Update<'_> {
         RankUpdate {
             left: self.left.get(first..).unwrap_or_default(),
             left_step: rows,
+            rate: self.rate,
             right,
             columns: self.columns,
             summands: self.summands,
@@ -89,7 +92,7 @@ mod tests {
             let (i, j) = (at / of.columns, at % of.columns);
             let terms =
                 (0..of.summands).map(|s| of.left[s * rows + i] * of.right[s * of.columns + j]);
-            w * of.kept[if of.kept.len() == 1 { 0 } else { i }] + terms.sum::<f32>()
+            w * of.kept[if of.kept.len() == 1 { 0 } else { i }] + of.rate * terms.sum::<f32>()
         };
         w.iter().enumerate().map(element).collect()
     }
@@ -104,7 +107,14 @@ mod tests {
                 let left = integers(summands * rows, 1);
                 let right = integers(summands * columns, 2);
                 let kept = integers(shares, 3);
-                let of = Update { left: &left, right: &right, kept: &kept, summands, columns };
+                let of = Update {
+                    left: &left,
+                    rate: 3.0,
+                    right: &right,
+                    kept: &kept,
+                    summands,
+                    columns,
+                };
                 let mut w = [GUARD; 16].to_vec();
                 w.extend(integers(rows * columns, 4));
                 w.extend([GUARD; 16]);
@@ -124,13 +134,13 @@ mod tests {
 
     #[test]
     fn rows_that_threads_share_are_those_of_one() {
-        let (rows, columns, summands) = (517, 521, 3);
+        let (rows, columns, summands) = (517, 721, 3);
         let fraction = |value: f32| value / 7.0;
         let [left, right, kept, w] =
             [(summands * rows, 1), (summands * columns, 2), (rows, 3), (rows * columns, 4)]
                 .map(|(count, seed)| integers(count, seed).into_iter().map(fraction).collect())
                 .map(|values: Vec<f32>| values);
-        let of = Update { left: &left, right: &right, kept: &kept, summands, columns };
+        let of = Update { left: &left, rate: 0.3, right: &right, kept: &kept, summands, columns };
         assert!(w.len() * summands > PARALLEL);
         for body in bodies() {
             let mut together = w.clone();

@@ -1,7 +1,5 @@
 //! The update of every host backend.
 
-use std::borrow::Cow;
-
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
@@ -32,11 +30,9 @@ pub fn rank_update<B: HostBackend>(
             elements::<B>(&shares).iter().map(kept).collect()
         }
     };
-    let (mut left, right) = (elements::<B>(&left), elements::<B>(&right));
-    if rate != 1.0 {
-        left = Cow::Owned(left.iter().map(|left| rate as f32 * left).collect());
-    }
-    let update = cpu::Update { left: &left, right: &right, kept: &kept, summands, columns };
+    let (left, right) = (&*elements::<B>(&left), &*elements::<B>(&right));
+    let rate = rate as f32;
+    let update = cpu::Update { left, rate, right, kept: &kept, summands, columns };
     cpu::rank_update(body::chosen(), &update, &mut w);
     write_shape::<B>(w, shape, &device)
 }

@@ -16,10 +16,10 @@ fn matrix(shape: [usize; 2], seed: u64) -> Tensor<Flex, 2> {
 #[test]
 fn the_number_of_threads_changes_no_bit() {
     for k in [1, 7, 64] {
-        for (lost, rate) in ways::<Flex>(403, Layout::Contiguous) {
+        for (lost, rate) in ways::<Flex>(703, Layout::Contiguous) {
             let run = || {
-                let factors = (matrix([k, 403], 2), matrix([k, 805], 3));
-                let weight = matrix([403, 805], 1);
+                let factors = (matrix([k, 703], 2), matrix([k, 805], 3));
+                let weight = matrix([703, 805], 1);
                 let grown = rank_update(weight, lost.clone(), factors.0, factors.1, rate.clone());
                 read(&grown).into_iter().map(f32::to_bits).collect::<Vec<_>>()
             };
