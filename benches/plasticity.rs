@@ -31,7 +31,7 @@ fn inputs(batch: usize) -> Tensor<B, 3> {
     sources.stream(batch).next(TICKS, &Default::default())
 }
 
-fn ticks<R: PlasticityRule<B>>(
+fn ticks<R: PlasticityRule<B, State: Send> + Send>(
     criterion: &mut Criterion,
     name: &str,
     rule: R,
@@ -46,7 +46,8 @@ fn ticks<R: PlasticityRule<B>>(
     let xs = inputs(batch);
     group.bench_function(format!("flex/{name}/{batch}"), |bencher| {
         bencher.iter(|| {
-            let done = begun.clone().learn(xs.clone()).expect("inputs that fit");
+            let (running, xs) = (begun.clone(), xs.clone());
+            let done = rayon::scope(|_| running.learn(xs)).expect("inputs that fit");
             B::sync(&Default::default()).expect("the device answers");
             done
         });

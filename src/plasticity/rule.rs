@@ -61,6 +61,6 @@ pub(super) fn mean_column<B: Backend>(values: Tensor<B, 2>) -> Tensor<B, 2> {
 pub(super) fn share<B: Backend>(values: Tensor<B, 2>) -> Tensor<B, 2> {
     match values.dims()[0] {
         1 => values,
-        examples => values / examples as f64,
+        examples => values * (examples as f64).recip(),
     }
 }

@@ -33,7 +33,9 @@ pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
         tell(warning);
     }
     let device = args.device.clone();
-    backend::dispatch(&device, args)
+    // A tick is short: a thread of the pool begins with its share of an operation while it wakes the
+    // others, any other thread would sleep until they are done.
+    rayon::scope(|_| backend::dispatch(&device, args))
 }
 
 impl Job for PlasticityRunArgs {
