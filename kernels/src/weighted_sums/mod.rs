@@ -53,9 +53,11 @@ pub enum SumsError {
 /// use burn::tensor::Tensor;
 /// use fewshot_kernels::weighted_sums;
 ///
-/// let tensor = |values| Tensor::<Flex, 2>::from_data(values, &Default::default());
-/// let sums = weighted_sums(tensor([[1.0, 2.0]]), tensor([[3.0, 4.0], [5.0, 6.0]]));
-/// assert_eq!(sums.into_data(), tensor([[11.0, 17.0]]).into_data());
+/// let device = Default::default();
+/// let x = Tensor::<Flex, 2>::from_data([[1.0, 2.0]], &device);
+/// let weight = Tensor::from_data([[3.0, 4.0], [5.0, 6.0]], &device);
+/// let sums = Tensor::<Flex, 2>::from_data([[11.0, 17.0]], &device);
+/// assert_eq!(weighted_sums(x, weight).into_data(), sums.into_data());
 /// ```
 pub fn weighted_sums<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
     let ([_, inputs], found) = (x.dims(), weight.dims());
