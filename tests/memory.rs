@@ -78,13 +78,16 @@ where
     seen.get()
 }
 
+/// Bytes by which queues of threads may grow.
+const JUMP: i64 = 16 << 10;
+
 /// What training may leave behind.
 #[derive(Clone, Copy)]
 struct Leaves {
     /// Bytes of 60 steps.
     bytes: i64,
-    /// Of three times 60 steps, how often more: a queue of threads that grows once is no leak, which
-    /// would be there each time.
+    /// Of three times 60 steps, how often up to [`JUMP`] more: a queue of threads that grows once is no
+    /// leak, which would be there each time.
     more: usize,
 }
 
@@ -98,6 +101,8 @@ where
     assert!(!in_use.contains(&u64::MAX), "{what}: not all were looked at");
     let mut left = [0, 1, 2].map(|at| in_use[at + 1] as i64 - in_use[at] as i64);
     left.sort_unstable();
+    let most = 3 * allowed.bytes + allowed.more as i64 * JUMP;
+    assert!(left.iter().sum::<i64>() <= most, "{what}: {in_use:?} bytes after 60 steps each");
     assert!(
         left[2 - allowed.more] <= allowed.bytes,
         "{what}: {in_use:?} bytes after 60 steps each"

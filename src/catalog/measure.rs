@@ -22,7 +22,11 @@ impl Estimate {
     /// so where `B` has it.
     ///
     /// # Errors
-    /// As [`fit_meta_batch`].
+    /// As [`fit_meta_batch`], and for an inner loop without a step.
+    ///
+    /// # Panics
+    /// Where one of `sizes` is beyond the tasks that are side by side, and for tasks without a class,
+    /// a shot or a query.
     pub fn measure<B: AutodiffBackend>(
         &self,
         sizes: [usize; 3],
@@ -30,7 +34,9 @@ impl Estimate {
     ) -> Result<MemoryFit, TrainError> {
         let backbone = self.backbone();
         let tasks = noise::sampler(backbone.image, self.protocol())
-            .expect("as many classes and examples as a task takes");
+            .expect("tasks of classes with shots and queries");
+        let lanes = self.lanes();
+        assert!(sizes[2] <= lanes, "{sizes:?} tasks are not side by side in {lanes} lanes");
         let steps = Steps::<B> { estimate: self, tasks, sizes, device };
         match &backbone.config {
             BackboneConfig::Conv4(config) => steps.of(config.init(device), config.features()),
@@ -64,7 +70,7 @@ impl<B: AutodiffBackend> Steps<'_, B> {
         }
         let ways = self.estimate.protocol().ways;
         let network = Classifier::new(encoder, features, ways, self.device);
-        let learner = learner(method, network).expect("steps and a rate that make sense");
+        let learner = learner(method, network)?;
         self.by(&learner.with_lanes(self.estimate.lanes()))
     }
 

@@ -186,8 +186,15 @@ impl Inventory {
         let reasons = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
         let reasons = reasons.map(|rejection| format!("{}: {}", rejection.what, rejection.reason));
         let reasons = reasons.collect::<Vec<_>>().join("; ");
-        let reason = match (wanted, there) {
-            (DevicePreference::Device(key), 1..) => {
+        let itself = self.rejected.iter().find(|rejection| match wanted {
+            DevicePreference::Device(key) => {
+                wanted.missed(rejection) && rejection.index() == Some(key.index)
+            }
+            _ => false,
+        });
+        let reason = match (itself, wanted, there) {
+            (Some(rejection), ..) => rejection.reason.clone(),
+            (_, DevicePreference::Device(key), 1..) => {
                 let plural = if there == 1 { "device" } else { "devices" };
                 format!("{} has {there} {plural}, numbered from 0", key.platform)
             }
@@ -251,6 +258,8 @@ mod tests {
             assert_eq!(selection.device.key.to_string(), "cuda:1");
             assert_eq!(selection.passed_over[0].what, "cuda:0");
         }
+        let refused = sick.select(&"cuda:0".parse().unwrap()).unwrap_err().to_string();
+        assert!(refused.starts_with("cuda:0 cannot be used: NVIDIA H200: fell off the bus"));
     }
 
     #[test]

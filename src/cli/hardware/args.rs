@@ -207,7 +207,8 @@ pub(crate) struct EstimateArgs {
     /// little) or segments (of protonet, every block of the network)
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
     pub(crate) grad_checkpoint: GradCheckpoint,
-    /// Run steps of a few tasks and measure them, in place of formulas
+    /// Run steps of 2, 4 and 6 tasks, and draw a line through what they take, in place of formulas;
+    /// with an inner loop, a task alone takes less than that
     #[arg(long, conflicts_with = "inventory")]
     pub(crate) measure: bool,
     #[command(flatten)]
@@ -244,8 +245,9 @@ pub(crate) struct PlanArgs {
     /// Models by name, training on one task at a time, or anything with its memory: NAME=8GiB
     #[arg(required = true, value_name = "MODEL")]
     pub(crate) models: Vec<Wanted>,
-    /// Devices to place them on, separated by commas, with what may be used of one where that is not
-    /// what is free: cuda:0,vulkan:0=4GiB [default: accelerators and the processor]
+    /// Devices to place them on, separated by commas, with their memory where that is not what is
+    /// free: cuda:0,vulkan:0=4GiB; whether one can hold a model's largest tensor, estimate tells
+    /// [default: accelerators and the processor]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) devices: Vec<Room>,
     /// Share of each device's memory that stays free

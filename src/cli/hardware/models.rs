@@ -171,7 +171,10 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
     let estimate = estimate.with_largest_buffer(target.info.capabilities.largest_buffer);
     let plan = estimate.plan(args.tasks);
     let need = plan.total();
-    let fits = target.budget.and_then(|budget| plan.fits(budget));
+    let fits = match plan.largest_fits() {
+        Some(false) => Some(false),
+        _ => target.budget.and_then(|budget| plan.fits(budget)),
+    };
     let most = target.budget.and_then(|budget| estimate.max_tasks(budget));
     // What does not fit takes no time.
     let calibration = if fits == Some(false) { None } else { target.calibration()? };
@@ -212,12 +215,13 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
             (Some(budget), None) => {
                 print(format_args!("{need} of {budget}: whether it fits is not known"))?;
             }
-            (None, _) => print("the device does not tell its memory: say --budget")?,
+            (None, Some(_)) => {}
+            (None, None) => print("the device does not tell its memory: say --budget")?,
         }
     }
     match fits {
         Some(false) if plan.largest_fits() == Some(false) => {
-            Ok(estimate.check(args.tasks, Bytes(u64::MAX))?)
+            Ok(estimate.check(args.tasks, target.budget.unwrap_or(Bytes(u64::MAX)))?)
         }
         Some(false) => Err(CliError::DoesNotFit {
             what: format!("{} tasks of {}", args.tasks, backbone.name),

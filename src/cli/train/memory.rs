@@ -25,8 +25,8 @@ pub(super) struct Step {
 }
 
 impl Step {
-    /// That a step fits `budget`, or nine tenths of what is `free`, by the formulas of the network;
-    /// where neither is known, it does.
+    /// That a step fits `budget`, or nine tenths of what is `free`, and no tensor is larger than one
+    /// may be, by the formulas of the network; where nothing of that is known, it does.
     pub(super) fn check<B: Backend>(
         self,
         budget: Option<Bytes>,
@@ -34,7 +34,10 @@ impl Step {
         largest_buffer: Option<Bytes>,
         device: &B::Device,
     ) -> Result<(), CliError> {
-        let Some(budget) = budget.or(share_of(free)) else { return Ok(()) };
+        let budget = match (budget.or(share_of(free)), largest_buffer) {
+            (None, None) => return Ok(()),
+            (budget, _) => budget.unwrap_or(Bytes(u64::MAX)),
+        };
         let learning = self.learning();
         let lanes = self.inner.and_then(|inner| inner.lanes);
         let image = self.network.image;

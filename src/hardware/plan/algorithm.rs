@@ -114,20 +114,23 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
     inner.lines(planner)
 }
 
-/// The largest tensor: of maps between layers, which have all tasks that are side by side, and of
-/// parameters, of which each of these has its own where they adapt.
+/// The largest tensor: of the images of all tasks, of maps between layers, which have all tasks that
+/// are side by side, and of parameters, of which each of these has its own where they adapt.
 pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> Sourced {
     let Activations { widest, widest_apart, checkpointing, .. } = planner.activations;
     let live = planner.algorithm.lanes().map_or(tasks, |lanes| tasks.min(lanes)) as u64;
     let parameter = modelled(planner.profile.largest_trainable());
-    match (&planner.algorithm, checkpointing) {
+    let images = planner.task.support.max(planner.task.queries).saturating_mul(tasks) as u64;
+    let images = modelled(Sourced::exact(planner.task.example.0).times(images));
+    let computed = match (&planner.algorithm, checkpointing) {
         (Algorithm::Prototypical, Checkpointing::Segments) => larger(widest, parameter),
         (Algorithm::Prototypical, _) => larger(widest.times(live), parameter),
         (Algorithm::Reptile { .. }, _) => larger(widest, parameter).times(live),
         (Algorithm::Maml { .. } | Algorithm::HeadOnly { .. }, _) => {
             larger(widest_apart, parameter).times(live)
         }
-    }
+    };
+    larger(computed, images)
 }
 
 impl Inner {

@@ -71,7 +71,7 @@ pub struct MemoryPlan {
     pub tasks: usize,
     /// What the memory is for; nothing is in two lines.
     pub lines: Vec<PlanLine>,
-    /// The largest tensor among all that, of maps between layers and of parameters.
+    /// The largest tensor among all that: of images, of maps between layers or of parameters.
     pub largest: Sourced,
     /// What a tensor may take at most, where there is a limit that is known.
     pub largest_buffer: Option<Bytes>,

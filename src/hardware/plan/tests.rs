@@ -163,20 +163,24 @@ fn a_measured_plan_is_as_large_as_what_was_measured() {
 #[test]
 fn a_tensor_beyond_the_largest_buffer_does_not_fit() {
     let all = Bytes(1 << 40);
-    let limited = |planner| MemoryPlanner { largest_buffer: Some(Bytes(200)), ..planner };
+    let limited = |planner: MemoryPlanner, example| {
+        let task = TaskShape { example: Bytes(example), ..planner.task };
+        MemoryPlanner { task, largest_buffer: Some(Bytes(200)), ..planner }
+    };
     let prototypical = || planner(Algorithm::Prototypical, OptimizerKind::Adam);
     assert_eq!(prototypical().plan(3).fits(all), Some(true));
-    let planner = limited(prototypical());
+    let planner = limited(prototypical(), 1);
     assert_eq!(planner.plan(2).largest, Sourced::modelled(140));
     assert_eq!((planner.plan(2).fits(all), planner.plan(3).fits(all)), (Some(true), Some(false)));
     assert_eq!(planner.max_tasks(all), Some(2));
     let text = planner.plan(2).to_string();
     let last = text.lines().last().unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(last, "largest tensor 140 B modelled, 200 B at most");
-    // Side by side are the lanes alone, whose parameters are larger than their maps.
-    let maml = limited(maml(1, 3, InnerGraphs::One));
-    assert_eq!(maml.plan(8).largest, Sourced::modelled(3 * 50));
-    assert_eq!(maml.plan(8).fits(all), Some(true));
+    // Side by side are the lanes alone, and the images of all tasks are one tensor.
+    let chain = || maml(1, 3, InnerGraphs::One);
+    assert_eq!(limited(chain(), 1).plan(8).largest, Sourced::modelled(3 * 50));
+    assert_eq!(limited(chain(), 1).max_tasks(all), Some(13));
+    assert_eq!(limited(chain(), 9).plan(8).largest, Sourced::modelled(8 * 15 * 9));
     let unknown = MemoryPlanner { activations: Activations::unknown(), ..planner };
     assert_eq!(unknown.plan(1).largest_fits(), None);
 }
