@@ -47,11 +47,11 @@ pub enum Method {
 /// What training a backbone takes.
 #[derive(Clone, Debug)]
 pub struct Estimate {
-    backbone: Backbone,
-    method: Method,
+    pub(super) backbone: Backbone,
+    pub(super) method: Method,
     protocol: Protocol,
     route: Route,
-    planner: MemoryPlanner,
+    pub(super) planner: MemoryPlanner,
 }
 
 impl Estimate {
@@ -216,18 +216,6 @@ impl Estimate {
     /// Most tasks side by side.
     pub(super) fn lanes(&self) -> usize {
         self.planner.algorithm.lanes().unwrap_or(usize::MAX)
-    }
-
-    pub(super) fn backbone(&self) -> &Backbone {
-        &self.backbone
-    }
-
-    pub(super) fn method(&self) -> Method {
-        self.method
-    }
-
-    pub(super) fn optimizer(&self) -> OptimizerKind {
-        self.planner.optimizer
     }
 
     /// The size of the tasks.

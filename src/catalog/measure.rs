@@ -32,7 +32,7 @@ impl Estimate {
         sizes: [usize; 3],
         device: &B::Device,
     ) -> Result<MemoryFit, TrainError> {
-        let backbone = self.backbone();
+        let backbone = &self.backbone;
         let tasks = noise::sampler(backbone.image, self.protocol())
             .expect("tasks of classes with shots and queries");
         let lanes = self.lanes();
@@ -63,7 +63,7 @@ impl<B: AutodiffBackend> Steps<'_, B> {
         Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
             + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
     {
-        let method = self.estimate.method();
+        let method = self.estimate.method;
         if method == Method::ProtoNet {
             let checkpointing = self.estimate.checkpointing();
             return self.by(&ProtoNet::<B, E>::new(encoder).with_checkpointing(checkpointing));
@@ -75,7 +75,7 @@ impl<B: AutodiffBackend> Steps<'_, B> {
     }
 
     fn by<L: MetaLearner<B>>(&self, learner: &L) -> Result<MemoryFit, TrainError> {
-        match self.estimate.optimizer() {
+        match self.estimate.planner.optimizer {
             OptimizerKind::Sgd => self.with(learner, Sgd::new().init()),
             OptimizerKind::Momentum => self.with(learner, Sgd::new().with_momentum(0.9).init()),
             OptimizerKind::Adam => self.with(learner, Adam::new().init()),

@@ -270,7 +270,7 @@ pub(crate) struct Wanted {
     pub(crate) bytes: Option<Bytes>,
 }
 
-/// A device to place models on, and what of its memory may be used.
+/// A device to place models on, and its memory where that is not what is free.
 #[derive(Clone, Debug)]
 pub(crate) struct Room {
     pub(crate) device: DevicePreference,

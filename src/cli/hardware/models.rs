@@ -322,7 +322,7 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The devices to place models on, with what may be used of their memory.
+/// The devices to place models on, with their memory.
 fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
     if args.devices.is_empty() {
@@ -335,8 +335,8 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
                 "left out {key}: it does not tell its memory; --devices {key}=AMOUNT takes it in"
             ));
         }
-        let told = told.into_iter().cloned();
-        return Ok(told.filter_map(|info| Some((info.clone(), info.memory.free?))).collect());
+        let room = |info: &DeviceInfo| Some((info.clone(), info.memory.free?));
+        return Ok(told.into_iter().filter_map(room).collect());
     }
     let mut rooms: Vec<(DeviceInfo, Bytes)> = Vec::new();
     for wanted in &args.devices {
