@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::sync::{LazyLock, RwLock};
 
 use burn::backend::Autodiff;
-use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
+use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
@@ -21,9 +21,11 @@ use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
 use crate::layers::{ConvolutionTable, FusedConvolution, FusedLayers, LayerTable};
+use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 use crate::refusal::all_f32;
+use crate::smooth::{self, Forward, SmoothOps};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -33,22 +35,59 @@ pub trait FusedOps: FusedConvolution {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
-    /// The stack of convolution blocks: `images` `[n, c, h, w]` and all parameters as one vector,
-    /// to the features `[n, c', h', w']` and the batch moments as one untracked vector.
+    /// The stack of convolution blocks: of the images `[n, c, h, w]` and weight, bias, gamma and beta
+    /// of every block, the features `[n, c', h', w']` and the batch moments as one untracked vector.
     fn conv_stack(
-        images: FloatTensor<Self>,
-        parameters: FloatTensor<Self>,
+        operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
+
+    /// Linear layers with ReLU between them: of `[t, n, i]`, and weight and bias of every layer, to
+    /// `[t, n, o]`.
+    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self>;
 }
 
-type ConvStackFn<B> =
-    fn(FloatTensor<B>, FloatTensor<B>, &StackCall) -> (FloatTensor<B>, FloatTensor<B>);
+impl<B: HostBackend> FusedOps for B {
+    const ON_HOST: bool = true;
 
-/// The fused stack of a backend.
+    fn conv_stack(
+        operands: Vec<FloatTensor<B>>,
+        call: &StackCall,
+    ) -> (FloatTensor<B>, FloatTensor<B>) {
+        let Forward { result, aside, .. } = B::forward(call, operands, false);
+        (result, aside)
+    }
+
+    fn linear_stack(operands: Vec<FloatTensor<B>>, call: &LinearCall) -> FloatTensor<B> {
+        B::forward(call, operands, false).result
+    }
+}
+
+impl<B: SmoothOps + FusedConvolution, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+    const ON_HOST: bool = true;
+
+    fn conv_stack(
+        operands: Vec<FloatTensor<Self>>,
+        call: &StackCall,
+    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+        let Forward { result, aside, .. } = smooth::forward::<B, C, _>(call, operands, false);
+        (result, aside)
+    }
+
+    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
+        smooth::forward::<B, C, _>(call, operands, false).result
+    }
+}
+
+type LinearStackFn<B> = fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>;
+
+type ConvStackFn<B> = fn(Vec<FloatTensor<B>>, &StackCall) -> (FloatTensor<B>, FloatTensor<B>);
+
+/// The fused stacks of a backend.
 pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
     pub(crate) conv_stack: ConvStackFn<B>,
+    pub(crate) linear_stack: LinearStackFn<B>,
 }
 
 /// That there are tables of a backend.
@@ -159,7 +198,11 @@ fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T)
 
 fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
     add(registry, || Registered::<B> { on_device: false, backend: PhantomData });
-    add(registry, || StackTable::<B> { on_host: B::ON_HOST, conv_stack: B::conv_stack });
+    add(registry, || StackTable::<B> {
+        on_host: B::ON_HOST,
+        conv_stack: B::conv_stack,
+        linear_stack: B::linear_stack,
+    });
     add(registry, LayerTable::<B>::new);
     add(registry, ConvolutionTable::<B>::new);
     add(registry, MetricTable::<B>::new);

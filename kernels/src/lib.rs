@@ -13,6 +13,7 @@
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
 //! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
+//! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
 //! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
@@ -39,6 +40,7 @@
 #![recursion_limit = "256"]
 
 pub mod batch_norm;
+mod bundle;
 pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;
@@ -57,6 +59,7 @@ mod host;
 pub mod inverse_power;
 pub mod layers;
 mod linear;
+pub mod linear_stack;
 pub mod max_pool;
 pub mod metrics;
 pub mod optim_step;
@@ -65,6 +68,7 @@ pub mod proto_loss;
 pub mod prototypes;
 pub mod rank_update;
 mod refusal;
+mod smooth;
 pub mod weighted_sums;
 
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
@@ -86,6 +90,7 @@ pub use host::HostBackend;
 pub use inverse_power::{PowerError, inverse_power};
 pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{LinearError, linear};
+pub use linear_stack::{LinearLayer, LinearStackError, linear_stack};
 pub use max_pool::{PoolError, max_pool};
 pub use metrics::{FusedMetrics, MetricError};
 pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};

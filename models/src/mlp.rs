@@ -3,7 +3,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::Precision;
+use fewshot_kernels::{Precision, linear_stack};
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
@@ -75,7 +75,11 @@ impl<B: Backend> Mlp<B> {
     /// - `x`: `[n, d_input]`
     /// - returns `[n, d]`
     pub fn forward(&self, x: Tensor<B, 2>) -> Tensor<B, 2> {
-        self.through(&self.layers, x, Linear::forward)
+        let last = self.layers.len() - 1;
+        self.layers.iter().enumerate().fold(self.with_context(x), |x, (index, layer)| {
+            let y = layer.forward(x);
+            if index < last { relu(y) } else { y }
+        })
     }
 
     /// The same for several tasks, with the parameters of task after task along dimension 0.
@@ -84,29 +88,20 @@ impl<B: Backend> Mlp<B> {
     /// - `x`: `[t, n, d_input]`
     /// - returns `[t, n, d]`
     pub fn forward_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.through(&self.layers, x, Linear::forward_lanes)
+        self.through(&self.layers, x)
     }
 
     /// What the last layer gets, for several tasks likewise.
     pub fn hidden_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.layers[..self.layers.len() - 1] {
             [] => self.with_context(x),
-            layers => relu(self.through(layers, x, Linear::forward_lanes)),
+            layers => relu(self.through(layers, x)),
         }
     }
 
-    fn through<const D: usize>(
-        &self,
-        layers: &[Linear<B>],
-        x: Tensor<B, D>,
-        forward: impl Fn(&Linear<B>, Tensor<B, D>) -> Tensor<B, D>,
-    ) -> Tensor<B, D> {
-        let last = layers.len() - 1;
-        let x = self.with_context(x);
-        layers.iter().enumerate().fold(x, |x, (index, layer)| {
-            let y = forward(layer, x);
-            if index < last { relu(y) } else { y }
-        })
+    fn through(&self, layers: &[Linear<B>], x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let layers: Vec<_> = layers.iter().map(Linear::layer).collect();
+        linear_stack(self.with_context(x), &layers, self.precision)
     }
 
     /// Every example with the context of its task behind it: `[n, d_input]` or `[t, n, d_input]`

@@ -4,11 +4,12 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 
 use super::block::check;
-use super::fused::{self, StackCall, flatten, parameters};
-use super::lanes::{self, Tape, TapeTangent};
+use super::fused::{self, StackCall};
+use super::lanes::{Tape, TapeTangent};
 use super::{ConvBlock, StackError, StackOptions, Statistics, along_reference};
 use crate::door::{self, StackTable};
-use crate::host::{read, write};
+use crate::host::{read, wrap, write};
+use crate::smooth::Smooth;
 
 /// A change of one block's tensors, or of their gradients.
 #[derive(Clone, Debug)]
@@ -51,7 +52,13 @@ pub enum GradientsOf {
 }
 
 enum Kept<B: Backend> {
-    Host { tape: Tape, tangent: TapeTangent, blocks: Vec<ConvBlock<B>>, dtype: FloatDType },
+    Host {
+        call: StackCall,
+        tape: Tape,
+        tangent: TapeTangent,
+        blocks: Vec<ConvBlock<B>>,
+        dtype: FloatDType,
+    },
     Reference(Box<along_reference::Point<B>>),
 }
 
@@ -135,19 +142,32 @@ fn on_host<B: Backend>(
 ) -> StackTangent<B> {
     let (dtype, device) = (FloatDType::from(images.dtype()), images.device());
     let features_type = call.features_type(images.dtype());
-    let elements = |tensor: Tensor<B, 4>| read(tensor.cast(FloatDType::F32));
-    let output = lanes::forward(&call, &elements(images), &read(parameters(&blocks)), true);
-    let tape = output.tape.expect("kept, as asked");
-    let moved = direction.images.map(elements);
-    let parts = direction.blocks.iter().map(|b| (&b.weight, [&b.bias, &b.gamma, &b.beta]));
-    let parameters = read(flatten(parts, [0.0; 3]));
-    let (along, tangent) = tape.forward_along(moved.as_deref(), &parameters);
+    let operands = fused::operands(images, &blocks);
+    let operands: Vec<_> =
+        operands.into_iter().map(|operand| read(wrap::<B, 1>(operand))).collect();
+    let passed = call.forward(&slices(&operands), true);
+    let tape = passed.tape.expect("kept, as asked");
+    let mut moved = vec![direction.images.map(elements)];
+    for BlockTangent { weight, bias, gamma, beta } in direction.blocks {
+        moved.push(Some(elements(weight)));
+        moved.extend([bias, gamma, beta].map(|vector| vector.map(elements)));
+    }
+    let moved: Vec<_> = moved.iter().map(Option::as_deref).collect();
+    let (along, tangent) = call.forward_along(&tape, &moved);
     let map = |elements| write::<B, 4>(elements, call.features(), &device).cast(features_type);
     StackTangent {
-        features: map(output.features),
+        features: map(passed.result),
         along: map(along),
-        kept: Kept::Host { tape, tangent, blocks, dtype },
+        kept: Kept::Host { call, tape, tangent, blocks, dtype },
     }
+}
+
+fn elements<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
+    read(tensor.cast(FloatDType::F32))
+}
+
+fn slices(all: &[Vec<f32>]) -> Vec<&[f32]> {
+    all.iter().map(Vec::as_slice).collect()
 }
 
 impl<B: Backend> StackTangent<B> {
@@ -174,34 +194,33 @@ impl<B: Backend> StackTangent<B> {
         }
         match &self.kept {
             Kept::Reference(point) => point.gradients(grad, grad_along, images),
-            Kept::Host { tape, tangent, blocks, dtype } => {
+            Kept::Host { call, tape, tangent, blocks, dtype } => {
                 let device = grad.device();
-                let elements = |tensor: Tensor<B, 4>| read(tensor.cast(FloatDType::F32));
                 let (grad, along) = (elements(grad), grad_along.map(elements));
-                let found = tape.backward_along(tangent, (&grad, along.as_deref()), images);
-                let images = found.dx.map(|dx| write(dx, tape.call.images(), &device).cast(*dtype));
-                let length = found.dparams.len();
-                let parameters = write::<B, 1>(found.dparams, [length], &device);
-                StackDirection { images, blocks: split(parameters, blocks) }
+                let grads = (&*grad, along.as_deref());
+                let mut found = call.backward_along(tape, tangent, grads, images).into_iter();
+                let images = found.next().expect("the first operand");
+                let images = images.map(|dx| write(dx, call.images(), &device).cast(*dtype));
+                StackDirection { images, blocks: tangents(found.flatten(), blocks, &device) }
             }
         }
     }
 }
 
-/// The inverse of [`flatten`], with the vectors that `blocks` have, in their element types.
-fn split<B: Backend>(flat: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<BlockTangent<B>> {
-    let mut start = 0;
-    let mut next = |length| {
-        let part = flat.clone().narrow(0, start, length);
-        start += length;
-        part
-    };
+/// Four tensors for each block, without the vectors that it lacks, in their element types.
+fn tangents<B: Backend>(
+    mut found: impl Iterator<Item = Vec<f32>>,
+    blocks: &[ConvBlock<B>],
+    device: &B::Device,
+) -> Vec<BlockTangent<B>> {
+    let mut next = || found.next().expect("four tensors a block");
     let block = |block: &ConvBlock<B>| {
         let dims = block.weight.dims();
-        let weight = next(dims.iter().product()).reshape(dims).cast(block.weight.dtype());
+        let weight = write(next(), dims, device).cast(block.weight.dtype());
         let [bias, gamma, beta] = [&block.bias, &block.gamma, &block.beta].map(|vector| {
-            let part = next(dims[0]);
-            vector.as_ref().map(|vector| part.cast(vector.dtype()))
+            let found = next();
+            let written = |like: &Tensor<B, 1>| write(found, [dims[0]], device).cast(like.dtype());
+            vector.as_ref().map(written)
         });
         BlockTangent { weight, bias, gamma, beta }
     };

@@ -4,11 +4,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use super::autodiff::{Forward, StackOps};
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
-use crate::door::{FusedOps, StackTable};
-use crate::host::{HostBackend, read, unwrap, wrap};
+use crate::door::StackTable;
+use crate::host::{read, unwrap, wrap};
 use crate::precision::Precision;
 use crate::refusal::Refusal;
 
@@ -59,11 +58,6 @@ impl StackCall {
             Precision::MixedF16 | Precision::MixedBf16 => FloatDType::F32,
         }
     }
-
-    /// Length of the parameters of all lanes.
-    pub fn parameter_count(&self) -> usize {
-        self.lanes * self.shape.parameters()
-    }
 }
 
 /// Whether the fused body takes these element types.
@@ -98,37 +92,39 @@ pub(crate) fn run<B: Backend>(
     options: StackOptions,
     shape: StackShape,
 ) -> StackOutput<B> {
-    let parameters = parameters(blocks);
     let call = StackCall::new(shape, statistics, options);
     let dtype = call.features_type(images.dtype());
-    let images = images.cast(FloatDType::F32);
-    let (features, moments) = (table.conv_stack)(unwrap(images), unwrap(parameters), &call);
+    let (features, moments) = (table.conv_stack)(operands(images, blocks), &call);
     let moments =
         if call.running.is_none() { split_moments(wrap(moments), blocks) } else { Vec::new() };
-    StackOutput { features: wrap::<B, 4>(features).cast(dtype), moments }
+    StackOutput { features: in_type(wrap::<B, 4>(features), dtype), moments }
 }
 
-/// The tensors of all blocks as one vector, with `absent` where bias, gamma or beta is.
-pub(super) fn flatten<'a, B: Backend>(
-    blocks: impl Iterator<Item = (&'a Tensor<B, 4>, [&'a Option<Tensor<B, 1>>; 3])>,
-    absent: [f32; 3],
-) -> Tensor<B, 1> {
-    let mut parts = Vec::new();
-    for (weight, vectors) in blocks {
-        let (length, device) = (weight.dims()[0], weight.device());
-        parts.push(weight.clone().flatten(0, 3).cast(FloatDType::F32));
-        parts.extend(vectors.into_iter().zip(absent).map(|(vector, absent)| {
+/// The tensor in this type; an operation less where it is.
+pub(super) fn in_type<B: Backend, const D: usize>(
+    tensor: Tensor<B, D>,
+    dtype: FloatDType,
+) -> Tensor<B, D> {
+    if FloatDType::from(tensor.dtype()) == dtype { tensor } else { tensor.cast(dtype) }
+}
+
+/// What the fused body takes: the images, and the tensors of every block with what normalisation
+/// is without where one is absent.
+pub(super) fn operands<B: Backend>(
+    images: Tensor<B, 4>,
+    blocks: &[ConvBlock<B>],
+) -> Vec<FloatTensor<B>> {
+    let mut operands = vec![unwrap(in_type(images, FloatDType::F32))];
+    for block in blocks {
+        let (length, device) = (block.weight.dims()[0], block.weight.device());
+        operands.push(unwrap(in_type(block.weight.clone(), FloatDType::F32)));
+        let vectors = [(&block.bias, 0.0), (&block.gamma, 1.0), (&block.beta, 0.0)];
+        operands.extend(vectors.map(|(vector, absent)| {
             let absent = || Tensor::<B, 1>::full([length], absent, (&device, DType::F32));
-            vector.clone().unwrap_or_else(absent).cast(FloatDType::F32)
+            unwrap(in_type(vector.clone().unwrap_or_else(absent), FloatDType::F32))
         }));
     }
-    Tensor::cat(parts, 0)
-}
-
-/// [`flatten`] of the blocks of a stack.
-pub(super) fn parameters<B: Backend>(blocks: &[ConvBlock<B>]) -> Tensor<B, 1> {
-    let parts = blocks.iter().map(|b| (&b.weight, [&b.bias, &b.gamma, &b.beta]));
-    flatten(parts, [0.0, 1.0, 0.0])
+    operands
 }
 
 fn read_moments<B: Backend>(moments: Vec<Moments<B>>) -> Vec<f32> {
@@ -145,17 +141,4 @@ fn split_moments<B: Backend>(all: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<
     };
     let channels = blocks.iter().map(|block| block.weight.dims()[0]);
     channels.map(|out| Moments { mean: next(out), variance: next(out) }).collect()
-}
-
-impl<B: HostBackend> FusedOps for B {
-    const ON_HOST: bool = true;
-
-    fn conv_stack(
-        images: FloatTensor<B>,
-        parameters: FloatTensor<B>,
-        call: &StackCall,
-    ) -> (FloatTensor<B>, FloatTensor<B>) {
-        let Forward { features, moments, .. } = B::forward(images, parameters, call, false);
-        (features, moments)
-    }
 }

@@ -4,13 +4,13 @@
 
 use std::ops::Deref;
 
+use burn::tensor::Shape;
 use rayon::prelude::*;
 
-use super::cpu::{
-    self, Direction, Gradients, Saved, SavedTangent, Tangent, backward_along, forward_along,
-};
+use super::cpu::{self, Direction, Saved, SavedTangent, Tangent, backward_along, forward_along};
 use super::fused::StackCall;
 use crate::cpu::buffers::Buffer;
+use crate::smooth::{Along, Passed, Point, Smooth, by_lane};
 
 /// A flat array of segments, each of which holds one part for every lane.
 struct Segments {
@@ -39,17 +39,6 @@ impl Segments {
             from += self.lanes * part;
         }
         Part::Own(lane)
-    }
-
-    /// Every lane's parts, to be written.
-    fn split_mut<'a>(&self, mut flat: &'a mut [f32]) -> Vec<Vec<&'a mut [f32]>> {
-        let mut lanes: Vec<_> = (0..self.lanes).map(|_| Vec::new()).collect();
-        for &part in &self.parts {
-            for lane in &mut lanes {
-                lane.push(flat.split_off_mut(..part).expect("as long as its segments"));
-            }
-        }
-        lanes
     }
 
     /// All lanes' own arrays, segment by segment.
@@ -84,19 +73,6 @@ impl Deref for Part<'_> {
     }
 }
 
-impl Part<'_> {
-    fn into_own(self) -> Buffer {
-        match self {
-            Part::All(flat) => {
-                let mut own = Buffer::stale(flat.len());
-                own.copy_from_slice(flat);
-                own
-            }
-            Part::Own(lane) => lane,
-        }
-    }
-}
-
 impl StackCall {
     fn input(&self) -> Segments {
         Segments::images(self.lanes, self.shape.n, self.shape.input() / self.shape.n)
@@ -107,15 +83,26 @@ impl StackCall {
         Segments::images(self.lanes, self.shape.n, image)
     }
 
-    fn parameters(&self) -> Segments {
-        let mut c_in = self.shape.c;
-        let block = |block: &cpu::BlockShape| {
-            let (from, out) = (c_in, block.channels_out);
-            c_in = out;
-            [9 * from * out, out, out, out]
-        };
-        let parts = self.shape.blocks.iter().flat_map(block).collect();
-        Segments { lanes: self.lanes, parts }
+    /// Lengths of the parts of one lane's parameters, four for each block.
+    fn parts(&self) -> impl Iterator<Item = usize> {
+        let blocks = self.shape.blocks.iter();
+        let outputs = blocks.clone().map(|block| block.channels_out);
+        let inputs = std::iter::once(self.shape.c).chain(outputs.clone());
+        inputs.zip(outputs).flat_map(|(c_in, out)| [9 * c_in * out, out, out, out])
+    }
+
+    /// One lane's parameters, given the tensors of all lanes; zeros for those that are not there.
+    fn parameters<'a>(&self, all: impl Iterator<Item = Option<&'a [f32]>>, t: usize) -> Buffer {
+        let mut lane = Buffer::stale(self.shape.parameters());
+        let mut rest = &mut lane[..];
+        for (part, tensor) in self.parts().zip(all) {
+            let to = rest.split_off_mut(..part).expect("as long as its parts");
+            match tensor {
+                Some(tensor) => to.copy_from_slice(&tensor[t * part..(t + 1) * part]),
+                None => to.fill(0.0),
+            }
+        }
+        lane
     }
 
     fn moments(&self) -> Segments {
@@ -124,19 +111,8 @@ impl StackCall {
     }
 }
 
-/// What the forward pass returns.
-pub(super) struct Forward {
-    /// `[n, lanes * c', h', w']`
-    pub features: Vec<f32>,
-    /// The moments of every block, mean and variance; empty for running statistics.
-    pub moments: Vec<f32>,
-    /// What the backward passes need, if it was asked for.
-    pub tape: Option<Tape>,
-}
-
-/// What the forward pass saved.
+/// What the forward pass saved, by lane.
 pub struct Tape {
-    pub(super) call: StackCall,
     lanes: Vec<Lane>,
 }
 
@@ -156,87 +132,124 @@ struct LaneTangent {
     saved: SavedTangent,
 }
 
-/// Runs every lane.
-pub(super) fn forward(call: &StackCall, images: &[f32], parameters: &[f32], keep: bool) -> Forward {
-    let run = |t: usize| {
-        let running = call.running.as_ref().map(|running| call.moments().lane(running, t));
-        let statistics = match &running {
-            Some(running) => cpu::Statistics::Running(running),
-            None => cpu::Statistics::Batch,
-        };
-        let images = call.input().lane(images, t);
-        let parameters = call.parameters().lane(parameters, t);
-        let pass = cpu::Pass { keep, lanes: call.lanes, precision: call.precision };
-        let (shape, epsilon) = (&call.shape, call.epsilon);
-        let output = cpu::forward(shape, &images, &parameters, statistics, epsilon, pass);
-        let lane = output.saved.map(|saved| Lane { parameters: parameters.into_own(), saved });
-        ((output.y, output.moments), lane)
-    };
-    let (values, lanes): (Vec<_>, Vec<_>) = (0..call.lanes).into_par_iter().map(run).unzip();
-    let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
-    let moments = match call.running {
-        Some(_) => Vec::new(),
-        None => call.moments().join(moments),
-    };
-    let lanes = lanes.into_iter().collect::<Option<_>>();
-    let tape = lanes.map(|lanes| Tape { call: call.clone(), lanes });
-    Forward { features: call.output().join(features), moments, tape }
-}
+/// Operands are the images, then weight, bias, gamma and beta of every block; what stands aside are
+/// the moments of every block, mean and variance, none for running statistics.
+impl Smooth for StackCall {
+    type Tape = Tape;
 
-impl Tape {
-    /// The gradients of the parameters, and of the images if they are wanted.
-    pub(super) fn backward(&self, dy: &[f32], images: bool) -> Gradients {
-        self.gradients(|t, to| {
-            let Lane { parameters, saved } = &self.lanes[t];
-            let dy = self.call.output().lane(dy, t);
-            cpu::backward(&self.call.shape, saved, parameters, &dy, images, to)
+    fn operand(&self, place: usize) -> Shape {
+        let Some(place) = place.checked_sub(1) else { return self.images().into() };
+        let (block, part) = (place / 4, place % 4);
+        let out = self.shape.blocks[block].channels_out;
+        let c_in = block.checked_sub(1).map_or(self.shape.c, |k| self.shape.blocks[k].channels_out);
+        match part {
+            0 => [self.lanes * out, c_in, 3, 3].into(),
+            _ => [self.lanes * out].into(),
+        }
+    }
+
+    fn result(&self) -> Shape {
+        self.features().into()
+    }
+
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Tape> {
+        let (images, parameters) = (operands[0], &operands[1..]);
+        let run = |t: usize| {
+            let running = self.running.as_ref().map(|running| self.moments().lane(running, t));
+            let statistics = match &running {
+                Some(running) => cpu::Statistics::Running(running),
+                None => cpu::Statistics::Batch,
+            };
+            let images = self.input().lane(images, t);
+            let parameters = self.parameters(parameters.iter().copied().map(Some), t);
+            let pass = cpu::Pass { keep, lanes: self.lanes, precision: self.precision };
+            let (shape, epsilon) = (&self.shape, self.epsilon);
+            let output = cpu::forward(shape, &images, &parameters, statistics, epsilon, pass);
+            let lane = output.saved.map(|saved| Lane { parameters, saved });
+            ((output.y, output.moments), lane)
+        };
+        let (values, lanes): (Vec<_>, Vec<_>) = (0..self.lanes).into_par_iter().map(run).unzip();
+        let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+        let aside = match self.running {
+            Some(_) => Vec::new(),
+            None => self.moments().join(moments),
+        };
+        let lanes = lanes.into_iter().collect::<Option<_>>();
+        let tape = lanes.map(|lanes| Tape { lanes });
+        Passed { result: self.output().join(features), aside, tape }
+    }
+
+    fn backward(&self, at: Point<'_, Self>, dy: &[f32], wanted: &[bool]) -> Vec<Option<Vec<f32>>> {
+        self.gradients(wanted[0], |t, to| {
+            let Lane { parameters, saved } = &at.tape.lanes[t];
+            let dy = self.output().lane(dy, t);
+            cpu::backward(&self.shape, saved, parameters, &dy, wanted[0], to)
         })
     }
 
-    /// The tangent of the features along a direction of the images and the parameters.
+    fn along(
+        &self,
+        at: Point<'_, Self>,
+        direction: &[Option<&[f32]>],
+        dy: &[f32],
+        wanted: &[bool],
+    ) -> Along {
+        let (result, tangent) = self.forward_along(at.tape, direction);
+        let gradients = match wanted.contains(&true) {
+            true => self.backward_along(at.tape, &tangent, (dy, None), wanted[0]),
+            false => vec![None; wanted.len()],
+        };
+        Along { result, gradients }
+    }
+}
+
+impl StackCall {
+    /// The tangent of the features along a direction of the operands.
     pub(super) fn forward_along(
         &self,
-        images: Option<&[f32]>,
-        parameters: &[f32],
+        tape: &Tape,
+        direction: &[Option<&[f32]>],
     ) -> (Vec<f32>, TapeTangent) {
         let run = |t: usize| {
-            let lane = &self.lanes[t];
-            let images = images.map(|images| self.call.input().lane(images, t));
-            let parameters = self.call.parameters().lane(parameters, t);
+            let lane = &tape.lanes[t];
+            let images = direction[0].map(|images| self.input().lane(images, t));
+            let parameters = self.parameters(direction[1..].iter().copied(), t);
             let direction = Direction { images: images.as_deref(), parameters: &parameters };
             let Tangent { y, saved } = forward_along(&lane.saved, &lane.parameters, direction);
-            (y, LaneTangent { parameters: parameters.into_own(), saved })
+            (y, LaneTangent { parameters, saved })
         };
-        let (features, lanes): (Vec<_>, Vec<_>) =
-            (0..self.lanes.len()).into_par_iter().map(run).unzip();
-        (self.call.output().join(features), TapeTangent { lanes })
+        let (features, lanes): (Vec<_>, Vec<_>) = (0..self.lanes).into_par_iter().map(run).unzip();
+        (self.output().join(features), TapeTangent { lanes })
     }
 
     /// The tangents of the gradients, where that of the output changes by `along`, or stays.
     pub(super) fn backward_along(
         &self,
+        tape: &Tape,
         tangent: &TapeTangent,
         (dy, along): (&[f32], Option<&[f32]>),
         images: bool,
-    ) -> Gradients {
-        self.gradients(|t, to| {
-            let (Lane { parameters, saved }, moved) = (&self.lanes[t], &tangent.lanes[t]);
-            let dy = self.call.output().lane(dy, t);
-            let along = along.map(|along| self.call.output().lane(along, t));
+    ) -> Vec<Option<Vec<f32>>> {
+        self.gradients(images, |t, to| {
+            let (Lane { parameters, saved }, moved) = (&tape.lanes[t], &tangent.lanes[t]);
+            let dy = self.output().lane(dy, t);
+            let along = along.map(|along| self.output().lane(along, t));
             let (grads, moves) = ((&*dy, along.as_deref()), (&*moved.parameters, &moved.saved));
             backward_along(saved, parameters, moves, grads, images, to)
         })
     }
 
-    /// The gradients of all lanes, each of which writes its own of the parameters.
+    /// The gradients of all operands, to which every lane writes its own.
     fn gradients(
         &self,
+        images: bool,
         lane: impl Fn(usize, &mut [&mut [f32]]) -> Option<Vec<f32>> + Send + Sync,
-    ) -> Gradients {
-        let mut dparams = vec![0.0; self.call.parameter_count()];
-        let parts = self.call.parameters().split_mut(&mut dparams).into_par_iter();
-        let dx: Vec<_> = parts.enumerate().map(|(t, mut parts)| lane(t, &mut parts)).collect();
-        let dx = dx.into_iter().collect::<Option<_>>().map(|dx| self.call.input().join(dx));
-        Gradients { dx, dparams }
+    ) -> Vec<Option<Vec<f32>>> {
+        let mut tensors: Vec<_> = self.parts().map(|part| vec![0.0; self.lanes * part]).collect();
+        let all = (self.lanes, usize::MAX);
+        let dx = by_lane(&mut tensors, all, || (), |(), index, to| lane(index, to));
+        let dx = dx.into_iter().collect::<Option<_>>().filter(|_| images);
+        let dx = dx.map(|dx| self.input().join(dx));
+        [dx].into_iter().chain(tensors.into_iter().map(Some)).collect()
     }
 }

@@ -5,11 +5,9 @@
 
 mod along;
 mod along_reference;
-mod autodiff;
 mod block;
 pub mod cpu;
 mod fused;
-mod host;
 mod lanes;
 mod layered;
 pub mod reference;

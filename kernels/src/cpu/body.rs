@@ -43,6 +43,12 @@ pub trait Body: Planes + Steps + Send + Sync {
     /// See [`add_tilted`](super::spread::add_tilted).
     fn add_tilted(&self, part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
 
+    /// See [`rectify`](super::gates::rectify).
+    fn rectify(&self, x: &mut [f32]);
+
+    /// See [`gate`](super::gates::gate).
+    fn gate(&self, by: &[f32], values: &mut [f32]);
+
     /// See [`spread`](super::spread::spread).
     fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
 
@@ -146,6 +152,7 @@ macro_rules! implement_body {
             use super::activate::{Strip, activate, activate_along};
             use super::body::{Body, compile_loop};
             use super::contract::{Contraction, contract};
+            use super::gates::{gate, rectify};
             use super::moments::{Correlation, correlate, deviations};
             use super::rank::{RankUpdate, rank_update};
             use super::rounding::round;
@@ -181,6 +188,10 @@ macro_rules! implement_body {
                     fn add_tilted(
                         part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>
                     ));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn rectify(x: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn gate(by: &[f32], values: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn spread(
                         strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>

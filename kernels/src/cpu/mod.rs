@@ -12,6 +12,7 @@ pub mod contract;
 pub mod convolution;
 pub mod exponential;
 pub mod filter;
+pub mod gates;
 pub mod images;
 pub mod interleave;
 pub mod layout;

@@ -42,6 +42,7 @@ mod conv_stack;
 mod inverse_power;
 mod judge;
 mod layers;
+mod linear_stack;
 mod metrics;
 mod numbers;
 #[cfg(feature = "flex")]

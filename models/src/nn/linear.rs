@@ -2,7 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::Precision;
+use fewshot_kernels::{LinearLayer, Precision, linear_stack};
 
 /// Configuration of a [`Linear`] layer.
 #[derive(Config, Debug)]
@@ -63,18 +63,10 @@ impl<B: Backend> Linear<B> {
     /// - `x`: `[t, n, d_input]`
     /// - returns `[t, n, d_output]`
     pub fn forward_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [tasks, examples, inputs] = x.dims();
-        let [_, outputs] = self.weight.dims();
-        let weight = self.weight.val().reshape([tasks, inputs, outputs]);
-        let y = self.precision.product(x, weight, Tensor::matmul);
-        match &self.bias {
-            // A product, since adding a bias for each task, and summing its gradient, is far
-            // slower.
-            Some(bias) => {
-                let ones = Tensor::ones([tasks, examples, 1], (&y.device(), y.dtype()));
-                y + ones.matmul(bias.val().reshape([tasks, 1, outputs]))
-            }
-            None => y,
-        }
+        linear_stack(x, &[self.layer()], self.precision)
+    }
+
+    pub(crate) fn layer(&self) -> LinearLayer<B> {
+        LinearLayer { weight: self.weight.val(), bias: self.bias.as_ref().map(Param::val) }
     }
 }

@@ -13,18 +13,11 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
 use crate::cpu::slots::split;
 
-/// Gradients of the stack.
-pub struct Gradients {
-    /// Of the input `[n, c, h, w]`, if it was asked for.
-    pub dx: Option<Vec<f32>>,
-    /// Of the parameters, laid out as they are.
-    pub dparams: Vec<f32>,
-}
-
 /// The gradient of the input `[n, c, h, w]` if it is asked for, and those of the parameters in
 /// `dparams`, given the gradient `dy [n, c, h, w]` of the output.
 ///
-/// `dparams` has four parts a block, as the parameters have: weight, bias, gamma and beta. With batch statistics the gradient of every convolution's bias is exactly zero.
+/// `dparams` has four parts a block, as the parameters have: weight, bias, gamma and beta. With batch
+/// statistics the gradient of every convolution's bias is exactly zero.
 ///
 /// # Panics
 /// If `shape` is not the one of the forward pass, or a length does not fit it.

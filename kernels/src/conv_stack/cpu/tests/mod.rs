@@ -4,7 +4,6 @@ mod poison;
 mod reference;
 mod tangent;
 
-use super::backward::Gradients;
 use super::forward::{Output, Pass, Saved, Statistics, forward, forward_with};
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::body::{Body, bodies};
@@ -28,6 +27,14 @@ fn parts<'a>(shape: &StackShape, mut flat: &'a mut [f32]) -> Vec<&'a mut [f32]> 
     let lengths = blocks.iter().flat_map(|g| [g.weight(), g.c_out, g.c_out, g.c_out]);
     let take = |len| flat.split_off_mut(..len).expect("as long as the parameters");
     lengths.map(take).collect()
+}
+
+/// Gradients of the stack.
+struct Gradients {
+    /// Of the input `[n, c, h, w]`, if it was asked for.
+    dx: Option<Vec<f32>>,
+    /// Of the parameters, laid out as they are.
+    dparams: Vec<f32>,
 }
 
 /// The gradients of a pass, in memory that shows what was not written.

@@ -1,0 +1,368 @@
+//! One lane of the layers over slices.
+//!
+//! Activations lie in rows of whole tiles, zeros behind the features. A weight is read as it lies where
+//! its rows are whole tiles, else from a padded copy; its transpose is never made: instead the
+//! examples' gradients are turned, of which there are few.
+
+use crate::cpu::body::{Body, chosen};
+use crate::cpu::contract::{Contraction, Places, Run};
+use crate::cpu::interleave::Grid;
+
+/// What a lane is computed from.
+pub struct Lane<'a> {
+    /// Rows of `x`.
+    pub examples: usize,
+    /// Inputs of the first layer, then outputs of every layer.
+    pub widths: &'a [usize],
+    /// `[examples, inputs]`
+    pub x: &'a [f32],
+    /// Weight `[inputs, outputs]` and bias `[outputs]` of every layer.
+    pub layers: Vec<[&'a [f32]; 2]>,
+}
+
+/// The activations between the layers, rows of whole tiles.
+pub struct Hidden(Vec<Vec<f32>>);
+
+/// How a lane moves.
+pub struct Directions<'a> {
+    /// `x`, and weight and bias of every layer; what is not there stands still.
+    pub moves: &'a [Option<&'a [f32]>],
+    /// Gradient of the output `[examples, outputs]`, which stays.
+    pub grad: &'a [f32],
+}
+
+/// Rows of numbers, so far apart.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    values: &'a [f32],
+    step: usize,
+}
+
+/// Working memory that lanes use in turn, and what they run on.
+pub struct Room {
+    body: &'static dyn Body,
+    free: Vec<Vec<f32>>,
+    rows: Vec<usize>,
+}
+
+impl Room {
+    pub fn new() -> Self {
+        Self { body: chosen(), free: Vec::new(), rows: Vec::new() }
+    }
+
+    fn zeros(&mut self, len: usize) -> Vec<f32> {
+        let mut values = self.free.pop().unwrap_or_default();
+        values.clear();
+        values.resize(len, 0.0);
+        values
+    }
+
+    fn give(&mut self, values: Vec<f32>) {
+        self.free.push(values);
+    }
+
+    /// In whole tiles.
+    fn padded(&self, length: usize) -> usize {
+        length.next_multiple_of(self.body.tile())
+    }
+
+    /// Adds `sum over s < steps of a[rows[r] + s * a_step] * b[s, :]` to row `r` of `out`, where `b` and
+    /// `out` have rows of so many whole tiles.
+    fn contract(
+        &mut self,
+        (a, a_step): (&[f32], usize),
+        rows: impl Iterator<Item = usize>,
+        (b, steps): (&[f32], usize),
+        width: usize,
+        out: &mut [f32],
+    ) {
+        self.rows.clear();
+        self.rows.extend(rows);
+        for tile in (0..width).step_by(self.body.tile()) {
+            let job = Contraction {
+                a,
+                rows: &self.rows,
+                b: &b[tile..],
+                runs: &[Run { a: 0, b: 0, len: steps }],
+                a_step,
+                b_step: width,
+                to: Places::Apart(width),
+                accumulate: true,
+            };
+            self.body.contract(&job, &mut out[tile..]);
+        }
+    }
+
+    /// Adds `a w` to `out`, for a weight of so many inputs and outputs.
+    fn add_product(
+        &mut self,
+        a: Rows<'_>,
+        w: &[f32],
+        [inputs, outputs]: [usize; 2],
+        out: &mut [f32],
+    ) {
+        let width = self.padded(outputs);
+        let rows = (0..out.len() / width).map(|row| row * a.step);
+        if width == outputs {
+            return self.contract((a.values, 1), rows, (w, inputs), width, out);
+        }
+        let mut copy = self.zeros(inputs * width);
+        widen(w, outputs, &mut copy, width);
+        self.contract((a.values, 1), rows, (&copy, inputs), width, out);
+        self.give(copy);
+    }
+
+    /// The sum of `g w^T` over pairs of a gradient, in whole tiles of rows, and a weight of so many
+    /// inputs and outputs; laid out as the gradients are.
+    fn through_weights(
+        &mut self,
+        pairs: &[(&[f32], &[f32])],
+        examples: usize,
+        [inputs, outputs]: [usize; 2],
+    ) -> Vec<f32> {
+        let (body, tile) = (self.body, self.body.tile());
+        let [before, after] = [inputs, outputs].map(|width| self.padded(width));
+        let examples = self.padded(examples);
+        let mut turned = self.zeros(tile * after);
+        let mut sums = self.zeros(before * tile);
+        let mut out = self.zeros(examples * before);
+        let [wide, narrow] = [after, before].map(|w| Grid { size: [1, w], row: 0, pixel: tile });
+        for (place, out) in out.chunks_exact_mut(tile * before).enumerate() {
+            sums.fill(0.0);
+            for (g, w) in pairs {
+                body.interleave(&g[place * tile * after..][..tile * after], &wide, &mut turned);
+                let rows = (0..inputs).map(|row| row * outputs);
+                self.contract((w, 1), rows, (&turned, outputs), tile, &mut sums);
+            }
+            body.separate(&sums, &narrow, out);
+        }
+        self.give(turned);
+        self.give(sums);
+        out
+    }
+
+    /// Writes the gradients of weight and bias of a layer: the sum of outer products `a^T g`, and of the
+    /// rows of `grad`.
+    fn gradients_of(
+        &mut self,
+        examples: usize,
+        [inputs, outputs]: [usize; 2],
+        pairs: &[(Rows<'_>, &[f32])],
+        grad: Option<&[f32]>,
+        to: &mut [&mut [f32]],
+    ) {
+        let width = self.padded(outputs);
+        let mut padded = self.zeros(if width == outputs { 0 } else { inputs * width });
+        let out = if width == outputs { &mut *to[0] } else { &mut padded[..] };
+        for (a, g) in pairs {
+            self.contract((a.values, a.step), 0..inputs, (g, examples), width, out);
+        }
+        if width != outputs {
+            narrow(&padded, width, to[0], outputs);
+        }
+        self.give(padded);
+        for row in grad.into_iter().flat_map(|grad| grad.chunks_exact(width).take(examples)) {
+            to[1].iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        }
+    }
+
+    /// The gradient of the outputs in rows of whole tiles, and whole tiles of rows.
+    fn spread(&mut self, lane: &Lane<'_>, grad: &[f32]) -> Vec<f32> {
+        let outputs = lane.widths[lane.layers.len()];
+        let width = self.padded(outputs);
+        let mut spread = self.zeros(self.padded(lane.examples) * width);
+        widen(grad, outputs, &mut spread, width);
+        spread
+    }
+
+    /// What layer `layer` gets.
+    fn input<'a>(&self, lane: &Lane<'a>, hidden: &'a Hidden, layer: usize) -> Rows<'a> {
+        match layer.checked_sub(1) {
+            None => Rows { values: lane.x, step: lane.widths[0] },
+            Some(before) => {
+                Rows { values: &hidden.0[before], step: self.padded(lane.widths[layer]) }
+            }
+        }
+    }
+}
+
+impl Lane<'_> {
+    /// Inputs and outputs of a layer.
+    fn sides(&self, layer: usize) -> [usize; 2] {
+        [self.widths[layer], self.widths[layer + 1]]
+    }
+}
+
+/// Copies rows to rows that are wider.
+fn widen(from: &[f32], width: usize, to: &mut [f32], wider: usize) {
+    for (from, to) in from.chunks_exact(width).zip(to.chunks_exact_mut(wider)) {
+        to[..width].copy_from_slice(from);
+    }
+}
+
+/// Copies rows from rows that are wider.
+fn narrow(from: &[f32], wider: usize, to: &mut [f32], width: usize) {
+    for (from, to) in from.chunks_exact(wider).zip(to.chunks_exact_mut(width)) {
+        to.copy_from_slice(&from[..width]);
+    }
+}
+
+/// Writes the outputs to `y [examples, outputs]`, and returns what the gradients need.
+pub fn forward(room: &mut Room, lane: &Lane<'_>, y: &mut [f32]) -> Hidden {
+    let last = lane.layers.len() - 1;
+    let mut hidden = Hidden(Vec::with_capacity(last));
+    for (layer, [weight, bias]) in lane.layers.iter().enumerate() {
+        let width = room.padded(bias.len());
+        let mut out = room.zeros(lane.examples * width);
+        out.chunks_exact_mut(width).for_each(|row| row[..bias.len()].copy_from_slice(bias));
+        room.add_product(room.input(lane, &hidden, layer), weight, lane.sides(layer), &mut out);
+        if layer == last {
+            narrow(&out, width, y, bias.len());
+            room.give(out);
+        } else {
+            room.body.rectify(&mut out);
+            hidden.0.push(out);
+        }
+    }
+    hidden
+}
+
+/// Writes the gradients of `x`, if it is wanted, and of weight and bias of every layer to zeros, given
+/// that of the output `[examples, outputs]`.
+pub fn backward(
+    room: &mut Room,
+    lane: &Lane<'_>,
+    hidden: &Hidden,
+    grad: &[f32],
+    x_wanted: bool,
+    to: &mut [&mut [f32]],
+) {
+    let mut grad = room.spread(lane, grad);
+    for (layer, [weight, _]) in lane.layers.iter().enumerate().rev() {
+        let (sides, pairs) = (lane.sides(layer), [(room.input(lane, hidden, layer), &grad[..])]);
+        room.gradients_of(lane.examples, sides, &pairs, Some(&grad), &mut to[1 + 2 * layer..]);
+        if layer == 0 && !x_wanted {
+            return room.give(grad);
+        }
+        let mut before = room.through_weights(&[(&grad, weight)], lane.examples, sides);
+        if layer > 0 {
+            room.body.gate(&hidden.0[layer - 1], &mut before);
+        }
+        room.give(std::mem::replace(&mut grad, before));
+    }
+    narrow(&grad, room.padded(lane.widths[0]), to[0], lane.widths[0]);
+    room.give(grad);
+}
+
+/// Writes to zeros how the outputs and the gradients change along the directions: the outputs' change
+/// `[examples, outputs]`, and those of `x`, if it is wanted, and of weight and bias of every layer, if
+/// any operand is.
+pub fn along(
+    room: &mut Room,
+    lane: &Lane<'_>,
+    hidden: &Hidden,
+    Directions { moves, grad }: Directions<'_>,
+    wanted: &[bool],
+    (y, to): (&mut [f32], &mut [&mut [f32]]),
+) {
+    let moved = forward_along(room, lane, hidden, moves, y);
+    if wanted.contains(&true) {
+        backward_along(room, lane, [hidden, &moved], (moves, grad), wanted[0], to);
+    }
+    moved.0.into_iter().for_each(|values| room.give(values));
+}
+
+/// How the input of a layer moves.
+fn moved_input<'a>(
+    room: &Room,
+    lane: &Lane<'_>,
+    (moves, moved): (&[Option<&'a [f32]>], &'a Hidden),
+    layer: usize,
+) -> Option<Rows<'a>> {
+    match layer.checked_sub(1) {
+        None => moves[0].map(|values| Rows { values, step: lane.widths[0] }),
+        Some(before) => {
+            Some(Rows { values: &moved.0[before], step: room.padded(lane.widths[layer]) })
+        }
+    }
+}
+
+/// Writes how the outputs move to `y`, and returns how the activations do.
+fn forward_along(
+    room: &mut Room,
+    lane: &Lane<'_>,
+    hidden: &Hidden,
+    moves: &[Option<&[f32]>],
+    y: &mut [f32],
+) -> Hidden {
+    let last = lane.layers.len() - 1;
+    let mut moved = Hidden(Vec::with_capacity(last));
+    for (layer, [weight, _]) in lane.layers.iter().enumerate() {
+        let sides @ [_, outputs] = lane.sides(layer);
+        let width = room.padded(outputs);
+        let mut out = room.zeros(lane.examples * width);
+        if let Some(bias) = moves[2 + 2 * layer] {
+            out.chunks_exact_mut(width).for_each(|row| row[..outputs].copy_from_slice(bias));
+        }
+        if let Some(input) = moved_input(room, lane, (moves, &moved), layer) {
+            room.add_product(input, weight, sides, &mut out);
+        }
+        if let Some(weight) = moves[1 + 2 * layer] {
+            room.add_product(room.input(lane, hidden, layer), weight, sides, &mut out);
+        }
+        if layer == last {
+            narrow(&out, width, y, outputs);
+            room.give(out);
+        } else {
+            room.body.gate(&hidden.0[layer], &mut out);
+            moved.0.push(out);
+        }
+    }
+    moved
+}
+
+/// Writes how the gradients move where the activations do, and the gradient of the output stays.
+fn backward_along(
+    room: &mut Room,
+    lane: &Lane<'_>,
+    [hidden, moved]: [&Hidden; 2],
+    (moves, grad): (&[Option<&[f32]>], &[f32]),
+    x_wanted: bool,
+    to: &mut [&mut [f32]],
+) {
+    let mut grad = room.spread(lane, grad);
+    // How the gradient changes, which that of the output does not.
+    let mut change: Option<Vec<f32>> = None;
+    for (layer, [weight, _]) in lane.layers.iter().enumerate().rev() {
+        let sides = lane.sides(layer);
+        let mut pairs = Vec::with_capacity(2);
+        let input = moved_input(room, lane, (moves, moved), layer);
+        pairs.extend(input.map(|input| (input, &grad[..])));
+        let input = room.input(lane, hidden, layer);
+        pairs.extend(change.as_deref().map(|change| (input, change)));
+        let to = &mut to[1 + 2 * layer..];
+        room.gradients_of(lane.examples, sides, &pairs, change.as_deref(), to);
+        if layer == 0 && !x_wanted {
+            break;
+        }
+        let mut pairs = Vec::with_capacity(2);
+        pairs.extend(change.as_deref().map(|change| (change, *weight)));
+        pairs.extend(moves[1 + 2 * layer].map(|moved| (&grad[..], moved)));
+        let mut changed = room.through_weights(&pairs, lane.examples, sides);
+        if layer > 0 {
+            let by = &hidden.0[layer - 1];
+            room.body.gate(by, &mut changed);
+            let mut before = room.through_weights(&[(&grad, weight)], lane.examples, sides);
+            room.body.gate(by, &mut before);
+            room.give(std::mem::replace(&mut grad, before));
+        }
+        change.replace(changed).into_iter().for_each(|old| room.give(old));
+    }
+    if let Some(change) = change {
+        if x_wanted {
+            narrow(&change, room.padded(lane.widths[0]), to[0], lane.widths[0]);
+        }
+        room.give(change);
+    }
+    room.give(grad);
+}

@@ -1,0 +1,135 @@
+//! Linear layers with ReLU between them, as one operation.
+//!
+//! A layer is `y = x W + b`; all but the last end with a ReLU. Several tasks with parameters of their
+//! own go side by side: few examples of each meet small weights, so that what plain operations spend on
+//! arranging their operands, and on their own number, is most of the time.
+
+mod cpu;
+mod fused;
+pub mod reference;
+
+pub use fused::LinearCall;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor};
+
+use crate::door::{self, StackTable};
+use crate::host::{unwrap, wrap};
+use crate::precision::Precision;
+use crate::refusal::all_f32;
+
+/// A linear layer of every lane.
+#[derive(Clone, Debug)]
+pub struct LinearLayer<B: Backend> {
+    /// Weight, `[t * i, o]`: that of lane after lane, the transpose of PyTorch's.
+    pub weight: Tensor<B, 2>,
+    /// Bias, `[t * o]`.
+    pub bias: Option<Tensor<B, 1>>,
+}
+
+/// Operands that do not fit each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinearStackError {
+    /// No layer.
+    #[error("a stack of linear layers needs at least one")]
+    Empty,
+    /// A layer without inputs or outputs.
+    #[error("layer {layer} has no inputs or no outputs")]
+    NoFeatures {
+        /// Number of the layer, from 0 on.
+        layer: usize,
+    },
+    /// A weight that does not take what comes before it.
+    #[error(
+        "layer {layer} of {lanes} lanes with {features} features each needs a weight \
+         [{}, o], found {found:?}", lanes * features
+    )]
+    Weight {
+        /// Number of the layer, from 0 on.
+        layer: usize,
+        /// Lanes of the input.
+        lanes: usize,
+        /// Features that the layer gets.
+        features: usize,
+        /// Shape of the weight.
+        found: [usize; 2],
+    },
+    /// A bias that does not have one value an output of every lane.
+    #[error(
+        "layer {layer} needs {wanted} values of bias, one an output of every lane, found {found}"
+    )]
+    Bias {
+        /// Number of the layer, from 0 on.
+        layer: usize,
+        /// Outputs of all lanes.
+        wanted: usize,
+        /// Length found.
+        found: usize,
+    },
+}
+
+/// Takes the examples of every lane through that lane's layers.
+///
+/// # Shapes
+/// - `x`: `[t, n, i]`
+/// - returns `[t, n, o]`, `o` the last layer's outputs
+///
+/// # Conventions
+/// Under a low `precision` products are its [products](Precision::product), plain operations on every
+/// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero, and NaN passes.
+///
+/// # Panics
+/// When the layers do not fit each other or `x`, with the text of a [`LinearStackError`].
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot_kernels::{LinearLayer, Precision, linear_stack};
+///
+/// let device = Default::default();
+/// // Two lanes of a layer with one input, two outputs and no bias.
+/// let weight = Tensor::<Flex, 2>::from_data([[1.0, 2.0], [3.0, -4.0]], &device);
+/// let layers = [LinearLayer { weight, bias: None }];
+/// let x = Tensor::<Flex, 3>::from_data([[[1.0]], [[10.0]]], &device);
+/// let y = linear_stack(x, &layers, Precision::F32);
+/// let wanted = Tensor::<Flex, 3>::from_data([[[1.0, 2.0]], [[30.0, -40.0]]], &device);
+/// assert_eq!(y.into_data(), wanted.into_data());
+/// ```
+pub fn linear_stack<B: Backend>(
+    x: Tensor<B, 3>,
+    layers: &[LinearLayer<B>],
+    precision: Precision,
+) -> Tensor<B, 3> {
+    let call = match LinearCall::new(x.dims(), layers) {
+        Ok(call) => call,
+        Err(error) => panic!("{error}"),
+    };
+    if precision != Precision::F32 || call.is_empty() {
+        return reference::linear_stack(x, layers, precision);
+    }
+    let types = layers.iter().flat_map(|layer| {
+        [layer.weight.dtype()].into_iter().chain(layer.bias.as_ref().map(Tensor::dtype))
+    });
+    let types = types.chain([x.dtype()]);
+    let table = door::table::<StackTable<B>>();
+    match table.filter(|_| all_f32("linear_stack", types)) {
+        Some(table) => wrap((table.linear_stack)(operands(x, layers), &call)),
+        None => reference::linear_stack(x, layers, precision),
+    }
+}
+
+/// What the fused body takes: `x`, then weight and bias of every layer, zeros where one is absent.
+fn operands<B: Backend>(x: Tensor<B, 3>, layers: &[LinearLayer<B>]) -> Vec<FloatTensor<B>> {
+    let (lanes, device) = (x.dims()[0], x.device());
+    let mut operands = vec![unwrap(x)];
+    for LinearLayer { weight, bias } in layers {
+        let length = lanes * weight.dims()[1];
+        let absent = || Tensor::<B, 1>::zeros([length], (&device, DType::F32));
+        operands.push(unwrap(weight.clone()));
+        operands.push(unwrap(bias.clone().unwrap_or_else(absent)));
+    }
+    operands
+}

@@ -1,0 +1,82 @@
+//! What holds on every backend.
+
+use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::{DType, Tensor};
+use fewshot_kernels::with_reference;
+
+use super::case::{Case, assert_same, leaves, read};
+use crate::judge::Judge;
+
+pub fn values_and_gradients_are_those_in_f64<B: AutodiffBackend>() {
+    for case in Case::all() {
+        let tracked = vec![true; case.operands()];
+        let wanted = case.first::<Judge>(DType::F64, &tracked);
+        assert_same(&format!("{case:?}"), &case.first::<B>(DType::F32, &tracked), &wanted);
+    }
+}
+
+pub fn second_gradients_are_those_in_f64<B: AutodiffBackend>() {
+    for case in Case::all() {
+        let tracked = vec![true; case.operands()];
+        let wanted = case.second::<Judge>(DType::F64, &tracked);
+        assert_same(&format!("{case:?}"), &case.second::<B>(DType::F32, &tracked), &wanted);
+    }
+}
+
+pub fn any_part_of_the_operands_can_be_differentiated<B: AutodiffBackend>() {
+    let case = Case::new(2, 5, &[3, 18, 4]);
+    for mask in 1..1 << case.operands() {
+        let tracked: Vec<_> = (0..case.operands()).map(|place| mask >> place & 1 == 1).collect();
+        let wanted = case.first::<Judge>(DType::F64, &tracked);
+        assert_same(&format!("{tracked:?}"), &case.first::<B>(DType::F32, &tracked), &wanted);
+        let wanted = case.second::<Judge>(DType::F64, &tracked);
+        assert_same(&format!("{tracked:?}"), &case.second::<B>(DType::F32, &tracked), &wanted);
+    }
+}
+
+pub fn lanes_are_what_they_are_alone<B: AutodiffBackend>() {
+    let case = Case::new(5, 7, &[6, 21, 3]);
+    let values = case.values(2);
+    let all = read(case.run(&leaves::<B>(&values, DType::F32, &[false; 5])));
+    for lane in 0..case.lanes {
+        let own = |all: &Vec<f32>| {
+            let length = all.len() / case.lanes;
+            all[lane * length..][..length].to_vec()
+        };
+        let alone = Case { lanes: 1, ..case.clone() };
+        let values: Vec<_> = values.iter().map(own).collect();
+        let found = read(alone.run(&leaves::<B>(&values, DType::F32, &[false; 5])));
+        let wanted = all[lane * found.len()..][..found.len()].to_vec();
+        assert_same(&format!("lane {lane}"), &[found], &[wanted]);
+    }
+}
+
+pub fn what_is_not_finite_goes_wherever_it_does_in_the_reference<B: AutodiffBackend>() {
+    let case = Case::new(2, 6, &[3, 18, 4]);
+    let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
+    for (place, odd) in (0..case.operands()).flat_map(|place| odd.map(|odd| (place, odd))) {
+        let mut values = case.values(3);
+        // Of the second lane.
+        let middle = values[place].len() / 2;
+        values[place][middle] = odd;
+        let run = || -> Vec<Vec<f64>> {
+            let leaves = leaves::<B>(&values, DType::F32, &[true; 5]);
+            let y = case.run(&leaves);
+            let gradients = (y.clone() * 0.5).sum().backward();
+            let gradient = |leaf: &Tensor<B, 1>| read(leaf.grad(&gradients).expect("tracked"));
+            std::iter::once(read(y.inner())).chain(leaves.iter().map(gradient)).collect()
+        };
+        let (found, wanted) = (run(), with_reference(run));
+        for (found, wanted) in found.iter().zip(&wanted) {
+            let (first, second) = found.split_at(found.len() / 2);
+            assert!(first.iter().all(|value| value.is_finite()), "{odd} in {place} crosses lanes");
+            let lost = second.iter().zip(&wanted[found.len() / 2..]);
+            let lost = lost.filter(|(found, wanted)| found.is_finite() && !wanted.is_finite());
+            assert_eq!(lost.count(), 0, "{odd} in operand {place}");
+        }
+        // ReLU lets NaN pass here, as in PyTorch.
+        if odd.is_nan() {
+            assert!(found[0].iter().any(|value| value.is_nan()), "NaN in operand {place}");
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! Linear layers with ReLU between them.
+
+mod case;
+mod laws;
+#[cfg(feature = "flex")]
+mod on_flex;
+
+type Tested<B> = burn::backend::Autodiff<B>;
+
+laws! {
+    every {
+        values_and_gradients_are_those_in_f64
+        any_part_of_the_operands_can_be_differentiated
+        lanes_are_what_they_are_alone
+        what_is_not_finite_goes_wherever_it_does_in_the_reference
+    }
+    on_host { second_gradients_are_those_in_f64 }
+}
