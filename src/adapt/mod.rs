@@ -42,10 +42,14 @@ use burn::module::{HasAutodiffModule, Module};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use crate::precision::Precision;
+
 /// `module` after the steps of `inner` on `loss`.
 ///
 /// The parameters that move are those that `inner` selects and that are not frozen. What cannot be
-/// reached by a gradient, running averages among it, stays as it is.
+/// reached by a gradient, running averages among it, stays as it is. The loss is taken as it is: for
+/// a module that computes in `f16`, a factor in the loss and its inverse in the rate keep gradients
+/// off the format's least numbers.
 ///
 /// # Conventions
 /// On an autodiff backend the result is on the graph of `module`, so that a loss of it can be
@@ -99,7 +103,7 @@ where
     let template = lift::<B, M>(module);
     let moves = inner.mask.select(&slots::<B, M>(module))?;
     let loss = |_: usize, module: &Lifted<B, M>| loss(module);
-    let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, &loss);
+    let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, Precision::F32, &loss);
     let steps = InnerSteps { inner, moves: &moves, slope: &slope, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
     let adapted = differentiating_twice::<B, M, _>(module, run)?;

@@ -58,7 +58,8 @@ where
         let template: Lifted<B, N> = lift(&self.network);
         let loss =
             |_: usize, network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
-        let slope = lifted_slope(&template, 1, &self.settings.moves, &loss);
+        let precision = self.network.precision();
+        let slope = lifted_slope(&template, 1, &self.settings.moves, precision, &loss);
         let values = values::<B, _>(&self.network);
         let curved = || {
             let gradients = slope(0, &values).into_iter().flatten();
@@ -109,6 +110,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         scale: LossScale,
     ) -> GroupGradient<B> {
         let (lanes, inner, moves) = (group.len(), self.settings.inner_now(), &*self.settings.moves);
+        let precision = self.network.precision();
         let step_weights = self.settings.step_weights_now();
         let statistics = BnStatistics::Batch;
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
@@ -133,14 +135,14 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let constants: Vec<_> = learned.iter().cloned().map(Tensor::detach).collect();
         let start = self.start(constants, &support, statistics);
         let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
-        let flat = flat_slope(&self.network, lanes, moves, &flat);
+        let flat = flat_slope(&self.network, lanes, moves, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
             self.solve(&flat, &flat, start, lanes, (&outer, scale))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
             let lifted = |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
-            let lifted = lifted_slope(&template, lanes, moves, &lifted);
+            let lifted = lifted_slope(&template, lanes, moves, precision, &lifted);
             self.solve(&lifted, &flat, start, lanes, (&outer, scale))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
@@ -192,7 +194,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let learned_from = self.learned_from(batch, group);
         let loss =
             |step: usize, network: &N| loss(network, &learned_from.at(step), BnStatistics::Batch).1;
-        let slope = flat_slope(&self.network, lanes, moves, &loss);
+        let precision = self.network.precision();
+        let slope = flat_slope(&self.network, lanes, moves, precision, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
         let start = self.start(start, &support, BnStatistics::Batch);

@@ -52,6 +52,10 @@ use prototypes::prototypical_head;
 /// transductive, unless it is told [`QueryNorm::Alone`]. Gains and shifts adapt like all other
 /// parameters, as in learn2learn; the authors' code adapts no shift and has no gain.
 ///
+/// Inner losses of a network that computes in `f16` are scaled by a constant 64, in training and in
+/// the test. The [`GradScaler`](crate::precision::GradScaler) of the outer loss has no part in it:
+/// an inner loop that overflows ends training, with its task and step, as one that diverges.
+///
 /// On an autodiff backend, [`Learner::adapt`] differentiates the network twice, whatever the
 /// order: it panics where a layer of Burn's own cannot be. On a plain backend, and in first-order
 /// training, every layer serves.
@@ -174,7 +178,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let loss = |step: usize, network: &Lifted<B, N>| {
                 loss(network, &support.at(step), statistics).1
             };
-            let slope = lifted_slope(&template, lanes, moves, &loss);
+            let slope = lifted_slope(&template, lanes, moves, self.network.precision(), &loss);
             let slope = self.pulled(&slope, &start);
             let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
             let fast = steps.run(start.clone(), &self.rates);
