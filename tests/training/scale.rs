@@ -5,8 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fewshot::models::Precision;
-use fewshot::precision::GradScalerConfig;
+use burn::optim::GradientsParams;
+use burn::tensor::DType;
+use burn::tensor::backend::AutodiffBackend;
+use fewshot::adapt::{Mask, Order};
+use fewshot::learners::{Divergence, MetaGradients};
+use fewshot::models::{Downsampling, Precision};
+use fewshot::precision::{GradScalerConfig, LossScale};
 
 use super::*;
 
@@ -74,6 +79,22 @@ fn a_skipped_step_moves_neither_the_schedule_nor_the_counters() {
 }
 
 #[test]
+fn a_skipped_step_leaves_running_averages_where_they_were() {
+    let begun_at = |power: i32| {
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run { folder: folder.path(), resume: false, stop_at: None };
+        half(GradScalerConfig::new().with_init_scale(2f32.powi(power)), &run).unwrap()
+    };
+    let fell = begun_at(40);
+    let skipped = fell.report.skipped_steps as i32;
+    assert!(skipped > 2, "{skipped} skipped");
+    let straight = begun_at(40 - skipped);
+    assert_eq!(straight.report.skipped_steps, 0);
+    // The averages are among them.
+    assert_eq!(parameters(&fell.learner), parameters(&straight.learner));
+}
+
+#[test]
 fn a_loss_scale_goes_on_where_it_was() {
     let scaler = || GradScalerConfig::new().with_init_scale(2f32.powi(30)).with_growth_interval(3);
     let whole = tempfile::tempdir().unwrap();
@@ -114,6 +135,36 @@ fn a_scale_that_falls_to_its_floor_ends_training_and_leaves_what_was_good() {
     let error = half(scaler, &run).unwrap_err();
     assert!(matches!(error, TrainError::Scale(_)), "{error}");
     assert_eq!(Checkpoint::read(&RunFolder::last(folder.path())).unwrap().progress().step, 0);
+}
+
+/// Fast weights of 1e6 are fine in f32, and infinite where a product rounds them.
+#[test]
+fn an_inner_loop_that_overflows_in_f16_is_told_and_never_goes_on() {
+    let device = Default::default();
+    let run = |precision: Precision, steps: usize, mask: Mask| {
+        B::seed(&device, 3);
+        let config = Conv4Config::omniglot().with_channels(4).with_blocks(2);
+        let config = config.with_precision(precision);
+        let network = Classifier::new(config.init::<B>(&device), config.features(), 3, &device);
+        let inner = InnerLoop::new(steps, 1e7).with_mask(mask);
+        MetaTrainer::new(Maml::first_order(network, inner).unwrap(), Adam::new().init())
+            .episodes(glyphs().train.sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap())
+            .steps(2)
+            .meta_batch(2)
+            .observe(|_| {})
+            .fit::<B>()
+    };
+    for mask in [Mask::All, Mask::Only(vec!["head".into()]), Mask::Except(vec!["head".into()])] {
+        run(Precision::F32, 2, mask.clone()).unwrap();
+        let error = run(Precision::MixedF16, 1, mask.clone()).unwrap_err();
+        assert!(matches!(error, TrainError::NonFiniteLoss { divergence: None, .. }), "{error}");
+        let error = run(Precision::MixedF16, 2, mask).unwrap_err();
+        let expected = Divergence { task: 0, step: 2 };
+        assert!(
+            matches!(error, TrainError::NonFiniteLoss { divergence: Some(it), .. } if it == expected),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -171,6 +222,125 @@ fn devices_that_share_tasks_learn_what_one_does() {
     let one = run(vec![WgpuDevice::DefaultDevice]);
     let two = run(vec![WgpuDevice::DefaultDevice, WgpuDevice::Cpu]);
     assert_eq!(one, two, "the same adapter twice");
+}
+
+/// A learner of 3 ways on Glyphs by its precision, the same whatever that is.
+struct Sample<D>(D);
+
+impl<D> Sample<D> {
+    fn encoder<W: AutodiffBackend<Device = D>>(&self, precision: Precision) -> Conv4<W> {
+        W::seed(&self.0, 3);
+        self.config(precision).init(&self.0)
+    }
+
+    fn config(&self, precision: Precision) -> Conv4Config {
+        Conv4Config::new([1, 28, 28])
+            .with_channels(4)
+            .with_blocks(2)
+            .with_downsampling(Downsampling::Stride)
+            .with_precision(precision)
+    }
+
+    fn proto_net<W: AutodiffBackend<Device = D>>(&self, precision: Precision) -> Net<W> {
+        ProtoNet::new(self.encoder(precision))
+    }
+
+    fn maml<W: AutodiffBackend<Device = D>>(
+        &self,
+        precision: Precision,
+        order: Order,
+    ) -> Maml<W, Classifier<W, Conv4<W>>> {
+        let features = self.config(precision).features();
+        let network = Classifier::new(self.encoder(precision), features, 3, &self.0);
+        Maml::new(network, InnerLoop::new(2, 0.1).with_order(order)).unwrap()
+    }
+}
+
+fn three_ways() -> EpisodeSampler {
+    glyphs().train.sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap()
+}
+
+fn gradients<W: AutodiffBackend, L: MetaLearner<W>>(learner: &L, device: &W::Device) -> Vec<f32> {
+    struct Found<'a>(&'a GradientsParams, Vec<f32>);
+    impl<W: AutodiffBackend> ModuleVisitor<W> for Found<'_> {
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<W, D>>) {
+            if let Some(gradient) = self.0.get::<W::InnerBackend, D>(param.id) {
+                assert_eq!(gradient.dtype(), DType::F32);
+                self.1.extend(gradient.into_data().iter::<f32>());
+            }
+        }
+    }
+    let batch = three_ways().batch::<W>(0..2, device);
+    let MetaGradients { gradients, .. } = learner.meta_gradients(&batch, LossScale::ONE);
+    let mut found = Found(gradients.gradients(), Vec::new());
+    learner.visit(&mut found);
+    found.1
+}
+
+/// That gradients in f16 differ from those in f32, by less than `tolerance` of their joint norm.
+fn assert_near<W: AutodiffBackend, L: MetaLearner<W>>(
+    made: impl Fn(Precision) -> L,
+    device: &W::Device,
+    tolerance: f64,
+) {
+    let [low, exact] =
+        [Precision::MixedF16, Precision::F32].map(|it| gradients::<W, L>(&made(it), device));
+    assert_eq!(low.len(), exact.len());
+    let square = |values: &mut dyn Iterator<Item = f32>| -> f64 {
+        values.map(|value| f64::from(value).powi(2)).sum()
+    };
+    let apart = square(&mut low.iter().zip(&exact).map(|(low, exact)| low - exact));
+    let error = (apart / square(&mut exact.iter().copied())).sqrt();
+    assert!(error > 0.0 && error < tolerance, "{error}");
+}
+
+#[test]
+fn gradients_in_f16_are_near_those_in_f32() {
+    let device = Default::default();
+    let sample = Sample(device);
+    assert_near::<B, _>(|precision| sample.proto_net::<B>(precision), &device, 0.05);
+    for order in [Order::First, Order::Second] {
+        assert_near::<B, _>(|precision| sample.maml::<B>(precision, order), &device, 0.05);
+    }
+}
+
+/// On a device that computes in f16, or one that says that it does not.
+#[cfg(feature = "wgpu")]
+mod half_on_wgpu {
+    use burn::backend::Wgpu;
+    use burn::backend::wgpu::WgpuDevice;
+
+    use super::*;
+
+    type W = Autodiff<Wgpu>;
+
+    const DEVICE: WgpuDevice = WgpuDevice::DefaultDevice;
+
+    fn assert_trains<L: MetaLearner<W>>(made: impl Fn(Precision) -> L) {
+        let trained = MetaTrainer::new(made(Precision::MixedF16), Adam::new().init())
+            .episodes(three_ways())
+            .steps(3)
+            .observe(|_| {})
+            .fit::<W>();
+        if Precision::MixedF16.check::<W>(&DEVICE).is_err() {
+            assert!(matches!(trained.err(), Some(TrainError::Precision(_))));
+            return;
+        }
+        let report = trained.unwrap().report;
+        assert_eq!((report.steps, report.precision), (3, Precision::MixedF16));
+        assert!(report.loss_scale.is_some() && report.last_loss.unwrap().is_finite());
+        assert_near::<W, L>(made, &DEVICE, 0.05);
+    }
+
+    #[test]
+    fn a_proto_net_trains() {
+        assert_trains(|precision| Sample(DEVICE).proto_net::<W>(precision));
+    }
+
+    #[test]
+    fn first_order_maml_trains() {
+        assert_trains(|precision| Sample(DEVICE).maml::<W>(precision, Order::First));
+    }
 }
 
 #[cfg(feature = "wgpu")]
