@@ -31,8 +31,9 @@ pub(super) fn together<T>(
         return done;
     }
     if world.rank() > 0 {
-        // What all of them find is told by the first.
-        thread::sleep(Duration::from_secs(1));
+        // What all of them find is told by the first, whose end is theirs: Open MPI asks them to stop,
+        // as Ctrl-C does, and kills them a second later.
+        thread::sleep(Duration::from_secs(3));
     }
     output::complain(error);
     world.abort(i32::from(error.code()))
