@@ -1,4 +1,4 @@
-use super::{ParallelError, launched};
+use super::{Launch, ParallelError, launched};
 
 /// One of several processes, and its way to the others.
 ///
@@ -84,13 +84,32 @@ impl Communicator for Solo {
 /// [`ParallelError::NotCompiled`] for one of several in a program without the feature `mpi`, and
 /// otherwise as `MpiCommunicator::world`.
 pub fn world() -> Result<Box<dyn Communicator>, ParallelError> {
-    match launched().filter(|launch| launch.size > 1) {
+    match one_of_several() {
         None => Ok(Box::new(Solo)),
         #[cfg(feature = "mpi")]
         Some(_) => Ok(Box::new(super::MpiCommunicator::world()?)),
         #[cfg(not(feature = "mpi"))]
-        Some(launch) => Err(launch.not_compiled()),
+        Some(Launch { rank, size, by }) => {
+            Err(ParallelError::NotCompiled { rank, size, by: by.name() })
+        }
     }
+}
+
+/// [`Solo`], where nobody said what to make of other processes.
+///
+/// # Errors
+/// [`ParallelError::NotJoined`] if there are any.
+pub(crate) fn solo() -> Result<Solo, ParallelError> {
+    match one_of_several() {
+        None => Ok(Solo),
+        Some(Launch { rank, size, by }) => {
+            Err(ParallelError::NotJoined { rank, size, by: by.name() })
+        }
+    }
+}
+
+fn one_of_several() -> Option<Launch> {
+    launched().filter(|launch| launch.size > 1)
 }
 
 #[cfg(test)]

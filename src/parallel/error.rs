@@ -103,6 +103,19 @@ pub enum ParallelError {
         /// Who started them.
         by: &'static str,
     },
+    /// One of several processes, with a trainer that was told nothing of the others.
+    #[error(
+        "this is process {rank} of {size} that {by} started, and each would train by itself: give \
+         the trainer parallel::world() to share its tasks, or Solo if that is meant"
+    )]
+    NotJoined {
+        /// Its number.
+        rank: usize,
+        /// Processes that were started.
+        size: usize,
+        /// Who started them.
+        by: &'static str,
+    },
     /// MPI runs already.
     #[error("MPI is in use in this process already: make one MpiCommunicator and share it")]
     AlreadyInitialized,

@@ -1,7 +1,5 @@
 use std::fmt;
 
-use super::ParallelError;
-
 /// One of several processes that were started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -69,14 +67,6 @@ impl fmt::Display for Launcher {
     }
 }
 
-impl Launch {
-    /// Why a program without MPI stops here.
-    #[cfg_attr(feature = "mpi", allow(dead_code))]
-    pub(super) fn not_compiled(self) -> ParallelError {
-        ParallelError::NotCompiled { rank: self.rank, size: self.size, by: self.by.name() }
-    }
-}
-
 /// Whether this process was started by `mpirun` or `srun`, and as which of how many. Looks at the
 /// environment alone, without MPI.
 pub fn launched() -> Option<Launch> {
@@ -131,12 +121,5 @@ mod tests {
         assert_eq!(found(&[("PMI_RANK", "one"), ("PMI_SIZE", "2")]), None);
         assert_eq!(found(&[("PMI_RANK", "2"), ("PMI_SIZE", "2")]), None);
         assert_eq!(found(&[("PMIX_RANK", "0")]), None);
-    }
-
-    #[test]
-    fn a_program_without_mpi_says_what_to_do() {
-        let launch = Launch { rank: 1, size: 4, by: Launcher::OpenMpi };
-        let text = launch.not_compiled().to_string();
-        assert!(text.contains("process 1 of 4") && text.contains("--features mpi"), "{text}");
     }
 }

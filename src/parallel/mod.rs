@@ -23,6 +23,7 @@ mod tree;
 mod wire;
 
 pub use agree::agree;
+pub(crate) use communicator::solo;
 pub use communicator::{Communicator, Solo, world};
 pub use contribution::Contribution;
 pub use error::ParallelError;

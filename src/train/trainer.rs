@@ -13,7 +13,7 @@ use super::team::MicroBatches;
 use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
 use crate::episode::{EpisodeSampler, TaskSource};
 use crate::learners::{Learner, MetaLearner};
-use crate::parallel::{Communicator, Reduction, Solo};
+use crate::parallel::{Communicator, Reduction};
 use crate::phase::PhaseTimes;
 use crate::precision::{GradScalerConfig, Precision};
 
@@ -56,7 +56,7 @@ pub struct MetaTrainer<L, O, S = f64, T = EpisodeSampler> {
     pub(super) settings: Value,
     pub(super) observer: Box<dyn FnMut(&Event)>,
     pub(super) interrupt: Arc<AtomicBool>,
-    pub(super) communicator: Arc<dyn Communicator>,
+    pub(super) communicator: Option<Arc<dyn Communicator>>,
 }
 
 #[derive(Clone, Debug)]
@@ -189,7 +189,7 @@ impl<L, O, T> MetaTrainer<L, O, f64, T> {
             settings: Value::Null,
             observer: Box::new(print_lines),
             interrupt: Arc::default(),
-            communicator: Arc::new(Solo),
+            communicator: None,
         }
     }
 }
@@ -241,13 +241,15 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     }
 
     /// The processes that share the tasks of each step, and of validations; this one alone unless
-    /// said.
+    /// said, and `fit` refuses then to be one of several that `mpirun` or `srun` started. For those,
+    /// [`world`](crate::parallel::world) is what is wanted; [`Solo`](crate::parallel::Solo) lets
+    /// each train for itself.
     ///
     /// All must call `fit` with the same settings. The first one keeps the run folder and tells the
     /// observer. Where `fit` fails in one process, others may wait for it for ever:
     /// [`abort`](Communicator::abort) ends them.
     pub fn communicator(self, communicator: Arc<dyn Communicator>) -> Self {
-        Self { communicator, ..self }
+        Self { communicator: Some(communicator), ..self }
     }
 
     /// How gradients of several processes become one, [`Reduction::Exact`] unless said.

@@ -20,7 +20,7 @@ use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::TaskSource;
 use crate::hardware::carried;
 use crate::learners::MetaLearner;
-use crate::parallel::agree;
+use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
 use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
 
@@ -87,8 +87,11 @@ where
             false => devices,
         };
         let learner = carried::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
-        let team =
-            Team { devices, communicator: trainer.communicator, reduction: options.reduction };
+        let communicator = match trainer.communicator {
+            Some(communicator) => communicator,
+            None => Arc::new(solo()?),
+        };
+        let team = Team { devices, communicator, reduction: options.reduction };
         let parts = options.parts(team.replicas())?;
         let precision = learner.precision();
         for (index, device) in team.devices.iter().enumerate() {
