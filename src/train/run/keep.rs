@@ -29,30 +29,29 @@ where
             Some(Folder::Old(folder)) => self.resume(&folder),
             Some(Folder::New(folder)) => {
                 let team = self.team.clone();
-                let made = team.made_by_first(|| {
+                team.made_by_first(|| {
                     let folder = self.folder.insert(RunFolder::create(folder)?);
                     folder.write_config(&self.settings)?;
                     self.check_parameters()?;
                     self.save_here()?;
-                    Ok(self.learner_checkpoint().to_bytes())
+                    Ok(Vec::new())
                 })?;
-                self.take_over(&made)
+                self.take_over()
             }
-            None if self.team.has_others() => {
-                let team = self.team.clone();
-                let made = team.made_by_first(|| Ok(self.learner_checkpoint().to_bytes()))?;
-                self.take_over(&made)
-            }
-            None => Ok(()),
+            None => self.take_over(),
         }
     }
 
     /// The parameters of the first process.
-    fn take_over(&mut self, made: &[u8]) -> Result<(), TrainError> {
+    fn take_over(&mut self) -> Result<(), TrainError> {
+        if !self.team.has_others() {
+            return Ok(());
+        }
+        let made = self.team.made_by_first(|| Ok(self.learner_checkpoint().to_bytes()))?;
         if self.team.leads() {
             return Ok(());
         }
-        let first = Checkpoint::from_bytes(made, Path::new("what the first process sent"))?;
+        let first = Checkpoint::from_bytes(&made, Path::new("what the first process sent"))?;
         self.learner = Some(first.load::<B, _, _>(self.learner().clone(), self.device())?);
         Ok(())
     }
