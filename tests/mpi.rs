@@ -5,19 +5,28 @@
 
 use std::env;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, ExitStatus, exit};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use burn::backend::{Autodiff, Flex};
 use burn::optim::GradientsParams;
+use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
+use fewshot::data::GlyphsConfig;
+use fewshot::episode::{Classification, EpisodeBatch, EpisodeSampler, TaskSource};
+use fewshot::learners::Divergence;
+use fewshot::models::Conv4;
 use fewshot::models::nn::{Linear, LinearConfig};
+use fewshot::optim::FusedOptimizer;
 use fewshot::parallel::{
     Communicator, Contribution, FlatGradients, Launcher, MpiCommunicator, ParallelError, Reduction,
-    TreeSum, agree, launched, reduce, shard,
+    Solo, TreeSum, agree, launched, reduce, shard,
 };
-use serde_json::json;
+use fewshot::prelude::*;
+use serde_json::{Value, json};
 
 /// Names the test that a process was started for, and a folder for what it finds.
 const ROLE: &str = "FEWSHOT_MPI_TEST";
@@ -238,4 +247,108 @@ fn one_process_that_panics_ends_all() {
     }
     world.barrier().unwrap();
     println!("nobody waited");
+}
+
+/// Glyphs, of which one task has supports that are no numbers.
+struct Damaged {
+    episodes: EpisodeSampler,
+    task: Option<u64>,
+}
+
+impl TaskSource for Damaged {
+    type Kind = Classification;
+
+    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
+        let damaged = self.task.filter(|task| indices.contains(task));
+        let lane = damaged.map(|task| (task - indices.start) as usize);
+        let mut batch = TaskSource::tasks::<B>(&self.episodes, indices, device);
+        if let Some(lane) = lane {
+            let images = batch.support.images;
+            let [_, n, c, h, w] = images.dims();
+            let nan = Tensor::full([1, n, c, h, w], f32::NAN, device);
+            let lane = lane..lane + 1;
+            batch.support.images = images.slice_assign([lane, 0..n, 0..c, 0..h, 0..w], nan);
+        }
+        batch
+    }
+
+    fn together(&self) -> usize {
+        self.episodes.together()
+    }
+
+    fn settings(&self) -> Value {
+        self.episodes.settings()
+    }
+}
+
+type Net = Maml<B, Classifier<B, Conv4<B>>>;
+type Trainer = MetaTrainer<Net, FusedOptimizer<Adam, Net, B>, f64, Damaged>;
+
+/// Two steps of four tasks, of which the second process of two has the last two.
+fn trainer(task: Option<u64>) -> Trainer {
+    let device = Default::default();
+    B::seed(&device, 5);
+    let encoder = Conv4Config::omniglot().with_channels(4).with_blocks(2);
+    let classifier = Classifier::new(encoder.init(&device), encoder.features(), 3, &device);
+    let learner = Maml::first_order(classifier, InnerLoop::new(2, 0.1)).unwrap();
+    let glyphs = Glyphs::generate(&GlyphsConfig { characters: 4, ..GlyphsConfig::default() });
+    let episodes = glyphs.train.sampler(Protocol::new(3, 1).with_queries(1), 3).unwrap();
+    MetaTrainer::new(learner, Adam::new().init())
+        .episodes(Damaged { episodes, task })
+        .meta_batch(4)
+        .micro_batch(1)
+        .steps(2)
+        .observe(|_| {})
+}
+
+#[test]
+fn a_task_that_diverges_in_another_process_ends_all_with_its_number_and_step() {
+    let name = "a_task_that_diverges_in_another_process_ends_all_with_its_number_and_step";
+    if !is_started(name) {
+        let ended = start(name, 2, Path::new("."));
+        assert!(!ended.status.success(), "{}", ended.text);
+        for rank in 0..2 {
+            let told = format!(
+                "process {rank}: the loss is NaN at step 1, in the episodes from 4: \
+                                task 2 diverged in its inner step 1"
+            );
+            assert!(ended.text.contains(&told), "{told}: {}", ended.text);
+        }
+        assert!(ended.took < Duration::from_secs(60), "{:?}", ended.took);
+        return;
+    }
+    let world = Arc::new(MpiCommunicator::world().unwrap());
+    // The third task of the second step.
+    let error = trainer(Some(6)).communicator(world.clone()).fit::<B>().unwrap_err();
+    println!("process {}: {error}", world.rank());
+    let expected = Divergence { task: 2, step: 1 };
+    assert!(
+        matches!(error, TrainError::NonFiniteLoss { divergence: Some(found), .. } if found == expected)
+    );
+    world.barrier().unwrap();
+    drop(world);
+    exit(3);
+}
+
+#[test]
+fn one_of_several_does_not_train_by_itself_unless_told_to() {
+    in_processes("one_of_several_does_not_train_by_itself_unless_told_to", || {
+        let Launcher::OpenMpi = launched().unwrap().by else { panic!("{:?}", launched()) };
+        let (rank, size) = (launched().unwrap().rank, launched().unwrap().size);
+        let trained = trainer(None).fit::<B>();
+        match size {
+            1 => assert_eq!(trained.unwrap().report.replicas, 1),
+            _ => {
+                let by = Launcher::OpenMpi.name();
+                let expected = ParallelError::NotJoined { rank, size, by };
+                let error = trained.unwrap_err();
+                assert!(
+                    matches!(&error, TrainError::Parallel(found) if *found == expected),
+                    "{error}"
+                );
+            }
+        }
+        let alone = trainer(None).communicator(Arc::new(Solo)).fit::<B>().unwrap();
+        assert_eq!(alone.report.replicas, 1);
+    });
 }

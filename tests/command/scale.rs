@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use super::{code, fewshot, json, small, stderr, untimed};
 
@@ -168,10 +169,31 @@ fn another_precision_is_not_a_resumption() {
     assert!(String::from_utf8(help.stdout).unwrap().contains("--grad-checkpoint"));
 }
 
+/// Several processes that cannot reach each other would all train, into one run folder.
+#[test]
+fn one_of_several_that_reaches_no_other_does_not_train() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let launchers = [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")];
+    for (rank, size) in launchers {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+        let output = command.args(super::SMALL).arg(&run).envs([(rank, "1"), (size, "2")]).output();
+        let output = output.unwrap();
+        assert_eq!(code(&output), Some(1), "{}", stderr(&output));
+        let reason = match cfg!(feature = "mpi") {
+            true => "started 2 processes, and MPI sees 1",
+            false => "built without MPI: build it with --features mpi",
+        };
+        let told = stderr(&output);
+        assert!(told.contains("process 1") && told.contains(reason), "{told}");
+        assert!(!run.exists());
+    }
+}
+
 /// Programs that MPI starts together.
 #[cfg(feature = "mpi")]
 mod processes {
-    use std::process::{Command, Output};
+    use std::process::Output;
 
     use super::*;
 
@@ -242,6 +264,20 @@ mod processes {
         let told = stderr(&output);
         assert!(told.contains("3 devices cannot share 2 tasks"), "{told}");
         assert!(!run.join("last.ckpt").exists());
+    }
+
+    #[test]
+    fn a_diverging_inner_loop_ends_all_with_one_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let inner = ["--method", "fomaml", "--inner-steps", "2", "--inner-lr", "1e30"];
+        let tasks = ["--meta-batch", "2", "--micro-batch", "1"];
+        let output = mpirun(2, &run, &[&inner[..], &tasks].concat());
+        assert!(!output.status.success());
+        let told = stderr(&output);
+        let errors: Vec<_> = told.lines().filter(|line| line.starts_with("error")).collect();
+        assert_eq!(errors.len(), 1, "{told}");
+        assert!(errors[0].contains("task 0 diverged in its inner step 2"), "{told}");
     }
 
     #[test]
