@@ -15,6 +15,7 @@ mod gradients;
 mod launch;
 #[cfg(feature = "mpi")]
 mod mpi;
+mod numbers;
 mod reduce;
 mod shard;
 #[cfg(test)]
@@ -31,6 +32,7 @@ pub use flat::FlatGradients;
 pub use launch::{Launch, Launcher, launched};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiCommunicator;
+pub use numbers::gather_numbers;
 pub use reduce::{Reduction, reduce};
 pub use shard::shard;
 pub use tree::{Node, Sum, TreeSum};

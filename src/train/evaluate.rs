@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::episode::{EpisodeSampler, Measure, Protocol, TaskKind, TaskSource};
 use crate::learners::{Learner, QueryNorm};
-use crate::parallel::{Communicator, ParallelError, Solo};
+use crate::parallel::{Communicator, ParallelError, Solo, gather_numbers};
 
 /// How a learner is tested.
 #[derive(Clone, Copy, Debug)]
@@ -137,10 +137,7 @@ impl Evaluator {
         let mine = share(communicator.rank())..share(communicator.rank() + 1);
         let mine = mine.start.min(self.episodes)..mine.end.min(self.episodes);
         let found = self.scores(learner, source, device, mine);
-        let bytes: Vec<u8> = found.iter().flat_map(|score| score.to_le_bytes()).collect();
-        let all = communicator.all_gather(&bytes)?.concat();
-        let scores = all.chunks_exact(8).map(|bytes| bytes.try_into().expect("eight of them"));
-        let found: Vec<_> = scores.map(f64::from_le_bytes).collect();
+        let found = gather_numbers(communicator, &found)?.concat();
         let measure = T::Kind::MEASURE;
         let (mean, ci95) = mean_and_ci95(&found);
         Ok(Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() })

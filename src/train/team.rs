@@ -2,7 +2,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::TrainError;
-use crate::parallel::{Communicator, ParallelError, Reduction, shard};
+use crate::parallel::{Communicator, ParallelError, Reduction, gather_numbers, shard};
 
 /// Who shares the tasks of a step: the devices of this process, and the processes of a run.
 #[derive(Clone)]
@@ -43,16 +43,11 @@ impl<D> Team<D> {
         &self,
         mine: Option<[usize; 2]>,
     ) -> Result<Option<[usize; 2]>, ParallelError> {
-        let bytes: Vec<u8> =
-            mine.iter().flatten().flat_map(|number| (*number as u64).to_le_bytes()).collect();
-        let all = self.communicator.all_gather(&bytes)?;
-        let first = all.iter().find(|bytes| !bytes.is_empty());
-        Ok(first.map(|bytes| {
-            let number = |index: usize| {
-                let bytes = bytes[8 * index..8 * (index + 1)].try_into().expect("eight of them");
-                u64::from_le_bytes(bytes) as usize
-            };
-            [number(0), number(1)]
+        let mine: Vec<_> = mine.iter().flatten().map(|number| *number as f64).collect();
+        let all = gather_numbers(&*self.communicator, &mine)?;
+        Ok(all.into_iter().find_map(|numbers| match numbers[..] {
+            [one, other] => Some([one as usize, other as usize]),
+            _ => None,
         }))
     }
 

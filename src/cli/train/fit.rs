@@ -12,6 +12,7 @@ use fewshot::episode::TaskSource;
 use fewshot::hardware::{Bytes, SearchBudget};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
+use fewshot::parallel::gather_numbers;
 use fewshot::train::{MetaTrainer, Trained, find_meta_batch};
 use serde::Serialize;
 
@@ -129,10 +130,8 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let keep_free = self.args.scale.auto_batch_margin;
         let budget = SearchBudget { bytes: budget, keep_free };
         let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
-        let all = self.world.all_gather(&(found.chosen as u64).to_le_bytes())?;
-        let numbers =
-            all.iter().filter_map(|bytes| Some(u64::from_le_bytes(bytes[..].try_into().ok()?)));
-        let chosen = numbers.min().map_or(found.chosen, |least| least as usize);
+        let all = gather_numbers(&**self.world, &[found.chosen as f64])?.concat();
+        let chosen = all.into_iter().fold(f64::INFINITY, f64::min) as usize;
         tell(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
         let cut = chosen < most || replicas as u64 > accumulate;
         Ok(cut.then_some(chosen))
