@@ -169,12 +169,12 @@ fn a_meta_batch_that_does_not_fit_is_told_how_many_would() {
         Err(TrainError::Hardware(error)) => error,
         other => panic!("{other:?}"),
     };
-    let error = check(budget, 12);
-    let HardwareError::TooManyTasks { tasks: 12, need: Some(need), fit: Some(5), .. } = error
+    let error = check(budget, 10);
+    let HardwareError::TooManyTasks { tasks: 10, need: Some(need), fit: Some(5), .. } = error
     else {
         panic!("{error:?}")
     };
-    let wanted = format!("12 tasks do not fit {budget} ({need} needed): 5 would fit");
+    let wanted = format!("10 tasks do not fit {budget} ({need} needed): 5 would fit");
     assert_eq!(error.to_string(), wanted);
     let nothing = check(Bytes(1000), 2);
     assert!(nothing.to_string().ends_with("needed): not one fits"), "{nothing}");

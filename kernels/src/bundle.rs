@@ -2,7 +2,7 @@
 //!
 //! A node of Burn's graph has a fixed number of parents and one result, and joining tensors into one,
 //! or cutting one into parts, moves all of them at every level of autodiff. Here the operands hang on
-//! a chain of links, the last of which stands for the operation, and every result is a node of its
+//! links, the last of which stands for the operation, and every result is a node of its
 //! own behind that. Gradients go from one to the other through an [`Exchange`]; the nodes between
 //! hand on nothing but their turn.
 
@@ -30,8 +30,9 @@ pub trait Bundle<B: Backend>: Send + Sync {
     fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B>;
 }
 
-/// Parents of a link: the link before it, and operands.
-const PARENTS: usize = 8;
+/// Parents of a link: the link before it, and operands. One link serves a stack of eight blocks: the
+/// gradients of further links' operands stay until these have their turn.
+const PARENTS: usize = 40;
 
 /// The `results` of an operation on `operands`, on the graph if any of the operands is.
 pub fn record<B: Backend, C: CheckpointStrategy>(

@@ -21,8 +21,11 @@ use crate::host::{HostBackend, elements, write_shape};
 
 /// An operation on f32 slices with one result that is differentiated.
 pub trait Smooth: Clone + Debug + Send + Sync + 'static {
-    /// What the gradients need besides the operands.
+    /// What the gradients need, or need besides the operands.
     type Tape: Send + Sync + 'static;
+
+    /// Whether the gradients read the operands. What they do not read need not stay in memory.
+    const READS_OPERANDS: bool;
 
     /// Shape of the operand in this place.
     fn operand(&self, place: usize) -> Shape;
@@ -61,6 +64,7 @@ pub struct Passed<T> {
 /// Where the gradients are taken.
 pub struct Point<'a, S: Smooth> {
     pub tape: &'a S::Tape,
+    /// None unless [they are read](Smooth::READS_OPERANDS).
     pub operands: &'a [&'a [f32]],
 }
 
@@ -113,7 +117,11 @@ impl<B: HostBackend> SmoothOps for B {
         Forward {
             result: write_shape::<B>(result, call.result(), &device),
             aside: write_shape::<B>(aside, [aside_length].into(), &device),
-            kept: tape.map(|tape| Kept { call: call.clone(), operands, tape: Arc::new(tape) }),
+            kept: tape.map(|tape| Kept {
+                call: call.clone(),
+                operands: if S::READS_OPERANDS { operands } else { Vec::new() },
+                tape: Arc::new(tape),
+            }),
         }
     }
 
@@ -192,7 +200,8 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
         grad: FloatTensor<Self>,
         wanted: &[bool],
     ) -> Places<Self> {
-        let operands = kept.operands.iter().map(|operand| operand.primitive.clone()).collect();
+        let read = kept.operands.iter().filter(|_| S::READS_OPERANDS);
+        let operands = read.map(|operand| operand.primitive.clone()).collect();
         let (call, tape) = (kept.call.clone(), kept.tape.clone());
         let below = Kept { call, operands, tape };
         let found = <B as SmoothOps>::gradients(&below, grad.primitive.clone(), wanted);
@@ -226,11 +235,11 @@ impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
         let device = B::float_device(&self.grad);
         let cotangents: Vec<_> =
             results.iter().map(|result| result.as_ref().map(elements::<B>)).collect();
-        let mut direction = vec![None; operands.len()];
+        let (grad_wanted, wanted) = wanted.split_last().expect("operands, then the gradient");
+        let mut direction = vec![None; wanted.len()];
         for (&place, cotangent) in self.places.iter().zip(&cotangents) {
             direction[place] = cotangent.as_deref();
         }
-        let (grad_wanted, wanted) = wanted.split_last().expect("operands, then the gradient");
         let Along { result, gradients } = with_slices::<B, _>(operands, |operands| {
             let at = Point { tape: &**tape, operands };
             call.along(at, &direction, &elements::<B>(&self.grad), wanted)

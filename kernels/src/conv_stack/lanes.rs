@@ -137,6 +137,8 @@ struct LaneTangent {
 impl Smooth for StackCall {
     type Tape = Tape;
 
+    const READS_OPERANDS: bool = false;
+
     fn operand(&self, place: usize) -> Shape {
         let Some(place) = place.checked_sub(1) else { return self.images().into() };
         let (block, part) = (place / 4, place % 4);

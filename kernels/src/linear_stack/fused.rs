@@ -75,6 +75,8 @@ impl Smooth for LinearCall {
     /// The hidden activations of every lane.
     type Tape = Vec<cpu::Hidden>;
 
+    const READS_OPERANDS: bool = true;
+
     fn operand(&self, place: usize) -> Shape {
         let Some(place) = place.checked_sub(1) else {
             return [self.lanes, self.examples, self.widths[0]].into();

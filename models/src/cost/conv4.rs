@@ -121,7 +121,7 @@ impl Part<'_> {
         };
         let [kept, tangents, returned, passing, working] = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
-                [stack.kept(), stack.tangents(), 2 * stack.parameters(), 0, stack.working()]
+                [stack.kept(), stack.tangents(), stack.parameters(), 0, stack.working()]
             }
             (Precision::F32, _) => layers(self.layer_by_layer(route)),
             _ => layers(self.rounded(route)),
@@ -166,8 +166,8 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 ///
 /// On a CPU's fused route, the stack keeps of every block the input and the convolution's output,
 /// both laid out for its vectors, and the latter only beyond 4 input channels; it is counted as it
-/// is laid out. The parameters are kept as one vector, and their gradients come back as one vector
-/// and then in parts. Tasks side by side take turns with the working memory.
+/// is laid out. The parameters are kept besides. Tasks side by side take turns with the working
+/// memory.
 ///
 /// Elsewhere every layer keeps its own: convolution, norm, pool and ReLU on an accelerator, and in
 /// plain Burn operations the terms of the normalisation as well. A low precision keeps rounded inputs
@@ -177,8 +177,7 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 ///
 /// A segment keeps of itself what a network of its blocks does, and in a fused stack what it leaves
 /// stays: buffers that are too few for the segments before it. On the way back through it there are
-/// its output, the gradient of that and the weighed output, and the gradient of its input three
-/// times: as it was found, behind those of the parameters, and taken out from there.
+/// its output, the gradient of that and the weighed output, and the gradient of its input.
 impl CostModel for Conv4Config {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let context = 2 * self.context * self.channels;
@@ -210,7 +209,7 @@ impl CostModel for Conv4Config {
         let cost = |(index, part): (usize, &Part<'_>)| {
             let graph = part.cost(batch, route);
             let inputs = (batch * part.inputs()) as u64;
-            let back = if index > 0 { 3 * inputs } else { 0 };
+            let back = if index > 0 { inputs } else { 0 };
             let passing = graph.passing + 3 * graph.outputs + back;
             let graph = Cost { passing, ..graph };
             let Route::Host(_) = route else { return SegmentCost { inputs, graph, left: 0 } };

@@ -5,8 +5,8 @@ use crate::MlpConfig;
 
 /// # Conventions
 /// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
-/// before and after the ReLU are kept, and the inputs with their context where there is one; no
-/// route fuses them. Under a low precision, what is kept of a layer's inputs is rounded, those of the
+/// before and after the ReLU are kept, and the inputs with their context where there is one; that
+/// fused layers of tasks side by side keep none before it is left out. Under a low precision, what is kept of a layer's inputs is rounded, those of the
 /// first layer too.
 impl CostModel for MlpConfig {
     fn cost(&self, batch: usize, route: Route) -> Cost {

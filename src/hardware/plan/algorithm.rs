@@ -85,6 +85,10 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
     };
     let inner = match &planner.algorithm {
         Algorithm::Prototypical => {
+            let whole = activations.checkpointing != Checkpointing::Segments;
+            if let Some(stacks) = activations.stacks.as_ref().filter(|_| whole) {
+                return vec![("buffers of fused operations", stacks.one_by_one(tasks))];
+            }
             // Segments are those of one task after the other.
             let live = match activations.checkpointing {
                 Checkpointing::Segments => tasks.min(1),
@@ -157,8 +161,8 @@ impl Inner {
         if let Some((body, stacks)) = body.zip(activations.stacks.as_ref()) {
             let (live, steps) = (self.live as usize, self.steps as usize);
             let returned = match self.graphs {
-                // The parts are the gradients of fast weights themselves.
-                InnerGraphs::None => halved(activations.returned),
+                // They are the gradients of fast weights themselves.
+                InnerGraphs::None => activations.returned.times(0),
                 InnerGraphs::One | InnerGraphs::Every => activations.returned,
             };
             let own = [
@@ -221,10 +225,6 @@ fn added(planner: &MemoryPlanner, live: usize) -> Sourced {
     let layers = live > 1 && planner.activations.stacks.is_none();
     let largest = modelled(planner.profile.largest_trainable());
     largest.times(if layers { 2 } else { 0 })
-}
-
-fn halved(amount: Sourced) -> Sourced {
-    Sourced { bytes: Bytes(amount.bytes.0 / 2), ..amount }
 }
 
 fn larger(one: Sourced, other: Sourced) -> Sourced {

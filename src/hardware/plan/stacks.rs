@@ -11,6 +11,8 @@ pub struct Stacks {
     pub support: StackShape,
     /// Of the queries.
     pub queries: StackShape,
+    /// Of both in one batch.
+    pub together: StackShape,
 }
 
 /// Tasks side by side and graphs beyond which each more is taken for one more.
@@ -26,18 +28,27 @@ impl Stacks {
         graphs: InnerGraphs,
         body: bool,
     ) -> Sourced {
-        let floats = |live| self.followed(live, steps.min(MANY), graphs, body) as u64;
-        let few = floats(live.min(MANY));
-        let each = match live > MANY {
-            true => (few - floats(MANY / 2)) / (MANY / 2) as u64,
-            false => 0,
-        };
-        let more = live.saturating_sub(MANY) as u64 * each;
+        let all = beyond_many(live, |live| self.followed(live, steps.min(MANY), graphs, body));
         let further = match graphs {
             InnerGraphs::Every => (live * steps.saturating_sub(MANY) * self.support.kept()) as u64,
             InnerGraphs::None | InnerGraphs::One => 0,
         };
-        Sourced::modelled(4 * (few + more + further))
+        Sourced::modelled(4 * (all + further))
+    }
+
+    /// All that stays in buffers of `live` graphs of both, one after the other, with a joint backward
+    /// pass.
+    pub(super) fn one_by_one(&self, live: usize) -> Sourced {
+        let floats = |live: usize| {
+            let mut passes = Passes { buffers: Followed::default(), live: 1, body: true };
+            // As above.
+            for _ in 0..2 {
+                let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.together)).collect();
+                graphs.into_iter().for_each(|kept| passes.back(&self.together, kept));
+            }
+            passes.buffers.floats()
+        };
+        Sourced::modelled(4 * beyond_many(live, floats))
     }
 
     fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs, body: bool) -> usize {
@@ -71,6 +82,13 @@ impl Stacks {
     }
 }
 
+/// The floats of `live` tasks, by those of fewer where they are many.
+fn beyond_many(live: usize, floats: impl Fn(usize) -> usize) -> u64 {
+    let few = floats(live.min(MANY));
+    let each = if live > MANY { (few - floats(MANY / 2)) / (MANY / 2) } else { 0 };
+    (few + live.saturating_sub(MANY) * each) as u64
+}
+
 /// Passes of so many tasks side by side, whose body moves or does not.
 struct Passes {
     buffers: Followed,
@@ -91,7 +109,7 @@ impl Passes {
 
     /// An inner gradient with its graph, which stays.
     fn graph(&mut self, stack: &StackShape) -> InUse {
-        let kept = self.buffers.forward(stack, self.live, true);
+        let kept = self.forward(stack);
         if self.body {
             self.buffers.backward(stack, self.live, false);
         }
@@ -109,7 +127,15 @@ impl Passes {
     }
 
     fn there_and_back(&mut self, stack: &StackShape) {
-        let kept = self.buffers.forward(stack, self.live, true);
+        let kept = self.forward(stack);
+        self.back(stack, kept);
+    }
+
+    fn forward(&mut self, stack: &StackShape) -> InUse {
+        self.buffers.forward(stack, self.live, true)
+    }
+
+    fn back(&mut self, stack: &StackShape, kept: InUse) {
         self.buffers.backward(stack, self.live, false);
         self.buffers.leave(kept);
     }
@@ -125,7 +151,7 @@ mod tests {
     fn stacks(queries: usize) -> Stacks {
         let config = Conv4Config::omniglot_strided();
         let stack = |examples| config.stack(examples, Route::Host("any")).expect("a fused stack");
-        Stacks { support: stack(5), queries: stack(queries) }
+        Stacks { support: stack(5), queries: stack(queries), together: stack(5 + queries) }
     }
 
     fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {

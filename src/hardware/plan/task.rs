@@ -69,8 +69,9 @@ impl Activations {
             return Self { checkpointing, ..Self::unknown() };
         };
         let stack = |examples| network.stack(examples, route);
-        let stacks = stack(task.support).zip(stack(task.queries));
-        let stacks = stacks.map(|(support, queries)| Stacks { support, queries });
+        let stacks = stack(task.support).zip(stack(task.queries)).zip(stack(both));
+        let stacks =
+            stacks.map(|((support, queries), together)| Stacks { support, queries, together });
         let all = Self { stacks, ..Self::of(support, queries, whole, checkpointing) };
         if checkpointing != Checkpointing::Segments {
             return all;
