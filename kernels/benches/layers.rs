@@ -5,7 +5,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use fewshot_kernels::{
-    NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool, with_reference,
+    LinearLayer, NormStatistics, Precision, batch_norm, conv2d, global_avg_pool, linear,
+    linear_stack, max_pool, with_reference,
 };
 
 type B = Autodiff<Flex>;
@@ -54,6 +55,15 @@ fn layers(criterion: &mut Criterion) {
     });
     forward_backward(criterion, "max_pool", map(), max_pool::<B>);
     forward_backward(criterion, "global_avg_pool", map(), global_avg_pool::<B>);
+    let widths = [1, 40, 40, 1];
+    let layer = |sides: &[usize]| LinearLayer {
+        weight: tracked([25 * sides[0], sides[1]]),
+        bias: Some(tracked([25 * sides[1]])),
+    };
+    let stack: Vec<_> = widths.windows(2).map(layer).collect();
+    forward_backward(criterion, "linear_stack", tracked([25, 10, 1]), |x| {
+        linear_stack(x, &stack, Precision::F32)
+    });
     let (weight, bias) = (tracked([1600, 64]), tracked([64]));
     forward_backward(criterion, "linear", tracked([480, 1600]), |x| {
         linear(x, weight.clone(), Some(bias.clone()))

@@ -1,4 +1,4 @@
-//! From tensors to one vector of parameters and back.
+//! The stack as an operation of a backend: what it is told, and its operands.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;

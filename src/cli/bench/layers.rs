@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Distribution, Tensor};
-use fewshot::kernels::{self, NormStatistics};
+use fewshot::kernels::{self, LinearLayer, NormStatistics, Precision};
 
 use super::case::{Case, Load, Pass, Reference, Scale};
 
@@ -46,6 +46,43 @@ pub(super) fn global_avg_pool<B: AutodiffBackend>(scale: Scale, device: &B::Devi
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
     let load = maps(shape, 2.0);
     vec![case::<B, 2>("global_avg_pool", shape, "", load, kernels::global_avg_pool, device)]
+}
+
+/// The networks of the MAML paper that have linear layers, with tasks and examples as there.
+pub(super) fn linear_stack<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let sine: &[usize] = &[1, 40, 40, 1];
+    let omniglot: &[usize] = &[784, 256, 128, 64, 64, 5];
+    let sizes = scale.choose(vec![(25, 10, sine), (8, 5, omniglot)], vec![(2, 3, &[4, 5, 2][..])]);
+    let case = |(tasks, examples, widths): (usize, usize, &[usize])| {
+        B::seed(device, 1);
+        let random = |shape: [usize; 2]| {
+            Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 0.1), device).require_grad()
+        };
+        let layer = |sides: &[usize]| LinearLayer {
+            weight: random([tasks * sides[0], sides[1]]),
+            bias: Some(Tensor::zeros([tasks * sides[1]], device).require_grad()),
+        };
+        let layers: Vec<_> = widths.windows(2).map(layer).collect();
+        let x = [tasks, examples, widths[0]];
+        let x = Tensor::<B, 3>::random(x, Distribution::Default, device);
+        let products: usize = widths.windows(2).map(|sides| sides[0] * sides[1]).sum();
+        let widths: Vec<_> = widths.iter().map(usize::to_string).collect();
+        let device = device.clone();
+        Case {
+            operation: "linear_stack",
+            shape: format!("{tasks} tasks x{examples} {}", widths.join("-")),
+            variant: "tasks",
+            pass: Pass::ForwardBackward,
+            load: Load::Flops((3 * 2 * tasks * examples * products) as f64),
+            reference: Reference::Beside,
+            work: Box::new(move || {
+                let y = kernels::linear_stack(x.clone(), &layers, Precision::F32);
+                let _gradients = y.sum().backward();
+                B::sync(&device).expect("the device answers");
+            }),
+        }
+    };
+    sizes.into_iter().map(case).collect()
 }
 
 /// The load of so many maps of f32, read or written.

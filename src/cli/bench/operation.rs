@@ -18,6 +18,8 @@ pub(crate) enum Operation {
     MaxPool,
     /// The mean over all pixels
     GlobalAvgPool,
+    /// Linear layers of several tasks side by side
+    LinearStack,
     /// The mean embedding of each class
     Prototypes,
     /// Similarities of queries and prototypes
@@ -45,6 +47,7 @@ impl Operation {
             Self::BatchNorm => layers::batch_norm::<B>(scale, device),
             Self::MaxPool => layers::max_pool::<B>(scale, device),
             Self::GlobalAvgPool => layers::global_avg_pool::<B>(scale, device),
+            Self::LinearStack => layers::linear_stack::<B>(scale, device),
             Self::Prototypes => metrics::prototypes::<B>(scale, device),
             Self::Scores => metrics::scores::<B>(scale, device),
             Self::ProtoLoss => metrics::proto_loss::<B>(scale, device),

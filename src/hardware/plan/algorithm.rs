@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Activations, MemoryPlanner};
-use crate::hardware::{Bytes, Checkpointing, Sourced};
+use crate::hardware::{Checkpointing, Sourced};
 
 /// How tasks are learned, as far as memory goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
