@@ -46,10 +46,10 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
         return results.into_iter().map(from_inner).collect();
     };
     let turn = B::float_empty([1].into(), &B::float_device(first), first.dtype().into());
+    let places = (0..results.len()).map(|_| None).collect();
     let exchange = Arc::new(Exchange {
-        bundle: bundle(),
         turn: turn.clone(),
-        places: Mutex::new((0..results.len()).map(|_| None).collect()),
+        inside: Mutex::new(Inside { bundle: Some(bundle()), places }),
         wanted,
     });
     let constant = from_inner(turn.clone());
@@ -78,18 +78,23 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
 
 /// Where gradients lie between the steps of a backward pass.
 struct Exchange<B: Backend> {
-    bundle: Arc<dyn Bundle<B>>,
     /// What nodes register where the gradient itself lies here.
     turn: FloatTensor<B>,
-    /// Of the results until the operation's own step, then of the operands.
-    places: Mutex<Places<B>>,
+    inside: Mutex<Inside<B>>,
     /// Of every operand.
     wanted: Vec<bool>,
 }
 
+struct Inside<B: Backend> {
+    /// Until its one step, for it holds much.
+    bundle: Option<Arc<dyn Bundle<B>>>,
+    /// Of the results until that step, then of the operands.
+    places: Places<B>,
+}
+
 impl<B: Backend> Exchange<B> {
-    fn places(&self) -> MutexGuard<'_, Places<B>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inside(&self) -> MutexGuard<'_, Inside<B>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,10 +127,11 @@ impl<B: Backend> Backward<B, PARENTS> for Link {
     ) {
         let turn = grads.consume::<B>(&ops.node);
         let LinkState { exchange, operands, last } = ops.state;
-        let mut places = exchange.places();
+        let mut inside = exchange.inside();
         if last {
-            let results = std::mem::take(&mut *places);
-            *places = exchange.bundle.gradients(results, &exchange.wanted);
+            let bundle = inside.bundle.take().expect("a step is made once");
+            let results = std::mem::take(&mut inside.places);
+            inside.places = bundle.gradients(results, &exchange.wanted);
         }
         let mut parents = ops.parents.into_iter();
         if let Some(before) = parents.next().flatten() {
@@ -133,7 +139,7 @@ impl<B: Backend> Backward<B, PARENTS> for Link {
         }
         for (parent, index) in parents.flatten().zip(operands) {
             let gradient =
-                places[index].take().expect("a gradient of every operand that wants one");
+                inside.places[index].take().expect("a gradient of every operand that wants one");
             grads.register::<B>(parent.id, gradient);
         }
     }
@@ -160,13 +166,105 @@ impl<B: Backend> Backward<B, 1> for OneResult {
     fn backward(self, ops: Ops<ResultState<B>, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<B>(&ops.node);
         let ResultState { exchange, place } = ops.state;
-        let mut places = exchange.places();
-        let first = places.iter().all(Option::is_none);
-        places[place] = Some(gradient);
+        let mut inside = exchange.inside();
+        let first = inside.places.iter().all(Option::is_none);
+        inside.places[place] = Some(gradient);
         if first {
             let [last] = ops.parents;
             let last = last.expect("tracked, as an operand is");
             grads.register::<B>(last.id, exchange.turn.clone());
         }
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use burn::backend::Flex;
+    use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+    use burn::tensor::{ElementConversion, Tensor};
+
+    use super::*;
+    use crate::host::{unwrap, wrap};
+
+    type A = Autodiff<Flex>;
+
+    /// Two results: the sums of all operands, times their places and the squares of these.
+    struct Weighted;
+
+    impl Bundle<Flex> for Weighted {
+        fn gradients(&self, results: Places<Flex>, wanted: &[bool]) -> Places<Flex> {
+            let [one, other] = [0, 1].map(|place| {
+                let given = results[place].clone().map(wrap::<Flex, 1>);
+                given.unwrap_or_else(|| Tensor::zeros([1], &Default::default()))
+            });
+            let gradient = |(place, &wanted): (usize, &bool)| {
+                let place = place as f32;
+                wanted.then(|| unwrap(one.clone() * place + other.clone() * (place * place)))
+            };
+            wanted.iter().enumerate().map(gradient).collect()
+        }
+    }
+
+    fn run(operands: &[Tensor<A, 1>]) -> [Tensor<A, 1>; 2] {
+        let results = [1, 2].map(|power| {
+            let each = operands.iter().enumerate();
+            let each = each.map(|(place, of)| of.clone().inner() * (place as f32).powi(power));
+            unwrap(each.reduce(|sum, more| sum + more).expect("operands"))
+        });
+        let operands: Vec<_> = operands.iter().cloned().map(unwrap).collect();
+        let bundle = || Arc::new(Weighted) as Arc<dyn Bundle<Flex>>;
+        let found = record::<Flex, NoCheckpointing>(&operands, bundle, results.to_vec());
+        let [one, other] = found.try_into().expect("two results");
+        [one, other].map(wrap)
+    }
+
+    /// So many operands, of which every third is a constant.
+    fn leaves(count: usize) -> Vec<Tensor<A, 1>> {
+        let leaf = |place| {
+            let leaf = Tensor::from_floats([place as f32 - 3.0], &Default::default());
+            if place % 3 == 2 { leaf } else { leaf.require_grad() }
+        };
+        (0..count).map(leaf).collect()
+    }
+
+    fn number<B: Backend>(tensor: Tensor<B, 1>) -> f32 {
+        tensor.into_scalar().elem()
+    }
+
+    #[test]
+    fn any_number_of_operands_gets_its_gradients() {
+        for count in [1, 2, PARENTS - 1, PARENTS, 60, 61, 200] {
+            let leaves = leaves(count);
+            let [one, other] = run(&leaves);
+            let found = (one * 2.0 + other.clone() * other.clone()).backward();
+            let other = number(other.inner());
+            for (place, leaf) in leaves.iter().enumerate() {
+                let wanted = 2.0 * place as f32 + 2.0 * other * (place * place) as f32;
+                let found = leaf.grad(&found).map(number);
+                assert_eq!(found, (place % 3 != 2).then_some(wanted), "{place} of {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_result_that_nothing_depends_on_has_no_gradient() {
+        let leaves = leaves(9);
+        let [one, _] = run(&leaves);
+        let found = (one * 5.0).backward();
+        assert_eq!(leaves[4].grad(&found).map(number), Some(20.0));
+    }
+
+    #[test]
+    fn an_operand_in_two_places_gets_both_gradients() {
+        let leaf = leaves(1).remove(0);
+        let [one, _] = run(&[leaf.clone(), leaf.clone(), leaf.clone()]);
+        assert_eq!(leaf.grad(&one.backward()).map(number), Some(3.0));
+    }
+
+    #[test]
+    fn what_is_not_tracked_stays_so() {
+        let constants: Vec<_> =
+            leaves(9).into_iter().map(|leaf| Tensor::from_inner(leaf.inner())).collect();
+        assert!(run(&constants).map(unwrap).iter().all(|result| !result.is_tracked()));
     }
 }

@@ -36,14 +36,21 @@ pub trait FusedOps: FusedConvolution {
     const ON_HOST: bool = false;
 
     /// The stack of convolution blocks: of the images `[n, c, h, w]` and weight, bias, gamma and beta
-    /// of every block, the features `[n, c', h', w']` and the batch moments as one untracked vector.
+    /// of every block, the features `[n, c', h', w']` and an untracked vector of mean and variance of
+    /// every block's batch, empty under running statistics.
+    ///
+    /// All operands are f32; a bias, gamma or beta that is absent comes as zeros, ones or zeros. The
+    /// shapes fit the call.
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
     ) -> (FloatTensor<Self>, FloatTensor<Self>);
 
-    /// Linear layers with ReLU between them: of `[t, n, i]`, and weight and bias of every layer, to
-    /// `[t, n, o]`.
+    /// Linear layers with ReLU between them: of `[t, n, i]`, and weight `[t * i, o]` and bias
+    /// `[t * o]` of every layer, `[t, n, o]`.
+    ///
+    /// All operands are f32; an absent bias comes as zeros. There is at least one lane and one
+    /// example, and the shapes fit the call.
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self>;
 }
 

@@ -146,6 +146,7 @@ fn on_host<B: Backend>(
     let operands: Vec<_> =
         operands.into_iter().map(|operand| read(wrap::<B, 1>(operand))).collect();
     let passed = call.forward(&slices(&operands), true);
+    drop(operands);
     let tape = passed.tape.expect("kept, as asked");
     let mut moved = vec![direction.images.map(elements)];
     for BlockTangent { weight, bias, gamma, beta } in direction.blocks {

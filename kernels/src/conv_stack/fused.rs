@@ -22,7 +22,7 @@ pub struct StackCall {
     pub running: Option<Vec<f32>>,
     /// Added to the variance.
     pub epsilon: f32,
-    /// What convolutions compute in; always `f32` but where [`ON_HOST`](FusedOps::ON_HOST).
+    /// What convolutions compute in; always `f32` but where [`ON_HOST`](crate::FusedOps::ON_HOST).
     pub precision: Precision,
 }
 

@@ -213,7 +213,9 @@ pub fn forward(room: &mut Room, lane: &Lane<'_>, y: &mut [f32]) -> Hidden {
     let mut hidden = Hidden(Vec::with_capacity(last));
     for (layer, [weight, bias]) in lane.layers.iter().enumerate() {
         let width = room.padded(bias.len());
-        let mut out = room.zeros(lane.examples * width);
+        let length = lane.examples * width;
+        // What stays is no larger than it must be.
+        let mut out = if layer == last { room.zeros(length) } else { vec![0.0; length] };
         out.chunks_exact_mut(width).for_each(|row| row[..bias.len()].copy_from_slice(bias));
         room.add_product(room.input(lane, &hidden, layer), weight, lane.sides(layer), &mut out);
         if layer == last {

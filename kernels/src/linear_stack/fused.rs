@@ -49,6 +49,21 @@ impl LinearCall {
         Ok(Self { lanes, examples, widths })
     }
 
+    /// Lanes, which share nothing.
+    pub fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// Examples of every lane.
+    pub fn examples(&self) -> usize {
+        self.examples
+    }
+
+    /// Inputs of the first layer, then outputs of every layer.
+    pub fn widths(&self) -> &[usize] {
+        &self.widths
+    }
+
     /// Whether there are no examples.
     pub(super) fn is_empty(&self) -> bool {
         self.lanes * self.examples == 0
@@ -95,10 +110,11 @@ impl Smooth for LinearCall {
     fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Self::Tape> {
         let mut result = [vec![0.0; self.result().num_elements()]];
         let hidden = by_lane(&mut result, self.work(1), Room::new, |room, index, to| {
-            cpu::forward(room, &self.lane(operands, index), to[0])
+            let hidden = cpu::forward(room, &self.lane(operands, index), to[0]);
+            keep.then_some(hidden)
         });
         let [result] = result;
-        Passed { result, aside: Vec::new(), tape: keep.then_some(hidden) }
+        Passed { result, aside: Vec::new(), tape: hidden.into_iter().collect() }
     }
 
     fn backward(
@@ -123,7 +139,10 @@ impl Smooth for LinearCall {
         grad: &[f32],
         wanted: &[bool],
     ) -> Along {
-        let mut all = self.places(wanted);
+        let mut all = match wanted.contains(&true) {
+            true => self.places(wanted),
+            false => vec![Vec::new(); wanted.len()],
+        };
         all.push(vec![0.0; self.result().num_elements()]);
         by_lane(&mut all, self.work(6), Room::new, |room, index, to| {
             let lane = self.lane(at.operands, index);

@@ -78,7 +78,9 @@ pub enum LinearStackError {
 ///
 /// # Conventions
 /// Under a low `precision` products are its [products](Precision::product), plain operations on every
-/// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero, and NaN passes.
+/// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
+/// it, as PyTorch does; in plain operations it is the backend's own, and Flex's makes NaN zero. A lane
+/// is the work of one thread.
 ///
 /// # Panics
 /// When the layers do not fit each other or `x`, with the text of a [`LinearStackError`].

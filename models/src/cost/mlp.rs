@@ -5,9 +5,9 @@ use crate::MlpConfig;
 
 /// # Conventions
 /// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
-/// before and after the ReLU are kept, and the inputs with their context where there is one; that
-/// fused layers of tasks side by side keep none before it is left out. Under a low precision, what is kept of a layer's inputs is rounded, those of the
-/// first layer too.
+/// before and after the ReLU are kept, and the inputs with their context where there is one. Fused
+/// layers of tasks side by side keep only those after it, which is not taken off. Under a low
+/// precision, what is kept of a layer's inputs is rounded, those of the first layer too.
 impl CostModel for MlpConfig {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let first = self.d_input + self.context;

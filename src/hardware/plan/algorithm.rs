@@ -87,7 +87,11 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
         Algorithm::Prototypical => {
             let whole = activations.checkpointing != Checkpointing::Segments;
             if let Some(stacks) = activations.stacks.as_ref().filter(|_| whole) {
-                return vec![("buffers of fused operations", stacks.one_by_one(tasks))];
+                return vec![
+                    ("buffers of fused operations", stacks.one_by_one(tasks)),
+                    // Of one task, beside the sum.
+                    ("gradients of tasks", activations.returned),
+                ];
             }
             // Segments are those of one task after the other.
             let live = match activations.checkpointing {

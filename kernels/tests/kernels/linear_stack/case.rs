@@ -15,6 +15,8 @@ pub struct Case {
     pub examples: usize,
     pub widths: Vec<usize>,
     pub bias: bool,
+    /// Whether `x` and weights lie in memory with their axes turned, and biases are one value each.
+    pub strided: bool,
 }
 
 /// Operands: `x`, then weight and bias of every layer, as flat leaves and in their shapes.
@@ -25,7 +27,7 @@ pub struct Operands<B: Backend> {
 
 impl Case {
     pub fn new(lanes: usize, examples: usize, widths: &[usize]) -> Self {
-        Self { lanes, examples, widths: widths.to_vec(), bias: true }
+        Self { lanes, examples, widths: widths.to_vec(), bias: true, strided: false }
     }
 
     pub fn all() -> Vec<Self> {
@@ -42,6 +44,7 @@ impl Case {
         let case = |widths: &&[usize]| sizes.map(|(t, n)| Self::new(t, n, widths));
         let mut all: Vec<_> = odd.iter().flat_map(case).collect();
         all.push(Self { bias: false, ..Self::new(3, 6, &[4, 17, 5]) });
+        all.push(Self { strided: true, ..Self::new(3, 6, &[4, 17, 5]) });
         // Work for more than one thread.
         all.push(Self::new(9, 50, &[70, 90, 40]));
         all
@@ -70,9 +73,15 @@ impl Case {
         let mut flat = flat.iter().cloned();
         let mut next = || flat.next().expect("an operand");
         let x = next().reshape([self.lanes, self.examples, self.widths[0]]);
+        let x = if self.strided { turned(x) } else { x };
         let layer = |sides: &[usize]| {
             let weight = next().reshape([self.lanes * sides[0], sides[1]]);
-            LinearLayer { weight, bias: self.bias.then(&mut next) }
+            let bias = self.bias.then(&mut next);
+            if !self.strided {
+                return LinearLayer { weight, bias };
+            }
+            let one = |bias: Tensor<B, 1>| bias.clone().narrow(0, 0, 1).expand(bias.dims());
+            LinearLayer { weight: turned(weight), bias: bias.map(one) }
         };
         Operands { x, layers: self.widths.windows(2).map(layer).collect() }
     }
@@ -94,15 +103,26 @@ impl Case {
 
     /// Gradients of the sum of all first gradients times fixed directions.
     pub fn second<B: AutodiffBackend>(&self, dtype: DType, tracked: &[bool]) -> Vec<Vec<f64>> {
-        let leaves = leaves::<B>(&self.values(1), dtype, tracked);
-        let lifted = leaves.iter().map(|leaf| match leaf.is_require_grad() {
+        self.second_by::<B>(dtype, [tracked; 3])
+    }
+
+    /// The same of operands that are tracked at the level below and above, where the gradients of
+    /// some count.
+    pub fn second_by<B: AutodiffBackend>(
+        &self,
+        dtype: DType,
+        [below, above, counted]: [&[bool]; 3],
+    ) -> Vec<Vec<f64>> {
+        let leaves = leaves::<B>(&self.values(1), dtype, below);
+        let lift = |(leaf, &tracked): (&Tensor<B, 1>, &bool)| match tracked {
             true => Tensor::<Autodiff<B>, 1>::from_inner(leaf.clone()).require_grad(),
             false => Tensor::from_inner(leaf.clone()),
-        });
-        let lifted: Vec<_> = lifted.collect();
+        };
+        let lifted: Vec<_> = leaves.iter().zip(above).map(lift).collect();
         let gradients = curved(self.run(&lifted)).backward();
         let numbers = &mut Numbers(5);
-        let products = lifted.iter().filter(|leaf| leaf.is_require_grad()).map(|leaf| {
+        let counted = lifted.iter().zip(counted).filter(|(_, counts)| **counts);
+        let products = counted.filter(|(leaf, _)| leaf.is_require_grad()).map(|(leaf, _)| {
             let gradient = leaf.grad(&gradients).expect("tracked");
             let direction = numbers.values(gradient.dims()[0]);
             (gradient * tensor::<B>(&direction, dtype)).sum()
@@ -112,6 +132,11 @@ impl Case {
         let found = leaves.iter().filter(|leaf| leaf.is_require_grad());
         found.map(|leaf| read(leaf.grad(&gradients).expect("tracked"))).collect()
     }
+}
+
+/// The same values, with axes in memory the other way round.
+fn turned<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
+    tensor.swap_dims(0, D - 1).add_scalar(0.0).swap_dims(0, D - 1)
 }
 
 /// The sum of squares and products with fixed numbers.

@@ -34,6 +34,25 @@ pub fn any_part_of_the_operands_can_be_differentiated<B: AutodiffBackend>() {
     }
 }
 
+pub fn operands_may_be_tracked_at_either_level_and_count_or_not<B: AutodiffBackend>() {
+    let case = Case::new(2, 5, &[3, 18, 4]);
+    let only =
+        |places: &[usize]| -> Vec<_> { (0..5).map(|place| places.contains(&place)).collect() };
+    let all = only(&[0, 1, 2, 3, 4]);
+    for [below, above, counted] in [
+        [only(&[1, 3]), only(&[0, 2]), all.clone()],
+        [only(&[0]), only(&[3]), all.clone()],
+        [only(&[2]), only(&[0, 1, 2, 3, 4]), all.clone()],
+        [all.clone(), all.clone(), only(&[1])],
+        [all.clone(), all.clone(), only(&[0])],
+        [all.clone(), all.clone(), only(&[2, 4])],
+    ] {
+        let masks = [&below[..], &above, &counted];
+        let wanted = case.second_by::<Judge>(DType::F64, masks);
+        assert_same(&format!("{masks:?}"), &case.second_by::<B>(DType::F32, masks), &wanted);
+    }
+}
+
 pub fn lanes_are_what_they_are_alone<B: AutodiffBackend>() {
     let case = Case::new(5, 7, &[6, 21, 3]);
     let values = case.values(2);

@@ -14,5 +14,8 @@ laws! {
         lanes_are_what_they_are_alone
         what_is_not_finite_goes_wherever_it_does_in_the_reference
     }
-    on_host { second_gradients_are_those_in_f64 }
+    on_host {
+        second_gradients_are_those_in_f64
+        operands_may_be_tracked_at_either_level_and_count_or_not
+    }
 }

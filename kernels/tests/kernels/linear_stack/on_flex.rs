@@ -1,10 +1,12 @@
 //! What needs one backend only.
 
+use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Tensor};
 use fewshot_kernels::{LinearLayer, LinearStackError, Precision, linear_stack, with_reference};
 
 use super::case::{Case, assert_same, leaves, read};
+use crate::numbers::Numbers;
 use crate::refusal::refusal;
 
 type B = Autodiff<Flex>;
@@ -44,6 +46,37 @@ fn a_low_precision_rounds_products_alone() {
     });
     let off = f32.iter().zip(&bf16).map(|(one, other)| (one - other).abs()).fold(0.0, f64::max);
     assert!(off > 1e-4 && off < 0.1, "{off}");
+}
+
+#[test]
+fn checkpointing_of_plain_operations_changes_nothing() {
+    type Balanced = Autodiff<Flex, BalancedCheckpointing>;
+    let (case, tracked) = (Case::new(3, 6, &[4, 17, 5]), [true; 5]);
+    let wanted = case.first::<B>(DType::F32, &tracked);
+    assert_eq!(case.first::<Balanced>(DType::F32, &tracked), wanted);
+}
+
+#[test]
+fn other_types_take_the_reference() {
+    let (case, tracked) = (Case::new(3, 6, &[4, 17, 5]), [true; 5]);
+    let run = || case.first::<B>(DType::F16, &tracked);
+    assert_eq!(run(), with_reference(run));
+}
+
+#[test]
+fn one_weight_may_serve_two_layers() {
+    let tensor = |shape: [usize; 2], seed| {
+        let values = Numbers(seed).data(shape, |value| value);
+        Tensor::<B, 2>::from_data(values, &Default::default())
+    };
+    let weight = tensor([6, 3], 1).require_grad();
+    let layer = || LinearLayer { weight: weight.clone(), bias: None };
+    let gradient = || {
+        let x = tensor([8, 3], 2).reshape([2, 4, 3]);
+        let y = linear_stack(x, &[layer(), layer()], Precision::F32);
+        read(weight.grad(&(y.clone() * y).sum().backward()).unwrap())
+    };
+    assert_same("shared", &[gradient()], &[with_reference(gradient)]);
 }
 
 #[test]
