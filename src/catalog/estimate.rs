@@ -36,6 +36,8 @@ pub enum Method {
     Reptile {
         /// Inner steps.
         steps: usize,
+        /// Examples of a mini-batch.
+        batch: usize,
     },
     /// ANIL: the classifier's last layer adapts.
     Anil {
@@ -173,7 +175,9 @@ impl Estimate {
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries)
             }
-            Method::Reptile { steps } => 3.0 * steps as f64 * macs(support + queries),
+            Method::Reptile { steps, batch } => {
+                3.0 * steps as f64 * macs(batch.min(support + queries))
+            }
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
             // The body is in the first step's graph and in the queries', and adapts in neither.
             Method::Anil { .. } => 3.0 * macs(support + queries),
@@ -183,7 +187,13 @@ impl Estimate {
 
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
     pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
-        let Activations { support, queries, together, .. } = self.planner.activations;
+        let MemoryPlanner { task, activations, .. } = &self.planner;
+        let Activations { support, queries, together, .. } = *activations;
+        let batch = match self.method {
+            Method::Reptile { batch, .. } => batch,
+            _ => task.support + task.queries,
+        };
+        let together = task.part(together, batch);
         let [support, queries, together] = [support, queries, together].map(|all| all.bytes.0);
         // Passes over activations, each of which is written and read on the way there and back.
         let (kept, passes) = match self.method {
@@ -191,7 +201,7 @@ impl Estimate {
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
             }
-            Method::Reptile { steps } => (steps as u64 * together, steps as u64),
+            Method::Reptile { steps, .. } => (steps as u64 * together, steps as u64),
             Method::FirstOrder { steps } => (steps as u64 * support + queries, steps as u64 + 1),
             Method::Anil { steps } => (support + queries, steps as u64 + 1),
         };
@@ -235,7 +245,7 @@ impl Method {
             Self::FirstOrder { steps } => {
                 Algorithm::Maml { steps, lanes, graphs: InnerGraphs::None }
             }
-            Self::Reptile { steps } => Algorithm::Reptile { steps, lanes },
+            Self::Reptile { steps, batch } => Algorithm::Reptile { steps, batch, lanes },
             Self::Anil { steps } => Algorithm::HeadOnly {
                 head: "head".to_owned(),
                 steps,

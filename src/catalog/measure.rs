@@ -11,9 +11,6 @@ use crate::learners::{AdaptableNetwork, Maml, MetaLearner, ProtoNet};
 use crate::optim::{Adam, AdamW, Lamb, Sgd};
 use crate::train::{TrainError, fit_meta_batch};
 
-/// Mini-batches of Reptile.
-const MINI_BATCH: usize = 10;
-
 impl Estimate {
     /// What steps take by their number of tasks, where they are run: at the first two of `sizes`, and
     /// at the third to see how far off the line through them is. The images are noise.
@@ -109,8 +106,8 @@ where
             Maml::new(network, inner(steps)).map(|all| all.with_second_order(SecondOrder::Unrolled))
         }
         Method::FirstOrder { steps } => Maml::first_order(network, inner(steps)),
-        Method::Reptile { steps } => {
-            Maml::reptile(network, inner(steps).with_rule(InnerRule::reptile()), MINI_BATCH)
+        Method::Reptile { steps, batch } => {
+            Maml::reptile(network, inner(steps).with_rule(InnerRule::reptile()), batch)
         }
         Method::Anil { steps } => Maml::anil(network, inner(steps)),
     }

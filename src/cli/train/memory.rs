@@ -60,7 +60,10 @@ impl Step {
         let Some(inner) = self.inner else { return Learning::ProtoNet };
         let steps = inner.steps;
         match (self.method, inner.order) {
-            (Method::Reptile, _) => Learning::Reptile { steps },
+            (Method::Reptile, _) => {
+                let [batch, _] = inner.batch.unwrap_or([usize::MAX; 2]);
+                Learning::Reptile { steps, batch }
+            }
             (Method::Anil, _) => Learning::Anil { steps },
             // The gradient of imaml is solved for at the end of the way, whose steps are not kept.
             (Method::Fomaml | Method::Imaml, _) | (_, Order::First) => {

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Activations, MemoryPlanner};
+use super::{Activations, MemoryPlanner, TaskShape};
 use crate::hardware::{Checkpointing, Sourced};
 
 /// How tasks are learned, as far as memory goes.
@@ -36,6 +36,8 @@ pub enum Algorithm {
     Reptile {
         /// Inner steps.
         steps: usize,
+        /// Examples of a mini-batch.
+        batch: usize,
         /// As for [`Maml`](Self::Maml).
         lanes: usize,
     },
@@ -115,7 +117,7 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
         Algorithm::HeadOnly { head, steps, lanes, graphs } => {
             inner(steps, lanes, *graphs, planner.profile.trainable_in(head))
         }
-        Algorithm::Reptile { steps, lanes } => {
+        Algorithm::Reptile { steps, lanes, .. } => {
             inner(steps, lanes, InnerGraphs::None, planner.profile.trainable())
         }
     };
@@ -133,7 +135,9 @@ pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> Sourced {
     let computed = match (&planner.algorithm, checkpointing) {
         (Algorithm::Prototypical, Checkpointing::Segments) => larger(widest, parameter),
         (Algorithm::Prototypical, _) => larger(widest.times(live), parameter),
-        (Algorithm::Reptile { .. }, _) => larger(widest, parameter).times(live),
+        (Algorithm::Reptile { batch, .. }, _) => {
+            larger(planner.task.part(widest, *batch), parameter).times(live)
+        }
         (Algorithm::Maml { .. } | Algorithm::HeadOnly { .. }, _) => {
             larger(widest_apart, parameter).times(live)
         }
@@ -146,7 +150,10 @@ impl Inner {
         let activations = &planner.activations;
         let each = |amount: Sourced| amount.times(self.live);
         let (outer, passing) = match (&planner.algorithm, self.graphs) {
-            (Algorithm::Reptile { .. }, _) => (activations.together, activations.passing),
+            (Algorithm::Reptile { batch, .. }, _) => {
+                let part = |amount| planner.task.part(amount, *batch);
+                (part(activations.together), part(activations.passing))
+            }
             // Whichever is larger: the graph of an inner step is gone before the outer one comes.
             (_, InnerGraphs::None) => {
                 (larger(activations.support, activations.queries), activations.passing_apart)
@@ -162,35 +169,46 @@ impl Inner {
             InnerGraphs::None => activations.returned.times(0),
             InnerGraphs::One | InnerGraphs::Every => activations.returned,
         };
-        let body = match &planner.algorithm {
-            Algorithm::Maml { .. } => Some(true),
-            Algorithm::HeadOnly { .. } => Some(false),
-            Algorithm::Prototypical | Algorithm::Reptile { .. } => None,
-        };
-        if let Some((body, stacks)) = body.zip(activations.stacks.as_ref()) {
-            let (live, steps) = (self.live as usize, self.steps as usize);
-            let own = [
-                ("changes of gradients", each(self.changes(planner))),
-                ("buffers of fused operations", stacks.inner(live, steps, self.graphs, body)),
-                ("gradients of tasks", each(returned)),
-            ];
-            return fast.into_iter().chain(own).collect();
-        }
         let remembered = match &planner.algorithm {
             // Both means of Adam.
             Algorithm::Reptile { .. } => modelled(self.moved.times(2)),
             _ => Sourced::exact(0),
         };
-        let layers = [
+        let rule = [
             ("means of the inner rule", each(remembered)),
             ("changes of gradients", each(self.changes(planner))),
+            ("mini-batches", each(self.mini_batches(planner))),
+        ];
+        let fast = fast.into_iter().chain(rule);
+        if let Some(stacks) = &activations.stacks {
+            let (live, steps) = (self.live as usize, self.steps as usize);
+            let buffers = match &planner.algorithm {
+                Algorithm::Reptile { batch, .. } => stacks.way(live, steps, *batch),
+                algorithm => {
+                    let body = !matches!(algorithm, Algorithm::HeadOnly { .. });
+                    stacks.inner(live, steps, self.graphs, body)
+                }
+            };
+            let own =
+                [("buffers of fused operations", buffers), ("gradients of tasks", each(returned))];
+            return fast.chain(own).collect();
+        }
+        let layers = [
             ("inner graphs", each(self.graphs(activations))),
             ("activations", each(outer)),
             ("gradients of tasks", each(returned)),
             ("gradients of activations", each(passing)),
             ("working memory", activations.working),
         ];
-        fast.into_iter().chain(layers).collect()
+        fast.chain(layers).collect()
+    }
+
+    /// Examples of a task in one batch, and of these the ones of a step.
+    fn mini_batches(&self, planner: &MemoryPlanner) -> Sourced {
+        let Algorithm::Reptile { batch, .. } = planner.algorithm else { return Sourced::exact(0) };
+        let TaskShape { support, queries, example } = planner.task;
+        let all = modelled(Sourced::exact(example.0).times((support + queries) as u64));
+        all + planner.task.part(all, batch)
     }
 
     /// A task's own values at the start, if it has any, and what moves after every step that is

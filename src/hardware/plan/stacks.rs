@@ -36,6 +36,22 @@ impl Stacks {
         Sourced::modelled(4 * (all + further))
     }
 
+    /// Of a way of steps on `batch` of the examples each, and queries at its end, all that stays in
+    /// buffers from their passes.
+    pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> Sourced {
+        let stack = StackShape { n: batch.min(self.together.n), ..self.together.clone() };
+        let floats = |live: usize| {
+            let mut passes = Passes { buffers: Followed::default(), live, body: true };
+            // As below.
+            for _ in 0..2 {
+                (0..steps.min(2)).for_each(|_| passes.there_and_back(&stack));
+                passes.there(&self.queries);
+            }
+            passes.buffers.floats()
+        };
+        Sourced::modelled(4 * beyond_many(live, floats))
+    }
+
     /// All that stays in buffers of `live` graphs of both, one after the other, with a joint backward
     /// pass.
     pub(super) fn one_by_one(&self, live: usize) -> Sourced {
@@ -102,9 +118,14 @@ impl Passes {
         if self.body {
             self.there_and_back(stack);
         } else {
-            let outputs = self.buffers.forward(stack, self.live, false);
-            self.buffers.leave(outputs);
+            self.there(stack);
         }
+    }
+
+    /// A forward pass without a graph.
+    fn there(&mut self, stack: &StackShape) {
+        let outputs = self.buffers.forward(stack, self.live, false);
+        self.buffers.leave(outputs);
     }
 
     /// An inner gradient with its graph, which stays.

@@ -16,6 +16,15 @@ pub struct TaskShape {
     pub example: Bytes,
 }
 
+impl TaskShape {
+    /// Of what all its examples take together, the part of `batch` of them.
+    pub(crate) fn part(&self, amount: Sourced, batch: usize) -> Sourced {
+        let all = self.support + self.queries;
+        let bytes = amount.bytes.0 as u128 * batch.min(all) as u128 / all.max(1) as u128;
+        Sourced { bytes: Bytes(bytes as u64), ..amount }
+    }
+}
+
 /// What the activations of one task take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {

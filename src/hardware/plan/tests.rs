@@ -103,8 +103,9 @@ fn the_first_order_has_no_inner_graph() {
     assert_eq!(plan.line("inner graphs"), None);
     assert_eq!(plan.line("fast weights").unwrap().bytes.0, 2 * (60 + 2 * 52));
     assert_eq!(plan.line("activations").unwrap().bytes.0, 2 * 1000);
-    let reptile = planner(Algorithm::Reptile { steps: 5, lanes: 2 }, OptimizerKind::Sgd).plan(4);
-    assert_eq!(reptile.line("activations").unwrap().bytes.0, 2 * 1100);
+    let reptile =
+        planner(Algorithm::Reptile { steps: 5, batch: 11, lanes: 2 }, OptimizerKind::Sgd).plan(4);
+    assert_eq!(reptile.line("activations").unwrap().bytes.0, 2 * 605);
     assert_eq!(reptile.line("means of the inner rule").unwrap().bytes.0, 2 * 2 * 52);
 }
 

@@ -62,7 +62,9 @@ impl Followed {
         keep: bool,
     ) -> InUse {
         let pass = Pass::new(body, shape, lanes);
-        let kept = self.take(times(lanes, pass.maps(keep)));
+        // What nobody asked for is gone with its lane.
+        let there = if keep { lanes } else { pass.at_once };
+        let kept = self.take(times(there, pass.maps(keep)));
         let inputs = if lanes > 1 { vec![shape.input()] } else { Vec::new() };
         let used = self.take(times(pass.at_once, [inputs, pass.forward_work(1)].concat()));
         self.leave(used);
