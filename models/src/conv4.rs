@@ -89,6 +89,9 @@ pub struct Conv4<B: Backend> {
     pool: bool,
     average: bool,
     film: Option<Film<B>>,
+    /// First block of every segment.
+    #[module(skip)]
+    segments: Vec<usize>,
     #[module(skip)]
     precision: Precision,
 }
@@ -148,7 +151,8 @@ impl Conv4Config {
         let film = FilmConfig::new(self.context, self.channels);
         let film = (self.context > 0).then(|| film.init(device));
         let (image, halve_every, precision) = (self.image, self.halve_every, self.precision);
-        drawn(Conv4 { blocks, image, halve_every, pool, average, film, precision })
+        let segments = self.segment_starts();
+        drawn(Conv4 { blocks, image, halve_every, pool, average, film, segments, precision })
     }
 
     fn block<B: Backend>(&self, index: usize, from: usize, device: &B::Device) -> Block<B> {
@@ -254,9 +258,10 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
 
     const DRAWS: bool = false;
 
-    /// Each ends with a block that halves its maps, where what is kept is smallest.
+    /// Each ends with a block that halves its maps, where what is kept is smallest; the last one is
+    /// all that keeps no more than one before it.
     fn segments(&self) -> usize {
-        self.blocks.len().div_ceil(self.halve_every)
+        self.segments.len()
     }
 
     fn forward_segment(
@@ -265,11 +270,10 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         x: Tensor<B, 4>,
         statistics: BnStatistics,
     ) -> Tensor<B, 4> {
-        let (first, blocks) = (index * self.halve_every, self.blocks.len());
-        let segments = self.segments();
-        assert!(first < blocks, "there is no segment {index}, but {segments} from 0 on");
-        let maps =
-            self.forward_blocks(first..blocks.min(first + self.halve_every), x, statistics, 1);
+        let segments = self.segments.len();
+        assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
+        let end = self.segments.get(index + 1).copied().unwrap_or(self.blocks.len());
+        let maps = self.forward_blocks(self.segments[index]..end, x, statistics, 1);
         if index + 1 < segments {
             return maps;
         }

@@ -45,7 +45,8 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// a second time. `true` is always right; `false` leaves the backend's numbers alone.
     const DRAWS: bool = true;
 
-    /// Parts of the network, one after the other, that can be computed again one at a time.
+    /// Parts of the network, one after the other, of which all but the last can be computed again one
+    /// at a time.
     fn segments(&self) -> usize {
         1
     }

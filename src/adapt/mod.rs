@@ -30,7 +30,7 @@ pub use inner_loop::{InnerLoop, Mask, Order, SecondOrder};
 pub use level::{Lifted, lift};
 pub use rates::{InnerRates, RateKind};
 pub use rule::InnerRule;
-pub use segments::{Passed, Segments};
+pub use segments::Segments;
 
 pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
 pub(crate) use level::{differentiating_twice, lifted};

@@ -167,9 +167,13 @@ impl Estimate {
         let macs = |examples| self.backbone.cost(examples, self.route).macs as f64;
         let TaskShape { support, queries, .. } = self.planner.task;
         let task = match self.method {
-            // By segments, there is another forward pass.
+            // By segments, there is another forward pass through all but the last.
             Method::ProtoNet if self.checkpointing() == Checkpointing::Segments => {
-                4.0 * macs(support + queries)
+                let segments = self.backbone.segment_costs(support + queries, self.route);
+                let again = segments.as_ref().and_then(|segments| segments.split_last());
+                let again =
+                    again.map_or(0, |(_, all)| all.iter().map(|part| part.graph.macs).sum());
+                3.0 * macs(support + queries) + again as f64
             }
             Method::ProtoNet => 3.0 * macs(support + queries),
             Method::Maml { steps } | Method::Unrolled { steps } => {

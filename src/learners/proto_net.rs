@@ -59,8 +59,8 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
 
     /// Under [`Checkpointing::Segments`], [`meta_gradients`](MetaLearner::meta_gradients) takes one
     /// task after the other and [one segment](Segments) of the encoder after the other: memory for a
-    /// task's segment instead of a batch's network, in exchange for a second forward pass. The gradient
-    /// is the same up to rounding. What else there is to recompute is the backend's choice, and changes
+    /// task's segment instead of a batch's network, in exchange for a second forward pass of all but
+    /// the last segment. The gradient is the same up to rounding. What else there is to recompute is the backend's choice, and changes
     /// nothing here.
     pub fn with_checkpointing(self, checkpointing: Checkpointing) -> Self {
         Self { checkpointing, ..self }
@@ -153,7 +153,7 @@ where
             return self.by_segments(batch, scale);
         }
         let embeddings = self.embed_jointly(batch, BnStatistics::Track);
-        let Judged { loss, score, gradients } = self.judge(embeddings, batch, scale);
+        let Judged { loss, score, gradients } = self.judge(embeddings, batch, 1.0, scale);
         let gradients = GradientsParams::from_grads(gradients, self);
         MetaGradients { loss, score, gradients: ScaledGrads::new(gradients, scale) }
     }
@@ -171,7 +171,7 @@ where
 struct Judged<B: AutodiffBackend> {
     loss: Tensor<B::InnerBackend, 1>,
     score: Tensor<B::InnerBackend, 1>,
-    /// Of the scaled loss, by what is on the graph of the embeddings.
+    /// Of the scaled share of the loss, by what is on the graph of the embeddings.
     gradients: B::Gradients,
 }
 
@@ -180,10 +180,12 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B>,
 {
+    /// What embeddings are worth, a `share` of the loss of all.
     fn judge(
         &self,
         embeddings: Tensor<B, 3>,
         batch: &EpisodeBatch<B>,
+        share: f64,
         scale: LossScale,
     ) -> Judged<B> {
         let (prototypes, queries) = self.compared(embeddings, batch);
@@ -191,7 +193,7 @@ where
         let ProtoLoss { loss, correct } =
             proto_loss(queries, prototypes, labels, self.metric, self.scale);
         let gradients = phase_on::<B, _>(Phase::Backward, &loss.device(), || {
-            scale.scale(loss.clone()).into_inner().backward()
+            scale.scale(loss.clone() * share).into_inner().backward()
         });
         Judged { loss: loss.inner(), score: correct.inner().mean(), gradients }
     }
@@ -201,21 +203,17 @@ where
         let device = batch.queries.device();
         let mut segments = Segments::new(&self.encoder, BnStatistics::Track, &device);
         let share = 1.0 / batch.tasks() as f64;
-        let tasks = (0..batch.tasks()).map(|task| {
+        let (mut losses, mut scores) = (Vec::new(), Vec::new());
+        for task in 0..batch.tasks() {
             let task = batch.part(task..task + 1);
-            let passed = segments.forward(joined(&task).flatten(0, 1));
-            let features = passed.features();
-            let Judged { loss, score, mut gradients } =
-                self.judge(features.clone().unsqueeze(), &task, scale);
-            let gradient = features.grad_remove(&mut gradients);
-            drop((features, gradients));
-            let gradient = gradient.expect("a loss is one of its features");
-            phase_on::<B, _>(Phase::Backward, &device, || {
-                segments.backward(passed, gradient * share);
+            segments.pass(joined(&task).flatten(0, 1), |features| {
+                let Judged { loss, score, gradients } =
+                    self.judge(features.unsqueeze(), &task, share, scale);
+                losses.push(loss);
+                scores.push(score);
+                gradients
             });
-            (loss, score)
-        });
-        let (losses, scores): (Vec<_>, Vec<_>) = tasks.unzip();
+        }
         let mean = |tasks| Tensor::cat(tasks, 0).mean();
         let gradients = ScaledGrads::new(segments.gradients(), scale);
         MetaGradients { loss: mean(losses), score: mean(scores), gradients }

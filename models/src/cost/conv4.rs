@@ -53,6 +53,28 @@ impl Conv4Config {
         };
         (0..self.blocks).map(block).collect()
     }
+
+    /// First block of every segment, each of which ends where maps are halved.
+    ///
+    /// The last one, which is not computed again, begins as soon as all that follows keeps no more
+    /// than a segment before it: its graph takes no memory that there is not in any case.
+    pub(crate) fn segment_starts(&self) -> Vec<usize> {
+        let blocks = self.block_sizes();
+        let kept = |(index, block): (usize, &Block)| {
+            // That of an image's few channels is made again where a CPU's fused stack is.
+            let convolved = if index > 0 { self.channels * block.convolved } else { 0 };
+            block.input.iter().product::<usize>() + convolved
+        };
+        let kept: Vec<_> = blocks.iter().enumerate().map(kept).collect();
+        let kept: Vec<usize> = kept.chunks(self.halve_every).map(|all| all.iter().sum()).collect();
+        let last = kept.len() - 1;
+        let begins = |&first: &usize| {
+            let (before, after) = kept.split_at(first);
+            after.iter().sum::<usize>() <= before.iter().copied().max().unwrap_or(0)
+        };
+        let last = (1..last).find(begins).unwrap_or(last);
+        (0..=last).map(|segment| segment * self.halve_every).collect()
+    }
 }
 
 impl Part<'_> {
@@ -143,12 +165,11 @@ fn is_fused(route: Route) -> bool {
     matches!(route, Route::Host(_))
 }
 
-/// Floats of the buffers that are there when every stack has gone forward without keeping anything,
-/// from the first to the last, and then forward again, kept, and backward, from the last to the
-/// first.
+/// Floats of the buffers that are there when every stack but the last has gone forward without keeping
+/// anything, from the first on, and then all forward, kept, and backward, from the last to the first.
 fn in_turns(stacks: &[StackShape]) -> usize {
     let mut buffers = Followed::default();
-    for stack in stacks {
+    for stack in &stacks[..stacks.len().saturating_sub(1)] {
         let used = buffers.forward(stack, 1, false);
         buffers.leave(used);
     }
@@ -199,12 +220,10 @@ impl CostModel for Conv4Config {
             return None;
         }
         let mut blocks = self.block_sizes();
-        let mut segments = Vec::new();
-        while !blocks.is_empty() {
-            let rest = blocks.split_off(self.halve_every.min(blocks.len()));
-            segments.push(Part { config: self, blocks });
-            blocks = rest;
-        }
+        let starts = self.segment_starts();
+        let parts = starts.iter().rev().map(|&start| blocks.split_off(start));
+        let mut segments: Vec<_> = parts.map(|blocks| Part { config: self, blocks }).collect();
+        segments.reverse();
         let stacks: Vec<_> = segments.iter().map(|part| part.stack(batch)).collect();
         let cost = |(index, part): (usize, &Part<'_>)| {
             let graph = part.cost(batch, route);
@@ -314,13 +333,13 @@ mod tests {
         let deep = Conv4Config::mini_imagenet().with_blocks(8).with_halve_every(2);
         let layers = Route::Device("CubeCL");
         let found = deep.segment_costs(10, layers).expect("layers have formulas");
-        let inputs = [3 * 84 * 84, 64 * 42 * 42, 64 * 21 * 21, 64 * 10 * 10];
+        let inputs = [3 * 84 * 84, 64 * 42 * 42];
         assert_eq!(
             found.iter().map(|part| part.inputs).collect::<Vec<_>>(),
             inputs.map(|n| 10 * n)
         );
         assert_eq!(found.iter().map(|part| part.graph.outputs).sum::<u64>(), {
-            10 * 64 * (42 * 42 + 21 * 21 + 10 * 10 + 5 * 5)
+            10 * 64 * (42 * 42 + 5 * 5)
         });
         let whole = deep.cost(10, layers);
         let sum = |of: fn(&Cost) -> u64| found.iter().map(|part| of(&part.graph)).sum::<u64>();
@@ -340,11 +359,23 @@ mod tests {
         };
         let all = host.iter().map(|part| part.left).sum::<u64>();
         assert!(host[0].graph.kept as usize > first.kept() && host[0].left < all);
-        let uneven = deep.clone().with_blocks(7);
-        assert_eq!(uneven.segment_costs(1, HOST).expect("formulas").len(), 4);
         let low = deep.with_precision(Precision::MixedBf16);
         assert_eq!(low.segment_costs(1, layers), None);
         assert_eq!(low.segment_costs(10, HOST), Some(host));
+    }
+
+    #[test]
+    fn the_last_segment_keeps_no_more_than_one_before_it() {
+        let starts = |config: &Conv4Config| config.segment_starts();
+        let mini = Conv4Config::mini_imagenet();
+        let deep = mini.clone().with_blocks(8).with_halve_every(2);
+        assert_eq!(starts(&deep), [0, 2]);
+        // The first convolution is made again anyway, and the others keep more than the image.
+        assert_eq!(starts(&mini), [0, 1, 2]);
+        assert_eq!(starts(&Conv4Config::omniglot_strided()), [0, 1, 2]);
+        assert_eq!(starts(&mini.clone().with_blocks(2)), [0, 1]);
+        assert_eq!(starts(&mini.with_blocks(1)), [0]);
+        assert_eq!(starts(&deep.with_blocks(3)), [0, 2]);
     }
 
     #[test]

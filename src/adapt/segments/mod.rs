@@ -1,4 +1,5 @@
-//! Gradients of an encoder whose segments are computed a second time instead of kept.
+//! Gradients of an encoder whose segments, but for the last, are computed a second time instead of
+//! kept.
 
 mod masks;
 #[cfg(all(test, feature = "flex"))]
@@ -12,21 +13,25 @@ use fewshot_models::nn::draw;
 use fewshot_models::{BnStatistics, Encoder};
 
 use self::masks::Masks;
+use crate::phase::{Phase, phase_on};
 
 /// A tensor without the level of autodiff that differentiates it.
 type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 
-/// The backward pass of an encoder, segment by segment from the last to the first, over any number
-/// of inputs whose gradients are added up.
+/// The gradients of an encoder, segment by segment from the last to the first, over any number of
+/// inputs whose gradients are added up.
 ///
-/// A forward pass keeps what goes into each [segment](Encoder::forward_segment) and no graph. With
-/// the gradient of the features, the graph of one segment at a time is made, from what went into it,
-/// and gives that of its parameters and of its input. So every segment is computed twice, and memory
-/// holds the inputs of all and the graph of one.
+/// A forward pass keeps what goes into each [segment](Encoder::forward_segment) and the graph of the
+/// last one, which is wanted first. After the backward pass through that, the graphs of those before
+/// it are made one at a time, from what went into them, and give the gradients of their parameters and
+/// of their input. So every segment but the last is computed twice, and memory holds the inputs of all
+/// and the graph of one.
+///
+/// One input's graphs are gone before the next ones come: of several graphs on the same parameters,
+/// Burn 0.21 may drop those that have not had their backward pass when another has it.
 ///
 /// # Conventions
-/// Under [`BnStatistics::Track`] running averages move in the backward pass, once, in the order in
-/// which inputs come back.
+/// Under [`BnStatistics::Track`] running averages move once for each input.
 ///
 /// Of an encoder that [draws](Encoder::DRAWS), the backend is seeded before each segment, to the same
 /// in both passes, so that dropout masks are the same. The seeds follow from numbers that are drawn
@@ -50,11 +55,8 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 /// let device = Default::default();
 /// let encoder = Conv4Config::omniglot().init::<B>(&device);
 /// let mut segments = Segments::new(&encoder, BnStatistics::Track, &device);
-/// let passed = segments.forward(Tensor::ones([2, 1, 28, 28], &device));
-/// let features = passed.features();
-/// let mut found = features.clone().powi_scalar(2).mean().backward();
-/// let gradient = features.grad_remove(&mut found).expect("the loss is one of the features");
-/// segments.backward(passed, gradient);
+/// let images = Tensor::ones([2, 1, 28, 28], &device);
+/// segments.pass(images, |features| features.powi_scalar(2).mean().backward());
 /// assert_eq!(segments.gradients().len(), 4 * 4);
 /// ```
 ///
@@ -69,23 +71,6 @@ pub struct Segments<'a, B: AutodiffBackend, E> {
     masks: Option<Masks<B>>,
     inputs: u64,
     found: GradientsAccumulator<E>,
-}
-
-/// What a forward pass by segments leaves.
-#[derive(Debug)]
-pub struct Passed<B: AutodiffBackend> {
-    /// Which input it was.
-    input: u64,
-    /// What went into each segment.
-    before: Vec<Plain<B, 4>>,
-    features: Tensor<B, 2>,
-}
-
-impl<B: AutodiffBackend> Passed<B> {
-    /// The features, `[n, d]`: a leaf, whose gradient is to be handed to [`Segments::backward`].
-    pub fn features(&self) -> Tensor<B, 2> {
-        self.features.clone()
-    }
 }
 
 impl<'a, B, E> Segments<'a, B, E>
@@ -108,41 +93,50 @@ where
         }
     }
 
-    /// Embeds `images` `[n, c, h, w]`, which are a constant.
-    pub fn forward(&mut self, images: Tensor<B, 4>) -> Passed<B> {
+    /// Embeds `images` `[n, c, h, w]`, which are a constant, and adds the gradients of the parameters.
+    /// Given the features, `[n, d]`, `judge` makes the backward pass of what they are worth.
+    pub fn pass(&mut self, images: Tensor<B, 4>, judge: impl FnOnce(Tensor<B, 2>) -> B::Gradients) {
+        let input = self.inputs;
+        self.inputs += 1;
         let statistics = match self.statistics {
             BnStatistics::Track => BnStatistics::Batch,
             untracked => untracked,
         };
-        let input = self.inputs;
-        self.inputs += 1;
+        let last = self.encoder.segments() - 1;
         let mut before = Vec::new();
         let mut x = images.inner();
-        for index in 0..self.encoder.segments() {
+        for index in 0..last {
             self.seed(input, index);
             let y = self.still.forward_segment(index, Tensor::from_inner(x.clone()), statistics);
             before.push(std::mem::replace(&mut x, y.inner()));
         }
-        let features = Tensor::from_inner(x.flatten(1, 3)).require_grad();
-        Passed { input, before, features }
+        let (x, y) = self.graph(input, last, x);
+        let found = judge(y.flatten(1, 3));
+        let device = x.device();
+        phase_on::<B, _>(Phase::Backward, &device, || {
+            let mut gradient = self.add(x, found);
+            for (index, x) in before.into_iter().enumerate().rev() {
+                let (x, y) = self.graph(input, index, x);
+                gradient = self.add(x, pulled(y, gradient).backward());
+            }
+        });
     }
 
-    /// Adds the gradients of the parameters, given that of the features, `[n, d]`.
-    pub fn backward(&mut self, passed: Passed<B>, gradient: Plain<B, 2>) {
-        let [n, d] = gradient.dims();
-        let mut gradient = Some(gradient.reshape([n, d, 1, 1]));
-        let Passed { input, before, features } = passed;
-        drop(features);
-        for (index, x) in before.into_iter().enumerate().rev() {
-            let x = Tensor::from_inner(x);
-            let x = if index > 0 { x.require_grad() } else { x };
-            self.seed(input, index);
-            let y = self.encoder.forward_segment(index, x.clone(), self.statistics);
-            let mut found = pulled(y, gradient).backward();
-            gradient = x.grad_remove(&mut found);
-            let parameters = GradientsParams::from_grads(found, self.encoder);
-            self.found.accumulate(self.encoder, parameters);
-        }
+    /// What goes into a segment, and what comes out on its graph.
+    fn graph(&self, input: u64, index: usize, x: Plain<B, 4>) -> (Tensor<B, 4>, Tensor<B, 4>) {
+        let x = Tensor::from_inner(x);
+        let x = if index > 0 { x.require_grad() } else { x };
+        self.seed(input, index);
+        let y = self.encoder.forward_segment(index, x.clone(), self.statistics);
+        (x, y)
+    }
+
+    /// Adds the gradients of a segment's parameters, and gives that of `x`, which went into it.
+    fn add(&mut self, x: Tensor<B, 4>, mut found: B::Gradients) -> Option<Plain<B, 4>> {
+        let gradient = x.grad_remove(&mut found);
+        let parameters = GradientsParams::from_grads(found, self.encoder);
+        self.found.accumulate(self.encoder, parameters);
+        gradient
     }
 
     /// The sum over all inputs, by parameter.
