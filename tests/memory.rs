@@ -53,13 +53,13 @@ fn episodes() -> EpisodeSampler {
 const LOOKS: u64 = 10;
 
 /// The bytes in use after the steps up to each of these.
-fn after_steps<B, L, O>(learner: L, optimizer: O, steps: [u64; 4]) -> [u64; 4]
+fn after_steps<B, L, O>(learner: L, optimizer: O, steps: [u64; 6]) -> [u64; 6]
 where
     B: AutodiffBackend,
     L: MetaLearner<B>,
     O: Optimizer<L, B>,
 {
-    let seen = Rc::new(Cell::new([u64::MAX; 4]));
+    let seen = Rc::new(Cell::new([u64::MAX; 6]));
     let least = seen.clone();
     let observer = move |event: &Event| {
         let Event::Step { metrics, .. } = event else { return };
@@ -74,20 +74,22 @@ where
         }
     };
     let trainer = MetaTrainer::new(learner, optimizer).episodes(episodes()).meta_batch(2);
-    trainer.steps(steps[3]).observe(observer).fit::<B>().unwrap();
+    trainer.steps(steps[5]).observe(observer).fit::<B>().unwrap();
     seen.get()
 }
 
-/// Bytes by which queues of threads may grow.
-const JUMP: i64 = 4608;
+/// Bytes by which what grows once may grow: queues of threads by 4608 or twice that, and by all of it
+/// two maps of Burn's graph that double, 512 places of 33 bytes and 256 of 17, when their random hashes
+/// have it so.
+const JUMP: i64 = 21_248;
 
 /// What training may leave behind.
 #[derive(Clone, Copy)]
 struct Leaves {
     /// Bytes of 60 steps.
     bytes: i64,
-    /// Of three times 60 steps, how often up to [`JUMP`] more: a queue of threads that grows once is no
-    /// leak, which would be there each time.
+    /// Of five times 60 steps, how often up to [`JUMP`] more: what grows once is no leak, which would be
+    /// there each time.
     more: usize,
 }
 
@@ -97,14 +99,14 @@ where
     L: MetaLearner<B>,
     O: Optimizer<L, B>,
 {
-    let in_use = after_steps::<B, L, O>(learner, optimizer, [20, 80, 140, 200]);
+    let in_use = after_steps::<B, L, O>(learner, optimizer, [20, 80, 140, 200, 260, 320]);
     assert!(!in_use.contains(&u64::MAX), "{what}: not all were looked at");
-    let mut left = [0, 1, 2].map(|at| in_use[at + 1] as i64 - in_use[at] as i64);
+    let mut left = [0, 1, 2, 3, 4].map(|at| in_use[at + 1] as i64 - in_use[at] as i64);
     left.sort_unstable();
-    let most = 3 * allowed.bytes + allowed.more as i64 * JUMP;
+    let most = 5 * allowed.bytes + allowed.more as i64 * JUMP;
     assert!(left.iter().sum::<i64>() <= most, "{what}: {in_use:?} bytes after 60 steps each");
     assert!(
-        left[2 - allowed.more] <= allowed.bytes,
+        left[4 - allowed.more] <= allowed.bytes,
         "{what}: {in_use:?} bytes after 60 steps each"
     );
 }

@@ -22,3 +22,13 @@ pub fn assert_close(what: &str, found: &[f32], expected: &[f32], bound: f32) {
         assert!(error <= bound, "{what}[{index}] is {found}, not {expected} (within {bound:e})");
     }
 }
+
+/// What `run` gives, which is the same with one, two and three threads.
+pub fn with_any_threads<R: PartialEq + Send>(what: &str, run: impl Fn() -> R + Sync) -> R {
+    let [one, two, three] = [1, 2, 3].map(|threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+        pool.build().unwrap().install(&run)
+    });
+    assert!(one == two && one == three, "{what}");
+    one
+}

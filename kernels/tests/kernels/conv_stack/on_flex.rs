@@ -8,7 +8,7 @@ use fewshot_kernels::{ConvBlock, Route, StackOptions, Statistics, conv_stack, ro
 use super::leaves::Leaves;
 use super::network::Network;
 use super::run::*;
-use crate::judge::{assert_close, largest, read};
+use crate::judge::{assert_close, largest, read, with_any_threads};
 
 type Balanced = Autodiff<Flex, BalancedCheckpointing>;
 
@@ -37,14 +37,10 @@ fn the_number_of_threads_changes_no_bit() {
     for n in [1, 3, 21] {
         let network = Network::new(81, [n, 3, 15, 14], &specs);
         for network in [network.clone(), network.with_running()] {
-            let [one, two, three] = [1, 2, 3].map(|threads| {
-                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
-                pool.build().unwrap().install(|| {
-                    run::<Autodiff<Flex>>(&network, conv_stack, all_but_output_gradient)
-                })
+            let found = with_any_threads(&format!("{n} images"), || {
+                run::<Autodiff<Flex>>(&network, conv_stack, all_but_output_gradient)
             });
-            assert_eq!(one.gradients.len(), 13);
-            assert!(one == two && one == three, "{n} images");
+            assert_eq!(found.gradients.len(), 13);
         }
     }
 }

@@ -7,8 +7,8 @@ use fewshot_kernels::{
     Metric, Route, mahalanobis, proto_loss, prototypes, route, scores, with_reference,
 };
 
-use super::case::{Case, METRICS, Outcome, assert_close, assert_outcomes, labels, read};
-use crate::judge::Judge;
+use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, read};
+use crate::judge::{Judge, with_any_threads};
 use crate::refusal::refusal;
 
 #[test]
@@ -39,13 +39,7 @@ fn gradients_are_central_differences() {
 fn results_do_not_depend_on_the_number_of_threads() {
     for metric in METRICS {
         let case = Case::new([2, 33, 2, 150, 130], metric);
-        let on = |threads: usize| -> [Outcome; 2] {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| case.first::<Judge>(&case.values()))
-        };
-        let one = on(1);
-        assert_eq!(one, on(2));
-        assert_eq!(one, on(3));
+        with_any_threads(&format!("{metric:?}"), || case.first::<Judge>(&case.values()));
     }
 }
 
