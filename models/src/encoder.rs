@@ -46,7 +46,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     const DRAWS: bool = true;
 
     /// Parts of the network, one after the other, of which all but the last can be computed again one
-    /// at a time.
+    /// at a time. There is at least one.
     fn segments(&self) -> usize {
         1
     }

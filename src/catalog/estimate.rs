@@ -179,9 +179,7 @@ impl Estimate {
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries)
             }
-            Method::Reptile { steps, batch } => {
-                3.0 * steps as f64 * macs(batch.min(support + queries))
-            }
+            Method::Reptile { steps, batch } => 3.0 * steps as f64 * macs(batch),
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
             // The body is in the first step's graph and in the queries', and adapts in neither.
             Method::Anil { .. } => 3.0 * macs(support + queries),

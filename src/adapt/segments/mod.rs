@@ -95,6 +95,9 @@ where
 
     /// Embeds `images` `[n, c, h, w]`, which are a constant, and adds the gradients of the parameters.
     /// Given the features, `[n, d]`, `judge` makes the backward pass of what they are worth.
+    ///
+    /// # Panics
+    /// When the encoder says that it has no segment.
     pub fn pass(&mut self, images: Tensor<B, 4>, judge: impl FnOnce(Tensor<B, 2>) -> B::Gradients) {
         let input = self.inputs;
         self.inputs += 1;
@@ -102,7 +105,9 @@ where
             BnStatistics::Track => BnStatistics::Batch,
             untracked => untracked,
         };
-        let last = self.encoder.segments() - 1;
+        let segments = self.encoder.segments();
+        assert!(segments > 0, "an encoder has at least one segment");
+        let last = segments - 1;
         let mut before = Vec::new();
         let mut x = images.inner();
         for index in 0..last {

@@ -61,7 +61,8 @@ impl Step {
         let steps = inner.steps;
         match (self.method, inner.order) {
             (Method::Reptile, _) => {
-                let [batch, _] = inner.batch.unwrap_or([usize::MAX; 2]);
+                let all = self.protocol.ways * self.protocol.examples();
+                let batch = inner.batch.map_or(all, |[batch, _]| batch);
                 Learning::Reptile { steps, batch }
             }
             (Method::Anil, _) => Learning::Anil { steps },

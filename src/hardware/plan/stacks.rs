@@ -39,7 +39,7 @@ impl Stacks {
     /// Of a way of steps on `batch` of the examples each, and queries at its end, all that stays in
     /// buffers from their passes.
     pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> Sourced {
-        let stack = StackShape { n: batch.min(self.together.n), ..self.together.clone() };
+        let stack = StackShape { n: batch, ..self.together.clone() };
         let floats = |live: usize| {
             let mut passes = Passes { buffers: Followed::default(), live, body: true };
             // As below.

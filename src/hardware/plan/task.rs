@@ -17,11 +17,11 @@ pub struct TaskShape {
 }
 
 impl TaskShape {
-    /// Of what all its examples take together, the part of `batch` of them.
+    /// What a batch of so many examples takes, of what all take together.
     pub(crate) fn part(&self, amount: Sourced, batch: usize) -> Sourced {
         let all = self.support + self.queries;
-        let bytes = amount.bytes.0 as u128 * batch.min(all) as u128 / all.max(1) as u128;
-        Sourced { bytes: Bytes(bytes as u64), ..amount }
+        let bytes = u128::from(amount.bytes.0) * batch as u128 / all.max(1) as u128;
+        Sourced { bytes: Bytes(bytes.try_into().unwrap_or(u64::MAX)), ..amount }
     }
 }
 

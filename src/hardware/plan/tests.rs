@@ -106,6 +106,7 @@ fn the_first_order_has_no_inner_graph() {
     let reptile =
         planner(Algorithm::Reptile { steps: 5, batch: 11, lanes: 2 }, OptimizerKind::Sgd).plan(4);
     assert_eq!(reptile.line("activations").unwrap().bytes.0, 2 * 605);
+    assert_eq!(reptile.line("mini-batches").unwrap().bytes.0, 2 * (20 + 11) * 9);
     assert_eq!(reptile.line("means of the inner rule").unwrap().bytes.0, 2 * 2 * 52);
 }
 
