@@ -78,10 +78,11 @@ where
     seen.get()
 }
 
-/// Bytes by which what grows once may grow: queues of threads by 4608 or twice that, and by all of it
-/// two maps of Burn's graph that double, 512 places of 33 bytes and 256 of 17, when their random hashes
-/// have it so.
-const JUMP: i64 = 21_248;
+/// Bytes by which queues of threads may grow.
+const JUMP: i64 = 4608;
+
+/// Two maps of Burn's graph that double, once, when their random hashes have it so.
+const MAPS: i64 = 512 * 33 + 256 * 17;
 
 /// What training may leave behind.
 #[derive(Clone, Copy)]
@@ -102,6 +103,10 @@ where
     let in_use = after_steps::<B, L, O>(learner, optimizer, [20, 80, 140, 200, 260, 320]);
     assert!(!in_use.contains(&u64::MAX), "{what}: not all were looked at");
     let mut left = [0, 1, 2, 3, 4].map(|at| in_use[at + 1] as i64 - in_use[at] as i64);
+    let doubles = |left: &&mut i64| (MAPS..=MAPS + allowed.bytes).contains(*left);
+    if let Some(left) = left.iter_mut().find(doubles).filter(|_| allowed.more > 0) {
+        *left -= MAPS;
+    }
     left.sort_unstable();
     let most = 5 * allowed.bytes + allowed.more as i64 * JUMP;
     assert!(left.iter().sum::<i64>() <= most, "{what}: {in_use:?} bytes after 60 steps each");

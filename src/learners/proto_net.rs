@@ -60,8 +60,8 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
     /// Under [`Checkpointing::Segments`], [`meta_gradients`](MetaLearner::meta_gradients) takes one
     /// task after the other and [one segment](Segments) of the encoder after the other: memory for a
     /// task's segment instead of a batch's network, in exchange for a second forward pass of all but
-    /// the last segment. The gradient is the same up to rounding. What else there is to recompute is the backend's choice, and changes
-    /// nothing here.
+    /// the last segment. The gradient is the same up to rounding. What else there is to recompute is
+    /// the backend's choice, and changes nothing here.
     pub fn with_checkpointing(self, checkpointing: Checkpointing) -> Self {
         Self { checkpointing, ..self }
     }

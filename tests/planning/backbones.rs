@@ -151,8 +151,8 @@ fn compared<B: AutodiffBackend>(backbone: &Backbone, way: Way) -> (String, f64) 
 
 /// Compares every way for every backbone, and fails beyond 15 %.
 fn compare<B: AutodiffBackend>(backbones: &[Backbone], ways: &[Way]) {
-    let all = backbones.iter().flat_map(|backbone| ways.iter().map(move |way| (backbone, *way)));
-    let all = all.map(|(backbone, way)| compared::<B>(backbone, way));
+    let all =
+        backbones.iter().flat_map(|backbone| ways.iter().map(|way| compared::<B>(backbone, *way)));
     let far = all.filter(|(_, off)| off.abs() >= 15.0).map(|(row, _)| row).collect::<Vec<_>>();
     assert!(far.is_empty(), "{}", far.join("\n"));
 }
