@@ -28,6 +28,7 @@ use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::CliError;
 
 pub(crate) fn main() -> ExitCode {
+    fewshot::hardware::keep_freed_memory();
     let line = Line::parse();
     warnings::listen();
     let Some(command) = line.command else {

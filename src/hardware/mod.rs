@@ -43,7 +43,8 @@ pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
 pub use manager::{DifferentiableWork, HardwareManager};
 pub use memory::{
-    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
+    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, keep_freed_memory, memory_stats,
+    release,
 };
 pub(crate) use nearest::unknown;
 pub(crate) use placed::on as carried;

@@ -1,6 +1,7 @@
 //! How much memory is used, and what running out of it looks like.
 
 pub(super) mod host;
+mod keep;
 mod meter;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 mod nvml;
@@ -15,6 +16,7 @@ mod stats;
 #[cfg(any(test, all(feature = "cuda", feature = "nvml")))]
 mod visible;
 
+pub use keep::keep_freed_memory;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 pub(super) use nvml::driver_version;
 pub use out_of_memory::guarded;
