@@ -11,6 +11,7 @@
 //! | [`conv2d`](conv2d()) | 3x3 and 1x1 convolutions with stride 1 or 2, and both of their gradients |
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
+//! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
 //! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
@@ -62,6 +63,7 @@ mod linear;
 pub mod linear_stack;
 pub mod max_pool;
 pub mod metrics;
+pub mod norm_relu;
 pub mod optim_step;
 pub mod precision;
 pub mod proto_loss;
@@ -93,6 +95,7 @@ pub use linear::{LinearError, linear};
 pub use linear_stack::{LinearLayer, LinearStackError, linear_stack};
 pub use max_pool::{PoolError, max_pool};
 pub use metrics::{FusedMetrics, MetricError};
+pub use norm_relu::norm_relu;
 pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{ProtoLoss, proto_loss};

@@ -4,6 +4,8 @@
 //! deviation and `m` the number of pixels: `dbeta = s`, `dgamma = p r`, and
 //! `dx = gamma r (dy - s / m) - gamma r^2 dgamma / m * (x - mean)`. One pass for the sums, one for
 //! `dx`. Mean and deviation are functions of `x` on the level below, so this can be differentiated.
+//!
+//! With a ReLU and a pool after it, `dy` is what comes through these, and never written down.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -15,13 +17,16 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 
 use super::fused::inverse_deviation;
-use crate::channels::{Tied, per_channel, rows};
+use crate::channels::rows;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
 use crate::layers::node::{parents, record, register};
+use crate::norm_relu::Rectified;
 
 #[derive(Debug)]
-struct BatchNorm;
+struct BatchNorm {
+    after: Option<Rectified>,
+}
 
 #[derive(Clone, Debug)]
 struct State<B: FusedLayers> {
@@ -31,6 +36,7 @@ struct State<B: FusedLayers> {
     inverse: Tensor<B, 1>,
     /// `gamma * inverse`.
     scale: Tensor<B, 1>,
+    beta: FloatTensor<B>,
 }
 
 impl<B: FusedLayers> Backward<B, 3> for BatchNorm {
@@ -39,18 +45,13 @@ impl<B: FusedLayers> Backward<B, 3> for BatchNorm {
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let [of_x, of_gamma, of_beta] = parents(&ops);
         let dy = grads.consume::<B>(&ops.node);
-        let State { x, mean, inverse, scale } = ops.state;
-        let centre = unwrap(mean.clone());
-        let sums = B::channel_correlate(dy.clone(), x.clone(), centre.clone());
+        let State { x, mean, inverse, scale, beta } = ops.state;
+        let map = [unwrap(mean), unwrap(scale), beta];
+        let of_batch = Some(unwrap(inverse.clone()));
+        let (sums, dx) = B::norm_backward(dy, x, map, of_batch, self.after, of_x.is_some());
+        dx.into_iter().for_each(|dx| register::<B>(grads, of_x, || dx));
         let [dbeta, product] = rows::<B>(sums);
-        let dgamma = product * inverse.clone();
-        register::<B>(grads, of_x, || {
-            let count = per_channel::<B>(&x) as f64;
-            let tilt = scale.clone() * inverse * dgamma.clone() / -count;
-            let mean_dy = dbeta.clone() / count;
-            let direct = Tied { x: dy, centre: unwrap(mean_dy), scale: unwrap(scale) };
-            B::channel_combine(direct, Tied { x, centre, scale: unwrap(tilt) })
-        });
+        let dgamma = product * inverse;
         register::<B>(grads, of_gamma, || unwrap(dgamma));
         register::<B>(grads, of_beta, || unwrap(dbeta));
     }
@@ -60,6 +61,7 @@ pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
     x: FloatTensor<Autodiff<B, C>>,
     [gamma, beta]: [FloatTensor<Autodiff<B, C>>; 2],
     epsilon: f64,
+    after: Option<Rectified>,
 ) -> [FloatTensor<Autodiff<B, C>>; 2] {
     let values = x.primitive.clone();
     let moments = B::channel_moments(values.clone());
@@ -67,9 +69,13 @@ pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
     let inverse = inverse_deviation(variance, epsilon);
     let scale = wrap(gamma.primitive.clone()) * inverse.clone();
     let map = [unwrap(mean.clone()), unwrap(scale.clone()), beta.primitive.clone()];
-    let y = B::channel_affine(values.clone(), map);
-    let state = || State { x: values, mean, inverse, scale };
-    let y = record::<B, C, 3, _>(BatchNorm, [&x, &gamma, &beta], state, y);
+    let y = match after {
+        Some(after) => B::activate(values.clone(), map, after),
+        None => B::channel_affine(values.clone(), map),
+    };
+    let beta_values = beta.primitive.clone();
+    let state = || State { x: values, mean, inverse, scale, beta: beta_values };
+    let y = record::<B, C, 3, _>(BatchNorm { after }, [&x, &gamma, &beta], state, y);
     // Of both levels that are registered.
     [y, <Autodiff<B, C> as AutodiffBackend>::from_inner(B::float_detach(moments))]
 }

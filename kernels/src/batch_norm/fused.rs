@@ -4,9 +4,10 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-use crate::channels::rows;
+use crate::channels::{per_channel, rows};
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
+use crate::norm_relu::Rectified;
 
 /// `1 / sqrt(variance + epsilon)`.
 pub fn inverse_deviation<B: Backend>(variance: Tensor<B, 1>, epsilon: f64) -> Tensor<B, 1> {
@@ -15,14 +16,33 @@ pub fn inverse_deviation<B: Backend>(variance: Tensor<B, 1>, epsilon: f64) -> Te
     deviation.ones_like() / deviation
 }
 
-/// A pass for the moments, and one that normalises.
+/// A pass for the moments, and one that normalises, with what comes after that.
 pub fn normalise<B: FusedLayers>(
     x: FloatTensor<B>,
     [gamma, beta]: [FloatTensor<B>; 2],
     epsilon: f64,
+    after: Option<Rectified>,
 ) -> [FloatTensor<B>; 2] {
     let moments = B::channel_moments(x.clone());
     let [mean, variance] = rows::<B>(moments.clone());
     let scale = wrap(gamma) * inverse_deviation(variance, epsilon);
-    [B::channel_affine(x, [unwrap(mean), unwrap(scale), beta]), moments]
+    let map = [unwrap(mean), unwrap(scale), beta];
+    let y = match after {
+        Some(after) => B::activate(x, map, after),
+        None => B::channel_affine(x, map),
+    };
+    [y, moments]
+}
+
+/// What the moments of a map `x` take of its gradient, given the sums of that: by what a pixel's
+/// deviation from the mean is multiplied, and the mean that is taken away before `scale`.
+pub fn drift<B: Backend>(
+    x: &FloatTensor<B>,
+    [scale, inverse]: [FloatTensor<B>; 2],
+    sums: FloatTensor<B>,
+) -> [Tensor<B, 1>; 2] {
+    let count = per_channel::<B>(x) as f64;
+    let [sum, product] = rows::<B>(sums);
+    let [scale, inverse] = [scale, inverse].map(wrap::<B, 1>);
+    [scale * inverse.clone() * (inverse * product) / -count, sum / count]
 }

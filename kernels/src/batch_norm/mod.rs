@@ -12,6 +12,7 @@ use crate::conv_stack::Moments;
 use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::layers::{LayerTable, through_f32, types, wide};
+use crate::norm_relu::{self, Rectified};
 
 /// What [`batch_norm`] normalises with.
 #[derive(Clone, Debug)]
@@ -66,6 +67,18 @@ pub fn batch_norm<B: Backend>(
     statistics: NormStatistics<B>,
     epsilon: f64,
 ) -> (Tensor<B, 4>, Option<Moments<B>>) {
+    normalise("batch_norm", x, [gamma, beta], statistics, epsilon, None)
+}
+
+/// The `operation` of this name: a normalisation with what comes `after` it, whose shape fits.
+pub(crate) fn normalise<B: Backend>(
+    operation: &'static str,
+    x: Tensor<B, 4>,
+    [gamma, beta]: [Option<Tensor<B, 1>>; 2],
+    statistics: NormStatistics<B>,
+    epsilon: f64,
+    after: Option<Rectified>,
+) -> (Tensor<B, 4>, Option<Moments<B>>) {
     let running = match statistics {
         NormStatistics::Batch => None,
         NormStatistics::Running(moments) => Some(moments),
@@ -79,12 +92,16 @@ pub fn batch_norm<B: Backend>(
         let [gamma, beta, mean, variance] = wide([gamma, beta, mean, variance]);
         let running = mean.zip(variance).map(|(mean, variance)| Moments { mean, variance });
         let statistics = running.map_or(NormStatistics::Batch, NormStatistics::Running);
-        let (y, moments) = batch_norm(x.cast(FloatDType::F32), gamma, beta, statistics, epsilon);
+        let x = x.cast(FloatDType::F32);
+        let (y, moments) = normalise(operation, x, [gamma, beta], statistics, epsilon, after);
         return (y.cast(low), moments);
     }
-    match door::f32_table::<LayerTable<B>>("batch_norm", vectors().chain([x.dtype()])) {
-        Some(table) => run(table, x, [gamma, beta], running, epsilon),
-        None => reference::batch_norm(x, gamma, beta, running, epsilon),
+    match door::f32_table::<LayerTable<B>>(operation, vectors().chain([x.dtype()])) {
+        Some(table) => run(table, x, [gamma, beta], running, epsilon, after),
+        None => match after {
+            Some(after) => norm_relu::reference::norm_relu(x, gamma, beta, running, epsilon, after),
+            None => reference::batch_norm(x, gamma, beta, running, epsilon),
+        },
     }
 }
 
@@ -94,6 +111,7 @@ fn run<B: Backend>(
     [gamma, beta]: [Option<Tensor<B, 1>>; 2],
     running: Option<Moments<B>>,
     epsilon: f64,
+    after: Option<Rectified>,
 ) -> (Tensor<B, 4>, Option<Moments<B>>) {
     let (channels, options) = (x.dims()[1], (&x.device(), DType::F32));
     let gamma = gamma.unwrap_or_else(|| Tensor::ones([channels], options));
@@ -101,9 +119,13 @@ fn run<B: Backend>(
     if let Some(Moments { mean, variance }) = running {
         let scale = gamma * fused::inverse_deviation(variance.detach(), epsilon);
         let map = [mean.detach(), scale, beta].map(unwrap);
-        return (wrap((table.channel_affine)(unwrap(x), map)), None);
+        let y = match after {
+            Some(after) => (table.activate)(unwrap(x), map, after),
+            None => (table.channel_affine)(unwrap(x), map),
+        };
+        return (wrap(y), None);
     }
-    let [y, moments] = (table.batch_norm)(unwrap(x), [gamma, beta].map(unwrap), epsilon);
+    let [y, moments] = (table.batch_norm)(unwrap(x), [gamma, beta].map(unwrap), epsilon, after);
     let [mean, variance] = rows::<B>(moments).map(Tensor::detach);
     (wrap(y), Some(Moments { mean, variance }))
 }

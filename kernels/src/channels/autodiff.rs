@@ -143,7 +143,7 @@ pub fn combine<B: FusedLayers, C: CheckpointStrategy>(
 }
 
 /// `x * scale` by channel.
-fn scaled<B: FusedLayers>(x: FloatTensor<B>, scale: FloatTensor<B>) -> FloatTensor<B> {
+pub fn scaled<B: FusedLayers>(x: FloatTensor<B>, scale: FloatTensor<B>) -> FloatTensor<B> {
     let zero = unwrap(wrap::<B, 1>(scale.clone()).zeros_like());
     B::channel_affine(x, [zero.clone(), scale, zero])
 }

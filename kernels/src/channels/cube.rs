@@ -7,56 +7,50 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::Tied;
-use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum, units, vector_size};
-
-/// Cubes over all channels that are enough to fill a device.
-const CUBES: usize = 128;
-
-/// Vectors that a unit takes before another cube is worth it.
-const PER_UNIT: usize = 8;
+use crate::cube::{
+    cube_sum, cubes_of_channel, elementwise, empty, empty_like, lane_sum, vector_size,
+};
 
 /// How a map `[n, c, h, w]` is read by channel.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
-    channels: usize,
+pub struct Plan {
+    pub channels: usize,
     /// Vectors of a plane.
-    plane: usize,
+    pub plane: usize,
     /// Vectors of a channel.
-    vectors: usize,
-    width: usize,
-    /// Cubes of a channel.
-    cubes: usize,
-    units: u32,
+    pub vectors: usize,
+    pub width: usize,
+    /// Cubes of a channel, in a reduction.
+    pub cubes: usize,
+    pub units: u32,
 }
 
 impl Plan {
-    fn new<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
+    pub fn new<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
         let [n, channels, h, w] = x.meta.shape().dims();
         let width = vector_size(&x.client, h * w, x.elem_size());
         let (plane, vectors) = (h * w / width, n * h * w / width);
-        let units = units(&x.client).min((vectors as u32).next_power_of_two().max(32));
-        let worth = vectors.div_ceil(units as usize * PER_UNIT);
-        let cubes = (CUBES / channels).min(worth).max(1);
+        let (cubes, units) = cubes_of_channel(&x.client, channels, vectors);
         Self { channels, plane, vectors, width, cubes, units }
     }
 
-    fn count(&self) -> CubeCount {
+    pub fn count(&self) -> CubeCount {
         CubeCount::Static(self.cubes as u32, self.channels as u32, 1)
     }
 
-    fn dim(&self) -> CubeDim {
+    pub fn dim(&self) -> CubeDim {
         CubeDim::new_1d(self.units)
     }
 
     /// Vectors of the map.
-    fn all(&self) -> usize {
+    pub fn all(&self) -> usize {
         self.channels * self.vectors
     }
 }
 
 /// Where a vector of a channel lies in the map.
 #[cube]
-fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {
+pub fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {
     (vector / plane * channels + channel) * plane + vector % plane
 }
 
@@ -268,14 +262,11 @@ pub fn correlate<R: CubeRuntime>(
     let plan = Plan::new(&x);
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
     let parts = empty(&x, [channels * cubes * 2], DType::F32);
-    let sums = empty(&x, [2, channels], DType::F32);
-    let client = x.client.clone();
-    let (channel_cubes, channel_dim) = elementwise(&client, channels);
     // SAFETY: both maps have `vectors` vectors a channel, in planes; there are two parts for each
-    // cube of each channel, a centre and two sums a channel, and units stop there.
+    // cube of each channel, a centre a channel, and units stop there.
     unsafe {
         sums_kernel::launch_unchecked::<R>(
-            &client,
+            &parts.client,
             plan.count(),
             plan.dim(),
             width,
@@ -289,10 +280,21 @@ pub fn correlate<R: CubeRuntime>(
             cubes,
             units,
         );
+    }
+    total(parts, channels, cubes)
+}
+
+/// The sums, `[2, channels]`, of two parts for each of the cubes of every channel.
+pub fn total<R: CubeRuntime>(parts: CubeTensor<R>, channels: usize, cubes: usize) -> CubeTensor<R> {
+    let sums = empty(&parts, [2, channels], DType::F32);
+    let (count, dim) = elementwise(&sums.client, channels);
+    // SAFETY: there are two parts for each cube of each channel and two sums a channel, and units
+    // stop there.
+    unsafe {
         total_kernel::launch_unchecked::<R>(
-            &client,
-            channel_cubes,
-            channel_dim,
+            &sums.client,
+            count,
+            dim,
             parts.into_array_arg(),
             sums.clone().into_array_arg(),
             channels,

@@ -21,6 +21,18 @@ pub fn cubes(elements: usize, units: u32) -> usize {
     elements.div_ceil(units as usize * PER_UNIT).clamp(1, MOST_CUBES)
 }
 
+/// Cubes of each channel, and units of a cube, for a reduction of so many elements (or vectors) a
+/// channel.
+pub fn cubes_of_channel<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    channels: usize,
+    elements: usize,
+) -> (usize, u32) {
+    let units = units(client).min((elements as u32).next_power_of_two().max(32));
+    let worth = elements.div_ceil(units as usize * PER_UNIT);
+    ((MOST_CUBES / channels).min(worth).max(1), units)
+}
+
 /// The widest vectors that a tensor of rows of this length divides into.
 pub fn vector_size<R: CubeRuntime>(
     client: &ComputeClient<R>,

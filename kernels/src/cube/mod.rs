@@ -7,5 +7,7 @@
 mod cubes;
 mod tensors;
 
-pub use cubes::{cube_max, cube_sum, cubes, elementwise, lane_sum, units, vector_size};
+pub use cubes::{
+    cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size,
+};
 pub use tensors::{empty, empty_like, owned};

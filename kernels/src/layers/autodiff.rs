@@ -7,7 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
-
+use crate::norm_relu::{self, Rectified};
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
@@ -58,8 +58,17 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         x: FloatTensor<Self>,
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
+        after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        batch_norm::autodiff::normalise::<B, C>(x, affine, epsilon)
+        batch_norm::autodiff::normalise::<B, C>(x, affine, epsilon, after)
+    }
+
+    fn activate(
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        after: Rectified,
+    ) -> FloatTensor<Self> {
+        norm_relu::autodiff::activate::<B, C>(x, map, after)
     }
 }
 

@@ -9,6 +9,8 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use super::FusedLayers;
 use crate::channels::{self, Tied};
 use crate::host::{unwrap, wrap};
+use crate::norm_relu::cube::Onto;
+use crate::norm_relu::{self, Rectified};
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<R, F, I, BT> FusedLayers for CubeBackend<R, F, I, BT>
@@ -67,7 +69,40 @@ where
         x: FloatTensor<Self>,
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
+        after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        batch_norm::fused::normalise::<Self>(x, affine, epsilon)
+        batch_norm::fused::normalise::<Self>(x, affine, epsilon, after)
+    }
+
+    fn activate(
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        after: Rectified,
+    ) -> FloatTensor<Self> {
+        norm_relu::cube::activate(x, map, after)
+    }
+
+    fn norm_backward(
+        dz: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        inverse: Option<FloatTensor<Self>>,
+        after: Option<Rectified>,
+        wanted: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let Some(after) = after else {
+            return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
+        };
+        let sums = norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after);
+        let dx = wanted.then(|| {
+            let [_, direct, _] = map.clone();
+            let drift = inverse.map(|inverse| {
+                let of = [direct.clone(), inverse];
+                let [tilt, mean] = batch_norm::fused::drift::<Self>(&x, of, sums.clone());
+                [unwrap(tilt), unwrap(-mean * wrap(direct.clone()))]
+            });
+            norm_relu::cube::combine(dz, x, map, Onto { direct, drift }, after)
+        });
+        (sums, dx)
     }
 }

@@ -6,8 +6,9 @@ use burn_fusion::{Fusion, FusionBackend};
 
 use super::FusedLayers;
 use crate::channels::Tied;
-use crate::fusion::record_one;
+use crate::fusion::{record, record_one};
 use crate::host::{unwrap, wrap};
+use crate::norm_relu::Rectified;
 use crate::{batch_norm, global_avg_pool};
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
@@ -85,8 +86,45 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         x: FloatTensor<Self>,
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
+        after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        batch_norm::fused::normalise::<Self>(x, affine, epsilon)
+        batch_norm::fused::normalise::<Self>(x, affine, epsilon, after)
+    }
+
+    fn activate(
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        after: Rectified,
+    ) -> FloatTensor<Self> {
+        let shape = if after.pool { pooled(&x) } else { x.shape() };
+        let output = (shape, x.dtype());
+        let inputs = [x].into_iter().chain(map).collect();
+        record_one::<B, _>("activate", inputs, output, move |given| {
+            B::activate(given.float(0), given.floats(1), after)
+        })
+    }
+
+    fn norm_backward(
+        dz: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        inverse: Option<FloatTensor<Self>>,
+        after: Option<Rectified>,
+        wanted: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        let outputs = [(by_channel(&x), x.dtype()), (x.shape(), x.dtype())];
+        let outputs = outputs.into_iter().take(1 + usize::from(wanted)).collect();
+        let of_batch = inverse.is_some();
+        let inputs = [dz, x].into_iter().chain(map).chain(inverse).collect();
+        let found = record::<B, _>("norm_backward", inputs, outputs, move |given| {
+            let [dz, x] = given.floats(0);
+            let map = given.floats(2);
+            let inverse = of_batch.then(|| given.float(5));
+            let (sums, dx) = B::norm_backward(dz, x, map, inverse, after, wanted);
+            [sums].into_iter().chain(dx).collect()
+        });
+        let mut found = found.into_iter();
+        (found.next().expect("the sums"), found.next())
     }
 }
 

@@ -6,6 +6,7 @@ use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::host::HostBackend;
+use crate::norm_relu::Rectified;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
@@ -53,8 +54,9 @@ impl<B: HostBackend> FusedLayers for B {
         x: FloatTensor<B>,
         affine: [FloatTensor<B>; 2],
         epsilon: f64,
+        after: Option<Rectified>,
     ) -> [FloatTensor<B>; 2] {
-        batch_norm::fused::normalise::<B>(x, affine, epsilon)
+        batch_norm::fused::normalise::<B>(x, affine, epsilon, after)
     }
 }
 

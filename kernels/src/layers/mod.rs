@@ -18,6 +18,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
 use crate::door;
+use crate::norm_relu::{self, Rectified};
 
 /// A backend with fused bodies for single layers; tensors are f32, and shapes have been checked.
 pub trait FusedLayers: Backend {
@@ -54,13 +55,37 @@ pub trait FusedLayers: Backend {
     fn channel_combine(a: Tied<FloatTensor<Self>>, b: Tied<FloatTensor<Self>>)
     -> FloatTensor<Self>;
 
-    /// `x` normalised by its own moments, and these, untracked: `[2, c]`. `affine` is gamma and
-    /// beta.
+    /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:
+    /// `[2, c]`. `affine` is gamma and beta.
     fn batch_norm(
         x: FloatTensor<Self>,
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
+        after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2];
+
+    /// See [`norm_relu`](crate::norm_relu); `map` is the centre, the scale and the shift.
+    fn activate(
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        after: Rectified,
+    ) -> FloatTensor<Self> {
+        norm_relu::composed::activate::<Self>(x, map, after)
+    }
+
+    /// The sums by channel of `dv` and of `dv * (x - centre)`, `[2, c]`, and the gradient of `x` where
+    /// it is `wanted`; `dv` is the gradient `dz` taken back through what came `after` the `map`. With
+    /// `inverse`, the inverse deviation, centre and scale are of the moments of `x` itself.
+    fn norm_backward(
+        dz: FloatTensor<Self>,
+        x: FloatTensor<Self>,
+        map: [FloatTensor<Self>; 3],
+        inverse: Option<FloatTensor<Self>>,
+        after: Option<Rectified>,
+        wanted: bool,
+    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted)
+    }
 }
 
 /// A backend with fused convolutions too; tensors are f32, and shapes have been checked.
@@ -92,9 +117,13 @@ pub(crate) struct LayerTable<B: Backend> {
     pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
     pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
     pub batch_norm: BatchNormFn<B>,
+    pub activate: ActivateFn<B>,
 }
 
-type BatchNormFn<B> = fn(FloatTensor<B>, [FloatTensor<B>; 2], f64) -> [FloatTensor<B>; 2];
+type BatchNormFn<B> =
+    fn(FloatTensor<B>, [FloatTensor<B>; 2], f64, Option<Rectified>) -> [FloatTensor<B>; 2];
+
+type ActivateFn<B> = fn(FloatTensor<B>, [FloatTensor<B>; 3], Rectified) -> FloatTensor<B>;
 
 impl<B: FusedLayers> LayerTable<B> {
     pub(crate) fn new() -> Self {
@@ -103,6 +132,7 @@ impl<B: FusedLayers> LayerTable<B> {
             plane_mean: B::plane_mean,
             channel_affine: B::channel_affine,
             batch_norm: B::batch_norm,
+            activate: B::activate,
         }
     }
 }

@@ -60,7 +60,7 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     }
 }
 
-fn check(found: [usize; 4]) -> Result<(), PoolError> {
+pub(crate) fn check(found: [usize; 4]) -> Result<(), PoolError> {
     let [_, _, height, width] = found;
     match found {
         _ if found.contains(&0) => Err(PoolError::Empty { found }),

@@ -26,14 +26,33 @@ pub(super) fn conv2d<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Ve
 
 pub(super) fn batch_norm<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
-    let gamma = Tensor::<B, 1>::ones([shape[1]], device).require_grad();
-    let beta = Tensor::<B, 1>::zeros([shape[1]], device).require_grad();
+    let [gamma, beta] = affine::<B>(shape, device);
     let layer = move |x| {
         let affine = (Some(gamma.clone()), Some(beta.clone()));
         kernels::batch_norm(x, affine.0, affine.1, NormStatistics::Batch, 1e-5).0
     };
     // Forward a pass for the moments and one that normalises, backward likewise.
     vec![case::<B, 4>("batch_norm", shape, "batch", maps(shape, 3.0 + 5.0), layer, device)]
+}
+
+pub(super) fn norm_relu<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
+    let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
+    let case = |(variant, pool, passes): (&'static str, bool, f64)| {
+        let [gamma, beta] = affine::<B>(shape, device);
+        let layer = move |x| {
+            let affine = (Some(gamma.clone()), Some(beta.clone()));
+            kernels::norm_relu(x, affine.0, affine.1, NormStatistics::Batch, 1e-5, pool).0
+        };
+        case::<B, 4>("norm_relu", shape, variant, maps(shape, passes), layer, device)
+    };
+    // As `batch_norm`; what a pool leaves is a quarter of a map.
+    vec![case(("2x2", true, 2.25 + 3.5)), case(("no pool", false, 3.0 + 5.0))]
+}
+
+/// Gains and shifts of the channels of such a map.
+fn affine<B: AutodiffBackend>(shape: [usize; 4], device: &B::Device) -> [Tensor<B, 1>; 2] {
+    let [gamma, beta] = [Tensor::ones([shape[1]], device), Tensor::zeros([shape[1]], device)];
+    [gamma.require_grad(), beta.require_grad()]
 }
 
 pub(super) fn max_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {

@@ -14,6 +14,8 @@ pub(crate) enum Operation {
     Conv2d,
     /// Batch normalisation on its own
     BatchNorm,
+    /// Batch normalisation, ReLU and pool in one
+    NormRelu,
     /// A 2x2 max-pool on its own
     MaxPool,
     /// The mean over all pixels
@@ -45,6 +47,7 @@ impl Operation {
             Self::ConvStack => conv_stack::cases::<B>(scale, device),
             Self::Conv2d => layers::conv2d::<B>(scale, device),
             Self::BatchNorm => layers::batch_norm::<B>(scale, device),
+            Self::NormRelu => layers::norm_relu::<B>(scale, device),
             Self::MaxPool => layers::max_pool::<B>(scale, device),
             Self::GlobalAvgPool => layers::global_avg_pool::<B>(scale, device),
             Self::LinearStack => layers::linear_stack::<B>(scale, device),

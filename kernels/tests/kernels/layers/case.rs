@@ -3,8 +3,13 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::conv_stack::Moments;
-use fewshot_kernels::{NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool};
-use fewshot_kernels::{batch_norm as norm, conv2d as conv, global_avg_pool as average};
+use fewshot_kernels::norm_relu::Rectified;
+use fewshot_kernels::{
+    NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool, norm_relu,
+};
+use fewshot_kernels::{
+    batch_norm as norm, conv2d as conv, global_avg_pool as average, norm_relu as rectified,
+};
 
 use crate::numbers::Numbers;
 
@@ -15,6 +20,8 @@ pub enum Layer {
     Convolution { stride: usize, padding: usize },
     /// `x`, and `gamma` and `beta` where there are any.
     Norm { running: bool, epsilon: f64 },
+    /// As `Norm`.
+    NormRelu { running: bool, epsilon: f64, pool: bool },
     /// `x`.
     MaxPool,
     /// `x`.
@@ -146,7 +153,9 @@ impl Case {
                 };
                 body(x(), weight, vector("bias"), stride, padding).flatten(0, 3)
             }
-            Layer::Norm { .. } => self.normalised(by, leaves).0.flatten(0, 3),
+            Layer::Norm { .. } | Layer::NormRelu { .. } => {
+                self.normalised(by, leaves).0.flatten(0, 3)
+            }
             Layer::MaxPool => match by {
                 By::Kernels => max_pool(x()).flatten(0, 3),
                 By::Reference => fewshot_kernels::max_pool::reference::max_pool(x()).flatten(0, 3),
@@ -180,16 +189,26 @@ impl Case {
         by: By,
         leaves: &[Tensor<B, 1>],
     ) -> (Tensor<B, 4>, Option<Moments<B>>) {
-        let Layer::Norm { running, epsilon } = self.layer else { panic!("not a norm") };
+        let (running, epsilon, after) = match self.layer {
+            Layer::Norm { running, epsilon } => (running, epsilon, None),
+            Layer::NormRelu { running, epsilon, pool } => {
+                (running, epsilon, Some(Rectified { pool }))
+            }
+            _ => panic!("not a norm"),
+        };
         let x = self.find::<B, 4>("x", leaves).expect("an input");
         let (gamma, beta) = (self.find("gamma", leaves), self.find("beta", leaves));
         let running = running.then(|| self.running());
-        match by {
-            By::Kernels => {
-                let statistics = running.map_or(NormStatistics::Batch, NormStatistics::Running);
-                batch_norm(x, gamma, beta, statistics, epsilon)
+        let statistics = || running.clone().map_or(NormStatistics::Batch, NormStatistics::Running);
+        match (by, after) {
+            (By::Kernels, None) => batch_norm(x, gamma, beta, statistics(), epsilon),
+            (By::Kernels, Some(after)) => {
+                norm_relu(x, gamma, beta, statistics(), epsilon, after.pool)
             }
-            By::Reference => norm::reference::batch_norm(x, gamma, beta, running, epsilon),
+            (By::Reference, None) => norm::reference::batch_norm(x, gamma, beta, running, epsilon),
+            (By::Reference, Some(after)) => {
+                rectified::reference::norm_relu(x, gamma, beta, running, epsilon, after)
+            }
         }
     }
 }

@@ -107,6 +107,38 @@ pub fn normalisations_equal_the_reference<B: AutodiffBackend>() {
     }
 }
 
+pub fn norm_relu(layout: Layout, x: [usize; 4], running: bool, pool: bool) -> Case {
+    let Case { operands, .. } = norm(layout, x, running);
+    Case { layer: Layer::NormRelu { running, epsilon: 1e-5, pool }, operands }
+}
+
+pub fn rectified_normalisations_equal_the_reference<B: AutodiffBackend>() {
+    let shapes = [[3, 1, 5, 7], [2, 31, 3, 3], [4, 33, 6, 4], [1, 3, 9, 11], [2, 2, 70, 69]];
+    for x in shapes {
+        for (running, pool) in [(false, false), (false, true), (true, false), (true, true)] {
+            let mut case = norm_relu(Layout::Contiguous, x, running, pool);
+            assert_equal_to_judge::<B>(&case);
+            case.operands.remove(1);
+            assert_equal_to_judge::<B>(&case);
+            case.operands.pop();
+            assert_equal_to_judge::<B>(&case);
+        }
+    }
+    for (x, pool) in [([9, 5, 1, 1], false), ([9, 5, 2, 2], true), ([7, 2, 1, 6], false)] {
+        assert_equal_to_judge::<B>(&norm_relu(Layout::Contiguous, x, false, pool));
+    }
+    // Negative gains take the smallest of a window, zero ones the first.
+    let gamma = [-1.5, 0.0, 1e-12, -0.0, 2.0, -1e-3];
+    for running in [false, true] {
+        let case = norm_relu(Layout::Contiguous, [4, 6, 5, 4], running, true);
+        assert_equal_to_judge::<B>(&case.with("gamma", |i, _| gamma[i]));
+    }
+    for layout in [Layout::Permuted, Layout::Expanded] {
+        assert_equal_to_judge::<B>(&norm_relu(layout, [3, 4, 6, 5], false, true));
+        assert_equal_to_judge::<B>(&norm_relu(layout, [3, 4, 6, 5], true, false));
+    }
+}
+
 pub fn extreme_gains_equal_the_reference<B: AutodiffBackend>() {
     let gamma = [-1.5, 0.0, 1e-12, -0.0, 2.0, -1e-3];
     for running in [false, true] {
@@ -173,6 +205,8 @@ pub fn frozen_operands_have_no_gradient_and_change_no_other<B: AutodiffBackend>(
         convolution(Layout::Contiguous, [3, 4, 6, 5], 7, 3, (1, 1)),
         norm(Layout::Contiguous, [3, 4, 6, 5], false),
         norm(Layout::Contiguous, [3, 4, 6, 5], true),
+        norm_relu(Layout::Contiguous, [3, 4, 6, 5], false, true),
+        norm_relu(Layout::Contiguous, [3, 4, 6, 5], true, false),
     ] {
         let mut all = first::<B>(&case, By::Kernels, None, |_| true);
         assert_eq!(all.gradients.len(), 3);

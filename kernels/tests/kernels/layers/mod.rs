@@ -19,6 +19,7 @@ laws! {
         a_nan_reaches_every_pool_that_holds_it
         layers_are_fused_under_up_to_two_levels_of_autodiff
         normalisations_equal_the_reference
+        rectified_normalisations_equal_the_reference
         extreme_gains_equal_the_reference
         constant_channels_equal_the_reference
         pools_and_averages_equal_the_reference

@@ -1,8 +1,7 @@
 //! The stack of blocks with convolutions of low precision.
 
-use burn::tensor::activation::relu;
-use fewshot_kernels::conv_stack::reference;
 use fewshot_kernels::conv2d::reference::conv2d;
+use fewshot_kernels::norm_relu::{Rectified, reference};
 use fewshot_kernels::{
     BlockTangent, ConvBlock, GradientsOf, Moments, StackDirection, StackOptions, Statistics,
     conv_stack, conv_stack_along, with_reference,
@@ -83,8 +82,8 @@ fn law(
         let bias = bias.expect("there is one");
         let channels = bias.dims()[0];
         let y = round(y) + bias.reshape([1, channels, 1, 1]);
-        let y = relu(reference::batch_norm(y, gamma, beta, None, 1e-5).0);
-        if block.pool { reference::max_pool(y) } else { y }
+        let after = Rectified { pool: block.pool };
+        reference::norm_relu(y, gamma, beta, None, 1e-5, after).0
     })
 }
 
@@ -251,8 +250,7 @@ fn layers(
     blocks.iter().zip(moments).fold(images, |x, (block, moments)| {
         let ConvBlock { weight, bias, gamma, beta, stride, pool } = block.clone();
         let y = precision.conv2d(x, weight, bias, stride, 1);
-        let y = relu(reference::batch_norm(y, gamma, beta, moments, 1e-5).0);
-        if pool { reference::max_pool(y) } else { y }
+        reference::norm_relu(y, gamma, beta, moments, 1e-5, Rectified { pool }).0
     })
 }
 

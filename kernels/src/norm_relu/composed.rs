@@ -1,0 +1,60 @@
+//! The primitives made of those of the single layers: for hosts, and for levels of autodiff above
+//! the first, where they are differentiated as those are.
+
+use burn::tensor::activation::relu;
+use burn::tensor::ops::FloatTensor;
+
+use super::Rectified;
+use crate::batch_norm::fused::drift;
+use crate::channels::Tied;
+use crate::channels::autodiff::scaled;
+use crate::host::{unwrap, wrap};
+use crate::layers::FusedLayers;
+
+pub fn activate<B: FusedLayers>(
+    x: FloatTensor<B>,
+    map: [FloatTensor<B>; 3],
+    after: Rectified,
+) -> FloatTensor<B> {
+    let v = B::channel_affine(x, map);
+    unwrap(relu(wrap::<B, 4>(if after.pool { B::pool(v) } else { v })))
+}
+
+/// See [`norm_backward`](FusedLayers::norm_backward).
+pub fn backward<B: FusedLayers>(
+    dz: FloatTensor<B>,
+    x: FloatTensor<B>,
+    map: [FloatTensor<B>; 3],
+    inverse: Option<FloatTensor<B>>,
+    after: Option<Rectified>,
+    wanted: bool,
+) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+    let dy = match after {
+        Some(after) => spread::<B>(dz, x.clone(), map.clone(), after),
+        None => dz,
+    };
+    let [centre, scale, _] = map;
+    let sums = B::channel_correlate(dy.clone(), x.clone(), centre.clone());
+    let dx = wanted.then(|| {
+        let Some(inverse) = inverse else { return scaled::<B>(dy, scale) };
+        let [tilt, mean] = drift::<B>(&x, [scale.clone(), inverse], sums.clone()).map(unwrap);
+        let direct = Tied { x: dy, centre: mean, scale };
+        B::channel_combine(direct, Tied { x, centre, scale: tilt })
+    });
+    (sums, dx)
+}
+
+/// `dz` at the pixels that were taken. Which ones these are does not change with a small change of
+/// `x` or of the map, so only `dz` has a gradient.
+fn spread<B: FusedLayers>(
+    dz: FloatTensor<B>,
+    x: FloatTensor<B>,
+    map: [FloatTensor<B>; 3],
+    after: Rectified,
+) -> FloatTensor<B> {
+    let v = B::channel_affine(x, map);
+    let taken = if after.pool { B::pool(v.clone()) } else { v.clone() };
+    let silent = wrap::<B, 4>(taken).lower_equal_elem(0.0);
+    let dz = unwrap(wrap::<B, 4>(dz).mask_fill(silent, 0.0));
+    if after.pool { B::pool_scatter(v, dz) } else { dz }
+}

@@ -1,0 +1,204 @@
+//! Without a pool: a unit for each vector of pixels.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::Onto;
+use crate::channels::cube::{Plan, place, total};
+use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum};
+
+/// `value` where `v` is more than zero or no number, zero elsewhere.
+#[cube]
+fn rectified<N: Size>(v: Vector<f32, N>, value: Vector<f32, N>) -> Vector<f32, N> {
+    let zero = Vector::new(0.0f32);
+    select_many(v.less_equal(zero), zero, value)
+}
+
+#[cube(launch_unchecked)]
+fn activate_kernel<N: Size>(
+    x: &Array<Vector<f32, N>>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    z: &mut Array<Vector<f32, N>>,
+    vectors: usize,
+    channels: usize,
+    plane: usize,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let c = at / plane % channels;
+    let far = x[at] - Vector::new(centre[c]);
+    let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
+    z[at] = rectified(v, v);
+}
+
+/// The sums of each cube's part of `dv`, and of `dv * (x - centre)`.
+#[cube(launch_unchecked)]
+fn sums_kernel<N: Size>(
+    dz: &Array<Vector<f32, N>>,
+    x: &Array<Vector<f32, N>>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    parts: &mut Array<f32>,
+    channels: usize,
+    plane: usize,
+    vectors: usize,
+    cubes: usize,
+    #[comptime] units: u32,
+) {
+    let channel = CUBE_POS_Y as usize;
+    let centre = Vector::new(centre[channel]);
+    let scale = Vector::new(scale[channel]);
+    let shift = Vector::new(shift[channel]);
+    let mut sum = 0.0f32;
+    let mut product = 0.0f32;
+    let mut at = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    while at < vectors {
+        let place = place(at, channel, channels, plane);
+        let far = x[place] - centre;
+        let dv = rectified(far * scale + shift, dz[place]);
+        sum += lane_sum(dv);
+        product += lane_sum(dv * far);
+        at += cubes * comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    let product = cube_sum(product, units);
+    if UNIT_POS == 0 {
+        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        parts[part] = sum;
+        parts[part + 1] = product;
+    }
+}
+
+#[cube(launch_unchecked)]
+fn combine_kernel<N: Size>(
+    dz: &Array<Vector<f32, N>>,
+    x: &Array<Vector<f32, N>>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    direct: &Array<f32>,
+    tilt: &Array<f32>,
+    level: &Array<f32>,
+    dx: &mut Array<Vector<f32, N>>,
+    vectors: usize,
+    channels: usize,
+    plane: usize,
+    #[comptime] drifts: bool,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= vectors {
+        terminate!();
+    }
+    let c = at / plane % channels;
+    let far = x[at] - Vector::new(centre[c]);
+    let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
+    let mut gradient = rectified(v, dz[at]) * Vector::new(direct[c]);
+    if comptime!(drifts) {
+        gradient += far * Vector::new(tilt[c]) + Vector::new(level[c]);
+    }
+    dx[at] = gradient;
+}
+
+pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
+    let plan = Plan::new(&x);
+    let z = empty_like(&x);
+    let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&z.client, plan.all());
+    // SAFETY: both maps have `all` vectors, in planes of `channels` channels, each of which has an
+    // element in every vector of the map; units stop there.
+    unsafe {
+        activate_kernel::launch_unchecked::<R>(
+            &z.client,
+            count,
+            dim,
+            plan.width,
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            z.clone().into_array_arg(),
+            plan.all(),
+            plan.channels,
+            plan.plane,
+        );
+    }
+    z
+}
+
+pub fn correlate<R: CubeRuntime>(
+    dz: CubeTensor<R>,
+    x: CubeTensor<R>,
+    map: [CubeTensor<R>; 3],
+) -> CubeTensor<R> {
+    let plan = Plan::new(&x);
+    let parts = empty(&x, [plan.channels * plan.cubes * 2], DType::F32);
+    let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    // SAFETY: as in `activate`; there are two parts for each cube of each channel, and units stop at
+    // the last vector of theirs.
+    unsafe {
+        sums_kernel::launch_unchecked::<R>(
+            &parts.client,
+            plan.count(),
+            plan.dim(),
+            plan.width,
+            dz.into_array_arg(),
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            parts.clone().into_array_arg(),
+            plan.channels,
+            plan.plane,
+            plan.vectors,
+            plan.cubes,
+            plan.units,
+        );
+    }
+    total(parts, plan.channels, plan.cubes)
+}
+
+pub fn combine<R: CubeRuntime>(
+    dz: CubeTensor<R>,
+    x: CubeTensor<R>,
+    map: [CubeTensor<R>; 3],
+    Onto { direct, drift }: Onto<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let plan = Plan::new(&x);
+    let dx = empty_like(&x);
+    let drifts = drift.is_some();
+    // Not read where the map does not drift.
+    let [tilt, level] = drift.unwrap_or_else(|| [direct.clone(), direct.clone()]);
+    let [direct, tilt, level] = [direct, tilt, level].map(CubeTensor::into_array_arg);
+    let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&dx.client, plan.all());
+    // SAFETY: as in `activate`, for three maps.
+    unsafe {
+        combine_kernel::launch_unchecked::<R>(
+            &dx.client,
+            count,
+            dim,
+            plan.width,
+            dz.into_array_arg(),
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            direct,
+            tilt,
+            level,
+            dx.clone().into_array_arg(),
+            plan.all(),
+            plan.channels,
+            plan.plane,
+            drifts,
+        );
+    }
+    dx
+}

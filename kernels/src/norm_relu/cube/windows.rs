@@ -1,0 +1,269 @@
+//! With a pool: a unit for each 2x2 window.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::Onto;
+use crate::channels::cube::total;
+use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like};
+
+/// A pixel that a window takes, and what the map makes of it.
+#[derive(CubeType, Clone, Copy)]
+struct Taken {
+    at: usize,
+    value: f32,
+}
+
+/// The first largest pixel of a window in rows of `w`; NaN is the largest.
+#[cube]
+fn taken(x: &Array<f32>, first: usize, w: usize, centre: f32, scale: f32, shift: f32) -> Taken {
+    let mut at = first;
+    let mut value = (x[first] - centre) * scale + shift;
+    #[unroll]
+    for pixel in 1..4usize {
+        let place = first + comptime!(pixel / 2) * w + comptime!(pixel % 2);
+        let found = (x[place] - centre) * scale + shift;
+        if found > value || (found.is_nan() && !value.is_nan()) {
+            at = place;
+            value = found;
+        }
+    }
+    Taken { at, value }
+}
+
+/// A unit for each window.
+#[cube(launch_unchecked)]
+fn activate_kernel(
+    x: &Array<f32>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    z: &mut Array<f32>,
+    windows: usize,
+    channels: usize,
+    h: usize,
+    w: usize,
+) {
+    let window = ABSOLUTE_POS;
+    if window >= windows {
+        terminate!();
+    }
+    let (rows, across) = (h / 2, w / 2);
+    let row = window / across;
+    let plane = row / rows;
+    let c = plane % channels;
+    let first = (plane * h + row % rows * 2) * w + window % across * 2;
+    let best = taken(x, first, w, centre[c], scale[c], shift[c]);
+    let mut value = best.value;
+    if value <= 0.0f32 {
+        value = 0.0f32;
+    }
+    z[window] = value;
+}
+
+/// The sums of each cube's part of `dv`, and of `dv * (x - centre)`.
+#[cube(launch_unchecked)]
+fn sums_kernel(
+    dz: &Array<f32>,
+    x: &Array<f32>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    parts: &mut Array<f32>,
+    channels: usize,
+    h: usize,
+    w: usize,
+    windows: usize,
+    cubes: usize,
+    #[comptime] units: u32,
+) {
+    let channel = CUBE_POS_Y as usize;
+    let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
+    let (rows, across) = (h / 2, w / 2);
+    let mut sum = 0.0f32;
+    let mut product = 0.0f32;
+    // Windows of the channel, over all images.
+    let mut window = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    while window < windows {
+        let row = window / across;
+        let plane = row / rows * channels + channel;
+        let first = (plane * h + row % rows * 2) * w + window % across * 2;
+        let best = taken(x, first, w, centre, scale, shift);
+        if best.value > 0.0f32 || best.value.is_nan() {
+            let g = dz[(plane * rows + row % rows) * across + window % across];
+            sum += g;
+            product += g * (x[best.at] - centre);
+        }
+        window += cubes * comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    let product = cube_sum(product, units);
+    if UNIT_POS == 0 {
+        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        parts[part] = sum;
+        parts[part + 1] = product;
+    }
+}
+
+/// A unit for each window, those cut off at an odd edge too: writes its pixels.
+#[cube(launch_unchecked)]
+fn combine_kernel(
+    dz: &Array<f32>,
+    x: &Array<f32>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    direct: &Array<f32>,
+    tilt: &Array<f32>,
+    level: &Array<f32>,
+    dx: &mut Array<f32>,
+    windows: usize,
+    channels: usize,
+    h: usize,
+    w: usize,
+    #[comptime] drifts: bool,
+) {
+    let window = ABSOLUTE_POS;
+    if window >= windows {
+        terminate!();
+    }
+    let across = w.div_ceil(2);
+    let lines = h.div_ceil(2);
+    let line = window / across;
+    let (row, column) = (line % lines, window % across);
+    let plane = line / lines;
+    let c = plane % channels;
+    let centre = centre[c];
+    let first = (plane * h + row * 2) * w + column * 2;
+    // No pixel, unless a whole window takes one.
+    let mut chosen = first + h * w;
+    let mut gradient = 0.0f32;
+    if row < h / 2 && column < w / 2 {
+        let best = taken(x, first, w, centre, scale[c], shift[c]);
+        if best.value > 0.0f32 || best.value.is_nan() {
+            chosen = best.at;
+            gradient = dz[(plane * (h / 2) + row) * (w / 2) + column] * direct[c];
+        }
+    }
+    #[unroll]
+    for pixel in 0..4usize {
+        let (down, right) = comptime!((pixel / 2, pixel % 2));
+        if row * 2 + down < h && column * 2 + right < w {
+            let at = first + down * w + right;
+            let mut value = 0.0f32;
+            if comptime!(drifts) {
+                value = (x[at] - centre) * tilt[c] + level[c];
+            }
+            if at == chosen {
+                value += gradient;
+            }
+            dx[at] = value;
+        }
+    }
+}
+
+pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
+    let [n, channels, h, w] = x.meta.shape().dims();
+    let z = empty(&x, [n, channels, h / 2, w / 2], x.dtype);
+    let windows = z.meta.num_elements();
+    let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&z.client, windows);
+    // SAFETY: `x` has planes of `h` rows of `w` pixels, each of a channel that has an element in every
+    // vector; every window lies in one of them, and units stop at the last window.
+    unsafe {
+        activate_kernel::launch_unchecked::<R>(
+            &z.client,
+            count,
+            dim,
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            z.clone().into_array_arg(),
+            windows,
+            channels,
+            h,
+            w,
+        );
+    }
+    z
+}
+
+pub fn correlate<R: CubeRuntime>(
+    dz: CubeTensor<R>,
+    x: CubeTensor<R>,
+    map: [CubeTensor<R>; 3],
+) -> CubeTensor<R> {
+    let [_, channels, h, w] = x.meta.shape().dims();
+    let windows = dz.meta.num_elements() / channels;
+    let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    let (cubes, units) = cubes_of_channel(&x.client, channels, windows);
+    let parts = empty(&x, [channels * cubes * 2], DType::F32);
+    // SAFETY: as in `activate`; `dz` has an element a window, there are two parts for each cube of
+    // each channel, and units stop at the last window of theirs.
+    unsafe {
+        sums_kernel::launch_unchecked::<R>(
+            &parts.client,
+            CubeCount::Static(cubes as u32, channels as u32, 1),
+            CubeDim::new_1d(units),
+            dz.into_array_arg(),
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            parts.clone().into_array_arg(),
+            channels,
+            h,
+            w,
+            windows,
+            cubes,
+            units,
+        );
+    }
+    total(parts, channels, cubes)
+}
+
+pub fn combine<R: CubeRuntime>(
+    dz: CubeTensor<R>,
+    x: CubeTensor<R>,
+    map: [CubeTensor<R>; 3],
+    Onto { direct, drift }: Onto<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let [n, channels, h, w] = x.meta.shape().dims();
+    let dx = empty_like(&x);
+    let windows = n * channels * h.div_ceil(2) * w.div_ceil(2);
+    let drifts = drift.is_some();
+    // Not read where the map does not drift.
+    let [tilt, level] = drift.unwrap_or_else(|| [direct.clone(), direct.clone()]);
+    let vectors = [direct, tilt, level].map(CubeTensor::into_array_arg);
+    let [direct, tilt, level] = vectors;
+    let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&dx.client, windows);
+    // SAFETY: as in `activate`; `dz` has an element for every whole window, only those read it and
+    // take pixels of another row or column, every pixel is written within its plane, and units stop
+    // at the last window.
+    unsafe {
+        combine_kernel::launch_unchecked::<R>(
+            &dx.client,
+            count,
+            dim,
+            dz.into_array_arg(),
+            x.into_array_arg(),
+            centre,
+            scale,
+            shift,
+            direct,
+            tilt,
+            level,
+            dx.clone().into_array_arg(),
+            windows,
+            channels,
+            h,
+            w,
+            drifts,
+        );
+    }
+    dx
+}
