@@ -64,7 +64,7 @@ pub trait FusedLayers: Backend {
         after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2];
 
-    /// See [`norm_relu`](crate::norm_relu); `map` is the centre, the scale and the shift.
+    /// See [`norm_relu`](mod@crate::norm_relu); `map` is the centre, the scale and the shift.
     fn activate(
         x: FloatTensor<Self>,
         map: [FloatTensor<Self>; 3],
