@@ -20,7 +20,7 @@ use fewshot::hardware::{
     MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, Precision, SearchBudget, TaskShape,
     TrialOutcome,
 };
-use fewshot::kernels::route;
+use fewshot::kernels::{Route, route};
 use fewshot::models::{Conv4, CostModel, Mlp};
 use fewshot::precision::LossScale;
 use fewshot::prelude::*;

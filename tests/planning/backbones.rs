@@ -129,16 +129,27 @@ impl Way {
     }
 }
 
+/// How far the formulas may be off, in percent.
+const BOUND: f64 = 15.0;
+
 /// What is said and what is found, and by how much the first is off, in percent.
 ///
 /// On one thread: of two tasks at once, how much of their working memory there is at a time changes
-/// from run to run.
+/// from run to run. A device's peak is sampled, and so a lower bound: where it is far below what is
+/// said, it is looked for again.
 fn compared<B: AutodiffBackend>(backbone: &Backbone, way: Way) -> (String, f64) {
     let alone = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     B::seed(&Default::default(), 3);
-    let (plan, found) = alone.install(|| (way.said::<B>(backbone), way.found::<B>(backbone)));
+    let (plan, mut found) = alone.install(|| (way.said::<B>(backbone), way.found::<B>(backbone)));
     let said = plan.total();
-    let off = 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
+    let above = |found: Bytes| 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
+    let sampled = matches!(route::<B>(), Route::Device(_));
+    for _ in 0..if sampled { 2 } else { 0 } {
+        if above(found) >= BOUND {
+            found = found.max(alone.install(|| way.found::<B>(backbone)));
+        }
+    }
+    let off = above(found);
     let Way { method, relative, checkpointing, queries, tasks } = way;
     let row = format!(
         "{:24} {method:?} {relative:?}, {checkpointing:?}, {queries} queries, {tasks} tasks: \
@@ -149,11 +160,11 @@ fn compared<B: AutodiffBackend>(backbone: &Backbone, way: Way) -> (String, f64) 
     (row, off)
 }
 
-/// Compares every way for every backbone, and fails beyond 15 %.
+/// Compares every way for every backbone, and fails beyond the bound.
 fn compare<B: AutodiffBackend>(backbones: &[Backbone], ways: &[Way]) {
     let all =
         backbones.iter().flat_map(|backbone| ways.iter().map(|way| compared::<B>(backbone, *way)));
-    let far = all.filter(|(_, off)| off.abs() >= 15.0).map(|(row, _)| row).collect::<Vec<_>>();
+    let far = all.filter(|(_, off)| off.abs() >= BOUND).map(|(row, _)| row).collect::<Vec<_>>();
     assert!(far.is_empty(), "{}", far.join("\n"));
 }
 

@@ -26,6 +26,7 @@ impl CostModel for MlpConfig {
         Cost {
             macs: each(pairs().map(|(from, to)| from * to).sum()),
             kept: each(kept),
+            nested: 0,
             tangents: each(kept),
             returned: 0,
             passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),

@@ -17,7 +17,10 @@ pub struct Cost {
     pub macs: u64,
     /// Elements that a forward pass leaves for the backward pass, beside images and parameters.
     pub kept: u64,
-    /// Elements of the tangents of what is kept, with which a gradient is differentiated.
+    /// Elements that a gradient leaves when it is itself differentiated, beside what is kept.
+    pub nested: u64,
+    /// Elements of the tangents of what is kept, which a gradient that is differentiated has on its
+    /// way.
     pub tangents: u64,
     /// Elements of gradients of parameters on their way to them, which all calls that a backward
     /// pass goes through have at once.

@@ -230,14 +230,14 @@ impl Inner {
         }
     }
 
-    /// The support's activations for every graph, and once their tangents.
-    fn graphs(&self, Activations { support, tangents, .. }: &Activations) -> Sourced {
+    /// The support's activations and what its gradient leaves for every graph, and once tangents.
+    fn graphs(&self, Activations { support, nested, tangents, .. }: &Activations) -> Sourced {
         let graphs = match self.graphs {
             InnerGraphs::None => return Sourced::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
-        support.times(graphs) + *tangents
+        (*support + *nested).times(graphs) + *tangents
     }
 }
 

@@ -30,7 +30,9 @@ impl TaskShape {
 pub struct Activations {
     /// Kept of the support for a backward pass.
     pub support: Sourced,
-    /// Tangents of what is kept of the support, with which its gradient is differentiated.
+    /// What the support's gradient leaves when it is itself differentiated.
+    pub nested: Sourced,
+    /// Tangents of what is kept of the support, which that gradient has on its way.
     pub tangents: Sourced,
     /// Kept of the queries.
     pub queries: Sourced,
@@ -94,6 +96,7 @@ impl Activations {
     fn of(support: Cost, queries: Cost, both: Cost, checkpointing: Checkpointing) -> Self {
         Self {
             support: elements(support.kept),
+            nested: elements(support.nested),
             tangents: elements(support.tangents),
             queries: elements(queries.kept),
             together: elements(both.kept),
@@ -137,6 +140,7 @@ impl Activations {
         let unknown = Sourced::unknown();
         Self {
             support: unknown,
+            nested: unknown,
             tangents: unknown,
             queries: unknown,
             together: unknown,
