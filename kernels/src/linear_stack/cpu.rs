@@ -1,8 +1,9 @@
 //! One lane of the layers over slices.
 //!
-//! Activations lie in rows of whole tiles, zeros behind the features. A weight is read as it lies where
-//! its rows are whole tiles, else from a padded copy; its transpose is never made: instead the
-//! examples' gradients are turned, of which there are few.
+//! Activations lie in rows of at least a tile, zeros behind fewer features; where rows are not whole
+//! tiles, the last tile overlaps the one before it. A weight is read as it lies unless its rows are
+//! shorter than a tile, and then from a padded copy; its transpose is never made: instead the examples'
+//! gradients are turned, of which there are few.
 
 use crate::cpu::body::{Body, chosen};
 use crate::cpu::contract::{Contraction, Places, Run};
@@ -20,7 +21,7 @@ pub struct Lane<'a> {
     pub layers: Vec<[&'a [f32]; 2]>,
 }
 
-/// The activations between the layers, rows of whole tiles.
+/// The activations between the layers, rows of at least a tile.
 pub struct Hidden(Vec<Vec<f32>>);
 
 /// How a lane moves.
@@ -43,42 +44,64 @@ pub struct Room {
     body: &'static dyn Body,
     free: Vec<Vec<f32>>,
     rows: Vec<usize>,
+    /// Columns that two tiles write.
+    twice: Vec<f32>,
 }
 
 impl Room {
     pub fn new() -> Self {
-        Self { body: chosen(), free: Vec::new(), rows: Vec::new() }
+        Self { body: chosen(), free: Vec::new(), rows: Vec::new(), twice: Vec::new() }
     }
 
-    fn zeros(&mut self, len: usize) -> Vec<f32> {
-        let mut values = self.free.pop().unwrap_or_default();
-        values.clear();
-        values.resize(len, 0.0);
-        values
+    /// So many numbers, whatever was in them before. Lanes ask for the same lengths one after another.
+    fn take(&mut self, len: usize) -> Vec<f32> {
+        match self.free.iter().position(|values| values.len() == len) {
+            Some(place) => self.free.swap_remove(place),
+            None => vec![0.0; len],
+        }
     }
 
     fn give(&mut self, values: Vec<f32>) {
         self.free.push(values);
     }
 
-    /// In whole tiles.
-    fn padded(&self, length: usize) -> usize {
-        length.next_multiple_of(self.body.tile())
+    /// At least a tile.
+    fn padded(&self, width: usize) -> usize {
+        width.max(self.body.tile())
     }
 
-    /// Adds `sum over s < steps of a[rows[r] + s * a_step] * b[s, :]` to row `r` of `out`, where `b` and
-    /// `out` have rows of so many whole tiles.
+    /// In whole tiles.
+    fn whole(&self, examples: usize) -> usize {
+        examples.next_multiple_of(self.body.tile())
+    }
+
+    /// Writes `sum over s < steps of a[rows[r] + s * a_step] * b[s, :]` to row `r` of `out`, or adds it,
+    /// where `b` and `out` have rows of this width, at least a tile.
     fn contract(
         &mut self,
         (a, a_step): (&[f32], usize),
         rows: impl Iterator<Item = usize>,
         (b, steps): (&[f32], usize),
         width: usize,
-        out: &mut [f32],
+        (out, accumulate): (&mut [f32], bool),
     ) {
         self.rows.clear();
         self.rows.extend(rows);
-        for tile in (0..width).step_by(self.body.tile()) {
+        let (last, behind) = (width - self.body.tile(), width % self.body.tile());
+        // What the last tile has in common with the one before it, which must not be added twice.
+        let shared = last..width - behind;
+        let twice = accumulate && behind > 0;
+        if twice {
+            self.twice.clear();
+            let rows = out.chunks_exact(width).take(self.rows.len());
+            rows.for_each(|row| self.twice.extend_from_slice(&row[shared.clone()]));
+        }
+        for tile in (0..width).step_by(self.body.tile()).map(|tile| tile.min(last)) {
+            if twice && tile == last {
+                let before = self.twice.chunks_exact(shared.len());
+                let rows = out.chunks_exact_mut(width).zip(before);
+                rows.for_each(|(row, before)| row[shared.clone()].copy_from_slice(before));
+            }
             let job = Contraction {
                 a,
                 rows: &self.rows,
@@ -87,7 +110,7 @@ impl Room {
                 a_step,
                 b_step: width,
                 to: Places::Apart(width),
-                accumulate: true,
+                accumulate,
             };
             self.body.contract(&job, &mut out[tile..]);
         }
@@ -104,15 +127,15 @@ impl Room {
         let width = self.padded(outputs);
         let rows = (0..out.len() / width).map(|row| row * a.step);
         if width == outputs {
-            return self.contract((a.values, 1), rows, (w, inputs), width, out);
+            return self.contract((a.values, 1), rows, (w, inputs), width, (out, true));
         }
-        let mut copy = self.zeros(inputs * width);
+        let mut copy = self.take(inputs * width);
         widen(w, outputs, &mut copy, width);
-        self.contract((a.values, 1), rows, (&copy, inputs), width, out);
+        self.contract((a.values, 1), rows, (&copy, inputs), width, (out, true));
         self.give(copy);
     }
 
-    /// The sum of `g w^T` over pairs of a gradient, in whole tiles of rows, and a weight of so many
+    /// The sum of `g w^T` over pairs of a gradient of whole tiles of examples, and a weight of so many
     /// inputs and outputs; laid out as the gradients are.
     fn through_weights(
         &mut self,
@@ -122,17 +145,18 @@ impl Room {
     ) -> Vec<f32> {
         let (body, tile) = (self.body, self.body.tile());
         let [before, after] = [inputs, outputs].map(|width| self.padded(width));
-        let examples = self.padded(examples);
-        let mut turned = self.zeros(tile * after);
-        let mut sums = self.zeros(before * tile);
-        let mut out = self.zeros(examples * before);
+        let examples = self.whole(examples);
+        let mut turned = self.take(tile * after);
+        let mut sums = self.take(before * tile);
+        let mut out = self.take(examples * before);
+        // No weight leads to what is behind the inputs, and none at all to anything without pairs.
+        sums[if pairs.is_empty() { 0 } else { inputs * tile }..].fill(0.0);
         let [wide, narrow] = [after, before].map(|w| Grid { size: [1, w], row: 0, pixel: tile });
         for (place, out) in out.chunks_exact_mut(tile * before).enumerate() {
-            sums.fill(0.0);
-            for (g, w) in pairs {
+            for (pair, (g, w)) in pairs.iter().enumerate() {
                 body.interleave(&g[place * tile * after..][..tile * after], &wide, &mut turned);
                 let rows = (0..inputs).map(|row| row * outputs);
-                self.contract((w, 1), rows, (&turned, outputs), tile, &mut sums);
+                self.contract((w, 1), rows, (&turned, outputs), tile, (&mut sums, pair > 0));
             }
             body.separate(&sums, &narrow, out);
         }
@@ -152,12 +176,13 @@ impl Room {
         to: &mut [&mut [f32]],
     ) {
         let width = self.padded(outputs);
-        let mut padded = self.zeros(if width == outputs { 0 } else { inputs * width });
+        let mut padded = self.take(if width == outputs { 0 } else { inputs * width });
         let out = if width == outputs { &mut *to[0] } else { &mut padded[..] };
-        for (a, g) in pairs {
+        for (pair, (a, g)) in pairs.iter().enumerate() {
+            let out = (&mut *out, pair > 0);
             self.contract((a.values, a.step), 0..inputs, (g, examples), width, out);
         }
-        if width != outputs {
+        if width != outputs && !pairs.is_empty() {
             narrow(&padded, width, to[0], outputs);
         }
         self.give(padded);
@@ -166,12 +191,14 @@ impl Room {
         }
     }
 
-    /// The gradient of the outputs in rows of whole tiles, and whole tiles of rows.
+    /// The gradient of the outputs in rows of at least a tile, for whole tiles of examples.
     fn spread(&mut self, lane: &Lane<'_>, grad: &[f32]) -> Vec<f32> {
         let outputs = lane.widths[lane.layers.len()];
         let width = self.padded(outputs);
-        let mut spread = self.zeros(self.padded(lane.examples) * width);
-        widen(grad, outputs, &mut spread, width);
+        let mut spread = self.take(self.whole(lane.examples) * width);
+        let (rows, behind) = spread.split_at_mut(lane.examples * width);
+        widen(grad, outputs, rows, width);
+        behind.fill(0.0);
         spread
     }
 
@@ -193,11 +220,18 @@ impl Lane<'_> {
     }
 }
 
-/// Copies rows to rows that are wider.
+/// Copies rows to rows that are wider, zeros behind them.
 fn widen(from: &[f32], width: usize, to: &mut [f32], wider: usize) {
     for (from, to) in from.chunks_exact(width).zip(to.chunks_exact_mut(wider)) {
-        to[..width].copy_from_slice(from);
+        copy_row(from, to);
     }
+}
+
+/// Copies a row, zeros behind it.
+fn copy_row(from: &[f32], to: &mut [f32]) {
+    let (row, behind) = to.split_at_mut(from.len());
+    row.copy_from_slice(from);
+    behind.fill(0.0);
 }
 
 /// Copies rows from rows that are wider.
@@ -215,8 +249,8 @@ pub fn forward(room: &mut Room, lane: &Lane<'_>, y: &mut [f32]) -> Hidden {
         let width = room.padded(bias.len());
         let length = lane.examples * width;
         // What stays is no larger than it must be.
-        let mut out = if layer == last { room.zeros(length) } else { vec![0.0; length] };
-        out.chunks_exact_mut(width).for_each(|row| row[..bias.len()].copy_from_slice(bias));
+        let mut out = if layer == last { room.take(length) } else { vec![0.0; length] };
+        out.chunks_exact_mut(width).for_each(|row| copy_row(bias, row));
         room.add_product(room.input(lane, &hidden, layer), weight, lane.sides(layer), &mut out);
         if layer == last {
             narrow(&out, width, y, bias.len());
@@ -302,9 +336,10 @@ fn forward_along(
     for (layer, [weight, _]) in lane.layers.iter().enumerate() {
         let sides @ [_, outputs] = lane.sides(layer);
         let width = room.padded(outputs);
-        let mut out = room.zeros(lane.examples * width);
-        if let Some(bias) = moves[2 + 2 * layer] {
-            out.chunks_exact_mut(width).for_each(|row| row[..outputs].copy_from_slice(bias));
+        let mut out = room.take(lane.examples * width);
+        match moves[2 + 2 * layer] {
+            Some(bias) => out.chunks_exact_mut(width).for_each(|row| copy_row(bias, row)),
+            None => out.fill(0.0),
         }
         if let Some(input) = moved_input(room, lane, (moves, &moved), layer) {
             room.add_product(input, weight, sides, &mut out);
