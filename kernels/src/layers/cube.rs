@@ -4,6 +4,7 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::FusedLayers;
@@ -71,7 +72,7 @@ where
         epsilon: f64,
         after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        batch_norm::fused::normalise::<Self>(x, affine, epsilon, after)
+        batch_norm::fused::normalise::<Self>(into_contiguous(x), affine, epsilon, after)
     }
 
     fn activate(
@@ -93,6 +94,8 @@ where
         let Some(after) = after else {
             return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
         };
+        // Once for both passes: a convolution leaves its channels last.
+        let [dz, x] = [dz, x].map(into_contiguous);
         let sums = norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after);
         let dx = wanted.then(|| {
             let [_, direct, _] = map.clone();

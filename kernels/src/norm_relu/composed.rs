@@ -1,7 +1,6 @@
 //! The primitives made of those of the single layers: for hosts, and for levels of autodiff above
 //! the first, where they are differentiated as those are.
 
-use burn::tensor::activation::relu;
 use burn::tensor::ops::FloatTensor;
 
 use super::Rectified;
@@ -17,7 +16,10 @@ pub fn activate<B: FusedLayers>(
     after: Rectified,
 ) -> FloatTensor<B> {
     let v = B::channel_affine(x, map);
-    unwrap(relu(wrap::<B, 4>(if after.pool { B::pool(v) } else { v })))
+    let taken = wrap::<B, 4>(if after.pool { B::pool(v) } else { v });
+    // As `spread` has it: a backend's own ReLU may take NaN for silent.
+    let silent = taken.clone().lower_equal_elem(0.0);
+    unwrap(taken.mask_fill(silent, 0.0))
 }
 
 /// See [`norm_backward`](FusedLayers::norm_backward).

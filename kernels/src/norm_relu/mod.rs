@@ -3,7 +3,8 @@
 //! Of a map `x` `[n, c, h, w]`, by channel, `v` is `(x - centre) * scale + shift`; `activate` gives
 //! `z = relu(v)`, or `relu(max_pool(v))`. On a device neither `v` is written to memory, nor its
 //! gradient, nor the places of a pool: forward and backward read and write 5.75 maps with a pool,
-//! where the single layers take 12.75. Under a second level of autodiff the gradient is made of the
+//! where the single layers take 12.75; a map whose channels are last, as a convolution leaves it, is
+//! laid out anew besides, once each way. Under a second level of autodiff the gradient is made of the
 //! single layers, and differentiated as they are.
 
 pub(crate) mod autodiff;
@@ -30,8 +31,9 @@ pub struct Rectified {
 /// `relu` of [`batch_norm`](crate::batch_norm()), of which `pool` takes the largest of every 2x2
 /// window, and the moments of the batch, detached, unless given ones were used.
 ///
-/// On an accelerator one operation, that writes nothing but its result; on a host made of
-/// [`batch_norm`](crate::batch_norm()) and [`max_pool`](crate::max_pool()).
+/// On an accelerator one operation, that writes nothing but its result. On a host made of
+/// [`batch_norm`](crate::batch_norm()) and [`max_pool`](crate::max_pool()), whose maps are not kept for
+/// the backward pass but made again.
 ///
 /// # Shapes
 /// - `x`: `[n, c, h, w]`
@@ -41,7 +43,7 @@ pub struct Rectified {
 ///
 /// # Conventions
 /// Those of [`batch_norm`](crate::batch_norm()) and [`max_pool`](crate::max_pool()). The ReLU has no
-/// gradient at zero.
+/// gradient at zero, and lets NaN through.
 ///
 /// # Panics
 /// When the shapes do not fit, with the text of a [`NormError`](crate::NormError) or a

@@ -229,6 +229,16 @@ pub fn a_nan_reaches_every_pool_that_holds_it<B: AutodiffBackend>() {
     }
 }
 
+pub fn a_nan_goes_through_the_relu_after_a_normalisation<B: AutodiffBackend>() {
+    for (place, pool, wanted) in [(0, true, 0), (5, true, 0), (5, false, 5)] {
+        let case = norm_relu(Layout::Contiguous, [1, 2, 4, 4], true, pool);
+        let case = case.with("x", |i, value| if i == place { f32::NAN } else { value });
+        let found = read(case.forward(By::Kernels, &case.leaves::<B::InnerBackend>()));
+        let nans = found.iter().enumerate().filter(|(_, value)| value.is_nan());
+        assert_eq!(nans.map(|(place, _)| place).collect::<Vec<_>>(), [wanted]);
+    }
+}
+
 pub fn moments_are_those_of_the_batch_and_detached<B: AutodiffBackend>() {
     // A mean far from zero: squares minus the square of the mean would have no digits.
     let case = norm(Layout::Contiguous, [5, 3, 8, 9], false).with("x", |_, v| 1000.0 + v);

@@ -17,6 +17,7 @@ laws! {
         values_and_gradients_are_those_of_pytorch
         second_gradients_are_those_of_pytorch
         a_nan_reaches_every_pool_that_holds_it
+        a_nan_goes_through_the_relu_after_a_normalisation
         layers_are_fused_under_up_to_two_levels_of_autodiff
         normalisations_equal_the_reference
         rectified_normalisations_equal_the_reference
