@@ -105,14 +105,13 @@ pub(crate) fn stacked<B: Backend>(values: &[Tensor<B, 1>], lanes: usize) -> Vec<
 
 /// `[n]` to `[lanes * n]`.
 ///
-/// A row of its own is what is repeated: of more than one, Burn 0.21 takes the copies for neighbours in
-/// the gradient.
+/// Not by `repeat_dim`, which on Candle goes over all that there will be for every copy.
 pub(crate) fn tiled<B: Backend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
     if lanes == 1 {
         return value;
     }
     let length = value.dims()[0];
-    value.reshape([1, length]).repeat_dim(0, lanes).reshape([lanes * length])
+    value.reshape([1, length]).expand([lanes, length]).reshape([lanes * length])
 }
 
 /// The sum over `lanes` tasks, `[lanes * n]` to `[n]`.
