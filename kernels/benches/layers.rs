@@ -6,7 +6,7 @@ use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use fewshot_kernels::{
     LinearLayer, NormStatistics, Precision, batch_norm, conv2d, global_avg_pool, linear,
-    linear_stack, max_pool, with_reference,
+    linear_stack, max_pool, norm_relu, with_reference,
 };
 
 type B = Autodiff<Flex>;
@@ -52,6 +52,10 @@ fn layers(criterion: &mut Criterion) {
     forward_backward(criterion, "batch_norm", map(), |x| {
         let affine = (Some(gamma.clone()), Some(beta.clone()));
         batch_norm(x, affine.0, affine.1, NormStatistics::Batch, 1e-5).0
+    });
+    forward_backward(criterion, "norm_relu with a pool", map(), |x| {
+        let affine = (Some(gamma.clone()), Some(beta.clone()));
+        norm_relu(x, affine.0, affine.1, NormStatistics::Batch, 1e-5, true).0
     });
     forward_backward(criterion, "max_pool", map(), max_pool::<B>);
     forward_backward(criterion, "global_avg_pool", map(), global_avg_pool::<B>);

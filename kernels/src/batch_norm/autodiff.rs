@@ -48,9 +48,10 @@ impl<B: FusedLayers> Backward<B, 3> for BatchNorm {
         let State { x, mean, inverse, scale, beta } = ops.state;
         let map = [unwrap(mean), unwrap(scale), beta];
         let of_batch = Some(unwrap(inverse.clone()));
-        let (sums, dx) = B::norm_backward(dy, x, map, of_batch, self.after, of_x.is_some());
+        let wanted = [of_gamma.is_some() || of_beta.is_some(), of_x.is_some()];
+        let [sums, dx] = B::norm_backward(dy, x, map, of_batch, self.after, wanted);
         dx.into_iter().for_each(|dx| register::<B>(grads, of_x, || dx));
-        let [dbeta, product] = rows::<B>(sums);
+        let Some([dbeta, product]) = sums.map(rows::<B>) else { return };
         let dgamma = product * inverse;
         register::<B>(grads, of_gamma, || unwrap(dgamma));
         register::<B>(grads, of_beta, || unwrap(dbeta));

@@ -5,13 +5,12 @@ pub(crate) mod fused;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{DType, Tensor};
 
 use crate::channels::rows;
 use crate::conv_stack::Moments;
-use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, through_f32, types, wide};
+use crate::layers::{self, LayerTable, types, wide};
 use crate::norm_relu::{self, Rectified};
 
 /// What [`batch_norm`] normalises with.
@@ -55,8 +54,9 @@ pub enum NormError {
 /// # Conventions
 /// The variance is the biased one, as in training in PyTorch
 /// (`F.batch_norm(x, None, None, gamma, beta, training=True, eps=epsilon)`); its running average
-/// there takes the unbiased one, here as in Burn the biased one. Of f16 and bf16 on a host, the moments
-/// are f32.
+/// there takes the unbiased one, here as in Burn the biased one. Of f16 and bf16, moments and all
+/// arithmetic are f32, and the output is rounded once; of other types, and as plain operations, they
+/// are of the type of `x`, which vectors may differ from.
 ///
 /// # Panics
 /// When the shapes do not fit, with the text of a [`NormError`].
@@ -86,37 +86,33 @@ pub(crate) fn normalise<B: Backend>(
     if let Err(error) = check(x.dims(), gamma.as_ref(), beta.as_ref(), running.as_ref()) {
         panic!("{error}");
     }
-    let (mean, variance) = running.clone().map(|of| (of.mean, of.variance)).unzip();
-    let vectors = || types([&gamma, &beta, &mean, &variance]);
-    if let Some(low) = through_f32::<B>(x.dtype(), vectors()) {
-        let [gamma, beta, mean, variance] = wide([gamma, beta, mean, variance]);
+    let (mean, variance) = running.map(|of| (of.mean, of.variance)).unzip();
+    let vectors = [gamma, beta, mean, variance];
+    let of = x.dtype();
+    let Some((table, taken)) = layers::table::<B>(operation, of, types(&vectors)) else {
+        let [gamma, beta, mean, variance] =
+            vectors.map(|vector| vector.map(|vector| vector.cast(of)));
         let running = mean.zip(variance).map(|(mean, variance)| Moments { mean, variance });
-        let statistics = running.map_or(NormStatistics::Batch, NormStatistics::Running);
-        let x = x.cast(FloatDType::F32);
-        let (y, moments) = normalise(operation, x, [gamma, beta], statistics, epsilon, after);
-        return (y.cast(low), moments);
-    }
-    match door::f32_table::<LayerTable<B>>(operation, vectors().chain([x.dtype()])) {
-        Some(table) => run(table, x, [gamma, beta], running, epsilon, after),
-        None => match after {
+        return match after {
             Some(after) => norm_relu::reference::norm_relu(x, gamma, beta, running, epsilon, after),
             None => reference::batch_norm(x, gamma, beta, running, epsilon),
-        },
-    }
+        };
+    };
+    let (y, moments) = run(table, x.cast(taken), wide(vectors), epsilon, after);
+    (y.cast(of), moments)
 }
 
 fn run<B: Backend>(
     table: &LayerTable<B>,
     x: Tensor<B, 4>,
-    [gamma, beta]: [Option<Tensor<B, 1>>; 2],
-    running: Option<Moments<B>>,
+    [gamma, beta, mean, variance]: [Option<Tensor<B, 1>>; 4],
     epsilon: f64,
     after: Option<Rectified>,
 ) -> (Tensor<B, 4>, Option<Moments<B>>) {
     let (channels, options) = (x.dims()[1], (&x.device(), DType::F32));
     let gamma = gamma.unwrap_or_else(|| Tensor::ones([channels], options));
     let beta = beta.unwrap_or_else(|| Tensor::zeros([channels], options));
-    if let Some(Moments { mean, variance }) = running {
+    if let Some((mean, variance)) = mean.zip(variance) {
         let scale = gamma * fused::inverse_deviation(variance.detach(), epsilon);
         let map = [mean.detach(), scale, beta].map(unwrap);
         let y = match after {

@@ -1,4 +1,6 @@
 //! The primitives on a device: sums in two stages, maps in one pass.
+//!
+//! Maps are f32, f16 or bf16; vectors, sums and all arithmetic are f32.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -48,6 +50,12 @@ impl Plan {
     }
 }
 
+/// A vector of a map in f32.
+#[cube]
+pub fn wide<F: Float, N: Size>(vector: Vector<F, N>) -> Vector<f32, N> {
+    Vector::cast_from(vector)
+}
+
 /// Where a vector of a channel lies in the map.
 #[cube]
 pub fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {
@@ -56,8 +64,8 @@ pub fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> us
 
 /// The mean of each cube's elements, and the sum of their squared deviations from it.
 #[cube(launch_unchecked)]
-fn parts_kernel<N: Size>(
-    x: &Array<Vector<f32, N>>,
+fn parts_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
     parts: &mut Array<f32>,
     channels: usize,
     plane: usize,
@@ -65,6 +73,7 @@ fn parts_kernel<N: Size>(
     cubes: usize,
     width: f32,
     #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
 ) {
     let channel = CUBE_POS_Y as usize;
     let start = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
@@ -73,7 +82,7 @@ fn parts_kernel<N: Size>(
     let mut count = 0.0f32;
     let mut at = start;
     while at < vectors {
-        sum += lane_sum(x[place(at, channel, channels, plane)]);
+        sum += lane_sum(wide(x[place(at, channel, channels, plane)]));
         count += 1.0f32;
         at += step;
     }
@@ -82,7 +91,7 @@ fn parts_kernel<N: Size>(
     let mut squares = 0.0f32;
     let mut at = start;
     while at < vectors {
-        let far = x[place(at, channel, channels, plane)] - Vector::new(mean);
+        let far = wide(x[place(at, channel, channels, plane)]) - Vector::new(mean);
         squares += lane_sum(far * far);
         at += step;
     }
@@ -122,9 +131,9 @@ fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize,
 
 /// The sums of each cube's elements of `g`, and of `g * (x - centre)`.
 #[cube(launch_unchecked)]
-fn sums_kernel<N: Size>(
-    g: &Array<Vector<f32, N>>,
-    x: &Array<Vector<f32, N>>,
+fn sums_kernel<F: Float, N: Size>(
+    g: &Array<Vector<F, N>>,
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     parts: &mut Array<f32>,
     channels: usize,
@@ -132,6 +141,7 @@ fn sums_kernel<N: Size>(
     vectors: usize,
     cubes: usize,
     #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
 ) {
     let channel = CUBE_POS_Y as usize;
     let centre = Vector::new(centre[channel]);
@@ -140,9 +150,9 @@ fn sums_kernel<N: Size>(
     let mut at = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
     while at < vectors {
         let place = place(at, channel, channels, plane);
-        let g = g[place];
+        let g = wide(g[place]);
         sum += lane_sum(g);
-        product += lane_sum(g * (x[place] - centre));
+        product += lane_sum(g * (wide(x[place]) - centre));
         at += cubes * comptime!(units as usize);
     }
     let sum = cube_sum(sum, units);
@@ -173,46 +183,48 @@ fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cube
 }
 
 #[cube(launch_unchecked)]
-fn affine_kernel<N: Size>(
-    x: &Array<Vector<f32, N>>,
+fn affine_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    y: &mut Array<Vector<f32, N>>,
+    y: &mut Array<Vector<F, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
     let channel = at / plane % channels;
-    let far = x[at] - Vector::new(centre[channel]);
-    y[at] = far * Vector::new(scale[channel]) + Vector::new(shift[channel]);
+    let far = wide(x[at]) - Vector::new(centre[channel]);
+    y[at] = Vector::cast_from(far * Vector::new(scale[channel]) + Vector::new(shift[channel]));
 }
 
 #[cube(launch_unchecked)]
-fn combine_kernel<N: Size>(
-    a: &Array<Vector<f32, N>>,
+fn combine_kernel<F: Float, N: Size>(
+    a: &Array<Vector<F, N>>,
     a_centre: &Array<f32>,
     a_scale: &Array<f32>,
-    b: &Array<Vector<f32, N>>,
+    b: &Array<Vector<F, N>>,
     b_centre: &Array<f32>,
     b_scale: &Array<f32>,
-    y: &mut Array<Vector<f32, N>>,
+    y: &mut Array<Vector<F, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
     let channel = at / plane % channels;
-    let of_a = (a[at] - Vector::new(a_centre[channel])) * Vector::new(a_scale[channel]);
-    let of_b = (b[at] - Vector::new(b_centre[channel])) * Vector::new(b_scale[channel]);
-    y[at] = of_a + of_b;
+    let of_a = (wide(a[at]) - Vector::new(a_centre[channel])) * Vector::new(a_scale[channel]);
+    let of_b = (wide(b[at]) - Vector::new(b_centre[channel])) * Vector::new(b_scale[channel]);
+    y[at] = Vector::cast_from(of_a + of_b);
 }
 
 pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
@@ -221,7 +233,7 @@ pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
     let parts = empty(&x, [channels * cubes * 3], DType::F32);
     let moments = empty(&x, [2, channels], DType::F32);
-    let client = x.client.clone();
+    let (client, dtype) = (x.client.clone(), x.dtype);
     let (channel_cubes, channel_dim) = elementwise(&client, channels);
     // SAFETY: `x` has `vectors` vectors a channel, in planes; there are three parts for each cube of
     // each channel, two moments a channel, and units stop there.
@@ -239,6 +251,7 @@ pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
             cubes,
             width as f32,
             units,
+            dtype.into(),
         );
         moments_kernel::launch_unchecked::<R>(
             &client,
@@ -262,6 +275,7 @@ pub fn correlate<R: CubeRuntime>(
     let plan = Plan::new(&x);
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
     let parts = empty(&x, [channels * cubes * 2], DType::F32);
+    let dtype = x.dtype;
     // SAFETY: both maps have `vectors` vectors a channel, in planes; there are two parts for each
     // cube of each channel, a centre a channel, and units stop there.
     unsafe {
@@ -279,6 +293,7 @@ pub fn correlate<R: CubeRuntime>(
             vectors,
             cubes,
             units,
+            dtype.into(),
         );
     }
     total(parts, channels, cubes)
@@ -326,6 +341,7 @@ pub fn affine<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cube
             plan.all(),
             plan.channels,
             plan.plane,
+            y.dtype.into(),
         );
     }
     y
@@ -356,6 +372,7 @@ pub fn combine<R: CubeRuntime>(a: Tied<CubeTensor<R>>, b: Tied<CubeTensor<R>>) -
             plan.all(),
             plan.channels,
             plan.plane,
+            y.dtype.into(),
         );
     }
     y

@@ -1,7 +1,7 @@
 //! The stack in plain Burn operations, each of which can be differentiated any number of times.
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{FloatDType, Tensor};
 
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 use crate::conv2d::reference::{biased, grouped};
@@ -21,15 +21,18 @@ pub fn conv_stack<B: Backend>(
     statistics: Statistics<B>,
     options: StackOptions,
 ) -> StackOutput<B> {
-    let convolve = |x, weight, how| grouped(x, weight, None, how);
+    let convolve = |x, weight, how| {
+        options.precision.product(x, weight, |x, weight| grouped(x, weight, None, how))
+    };
     let finish = |y, [bias, gamma, beta]: [_; 3], running, epsilon, after| {
         norm_relu(biased(y, bias), gamma, beta, running, epsilon, after)
     };
     compose(images, blocks, statistics, options, convolve, finish)
 }
 
-/// The stack made of a convolution with stride, padding and groups, and of what a block is finished
-/// by: given bias, gamma and beta, a normalisation and what comes after it.
+/// The stack made of a convolution with stride, padding and groups, in the precision that is asked
+/// for, and of what a block is finished by: given bias, gamma and beta, a normalisation and what comes
+/// after it.
 pub(super) fn compose<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
@@ -43,14 +46,15 @@ pub(super) fn compose<B: Backend>(
         Statistics::Running(moments) => moments.into_iter().map(Some).collect(),
     };
     let mut output = StackOutput { features: images, moments: Vec::new() };
-    for (block, running) in blocks.iter().zip(running) {
+    for (left, (block, running)) in (0..blocks.len()).rev().zip(blocks.iter().zip(running)) {
         let vectors = [&block.bias, &block.gamma, &block.beta].map(Clone::clone);
-        let vectors = match precision {
-            Precision::F32 => vectors,
-            _ => wide(vectors),
+        let y = convolve(output.features, block.weight.clone(), [block.stride, 1, lanes]);
+        let (y, vectors) = match precision {
+            Precision::F32 => (y, vectors),
+            // The features are f32.
+            _ if left == 0 => (y.cast(FloatDType::F32), wide(vectors)),
+            _ => (y, wide(vectors)),
         };
-        let convolve = |x, weight| convolve(x, weight, [block.stride, 1, lanes]);
-        let y = precision.product(output.features, block.weight.clone(), convolve);
         let after = Rectified { pool: block.pool };
         let (features, moments) = finish(y, vectors, running, epsilon, after);
         output.moments.extend(moments);

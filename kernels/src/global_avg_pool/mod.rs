@@ -4,12 +4,11 @@ pub(crate) mod autodiff;
 pub(crate) mod host;
 pub mod reference;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{FloatDType, Tensor};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, through_f32};
+use crate::layers;
 use crate::max_pool::PoolError;
 
 /// Mean over all pixels of each channel.
@@ -27,11 +26,9 @@ pub fn global_avg_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     if found.contains(&0) {
         panic!("{}", PoolError::Empty { found });
     }
-    if let Some(low) = through_f32::<B>(x.dtype(), []) {
-        return global_avg_pool(x.cast(FloatDType::F32)).cast(low);
-    }
-    match door::f32_table::<LayerTable<B>>("global_avg_pool", [x.dtype()]) {
-        Some(table) => wrap((table.plane_mean)(unwrap(x))),
+    let of = x.dtype();
+    match layers::table::<B>("global_avg_pool", of, []) {
+        Some((table, taken)) => wrap::<B, 2>((table.plane_mean)(unwrap(x.cast(taken)))).cast(of),
         None => reference::global_avg_pool(x),
     }
 }

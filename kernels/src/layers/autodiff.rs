@@ -2,6 +2,7 @@
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
 
 use super::{FusedConvolution, FusedLayers};
@@ -11,6 +12,10 @@ use crate::norm_relu::{self, Rectified};
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
+    fn takes(found: DType) -> bool {
+        B::takes(found)
+    }
+
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
         max_pool::autodiff::pool::<B, C>(x)
     }

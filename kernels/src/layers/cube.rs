@@ -2,15 +2,14 @@
 //!
 //! Convolutions stay Burn's own there, as do averages over planes: they are one operation each.
 
-use burn::tensor::Tensor;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::FusedLayers;
-use crate::channels::{self, Tied};
+use super::{FusedLayers, goes_into_f32};
+use crate::channels::{self, Tied, per_channel};
 use crate::host::{unwrap, wrap};
-use crate::norm_relu::cube::Onto;
 use crate::norm_relu::{self, Rectified};
 use crate::{batch_norm, global_avg_pool, max_pool};
 
@@ -21,6 +20,10 @@ where
     I: IntElement,
     BT: BoolElement,
 {
+    fn takes(found: DType) -> bool {
+        goes_into_f32(found)
+    }
+
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
         max_pool::cube::pool(x)
     }
@@ -89,23 +92,24 @@ where
         map: [FloatTensor<Self>; 3],
         inverse: Option<FloatTensor<Self>>,
         after: Option<Rectified>,
-        wanted: bool,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        wanted: [bool; 2],
+    ) -> [Option<FloatTensor<Self>>; 2] {
         let Some(after) = after else {
             return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
         };
         // Once for both passes: a convolution leaves its channels last.
         let [dz, x] = [dz, x].map(into_contiguous);
-        let sums = norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after);
-        let dx = wanted.then(|| {
-            let [_, direct, _] = map.clone();
-            let drift = inverse.map(|inverse| {
-                let of = [direct.clone(), inverse];
-                let [tilt, mean] = batch_norm::fused::drift::<Self>(&x, of, sums.clone());
-                [unwrap(tilt), unwrap(-mean * wrap(direct.clone()))]
+        let [of_sums, of_x] = wanted;
+        let sums = (of_sums || inverse.is_some())
+            .then(|| norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after));
+        let dx = of_x.then(|| {
+            let [_, scale, _] = map.clone();
+            let of_batch = inverse.zip(sums.clone());
+            let drift = of_batch.map(|(inverse, sums)| {
+                norm_relu::cube::drift([scale, inverse, sums], per_channel::<Self>(&x))
             });
-            norm_relu::cube::combine(dz, x, map, Onto { direct, drift }, after)
+            norm_relu::cube::combine(dz, x, map, drift, after)
         });
-        (sums, dx)
+        [sums.filter(|_| of_sums), dx]
     }
 }

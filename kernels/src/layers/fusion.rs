@@ -1,7 +1,7 @@
 //! Layers recorded by Burn's fusion.
 
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, Tensor, TensorMetadata};
+use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::FusedLayers;
@@ -12,6 +12,10 @@ use crate::norm_relu::Rectified;
 use crate::{batch_norm, global_avg_pool};
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
+    fn takes(found: DType) -> bool {
+        B::takes(found)
+    }
+
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
         let output = (pooled(&x), x.dtype());
         record_one::<B, _>("pool", vec![x], output, |given| B::pool(given.float(0)))
@@ -42,7 +46,7 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let output = (by_channel(&x), x.dtype());
+        let output = (by_channel(&x), DType::F32);
         record_one::<B, _>("channel_moments", vec![x], output, |given| {
             B::channel_moments(given.float(0))
         })
@@ -53,7 +57,7 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         x: FloatTensor<Self>,
         centre: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        let output = (by_channel(&x), x.dtype());
+        let output = (by_channel(&x), DType::F32);
         record_one::<B, _>("channel_correlate", vec![g, x, centre], output, |given| {
             B::channel_correlate(given.float(0), given.float(1), given.float(2))
         })
@@ -110,21 +114,23 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         map: [FloatTensor<Self>; 3],
         inverse: Option<FloatTensor<Self>>,
         after: Option<Rectified>,
-        wanted: bool,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
-        let outputs = [(by_channel(&x), x.dtype()), (x.shape(), x.dtype())];
-        let outputs = outputs.into_iter().take(1 + usize::from(wanted)).collect();
+        wanted: [bool; 2],
+    ) -> [Option<FloatTensor<Self>>; 2] {
+        let outputs = [(by_channel(&x), DType::F32), (x.shape(), x.dtype())];
+        let outputs =
+            outputs.into_iter().zip(wanted).filter_map(|(of, wanted)| wanted.then_some(of));
+        let outputs = outputs.collect();
         let of_batch = inverse.is_some();
         let inputs = [dz, x].into_iter().chain(map).chain(inverse).collect();
         let found = record::<B, _>("norm_backward", inputs, outputs, move |given| {
             let [dz, x] = given.floats(0);
             let map = given.floats(2);
             let inverse = of_batch.then(|| given.float(5));
-            let (sums, dx) = B::norm_backward(dz, x, map, inverse, after, wanted);
-            [sums].into_iter().chain(dx).collect()
+            let found = B::norm_backward(dz, x, map, inverse, after, wanted);
+            found.into_iter().flatten().collect()
         });
         let mut found = found.into_iter();
-        (found.next().expect("the sums"), found.next())
+        wanted.map(|wanted| found.next().filter(|_| wanted))
     }
 }
 

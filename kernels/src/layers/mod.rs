@@ -19,9 +19,16 @@ use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
 use crate::door;
 use crate::norm_relu::{self, Rectified};
+use crate::refusal::Refusal;
 
-/// A backend with fused bodies for single layers; tensors are f32, and shapes have been checked.
+/// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
+/// over channels f32, and shapes have been checked.
 pub trait FusedLayers: Backend {
+    /// The types of map that the bodies take, f32 among them.
+    fn takes(found: DType) -> bool {
+        found == DType::F32
+    }
+
     /// The largest value of every 2x2 window of `x` `[n, c, h, w]`.
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
@@ -73,17 +80,17 @@ pub trait FusedLayers: Backend {
         norm_relu::composed::activate::<Self>(x, map, after)
     }
 
-    /// The sums by channel of `dv` and of `dv * (x - centre)`, `[2, c]`, and the gradient of `x` where
-    /// it is `wanted`; `dv` is the gradient `dz` taken back through what came `after` the `map`. With
-    /// `inverse`, the inverse deviation, centre and scale are of the moments of `x` itself.
+    /// The sums by channel of `dv` and of `dv * (x - centre)`, `[2, c]`, and the gradient of `x`, each
+    /// where it is `wanted`; `dv` is the gradient `dz` taken back through what came `after` the `map`.
+    /// With `inverse`, the inverse deviation, centre and scale are of the moments of `x` itself.
     fn norm_backward(
         dz: FloatTensor<Self>,
         x: FloatTensor<Self>,
         map: [FloatTensor<Self>; 3],
         inverse: Option<FloatTensor<Self>>,
         after: Option<Rectified>,
-        wanted: bool,
-    ) -> (FloatTensor<Self>, Option<FloatTensor<Self>>) {
+        wanted: [bool; 2],
+    ) -> [Option<FloatTensor<Self>>; 2] {
         norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted)
     }
 }
@@ -113,6 +120,7 @@ impl<B: FusedConvolution> ConvolutionTable<B> {
 
 /// The primitives that the public functions call.
 pub(crate) struct LayerTable<B: Backend> {
+    takes: fn(DType) -> bool,
     pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
     pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
     pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
@@ -128,6 +136,7 @@ type ActivateFn<B> = fn(FloatTensor<B>, [FloatTensor<B>; 3], Rectified) -> Float
 impl<B: FusedLayers> LayerTable<B> {
     pub(crate) fn new() -> Self {
         Self {
+            takes: B::takes,
             pool: B::pool,
             plane_mean: B::plane_mean,
             channel_affine: B::channel_affine,
@@ -135,6 +144,30 @@ impl<B: FusedLayers> LayerTable<B> {
             activate: B::activate,
         }
     }
+}
+
+/// The table of `B` for maps of the type `of` with vectors of these types, which the bodies get as
+/// f32, and the type that they get the map in: its own, or f32 if it goes into that. `operation` is
+/// the name of what asks.
+pub(crate) fn table<B: Backend>(
+    operation: &'static str,
+    of: DType,
+    vectors: impl IntoIterator<Item = DType>,
+) -> Option<(&'static LayerTable<B>, FloatDType)> {
+    let table = door::table::<LayerTable<B>>()?;
+    match vectors.into_iter().chain([of]).find(|&found| !goes_into_f32(found)) {
+        Some(found) => {
+            Refusal::ElementType { found }.note(operation);
+            None
+        }
+        None if (table.takes)(of) => Some((table, of.into())),
+        None => Some((table, FloatDType::F32)),
+    }
+}
+
+/// Whether every number of a type is one of f32.
+pub(crate) fn goes_into_f32(found: DType) -> bool {
+    matches!(found, DType::F32 | DType::F16 | DType::BF16)
 }
 
 /// The type of a layer's result, the one `of` its map, where its operands go through f32: on a host,
@@ -146,7 +179,7 @@ pub(crate) fn through_f32<B: Backend>(
     let mut low = of != DType::F32;
     for found in types.into_iter().chain([of]) {
         low |= found != DType::F32;
-        if !matches!(found, DType::F32 | DType::F16 | DType::BF16) {
+        if !goes_into_f32(found) {
             return None;
         }
     }

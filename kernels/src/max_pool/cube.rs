@@ -9,13 +9,13 @@ use crate::cube::{elementwise, empty, empty_like};
 
 /// The place of the first largest pixel of a window of rows of `w` pixels; NaN is the largest.
 #[cube]
-fn largest(x: &Array<f32>, first: usize, w: usize) -> usize {
+fn largest<F: Float>(x: &Array<F>, first: usize, w: usize) -> usize {
     let mut best = first;
-    let mut value = x[first];
+    let mut value = f32::cast_from(x[first]);
     #[unroll]
     for pixel in 1..4usize {
         let at = first + comptime!(pixel / 2) * w + comptime!(pixel % 2);
-        let found = x[at];
+        let found = f32::cast_from(x[at]);
         if found > value || (found.is_nan() && !value.is_nan()) {
             best = at;
             value = found;
@@ -35,13 +35,14 @@ fn first_pixel(window: usize, h: usize, w: usize) -> usize {
 
 /// A unit for each window: the element of `values` at its first largest pixel.
 #[cube(launch_unchecked)]
-fn taken_kernel(
-    x: &Array<f32>,
-    values: &Array<f32>,
-    taken: &mut Array<f32>,
+fn taken_kernel<F: Float>(
+    x: &Array<F>,
+    values: &Array<F>,
+    taken: &mut Array<F>,
     windows: usize,
     h: usize,
     w: usize,
+    #[define(F)] _dtype: StorageType,
 ) {
     let window = ABSOLUTE_POS;
     if window >= windows {
@@ -52,13 +53,14 @@ fn taken_kernel(
 
 /// A unit for each pixel: the element of `dy` of its window, if it is the first largest there.
 #[cube(launch_unchecked)]
-fn scattered_kernel(
-    x: &Array<f32>,
-    dy: &Array<f32>,
-    dx: &mut Array<f32>,
+fn scattered_kernel<F: Float>(
+    x: &Array<F>,
+    dy: &Array<F>,
+    dx: &mut Array<F>,
     pixels: usize,
     h: usize,
     w: usize,
+    #[define(F)] _dtype: StorageType,
 ) {
     let pixel = ABSOLUTE_POS;
     if pixel >= pixels {
@@ -66,7 +68,7 @@ fn scattered_kernel(
     }
     let line = pixel / w;
     let (row, column) = (line % h / 2, pixel % w / 2);
-    let mut value = 0.0f32;
+    let mut value = F::new(0.0);
     if row < h / 2 && column < w / 2 {
         let window = (line / h * (h / 2) + row) * (w / 2) + column;
         if largest(x, first_pixel(window, h, w), w) == pixel {
@@ -99,6 +101,7 @@ pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<
             windows,
             h,
             w,
+            taken.dtype.into(),
         );
     }
     taken
@@ -122,6 +125,7 @@ pub fn scatter<R: CubeRuntime>(x: CubeTensor<R>, dy: CubeTensor<R>) -> CubeTenso
             pixels,
             h,
             w,
+            dx.dtype.into(),
         );
     }
     dx

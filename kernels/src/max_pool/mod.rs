@@ -8,12 +8,11 @@ pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{FloatDType, Tensor};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
-use crate::layers::{LayerTable, through_f32};
+use crate::layers;
 
 /// A map that cannot be pooled.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,11 +50,9 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     if let Err(error) = check(x.dims()) {
         panic!("{error}");
     }
-    if let Some(low) = through_f32::<B>(x.dtype(), []) {
-        return max_pool(x.cast(FloatDType::F32)).cast(low);
-    }
-    match door::f32_table::<LayerTable<B>>("max_pool", [x.dtype()]) {
-        Some(table) => wrap((table.pool)(unwrap(x))),
+    let of = x.dtype();
+    match layers::table::<B>("max_pool", of, []) {
+        Some((table, taken)) => wrap::<B, 4>((table.pool)(unwrap(x.cast(taken)))).cast(of),
         None => reference::max_pool(x),
     }
 }

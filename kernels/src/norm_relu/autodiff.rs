@@ -27,10 +27,11 @@ impl<B: FusedLayers> Backward<B, 4> for Activate {
         let dz = grads.consume::<B>(&ops.node);
         let (x, map) = ops.state;
         let [_, scale, _] = map.clone();
-        let after = Some(self.after);
-        let (sums, dx) = B::norm_backward(dz, x, map, None, after, of_x.is_some());
+        let of_map = of_centre.is_some() || of_scale.is_some() || of_shift.is_some();
+        let wanted = [of_map, of_x.is_some()];
+        let [sums, dx] = B::norm_backward(dz, x, map, None, Some(self.after), wanted);
         dx.into_iter().for_each(|dx| register::<B>(grads, of_x, || dx));
-        let [sum, product] = rows::<B>(sums);
+        let Some([sum, product]) = sums.map(rows::<B>) else { return };
         register::<B>(grads, of_centre, || unwrap(-wrap::<B, 1>(scale) * sum.clone()));
         register::<B>(grads, of_scale, || unwrap(product));
         register::<B>(grads, of_shift, || unwrap(sum));

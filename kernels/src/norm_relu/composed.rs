@@ -2,6 +2,7 @@
 //! the first, where they are differentiated as those are.
 
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{FloatDType, TensorMetadata};
 
 use super::Rectified;
 use crate::batch_norm::fused::drift;
@@ -29,34 +30,42 @@ pub fn backward<B: FusedLayers>(
     map: [FloatTensor<B>; 3],
     inverse: Option<FloatTensor<B>>,
     after: Option<Rectified>,
-    wanted: bool,
-) -> (FloatTensor<B>, Option<FloatTensor<B>>) {
+    wanted: [bool; 2],
+) -> [Option<FloatTensor<B>>; 2] {
     let dy = match after {
         Some(after) => spread::<B>(dz, x.clone(), map.clone(), after),
         None => dz,
     };
     let [centre, scale, _] = map;
-    let sums = B::channel_correlate(dy.clone(), x.clone(), centre.clone());
-    let dx = wanted.then(|| {
-        let Some(inverse) = inverse else { return scaled::<B>(dy, scale) };
-        let [tilt, mean] = drift::<B>(&x, [scale.clone(), inverse], sums.clone()).map(unwrap);
+    let [of_sums, of_x] = wanted;
+    let sums = (of_sums || inverse.is_some())
+        .then(|| B::channel_correlate(dy.clone(), x.clone(), centre.clone()));
+    let dx = of_x.then(|| {
+        let Some((inverse, sums)) = inverse.zip(sums.clone()) else {
+            return scaled::<B>(dy, scale);
+        };
+        let [tilt, mean] = drift::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
         let direct = Tied { x: dy, centre: mean, scale };
         B::channel_combine(direct, Tied { x, centre, scale: tilt })
     });
-    (sums, dx)
+    [sums.filter(|_| of_sums), dx]
 }
 
 /// `dz` at the pixels that were taken. Which ones these are does not change with a small change of
-/// `x` or of the map, so only `dz` has a gradient.
+/// `x` or of the map, so only `dz` has a gradient. They are those of the fused pass, which rounds
+/// nothing before it compares.
 fn spread<B: FusedLayers>(
     dz: FloatTensor<B>,
     x: FloatTensor<B>,
     map: [FloatTensor<B>; 3],
     after: Rectified,
 ) -> FloatTensor<B> {
-    let v = B::channel_affine(x, map);
+    let of = dz.dtype();
+    let [x, dz] = [x, dz].map(|map| wrap::<B, 4>(map).cast(FloatDType::F32));
+    let v = B::channel_affine(unwrap(x), map);
     let taken = if after.pool { B::pool(v.clone()) } else { v.clone() };
     let silent = wrap::<B, 4>(taken).lower_equal_elem(0.0);
-    let dz = unwrap(wrap::<B, 4>(dz).mask_fill(silent, 0.0));
-    if after.pool { B::pool_scatter(v, dz) } else { dz }
+    let dz = unwrap(dz.mask_fill(silent, 0.0));
+    let dv = if after.pool { B::pool_scatter(v, dz) } else { dz };
+    unwrap(wrap::<B, 4>(dv).cast(of))
 }

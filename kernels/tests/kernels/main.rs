@@ -28,13 +28,16 @@ macro_rules! laws {
         every { $($every:ident)* }
         $(on_host { $($on_host:ident)* })?
         $(but_candle { $($but_candle:ident)* })?
+        $(with_f16 { $($with_f16:ident)* })?
+        $(on_device { $($on_device:ident)* })?
     ) => {
         on_backend!(flex, "flex", burn::backend::Flex:
-            $($every)* $($($on_host)*)? $($($but_candle)*)?);
+            $($every)* $($($on_host)*)? $($($but_candle)*)? $($($with_f16)*)?);
         on_backend!(ndarray, "ndarray", burn::backend::NdArray:
             $($every)* $($($on_host)*)? $($($but_candle)*)?);
         on_backend!(candle, "candle", burn::backend::Candle: $($every)* $($($on_host)*)?);
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($every)* $($($but_candle)*)?);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu:
+            $($every)* $($($but_candle)*)? $($($with_f16)*)? $($($on_device)*)?);
     };
 }
 

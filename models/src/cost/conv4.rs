@@ -140,12 +140,17 @@ impl Part<'_> {
     }
 
     /// The same under a low precision, where convolutions keep their inputs rounded, and nothing
-    /// keeps them as they were.
+    /// keeps them as they were; on an accelerator, nor what all but the last give.
     fn rounded(&self, route: Route) -> usize {
         let between = self.blocks[1..].iter().map(|block| block.input.iter().product::<usize>());
-        let between = between.sum();
+        let (_, before) = self.blocks.split_last().expect("a network has a block");
+        let convolved = match route {
+            Route::Device(_) => before.iter().map(|block| block.convolved).sum(),
+            _ => 0,
+        };
+        let halved = between.sum::<usize>() + self.config.channels * convolved;
         let low = |elements: usize| elements.div_ceil(2);
-        self.layer_by_layer(route) - between + low(self.inputs()) + low(between)
+        self.layer_by_layer(route) - halved + low(self.inputs()) + low(halved)
     }
 
     fn cost(&self, batch: usize, route: Route) -> Cost {
@@ -209,7 +214,8 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 ///
 /// Elsewhere every layer keeps its own: the convolution, and norm, ReLU and pool in one, on an
 /// accelerator, and in plain Burn operations the terms of the normalisation as well. A low precision
-/// keeps rounded inputs there, which take half of that; a fused stack rounds in place.
+/// keeps rounded inputs there, which take half of that, and on an accelerator what all convolutions
+/// but the last give as well; a fused stack rounds in place.
 ///
 /// Balanced checkpointing leaves a fused stack alone, which keeps what it needs itself.
 ///

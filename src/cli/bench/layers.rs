@@ -1,7 +1,7 @@
 //! Single layers, forward and backward, at sizes of a residual network.
 
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::kernels::{self, LinearLayer, NormStatistics, Precision, Route};
 
 use super::case::{Case, Load, Pass, Reference, Scale};
@@ -19,7 +19,7 @@ pub(super) fn conv2d<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Ve
         // Two operations a product; forward, and for the gradients of the input and the weight.
         let load = Load::Flops(3.0 * 2.0 * products as f64);
         let layer = move |x| kernels::conv2d(x, weight.clone(), None, stride, padding);
-        case::<B, 4>("conv2d", shape, variant, load, layer, device)
+        case::<B, 4>("conv2d", shape, variant, load, DType::F32, layer, device)
     };
     windows.into_iter().map(case).collect()
 }
@@ -32,18 +32,18 @@ pub(super) fn batch_norm<B: AutodiffBackend>(scale: Scale, device: &B::Device) -
         kernels::batch_norm(x, affine.0, affine.1, NormStatistics::Batch, 1e-5).0
     };
     // Forward a pass for the moments and one that normalises, backward likewise.
-    vec![case::<B, 4>("batch_norm", shape, "batch", maps(shape, 3.0 + 5.0), layer, device)]
+    of_types("batch_norm", ["batch", "batch f16"], shape, 3.0 + 5.0, layer, device)
 }
 
 pub(super) fn norm_relu<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
-    let case = |(variant, pool, passes): (&'static str, bool, f64)| {
+    let cases = |variants, pool: bool, passes| {
         let [gamma, beta] = affine::<B>(shape, device);
         let layer = move |x| {
             let affine = (Some(gamma.clone()), Some(beta.clone()));
             kernels::norm_relu(x, affine.0, affine.1, NormStatistics::Batch, 1e-5, pool).0
         };
-        case::<B, 4>("norm_relu", shape, variant, maps(shape, passes), layer, device)
+        of_types("norm_relu", variants, shape, passes, layer, device)
     };
     // On a device as `batch_norm`; what a pool leaves is a quarter of a map. On a host the moments,
     // then layer by layer, which the way back begins with again.
@@ -51,7 +51,8 @@ pub(super) fn norm_relu<B: AutodiffBackend>(scale: Scale, device: &B::Device) ->
         Route::Device(_) => [2.25 + 3.5, 3.0 + 5.0],
         _ => [5.0 + 11.25, 6.0 + 10.0],
     };
-    vec![case(("2x2", true, pooled)), case(("no pool", false, whole))]
+    let pool = cases(["2x2", "2x2 f16"], true, pooled);
+    pool.into_iter().chain(cases(["no pool", "no pool f16"], false, whole)).collect()
 }
 
 /// Gains and shifts of the channels of such a map.
@@ -62,14 +63,15 @@ fn affine<B: AutodiffBackend>(shape: [usize; 4], device: &B::Device) -> [Tensor<
 
 pub(super) fn max_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
-    let load = maps(shape, 1.25 + 2.25);
-    vec![case::<B, 4>("max_pool", shape, "2x2", load, kernels::max_pool, device)]
+    let passes = 1.25 + 2.25;
+    of_types("max_pool", ["2x2", "2x2 f16"], shape, passes, kernels::max_pool, device)
 }
 
 pub(super) fn global_avg_pool<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let shape = scale.choose(SIZES[0], [2, 4, 6, 6]);
-    let load = maps(shape, 2.0);
-    vec![case::<B, 2>("global_avg_pool", shape, "", load, kernels::global_avg_pool, device)]
+    let load = maps(shape, 2.0, DType::F32);
+    let average = kernels::global_avg_pool;
+    vec![case::<B, 2>("global_avg_pool", shape, "", load, DType::F32, average, device)]
 }
 
 /// The networks of the MAML paper that have linear layers, with tasks and examples as there.
@@ -109,9 +111,28 @@ pub(super) fn linear_stack<B: AutodiffBackend>(scale: Scale, device: &B::Device)
     sizes.into_iter().map(case).collect()
 }
 
-/// The load of so many maps of f32, read or written.
-fn maps(shape: [usize; 4], count: f64) -> Load {
-    Load::Bytes(4.0 * count * shape.iter().product::<usize>() as f64)
+/// The load of so many maps, read or written.
+fn maps(shape: [usize; 4], count: f64, of: DType) -> Load {
+    Load::Bytes(of.size() as f64 * count * shape.iter().product::<usize>() as f64)
+}
+
+/// A layer over maps of f32, and over those of f16 on an accelerator that computes in it: a host takes
+/// these through f32.
+fn of_types<B: AutodiffBackend>(
+    operation: &'static str,
+    variants: [&'static str; 2],
+    shape: [usize; 4],
+    passes: f64,
+    layer: impl Fn(Tensor<B, 4>) -> Tensor<B, 4> + Clone + 'static,
+    device: &B::Device,
+) -> Vec<Case> {
+    let halves = Precision::MixedF16.check::<B>(device).is_ok();
+    let halves = halves && matches!(kernels::route::<B>(), Route::Device(_));
+    let types = [DType::F32, DType::F16].into_iter().take(1 + usize::from(halves));
+    let of_type = |(variant, of)| {
+        case(operation, shape, variant, maps(shape, passes, of), of, layer.clone(), device)
+    };
+    variants.into_iter().zip(types).map(of_type).collect()
 }
 
 fn case<B: AutodiffBackend, const D: usize>(
@@ -119,11 +140,12 @@ fn case<B: AutodiffBackend, const D: usize>(
     shape: [usize; 4],
     variant: &'static str,
     load: Load,
+    of: DType,
     layer: impl Fn(Tensor<B, 4>) -> Tensor<B, D> + 'static,
     device: &B::Device,
 ) -> Case {
     B::seed(device, 1);
-    let x = Tensor::<B, 4>::random(shape, Distribution::Default, device).require_grad();
+    let x = Tensor::<B, 4>::random(shape, Distribution::Default, device).cast(of).require_grad();
     let device = device.clone();
     Case {
         operation,

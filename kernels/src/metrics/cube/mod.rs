@@ -15,6 +15,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use super::{FusedMetrics, LossCall};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
+use crate::layers::goes_into_f32;
 use crate::{proto_loss, prototypes};
 use forms::Forms;
 
@@ -26,7 +27,7 @@ where
     BT: BoolElement,
 {
     fn takes(found: DType) -> bool {
-        matches!(found, DType::F32 | DType::F16 | DType::BF16)
+        goes_into_f32(found)
     }
 
     fn class_means(

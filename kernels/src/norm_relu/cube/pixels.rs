@@ -5,8 +5,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::Onto;
-use crate::channels::cube::{Plan, place, total};
+use crate::channels::cube::{Plan, place, total, wide};
 use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum};
 
 /// `value` where `v` is more than zero or no number, zero elsewhere.
@@ -17,31 +16,32 @@ fn rectified<N: Size>(v: Vector<f32, N>, value: Vector<f32, N>) -> Vector<f32, N
 }
 
 #[cube(launch_unchecked)]
-fn activate_kernel<N: Size>(
-    x: &Array<Vector<f32, N>>,
+fn activate_kernel<F: Float, N: Size>(
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    z: &mut Array<Vector<f32, N>>,
+    z: &mut Array<Vector<F, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
     let c = at / plane % channels;
-    let far = x[at] - Vector::new(centre[c]);
+    let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
-    z[at] = rectified(v, v);
+    z[at] = Vector::cast_from(rectified(v, v));
 }
 
 /// The sums of each cube's part of `dv`, and of `dv * (x - centre)`.
 #[cube(launch_unchecked)]
-fn sums_kernel<N: Size>(
-    dz: &Array<Vector<f32, N>>,
-    x: &Array<Vector<f32, N>>,
+fn sums_kernel<F: Float, N: Size>(
+    dz: &Array<Vector<F, N>>,
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
@@ -51,6 +51,7 @@ fn sums_kernel<N: Size>(
     vectors: usize,
     cubes: usize,
     #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
 ) {
     let channel = CUBE_POS_Y as usize;
     let centre = Vector::new(centre[channel]);
@@ -61,8 +62,8 @@ fn sums_kernel<N: Size>(
     let mut at = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
     while at < vectors {
         let place = place(at, channel, channels, plane);
-        let far = x[place] - centre;
-        let dv = rectified(far * scale + shift, dz[place]);
+        let far = wide(x[place]) - centre;
+        let dv = rectified(far * scale + shift, wide(dz[place]));
         sum += lane_sum(dv);
         product += lane_sum(dv * far);
         at += cubes * comptime!(units as usize);
@@ -77,33 +78,32 @@ fn sums_kernel<N: Size>(
 }
 
 #[cube(launch_unchecked)]
-fn combine_kernel<N: Size>(
-    dz: &Array<Vector<f32, N>>,
-    x: &Array<Vector<f32, N>>,
+fn combine_kernel<F: Float, N: Size>(
+    dz: &Array<Vector<F, N>>,
+    x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    direct: &Array<f32>,
-    tilt: &Array<f32>,
-    level: &Array<f32>,
-    dx: &mut Array<Vector<f32, N>>,
+    drift: &Array<f32>,
+    dx: &mut Array<Vector<F, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
     #[comptime] drifts: bool,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
     let c = at / plane % channels;
-    let far = x[at] - Vector::new(centre[c]);
+    let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
-    let mut gradient = rectified(v, dz[at]) * Vector::new(direct[c]);
+    let mut gradient = rectified(v, wide(dz[at])) * Vector::new(scale[c]);
     if comptime!(drifts) {
-        gradient += far * Vector::new(tilt[c]) + Vector::new(level[c]);
+        gradient += far * Vector::new(drift[c]) + Vector::new(drift[channels + c]);
     }
-    dx[at] = gradient;
+    dx[at] = Vector::cast_from(gradient);
 }
 
 pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
@@ -127,6 +127,7 @@ pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cu
             plan.all(),
             plan.channels,
             plan.plane,
+            z.dtype.into(),
         );
     }
     z
@@ -139,6 +140,7 @@ pub fn correlate<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let plan = Plan::new(&x);
     let parts = empty(&x, [plan.channels * plan.cubes * 2], DType::F32);
+    let dtype = x.dtype;
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     // SAFETY: as in `activate`; there are two parts for each cube of each channel, and units stop at
     // the last vector of theirs.
@@ -159,6 +161,7 @@ pub fn correlate<R: CubeRuntime>(
             plan.vectors,
             plan.cubes,
             plan.units,
+            dtype.into(),
         );
     }
     total(parts, plan.channels, plan.cubes)
@@ -168,14 +171,13 @@ pub fn combine<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-    Onto { direct, drift }: Onto<CubeTensor<R>>,
+    drift: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let plan = Plan::new(&x);
     let dx = empty_like(&x);
     let drifts = drift.is_some();
     // Not read where the map does not drift.
-    let [tilt, level] = drift.unwrap_or_else(|| [direct.clone(), direct.clone()]);
-    let [direct, tilt, level] = [direct, tilt, level].map(CubeTensor::into_array_arg);
+    let drift = drift.unwrap_or_else(|| map[1].clone());
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     let (count, dim) = elementwise(&dx.client, plan.all());
     // SAFETY: as in `activate`, for three maps.
@@ -190,14 +192,13 @@ pub fn combine<R: CubeRuntime>(
             centre,
             scale,
             shift,
-            direct,
-            tilt,
-            level,
+            drift.into_array_arg(),
             dx.clone().into_array_arg(),
             plan.all(),
             plan.channels,
             plan.plane,
             drifts,
+            dx.dtype.into(),
         );
     }
     dx

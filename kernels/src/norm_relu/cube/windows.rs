@@ -5,7 +5,6 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::Onto;
 use crate::channels::cube::total;
 use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like};
 
@@ -18,13 +17,20 @@ struct Taken {
 
 /// The first largest pixel of a window in rows of `w`; NaN is the largest.
 #[cube]
-fn taken(x: &Array<f32>, first: usize, w: usize, centre: f32, scale: f32, shift: f32) -> Taken {
+fn taken<F: Float>(
+    x: &Array<F>,
+    first: usize,
+    w: usize,
+    centre: f32,
+    scale: f32,
+    shift: f32,
+) -> Taken {
     let mut at = first;
-    let mut value = (x[first] - centre) * scale + shift;
+    let mut value = (f32::cast_from(x[first]) - centre) * scale + shift;
     #[unroll]
     for pixel in 1..4usize {
         let place = first + comptime!(pixel / 2) * w + comptime!(pixel % 2);
-        let found = (x[place] - centre) * scale + shift;
+        let found = (f32::cast_from(x[place]) - centre) * scale + shift;
         if found > value || (found.is_nan() && !value.is_nan()) {
             at = place;
             value = found;
@@ -35,16 +41,17 @@ fn taken(x: &Array<f32>, first: usize, w: usize, centre: f32, scale: f32, shift:
 
 /// A unit for each window.
 #[cube(launch_unchecked)]
-fn activate_kernel(
-    x: &Array<f32>,
+fn activate_kernel<F: Float>(
+    x: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    z: &mut Array<f32>,
+    z: &mut Array<F>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
+    #[define(F)] _dtype: StorageType,
 ) {
     let window = ABSOLUTE_POS;
     if window >= windows {
@@ -60,14 +67,14 @@ fn activate_kernel(
     if value <= 0.0f32 {
         value = 0.0f32;
     }
-    z[window] = value;
+    z[window] = F::cast_from(value);
 }
 
 /// The sums of each cube's part of `dv`, and of `dv * (x - centre)`.
 #[cube(launch_unchecked)]
-fn sums_kernel(
-    dz: &Array<f32>,
-    x: &Array<f32>,
+fn sums_kernel<F: Float>(
+    dz: &Array<F>,
+    x: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
@@ -78,6 +85,7 @@ fn sums_kernel(
     windows: usize,
     cubes: usize,
     #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
 ) {
     let channel = CUBE_POS_Y as usize;
     let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
@@ -92,9 +100,9 @@ fn sums_kernel(
         let first = (plane * h + row % rows * 2) * w + window % across * 2;
         let best = taken(x, first, w, centre, scale, shift);
         if best.value > 0.0f32 || best.value.is_nan() {
-            let g = dz[(plane * rows + row % rows) * across + window % across];
+            let g = f32::cast_from(dz[(plane * rows + row % rows) * across + window % across]);
             sum += g;
-            product += g * (x[best.at] - centre);
+            product += g * (f32::cast_from(x[best.at]) - centre);
         }
         window += cubes * comptime!(units as usize);
     }
@@ -109,21 +117,20 @@ fn sums_kernel(
 
 /// A unit for each window, those cut off at an odd edge too: writes its pixels.
 #[cube(launch_unchecked)]
-fn combine_kernel(
-    dz: &Array<f32>,
-    x: &Array<f32>,
+fn combine_kernel<F: Float>(
+    dz: &Array<F>,
+    x: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    direct: &Array<f32>,
-    tilt: &Array<f32>,
-    level: &Array<f32>,
-    dx: &mut Array<f32>,
+    drift: &Array<f32>,
+    dx: &mut Array<F>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
     #[comptime] drifts: bool,
+    #[define(F)] _dtype: StorageType,
 ) {
     let window = ABSOLUTE_POS;
     if window >= windows {
@@ -144,7 +151,8 @@ fn combine_kernel(
         let best = taken(x, first, w, centre, scale[c], shift[c]);
         if best.value > 0.0f32 || best.value.is_nan() {
             chosen = best.at;
-            gradient = dz[(plane * (h / 2) + row) * (w / 2) + column] * direct[c];
+            let dz = dz[(plane * (h / 2) + row) * (w / 2) + column];
+            gradient = f32::cast_from(dz) * scale[c];
         }
     }
     #[unroll]
@@ -154,12 +162,12 @@ fn combine_kernel(
             let at = first + down * w + right;
             let mut value = 0.0f32;
             if comptime!(drifts) {
-                value = (x[at] - centre) * tilt[c] + level[c];
+                value = (f32::cast_from(x[at]) - centre) * drift[c] + drift[channels + c];
             }
             if at == chosen {
                 value += gradient;
             }
-            dx[at] = value;
+            dx[at] = F::cast_from(value);
         }
     }
 }
@@ -186,6 +194,7 @@ pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cu
             channels,
             h,
             w,
+            z.dtype.into(),
         );
     }
     z
@@ -201,6 +210,7 @@ pub fn correlate<R: CubeRuntime>(
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     let (cubes, units) = cubes_of_channel(&x.client, channels, windows);
     let parts = empty(&x, [channels * cubes * 2], DType::F32);
+    let dtype = x.dtype;
     // SAFETY: as in `activate`; `dz` has an element a window, there are two parts for each cube of
     // each channel, and units stop at the last window of theirs.
     unsafe {
@@ -220,6 +230,7 @@ pub fn correlate<R: CubeRuntime>(
             windows,
             cubes,
             units,
+            dtype.into(),
         );
     }
     total(parts, channels, cubes)
@@ -229,16 +240,14 @@ pub fn combine<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-    Onto { direct, drift }: Onto<CubeTensor<R>>,
+    drift: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let [n, channels, h, w] = x.meta.shape().dims();
     let dx = empty_like(&x);
     let windows = n * channels * h.div_ceil(2) * w.div_ceil(2);
     let drifts = drift.is_some();
     // Not read where the map does not drift.
-    let [tilt, level] = drift.unwrap_or_else(|| [direct.clone(), direct.clone()]);
-    let vectors = [direct, tilt, level].map(CubeTensor::into_array_arg);
-    let [direct, tilt, level] = vectors;
+    let drift = drift.unwrap_or_else(|| map[1].clone());
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     let (count, dim) = elementwise(&dx.client, windows);
     // SAFETY: as in `activate`; `dz` has an element for every whole window, only those read it and
@@ -254,15 +263,14 @@ pub fn combine<R: CubeRuntime>(
             centre,
             scale,
             shift,
-            direct,
-            tilt,
-            level,
+            drift.into_array_arg(),
             dx.clone().into_array_arg(),
             windows,
             channels,
             h,
             w,
             drifts,
+            dx.dtype.into(),
         );
     }
     dx

@@ -51,4 +51,5 @@ laws! {
         directional_derivatives_equal_two_levels_of_autodiff
     }
     but_candle { second_derivatives_with_strides_are_those_of_pytorch }
+    on_device { mixed_precision_rounds_as_the_reference_does }
 }

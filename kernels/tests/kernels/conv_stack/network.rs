@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{Moments, StackOptions, Statistics};
+use fewshot_kernels::{Moments, Precision, StackOptions, Statistics};
 
 use crate::numbers::Numbers;
 
@@ -27,6 +27,7 @@ pub struct Network {
     pub output_gradient: TensorData,
     pub layout: Layout,
     pub epsilon: f64,
+    pub precision: Precision,
 }
 
 #[derive(Clone)]
@@ -89,6 +90,7 @@ impl Network {
             output_gradient,
             layout,
             epsilon: 1e-5,
+            precision: Precision::F32,
         }
     }
 
@@ -129,7 +131,7 @@ impl Network {
     }
 
     pub fn options(&self) -> StackOptions {
-        StackOptions { epsilon: self.epsilon, ..Default::default() }
+        StackOptions { epsilon: self.epsilon, precision: self.precision, ..Default::default() }
     }
 
     pub fn statistics<B: Backend>(&self) -> Statistics<B> {

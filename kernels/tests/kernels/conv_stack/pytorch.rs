@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::conv_stack;
+use fewshot_kernels::{Precision, conv_stack};
 
 use super::leaves::{Leaves, VECTORS, lifted};
 use super::network::{Layer, Layout, Network};
@@ -64,6 +64,7 @@ impl Golden {
             output_gradient: self.tensor(&format!("{variant}/output_gradient")),
             layout: Layout::Contiguous,
             epsilon: self.epsilon,
+            precision: Precision::F32,
         }
     }
 }

@@ -1,12 +1,12 @@
 //! Features and gradients are those of the reference.
 
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::conv_stack;
 use fewshot_kernels::conv_stack::reference;
+use fewshot_kernels::{Precision, conv_stack};
 
 use super::leaves::Leaves;
 use super::network::{Layout, Network, Spec};
-use super::run::{VALUES, assert_equal_to_judge, assert_equal_under_both_statistics};
+use super::run::*;
 use crate::judge::{assert_close, largest, read};
 
 pub fn awkward_channel_counts_equal_the_reference<B: AutodiffBackend>() {
@@ -122,5 +122,35 @@ pub fn the_reference_is_that_of_flex<B: AutodiffBackend>() {
     ] {
         assert_equal_to_judge::<B>(&network, reference::conv_stack);
         assert_equal_to_judge::<B>(&network.with_running(), reference::conv_stack);
+    }
+}
+
+/// Maps of the low type between blocks, with sums in f32, are what a map in f32 is rounded to.
+pub fn mixed_precision_rounds_as_the_reference_does<B: AutodiffBackend>() {
+    let far = |a: &[f32], b: &[f32]| {
+        let norm = |of: &mut dyn Iterator<Item = f32>| of.map(|v| v * v).sum::<f32>().sqrt();
+        norm(&mut a.iter().zip(b).map(|(a, b)| a - b)) / norm(&mut b.iter().copied())
+    };
+    let specs = [(8, 1, true), (6, 2, false), (5, 1, true)];
+    let network = Network::new(40, [6, 3, 24, 22], &specs);
+    for exact in [network.clone(), network.with_running()] {
+        let low = Network { precision: Precision::MixedF16, ..exact.clone() };
+        let found = run::<B>(&low, conv_stack, all_but_output_gradient);
+        let expected = run::<B>(&low, reference::conv_stack, all_but_output_gradient);
+        let exact = run::<B>(&exact, conv_stack, all_but_output_gradient).features;
+        let what = &low.name;
+        // One number more or less that f32 rounds the other way.
+        assert!(far(&found.features, &expected.features) < 1e-4, "{what}");
+        assert!(far(&found.features, &exact) > 1e-4, "{what}: nothing was rounded");
+        for (found, expected) in found.moments.iter().zip(&expected.moments) {
+            assert!(far(&found.concat(), &expected.concat()) < 1e-4, "{what}");
+        }
+        for (name, expected) in &expected.gradients {
+            if low.running.is_none() && vanishes_under_batch_statistics(name) {
+                continue;
+            }
+            let error = far(&found.gradients[name], expected);
+            assert!(error < 2e-3, "{what}, {name}: {error:e}");
+        }
     }
 }

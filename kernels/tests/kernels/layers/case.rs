@@ -1,7 +1,7 @@
 //! A layer with its operands on the host, from which every backend makes its tensors.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{FloatDType, Tensor, TensorData, f16};
 use fewshot_kernels::conv_stack::Moments;
 use fewshot_kernels::norm_relu::Rectified;
 use fewshot_kernels::{
@@ -54,6 +54,8 @@ pub struct Operand {
 pub struct Case {
     pub layer: Layer,
     pub operands: Vec<Operand>,
+    /// What operands are rounded to on their way to the kernels; the reference takes them as they are.
+    pub low: Option<FloatDType>,
 }
 
 /// Whose body computes.
@@ -102,7 +104,16 @@ impl Case {
     pub fn new(layer: Layer, layout: Layout, shapes: &[(&'static str, &[usize])]) -> Self {
         let seed = shapes[0].1.iter().fold(7, |seed, side| seed * 131 + *side as u64);
         let drawn = |&(name, shape): &(_, &[usize])| Operand::drawn(name, shape, layout, seed);
-        Self { layer, operands: shapes.iter().map(drawn).collect() }
+        Self { layer, operands: shapes.iter().map(drawn).collect(), low: None }
+    }
+
+    /// With numbers that f16 has, as f16.
+    pub fn in_f16(mut self) -> Self {
+        for value in self.operands.iter_mut().flat_map(|operand| &mut operand.values) {
+            *value = f16::from_f32(*value).to_f32();
+        }
+        self.low = Some(FloatDType::F16);
+        self
     }
 
     pub fn with(mut self, name: &str, value: impl Fn(usize, f32) -> f32) -> Self {
@@ -140,8 +151,16 @@ impl Case {
         Moments { mean: vector(|v| 0.3 * v), variance: vector(|v| 1.0 + 0.6 * v) }
     }
 
-    /// The output, flat.
+    /// The output, flat, in the type of the leaves.
     pub fn forward<B: Backend>(&self, by: By, leaves: &[Tensor<B, 1>]) -> Tensor<B, 1> {
+        let (By::Kernels, Some(low)) = (by, self.low) else { return self.body(by, leaves) };
+        let rounded: Vec<_> = leaves.iter().map(|leaf| leaf.clone().cast(low)).collect();
+        let y = self.body(by, &rounded);
+        assert_eq!(y.dtype(), low.into());
+        y.cast(leaves[0].dtype())
+    }
+
+    fn body<B: Backend>(&self, by: By, leaves: &[Tensor<B, 1>]) -> Tensor<B, 1> {
         let x = || self.find::<B, 4>("x", leaves).expect("an input");
         let vector = |name| self.find::<B, 1>(name, leaves);
         match self.layer {

@@ -45,7 +45,7 @@ impl Golden {
         ];
         let case = |(name, layer, operands): (String, _, &[&'static str])| {
             let operands = operands.iter().map(|operand| self.operand(&name, operand)).collect();
-            (name, Case { layer, operands })
+            (name, Case { layer, operands, low: None })
         };
         cases.map(case).into()
     }

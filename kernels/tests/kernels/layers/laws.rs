@@ -8,6 +8,7 @@ use fewshot_kernels::{Route, max_pool, route};
 use super::case::{By, Case, Layer, Layout};
 pub use super::differences::gradients_are_central_differences;
 use super::golden::Golden;
+pub use super::low::*;
 use super::run::*;
 use crate::judge::{assert_close, largest, read};
 
@@ -108,8 +109,8 @@ pub fn normalisations_equal_the_reference<B: AutodiffBackend>() {
 }
 
 pub fn norm_relu(layout: Layout, x: [usize; 4], running: bool, pool: bool) -> Case {
-    let Case { operands, .. } = norm(layout, x, running);
-    Case { layer: Layer::NormRelu { running, epsilon: 1e-5, pool }, operands }
+    let layer = Layer::NormRelu { running, epsilon: 1e-5, pool };
+    Case { layer, ..norm(layout, x, running) }
 }
 
 pub fn rectified_normalisations_equal_the_reference<B: AutodiffBackend>() {

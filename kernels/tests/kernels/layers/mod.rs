@@ -4,6 +4,7 @@ mod case;
 mod differences;
 mod golden;
 mod laws;
+mod low;
 #[cfg(feature = "flex")]
 mod on_flex;
 #[cfg(feature = "flex")]
@@ -33,5 +34,10 @@ laws! {
         other_windows_take_the_reference
         linear_layers_equal_the_reference
         gradients_are_central_differences
+    }
+    with_f16 {
+        layers_of_f16_are_those_of_their_elements
+        moments_of_f16_are_f32
+        parameters_may_be_of_another_type_than_the_map
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData};
 use fewshot_kernels::{Metric, proto_loss, prototypes, scores};
 
 pub const METRICS: [Metric; 2] = [Metric::SquaredEuclidean, Metric::Cosine];
@@ -18,6 +18,8 @@ pub struct Case {
     pub metric: Metric,
     pub scale: f64,
     pub permuted: bool,
+    /// What leaves are rounded to, on their way into the operations.
+    pub low: Option<FloatDType>,
 }
 
 /// The support and the queries, as they are stored.
@@ -53,7 +55,17 @@ pub fn labels<B: Backend>(tasks: usize, count: usize, ways: usize) -> Tensor<B, 
 impl Case {
     pub fn new(sizes: [usize; 5], metric: Metric) -> Self {
         let [tasks, ways, shots, queries, features] = sizes;
-        Self { tasks, ways, shots, queries, features, metric, scale: 1.5, permuted: false }
+        Self {
+            tasks,
+            ways,
+            shots,
+            queries,
+            features,
+            metric,
+            scale: 1.5,
+            permuted: false,
+            low: None,
+        }
     }
 
     pub fn values(&self) -> [Vec<f32>; 2] {
@@ -73,7 +85,9 @@ impl Case {
     }
 
     fn views<B: Backend>(&self, leaves: &Leaves<B>) -> Leaves<B> {
-        leaves.clone().map(|leaf| if self.permuted { leaf.swap_dims(0, 2) } else { leaf })
+        let of = self.low.unwrap_or(FloatDType::F32);
+        let leaves = leaves.clone().map(|leaf| leaf.cast(of));
+        leaves.map(|leaf| if self.permuted { leaf.swap_dims(0, 2) } else { leaf })
     }
 
     /// The loss and a weighted sum of the scores, each `[1]`.
@@ -85,7 +99,7 @@ impl Case {
         let found = scores(queries.clone(), means.clone(), self.metric);
         let weights: Tensor<B, 3> = direction(found.dims(), 5);
         let loss = proto_loss(queries, means, of_queries, self.metric, self.scale).loss;
-        [loss, (found * weights).sum()]
+        [loss.cast(FloatDType::F32), (found.cast(FloatDType::F32) * weights).sum()]
     }
 
     /// Loss and scores, and the gradients of both.

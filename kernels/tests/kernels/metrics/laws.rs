@@ -1,7 +1,7 @@
 //! What holds on every backend.
 
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{FloatDType, Int, Tensor, TensorData, f16};
 use fewshot_kernels::{Metric, distances, mahalanobis, proto_loss, prototypes, with_reference};
 
 use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, numbers, read};
@@ -26,6 +26,21 @@ fn equal_to_judge<B: AutodiffBackend>(case: Case, values: &[Vec<f32>; 2]) {
 
 pub fn values_and_gradients_equal_the_reference<B: AutodiffBackend>() {
     cases().for_each(|case| equal_to_judge::<B>(case, &case.values()));
+}
+
+/// Products, lengths, softmax and loss of f16 are found in f32: what is rounded are operands, scores,
+/// prototypes, and gradients of these.
+pub fn sums_over_f16_are_f32<B: AutodiffBackend>() {
+    for single in cases() {
+        let case = Case { low: Some(FloatDType::F16), ..single };
+        let values = case.values().map(|side| {
+            side.into_iter().map(|value| f16::from_f32(value).to_f32()).collect::<Vec<_>>()
+        });
+        let wanted = with_reference(|| single.first::<Judge>(&values));
+        let found = case.first::<B>(&values);
+        assert_outcomes(&format!("{case:?}"), &found, &wanted, [2e-3, 4e-3]);
+        assert!(found != wanted || case.ways == 1, "{case:?}: nothing was rounded");
+    }
 }
 
 pub fn second_gradients_equal_the_reference<B: AutodiffBackend>() {

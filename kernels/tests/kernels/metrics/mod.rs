@@ -20,4 +20,7 @@ laws! {
         distances_are_those_of_the_definition
         values_and_derivatives_are_those_of_pytorch
     }
+    on_device {
+        sums_over_f16_are_f32
+    }
 }
