@@ -34,7 +34,8 @@
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
 //! `fusion`. Convolutions, averages and matrix products stay Burn's own there; the stack is made of
-//! fused layers, and the metrics take f16 and bf16 as they are, with sums in f32.
+//! fused layers. Maps, embeddings, parameters and gradients of f16 and bf16 are taken as they are, with
+//! sums in f32; in a low precision the maps between blocks are of its type.
 //!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.

@@ -50,11 +50,12 @@ impl<B: FusedLayers> Backward<B, 3> for BatchNorm {
         let of_batch = Some(unwrap(inverse.clone()));
         let wanted = [of_gamma.is_some() || of_beta.is_some(), of_x.is_some()];
         let [sums, dx] = B::norm_backward(dy, x, map, of_batch, self.after, wanted);
-        dx.into_iter().for_each(|dx| register::<B>(grads, of_x, || dx));
-        let Some([dbeta, product]) = sums.map(rows::<B>) else { return };
-        let dgamma = product * inverse;
-        register::<B>(grads, of_gamma, || unwrap(dgamma));
-        register::<B>(grads, of_beta, || unwrap(dbeta));
+        register::<B>(grads, of_x, || dx.expect("it is wanted"));
+        if wanted[0] {
+            let [dbeta, product] = rows::<B>(sums.expect("they are wanted"));
+            register::<B>(grads, of_gamma, || unwrap(product * inverse));
+            register::<B>(grads, of_beta, || unwrap(dbeta));
+        }
     }
 }
 
@@ -64,7 +65,7 @@ pub fn normalise<B: FusedLayers, C: CheckpointStrategy>(
     epsilon: f64,
     after: Option<Rectified>,
 ) -> [FloatTensor<Autodiff<B, C>>; 2] {
-    let values = x.primitive.clone();
+    let values = B::laid_out(x.primitive.clone());
     let moments = B::channel_moments(values.clone());
     let [mean, variance] = rows::<B>(moments.clone());
     let inverse = inverse_deviation(variance, epsilon);

@@ -23,6 +23,7 @@ pub fn normalise<B: FusedLayers>(
     epsilon: f64,
     after: Option<Rectified>,
 ) -> [FloatTensor<B>; 2] {
+    let x = B::laid_out(x);
     let moments = B::channel_moments(x.clone());
     let [mean, variance] = rows::<B>(moments.clone());
     let scale = wrap(gamma) * inverse_deviation(variance, epsilon);

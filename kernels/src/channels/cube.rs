@@ -10,7 +10,7 @@ use cubecl::prelude::*;
 
 use super::Tied;
 use crate::cube::{
-    cube_sum, cubes_of_channel, elementwise, empty, empty_like, lane_sum, vector_size,
+    cube_sum, cubes_of_channel, elementwise, empty, empty_like, lane_sum, vector_size, wide,
 };
 
 /// How a map `[n, c, h, w]` is read by channel.
@@ -48,12 +48,6 @@ impl Plan {
     pub fn all(&self) -> usize {
         self.channels * self.vectors
     }
-}
-
-/// A vector of a map in f32.
-#[cube]
-pub fn wide<F: Float, N: Size>(vector: Vector<F, N>) -> Vector<f32, N> {
-    Vector::cast_from(vector)
 }
 
 /// Where a vector of a channel lies in the map.

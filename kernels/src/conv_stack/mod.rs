@@ -40,13 +40,13 @@ use crate::precision::Precision;
 /// every feature that it reaches in the reference; under running statistics, a fused body may spread
 /// it to the rest of a 4x4 tile of pixels as NaN.
 ///
-/// Images of f16 or bf16 are taken through fused bodies in f32, and the features rounded to their
-/// type; the moments are f32.
+/// Images of f16 or bf16 are taken through fused bodies in f32 on a host, and the features rounded to
+/// their type; an accelerator convolves them as they are. The moments are f32.
 ///
 /// Under a low [`precision`](StackOptions::precision) convolutions are its
-/// [products](Precision::product), and moments, normalisation, ReLU and pool are f32, as are the
-/// features, whatever the images are. A fused body on a host rounds on the way; elsewhere the stack is
-/// then made of layers.
+/// [products](Precision::product), and moments, normalisation, ReLU and pool are computed in f32; the
+/// features are f32, whatever the images are. A fused body on a host rounds on the way; elsewhere the
+/// stack is then made of layers, between which an accelerator has maps of the low type.
 ///
 /// # Panics
 /// When the blocks do not fit each other or the images, with the text of a [`StackError`].

@@ -52,6 +52,12 @@ pub fn elementwise<R: CubeRuntime>(
     (cubecl::calculate_cube_count_elemwise(client, items, dim), dim)
 }
 
+/// A vector in f32.
+#[cube]
+pub fn wide<F: Float, N: Size>(vector: Vector<F, N>) -> Vector<f32, N> {
+    Vector::cast_from(vector)
+}
+
 /// The sum of the elements of a vector.
 #[cube]
 pub fn lane_sum<N: Size>(vector: Vector<f32, N>) -> f32 {

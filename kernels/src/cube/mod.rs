@@ -8,6 +8,6 @@ mod cubes;
 mod tensors;
 
 pub use cubes::{
-    cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size,
+    cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size, wide,
 };
 pub use tensors::{empty, empty_like, owned};

@@ -1,4 +1,6 @@
 //! Statistics of gradients on a device: partial sums of every gradient into one buffer, one read.
+//!
+//! Gradients are f32, f16 or bf16; they are scaled and measured in f32, as they are written.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeRuntime;
@@ -7,7 +9,7 @@ use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{cube_max, cube_sum, cubes, empty_like, lane_sum, units, vector_size};
+use crate::cube::{cube_max, cube_sum, cubes, empty_like, lane_sum, units, vector_size, wide};
 
 /// Floats of a cube's part: the largest magnitude, the sum of squares divided by its square, and 0
 /// if all elements were finite, 1 if some were infinite, 2 if some were no numbers.
@@ -15,9 +17,9 @@ const PART: usize = 3;
 
 /// Adds up `factor * input`, written to `output` where `scaled`; the two may be one.
 #[cube(launch_unchecked)]
-fn part_kernel<N: Size>(
-    input: &Array<Vector<f32, N>>,
-    output: &mut Array<Vector<f32, N>>,
+fn part_kernel<F: Float, N: Size>(
+    input: &Array<Vector<F, N>>,
+    output: &mut Array<Vector<F, N>>,
     parts: &mut Array<f32>,
     length: usize,
     factor: f32,
@@ -25,6 +27,7 @@ fn part_kernel<N: Size>(
     cubes: usize,
     #[comptime] scaled: bool,
     #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
 ) {
     let cube = CUBE_POS;
     let step = cubes * comptime!(units as usize);
@@ -35,9 +38,10 @@ fn part_kernel<N: Size>(
     while at < length {
         let mut values = input[at];
         if scaled {
-            values = values * Vector::new(factor);
+            values = Vector::cast_from(wide(values) * Vector::new(factor));
             output[at] = values;
         }
+        let values = wide(values);
         #[unroll]
         for lane in 0..N::value() {
             let value = values[lane];
@@ -62,7 +66,7 @@ fn part_kernel<N: Size>(
             if scaled {
                 values = output[at];
             }
-            let small = values / Vector::new(largest);
+            let small = wide(values) / Vector::new(largest);
             sum += lane_sum(small * small);
             at += step;
         }
@@ -116,7 +120,7 @@ fn of_device<R: CubeRuntime>(
         .iter()
         .map(|gradient| {
             let length = gradient.meta.num_elements();
-            let width = vector_size(&client, length, size_of::<f32>());
+            let width = vector_size(&client, length, gradient.elem_size());
             match length {
                 0 => [0, 0, width],
                 length => [cubes(length / width, units), length / width, width],
@@ -164,6 +168,7 @@ fn of_device<R: CubeRuntime>(
                 cubes,
                 is_scaled,
                 units,
+                output.dtype.into(),
             );
         }
         first += cubes;

@@ -13,6 +13,7 @@ use burn::tensor::ops::FloatTensor;
 
 use crate::door;
 use crate::optim_step::StepTable;
+use crate::refusal::Refusal;
 
 /// What is to be known of gradients before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,10 +53,21 @@ pub fn grad_stats<B: Backend>(
     gradients: Vec<FloatTensor<B>>,
     factor: f64,
 ) -> (Vec<FloatTensor<B>>, GradStats) {
-    let types = gradients.iter().map(TensorMetadata::dtype);
-    let (gradients, squares) = match door::f32_table::<StepTable<B>>("grad_stats", types) {
+    let (gradients, squares) = match table::<B>(&gradients) {
         Some(table) => (table.grad_stats)(gradients, factor),
         None => reference::grad_stats::<B>(gradients, factor),
     };
     (gradients, GradStats { norm: squares.sqrt() })
+}
+
+/// The table of `B`, if it takes all of these.
+fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {
+    let table = door::table::<StepTable<B>>()?;
+    match gradients.iter().map(TensorMetadata::dtype).find(|&found| !(table.takes)(found)) {
+        Some(found) => {
+            Refusal::ElementType { found }.note("grad_stats");
+            None
+        }
+        None => Some(table),
+    }
 }

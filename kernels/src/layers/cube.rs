@@ -24,6 +24,10 @@ where
         goes_into_f32(found)
     }
 
+    fn laid_out(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        into_contiguous(x)
+    }
+
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
         max_pool::cube::pool(x)
     }
@@ -75,7 +79,7 @@ where
         epsilon: f64,
         after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        batch_norm::fused::normalise::<Self>(into_contiguous(x), affine, epsilon, after)
+        batch_norm::fused::normalise::<Self>(x, affine, epsilon, after)
     }
 
     fn activate(
@@ -97,10 +101,10 @@ where
         let Some(after) = after else {
             return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
         };
-        // Once for both passes: a convolution leaves its channels last.
+        // Once for both passes.
         let [dz, x] = [dz, x].map(into_contiguous);
         let [of_sums, of_x] = wanted;
-        let sums = (of_sums || inverse.is_some())
+        let sums = (of_sums || of_x && inverse.is_some())
             .then(|| norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after));
         let dx = of_x.then(|| {
             let [_, scale, _] = map.clone();

@@ -35,6 +35,11 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         })
     }
 
+    fn laid_out(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let output = (x.shape(), x.dtype());
+        record_one::<B, _>("laid_out", vec![x], output, |given| B::laid_out(given.float(0)))
+    }
+
     fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
         unwrap(global_avg_pool::reference::global_avg_pool(wrap::<Self, 4>(x)))
     }
@@ -130,7 +135,7 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
             found.into_iter().flatten().collect()
         });
         let mut found = found.into_iter();
-        wanted.map(|wanted| found.next().filter(|_| wanted))
+        wanted.map(|wanted| wanted.then(|| found.next().expect("as many as were recorded")))
     }
 }
 

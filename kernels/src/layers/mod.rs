@@ -29,6 +29,12 @@ pub trait FusedLayers: Backend {
         found == DType::F32
     }
 
+    /// The map as its bodies read it fastest, for several of them: an accelerator's convolution leaves
+    /// channels last.
+    fn laid_out(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        x
+    }
+
     /// The largest value of every 2x2 window of `x` `[n, c, h, w]`.
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self>;
 

@@ -30,8 +30,11 @@ impl<B: FusedLayers> Backward<B, 4> for Activate {
         let of_map = of_centre.is_some() || of_scale.is_some() || of_shift.is_some();
         let wanted = [of_map, of_x.is_some()];
         let [sums, dx] = B::norm_backward(dz, x, map, None, Some(self.after), wanted);
-        dx.into_iter().for_each(|dx| register::<B>(grads, of_x, || dx));
-        let Some([sum, product]) = sums.map(rows::<B>) else { return };
+        register::<B>(grads, of_x, || dx.expect("it is wanted"));
+        if !of_map {
+            return;
+        }
+        let [sum, product] = rows::<B>(sums.expect("they are wanted"));
         register::<B>(grads, of_centre, || unwrap(-wrap::<B, 1>(scale) * sum.clone()));
         register::<B>(grads, of_scale, || unwrap(product));
         register::<B>(grads, of_shift, || unwrap(sum));
@@ -43,7 +46,7 @@ pub fn activate<B: FusedLayers, C: CheckpointStrategy>(
     [centre, scale, shift]: [FloatTensor<Autodiff<B, C>>; 3],
     after: Rectified,
 ) -> FloatTensor<Autodiff<B, C>> {
-    let values = x.primitive.clone();
+    let values = B::laid_out(x.primitive.clone());
     let map = [&centre, &scale, &shift].map(|vector| vector.primitive.clone());
     let output = B::activate(values.clone(), map.clone(), after);
     let parents = [&x, &centre, &scale, &shift];

@@ -1,13 +1,17 @@
 //! Steps recorded by Burn's fusion.
 
-use burn::tensor::TensorMetadata;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
+use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
 use crate::fusion::{Recorded, record};
 
 impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
+    fn takes(found: DType) -> bool {
+        B::takes(found)
+    }
+
     fn optim_step(
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
@@ -36,9 +40,10 @@ fn step<B: FusionBackend + FusedSteps>(
     learning_rate: f64,
 ) -> Stepped<Recorded<B>> {
     let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
-    let output = (parameter.shape(), parameter.dtype());
+    let remembered = vec![(parameter.shape(), DType::F32); rule.remembers()];
+    let outputs = [(parameter.shape(), parameter.dtype())].into_iter().chain(remembered).collect();
     let old: Vec<_> = tensors.into_iter().flatten().collect();
-    let (olds, outputs) = (old.len(), vec![output; 1 + rule.remembers()]);
+    let olds = old.len();
     let inputs = [parameter, gradient].into_iter().chain(old).collect();
     let found = record::<B, _>("optim_step", inputs, outputs, move |given| {
         let [parameter, gradient] = given.floats(0);

@@ -24,12 +24,12 @@ pub use rule::{Momentum, StepRule, WeightDecay};
 pub use table::FusedSteps;
 pub(crate) use table::StepTable;
 
-use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
 
 use crate::door;
-use crate::refusal::all_f32;
+use crate::refusal::Refusal;
 
 /// What a rule remembers of a parameter.
 #[derive(Clone, Debug)]
@@ -72,9 +72,19 @@ impl<T: TensorMetadata> StepTensors<T> {
         [&self.parameter, &self.gradient].into_iter().chain(self.state.tensors.iter().flatten())
     }
 
-    /// Whether a fused body serves it.
-    fn is_f32(&self) -> bool {
-        all_f32("optim_step", self.tensors().map(TensorMetadata::dtype))
+    /// Whether fused bodies serve it that take parameters of these types.
+    fn is_served(&self, takes: fn(DType) -> bool) -> bool {
+        let [of, gradient] = [&self.parameter, &self.gradient].map(TensorMetadata::dtype);
+        let remembered = self.state.tensors.iter().flatten().map(TensorMetadata::dtype);
+        let refused = [of].into_iter().filter(|&of| !takes(of));
+        let refused = refused.chain([gradient].into_iter().filter(|&found| found != of));
+        match refused.chain(remembered.filter(|&found| found != DType::F32)).next() {
+            Some(found) => {
+                Refusal::ElementType { found }.note("optim_step");
+                false
+            }
+            None => true,
+        }
     }
 
     /// How many tensors are remembered.
@@ -143,7 +153,7 @@ pub fn optim_step<B: Backend>(
     let mut moved: Vec<_> = of.iter().map(|_| None).collect();
     let (mut places, mut fused) = (Vec::new(), Vec::new());
     for (place, one) in of.into_iter().enumerate() {
-        if one.is_f32() {
+        if one.is_served(table.takes) {
             places.push(place);
             fused.push(one);
         } else {

@@ -1,5 +1,6 @@
 //! What a backend must fuse, and the table of those that do.
 
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
@@ -11,9 +12,16 @@ use crate::weighted_sums;
 /// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
 /// learns without gradients; both work below autodiff, so no backend under it needs them.
 ///
-/// Tensors are f32, of any shape (without elements too) and layout, and their shapes have been
-/// checked; those of one call may lie on several devices.
+/// Tensors are f32, but for parameters and gradients of the types that are [taken](Self::takes), of any
+/// shape (without elements too) and layout, and their shapes have been checked; those of one call may
+/// lie on several devices.
 pub trait FusedSteps: Backend {
+    /// The types that [`optim_step`](Self::optim_step) takes a parameter and its gradient in, with f32
+    /// to remember of it, and [`grad_stats`](Self::grad_stats) a gradient; f32 among them.
+    fn takes(found: DType) -> bool {
+        found == DType::F32
+    }
+
     /// See [`optim_step`](crate::optim_step()): the order is kept, `time` is one more, and the state
     /// has all tensors of the rule. [`StepRule::factors`] says what to multiply with. Memory is
     /// overwritten only where nothing else holds it.
@@ -70,6 +78,7 @@ type WeightedSumsFn<B> = fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
 type InversePowerFn<B> = fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2];
 
 pub(crate) struct StepTable<B: Backend> {
+    pub takes: fn(DType) -> bool,
     pub optim_step: OptimStepFn<B>,
     pub grad_stats: GradStatsFn<B>,
     pub rank_update: RankUpdateFn<B>,
@@ -80,6 +89,7 @@ pub(crate) struct StepTable<B: Backend> {
 impl<B: FusedSteps> StepTable<B> {
     pub(crate) fn new() -> Self {
         Self {
+            takes: B::takes,
             optim_step: B::optim_step,
             grad_stats: B::grad_stats,
             rank_update: B::rank_update,

@@ -215,7 +215,7 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 /// Elsewhere every layer keeps its own: the convolution, and norm, ReLU and pool in one, on an
 /// accelerator, and in plain Burn operations the terms of the normalisation as well. A low precision
 /// keeps rounded inputs there, which take half of that, and on an accelerator what all convolutions
-/// but the last give as well; a fused stack rounds in place.
+/// but the last give as well, though gradients are counted as f32; a fused stack rounds in place.
 ///
 /// Balanced checkpointing leaves a fused stack alone, which keeps what it needs itself.
 ///

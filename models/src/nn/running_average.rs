@@ -33,10 +33,11 @@ impl<B: Backend> RunningAverage<B> {
         self.lock().clone()
     }
 
-    /// Moves the value towards `target` by the share `momentum` of the way.
+    /// Moves the value towards `target` by the share `momentum` of the way; it keeps its type.
     pub fn move_towards(&self, target: Tensor<B, 1>, momentum: f64) {
         let mut value = self.lock();
-        *value = value.clone() * (1.0 - momentum) + target.detach() * momentum;
+        let target = target.detach().cast(value.dtype());
+        *value = value.clone() * (1.0 - momentum) + target * momentum;
     }
 
     fn lock(&self) -> MutexGuard<'_, Tensor<B, 1>> {
@@ -113,7 +114,7 @@ impl<B: Backend> ModuleDisplay for RunningAverage<B> {}
 #[cfg(test)]
 mod tests {
     use burn::backend::Flex;
-    use burn::tensor::TensorData;
+    use burn::tensor::{FloatDType, TensorData};
 
     use super::*;
 
@@ -128,6 +129,15 @@ mod tests {
         original.move_towards(Tensor::from_floats([3.0, 2.0], &Default::default()), 0.5);
         original.value().into_data().assert_eq(&TensorData::from([2.0f32, 2.0]), true);
         clone.value().into_data().assert_eq(&TensorData::from([1.0f32, 2.0]), true);
+    }
+
+    #[test]
+    fn moments_of_another_type_are_taken_in_the_own_one() {
+        let average = RunningAverage::new(average().value().cast(FloatDType::F16));
+        average.move_towards(Tensor::from_floats([3.0, 2.0], &Default::default()), 0.5);
+        let value = average.value();
+        assert_eq!(value.dtype(), FloatDType::F16.into());
+        value.cast(FloatDType::F32).into_data().assert_eq(&TensorData::from([2.0f32, 2.0]), true);
     }
 
     #[test]

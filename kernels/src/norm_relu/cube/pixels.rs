@@ -5,8 +5,8 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::channels::cube::{Plan, place, total, wide};
-use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum};
+use crate::channels::cube::{Plan, place, total};
+use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum, wide};
 
 /// `value` where `v` is more than zero or no number, zero elsewhere.
 #[cube]

@@ -4,6 +4,7 @@ use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
 
 use super::Moving;
+use crate::cube::wide;
 use crate::optim_step::factors::{Decay, Moments};
 
 /// A moment that takes in `g`.
@@ -36,9 +37,9 @@ pub fn ratio<N: Size>(
 }
 
 #[cube(launch_unchecked)]
-fn adam_kernel<N: Size>(
-    p: &mut Array<Vector<f32, N>>,
-    g: &Array<Vector<f32, N>>,
+fn adam_kernel<F: Float, N: Size>(
+    p: &mut Array<Vector<F, N>>,
+    g: &Array<Vector<F, N>>,
     m: &mut Array<Vector<f32, N>>,
     v: &mut Array<Vector<f32, N>>,
     vectors: usize,
@@ -54,13 +55,14 @@ fn adam_kernel<N: Size>(
     epsilon: f32,
     #[comptime] pulled: bool,
     #[comptime] fresh: bool,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
-    let old = p[at];
-    let mut g = g[at];
+    let old = wide(p[at]);
+    let mut g = wide(g[at]);
     if pulled {
         g = g + old * Vector::new(l2);
     }
@@ -69,7 +71,7 @@ fn adam_kernel<N: Size>(
     m[at] = new_m;
     v[at] = new_v;
     let ratio = ratio(new_m, new_v, first, root, epsilon);
-    p[at] = old * Vector::new(keep) - ratio * Vector::new(rate);
+    p[at] = Vector::cast_from(old * Vector::new(keep) - ratio * Vector::new(rate));
 }
 
 pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, by: &Moments, rate: f64) {
@@ -100,6 +102,7 @@ pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, by: &Moments, rate: f
             by.epsilon as f32,
             decay.l2 != 0.0,
             of.fresh,
+            of.dtype(),
         );
     }
 }

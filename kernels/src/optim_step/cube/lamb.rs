@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::Moving;
 use super::adam::{moment, ratio};
-use crate::cube::{cube_sum, cubes, empty, lane_sum, units};
+use crate::cube::{cube_sum, cubes, empty, lane_sum, units, wide};
 use crate::optim_step::factors::Moments;
 
 /// `u = r + pull * p`, where `pull` is not zero.
@@ -26,9 +26,9 @@ fn direction<N: Size>(
 
 /// Takes the gradient into the moments, and adds up the squares of `p` and of `u`.
 #[cube(launch_unchecked)]
-fn moments_kernel<N: Size>(
-    p: &Array<Vector<f32, N>>,
-    g: &Array<Vector<f32, N>>,
+fn moments_kernel<F: Float, N: Size>(
+    p: &Array<Vector<F, N>>,
+    g: &Array<Vector<F, N>>,
     m: &mut Array<Vector<f32, N>>,
     v: &mut Array<Vector<f32, N>>,
     sums: &mut Array<f32>,
@@ -45,13 +45,14 @@ fn moments_kernel<N: Size>(
     #[comptime] pulled: bool,
     #[comptime] fresh: bool,
     #[comptime] units: u32,
+    #[define(F)] _dtype: StorageType,
 ) {
     let mut at = CUBE_POS * comptime!(units as usize) + UNIT_POS as usize;
     let mut of_p = 0.0f32;
     let mut of_u = 0.0f32;
     while at < vectors {
-        let p = p[at];
-        let g = g[at];
+        let p = wide(p[at]);
+        let g = wide(g[at]);
         let new_m = moment(m, at, g, beta_1, rest_1, fresh);
         let new_v = moment(v, at, g * g, beta_2, rest_2, fresh);
         m[at] = new_m;
@@ -98,8 +99,8 @@ fn trust_kernel(
 }
 
 #[cube(launch_unchecked)]
-fn step_kernel<N: Size>(
-    p: &mut Array<Vector<f32, N>>,
+fn step_kernel<F: Float, N: Size>(
+    p: &mut Array<Vector<F, N>>,
     m: &Array<Vector<f32, N>>,
     v: &Array<Vector<f32, N>>,
     trusted: &Array<f32>,
@@ -109,14 +110,15 @@ fn step_kernel<N: Size>(
     root: f32,
     epsilon: f32,
     #[comptime] pulled: bool,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
-    let old = p[at];
+    let old = wide(p[at]);
     let u = direction(old, ratio(m[at], v[at], first, root, epsilon), pull, pulled);
-    p[at] = old - u * Vector::new(trusted[0]);
+    p[at] = Vector::cast_from(old - u * Vector::new(trusted[0]));
 }
 
 pub fn step<R: CubeRuntime>(of: &Moving<R>, pull: f64, by: &Moments, rate: f64) {
@@ -155,6 +157,7 @@ pub fn step<R: CubeRuntime>(of: &Moving<R>, pull: f64, by: &Moments, rate: f64) 
             pulled,
             of.fresh,
             units,
+            of.dtype(),
         );
         trust_kernel::launch_unchecked::<R>(
             client,
@@ -181,6 +184,7 @@ pub fn step<R: CubeRuntime>(of: &Moving<R>, pull: f64, by: &Moments, rate: f64) 
             root,
             epsilon,
             pulled,
+            of.dtype(),
         );
     }
 }

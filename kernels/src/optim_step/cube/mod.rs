@@ -1,9 +1,12 @@
 //! The step on a device: one kernel a parameter, which writes where the parameter lies.
+//!
+//! Parameter and gradient are f32, f16 or bf16; what is remembered and all arithmetic are f32.
 
 mod adam;
 mod lamb;
 mod sgd;
 
+use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -12,8 +15,9 @@ use cubecl::prelude::*;
 
 use super::factors::Factors;
 use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
-use crate::cube::{elementwise, empty_like, owned, vector_size};
+use crate::cube::{elementwise, empty, owned, vector_size};
 use crate::grad_stats;
+use crate::layers::goes_into_f32;
 
 impl<R, F, I, BT> FusedSteps for CubeBackend<R, F, I, BT>
 where
@@ -22,6 +26,10 @@ where
     I: IntElement,
     BT: BoolElement,
 {
+    fn takes(found: DType) -> bool {
+        goes_into_f32(found)
+    }
+
     fn optim_step(
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
@@ -49,8 +57,13 @@ impl<R: CubeRuntime> Moving<R> {
     /// Vectors in the parameter, and their width.
     fn vectors(&self) -> [usize; 2] {
         let length = self.p.meta.num_elements();
-        let width = vector_size(&self.p.client, length, self.p.elem_size());
+        // Of the widest elements, those of the state.
+        let width = vector_size(&self.p.client, length, size_of::<f32>());
         [length / width, width]
+    }
+
+    fn dtype(&self) -> StorageType {
+        self.p.dtype.into()
     }
 
     fn state(&self, place: usize) -> ArrayArg<R> {
@@ -73,7 +86,10 @@ fn step<R: CubeRuntime>(
     let old: Vec<_> = tensors.into_iter().flatten().map(owned).collect();
     let fresh = old.is_empty();
     let state = match fresh {
-        true => (0..rule.remembers()).map(|_| empty_like(&p)).collect(),
+        true => {
+            let one = |_| empty(&p, p.meta.shape().clone(), DType::F32);
+            (0..rule.remembers()).map(one).collect()
+        }
         false => old,
     };
     let moving = Moving { p, g: into_contiguous(gradient), state, fresh };

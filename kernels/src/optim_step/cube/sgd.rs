@@ -4,6 +4,7 @@ use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
 
 use super::Moving;
+use crate::cube::wide;
 use crate::optim_step::factors::{Decay, Velocity};
 
 /// What is known when the kernel is compiled, so that a factor that changes nothing cannot turn
@@ -26,31 +27,32 @@ fn moved<N: Size>(
 }
 
 #[cube(launch_unchecked)]
-fn plain_kernel<N: Size>(
-    p: &mut Array<Vector<f32, N>>,
-    g: &Array<Vector<f32, N>>,
+fn plain_kernel<F: Float, N: Size>(
+    p: &mut Array<Vector<F, N>>,
+    g: &Array<Vector<F, N>>,
     vectors: usize,
     l2: f32,
     keep: f32,
     rate: f32,
     #[comptime] parts: Parts,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
-    let old = p[at];
-    let mut pulled = g[at];
+    let old = wide(p[at]);
+    let mut pulled = wide(g[at]);
     if comptime!(parts.l2) {
         pulled = pulled + old * Vector::new(l2);
     }
-    p[at] = moved(old, pulled, keep, rate);
+    p[at] = Vector::cast_from(moved(old, pulled, keep, rate));
 }
 
 #[cube(launch_unchecked)]
-fn velocity_kernel<N: Size>(
-    p: &mut Array<Vector<f32, N>>,
-    g: &Array<Vector<f32, N>>,
+fn velocity_kernel<F: Float, N: Size>(
+    p: &mut Array<Vector<F, N>>,
+    g: &Array<Vector<F, N>>,
     v: &mut Array<Vector<f32, N>>,
     vectors: usize,
     l2: f32,
@@ -60,13 +62,14 @@ fn velocity_kernel<N: Size>(
     new_share: f32,
     ahead: f32,
     #[comptime] parts: Parts,
+    #[define(F)] _dtype: StorageType,
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
         terminate!();
     }
-    let old = p[at];
-    let mut pulled = g[at];
+    let old = wide(p[at]);
+    let mut pulled = wide(g[at]);
     if comptime!(parts.l2) {
         pulled = pulled + old * Vector::new(l2);
     }
@@ -79,7 +82,7 @@ fn velocity_kernel<N: Size>(
     if comptime!(parts.ahead) {
         direction = velocity * Vector::new(ahead) + pulled;
     }
-    p[at] = moved(old, direction, keep, rate);
+    p[at] = Vector::cast_from(moved(old, direction, keep, rate));
 }
 
 pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, velocity: Option<Velocity>, rate: f64) {
@@ -108,6 +111,7 @@ pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, velocity: Option<Velo
                 keep,
                 rate,
                 parts,
+                of.dtype(),
             ),
             Some(by) => velocity_kernel::launch_unchecked::<R>(
                 client,
@@ -125,6 +129,7 @@ pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, velocity: Option<Velo
                 by.new as f32,
                 by.ahead as f32,
                 parts,
+                of.dtype(),
             ),
         }
     }

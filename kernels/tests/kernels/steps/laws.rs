@@ -2,6 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, FloatDType, TensorMetadata};
 use fewshot_kernels::{
     StepRule, StepTensors, grad_stats, optim_step, optim_step as step, with_reference,
 };
@@ -36,6 +37,54 @@ pub fn steps_are_those_of_pytorch<B: Backend>() {
             }
         }
     }
+}
+
+pub fn f16_moves_in_single_precision<B: Backend>() {
+    moves_in_single_precision::<B>(FloatDType::F16, 1e-3, 2e-3);
+}
+
+/// A parameter of this type ends within `tolerance` of what it would in f32, and moves by more than
+/// `step`; what is remembered of it is f32, and so are the squares of a norm.
+pub fn moves_in_single_precision<B: Backend>(dtype: FloatDType, step: f32, tolerance: f32) {
+    let half = |shape: &[usize], seed| {
+        B::float_cast(laid_out::<B>(shape, Layout::Contiguous, seed), dtype)
+    };
+    let single = |tensor| B::float_cast(tensor, FloatDType::F32);
+    for rule in rules() {
+        for shape in [[9, 7], [8, 8]] {
+            let (p, g) = (half(&shape, 1), half(&shape, 2));
+            let mut low = first(p.clone(), g.clone());
+            let mut full = first(single(p.clone()), single(g.clone()));
+            for number in 0..2 {
+                let moved = optim_step::<B>(vec![low], &rule, 0.1).remove(0);
+                assert_eq!(moved.parameter.dtype(), DType::from(dtype));
+                let state = moved.state.tensors.iter().flatten();
+                assert!(state.clone().all(|one| one.dtype() == DType::F32));
+                let wanted = optim_step::<B>(vec![full], &rule, 0.1).remove(0);
+                let (found, before) = (read::<B>(&moved.parameter), read::<B>(&p));
+                assert_close("low", &found, &read::<B>(&wanted.parameter), tolerance);
+                assert!(found.iter().zip(before).any(|(a, b)| (a - b).abs() > step));
+                if number == 0 {
+                    // Sums that are not rounded.
+                    for (found, wanted) in state.zip(wanted.state.tensors.iter().flatten()) {
+                        assert_close("state", &read::<B>(found), &read::<B>(wanted), 1e-6);
+                    }
+                }
+                (low, full) = (next(moved, g.clone()), next(wanted, single(g.clone())));
+            }
+        }
+    }
+    let small = B::float_cast(vector::<B>(&[3e-3, -4e-3]), dtype);
+    let (_, stats) = grad_stats::<B>(vec![small], 1.0);
+    assert!((stats.norm / 5e-3 - 1.0).abs() < 1e-2, "{stats:?}");
+    // Squares that f16 has not, next to f32, written where nothing else holds the gradient.
+    let large = B::float_cast(vector::<B>(&[3e3, -4e3, 0.0, 0.0]), dtype);
+    let set = vec![large, vector::<B>(&[1.5e4, 0.0, 2e4])];
+    let (scaled, stats) = grad_stats::<B>(set, 0.25);
+    assert_eq!(scaled[0].dtype(), DType::from(dtype));
+    assert_close("scaled", &read::<B>(&scaled[0]), &[750.0, -1000.0, 0.0, 0.0], 2e-3);
+    let wanted = (1250f64.powi(2) + 6250f64.powi(2)).sqrt();
+    assert!((stats.norm / wanted - 1.0).abs() < 1e-2, "{stats:?}");
 }
 
 /// Three steps, with the elements after each.

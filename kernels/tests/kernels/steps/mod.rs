@@ -20,4 +20,5 @@ laws! {
         squares_do_not_overflow
         nothing_is_a_set_of_norm_zero
     }
+    with_f16 { f16_moves_in_single_precision }
 }

@@ -7,6 +7,7 @@ use burn::tensor::{DType, FloatDType};
 use fewshot_kernels::optim_step::{StepError, WeightDecay};
 use fewshot_kernels::{StepState, StepTensors, grad_stats, optim_step, with_reference};
 
+use super::laws::moves_in_single_precision;
 use super::set::*;
 use crate::judge::with_any_threads;
 use crate::refusal::refusal;
@@ -47,26 +48,8 @@ fn memory_that_nothing_else_holds_is_written_to() {
 }
 
 #[test]
-fn half_precision_moves_in_single_precision() {
-    for (dtype, step, tolerance) in [(FloatDType::F16, 1e-3, 2e-3), (FloatDType::BF16, 8e-3, 2e-2)]
-    {
-        for rule in rules() {
-            let half = |seed| Flex::float_cast(tensor(&[9, 7], seed), dtype);
-            let (p, g) = (half(1), half(2));
-            let moved = optim_step::<Flex>(vec![first(p.clone(), g.clone())], &rule, 0.1).remove(0);
-            assert_eq!(moved.parameter.dtype(), DType::from(dtype));
-            assert!(moved.state.tensors.iter().flatten().all(|one| one.dtype() == DType::F32));
-            let single = |tensor| Flex::float_cast(tensor, FloatDType::F32);
-            let of = vec![first(single(p.clone()), single(g))];
-            let wanted = optim_step::<Flex>(of, &rule, 0.1).remove(0);
-            let found = read::<Flex>(&moved.parameter);
-            assert_close("half", &found, &read::<Flex>(&wanted.parameter), tolerance);
-            assert!(found.iter().zip(read::<Flex>(&p)).any(|(a, b)| (a - b).abs() > step));
-        }
-        let small = Flex::float_cast(vector::<Flex>(&[3e-3, -4e-3]), dtype);
-        let (_, stats) = grad_stats::<Flex>(vec![small], 1.0);
-        assert!((stats.norm / 5e-3 - 1.0).abs() < 1e-2, "{stats:?}");
-    }
+fn bf16_moves_in_single_precision() {
+    moves_in_single_precision::<Flex>(FloatDType::BF16, 8e-3, 2e-2);
 }
 
 #[test]
