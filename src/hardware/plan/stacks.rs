@@ -185,9 +185,10 @@ mod tests {
         assert_eq!(bytes(2, 2, InnerGraphs::One), bytes(2, 50, InnerGraphs::One));
         assert_eq!(bytes(2, 1, InnerGraphs::One), bytes(2, 1, InnerGraphs::Every));
         let kept = 4 * 2 * stacks(15).support.kept() as u64;
-        // Which buffers serve again differs from step to step.
+        // Which buffers serve again differs from step to step, and with the width of vectors: those of
+        // AVX-512 leave a quarter more.
         let more = (bytes(2, 16, InnerGraphs::Every) - bytes(2, 8, InnerGraphs::Every)) / 8;
-        assert!((more as f64 / kept as f64 - 1.0).abs() < 0.25, "{more} of {kept}");
+        assert!((more as f64 / kept as f64 - 1.0).abs() < 0.3, "{more} of {kept}");
         let more = bytes(2, 1000, InnerGraphs::Every) - bytes(2, 999, InnerGraphs::Every);
         assert_eq!(more, kept);
     }
