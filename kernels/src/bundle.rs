@@ -25,8 +25,9 @@ pub type Places<B> = Vec<Option<FloatTensor<B>>>;
 
 /// An operation that was computed, and now is to be differentiated.
 pub trait Bundle<B: Backend>: Send + Sync {
-    /// The gradients of the operands that want one, all of which must be there, given those of the
-    /// results; a result that nothing depends on has none.
+    /// The gradients of the operands that want one, given those of the results; a result that nothing
+    /// depends on has none. An operand that comes back without one gets nothing from here, and must be
+    /// a leaf or get something from elsewhere.
     fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B>;
 }
 
@@ -138,9 +139,9 @@ impl<B: Backend> Backward<B, PARENTS> for Link {
             grads.register::<B>(before.id, turn);
         }
         for (parent, index) in parents.flatten().zip(operands) {
-            let gradient =
-                inside.places[index].take().expect("a gradient of every operand that wants one");
-            grads.register::<B>(parent.id, gradient);
+            if let Some(gradient) = inside.places[index].take() {
+                grads.register::<B>(parent.id, gradient);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
+use crate::axpy;
 use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
@@ -25,7 +26,7 @@ use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 use crate::refusal::all_f32;
-use crate::smooth::{self, Forward, SmoothOps};
+use crate::smooth::{self, Forward, OnGraph, SmoothOps};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -52,6 +53,12 @@ pub trait FusedOps: FusedConvolution {
     /// All operands are f32; an absent bias comes as zeros. There is at least one lane and one
     /// example, and the shapes fit the call.
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self>;
+
+    /// `y + alpha x`, of f32 and the same shape.
+    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `alpha x`, of f32.
+    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self>;
 }
 
 impl<B: HostBackend> FusedOps for B {
@@ -68,21 +75,37 @@ impl<B: HostBackend> FusedOps for B {
     fn linear_stack(operands: Vec<FloatTensor<B>>, call: &LinearCall) -> FloatTensor<B> {
         B::forward(call, operands, false).result
     }
+
+    fn axpy(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
+        axpy::host::<B>(y, alpha, x)
+    }
+
+    fn scaled(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
+        axpy::host_scaled::<B>(x, alpha)
+    }
 }
 
-impl<B: SmoothOps + FusedConvolution, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
+impl<B: SmoothOps + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
     const ON_HOST: bool = true;
 
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        let Forward { result, aside, .. } = smooth::forward::<B, C, _>(call, operands, false);
+        let OnGraph { result, aside, .. } = smooth::on_graph::<B, C, _>(call, &operands, false);
         (result, aside)
     }
 
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
-        smooth::forward::<B, C, _>(call, operands, false).result
+        smooth::on_graph::<B, C, _>(call, &operands, false).result
+    }
+
+    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        axpy::tracked::<B, C>(y, alpha, x)
+    }
+
+    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
+        axpy::tracked_scaled::<B, C>(x, alpha)
     }
 }
 
@@ -95,6 +118,7 @@ pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
     pub(crate) conv_stack: ConvStackFn<B>,
     pub(crate) linear_stack: LinearStackFn<B>,
+    pub(crate) axpy: fn(FloatTensor<B>, f64, FloatTensor<B>) -> FloatTensor<B>,
 }
 
 /// That there are tables of a backend.
@@ -209,6 +233,7 @@ fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
         on_host: B::ON_HOST,
         conv_stack: B::conv_stack,
         linear_stack: B::linear_stack,
+        axpy: B::axpy,
     });
     add(registry, LayerTable::<B>::new);
     add(registry, ConvolutionTable::<B>::new);

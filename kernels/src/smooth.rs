@@ -4,14 +4,19 @@
 //! backward pass is the pass along a direction: for a cotangent `u` of the gradients `G(x, g)` of
 //! `<g, f(x)>`, the gradient of `<u, G>` is the tangent of `G` along `u` for the operands `x`, and the
 //! tangent of `f` along `u` for `g`.
+//!
+//! Where the loss is curved, `g` depends on the result, which so has a gradient of its own later in the
+//! same pass. Both go back through the operation: what the tangent of `G` is at the end is left to the
+//! backward pass of `f`, which finds the sum of both in one.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::Shape;
+use burn::tensor::{Shape, TensorMetadata};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
@@ -23,6 +28,12 @@ use crate::host::{HostBackend, elements, write_shape};
 pub trait Smooth: Clone + Debug + Send + Sync + 'static {
     /// What the gradients need, or need besides the operands.
     type Tape: Send + Sync + 'static;
+
+    /// The gradients between the operands' and the result's.
+    type Between: Send + Sync + 'static;
+
+    /// How what lies between operands and result changes along a direction.
+    type Tangent: Send + Sync + 'static;
 
     /// Whether the gradients read the operands. What they do not read need not stay in memory.
     const READS_OPERANDS: bool;
@@ -37,19 +48,32 @@ pub trait Smooth: Clone + Debug + Send + Sync + 'static {
     fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Self::Tape>;
 
     /// The gradients of the operands, given that of the result; those that are not `wanted` may be
-    /// left out.
-    fn backward(&self, at: Point<'_, Self>, grad: &[f32], wanted: &[bool])
-    -> Vec<Option<Vec<f32>>>;
+    /// left out. With what the pass along a direction needs of them where `keep` asks for it.
+    fn backward(
+        &self,
+        at: Point<'_, Self>,
+        grad: &[f32],
+        wanted: &[bool],
+        keep: bool,
+    ) -> (Vec<Option<Vec<f32>>>, Option<Self::Between>);
 
-    /// How the result and the [gradients](Self::backward) change where the operands move along
-    /// `direction`, those without one standing still, and `grad` stays.
-    fn along(
+    /// How the result changes where the operands move along `direction`, those without one standing
+    /// still.
+    fn forward_along(
         &self,
         at: Point<'_, Self>,
         direction: &[Option<&[f32]>],
-        grad: &[f32],
+    ) -> (Vec<f32>, Self::Tangent);
+
+    /// How the [gradients](Self::backward) change where the operands move, and the gradient of the
+    /// result by `change`, or not at all.
+    fn backward_along(
+        &self,
+        at: Point<'_, Self>,
+        moved: Moved<'_, Self>,
+        change: Option<&[f32]>,
         wanted: &[bool],
-    ) -> Along;
+    ) -> Vec<Option<Vec<f32>>>;
 }
 
 /// What a forward pass returns.
@@ -68,16 +92,21 @@ pub struct Point<'a, S: Smooth> {
     pub operands: &'a [&'a [f32]],
 }
 
-/// What [`Smooth::along`] returns.
-pub struct Along {
-    /// Change of the result.
-    pub result: Vec<f32>,
-    /// Changes of the gradients.
-    pub gradients: Vec<Option<Vec<f32>>>,
+/// How operands move.
+pub struct Moved<'a, S: Smooth> {
+    /// As [`Smooth::forward_along`] was told.
+    pub direction: &'a [Option<&'a [f32]>],
+    /// As it returned.
+    pub tangent: &'a S::Tangent,
+    /// What the gradient of the result left on its way to the operands.
+    pub between: &'a S::Between,
 }
 
 /// A backend that runs any [`Smooth`] operation: a host, bare and under two levels of autodiff.
 pub trait SmoothOps: Backend {
+    /// The backend below all levels of autodiff.
+    type Host: HostBackend;
+
     /// The result and what stands aside, with what the gradients need where `keep` asks for it.
     fn forward<S: Smooth>(
         call: &S,
@@ -94,7 +123,7 @@ pub trait SmoothOps: Backend {
 }
 
 /// What [`SmoothOps::forward`] returns.
-pub struct Forward<B: Backend, S: Smooth> {
+pub struct Forward<B: SmoothOps, S: Smooth> {
     pub result: FloatTensor<B>,
     /// Untracked.
     pub aside: FloatTensor<B>,
@@ -102,36 +131,117 @@ pub struct Forward<B: Backend, S: Smooth> {
 }
 
 /// What the gradients need.
-pub struct Kept<B: Backend, S: Smooth> {
+pub struct Kept<B: SmoothOps, S: Smooth> {
     call: S,
     operands: Vec<FloatTensor<B>>,
-    tape: Arc<S::Tape>,
+    /// On the graph where an operand is.
+    result: FloatTensor<B>,
+    pass: Arc<Pass<B::Host, S>>,
+}
+
+/// What all levels have of a forward pass.
+struct Pass<H: Backend, S: Smooth> {
+    tape: S::Tape,
+    slope: Mutex<SlopeOf<H, S>>,
+}
+
+/// The derivative of the gradients of a pass.
+enum SlopeOf<H: Backend, S: Smooth> {
+    /// Nobody has asked for it.
+    Unknown,
+    /// The backward pass of the operation itself is to find it.
+    Left(Left<H, S>),
+    /// That pass is over.
+    Over,
+}
+
+/// What is left to do of the derivative of gradients.
+struct Left<H: Backend, S: Smooth> {
+    direction: Places<H>,
+    tangent: S::Tangent,
+    between: Arc<S::Between>,
+}
+
+impl<H: Backend, S: Smooth> Pass<H, S> {
+    /// Leaves this to the backward pass of the operation, or hands it back where that is over or has
+    /// one already.
+    fn leave(&self, left: Left<H, S>) -> Option<Left<H, S>> {
+        let mut slope = self.slope.lock().unwrap_or_else(PoisonError::into_inner);
+        match *slope {
+            SlopeOf::Unknown => *slope = SlopeOf::Left(left),
+            SlopeOf::Left(_) | SlopeOf::Over => return Some(left),
+        }
+        None
+    }
+
+    /// What was left to the backward pass of the operation, which is now.
+    fn left(&self) -> Option<Left<H, S>> {
+        let mut slope = self.slope.lock().unwrap_or_else(PoisonError::into_inner);
+        match mem::replace(&mut *slope, SlopeOf::Over) {
+            SlopeOf::Left(left) => Some(left),
+            SlopeOf::Unknown | SlopeOf::Over => None,
+        }
+    }
 }
 
 impl<B: HostBackend> SmoothOps for B {
+    type Host = B;
+
     fn forward<S: Smooth>(call: &S, operands: Vec<FloatTensor<B>>, keep: bool) -> Forward<B, S> {
         let device = B::float_device(&operands[0]);
         let Passed { result, aside, tape } =
             with_slices::<B, _>(&operands, |slices| call.forward(slices, keep));
         let aside_length = aside.len();
-        Forward {
-            result: write_shape::<B>(result, call.result(), &device),
-            aside: write_shape::<B>(aside, [aside_length].into(), &device),
-            kept: tape.map(|tape| Kept {
-                call: call.clone(),
-                operands: if S::READS_OPERANDS { operands } else { Vec::new() },
-                tape: Arc::new(tape),
-            }),
-        }
+        let result = write_shape::<B>(result, call.result(), &device);
+        let kept = tape.map(|tape| Kept {
+            call: call.clone(),
+            operands: if S::READS_OPERANDS { operands } else { Vec::new() },
+            result: result.clone(),
+            pass: Arc::new(Pass { tape, slope: Mutex::new(SlopeOf::Unknown) }),
+        });
+        Forward { result, aside: write_shape::<B>(aside, [aside_length].into(), &device), kept }
     }
 
     fn gradients<S: Smooth>(kept: &Kept<B, S>, grad: FloatTensor<B>, wanted: &[bool]) -> Places<B> {
-        let device = B::float_device(&grad);
-        let found = with_slices::<B, _>(&kept.operands, |operands| {
-            let at = Point { tape: &*kept.tape, operands };
-            kept.call.backward(at, &elements::<B>(&grad), wanted)
+        match kept.pass.left() {
+            Some(left) => kept.along(&left, Some(&grad), wanted),
+            None => kept.back(&grad, wanted, false).0,
+        }
+    }
+}
+
+impl<B: HostBackend, S: Smooth> Kept<B, S> {
+    /// The gradients, with what the pass along a direction needs of them where `keep` asks for it.
+    fn back(
+        &self,
+        grad: &FloatTensor<B>,
+        wanted: &[bool],
+        keep: bool,
+    ) -> (Places<B>, Option<S::Between>) {
+        let (found, between) = with_slices::<B, _>(&self.operands, |operands| {
+            let at = Point { tape: &self.pass.tape, operands };
+            self.call.backward(at, &elements::<B>(grad), wanted, keep)
         });
-        placed::<B, S>(&kept.call, found, wanted, &device)
+        (placed::<B, S>(&self.call, found, wanted, &B::float_device(grad)), between)
+    }
+
+    /// How the gradients change along a direction, where that of the result changes by `change`.
+    fn along(
+        &self,
+        left: &Left<B, S>,
+        change: Option<&FloatTensor<B>>,
+        wanted: &[bool],
+    ) -> Places<B> {
+        let Left { direction, tangent, between } = left;
+        let change = change.map(elements::<B>);
+        let found = with_slices::<B, _>(&self.operands, |operands| {
+            let at = Point { tape: &self.pass.tape, operands };
+            with_places::<B, _>(direction, |direction| {
+                let moved = Moved { direction, tangent, between: &**between };
+                self.call.backward_along(at, moved, change.as_deref(), wanted)
+            })
+        });
+        placed::<B, S>(&self.call, found, wanted, &B::float_device(&self.result))
     }
 }
 
@@ -160,23 +270,42 @@ fn with_slices<B: HostBackend, T>(
     then(&slices)
 }
 
-/// The operation on the graph of its operands.
-pub fn forward<B: SmoothOps, C: CheckpointStrategy, S: Smooth>(
+/// Calls `then` with the elements of the tensor in each place.
+fn with_places<B: HostBackend, T>(
+    tensors: &[Option<FloatTensor<B>>],
+    then: impl FnOnce(&[Option<&[f32]>]) -> T,
+) -> T {
+    let all: Vec<_> = tensors.iter().map(|tensor| tensor.as_ref().map(elements::<B>)).collect();
+    let slices: Vec<Option<&[f32]>> = all.iter().map(Option::as_deref).collect();
+    then(&slices)
+}
+
+/// The operation on the graph of its operands: its result, what stands aside, and what its gradients
+/// need, in case that of the operands is wanted.
+pub fn on_graph<B: SmoothOps, C: CheckpointStrategy, S: Smooth>(
     call: &S,
-    operands: Vec<FloatTensor<Autodiff<B, C>>>,
+    operands: &[FloatTensor<Autodiff<B, C>>],
     keep: bool,
-) -> Forward<Autodiff<B, C>, S> {
+) -> OnGraph<B, C, S> {
     let keeps = keep || operands.iter().any(|operand| operand.is_tracked());
     let inner = operands.iter().map(|operand| operand.primitive.clone()).collect();
     let Forward { result, aside, kept } = B::forward(call, inner, keeps);
-    let tape = kept.as_ref().map(|kept| kept.tape.clone());
+    let pass = kept.as_ref().map(|kept| kept.pass.clone());
     let bundle = || Arc::new(kept.expect("kept, as asked")) as Arc<dyn Bundle<B>>;
-    let mut result = bundle::record::<B, C>(&operands, bundle, vec![result]);
-    Forward {
+    let mut result = bundle::record::<B, C>(operands, bundle, vec![result]);
+    OnGraph {
         result: result.pop().expect("one result"),
         aside: <Autodiff<B, C> as AutodiffBackend>::from_inner(aside),
-        kept: tape.filter(|_| keep).map(|tape| Kept { call: call.clone(), operands, tape }),
+        pass,
     }
+}
+
+/// What [`on_graph`] returns.
+pub struct OnGraph<B: SmoothOps, C: CheckpointStrategy, S: Smooth> {
+    pub result: FloatTensor<Autodiff<B, C>>,
+    /// Untracked.
+    pub aside: FloatTensor<Autodiff<B, C>>,
+    pass: Option<Arc<Pass<B::Host, S>>>,
 }
 
 impl<B: SmoothOps, S: Smooth> Bundle<B> for Kept<B, S> {
@@ -187,12 +316,18 @@ impl<B: SmoothOps, S: Smooth> Bundle<B> for Kept<B, S> {
 }
 
 impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
+    type Host = B;
+
     fn forward<S: Smooth>(
         call: &S,
         operands: Vec<FloatTensor<Self>>,
         keep: bool,
     ) -> Forward<Self, S> {
-        forward::<B, C, S>(call, operands, keep)
+        let OnGraph { result, aside, pass } = on_graph::<B, C, S>(call, &operands, keep);
+        let (call, same) = (call.clone(), result.clone());
+        let kept = pass.filter(|_| keep);
+        let kept = kept.map(|pass| Kept { call, operands, result: same, pass });
+        Forward { result, aside, kept }
     }
 
     fn gradients<S: Smooth>(
@@ -202,15 +337,16 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
     ) -> Places<Self> {
         let read = kept.operands.iter().filter(|_| S::READS_OPERANDS);
         let operands = read.map(|operand| operand.primitive.clone()).collect();
-        let (call, tape) = (kept.call.clone(), kept.tape.clone());
-        let below = Kept { call, operands, tape };
-        let found = <B as SmoothOps>::gradients(&below, grad.primitive.clone(), wanted);
+        let (call, result) = (kept.call.clone(), kept.result.primitive.clone());
+        let below = Kept { call, operands, result, pass: kept.pass.clone() };
+        let parents: Vec<_> = kept.operands.iter().chain([&grad, &kept.result]).cloned().collect();
+        let tracked = parents.iter().any(|parent| parent.is_tracked());
+        let (found, between) = below.back(&grad.primitive, wanted, tracked);
         let places: Vec<usize> = (0..found.len()).filter(|&place| found[place].is_some()).collect();
         let slope = || {
-            let (grad, places) = (grad.primitive.clone(), places.clone());
-            Arc::new(Slope { at: below, grad, places }) as Arc<dyn Bundle<B>>
+            let between = Arc::new(between.expect("kept, as asked"));
+            Arc::new(Slope { at: below, between, places: places.clone() }) as Arc<dyn Bundle<B>>
         };
-        let parents: Vec<_> = kept.operands.iter().chain([&grad]).cloned().collect();
         let results = found.into_iter().flatten().collect();
         let found = bundle::record::<B, C>(&parents, slope, results);
         let mut all: Places<Self> = wanted.iter().map(|_| None).collect();
@@ -221,31 +357,41 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
     }
 }
 
-/// The gradients as an operation on the operands and the gradient of the result.
-struct Slope<B: Backend, S: Smooth> {
+/// The gradients as an operation on the operands, the gradient of the result, and the result: of that
+/// they do not depend, but what is left to its backward pass must be there before it.
+struct Slope<B: HostBackend, S: Smooth> {
     at: Kept<B, S>,
-    grad: FloatTensor<B>,
+    between: Arc<S::Between>,
     /// Which operands the results are the gradients of.
     places: Vec<usize>,
 }
 
 impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
     fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
-        let Kept { call, operands, tape } = &self.at;
-        let device = B::float_device(&self.grad);
-        let cotangents: Vec<_> =
-            results.iter().map(|result| result.as_ref().map(elements::<B>)).collect();
-        let (grad_wanted, wanted) = wanted.split_last().expect("operands, then the gradient");
-        let mut direction = vec![None; wanted.len()];
-        for (&place, cotangent) in self.places.iter().zip(&cotangents) {
-            direction[place] = cotangent.as_deref();
+        let Kept { call, operands, result, pass } = &self.at;
+        let device = B::float_device(result);
+        let [wanted @ .., grad_wanted, result_wanted] = wanted else {
+            unreachable!("operands, the gradient and the result are its parents");
+        };
+        let mut direction: Places<B> = wanted.iter().map(|_| None).collect();
+        for (&place, cotangent) in self.places.iter().zip(results) {
+            direction[place] = cotangent;
         }
-        let Along { result, gradients } = with_slices::<B, _>(operands, |operands| {
-            let at = Point { tape: &**tape, operands };
-            call.along(at, &direction, &elements::<B>(&self.grad), wanted)
+        let (change, tangent) = with_slices::<B, _>(operands, |operands| {
+            let at = Point { tape: &pass.tape, operands };
+            with_places::<B, _>(&direction, |direction| call.forward_along(at, direction))
         });
-        let mut all = placed::<B, S>(call, gradients, wanted, &device);
-        all.push(grad_wanted.then(|| write_shape::<B>(result, call.result(), &device)));
+        let mut all: Places<B> = wanted.iter().map(|_| None).collect();
+        if wanted.contains(&true) {
+            let left = Left { direction, tangent, between: self.between.clone() };
+            if let Some(left) = pass.leave(left) {
+                all = self.at.along(&left, None, wanted);
+            }
+        }
+        all.push(grad_wanted.then(|| write_shape::<B>(change, call.result(), &device)));
+        // Its backward pass is made whether anything else depends on it or not.
+        let nothing = || B::float_zeros(call.result(), &device, result.dtype().into());
+        all.push(result_wanted.then(nothing));
         all
     }
 }

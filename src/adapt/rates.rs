@@ -1,6 +1,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::axpy;
 use serde::{Deserialize, Serialize};
 
 use super::curvature::{curved, identity, modes};
@@ -120,25 +121,28 @@ impl<B: Backend> InnerRates<B> {
         }
     }
 
-    /// `direction` times the rate of the tensor with number `moved` among those that move. A loop
-    /// longer than the learned rates goes on with the last ones.
+    /// `value` less `direction` times the rate of the tensor with number `moved` among those that
+    /// move. A loop longer than the learned rates goes on with the last ones.
     pub(super) fn apply(
         &self,
         fixed: f64,
         (moved, step): (usize, usize),
         lanes: usize,
+        value: Tensor<B, 1>,
         direction: Tensor<B, 1>,
     ) -> Tensor<B, 1> {
         match self.kind {
-            RateKind::Fixed => direction * fixed,
+            RateKind::Fixed => axpy(value, -fixed, direction),
             RateKind::PerStep | RateKind::PerStepWithNorms => {
                 let rates = self.rates[moved].val();
                 let last = rates.dims()[0] - 1;
-                direction * rates.narrow(0, step.min(last), 1)
+                value - direction * rates.narrow(0, step.min(last), 1)
             }
-            RateKind::PerValue => direction * tiled(self.rates[moved].val(), lanes),
+            RateKind::PerValue => value - direction * tiled(self.rates[moved].val(), lanes),
             RateKind::Curvature => {
-                curved(direction, &self.matrices(moved), &self.modes[moved], lanes) * fixed
+                let direction =
+                    curved(direction, &self.matrices(moved), &self.modes[moved], lanes);
+                axpy(value, -fixed, direction)
             }
         }
     }

@@ -74,8 +74,9 @@ impl<B: Backend> InnerSteps<'_, B> {
             if let Some(gradient) = gradient {
                 let (direction, remembered) =
                     self.inner.rule.direction(step, gradient, &memory[index]);
-                let change = rates.apply(self.inner.rate, (moved, step), self.lanes, direction);
-                values[index] = values[index].clone() - change;
+                let (place, value) = ((moved, step), values[index].clone());
+                values[index] =
+                    rates.apply(self.inner.rate, place, self.lanes, value, direction);
                 memory[index] = remembered;
             }
             moved += 1;

@@ -9,7 +9,7 @@ use super::lanes::{Tape, TapeTangent};
 use super::{ConvBlock, StackError, StackOptions, Statistics, along_reference};
 use crate::door::{self, StackTable};
 use crate::host::{read, wrap, write};
-use crate::smooth::Smooth;
+use crate::smooth::{Moved, Point, Smooth};
 
 /// A change of one block's tensors, or of their gradients.
 #[derive(Clone, Debug)]
@@ -154,7 +154,7 @@ fn on_host<B: Backend>(
         moved.extend([bias, gamma, beta].map(|vector| vector.map(elements)));
     }
     let moved: Vec<_> = moved.iter().map(Option::as_deref).collect();
-    let (along, tangent) = call.forward_along(&tape, &moved);
+    let (along, tangent) = call.forward_along(Point { tape: &tape, operands: &[] }, &moved);
     let map = |elements| write::<B, 4>(elements, call.features(), &device).cast(features_type);
     StackTangent {
         features: map(passed.result),
@@ -197,9 +197,15 @@ impl<B: Backend> StackTangent<B> {
             Kept::Reference(point) => point.gradients(grad, grad_along, images),
             Kept::Host { call, tape, tangent, blocks, dtype } => {
                 let device = grad.device();
-                let (grad, along) = (elements(grad), grad_along.map(elements));
-                let grads = (&*grad, along.as_deref());
-                let mut found = call.backward_along(tape, tangent, grads, images).into_iter();
+                let (grad, change) = (elements(grad), grad_along.map(elements));
+                let point = || Point { tape, operands: &[] };
+                let mut wanted = vec![true; 1 + 4 * blocks.len()];
+                wanted[0] = images;
+                let (_, between) = call.backward(point(), &grad, &wanted, true);
+                let between = &between.expect("kept, as asked");
+                let moved = Moved { direction: &[], tangent, between };
+                let found = call.backward_along(point(), moved, change.as_deref(), &wanted);
+                let mut found = found.into_iter();
                 let images = found.next().expect("the first operand");
                 let images = images.map(|dx| write(dx, call.images(), &device).cast(*dtype));
                 StackDirection { images, blocks: tangents(found.flatten(), blocks, &device) }

@@ -7,10 +7,12 @@ use std::ops::Deref;
 use burn::tensor::Shape;
 use rayon::prelude::*;
 
-use super::cpu::{self, Direction, Saved, SavedTangent, Tangent, backward_along, forward_along};
+use super::cpu::{
+    self, Between, Direction, Saved, SavedTangent, Tangent, backward_along, forward_along,
+};
 use super::fused::StackCall;
 use crate::cpu::buffers::Buffer;
-use crate::smooth::{Along, Passed, Point, Smooth, by_lane};
+use crate::smooth::{Moved, Passed, Point, Smooth, by_lane};
 
 /// A flat array of segments, each of which holds one part for every lane.
 struct Segments {
@@ -136,6 +138,9 @@ struct LaneTangent {
 /// the moments of every block, mean and variance, none for running statistics.
 impl Smooth for StackCall {
     type Tape = Tape;
+    /// By lane.
+    type Between = Vec<Between>;
+    type Tangent = TapeTangent;
 
     const READS_OPERANDS: bool = false;
 
@@ -181,39 +186,28 @@ impl Smooth for StackCall {
         Passed { result: self.output().join(features), aside, tape }
     }
 
-    fn backward(&self, at: Point<'_, Self>, dy: &[f32], wanted: &[bool]) -> Vec<Option<Vec<f32>>> {
-        self.gradients(wanted[0], |t, to| {
+    fn backward(
+        &self,
+        at: Point<'_, Self>,
+        dy: &[f32],
+        wanted: &[bool],
+        keep: bool,
+    ) -> (Vec<Option<Vec<f32>>>, Option<Vec<Between>>) {
+        let (gradients, between) = self.gradients(wanted[0], |t, to| {
             let Lane { parameters, saved } = &at.tape.lanes[t];
             let dy = self.output().lane(dy, t);
-            cpu::backward(&self.shape, saved, parameters, &dy, wanted[0], to)
-        })
+            cpu::backward(&self.shape, saved, parameters, &dy, (wanted[0], keep), to)
+        });
+        (gradients, between.into_iter().collect())
     }
 
-    fn along(
+    fn forward_along(
         &self,
         at: Point<'_, Self>,
         direction: &[Option<&[f32]>],
-        dy: &[f32],
-        wanted: &[bool],
-    ) -> Along {
-        let (result, tangent) = self.forward_along(at.tape, direction);
-        let gradients = match wanted.contains(&true) {
-            true => self.backward_along(at.tape, &tangent, (dy, None), wanted[0]),
-            false => vec![None; wanted.len()],
-        };
-        Along { result, gradients }
-    }
-}
-
-impl StackCall {
-    /// The tangent of the features along a direction of the operands.
-    pub(super) fn forward_along(
-        &self,
-        tape: &Tape,
-        direction: &[Option<&[f32]>],
     ) -> (Vec<f32>, TapeTangent) {
         let run = |t: usize| {
-            let lane = &tape.lanes[t];
+            let lane = &at.tape.lanes[t];
             let images = direction[0].map(|images| self.input().lane(images, t));
             let parameters = self.parameters(direction[1..].iter().copied(), t);
             let direction = Direction { images: images.as_deref(), parameters: &parameters };
@@ -224,34 +218,39 @@ impl StackCall {
         (self.output().join(features), TapeTangent { lanes })
     }
 
-    /// The tangents of the gradients, where that of the output changes by `along`, or stays.
-    pub(super) fn backward_along(
+    fn backward_along(
         &self,
-        tape: &Tape,
-        tangent: &TapeTangent,
-        (dy, along): (&[f32], Option<&[f32]>),
-        images: bool,
+        at: Point<'_, Self>,
+        moved: Moved<'_, Self>,
+        change: Option<&[f32]>,
+        wanted: &[bool],
     ) -> Vec<Option<Vec<f32>>> {
-        self.gradients(images, |t, to| {
-            let (Lane { parameters, saved }, moved) = (&tape.lanes[t], &tangent.lanes[t]);
-            let dy = self.output().lane(dy, t);
-            let along = along.map(|along| self.output().lane(along, t));
-            let (grads, moves) = ((&*dy, along.as_deref()), (&*moved.parameters, &moved.saved));
-            backward_along(saved, parameters, moves, grads, images, to)
-        })
+        let (gradients, _) = self.gradients(wanted[0], |t, to| {
+            let Lane { parameters, saved } = &at.tape.lanes[t];
+            let LaneTangent { parameters: direction, saved: tangent } = &moved.tangent.lanes[t];
+            let change = change.map(|change| self.output().lane(change, t));
+            let grads = (&moved.between[t], change.as_deref());
+            let moves = (&**direction, tangent);
+            (backward_along(saved, parameters, moves, grads, wanted[0], to), ())
+        });
+        gradients
     }
+}
 
-    /// The gradients of all operands, to which every lane writes its own.
-    fn gradients(
+impl StackCall {
+    /// The gradients of all operands, to which every lane writes its own but that of the images, which
+    /// it returns with what else it has.
+    fn gradients<T: Send>(
         &self,
         images: bool,
-        lane: impl Fn(usize, &mut [&mut [f32]]) -> Option<Vec<f32>> + Send + Sync,
-    ) -> Vec<Option<Vec<f32>>> {
+        lane: impl Fn(usize, &mut [&mut [f32]]) -> (Option<Vec<f32>>, T) + Send + Sync,
+    ) -> (Vec<Option<Vec<f32>>>, Vec<T>) {
         let mut tensors: Vec<_> = self.parts().map(|part| vec![0.0; self.lanes * part]).collect();
         let all = (self.lanes, usize::MAX);
-        let dx = by_lane(&mut tensors, all, || (), |(), index, to| lane(index, to));
+        let found = by_lane(&mut tensors, all, || (), |(), index, to| lane(index, to));
+        let (dx, rest): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let dx = dx.into_iter().collect::<Option<_>>().filter(|_| images);
         let dx = dx.map(|dx| self.input().join(dx));
-        [dx].into_iter().chain(tensors.into_iter().map(Some)).collect()
+        ([dx].into_iter().chain(tensors.into_iter().map(Some)).collect(), rest)
     }
 }

@@ -1,11 +1,12 @@
 //! Body in AVX-512.
 
 use std::arch::x86_64::{
-    __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps,
-    _mm512_loadu_ps, _mm512_mask_max_ps, _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_mul_ps,
-    _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps,
-    _mm512_sub_ps,
+    __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm_loadu_ps, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_castps_si512, _mm512_castps128_ps512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_div_ps, _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps, _mm512_mask_max_ps,
+    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
+    _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps, _mm512_sub_ps,
+    _mm512_unpackhi_ps, _mm512_unpacklo_ps,
 };
 
 use super::body::implement_body;
@@ -125,6 +126,37 @@ impl Simd for Avx512 {
             let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(shifted));
             let one = _mm512_castps_si512(_mm512_set1_ps(1.0));
             _mm512_castsi512_ps(_mm512_add_epi32(exponent, one))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn flip(self, (from, step): (*const f32, usize), (to, out): (*mut f32, usize)) {
+        // SAFETY: `self` proves AVX-512F and the caller promises sixteen vectors on either side.
+        unsafe {
+            for at in (0..16).step_by(4) {
+                // Four floats of every fourth vector in the quarters: what remains are 4x4 transposes.
+                let part = |i: usize| _mm_loadu_ps(from.add(i * step + at));
+                let rows = |i: usize| {
+                    let rows = _mm512_castps128_ps512(part(i));
+                    let rows = _mm512_insertf32x4::<1>(rows, part(i + 4));
+                    let rows = _mm512_insertf32x4::<2>(rows, part(i + 8));
+                    _mm512_insertf32x4::<3>(rows, part(i + 12))
+                };
+                let rows = [rows(0), rows(1), rows(2), rows(3)];
+                let low =
+                    [_mm512_unpacklo_ps(rows[0], rows[1]), _mm512_unpacklo_ps(rows[2], rows[3])];
+                let high =
+                    [_mm512_unpackhi_ps(rows[0], rows[1]), _mm512_unpackhi_ps(rows[2], rows[3])];
+                let columns = [
+                    _mm512_shuffle_ps::<0x44>(low[0], low[1]),
+                    _mm512_shuffle_ps::<0xee>(low[0], low[1]),
+                    _mm512_shuffle_ps::<0x44>(high[0], high[1]),
+                    _mm512_shuffle_ps::<0xee>(high[0], high[1]),
+                ];
+                for (j, column) in columns.into_iter().enumerate() {
+                    _mm512_storeu_ps(to.add((at + j) * out), column);
+                }
+            }
         }
     }
 }

@@ -49,15 +49,29 @@ fn to_places<S: Simd>(
     for half in [0, S::WIDTH] {
         let planes = &planes[half * plane..(half + S::WIDTH) * plane];
         let mut places = all.clone();
-        for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
-            simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH));
-            for (pixel, place) in block.chunks_exact(S::WIDTH).take(S::WIDTH).zip(&mut places) {
+        let mut write = |block: &[f32], pixels: usize| {
+            for (pixel, place) in block.chunks_exact(S::WIDTH).zip(places.by_ref().take(pixels)) {
                 simd.store(&mut map[place + half..], simd.load(pixel));
             }
+        };
+        for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
+            simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH));
+            write(&block[..S::WIDTH * S::WIDTH], S::WIDTH);
         }
-        for (pixel, place) in (plane - plane % S::WIDTH..plane).zip(places) {
-            for c in 0..S::WIDTH {
-                map[place + half + c] = planes[c * plane + pixel];
+        let left = plane % S::WIDTH;
+        match plane.checked_sub(S::WIDTH) {
+            _ if left == 0 => {}
+            // The last vectors overlap those before them.
+            Some(first) => {
+                simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH));
+                write(&block[(S::WIDTH - left) * S::WIDTH..S::WIDTH * S::WIDTH], left);
+            }
+            None => {
+                // The last vector ends behind its plane.
+                let mut padded = [0.0; BLOCK];
+                padded[..planes.len()].copy_from_slice(planes);
+                simd.transpose((&padded, plane), (&mut block, S::WIDTH));
+                write(&block[..left * S::WIDTH], left);
             }
         }
     }
@@ -87,17 +101,23 @@ fn from_places<S: Simd>(
     for half in [0, S::WIDTH] {
         let planes = &mut planes[half * plane..(half + S::WIDTH) * plane];
         let mut places = all.clone();
-        for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
-            let pixels = block.chunks_exact_mut(S::WIDTH).take(S::WIDTH);
-            for (pixel, place) in pixels.zip(&mut places) {
+        let mut read = |block: &mut [f32], pixels: usize| {
+            let pixels = block.chunks_exact_mut(S::WIDTH).take(pixels);
+            for (pixel, place) in pixels.zip(places.by_ref()) {
                 simd.store(pixel, simd.load(&map[place + half..]));
             }
+        };
+        for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
+            read(&mut block, S::WIDTH);
             simd.transpose((&block, S::WIDTH), (&mut planes[first..], plane));
         }
-        for (pixel, place) in (plane - plane % S::WIDTH..plane).zip(places) {
-            for c in 0..S::WIDTH {
-                planes[c * plane + pixel] = map[place + half + c];
-            }
+        let left = plane % S::WIDTH;
+        if left > 0 {
+            let mut turned = [0.0; BLOCK];
+            read(&mut block, left);
+            simd.transpose((&block, S::WIDTH), (&mut turned, S::WIDTH));
+            let rows = planes.chunks_exact_mut(plane).zip(turned.chunks_exact(S::WIDTH));
+            rows.for_each(|(row, turned)| row[plane - left..].copy_from_slice(&turned[..left]));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::cpu::body::{Body, chosen};
 use crate::cpu::contract::{Contraction, Places, Run};
 use crate::cpu::interleave::Grid;
 
-pub use along::{Directions, along};
+pub use along::{Moves, backward_along, forward_along};
 
 /// What a lane is computed from.
 pub struct Lane<'a> {
@@ -27,6 +27,10 @@ pub struct Lane<'a> {
 
 /// The activations between the layers, rows of at least a tile.
 pub struct Hidden(Vec<Vec<f32>>);
+
+/// The gradient of every layer's output before ReLU, rows of at least a tile for whole tiles of
+/// examples.
+pub struct Between(Vec<Vec<f32>>);
 
 /// Rows of numbers, so far apart.
 #[derive(Clone, Copy)]
@@ -260,28 +264,36 @@ pub fn forward(room: &mut Room, lane: &Lane<'_>, y: &mut [f32]) -> Hidden {
 }
 
 /// Writes the gradients of `x`, if it is wanted, and of weight and bias of every layer to zeros, given
-/// that of the output `[examples, outputs]`.
+/// that of the output `[examples, outputs]`; returns those between the layers where `keep` asks for
+/// them.
 pub fn backward(
     room: &mut Room,
     lane: &Lane<'_>,
     hidden: &Hidden,
     grad: &[f32],
-    x_wanted: bool,
+    (x_wanted, keep): (bool, bool),
     to: &mut [&mut [f32]],
-) {
+) -> Option<Between> {
+    let mut between = Vec::with_capacity(if keep { lane.layers.len() } else { 0 });
     let mut grad = room.spread(lane, grad);
     for (layer, [weight, _]) in lane.layers.iter().enumerate().rev() {
         let (sides, pairs) = (lane.sides(layer), [(room.input(lane, hidden, layer), &grad[..])]);
         room.gradients_of(lane.examples, sides, &pairs, Some(&grad), &mut to[1 + 2 * layer..]);
-        if layer == 0 && !x_wanted {
-            return room.give(grad);
+        let mut before = match layer > 0 || x_wanted {
+            true => room.through_weights(&[(&grad, weight)], lane.examples, sides),
+            false => Vec::new(),
+        };
+        match layer.checked_sub(1) {
+            Some(below) => room.body.gate(&hidden.0[below], &mut before),
+            None if x_wanted => {
+                narrow(&before, room.padded(lane.widths[0]), to[0], lane.widths[0]);
+            }
+            None => {}
         }
-        let mut before = room.through_weights(&[(&grad, weight)], lane.examples, sides);
-        if layer > 0 {
-            room.body.gate(&hidden.0[layer - 1], &mut before);
-        }
-        room.give(std::mem::replace(&mut grad, before));
+        let behind = std::mem::replace(&mut grad, before);
+        if keep { between.push(behind) } else { room.give(behind) }
     }
-    narrow(&grad, room.padded(lane.widths[0]), to[0], lane.widths[0]);
     room.give(grad);
+    between.reverse();
+    keep.then_some(Between(between))
 }

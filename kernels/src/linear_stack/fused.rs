@@ -3,9 +3,9 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor};
 
-use super::cpu::{self, Directions, Lane, Room};
+use super::cpu::{self, Lane, Moves, Room};
 use super::{LinearLayer, LinearStackError};
-use crate::smooth::{Along, Passed, Point, Smooth, by_lane};
+use crate::smooth::{Moved, Passed, Point, Smooth, by_lane};
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]
@@ -89,6 +89,9 @@ fn part(all: &[f32], index: usize, lanes: usize) -> &[f32] {
 impl Smooth for LinearCall {
     /// The hidden activations of every lane.
     type Tape = Vec<cpu::Hidden>;
+    type Between = Vec<cpu::Between>;
+    /// How the hidden activations move.
+    type Tangent = Vec<cpu::Hidden>;
 
     const READS_OPERANDS: bool = true;
 
@@ -122,40 +125,52 @@ impl Smooth for LinearCall {
         at: Point<'_, Self>,
         grad: &[f32],
         wanted: &[bool],
-    ) -> Vec<Option<Vec<f32>>> {
+        keep: bool,
+    ) -> (Vec<Option<Vec<f32>>>, Option<Self::Between>) {
         let mut gradients = self.places(wanted);
-        by_lane(&mut gradients, self.work(2), Room::new, |room, index, to| {
+        let between = by_lane(&mut gradients, self.work(2), Room::new, |room, index, to| {
             let lane = self.lane(at.operands, index);
             let grad = part(grad, index, self.lanes);
-            cpu::backward(room, &lane, &at.tape[index], grad, wanted[0], to);
+            cpu::backward(room, &lane, &at.tape[index], grad, (wanted[0], keep), to)
         });
-        gradients.into_iter().map(Some).collect()
+        (gradients.into_iter().map(Some).collect(), between.into_iter().collect())
     }
 
-    fn along(
+    fn forward_along(
         &self,
         at: Point<'_, Self>,
         direction: &[Option<&[f32]>],
-        grad: &[f32],
-        wanted: &[bool],
-    ) -> Along {
-        let mut all = match wanted.contains(&true) {
-            true => self.places(wanted),
-            false => vec![Vec::new(); wanted.len()],
-        };
-        all.push(vec![0.0; self.result().num_elements()]);
-        by_lane(&mut all, self.work(6), Room::new, |room, index, to| {
+    ) -> (Vec<f32>, Self::Tangent) {
+        let mut change = [vec![0.0; self.result().num_elements()]];
+        let moved = by_lane(&mut change, self.work(2), Room::new, |room, index, to| {
             let lane = self.lane(at.operands, index);
-            let own = |all| part(all, index, self.lanes);
-            let moves: Vec<_> = direction.iter().map(|all| all.map(own)).collect();
-            let directions = Directions { moves: &moves, grad: part(grad, index, self.lanes) };
-            let (result, gradients) =
-                to.split_last_mut().expect("the result, behind the gradients");
-            let to = (&mut **result, gradients);
-            cpu::along(room, &lane, &at.tape[index], directions, wanted, to);
+            let moves = self.directions(direction, index);
+            cpu::forward_along(room, &lane, &at.tape[index], &moves, to[0])
         });
-        let result = all.pop().expect("the result");
-        Along { result, gradients: all.into_iter().map(Some).collect() }
+        let [change] = change;
+        (change, moved)
+    }
+
+    fn backward_along(
+        &self,
+        at: Point<'_, Self>,
+        moved: Moved<'_, Self>,
+        change: Option<&[f32]>,
+        wanted: &[bool],
+    ) -> Vec<Option<Vec<f32>>> {
+        let mut gradients = self.places(wanted);
+        by_lane(&mut gradients, self.work(4), Room::new, |room, index, to| {
+            let lane = self.lane(at.operands, index);
+            let moves = Moves {
+                operands: &self.directions(moved.direction, index),
+                hidden: &at.tape[index],
+                moved: &moved.tangent[index],
+                between: &moved.between[index],
+            };
+            let change = change.map(|all| part(all, index, self.lanes));
+            cpu::backward_along(room, &lane, moves, change, wanted[0], to);
+        });
+        gradients.into_iter().map(Some).collect()
     }
 }
 
@@ -164,6 +179,11 @@ impl LinearCall {
     fn work(&self, passes: usize) -> (usize, usize) {
         let weights: usize = self.widths.windows(2).map(|sides| sides[0] * sides[1]).sum();
         (self.lanes, passes * self.lanes * self.examples * weights)
+    }
+
+    /// How one lane's operands move.
+    fn directions<'a>(&self, all: &[Option<&'a [f32]>], index: usize) -> Vec<Option<&'a [f32]>> {
+        all.iter().map(|all| all.map(|all| part(all, index, self.lanes))).collect()
     }
 
     /// Zeros for every operand; nothing for an `x` that is not wanted.

@@ -197,7 +197,8 @@ fn in_turns(stacks: &[StackShape]) -> usize {
     }
     for (index, stack) in stacks.iter().enumerate().rev() {
         let kept = buffers.forward(stack, 1, true);
-        buffers.backward(stack, 1, index > 0);
+        let between = buffers.backward(stack, 1, index > 0, false);
+        buffers.leave(between);
         buffers.leave(kept);
     }
     buffers.floats()

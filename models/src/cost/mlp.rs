@@ -6,7 +6,8 @@ use crate::MlpConfig;
 /// # Conventions
 /// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
 /// before and after the ReLU are kept, and the inputs with their context where there is one. Fused
-/// layers of tasks side by side keep only those after it, which is not taken off. Under a low
+/// layers of tasks side by side keep only those after it, and the gradients there where these are
+/// differentiated, which are not added: together no more. Under a low
 /// precision, what is kept of a layer's inputs is rounded, those of the first layer too.
 impl CostModel for MlpConfig {
     fn cost(&self, batch: usize, route: Route) -> Cost {

@@ -1,5 +1,6 @@
 //! Backward pass of the stack.
 
+use std::mem;
 use std::ops::Range;
 
 use rayon::prelude::*;
@@ -13,8 +14,13 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
 use crate::cpu::slots::split;
 
+/// The gradients of the outputs of all blocks, in tiles: what [`backward`] leaves for the passes along a
+/// direction.
+pub struct Between(pub(super) Vec<Images>);
+
 /// The gradient of the input `[n, c, h, w]` if it is asked for, and those of the parameters in
-/// `dparams`, given the gradient `dy [n, c, h, w]` of the output.
+/// `dparams`, given the gradient `dy [n, c, h, w]` of the output; with those between the blocks where
+/// `keep` asks for them.
 ///
 /// `dparams` has four parts a block, as the parameters have: weight, bias, gamma and beta. With batch
 /// statistics the gradient of every convolution's bias is exactly zero.
@@ -26,9 +32,9 @@ pub fn backward(
     saved: &Saved,
     params: &[f32],
     dy: &[f32],
-    need_dx: bool,
+    (need_dx, keep): (bool, bool),
     dparams: &mut [&mut [f32]],
-) -> Option<Vec<f32>> {
+) -> (Option<Vec<f32>>, Option<Between>) {
     assert_eq!(shape, &saved.shape, "the shape of the forward pass");
     let wanted: usize = shape.output().iter().product();
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
@@ -39,19 +45,22 @@ pub fn backward(
 
     let last = blocks.len() - 1;
     let (mut grad, mut sums) = stack.start(dy);
-    let mut dx = None;
+    let (mut dx, mut between) = (None, Vec::with_capacity(blocks.len()));
     for k in (0..=last).rev() {
         let norm = stack.norm_gradient(k, &grad, &sums);
         let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
         write_gradients(saved, k, &step.weight, &norm, &mut dparams[4 * k..4 * k + 4]);
         sums = step.sums;
-        if k > 0 {
-            grad = step.input;
-        } else if need_dx {
+        if k == 0 && need_dx {
             dx = Some(stack.unpack_input(&step.input));
         }
+        let behind = mem::replace(&mut grad, step.input);
+        if keep {
+            between.push(behind);
+        }
     }
-    dx
+    between.reverse();
+    (dx, keep.then_some(Between(between)))
 }
 
 pub(super) fn write_gradients(

@@ -1,6 +1,7 @@
 //! Which buffers stay after passes that are only said to be made.
 
 use std::collections::BTreeMap;
+use std::mem;
 
 use rayon::current_num_threads;
 
@@ -24,7 +25,8 @@ use crate::precision::Precision;
 /// let shape = StackShape { n: 10, c: 1, h: 28, w: 28, blocks };
 /// let mut buffers = Followed::default();
 /// let kept = buffers.forward(&shape, 1, true);
-/// buffers.backward(&shape, 1, false);
+/// let between = buffers.backward(&shape, 1, false, false);
+/// buffers.leave(between);
 /// buffers.leave(kept);
 /// let all = buffers.floats();
 /// assert!(all > shape.kept());
@@ -71,23 +73,41 @@ impl Followed {
         kept
     }
 
-    /// A backward pass; the gradient of the images where `images` asks for it.
-    pub fn backward(&mut self, shape: &StackShape, lanes: usize, images: bool) {
-        self.backward_by(chosen(), shape, lanes, images);
+    /// A backward pass; the gradient of the images where `images` asks for it. What it leaves for the
+    /// passes along a direction if `keep` asks for it.
+    pub fn backward(
+        &mut self,
+        shape: &StackShape,
+        lanes: usize,
+        images: bool,
+        keep: bool,
+    ) -> InUse {
+        self.backward_by(chosen(), shape, lanes, images, keep)
     }
 
-    fn backward_by(&mut self, body: &dyn Body, shape: &StackShape, lanes: usize, images: bool) {
+    fn backward_by(
+        &mut self,
+        body: &dyn Body,
+        shape: &StackShape,
+        lanes: usize,
+        images: bool,
+        keep: bool,
+    ) -> InUse {
         let pass = Pass::new(body, shape, lanes);
-        let mut grads = self.take(times(pass.at_once, vec![pass.output(), pass.output()]));
+        let kept = if keep { self.take(times(lanes, pass.between())) } else { InUse(Vec::new()) };
+        let start = if keep { vec![pass.output()] } else { vec![pass.output(); 2] };
+        let mut grads = self.take(times(pass.at_once, start));
         for (k, plan) in pass.plans.iter().enumerate().rev() {
             let wanted = k > 0 || images;
-            let input = if wanted { pass.images * plan.input_grad.image() } else { 0 };
+            let there = wanted && (k == 0 || !keep);
+            let input = if there { pass.images * plan.input_grad.image() } else { 0 };
             let inputs = self.take(times(pass.at_once, vec![input]));
             let used = self.take(pass.block_work(plan, wanted, 1));
             self.leave(used);
-            self.leave(std::mem::replace(&mut grads, inputs));
+            self.leave(mem::replace(&mut grads, inputs));
         }
         self.leave(grads);
+        kept
     }
 
     /// The passes along a direction of the parameters, forward and backward, whose images stand
@@ -100,10 +120,10 @@ impl Followed {
         let mut grads = self.take(times(pass.at_once, vec![pass.output(); 2]));
         for (k, plan) in pass.plans.iter().enumerate().rev() {
             let input = if k > 0 { pass.images * plan.input_grad.image() } else { 0 };
-            let inputs = self.take(times(pass.at_once, vec![input; 2]));
+            let inputs = self.take(times(pass.at_once, vec![input]));
             let used = self.take(pass.block_work(plan, k > 0, 2));
             self.leave(used);
-            self.leave(std::mem::replace(&mut grads, inputs));
+            self.leave(mem::replace(&mut grads, inputs));
         }
         self.leave(grads);
         self.leave(tangents);
@@ -166,6 +186,12 @@ impl Pass {
     /// The output, without a ring.
     fn output(&self) -> usize {
         self.images * self.plans.last().map_or(0, |plan| plan.out.image())
+    }
+
+    /// The gradients of the outputs of all blocks.
+    fn between(&self) -> Vec<usize> {
+        let inner = self.plans.iter().skip(1).map(|plan| self.images * plan.input_grad.image());
+        inner.chain([self.output()]).collect()
     }
 
     /// Inputs of all blocks, the output, convolutions and parameters.
@@ -252,9 +278,10 @@ mod tests {
                     .flat_map(|block| [block.weight(), block.c_out, block.c_out, block.c_out]);
                 let mut parts: Vec<_> = lengths.map(|length| vec![0.0; length]).collect();
                 let mut parts: Vec<_> = parts.iter_mut().map(|part| &mut part[..]).collect();
-                backward(shape, &saved, &params, &dy, index > 0, &mut parts);
+                backward(shape, &saved, &params, &dy, (index > 0, false), &mut parts);
                 let kept = followed.forward_by(body, shape, 1, true);
-                followed.backward_by(body, shape, 1, index > 0);
+                let between = followed.backward_by(body, shape, 1, index > 0, false);
+                followed.leave(between);
                 followed.leave(kept);
             }
             let (said, found) = (followed.floats() as f64, kept_floats() as f64);

@@ -19,7 +19,7 @@ mod tangent;
 #[cfg(test)]
 mod tests;
 
-pub use backward::backward;
+pub use backward::{Between, backward};
 pub use followed::{Followed, InUse};
 pub use forward::{Output, Pass, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};

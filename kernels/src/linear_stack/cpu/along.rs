@@ -1,31 +1,15 @@
 //! How outputs and gradients of a lane change where its operands move.
 
-use super::{Hidden, Lane, Room, Rows, copy_row, narrow};
+use super::{Between, Hidden, Lane, Room, Rows, copy_row, narrow};
 
-/// How a lane moves.
-pub struct Directions<'a> {
-    /// `x`, and weight and bias of every layer; what is not there stands still.
-    pub moves: &'a [Option<&'a [f32]>],
-    /// Gradient of the output `[examples, outputs]`, which stays.
-    pub grad: &'a [f32],
-}
-
-/// Writes to zeros how the outputs and the gradients change along the directions: the outputs' change
-/// `[examples, outputs]`, and those of `x`, if it is wanted, and of weight and bias of every layer, if
-/// any operand is.
-pub fn along(
-    room: &mut Room,
-    lane: &Lane<'_>,
-    hidden: &Hidden,
-    Directions { moves, grad }: Directions<'_>,
-    wanted: &[bool],
-    (y, to): (&mut [f32], &mut [&mut [f32]]),
-) {
-    let moved = forward_along(room, lane, hidden, moves, y);
-    if wanted.contains(&true) {
-        backward_along(room, lane, [hidden, &moved], (moves, grad), wanted[0], to);
-    }
-    moved.0.into_iter().for_each(|values| room.give(values));
+/// Where a lane is, and how it moves.
+pub struct Moves<'a> {
+    /// Of `x`, and weight and bias of every layer; what is not there stands still.
+    pub operands: &'a [Option<&'a [f32]>],
+    pub hidden: &'a Hidden,
+    /// How these move, by [`forward_along`].
+    pub moved: &'a Hidden,
+    pub between: &'a Between,
 }
 
 /// How the input of a layer moves.
@@ -43,8 +27,8 @@ fn moved_input<'a>(
     }
 }
 
-/// Writes how the outputs move to `y`, and returns how the activations do.
-fn forward_along(
+/// Writes how the outputs `[examples, outputs]` move to `y`, and returns how the activations do.
+pub fn forward_along(
     room: &mut Room,
     lane: &Lane<'_>,
     hidden: &Hidden,
@@ -56,10 +40,12 @@ fn forward_along(
     for (layer, [weight, _]) in lane.layers.iter().enumerate() {
         let sides @ [_, outputs] = lane.sides(layer);
         let width = room.padded(outputs);
-        let mut out = room.take(lane.examples * width);
+        let length = lane.examples * width;
+        let mut out = if layer == last { room.take(length) } else { vec![0.0; length] };
         match moves[2 + 2 * layer] {
             Some(bias) => out.chunks_exact_mut(width).for_each(|row| copy_row(bias, row)),
-            None => out.fill(0.0),
+            None if layer == last => out.fill(0.0),
+            None => {}
         }
         if let Some(input) = moved_input(room, lane, (moves, &moved), layer) {
             room.add_product(input, weight, sides, &mut out);
@@ -78,48 +64,38 @@ fn forward_along(
     moved
 }
 
-/// Writes how the gradients move where the activations do, and the gradient of the output stays.
-fn backward_along(
+/// Writes to zeros how the gradients of `x`, if it is wanted, and of weight and bias of every layer
+/// move, where that of the output changes by `change [examples, outputs]`, or stays.
+pub fn backward_along(
     room: &mut Room,
     lane: &Lane<'_>,
-    [hidden, moved]: [&Hidden; 2],
-    (moves, grad): (&[Option<&[f32]>], &[f32]),
+    Moves { operands, hidden, moved, between }: Moves<'_>,
+    change: Option<&[f32]>,
     x_wanted: bool,
     to: &mut [&mut [f32]],
 ) {
-    let mut grad = room.spread(lane, grad);
-    // How the gradient changes, which that of the output does not.
-    let mut change: Option<Vec<f32>> = None;
+    let mut change = change.map(|change| room.spread(lane, change));
     for (layer, [weight, _]) in lane.layers.iter().enumerate().rev() {
-        let sides = lane.sides(layer);
+        let (sides, grad) = (lane.sides(layer), &between.0[layer][..]);
         let mut pairs = Vec::with_capacity(2);
-        let input = moved_input(room, lane, (moves, moved), layer);
-        pairs.extend(input.map(|input| (input, &grad[..])));
+        let input = moved_input(room, lane, (operands, moved), layer);
+        pairs.extend(input.map(|input| (input, grad)));
         let input = room.input(lane, hidden, layer);
         pairs.extend(change.as_deref().map(|change| (input, change)));
-        let to = &mut to[1 + 2 * layer..];
-        room.gradients_of(lane.examples, sides, &pairs, change.as_deref(), to);
+        let own = &mut to[1 + 2 * layer..];
+        room.gradients_of(lane.examples, sides, &pairs, change.as_deref(), own);
         if layer == 0 && !x_wanted {
             break;
         }
         let mut pairs = Vec::with_capacity(2);
         pairs.extend(change.as_deref().map(|change| (change, *weight)));
-        pairs.extend(moves[1 + 2 * layer].map(|moved| (&grad[..], moved)));
+        pairs.extend(operands[1 + 2 * layer].map(|moved| (grad, moved)));
         let mut changed = room.through_weights(&pairs, lane.examples, sides);
-        if layer > 0 {
-            let by = &hidden.0[layer - 1];
-            room.body.gate(by, &mut changed);
-            let mut before = room.through_weights(&[(&grad, weight)], lane.examples, sides);
-            room.body.gate(by, &mut before);
-            room.give(std::mem::replace(&mut grad, before));
+        match layer.checked_sub(1) {
+            Some(below) => room.body.gate(&hidden.0[below], &mut changed),
+            None => narrow(&changed, room.padded(lane.widths[0]), to[0], lane.widths[0]),
         }
         change.replace(changed).into_iter().for_each(|old| room.give(old));
     }
-    if let Some(change) = change {
-        if x_wanted {
-            narrow(&change, room.padded(lane.widths[0]), to[0], lane.widths[0]);
-        }
-        room.give(change);
-    }
-    room.give(grad);
+    change.into_iter().for_each(|change| room.give(change));
 }

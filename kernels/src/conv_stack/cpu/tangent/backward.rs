@@ -4,18 +4,18 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::super::backward::{Stack as Point, write_gradients};
+use super::super::backward::{Between, Stack as Point, write_gradients};
 use super::super::forward::Saved;
 use super::super::parameters::Parameters;
 use super::forward::SavedTangent;
 use crate::cpu::images::{Images, Keep};
 
-/// How the gradients of the input and the parameters change along a direction, where the gradient
-/// `dy [n, c, h, w]` of the output changes by `dy_along` (or stays as it is).
+/// How the gradients of the input and the parameters change along a direction, where the gradient of
+/// the output changes by `dy_along [n, c, h, w]` (or stays as it is).
 ///
 /// `direction` is that of the parameters in the forward pass that `tangent` comes from, at the point
-/// of `saved` and `params`. The result is returned as that of [`backward`](super::super::backward())
-/// is.
+/// of `saved` and `params`; `between` are the gradients there. The result is returned as that of
+/// [`backward`](super::super::backward()) is.
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
@@ -23,13 +23,15 @@ pub fn backward_along(
     saved: &Saved,
     params: &[f32],
     (direction, tangent): (&[f32], &SavedTangent),
-    (dy, dy_along): (&[f32], Option<&[f32]>),
+    (between, dy_along): (&Between, Option<&[f32]>),
     need_dx: bool,
     dparams: &mut [&mut [f32]],
 ) -> Option<Vec<f32>> {
     let shape = &saved.shape;
     let wanted: usize = shape.output().iter().product();
-    assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
+    if let Some(dy) = dy_along {
+        assert_eq!(dy.len(), wanted, "the change of the gradient of the output of {shape:?}");
+    }
     let blocks = shape.geometry();
     assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
     let parameters = Parameters::split(&blocks, params);
@@ -37,33 +39,32 @@ pub fn backward_along(
     let point = Point { saved, parameters: &parameters, slots: &saved.slots };
     let stack = Stack { point, tangent, moved: &moved };
 
-    let mut grads = Pair {
-        point: stack.pack(dy),
-        along: match dy_along {
-            Some(dy) => stack.pack(dy),
-            None => stack.pack(&vec![0.0; wanted]),
-        },
+    let mut along = match dy_along {
+        Some(dy) => stack.pack(dy),
+        None => stack.pack(&vec![0.0; wanted]),
     };
     let mut dx = None;
-    for k in (0..blocks.len()).rev() {
+    for (k, point) in between.0.iter().enumerate().rev() {
         let pixels = saved.pixels(&saved.plans[k]);
         let norms = (&saved.norms[k], &tangent.norms[k]);
-        let sums = stack.sums(k, &grads);
+        let grads = Pair { point, along: &along };
+        let sums = stack.sums(k, grads);
         let (norm, norm_along) = sums.gradients(norms, &parameters[k], pixels);
-        let step = stack.block(k, &grads, (&norm, &norm_along), k > 0 || need_dx);
+        let step = stack.block(k, grads, (&norm, &norm_along), k > 0 || need_dx);
         write_gradients(saved, k, &step.weight, &norm_along, &mut dparams[4 * k..4 * k + 4]);
-        grads = step.input;
+        along = step.input;
         if k == 0 && need_dx {
-            dx = Some(stack.point.unpack_input(&grads.along));
+            dx = Some(stack.point.unpack_input(&along));
         }
     }
     dx
 }
 
 /// A map and its tangent.
-pub(super) struct Pair {
-    pub point: Images,
-    pub along: Images,
+#[derive(Clone, Copy)]
+pub(super) struct Pair<'a> {
+    pub point: &'a Images,
+    pub along: &'a Images,
 }
 
 /// What all slots share.

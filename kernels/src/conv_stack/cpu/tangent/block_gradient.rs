@@ -21,8 +21,8 @@ use crate::cpu::winograd::Scratch;
 
 /// Result of one block.
 pub(super) struct BlockTangents {
-    /// The gradient of the block's input and its tangent, in tiles.
-    pub input: Pair,
+    /// Tangent of the gradient of the block's input, in tiles.
+    pub input: Images,
     /// Tangent of the gradient of the weight, packed.
     pub weight: Buffer,
 }
@@ -30,9 +30,8 @@ pub(super) struct BlockTangents {
 /// One slot's images on their way back through one block.
 struct SlotRun<'a> {
     images: Range<usize>,
-    /// Gradient of the block's input, empty for the first block.
+    /// Tangent of the gradient of the block's input.
     input: SlotImages<'a>,
-    input_along: SlotImages<'a>,
     /// Tangent of the gradient of the weight.
     weight: &'a mut [f32],
     /// Gradients of the convolution's output, for a group of images.
@@ -85,7 +84,7 @@ impl Stack<'_> {
     }
 
     /// The sums over the batch that the gradient of block `k` needs.
-    pub fn sums(&self, k: usize, grads: &Pair) -> TangentSums {
+    pub fn sums(&self, k: usize, grads: Pair<'_>) -> TangentSums {
         let plan = self.plan(k);
         let (weights, lane) = (self.point.weights(k), plan.conv.lane);
         let identity = NormGradient::identity(plan.padded());
@@ -130,14 +129,13 @@ impl Stack<'_> {
     pub fn block(
         &self,
         k: usize,
-        grads: &Pair,
+        grads: Pair<'_>,
         norms: (&NormGradient, &NormGradient),
         need_input: bool,
     ) -> BlockTangents {
         let (plan, slots) = (self.plan(k), self.point.slots);
-        let keep = |wanted| if wanted { Keep::All } else { Keep::None };
-        let images = |wanted| Images::new(slots, plan.input_grad.image(), keep(wanted));
-        let mut input = Pair { point: images(k > 0), along: images(need_input) };
+        let keep = if need_input { Keep::All } else { Keep::None };
+        let mut input = Images::new(slots, plan.input_grad.image(), keep);
         let packed = plan.forward.prepared();
         let mut weight = Buffer::stale(packed * slots.len());
         let weights = self.point.weights(k);
@@ -146,10 +144,9 @@ impl Stack<'_> {
             weight: prepare(&self.point.parameters[k]),
             moved: prepare(&self.moved[k]),
         });
-        let pairs = input.point.split(slots).into_par_iter().zip(input.along.split(slots));
-        let parts = weight.par_chunks_exact_mut(packed).zip(pairs).zip(slots);
-        parts.for_each(|((weight, inputs), images)| {
-            let mut run = self.slot_run(plan, images.clone(), inputs, weight);
+        let parts = weight.par_chunks_exact_mut(packed).zip(input.split(slots)).zip(slots);
+        parts.for_each(|((weight, input), images)| {
+            let mut run = self.slot_run(plan, images.clone(), input, weight);
             for group in groups(images.len(), plan.group()) {
                 for (place, i) in group.clone().enumerate() {
                     for (tile, rows) in plan.pieces() {
@@ -171,14 +168,13 @@ impl Stack<'_> {
         &self,
         plan: &Plan,
         images: Range<usize>,
-        (input, input_along): (SlotImages<'a>, SlotImages<'a>),
+        input: SlotImages<'a>,
         weight: &'a mut [f32],
     ) -> SlotRun<'a> {
         let group = plan.group().min(images.len());
         SlotRun {
             images,
             input,
-            input_along,
             weight,
             delta: plan.deltas(group),
             delta_along: plan.deltas(group),
@@ -194,7 +190,7 @@ impl Stack<'_> {
         &self,
         piece: &Piece<'_>,
         place: usize,
-        grads: &Pair,
+        grads: Pair<'_>,
         (norm, norm_along): (&NormGradient, &NormGradient),
         weights: &[f32],
         run: &mut SlotRun<'_>,
@@ -248,17 +244,10 @@ impl Stack<'_> {
     fn input(&self, k: usize, group: Range<usize>, turned: &Turned, run: &mut SlotRun<'_>) {
         let plan = self.plan(k);
         let len = group.len() * plan.delta.image();
-        let point = Term { weight: &turned.weight, input: &run.delta[..len] };
         let along = Term { weight: &turned.weight, input: &run.delta_along[..len] };
         let moved = Term { weight: &turned.moved, input: &run.delta[..len] };
-        let scratch = &mut run.turned_scratch;
-        let out = run.input_along.group_mut(group.clone());
-        plan.turned.images(self.body(), &[along, moved], out, scratch);
+        let out = run.input.group_mut(group);
+        plan.turned.images(self.body(), &[along, moved], out, &mut run.turned_scratch);
         plan.round(self.body(), out);
-        if k > 0 {
-            let out = run.input.group_mut(group);
-            plan.turned.images(self.body(), &[point], out, scratch);
-            plan.round(self.body(), out);
-        }
     }
 }

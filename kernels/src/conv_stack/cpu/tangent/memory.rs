@@ -16,6 +16,21 @@ impl StackShape {
         self.tangents_by(chosen())
     }
 
+    /// Floats that the backward pass leaves for the one along a direction: the gradients of the outputs
+    /// of all blocks; channels in whole tiles of this processor.
+    ///
+    /// # Panics
+    /// As [`output`](Self::output).
+    pub fn between(&self) -> usize {
+        self.between_by(chosen())
+    }
+
+    fn between_by(&self, body: &dyn Body) -> usize {
+        let plans = Plan::all(self, body.tile(), Precision::F32);
+        let inner = plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
+        self.n * (inner + plans.last().map_or(0, |plan| plan.out.image()))
+    }
+
     fn tangents_by(&self, body: &dyn Body) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let inputs = plans.iter().skip(1).map(|plan| plan.input.image());
@@ -27,8 +42,10 @@ impl StackShape {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::backward::backward;
     use super::super::super::forward::{Pass, Statistics, forward_with};
     use super::super::super::shape::BlockShape;
+    use super::super::super::tests::parts;
     use super::super::{Direction, SavedTangent, forward_along};
     use super::*;
     use crate::cpu::body::bodies;
@@ -56,6 +73,13 @@ mod tests {
                 let pass = Pass { keep: true, lanes: 1, precision: Precision::F32 };
                 let output = forward_with(body, &shape, &x, &params, how, pass);
                 let saved = output.saved.expect("kept, as asked");
+                let mut gradients = vec![0.0; params.len()];
+                let to = &mut parts(&shape, &mut gradients);
+                let dy = vec![0.5; shape.output().iter().product()];
+                let (_, between) = backward(&shape, &saved, &params, &dy, (false, true), to);
+                let between = between.expect("kept, as asked").0;
+                let floats_between = between.iter().map(|images| images.group(0..shape.n).len());
+                assert_eq!(shape.between_by(body), floats_between.sum::<usize>(), "{shape:?}");
                 let direction = Direction { images: None, parameters: &params };
                 let tangent = forward_along(&saved, &params, direction).saved;
                 let wanted = floats(&tangent, &shape) + shape.parameters();

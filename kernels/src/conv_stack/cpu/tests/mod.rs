@@ -22,7 +22,7 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
 }
 
 /// The parts of flat parameters.
-fn parts<'a>(shape: &StackShape, mut flat: &'a mut [f32]) -> Vec<&'a mut [f32]> {
+pub(super) fn parts<'a>(shape: &StackShape, mut flat: &'a mut [f32]) -> Vec<&'a mut [f32]> {
     let blocks = shape.geometry();
     let lengths = blocks.iter().flat_map(|g| [g.weight(), g.c_out, g.c_out, g.c_out]);
     let take = |len| flat.split_off_mut(..len).expect("as long as the parameters");
@@ -47,7 +47,7 @@ fn backward(
 ) -> Gradients {
     let mut dparams = vec![f32::NAN; params.len()];
     let parts = &mut parts(shape, &mut dparams);
-    let dx = super::backward::backward(shape, saved, params, dy, need_dx, parts);
+    let (dx, _) = super::backward::backward(shape, saved, params, dy, (need_dx, false), parts);
     Gradients { dx, dparams }
 }
 

@@ -4,7 +4,7 @@ use super::reference::{Reference, exact, stack, wide};
 use super::{
     BlockShape, Body, Case, EPSILON, Gradients, StackShape, bodies, distance, noise, parts,
 };
-use crate::conv_stack::cpu::{Direction, backward_along, forward_along};
+use crate::conv_stack::cpu::{Direction, backward, backward_along, forward_along};
 
 /// A case with a direction for everything that can move.
 struct Moving {
@@ -43,10 +43,12 @@ impl Moving {
         let direction = Direction { images: self.images.as_deref(), parameters: &self.params };
         let tangent = forward_along(&saved, &case.params, direction);
         let moves = (&*self.params, &tangent.saved);
-        let dy = (&*case.dy, self.dy.as_deref());
         let mut dparams = vec![f32::NAN; case.params.len()];
         let to = &mut parts(&case.shape, &mut dparams);
-        let dx = backward_along(&saved, &case.params, moves, dy, true, to);
+        let (_, between) =
+            backward(&case.shape, &saved, &case.params, &case.dy, (false, true), to);
+        let grads = (&between.expect("kept, as asked"), self.dy.as_deref());
+        let dx = backward_along(&saved, &case.params, moves, grads, true, to);
         (tangent.y, Gradients { dx, dparams })
     }
 

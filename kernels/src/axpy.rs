@@ -1,0 +1,127 @@
+//! `y + alpha x` in one pass, as an inner step of meta-learning takes it.
+
+use std::mem::MaybeUninit;
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops};
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorMetadata};
+use rayon::prelude::*;
+
+use crate::door::{self, FusedOps, StackTable};
+use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
+use crate::layers::node::{parents, record, register};
+
+/// `y + alpha * x`.
+///
+/// # Shapes
+/// `x` and `y` have the same.
+///
+/// # Conventions
+/// The product is rounded before the sum, as in two operations. On a host it is one pass on all
+/// threads, forward and backward; elsewhere it is these operations.
+///
+/// # Panics
+/// When the shapes differ.
+pub fn axpy<B: Backend, const D: usize>(
+    y: Tensor<B, D>,
+    alpha: f64,
+    x: Tensor<B, D>,
+) -> Tensor<B, D> {
+    assert_eq!(x.dims(), y.dims(), "both terms of a sum have the same shape");
+    match door::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
+        Some(table) => wrap((table.axpy)(unwrap(y), alpha, unwrap(x))),
+        None => y + x * alpha,
+    }
+}
+
+/// Floats that a thread takes at once: so much work pays for waking it.
+const CHUNK: usize = 1 << 16;
+
+/// On the host.
+pub(crate) fn host<B: HostBackend>(
+    y: FloatTensor<B>,
+    alpha: f64,
+    x: FloatTensor<B>,
+) -> FloatTensor<B> {
+    let (x_all, y_all, alpha) = (&*elements::<B>(&x), &*elements::<B>(&y), alpha as f32);
+    let sum = filled(x_all.len(), |places, first| {
+        let terms = x_all[first..].iter().zip(&y_all[first..]);
+        places.iter_mut().zip(terms).for_each(|(to, (x, y))| _ = to.write(y + x * alpha));
+    });
+    write_shape::<B>(sum, x.shape(), &B::float_device(&x))
+}
+
+/// `alpha x` on the host.
+pub(crate) fn host_scaled<B: HostBackend>(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
+    let (all, alpha) = (&*elements::<B>(&x), alpha as f32);
+    let product = filled(all.len(), |places, first| {
+        places.iter_mut().zip(&all[first..]).for_each(|(to, x)| _ = to.write(x * alpha));
+    });
+    write_shape::<B>(product, x.shape(), &B::float_device(&x))
+}
+
+/// So many floats; `fill` writes every place of a chunk, given where it begins.
+fn filled(
+    length: usize,
+    fill: impl Fn(&mut [MaybeUninit<f32>], usize) + Send + Sync,
+) -> Vec<f32> {
+    let mut all = Vec::with_capacity(length);
+    let chunks = all.spare_capacity_mut()[..length].par_chunks_mut(CHUNK);
+    chunks.enumerate().for_each(|(index, chunk)| fill(chunk, index * CHUNK));
+    // SAFETY: every place up to `length` was written, by the promise of this module's two callers.
+    unsafe { all.set_len(length) };
+    all
+}
+
+#[derive(Debug)]
+struct Axpy;
+
+impl<B: FusedOps> Backward<B, 2> for Axpy {
+    /// Alpha.
+    type State = f64;
+
+    fn backward(self, ops: Ops<f64, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [of_y, of_x] = parents(&ops);
+        let g = grads.consume::<B>(&ops.node);
+        register::<B>(grads, of_y, || g.clone());
+        register::<B>(grads, of_x, || B::scaled(g, ops.state));
+    }
+}
+
+#[derive(Debug)]
+struct Scaled;
+
+impl<B: FusedOps> Backward<B, 1> for Scaled {
+    /// Alpha.
+    type State = f64;
+
+    fn backward(self, ops: Ops<f64, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [of_x] = parents(&ops);
+        let g = grads.consume::<B>(&ops.node);
+        register::<B>(grads, of_x, || B::scaled(g, ops.state));
+    }
+}
+
+/// On the graph of both.
+pub(crate) fn tracked<B: FusedOps, C: CheckpointStrategy>(
+    y: FloatTensor<Autodiff<B, C>>,
+    alpha: f64,
+    x: FloatTensor<Autodiff<B, C>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    let sum = B::axpy(y.primitive.clone(), alpha, x.primitive.clone());
+    record::<B, C, 2, _>(Axpy, [&y, &x], || alpha, sum)
+}
+
+/// `alpha x` on its graph.
+pub(crate) fn tracked_scaled<B: FusedOps, C: CheckpointStrategy>(
+    x: FloatTensor<Autodiff<B, C>>,
+    alpha: f64,
+) -> FloatTensor<Autodiff<B, C>> {
+    let product = B::scaled(x.primitive.clone(), alpha);
+    record::<B, C, 1, _>(Scaled, [&x], || alpha, product)
+}
