@@ -1,7 +1,5 @@
 //! `y + alpha x` in one pass, as an inner step of meta-learning takes it.
 
-use std::mem::MaybeUninit;
-
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -48,33 +46,33 @@ pub(crate) fn host<B: HostBackend>(
     alpha: f64,
     x: FloatTensor<B>,
 ) -> FloatTensor<B> {
-    let (x_all, y_all, alpha) = (&*elements::<B>(&x), &*elements::<B>(&y), alpha as f32);
-    let sum = filled(x_all.len(), |places, first| {
-        let terms = x_all[first..].iter().zip(&y_all[first..]);
-        places.iter_mut().zip(terms).for_each(|(to, (x, y))| _ = to.write(y + x * alpha));
-    });
+    let sum = computed(&elements::<B>(&x), Some(&elements::<B>(&y)), alpha as f32);
     write_shape::<B>(sum, x.shape(), &B::float_device(&x))
 }
 
 /// `alpha x` on the host.
 pub(crate) fn host_scaled<B: HostBackend>(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
-    let (all, alpha) = (&*elements::<B>(&x), alpha as f32);
-    let product = filled(all.len(), |places, first| {
-        places.iter_mut().zip(&all[first..]).for_each(|(to, x)| _ = to.write(x * alpha));
-    });
+    let product = computed(&elements::<B>(&x), None, alpha as f32);
     write_shape::<B>(product, x.shape(), &B::float_device(&x))
 }
 
-/// So many floats; `fill` writes every place of a chunk, given where it begins.
-fn filled(
-    length: usize,
-    fill: impl Fn(&mut [MaybeUninit<f32>], usize) + Send + Sync,
-) -> Vec<f32> {
-    let mut all = Vec::with_capacity(length);
-    let chunks = all.spare_capacity_mut()[..length].par_chunks_mut(CHUNK);
-    chunks.enumerate().for_each(|(index, chunk)| fill(chunk, index * CHUNK));
-    // SAFETY: every place up to `length` was written, by the promise of this module's two callers.
-    unsafe { all.set_len(length) };
+/// `y + alpha x`, or `alpha x` alone.
+fn computed(x: &[f32], y: Option<&[f32]>, alpha: f32) -> Vec<f32> {
+    if let Some(y) = y {
+        assert_eq!(x.len(), y.len(), "both terms of a sum have the same length");
+    }
+    let mut all = Vec::with_capacity(x.len());
+    let chunks = all.spare_capacity_mut()[..x.len()].par_chunks_mut(CHUNK);
+    chunks.zip(x.par_chunks(CHUNK)).enumerate().for_each(|(index, (to, x))| match y {
+        Some(y) => {
+            let terms = x.iter().zip(&y[index * CHUNK..][..x.len()]);
+            to.iter_mut().zip(terms).for_each(|(to, (x, y))| _ = to.write(y + x * alpha));
+        }
+        None => to.iter_mut().zip(x).for_each(|(to, x)| _ = to.write(x * alpha)),
+    });
+    // SAFETY: a chunk is as long as that of `x` and the slice of `y` beside it, so every place up to
+    // the length of `x` was written.
+    unsafe { all.set_len(x.len()) };
     all
 }
 

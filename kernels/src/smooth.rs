@@ -5,9 +5,9 @@
 //! `<g, f(x)>`, the gradient of `<u, G>` is the tangent of `G` along `u` for the operands `x`, and the
 //! tangent of `f` along `u` for `g`.
 //!
-//! Where the loss is curved, `g` depends on the result, which so has a gradient of its own later in the
-//! same pass. Both go back through the operation: what the tangent of `G` is at the end is left to the
-//! backward pass of `f`, which finds the sum of both in one.
+//! Where the loss is curved, `g` depends on the result, which has a gradient of its own later in the
+//! same pass. The part of the tangent of `G` that falls to the operands is left to the backward pass of
+//! `f`, which adds its own in one pass.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -16,9 +16,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::{Shape, TensorMetadata};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{FloatDType, Shape};
 use rayon::prelude::*;
 
 use crate::bundle::{self, Bundle, Places};
@@ -94,7 +94,7 @@ pub struct Point<'a, S: Smooth> {
 
 /// How operands move.
 pub struct Moved<'a, S: Smooth> {
-    /// As [`Smooth::forward_along`] was told.
+    /// As [`Smooth::forward_along`] was told; read by a body whose tangent does not have it.
     pub direction: &'a [Option<&'a [f32]>],
     /// As it returned.
     pub tangent: &'a S::Tangent,
@@ -134,14 +134,15 @@ pub struct Forward<B: SmoothOps, S: Smooth> {
 pub struct Kept<B: SmoothOps, S: Smooth> {
     call: S,
     operands: Vec<FloatTensor<B>>,
-    /// On the graph where an operand is.
-    result: FloatTensor<B>,
+    /// On the graph where an operand is; none below all graphs.
+    result: Option<FloatTensor<B>>,
     pass: Arc<Pass<B::Host, S>>,
 }
 
 /// What all levels have of a forward pass.
 struct Pass<H: Backend, S: Smooth> {
     tape: S::Tape,
+    device: H::Device,
     slope: Mutex<SlopeOf<H, S>>,
 }
 
@@ -193,13 +194,14 @@ impl<B: HostBackend> SmoothOps for B {
             with_slices::<B, _>(&operands, |slices| call.forward(slices, keep));
         let aside_length = aside.len();
         let result = write_shape::<B>(result, call.result(), &device);
+        let aside = write_shape::<B>(aside, [aside_length].into(), &device);
         let kept = tape.map(|tape| Kept {
             call: call.clone(),
             operands: if S::READS_OPERANDS { operands } else { Vec::new() },
-            result: result.clone(),
-            pass: Arc::new(Pass { tape, slope: Mutex::new(SlopeOf::Unknown) }),
+            result: None,
+            pass: Arc::new(Pass { tape, device, slope: Mutex::new(SlopeOf::Unknown) }),
         });
-        Forward { result, aside: write_shape::<B>(aside, [aside_length].into(), &device), kept }
+        Forward { result, aside, kept }
     }
 
     fn gradients<S: Smooth>(kept: &Kept<B, S>, grad: FloatTensor<B>, wanted: &[bool]) -> Places<B> {
@@ -222,7 +224,7 @@ impl<B: HostBackend, S: Smooth> Kept<B, S> {
             let at = Point { tape: &self.pass.tape, operands };
             self.call.backward(at, &elements::<B>(grad), wanted, keep)
         });
-        (placed::<B, S>(&self.call, found, wanted, &B::float_device(grad)), between)
+        (placed::<B, S>(&self.call, found, wanted, &self.pass.device), between)
     }
 
     /// How the gradients change along a direction, where that of the result changes by `change`.
@@ -241,7 +243,7 @@ impl<B: HostBackend, S: Smooth> Kept<B, S> {
                 self.call.backward_along(at, moved, change.as_deref(), wanted)
             })
         });
-        placed::<B, S>(&self.call, found, wanted, &B::float_device(&self.result))
+        placed::<B, S>(&self.call, found, wanted, &self.pass.device)
     }
 }
 
@@ -311,7 +313,9 @@ pub struct OnGraph<B: SmoothOps, C: CheckpointStrategy, S: Smooth> {
 impl<B: SmoothOps, S: Smooth> Bundle<B> for Kept<B, S> {
     fn gradients(&self, mut results: Places<B>, wanted: &[bool]) -> Places<B> {
         let grad = results[0].take().expect("the gradient of the one result");
-        B::gradients(self, grad, wanted)
+        let found = B::gradients(self, grad, wanted);
+        debug_assert!(found.iter().zip(wanted).all(|(found, wanted)| found.is_some() >= *wanted));
+        found
     }
 }
 
@@ -326,7 +330,7 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
         let OnGraph { result, aside, pass } = on_graph::<B, C, S>(call, &operands, keep);
         let (call, same) = (call.clone(), result.clone());
         let kept = pass.filter(|_| keep);
-        let kept = kept.map(|pass| Kept { call, operands, result: same, pass });
+        let kept = kept.map(|pass| Kept { call, operands, result: Some(same), pass });
         Forward { result, aside, kept }
     }
 
@@ -337,14 +341,15 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
     ) -> Places<Self> {
         let read = kept.operands.iter().filter(|_| S::READS_OPERANDS);
         let operands = read.map(|operand| operand.primitive.clone()).collect();
-        let (call, result) = (kept.call.clone(), kept.result.primitive.clone());
-        let below = Kept { call, operands, result, pass: kept.pass.clone() };
-        let parents: Vec<_> = kept.operands.iter().chain([&grad, &kept.result]).cloned().collect();
-        let tracked = parents.iter().any(|parent| parent.is_tracked());
-        let (found, between) = below.back(&grad.primitive, wanted, tracked);
+        let (call, pass) = (kept.call.clone(), kept.pass.clone());
+        let below = Kept { call, operands, result: None, pass };
+        let result = kept.result.as_ref().expect("a result of this level");
+        let parents: Vec<_> = kept.operands.iter().chain([&grad, result]).cloned().collect();
+        // It is where an operand is.
+        let (found, between) = below.back(&grad.primitive, wanted, result.is_tracked());
         let places: Vec<usize> = (0..found.len()).filter(|&place| found[place].is_some()).collect();
         let slope = || {
-            let between = Arc::new(between.expect("kept, as asked"));
+            let between = between.map(Arc::new);
             Arc::new(Slope { at: below, between, places: places.clone() }) as Arc<dyn Bundle<B>>
         };
         let results = found.into_iter().flatten().collect();
@@ -357,19 +362,19 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
     }
 }
 
-/// The gradients as an operation on the operands, the gradient of the result, and the result: of that
-/// they do not depend, but what is left to its backward pass must be there before it.
+/// The gradients as an operation on the operands, the gradient of the result, and the result: they do
+/// not depend on that, but what is left to its backward pass must be there before it.
 struct Slope<B: HostBackend, S: Smooth> {
     at: Kept<B, S>,
-    between: Arc<S::Between>,
+    /// Where an operand is on the graph.
+    between: Option<Arc<S::Between>>,
     /// Which operands the results are the gradients of.
     places: Vec<usize>,
 }
 
 impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
     fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
-        let Kept { call, operands, result, pass } = &self.at;
-        let device = B::float_device(result);
+        let Kept { call, operands, pass, .. } = &self.at;
         let [wanted @ .., grad_wanted, result_wanted] = wanted else {
             unreachable!("operands, the gradient and the result are its parents");
         };
@@ -382,15 +387,15 @@ impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
             with_places::<B, _>(&direction, |direction| call.forward_along(at, direction))
         });
         let mut all: Places<B> = wanted.iter().map(|_| None).collect();
-        if wanted.contains(&true) {
-            let left = Left { direction, tangent, between: self.between.clone() };
+        if let Some(between) = self.between.clone() {
+            let left = Left { direction, tangent, between };
             if let Some(left) = pass.leave(left) {
                 all = self.at.along(&left, None, wanted);
             }
         }
-        all.push(grad_wanted.then(|| write_shape::<B>(change, call.result(), &device)));
+        all.push(grad_wanted.then(|| write_shape::<B>(change, call.result(), &pass.device)));
         // Its backward pass is made whether anything else depends on it or not.
-        let nothing = || B::float_zeros(call.result(), &device, result.dtype().into());
+        let nothing = || B::float_zeros(call.result(), &pass.device, FloatDType::F32);
         all.push(result_wanted.then(nothing));
         all
     }
@@ -398,6 +403,9 @@ impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
 
 /// Multiply-adds from which it pays to wake other threads.
 const PARALLEL: usize = 1 << 20;
+
+/// Least number of parts that lanes are given out in, where there are as many.
+const GRAINS: usize = 32;
 
 /// Runs every lane on its parts of the tensors, of which each has those of lane after lane; with what
 /// `room` makes for as many as a thread takes in turn. So many multiply-adds are to do.
@@ -420,5 +428,7 @@ pub fn by_lane<T: Send, R>(
         let mut room = room();
         return parts.into_iter().enumerate().map(|each| run(&mut room, each)).collect();
     }
-    parts.into_par_iter().enumerate().map_init(room, run).collect()
+    // Threads that are not equally fast still end together.
+    let grain = lanes.div_ceil(GRAINS);
+    parts.into_par_iter().enumerate().with_max_len(grain).map_init(room, run).collect()
 }

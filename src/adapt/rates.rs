@@ -140,8 +140,7 @@ impl<B: Backend> InnerRates<B> {
             }
             RateKind::PerValue => value - direction * tiled(self.rates[moved].val(), lanes),
             RateKind::Curvature => {
-                let direction =
-                    curved(direction, &self.matrices(moved), &self.modes[moved], lanes);
+                let direction = curved(direction, &self.matrices(moved), &self.modes[moved], lanes);
                 axpy(value, -fixed, direction)
             }
         }

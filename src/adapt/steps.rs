@@ -75,8 +75,7 @@ impl<B: Backend> InnerSteps<'_, B> {
                 let (direction, remembered) =
                     self.inner.rule.direction(step, gradient, &memory[index]);
                 let (place, value) = ((moved, step), values[index].clone());
-                values[index] =
-                    rates.apply(self.inner.rate, place, self.lanes, value, direction);
+                values[index] = rates.apply(self.inner.rate, place, self.lanes, value, direction);
                 memory[index] = remembered;
             }
             moved += 1;

@@ -201,7 +201,7 @@ impl<B: Backend> StackTangent<B> {
                 let point = || Point { tape, operands: &[] };
                 let mut wanted = vec![true; 1 + 4 * blocks.len()];
                 wanted[0] = images;
-                let (_, between) = call.backward(point(), &grad, &wanted, true);
+                let (_, between) = call.backward(point(), &grad, &[false], true);
                 let between = &between.expect("kept, as asked");
                 let moved = Moved { direction: &[], tangent, between };
                 let found = call.backward_along(point(), moved, change.as_deref(), &wanted);

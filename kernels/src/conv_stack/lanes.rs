@@ -8,7 +8,7 @@ use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::cpu::{
-    self, Between, Direction, Saved, SavedTangent, Tangent, backward_along, forward_along,
+    self, Between, Direction, Planned, Saved, SavedTangent, Tangent, backward_along, forward_along,
 };
 use super::fused::StackCall;
 use crate::cpu::buffers::Buffer;
@@ -161,6 +161,7 @@ impl Smooth for StackCall {
 
     fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Tape> {
         let (images, parameters) = (operands[0], &operands[1..]);
+        let planned = Planned::new(&self.shape, self.precision);
         let run = |t: usize| {
             let running = self.running.as_ref().map(|running| self.moments().lane(running, t));
             let statistics = match &running {
@@ -169,13 +170,13 @@ impl Smooth for StackCall {
             };
             let images = self.input().lane(images, t);
             let parameters = self.parameters(parameters.iter().copied().map(Some), t);
-            let pass = cpu::Pass { keep, lanes: self.lanes, precision: self.precision };
-            let (shape, epsilon) = (&self.shape, self.epsilon);
-            let output = cpu::forward(shape, &images, &parameters, statistics, epsilon, pass);
+            let (how, pass) = ((statistics, self.epsilon), cpu::Pass { keep, lanes: self.lanes });
+            let output = cpu::forward(&planned, &images, &parameters, how, pass);
             let lane = output.saved.map(|saved| Lane { parameters, saved });
             ((output.y, output.moments), lane)
         };
-        let (values, lanes): (Vec<_>, Vec<_>) = (0..self.lanes).into_par_iter().map(run).unzip();
+        let all = (0..self.lanes).into_par_iter().with_max_len(1);
+        let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
         let aside = match self.running {
             Some(_) => Vec::new(),
@@ -214,7 +215,8 @@ impl Smooth for StackCall {
             let Tangent { y, saved } = forward_along(&lane.saved, &lane.parameters, direction);
             (y, LaneTangent { parameters, saved })
         };
-        let (features, lanes): (Vec<_>, Vec<_>) = (0..self.lanes).into_par_iter().map(run).unzip();
+        let all = (0..self.lanes).into_par_iter().with_max_len(1);
+        let (features, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         (self.output().join(features), TapeTangent { lanes })
     }
 

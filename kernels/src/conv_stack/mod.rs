@@ -48,6 +48,9 @@ use crate::precision::Precision;
 /// features are f32, whatever the images are. A fused body on a host rounds on the way; elsewhere the
 /// stack is then made of layers, between which an accelerator has maps of the low type.
 ///
+/// Where its gradients are differentiated on a host, they and the features go back in one backward
+/// pass, not in one each.
+///
 /// # Panics
 /// When the blocks do not fit each other or the images, with the text of a [`StackError`].
 pub fn conv_stack<B: Backend>(

@@ -62,7 +62,9 @@ impl Room {
     }
 
     fn give(&mut self, values: Vec<f32>) {
-        self.free.push(values);
+        if !values.is_empty() {
+            self.free.push(values);
+        }
     }
 
     /// At least a tile.

@@ -80,7 +80,8 @@ pub enum LinearStackError {
 /// Under a low `precision` products are its [products](Precision::product), plain operations on every
 /// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
 /// it, as PyTorch does; in plain operations it is the backend's own, and Flex's makes NaN zero. A lane
-/// is the work of one thread.
+/// is the work of one thread. Where its gradients are differentiated on a host, they and the outputs go
+/// back in one backward pass, not in one each.
 ///
 /// # Panics
 /// When the layers do not fit each other or `x`, with the text of a [`LinearStackError`].

@@ -41,6 +41,7 @@ macro_rules! laws {
     };
 }
 
+mod axpy;
 mod conv_stack;
 mod inverse_power;
 mod judge;

@@ -162,8 +162,8 @@ impl Part<'_> {
         };
         let costs = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
-                let [kept, tangents] = [stack.kept(), stack.tangents()];
-                [kept, 0, tangents, stack.parameters(), 0, stack.working()]
+                let [kept, nested, tangents] = [stack.kept(), stack.between(), stack.tangents()];
+                [kept, nested, tangents, stack.parameters(), 0, stack.working()]
             }
             (Precision::F32, _) => layers(self.layer_by_layer(route)),
             _ => layers(self.rounded(route)),

@@ -6,8 +6,8 @@ use crate::MlpConfig;
 /// # Conventions
 /// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
 /// before and after the ReLU are kept, and the inputs with their context where there is one. Fused
-/// layers of tasks side by side keep only those after it, and the gradients there where these are
-/// differentiated, which are not added: together no more. Under a low
+/// layers of tasks side by side keep only those after it, which is not taken off, and where a gradient is
+/// differentiated those of all layers, for examples and features in whole vectors, which is not added. Under a low
 /// precision, what is kept of a layer's inputs is rounded, those of the first layer too.
 impl CostModel for MlpConfig {
     fn cost(&self, batch: usize, route: Route) -> Cost {
@@ -27,7 +27,10 @@ impl CostModel for MlpConfig {
         Cost {
             macs: each(pairs().map(|(from, to)| from * to).sum()),
             kept: each(kept),
-            nested: 0,
+            nested: match route {
+                Route::Host(_) => each(self.layers.iter().sum()),
+                _ => 0,
+            },
             tangents: each(kept),
             returned: 0,
             passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
@@ -48,6 +51,8 @@ mod tests {
         let cost = config.cost(10, Route::Reference);
         assert_eq!(cost.macs, 10 * (40 + 1600 + 40));
         assert_eq!(cost.kept, 10 * 2 * (40 + 40));
+        assert_eq!(cost.nested, 0);
+        assert_eq!(config.cost(10, Route::Host("any")).nested, 10 * 81);
         assert_eq!(cost.passing, 10 * 80);
         assert_eq!(cost.widest, 10 * 40);
         assert_eq!(cost.outputs, 10);

@@ -98,7 +98,7 @@ impl Stacks {
 /// The floats of so many tasks or steps, by those of fewer where they are many.
 fn beyond_many(count: usize, floats: impl Fn(usize) -> usize) -> usize {
     let few = floats(count.min(MANY));
-    let each = if count > MANY { (few - floats(MANY / 2)) / (MANY / 2) } else { 0 };
+    let each = if count > MANY { few.saturating_sub(floats(MANY / 2)) / (MANY / 2) } else { 0 };
     few + count.saturating_sub(MANY) * each
 }
 

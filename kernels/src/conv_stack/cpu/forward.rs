@@ -1,6 +1,7 @@
 //! Forward pass of the stack.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
@@ -33,8 +34,30 @@ pub struct Pass {
     pub keep: bool,
     /// How many like it run at once.
     pub lanes: usize,
-    /// What the operands and the results of convolutions are rounded to.
-    pub precision: Precision,
+}
+
+/// How the blocks are laid out, for any number of passes.
+#[derive(Clone)]
+pub struct Planned {
+    body: &'static dyn Body,
+    shape: StackShape,
+    plans: Arc<[Plan]>,
+}
+
+impl Planned {
+    /// On this processor; operands and results of convolutions are rounded to the precision.
+    ///
+    /// # Panics
+    /// If the shape leaves a block without pixels.
+    pub fn new(shape: &StackShape, precision: Precision) -> Self {
+        Self::by(chosen(), shape, precision)
+    }
+
+    /// With a given body.
+    pub(super) fn by(body: &'static dyn Body, shape: &StackShape, precision: Precision) -> Self {
+        let plans = Plan::all(shape, body.tile(), precision).into();
+        Self { body, shape: shape.clone(), plans }
+    }
 }
 
 /// What the forward pass returns.
@@ -52,7 +75,7 @@ pub struct Output {
 pub struct Saved {
     pub(super) body: &'static dyn Body,
     pub(super) shape: StackShape,
-    pub(super) plans: Vec<Plan>,
+    pub(super) plans: Arc<[Plan]>,
     /// Input of every block, then the output of the last.
     pub(super) inputs: Vec<Images>,
     /// Output of every convolution that is not computed again.
@@ -81,28 +104,15 @@ impl Saved {
 /// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
 ///
 /// # Panics
-/// If a length does not fit `shape`, or `shape` leaves a block without pixels.
+/// If a length does not fit the shape that was planned.
 pub fn forward(
-    shape: &StackShape,
-    x: &[f32],
-    params: &[f32],
-    statistics: Statistics<'_>,
-    epsilon: f32,
-    pass: Pass,
-) -> Output {
-    forward_with(chosen(), shape, x, params, (statistics, epsilon), pass)
-}
-
-/// [`forward`] with a given body.
-pub(super) fn forward_with(
-    body: &'static dyn Body,
-    shape: &StackShape,
+    planned: &Planned,
     x: &[f32],
     params: &[f32],
     (statistics, epsilon): (Statistics<'_>, f32),
-    Pass { keep, lanes, precision }: Pass,
+    Pass { keep, lanes }: Pass,
 ) -> Output {
-    let plans = Plan::all(shape, body.tile(), precision);
+    let Planned { body, shape, plans } = planned.clone();
     assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
@@ -123,16 +133,7 @@ pub(super) fn forward_with(
         Statistics::Running(given) => stack.with_given(&mut runs, &parameters, epsilon, given),
     };
     drop((runs, stack));
-    let saved = keep.then(|| Saved {
-        body,
-        shape: shape.clone(),
-        plans,
-        inputs,
-        convs,
-        norms,
-        batch,
-        slots,
-    });
+    let saved = keep.then(|| Saved { body, shape, plans, inputs, convs, norms, batch, slots });
     Output { y, moments, saved }
 }
 

@@ -49,15 +49,16 @@ impl StackShape {
 
 #[cfg(test)]
 mod tests {
-    use super::super::forward::{Pass, Saved, Statistics, forward_with};
+    use super::super::forward::{Pass, Planned, Saved, Statistics, forward};
     use super::super::shape::BlockShape;
     use super::*;
     use crate::cpu::body::bodies;
 
     fn saved(shape: &StackShape, body: &'static dyn Body) -> Saved {
         let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
-        let pass = Pass { keep: true, lanes: 1, precision: Precision::F32 };
-        let output = forward_with(body, shape, &x, &params, (Statistics::Batch, 1e-5), pass);
+        let planned = Planned::by(body, shape, Precision::F32);
+        let pass = Pass { keep: true, lanes: 1 };
+        let output = forward(&planned, &x, &params, (Statistics::Batch, 1e-5), pass);
         output.saved.expect("kept, as asked")
     }
 

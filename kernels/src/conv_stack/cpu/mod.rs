@@ -21,6 +21,6 @@ mod tests;
 
 pub use backward::{Between, backward};
 pub use followed::{Followed, InUse};
-pub use forward::{Output, Pass, Saved, Statistics, forward};
+pub use forward::{Output, Pass, Planned, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};
 pub use tangent::{Direction, SavedTangent, Tangent, backward_along, forward_along};

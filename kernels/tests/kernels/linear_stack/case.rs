@@ -111,7 +111,17 @@ impl Case {
     pub fn second_by<B: AutodiffBackend>(
         &self,
         dtype: DType,
+        masks: [&[bool]; 3],
+    ) -> Vec<Vec<f64>> {
+        self.second_of::<B>(dtype, masks, curved)
+    }
+
+    /// The same of another loss.
+    pub fn second_of<B: AutodiffBackend>(
+        &self,
+        dtype: DType,
         [below, above, counted]: [&[bool]; 3],
+        loss: impl Fn(Tensor<Autodiff<B>, 3>) -> Tensor<Autodiff<B>, 1>,
     ) -> Vec<Vec<f64>> {
         let leaves = leaves::<B>(&self.values(1), dtype, below);
         let lift = |(leaf, &tracked): (&Tensor<B, 1>, &bool)| match tracked {
@@ -119,7 +129,7 @@ impl Case {
             false => Tensor::from_inner(leaf.clone()),
         };
         let lifted: Vec<_> = leaves.iter().zip(above).map(lift).collect();
-        let gradients = curved(self.run(&lifted)).backward();
+        let gradients = loss(self.run(&lifted)).backward();
         let numbers = &mut Numbers(5);
         let counted = lifted.iter().zip(counted).filter(|(_, counts)| **counts);
         let products = counted.filter(|(leaf, _)| leaf.is_require_grad()).map(|(leaf, _)| {
@@ -130,7 +140,9 @@ impl Case {
         let total = products.reduce(|sum, product| sum + product).expect("something is tracked");
         let gradients = total.backward();
         let found = leaves.iter().filter(|leaf| leaf.is_require_grad());
-        found.map(|leaf| read(leaf.grad(&gradients).expect("tracked"))).collect()
+        // A bias behind all weights has none of a loss that is not curved.
+        let none = |leaf: &Tensor<B, 1>| vec![0.0; leaf.dims()[0]];
+        found.map(|leaf| leaf.grad(&gradients).map_or_else(|| none(leaf), read)).collect()
     }
 }
 
@@ -141,9 +153,19 @@ fn turned<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, D> {
 
 /// The sum of squares and products with fixed numbers.
 fn curved<B: Backend>(y: Tensor<B, 3>) -> Tensor<B, 1> {
-    let weights = Numbers(3).data(y.dims(), |value| value);
-    let weights = Tensor::<B, 3>::from_data(weights, (&y.device(), y.dtype()));
+    let weights = weights(&y);
     (y.clone() * y.clone() * weights.clone() + y * weights).sum()
+}
+
+/// The sum of products with fixed numbers: its gradient does not depend on the outputs.
+pub fn weighted<B: Backend>(y: Tensor<B, 3>) -> Tensor<B, 1> {
+    let weights = weights(&y);
+    (y * weights).sum()
+}
+
+fn weights<B: Backend>(y: &Tensor<B, 3>) -> Tensor<B, 3> {
+    let weights = Numbers(3).data(y.dims(), |value| value);
+    Tensor::from_data(weights, (&y.device(), y.dtype()))
 }
 
 pub fn leaves<B: AutodiffBackend>(

@@ -4,7 +4,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor};
 use fewshot_kernels::with_reference;
 
-use super::case::{Case, assert_same, leaves, read};
+use super::case::{Case, assert_same, leaves, read, weighted};
 use crate::judge::Judge;
 
 pub fn values_and_gradients_are_those_in_f64<B: AutodiffBackend>() {
@@ -21,6 +21,13 @@ pub fn second_gradients_are_those_in_f64<B: AutodiffBackend>() {
         let wanted = case.second::<Judge>(DType::F64, &tracked);
         assert_same(&format!("{case:?}"), &case.second::<B>(DType::F32, &tracked), &wanted);
     }
+}
+
+pub fn more_operands_than_a_node_has_parents_are_differentiated_twice<B: AutodiffBackend>() {
+    let case = Case::new(2, 3, &[8; 21]);
+    let tracked = vec![true; case.operands()];
+    let wanted = case.second::<Judge>(DType::F64, &tracked);
+    assert_same("20 layers", &case.second::<B>(DType::F32, &tracked), &wanted);
 }
 
 pub fn any_part_of_the_operands_can_be_differentiated<B: AutodiffBackend>() {
@@ -51,6 +58,13 @@ pub fn operands_may_be_tracked_at_either_level_and_count_or_not<B: AutodiffBacke
         let wanted = case.second_by::<Judge>(DType::F64, masks);
         assert_same(&format!("{masks:?}"), &case.second_by::<B>(DType::F32, masks), &wanted);
     }
+}
+
+pub fn slopes_of_a_loss_that_is_not_curved_go_back_too<B: AutodiffBackend>() {
+    let case = Case::new(2, 5, &[3, 18, 4]);
+    let masks = [&[true; 5][..]; 3];
+    let wanted = case.second_of::<Judge>(DType::F64, masks, weighted);
+    assert_same("weighted", &case.second_of::<B>(DType::F32, masks, weighted), &wanted);
 }
 
 pub fn lanes_are_what_they_are_alone<B: AutodiffBackend>() {

@@ -16,6 +16,8 @@ laws! {
     }
     on_host {
         second_gradients_are_those_in_f64
+        more_operands_than_a_node_has_parents_are_differentiated_twice
+        slopes_of_a_loss_that_is_not_curved_go_back_too
         operands_may_be_tracked_at_either_level_and_count_or_not
     }
 }

@@ -43,7 +43,7 @@ impl StackShape {
 #[cfg(test)]
 mod tests {
     use super::super::super::backward::backward;
-    use super::super::super::forward::{Pass, Statistics, forward_with};
+    use super::super::super::forward::{Pass, Planned, Statistics, forward};
     use super::super::super::shape::BlockShape;
     use super::super::super::tests::parts;
     use super::super::{Direction, SavedTangent, forward_along};
@@ -70,8 +70,8 @@ mod tests {
             let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
             for body in bodies() {
                 let how = (Statistics::Batch, 1e-5);
-                let pass = Pass { keep: true, lanes: 1, precision: Precision::F32 };
-                let output = forward_with(body, &shape, &x, &params, how, pass);
+                let planned = Planned::by(body, &shape, Precision::F32);
+                let output = forward(&planned, &x, &params, how, Pass { keep: true, lanes: 1 });
                 let saved = output.saved.expect("kept, as asked");
                 let mut gradients = vec![0.0; params.len()];
                 let to = &mut parts(&shape, &mut gradients);

@@ -4,7 +4,7 @@ mod poison;
 mod reference;
 mod tangent;
 
-use super::forward::{Output, Pass, Saved, Statistics, forward, forward_with};
+use super::forward::{Output, Pass, Planned, Saved, Statistics, forward};
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::body::{Body, bodies};
 use crate::precision::Precision;
@@ -109,14 +109,9 @@ impl Case {
 
     fn forward(&self, body: &'static dyn Body) -> Output {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        forward_with(
-            body,
-            &self.shape,
-            &self.x,
-            &self.params,
-            (statistics, EPSILON),
-            Pass { keep: true, lanes: self.lanes, precision: Precision::F32 },
-        )
+        let planned = Planned::by(body, &self.shape, Precision::F32);
+        let pass = Pass { keep: true, lanes: self.lanes };
+        forward(&planned, &self.x, &self.params, (statistics, EPSILON), pass)
     }
 
     fn run(&self, body: &'static dyn Body) -> (Output, Gradients) {
@@ -387,8 +382,9 @@ fn keeping_nothing_changes_no_output() {
         Case::new(stack([60, 3, 8, 8], &[32, 32], 1, true)).running(),
     ] {
         let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        let pass = Pass { keep: false, lanes: 1, precision: Precision::F32 };
-        let out = forward(&case.shape, &case.x, &case.params, statistics, EPSILON, pass);
+        let planned = Planned::new(&case.shape, Precision::F32);
+        let pass = Pass { keep: false, lanes: 1 };
+        let out = forward(&planned, &case.x, &case.params, (statistics, EPSILON), pass);
         let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));

@@ -2,7 +2,7 @@
 
 use super::reference::stack;
 use super::{Case, EPSILON, backward};
-use crate::conv_stack::cpu::forward::{Pass, Statistics, forward_with};
+use crate::conv_stack::cpu::forward::{Pass, Planned, Statistics, forward};
 use crate::cpu::body::bodies;
 use crate::precision::Precision;
 
@@ -14,9 +14,9 @@ impl Case {
             bodies().into_iter().flat_map(|body| Precision::ALL.map(|precision| (body, precision)))
         {
             let run = |keep| {
-                let pass = Pass { keep, lanes: self.lanes, precision };
-                let statistics = (statistics, EPSILON);
-                forward_with(body, &self.shape, &self.x, &self.params, statistics, pass)
+                let planned = Planned::by(body, &self.shape, precision);
+                let pass = Pass { keep, lanes: self.lanes };
+                forward(&planned, &self.x, &self.params, (statistics, EPSILON), pass)
             };
             let (kept, bare) = (run(true), run(false));
             let saved = kept.saved.expect("it was asked for");

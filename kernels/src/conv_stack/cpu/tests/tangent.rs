@@ -45,8 +45,7 @@ impl Moving {
         let moves = (&*self.params, &tangent.saved);
         let mut dparams = vec![f32::NAN; case.params.len()];
         let to = &mut parts(&case.shape, &mut dparams);
-        let (_, between) =
-            backward(&case.shape, &saved, &case.params, &case.dy, (false, true), to);
+        let (_, between) = backward(&case.shape, &saved, &case.params, &case.dy, (false, true), to);
         let grads = (&between.expect("kept, as asked"), self.dy.as_deref());
         let dx = backward_along(&saved, &case.params, moves, grads, true, to);
         (tangent.y, Gradients { dx, dparams })
