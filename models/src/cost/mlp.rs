@@ -6,9 +6,10 @@ use crate::MlpConfig;
 /// # Conventions
 /// A layer has `inputs * outputs` multiply-accumulates an example. Between two layers the values
 /// before and after the ReLU are kept, and the inputs with their context where there is one. Fused
-/// layers of tasks side by side keep only those after it, which is not taken off, and where a gradient is
-/// differentiated those of all layers, for examples and features in whole vectors, which is not added. Under a low
-/// precision, what is kept of a layer's inputs is rounded, those of the first layer too.
+/// layers of tasks side by side keep only those after it, which is not taken off. Where a gradient is
+/// differentiated on a host, the gradients of all outputs are kept; that fused layers pad them to whole
+/// vectors is not added. Under a low precision, what is kept of a layer's inputs is rounded, those of
+/// the first layer too.
 impl CostModel for MlpConfig {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let first = self.d_input + self.context;
