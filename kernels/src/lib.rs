@@ -83,7 +83,7 @@ pub use conv_stack::{
     StackTangent, Statistics, conv_stack, conv_stack_along,
 };
 pub use conv2d::{ConvError, conv2d};
-pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch};
+pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch, limit_heaps};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use door::{

@@ -53,6 +53,8 @@ pub struct Estimate {
     pub(super) method: Method,
     protocol: Protocol,
     route: Route,
+    /// Most tasks in one network.
+    lanes: usize,
     pub(super) planner: MemoryPlanner,
 }
 
@@ -76,18 +78,19 @@ impl Estimate {
         let planner = MemoryPlanner {
             profile,
             optimizer,
-            algorithm: method.algorithm(lanes),
+            algorithm: method.algorithm(at_once(lanes, route)),
             task,
             activations: Activations::modelled(backbone, task, route, Checkpointing::Nothing),
             measured: None,
             largest_buffer: None,
         };
-        Self { backbone: backbone.clone(), method, protocol, route, planner }
+        Self { backbone: backbone.clone(), method, protocol, route, lanes, planner }
     }
 
-    /// With another number of tasks that adapt side by side than the network's own.
+    /// With another number of tasks in one network than the network's own.
     pub fn with_lanes(mut self, lanes: usize) -> Self {
-        self.planner.algorithm = self.method.algorithm(lanes);
+        self.lanes = lanes;
+        self.planner.algorithm = self.method.algorithm(at_once(lanes, self.route));
         self
     }
 
@@ -225,14 +228,23 @@ impl Estimate {
         self.planner.activations.checkpointing
     }
 
-    /// Most tasks side by side.
+    /// Most tasks in one network; of a method without lanes all.
     pub(super) fn lanes(&self) -> usize {
-        self.planner.algorithm.lanes().unwrap_or(usize::MAX)
+        self.planner.algorithm.lanes().map_or(usize::MAX, |_| self.lanes)
     }
 
     /// The size of the tasks.
     pub fn protocol(&self) -> Protocol {
         self.protocol
+    }
+}
+
+/// Most tasks that adapt at the same time, so many of them in one network: on a CPU every thread may
+/// have a network.
+fn at_once(lanes: usize, route: Route) -> usize {
+    match route {
+        Route::Host(_) => lanes.saturating_mul(rayon::current_num_threads()),
+        Route::Device(_) | Route::Reference | Route::Forced => lanes,
     }
 }
 

@@ -267,7 +267,7 @@ pub(crate) struct InnerArgs {
     /// Examples in an inner step of reptile's test [default: 5]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) eval_inner_batch: Option<usize>,
-    /// Tasks that share a network: more are faster on large devices and take memory [default: 8,
+    /// Tasks that share a network: more are faster on large devices and take memory [default: 4,
     /// for sinusoids 64]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) lanes: Option<usize>,

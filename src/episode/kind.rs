@@ -14,9 +14,9 @@ use super::{EpisodeBatch, RegressionBatch, Support};
 /// them.
 pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
     /// What tasks are learned from.
-    type Support<B: Backend>;
+    type Support<B: Backend>: Sync;
     /// Whole tasks.
-    type Batch<B: Backend>;
+    type Batch<B: Backend>: Sync;
 
     /// What a test of a learner tells.
     const MEASURE: Measure;

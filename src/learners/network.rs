@@ -16,7 +16,8 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     type Kind: TaskKind;
 
     /// Most tasks that share a network unless said otherwise, as lanes with the parameters of task
-    /// after task along dimension 0 of each: enough to keep the cores of a CPU busy, more only take
+    /// after task along dimension 0 of each: enough that a graph costs little beside its tasks. More
+    /// keep an accelerator busy; on a CPU, where networks take turns on teams of threads, they only take
     /// memory. A network without lanes has 1.
     const LANES: usize;
 
@@ -72,7 +73,7 @@ impl<B: Backend, N> AdaptableNetwork<B> for N where
 impl<B: Backend, E: Encoder<B>> Network<B> for Classifier<B, E> {
     type Kind = Classification;
 
-    const LANES: usize = if E::LANES { 8 } else { 1 };
+    const LANES: usize = if E::LANES { 4 } else { 1 };
 
     const DRAWS: bool = E::DRAWS;
 

@@ -29,6 +29,21 @@ impl Clock {
         std::mem::take(&mut self.times)
     }
 
+    pub(super) fn innermost(&self) -> Option<Phase> {
+        self.within.last().copied()
+    }
+
+    /// Gives the time since the last count to phases in proportion to `times`.
+    pub(super) fn count_like(&mut self, times: PhaseTimes, now: Instant) {
+        let since = self.since.replace(now);
+        if let Some(since) = since.filter(|_| times.total() > 0.0) {
+            let share = now.saturating_duration_since(since).as_secs_f64() / times.total();
+            for phase in Phase::ALL {
+                self.times.add(phase, Duration::from_secs_f64(times.of(phase) * share));
+            }
+        }
+    }
+
     /// Gives the time since the last count to the innermost phase.
     fn count(&mut self, now: Instant) {
         let since = self.since.replace(now);
@@ -68,5 +83,17 @@ mod tests {
         assert_eq!(clock.times.of(Phase::Forward), 5000.0);
         assert_eq!(clock.times.of(Phase::Backward), 2000.0);
         assert_eq!(clock.times.total(), 7000.0);
+    }
+
+    #[test]
+    fn what_other_threads_did_is_counted_as_they_did_it() {
+        let (mut clock, start) = (Clock::default(), Instant::now());
+        at(&mut clock, start, 0, Some(Phase::Forward));
+        at(&mut clock, start, 1, Some(Phase::Forward));
+        let times = PhaseTimes { forward: 2.0, backward: 6.0, ..PhaseTimes::default() };
+        clock.count_like(times, start + Duration::from_secs(5));
+        at(&mut clock, start, 6, None);
+        assert_eq!(clock.times.of(Phase::Forward), 3000.0);
+        assert_eq!(clock.times.of(Phase::Backward), 3000.0);
     }
 }

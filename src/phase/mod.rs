@@ -10,6 +10,7 @@ mod times;
 pub use times::PhaseTimes;
 
 use std::cell::RefCell;
+use std::time::Instant;
 
 use burn::tensor::backend::Backend;
 use tracing::Span;
@@ -102,6 +103,27 @@ pub fn phase_on<B: Backend, T>(phase: Phase, device: &B::Device, work: impl FnOn
         settle();
         done
     })
+}
+
+/// The phase that this thread is in.
+pub(crate) fn innermost() -> Option<Phase> {
+    CLOCK.with_borrow(Clock::innermost)
+}
+
+/// Runs `work` as a part of a phase of another thread, with what phases took on this one meanwhile.
+pub(crate) fn on_its_own<T>(within: Option<Phase>, work: impl FnOnce() -> T) -> (T, PhaseTimes) {
+    take();
+    let done = match within {
+        Some(within) => phase(within, work),
+        None => work(),
+    };
+    (done, take())
+}
+
+/// Counts the time since this thread entered or left a phase to phases in proportion to `times`, which
+/// other threads took in its place.
+pub(crate) fn count_like(times: PhaseTimes) {
+    CLOCK.with_borrow_mut(|clock| clock.count_like(times, Instant::now()));
 }
 
 /// Whether [`phase_on`] waits for its device from now on, which makes times those of the device, and

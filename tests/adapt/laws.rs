@@ -82,7 +82,7 @@ pub fn outcome_on<B: AutodiffBackend, K: TaskKind, L: MetaLearner<B, K>>(
     (loss, gradients::<B, _>(learner, found.gradients()))
 }
 
-fn convolutional(golden: &Golden) -> impl Iterator<Item = (&Case, &Network)> {
+pub fn convolutional(golden: &Golden) -> impl Iterator<Item = (&Case, &Network)> {
     let cases = golden.cases.iter().filter(|case| case.network != "mlp");
     cases.map(|case| (case, &golden.networks[&case.network]))
 }

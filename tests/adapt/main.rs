@@ -14,6 +14,7 @@ mod on_flex;
 mod regression;
 #[cfg(feature = "flex")]
 mod reptile;
+mod teams;
 
 macro_rules! on_backend {
     ($backend:ident, $feature:literal, $type:ty: $($file:ident::$law:ident)*) => {
@@ -45,5 +46,6 @@ laws! {
     laws::curvature_of_identities_is_maml
     laws::a_zero_rate_is_the_identity
     laws::tasks_side_by_side_are_tasks_one_by_one
+    teams::what_teams_find_is_what_one_thread_finds
     curves::regressions_have_the_gradients_of_pytorch
 }

@@ -121,7 +121,12 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn flip(self, (from, step): (*const f32, usize), (to, out): (*mut f32, usize)) {
+    unsafe fn flip(
+        self,
+        (from, step): (*const f32, usize),
+        (to, out): (*mut f32, usize),
+        _: usize,
+    ) {
         // SAFETY: `self` proves AVX2 and the caller promises eight vectors on either side.
         unsafe {
             let row = |i: usize| _mm256_loadu_ps(from.add(i * step));

@@ -130,10 +130,15 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn flip(self, (from, step): (*const f32, usize), (to, out): (*mut f32, usize)) {
+    unsafe fn flip(
+        self,
+        (from, step): (*const f32, usize),
+        (to, out): (*mut f32, usize),
+        columns: usize,
+    ) {
         // SAFETY: `self` proves AVX-512F and the caller promises sixteen vectors on either side.
         unsafe {
-            for at in (0..16).step_by(4) {
+            for at in (0..columns.min(16)).step_by(4) {
                 // Four floats of every fourth vector in the quarters: what remains are 4x4 transposes.
                 let part = |i: usize| _mm_loadu_ps(from.add(i * step + at));
                 let rows = |i: usize| {

@@ -56,12 +56,13 @@ impl Buffer {
     }
 }
 
-/// The smallest kept block of at least `wanted` lines, unless it would waste more than half.
+/// The smallest kept block of at least `wanted` lines, unless it would waste more than half; of
+/// several the one used last, which is most likely still in the cache.
 fn reuse(wanted: usize) -> Option<Vec<Line>> {
     let mut free = free();
     let fits = |lines: &Vec<Line>| (wanted..=2 * wanted).contains(&lines.len());
     let (best, _) =
-        free.iter().enumerate().filter(|(_, l)| fits(l)).min_by_key(|(_, l)| l.len())?;
+        free.iter().enumerate().rev().filter(|(_, l)| fits(l)).min_by_key(|(_, l)| l.len())?;
     Some(free.remove(best))
 }
 

@@ -27,8 +27,8 @@ impl Filter {
         let places = self.places(taps, self.i, |at| at, tile);
         let mut packed = Buffer::stale(self.o.div_ceil(tile) * taps.len() * tile);
         let tiles = packed.chunks_exact_mut(taps.len() * tile);
-        for (packed, planes) in tiles.zip(weight.chunks(tile * row)) {
-            place(body, planes, &places, packed);
+        for (k, packed) in tiles.enumerate() {
+            place(body, (&weight[k * tile * row..], self.o - k * tile), &places, packed);
         }
         packed
     }
@@ -40,10 +40,10 @@ impl Filter {
         let turned = |at: [usize; 2]| at.map(|at| self.side - 1 - at);
         let places = self.places(taps, self.o, turned, tile);
         let mut packed = Buffer::stale(self.i.div_ceil(tile) * taps.len() * tile);
-        for (weight, places) in weight.chunks(self.i * area).zip(places.chunks(area)) {
-            let tiles = packed.chunks_exact_mut(taps.len() * tile);
-            for (packed, planes) in tiles.zip(weight.chunks(tile * area)) {
-                place(body, planes, places, packed);
+        for (o, places) in places.chunks(area).enumerate() {
+            let weight = &weight[o * self.i * area..];
+            for (k, packed) in packed.chunks_exact_mut(taps.len() * tile).enumerate() {
+                place(body, (&weight[k * tile * area..], self.i - k * tile), places, packed);
             }
         }
         packed
@@ -87,15 +87,16 @@ impl Filter {
     }
 }
 
-/// Writes at most a tile of planes to their lanes, and zeros to the lanes without one.
-fn place(body: &dyn Body, planes: &[f32], places: &[usize], packed: &mut [f32]) {
-    if planes.len() == body.tile() * places.len() {
+/// Writes the first `count` planes, at most a tile of them, to their lanes, and zeros to the lanes
+/// without one.
+fn place(body: &dyn Body, (planes, count): (&[f32], usize), places: &[usize], packed: &mut [f32]) {
+    if count >= body.tile() {
         return body.interleave_at(planes, places, packed);
     }
     for (position, &place) in places.iter().enumerate() {
         let lanes = &mut packed[place..place + body.tile()];
         lanes.fill(0.0);
         let plane = planes[position..].iter().step_by(places.len());
-        lanes.iter_mut().zip(plane).for_each(|(lane, value)| *lane = *value);
+        lanes.iter_mut().zip(plane.take(count)).for_each(|(lane, value)| *lane = *value);
     }
 }

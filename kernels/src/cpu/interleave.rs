@@ -28,26 +28,25 @@ const BLOCK: usize = 256;
 /// Writes the `TILE` planes to the pixels of the grid.
 #[inline(always)]
 pub fn interleave<S: Simd>(simd: S, planes: &[f32], grid: &Grid, map: &mut [f32]) {
-    to_places(simd, planes, grid.places(), map);
+    to_places(simd, (planes, planes.len() / S::TILE), grid.places(), map);
 }
 
-/// Writes the `TILE` planes to pixels at these places.
+/// Writes the first `TILE` planes, each as long as there are places, to pixels at these.
 #[inline(always)]
 pub fn interleave_at<S: Simd>(simd: S, planes: &[f32], places: &[usize], map: &mut [f32]) {
-    to_places(simd, planes, places.iter().copied(), map);
+    to_places(simd, (planes, places.len()), places.iter().copied(), map);
 }
 
 #[inline(always)]
 fn to_places<S: Simd>(
     simd: S,
-    planes: &[f32],
+    (planes, plane): (&[f32], usize),
     all: impl Iterator<Item = usize> + Clone,
     map: &mut [f32],
 ) {
-    let plane = planes.len() / S::TILE;
     let mut block = [0.0; BLOCK];
     for half in [0, S::WIDTH] {
-        let planes = &planes[half * plane..(half + S::WIDTH) * plane];
+        let planes = &planes[half * plane..];
         let mut places = all.clone();
         let mut write = |block: &[f32], pixels: usize| {
             for (pixel, place) in block.chunks_exact(S::WIDTH).zip(places.by_ref().take(pixels)) {
@@ -55,25 +54,26 @@ fn to_places<S: Simd>(
             }
         };
         for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
-            simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH));
+            simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH), S::WIDTH);
             write(&block[..S::WIDTH * S::WIDTH], S::WIDTH);
         }
         let left = plane % S::WIDTH;
-        match plane.checked_sub(S::WIDTH) {
-            _ if left == 0 => {}
-            // The last vectors overlap those before them.
-            Some(first) => {
-                simd.transpose((&planes[first..], plane), (&mut block, S::WIDTH));
-                write(&block[(S::WIDTH - left) * S::WIDTH..S::WIDTH * S::WIDTH], left);
-            }
-            None => {
-                // The last vector ends behind its plane.
-                let mut padded = [0.0; BLOCK];
-                padded[..planes.len()].copy_from_slice(planes);
-                simd.transpose((&padded, plane), (&mut block, S::WIDTH));
-                write(&block[..left * S::WIDTH], left);
-            }
+        let last = plane - left;
+        if left == 0 {
+            continue;
         }
+        // The last vector of the last plane may end behind all that there is.
+        if last + (S::WIDTH - 1) * plane + S::WIDTH <= planes.len() {
+            simd.transpose((&planes[last..], plane), (&mut block, S::WIDTH), left);
+        } else {
+            let mut padded = [0.0; BLOCK];
+            let vectors = padded.chunks_exact_mut(S::WIDTH).take(S::WIDTH);
+            for (vector, plane) in vectors.zip(planes.chunks_exact(plane)) {
+                vector[..left].copy_from_slice(&plane[last..]);
+            }
+            simd.transpose((&padded, S::WIDTH), (&mut block, S::WIDTH), left);
+        }
+        write(&block[..left * S::WIDTH], left);
     }
 }
 
@@ -109,13 +109,13 @@ fn from_places<S: Simd>(
         };
         for first in (0..plane - plane % S::WIDTH).step_by(S::WIDTH) {
             read(&mut block, S::WIDTH);
-            simd.transpose((&block, S::WIDTH), (&mut planes[first..], plane));
+            simd.transpose((&block, S::WIDTH), (&mut planes[first..], plane), S::WIDTH);
         }
         let left = plane % S::WIDTH;
         if left > 0 {
             let mut turned = [0.0; BLOCK];
             read(&mut block, left);
-            simd.transpose((&block, S::WIDTH), (&mut turned, S::WIDTH));
+            simd.transpose((&block, S::WIDTH), (&mut turned, S::WIDTH), S::WIDTH);
             let rows = planes.chunks_exact_mut(plane).zip(turned.chunks_exact(S::WIDTH));
             rows.for_each(|(row, turned)| row[plane - left..].copy_from_slice(&turned[..left]));
         }

@@ -21,6 +21,7 @@ pub mod plane_sums;
 pub mod planes;
 pub mod portable;
 pub mod rank;
+pub mod reach;
 pub mod rounding;
 pub mod simd;
 pub mod slots;

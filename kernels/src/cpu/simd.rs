@@ -74,28 +74,39 @@ pub trait Simd: Copy {
     /// [`WHOLE`]; unspecified for others, and never a trap.
     fn power_of_two(self, shifted: Self::Vector) -> Self::Vector;
 
-    /// Writes the transpose of `WIDTH` vectors, as far apart as given with them.
+    /// Writes the first `columns` vectors of the transpose of `WIDTH` vectors, as far apart as given
+    /// with them; maybe more.
     ///
     /// # Safety
     /// The vectors are readable at `from`, and as many writable at `to`.
     #[inline(always)]
-    unsafe fn flip(self, (from, step): (*const f32, usize), (to, out): (*mut f32, usize)) {
+    unsafe fn flip(
+        self,
+        (from, step): (*const f32, usize),
+        (to, out): (*mut f32, usize),
+        columns: usize,
+    ) {
         for i in 0..Self::WIDTH {
-            for j in 0..Self::WIDTH {
+            for j in 0..columns.min(Self::WIDTH) {
                 // SAFETY: float `j` of vector `i` and float `i` of vector `j`, as promised.
                 unsafe { *to.add(j * out + i) = *from.add(i * step + j) };
             }
         }
     }
 
-    /// Writes the transpose of the `WIDTH` vectors at the start of `from`, as far apart as given
-    /// with them.
+    /// Writes the first `columns` vectors of the transpose of the `WIDTH` vectors at the start of
+    /// `from`, as far apart as given with them; maybe more.
     #[inline(always)]
-    fn transpose(self, (from, step): (&[f32], usize), (to, out): (&mut [f32], usize)) {
+    fn transpose(
+        self,
+        (from, step): (&[f32], usize),
+        (to, out): (&mut [f32], usize),
+        columns: usize,
+    ) {
         let end = |step: usize| (Self::WIDTH - 1) * step + Self::WIDTH;
         let (from, to) = (&from[..end(step)], &mut to[..end(out)]);
         // SAFETY: the slices above end with the last vector.
-        unsafe { self.flip((from.as_ptr(), step), (to.as_mut_ptr(), out)) }
+        unsafe { self.flip((from.as_ptr(), step), (to.as_mut_ptr(), out), columns) }
     }
 
     /// Reads the first `WIDTH` floats of `from`.

@@ -9,13 +9,17 @@ use super::buffers::Buffer;
 /// Images that are worth a part of their own: each part has its own gradient of the weights.
 const IMAGES: usize = 8;
 
+/// Lanes whose batches need no parts to keep the threads busy. Fewer come with others beside them.
+const LANES: usize = 8;
+
 /// The images of every part of a batch; none is empty. So many `lanes` of the same batch are worked
 /// on at once, and need fewer parts each.
 ///
 /// The number of parts follows from the work alone, because every part rounds its own sums: were it
 /// the number of threads, the results would depend on it.
 pub fn slots(n: usize, lanes: usize) -> Vec<Range<usize>> {
-    let [least, most] = [8, 16].map(|parts: usize| parts.div_ceil(lanes));
+    let lanes = if lanes > 1 { lanes.max(LANES) } else { 1 };
+    let [least, most] = [LANES, 2 * LANES].map(|parts| parts.div_ceil(lanes));
     let count = n.div_ceil(IMAGES).clamp(least, most).min(n);
     (0..count).map(|slot| slot * n / count..(slot + 1) * n / count).collect()
 }
@@ -73,7 +77,7 @@ mod tests {
 
     #[test]
     fn lanes_share_the_parts_among_them() {
-        let counts = [(5, 1), (5, 8), (25, 8), (360, 1), (360, 100)];
-        assert_eq!(counts.map(|(n, lanes)| slots(n, lanes).len()), [5, 1, 2, 16, 1]);
+        let counts = [(5, 1), (5, 2), (5, 8), (25, 4), (25, 8), (360, 1), (360, 100)];
+        assert_eq!(counts.map(|(n, lanes)| slots(n, lanes).len()), [5, 1, 1, 2, 2, 16, 1]);
     }
 }

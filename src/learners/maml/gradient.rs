@@ -3,17 +3,18 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use burn::module::AutodiffModule;
+use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
-use burn::tensor::backend::AutodiffBackend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::BnStatistics;
 
+use super::teams::{on_host, side_by_side};
 use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
     chain, differentiating_twice, filled, flat_slope, leaves, lift, lifted_slope, register,
-    stacked, sum, summed, unrolled, values,
+    stacked, sum, summed, tiled, unrolled, values,
 };
 use crate::episode::{Examples, TaskKind};
 use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
@@ -31,9 +32,16 @@ where
         let support = N::Kind::support(batch);
         self.expect_size(N::Kind::outputs(support));
         let tasks = N::Kind::tasks(support);
-        let groups: Vec<_> = self.groups(tasks).collect();
-        let found = groups.iter().map(|group| self.group_gradient(batch, group, scale));
-        let total = found.reduce(GroupGradient::plus).expect("a batch has at least one task");
+        let groups = self.groups(tasks).map(|group| (self.on_graphs_of_its_own(), group));
+        let gradient =
+            |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
+        let found: Vec<_> = match N::DRAWS {
+            // Random numbers come in the order of the tasks.
+            true => groups.map(gradient).collect(),
+            false => side_by_side::<B, _, _>(groups.collect(), gradient),
+        };
+        let total = found.into_iter().reduce(GroupGradient::plus);
+        let total = total.expect("a batch has at least one task");
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
         register::<B, _>(&mut gradients, &self.network, total.start, share);
@@ -103,6 +111,11 @@ impl<B: AutodiffBackend> GroupGradient<B> {
 }
 
 impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
+    /// The same learner, whose parameters are leaves that nobody else has.
+    fn on_graphs_of_its_own(&self) -> Self {
+        self.clone().map(&mut OwnLeaves)
+    }
+
     fn group_gradient(
         &self,
         batch: &Batch<B, N>,
@@ -131,9 +144,9 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             let factor = weight * f64::from(scale.value());
             Some(if factor == 1.0 { loss } else { loss * factor })
         };
-        let learned = stacked(&values::<B, _>(&self.network), lanes);
-        let constants: Vec<_> = learned.iter().cloned().map(Tensor::detach).collect();
-        let start = self.start(constants, &support, statistics);
+        let learned: Vec<_> = values::<B, _>(&self.network);
+        let learned: Vec<_> = learned.into_iter().map(|value| copies(value, lanes)).collect();
+        let start = self.start(learned.clone(), &support, statistics);
         let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
         let flat = flat_slope(&self.network, lanes, moves, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
@@ -245,6 +258,27 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
             SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
         }
+    }
+}
+
+/// A constant for each of `lanes` tasks, `[n]` to `[lanes * n]`.
+fn copies<B: AutodiffBackend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
+    let value = value.inner();
+    Tensor::from_inner(match on_host::<B>() {
+        // Flex goes through an expanded tensor float by float.
+        true => Tensor::cat(vec![value; lanes], 0),
+        false => tiled(value, lanes),
+    })
+}
+
+struct OwnLeaves;
+
+impl<B: Backend> ModuleMapper<B> for OwnLeaves {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        param.map(|tensor| {
+            let tracked = tensor.is_require_grad();
+            tensor.detach().set_require_grad(tracked)
+        })
     }
 }
 

@@ -5,6 +5,7 @@ mod annealing;
 mod batches;
 mod gradient;
 mod prototypes;
+mod teams;
 
 pub use adapted::AdaptedMaml;
 pub use annealing::Annealing;

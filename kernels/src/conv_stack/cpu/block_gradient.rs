@@ -60,7 +60,7 @@ impl Stack<'_> {
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(self.slots));
         let sums = parts.zip(self.slots).map(|((weight, input), images)| {
             let mut run = self.slot_run(k, images.clone(), input, weight, need_input);
-            for group in groups(images.len(), plan.group()) {
+            for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
                     let grad = grad.get(images.start + i);
                     self.delta(k, (place, i), grad, norm, &weights, &mut run);
@@ -86,7 +86,7 @@ impl Stack<'_> {
         let whole = need_input || plan.forward.winograd.is_some();
         // A direct gradient of the weight alone takes one channel tile after the other.
         let delta = if whole {
-            plan.deltas(plan.group().min(images.len()))
+            plan.deltas(plan.group.min(images.len()))
         } else {
             Buffer::stale(plan.delta.plane())
         };

@@ -203,7 +203,7 @@ impl Pass {
     /// Inputs of all blocks, the output, convolutions and parameters.
     fn maps(&self, keep: bool) -> Vec<usize> {
         let stored = |all, group| if all { self.images } else { self.slots * group };
-        let input = |plan: &Plan| stored(keep || plan.recompute, plan.group()) * plan.input.image();
+        let input = |plan: &Plan| stored(keep || plan.recompute, plan.group) * plan.input.image();
         let inputs = self.plans.iter().map(input);
         let last = self.plans.last().map(|plan| stored(keep, 1) * plan.out.image());
         let convs = self.plans.iter().filter(|plan| !plan.recompute);
@@ -234,7 +234,7 @@ impl Pass {
         let turned = if wanted { vec![plan.turned.prepared(); terms] } else { Vec::new() };
         let weights = [vec![packed * self.slots, packed], turned].concat();
         let delta = match wanted || plan.forward.winograd.is_some() {
-            true => plan.group().min(self.images.div_ceil(self.slots)) * plan.delta.image(),
+            true => plan.group.min(self.images.div_ceil(self.slots)) * plan.delta.image(),
             false => plan.delta.plane(),
         };
         let own = [vec![delta; terms], vec![plan.strip_len(); terms]].concat();

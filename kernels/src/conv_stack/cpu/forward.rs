@@ -1,7 +1,7 @@
 //! Forward pass of the stack.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 
@@ -36,6 +36,10 @@ pub struct Pass {
     pub lanes: usize,
 }
 
+/// Plans that are kept for the next pass of the same shape: making one takes as long as the passes of
+/// a small image through a block.
+const PLANS: usize = 16;
+
 /// How the blocks are laid out, for any number of passes.
 #[derive(Clone)]
 pub struct Planned {
@@ -50,7 +54,19 @@ impl Planned {
     /// # Panics
     /// If the shape leaves a block without pixels.
     pub fn new(shape: &StackShape, precision: Precision) -> Self {
-        Self::by(chosen(), shape, precision)
+        static LATEST: Mutex<Vec<(Precision, Planned)>> = Mutex::new(Vec::new());
+        let lock = || LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+        let is = |entry: &(Precision, Self)| entry.0 == precision && entry.1.shape == *shape;
+        if let Some((_, found)) = lock().iter().find(|entry| is(entry)) {
+            return found.clone();
+        }
+        let planned = Self::by(chosen(), shape, precision);
+        let mut latest = lock();
+        if latest.len() == PLANS {
+            latest.remove(0);
+        }
+        latest.push((precision, planned.clone()));
+        planned
     }
 
     /// With a given body.
@@ -142,7 +158,7 @@ const GROUP: usize = 8;
 
 /// How many images are taken together to the convolution of every block, and to the output.
 fn group_sizes(plans: &[Plan], batch: bool) -> Vec<usize> {
-    let sizes: Vec<usize> = plans.iter().map(Plan::group).chain([1]).collect();
+    let sizes: Vec<usize> = plans.iter().map(|plan| plan.group).chain([1]).collect();
     if batch {
         return sizes;
     }

@@ -35,6 +35,8 @@ pub struct Plan {
     pub forward: Convolution,
     /// From `delta` to `input_grad`.
     pub turned: Convolution,
+    /// Images to take through both together.
+    pub group: usize,
     /// Offset of every tap in the input, in the order of the packed weight.
     pub taps: Vec<usize>,
     /// What the operands and the results of convolutions are rounded to.
@@ -62,6 +64,8 @@ impl Plan {
         let delta = map(block.c_out, tile, conv, 1);
         let (conv, input_grad) = (map(block.c_out, tile, conv, 0), map(block.c_in, tile, side, 0));
         let forward = Convolution::new(&input, conv, block.stride, images);
+        let turned = Convolution::turned(&delta, input_grad, block.stride, images);
+        let group = forward.group().max(turned.group());
         Self {
             block,
             input,
@@ -71,8 +75,9 @@ impl Plan {
             input_grad,
             recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
             taps: forward.taps.iter().map(|tap| tap.offset).collect(),
-            forward,
-            turned: Convolution::turned(&delta, input_grad, block.stride, images),
+            forward: forward.together(group),
+            turned: turned.together(group),
+            group,
             precision: Precision::F32,
         }
     }
@@ -114,11 +119,6 @@ impl Plan {
             // The output is rounded for the next convolution.
             Precision::MixedF16 | Precision::MixedBf16 => Deviation::Convolution,
         }
-    }
-
-    /// Images to take through the convolution together.
-    pub fn group(&self) -> usize {
-        self.forward.group().max(self.turned.group())
     }
 
     /// Channels, padded to whole tiles.

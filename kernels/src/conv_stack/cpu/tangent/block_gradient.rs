@@ -147,7 +147,7 @@ impl Stack<'_> {
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(slots)).zip(slots);
         parts.for_each(|((weight, input), images)| {
             let mut run = self.slot_run(plan, images.clone(), input, weight);
-            for group in groups(images.len(), plan.group()) {
+            for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
                     for (tile, rows) in plan.pieces() {
                         let piece = Piece { k, n: images.start + i, tile, rows: &rows };
@@ -171,7 +171,7 @@ impl Stack<'_> {
         input: SlotImages<'a>,
         weight: &'a mut [f32],
     ) -> SlotRun<'a> {
-        let group = plan.group().min(images.len());
+        let group = plan.group.min(images.len());
         SlotRun {
             images,
             input,

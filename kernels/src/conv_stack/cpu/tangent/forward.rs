@@ -65,7 +65,7 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
     let mut runs = stack.slot_runs(slots, &mut inputs, &mut convs, &mut y);
     let mut norms: Vec<NormTangent> = Vec::new();
     for k in 0..=saved.plans.len() {
-        let group = saved.plans.get(k).map_or(1, Plan::group);
+        let group = saved.plans.get(k).map_or(1, |plan| plan.group);
         let parts = runs.par_iter_mut().map(|run| {
             let mut sums = Sums::empty(saved.plans.get(k).map_or(0, Plan::padded));
             for group in groups(run.images.len(), group) {
