@@ -106,12 +106,12 @@ impl Map {
     pub fn clear_ring(&self, image: &mut [f32]) {
         let (row, edge) = (self.row(), self.ring * self.lane);
         for plane in image.chunks_exact_mut(self.plane()) {
-            let (first, last) = (self.ring * row, (self.h + self.ring) * row);
+            // The right edge of a row and the left one of the next lie side by side.
+            let (first, last) = (self.ring * row + edge, (self.h + self.ring) * row - edge);
             plane[..first].fill(0.0);
             plane[last..].fill(0.0);
-            for line in plane[first..last].chunks_exact_mut(row) {
-                line[..edge].fill(0.0);
-                line[row - edge..].fill(0.0);
+            for line in plane[first..last].chunks_mut(row) {
+                line[row - 2 * edge..].fill(0.0);
             }
         }
     }
