@@ -1,5 +1,5 @@
 //! The outer gradient of gradient-based meta-learning on 32 tasks of characters and on 25 sine
-//! waves: side by side and one by one, by the chain and by the graph of the whole loop.
+//! waves: with lanes and without, by the chain and by the graph of the whole loop.
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
@@ -27,7 +27,7 @@ fn meta_step(criterion: &mut Criterion) {
         let name = |method: &str| format!("{method}/{steps} steps {protocol}");
         let maml = Maml::new(network(), inner.clone()).expect("an inner loop");
         step(&mut group, &name("maml"), protocol, &maml);
-        step(&mut group, &name("maml one by one"), protocol, &maml.clone().with_lanes(1));
+        step(&mut group, &name("maml without lanes"), protocol, &maml.clone().with_lanes(1));
         let unrolled = maml.clone().with_second_order(SecondOrder::Unrolled);
         step(&mut group, &name("maml unrolled"), protocol, &unrolled);
         let first = Maml::first_order(network(), inner.clone()).expect("an inner loop");
@@ -67,12 +67,12 @@ fn sinusoids(criterion: &mut Criterion) {
     for steps in [1, 5] {
         let inner = InnerLoop::new(steps, 0.01);
         let maml = Maml::new(network.clone(), inner.clone()).expect("an inner loop");
-        let one_by_one = maml.clone().with_lanes(1);
+        let without_lanes = maml.clone().with_lanes(1);
         let chain = maml.clone().with_second_order(SecondOrder::Chain);
         let first = Maml::first_order(network.clone(), inner).expect("an inner loop");
         let learners = [
             ("maml", maml),
-            ("maml one by one", one_by_one),
+            ("maml without lanes", without_lanes),
             ("maml by the chain", chain),
             ("fomaml", first),
         ];

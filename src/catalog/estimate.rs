@@ -271,7 +271,7 @@ impl Method {
 }
 
 /// Counts a network's tensors, with a classifier's layer of so many ways on it, and the tasks that
-/// adapt side by side.
+/// may share it.
 struct Profile<'a, B: Backend> {
     head: Option<usize>,
     device: &'a B::Device,

@@ -22,8 +22,8 @@ impl Estimate {
     /// As [`fit_meta_batch`], and for an inner loop without a step.
     ///
     /// # Panics
-    /// Where one of `sizes` is beyond the tasks that are side by side, and for tasks without a class,
-    /// a shot or a query.
+    /// Where one of `sizes` is beyond the tasks that share a network, and for tasks without a class, a
+    /// shot or a query.
     pub fn measure<B: AutodiffBackend>(
         &self,
         sizes: [usize; 3],
@@ -33,7 +33,7 @@ impl Estimate {
         let tasks = noise::sampler(backbone.image, self.protocol())
             .expect("tasks of classes with shots and queries");
         let lanes = self.lanes();
-        assert!(sizes[2] <= lanes, "{sizes:?} tasks are not side by side in {lanes} lanes");
+        assert!(sizes[2] <= lanes, "{sizes:?} tasks do not share a network of {lanes} lanes");
         let steps = Steps::<B> { estimate: self, tasks, sizes, device };
         match &backbone.config {
             BackboneConfig::Conv4(config) => steps.of(config.init(device), config.features()),

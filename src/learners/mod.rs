@@ -99,8 +99,8 @@ pub trait Adapted<B: Backend> {
 
 /// A learner that can be meta-trained.
 ///
-/// Only one thread of a program may differentiate at a time: Burn 0.21 can lose gradients
-/// otherwise.
+/// Only one thread of a program may differentiate, or ask a learner for gradients, at a time: Burn 0.21
+/// can lose them otherwise.
 pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
     Learner<B, K> + AutodiffModule<B, InnerModule: Learner<B::InnerBackend, K>>
 {

@@ -29,12 +29,14 @@ impl Clock {
         std::mem::take(&mut self.times)
     }
 
-    pub(super) fn innermost(&self) -> Option<Phase> {
+    /// Counts up to now; the innermost phase.
+    pub(super) fn pause(&mut self, now: Instant) -> Option<Phase> {
+        self.count(now);
         self.within.last().copied()
     }
 
-    /// Gives the time since the last count to phases in proportion to `times`.
-    pub(super) fn count_like(&mut self, times: PhaseTimes, now: Instant) {
+    /// Gives the time since the pause to phases in proportion to `times`.
+    pub(super) fn resume_like(&mut self, times: PhaseTimes, now: Instant) {
         let since = self.since.replace(now);
         if let Some(since) = since.filter(|_| times.total() > 0.0) {
             let share = now.saturating_duration_since(since).as_secs_f64() / times.total();
@@ -90,10 +92,11 @@ mod tests {
         let (mut clock, start) = (Clock::default(), Instant::now());
         at(&mut clock, start, 0, Some(Phase::Forward));
         at(&mut clock, start, 1, Some(Phase::Forward));
+        assert_eq!(clock.pause(start + Duration::from_secs(2)), Some(Phase::Forward));
         let times = PhaseTimes { forward: 2.0, backward: 6.0, ..PhaseTimes::default() };
-        clock.count_like(times, start + Duration::from_secs(5));
-        at(&mut clock, start, 6, None);
-        assert_eq!(clock.times.of(Phase::Forward), 3000.0);
+        clock.resume_like(times, start + Duration::from_secs(6));
+        at(&mut clock, start, 7, None);
+        assert_eq!(clock.times.of(Phase::Forward), 4000.0);
         assert_eq!(clock.times.of(Phase::Backward), 3000.0);
     }
 }

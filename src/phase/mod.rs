@@ -1,7 +1,7 @@
 //! Where the time of training goes.
 //!
 //! A trainer and its learners tell what they are at with [`phase`] or [`phase_on`]; [`take`] gives
-//! what every [`Phase`] took on this thread. Each phase is a `tracing` span besides, of the target
+//! what every [`Phase`] took on this thread, and on those that worked for it. Each phase is a `tracing` span besides, of the target
 //! `fewshot` and its own name, for whoever subscribes.
 
 mod clock;
@@ -105,9 +105,9 @@ pub fn phase_on<B: Backend, T>(phase: Phase, device: &B::Device, work: impl FnOn
     })
 }
 
-/// The phase that this thread is in.
-pub(crate) fn innermost() -> Option<Phase> {
-    CLOCK.with_borrow(Clock::innermost)
+/// The phase that this thread is in, which ends until [`resume_like`].
+pub(crate) fn pause() -> Option<Phase> {
+    CLOCK.with_borrow_mut(|clock| clock.pause(Instant::now()))
 }
 
 /// Runs `work` as a part of a phase of another thread, with what phases took on this one meanwhile.
@@ -120,10 +120,10 @@ pub(crate) fn on_its_own<T>(within: Option<Phase>, work: impl FnOnce() -> T) -> 
     (done, take())
 }
 
-/// Counts the time since this thread entered or left a phase to phases in proportion to `times`, which
-/// other threads took in its place.
-pub(crate) fn count_like(times: PhaseTimes) {
-    CLOCK.with_borrow_mut(|clock| clock.count_like(times, Instant::now()));
+/// Counts the time since [`pause`] to phases in proportion to `times`, which other threads took in the
+/// place of this one.
+pub(crate) fn resume_like(times: PhaseTimes) {
+    CLOCK.with_borrow_mut(|clock| clock.resume_like(times, Instant::now()));
 }
 
 /// Whether [`phase_on`] waits for its device from now on, which makes times those of the device, and
@@ -132,7 +132,7 @@ pub fn wait_for_devices(waits: bool) {
     CLOCK.with_borrow_mut(|clock| clock.waits = waits);
 }
 
-/// What the phases on this thread took since the last call.
+/// What the phases took since the last call, on this thread or while it waited for others.
 pub fn take() -> PhaseTimes {
     CLOCK.with_borrow_mut(Clock::take)
 }

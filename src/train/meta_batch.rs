@@ -63,8 +63,9 @@ where
 /// What a meta-batch takes by its number of tasks, measured as in [`find_meta_batch`] at the first
 /// two of `sizes` and checked at the third.
 ///
-/// Beyond the [lanes](crate::learners::Maml::with_lanes) of a learner, tasks follow each other and
-/// memory rises no more but for the tasks themselves: sizes on either side are on no line.
+/// Beyond the [lanes](crate::learners::Maml::with_lanes) of a learner, on a CPU those of one network for
+/// each thread, tasks follow each other and memory rises no more but for the tasks themselves: sizes on
+/// either side are on no line.
 ///
 /// # Errors
 /// As [`find_meta_batch`], and for sizes that are not in rising order.

@@ -47,5 +47,6 @@ laws! {
     laws::a_zero_rate_is_the_identity
     laws::tasks_side_by_side_are_tasks_one_by_one
     teams::what_teams_find_is_what_one_thread_finds
+    teams::what_teams_find_in_another_way_is_the_same
     curves::regressions_have_the_gradients_of_pytorch
 }

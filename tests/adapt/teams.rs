@@ -2,12 +2,14 @@
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor};
-use fewshot::adapt::SecondOrder;
+use fewshot::adapt::{InnerLoop, Proximal, SecondOrder};
 use fewshot::episode::{Classification, EpisodeBatch, Support};
+use fewshot::learners::{AdaptableNetwork, Maml, MetaLearner};
+use fewshot::models::Classifier;
 use rayon::ThreadPoolBuilder;
 
 use crate::golden::Golden;
-use crate::laws::{WAYS, convolutional, learner, outcome_on};
+use crate::laws::{WAYS, convolutional, encoder, learner, outcome_on};
 
 /// The same tasks several times.
 fn repeated<B: Backend>(batch: EpisodeBatch<B>, times: usize) -> EpisodeBatch<B> {
@@ -23,27 +25,61 @@ fn repeated<B: Backend>(batch: EpisodeBatch<B>, times: usize) -> EpisodeBatch<B>
     }
 }
 
-/// Bit for bit, for every rule, mask and order, by both ways to the derivative: a gradient that one
-/// thread loses for another would show, and so would a sum in another order.
+/// Asserts that the gradients are the same, bit for bit, on any number of threads: one that a thread
+/// loses for another would show, and so would a sum in another order.
+fn assert_same<B: AutodiffBackend, N: AdaptableNetwork<B, Kind = Classification>>(
+    what: &str,
+    learner: &Maml<B, N>,
+    batch: &EpisodeBatch<B>,
+) where
+    Maml<B, N>: MetaLearner<B>,
+{
+    let on = |threads: usize| {
+        let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let (learner, batch) = (learner.clone(), batch.clone());
+        pool.install(move || outcome_on::<B, Classification, _>(&learner, &batch))
+    };
+    let alone = on(1);
+    for threads in [2, 5] {
+        assert_eq!(on(threads), alone, "{what} on {threads}");
+    }
+}
+
+/// For every rule, mask and order of the golden values, by both ways to the derivative.
 pub fn what_teams_find_is_what_one_thread_finds<B: AutodiffBackend>() {
     let golden = Golden::read();
     let mut checked = 0;
     for (case, network) in convolutional(&golden) {
+        let batch = repeated(network.batch::<B>(WAYS, DType::F32), 4);
         for route in [SecondOrder::Chain, SecondOrder::Unrolled] {
             let learner = learner::<B>(case, network, DType::F32);
-            let learner = learner.with_second_order(route).with_lanes(1);
-            let batch = repeated(network.batch::<B>(WAYS, DType::F32), 4);
-            let on = |threads: usize| {
-                let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-                let (learner, batch) = (learner.clone(), batch.clone());
-                pool.install(move || outcome_on::<B, Classification, _>(&learner, &batch))
-            };
-            let alone = on(1);
-            for threads in [2, 3] {
-                assert_eq!(on(threads), alone, "{} by {route:?} on {threads}", case.name);
+            let learner = learner.with_second_order(route);
+            // Eight tasks in as many networks, and in three of which the last has fewer.
+            for lanes in [1, 3] {
+                let what = format!("{} by {route:?} in {lanes} lanes", case.name);
+                assert_same::<B, _>(&what, &learner.clone().with_lanes(lanes), &batch);
             }
             checked += 1;
         }
     }
     assert!(checked >= 58, "only {checked} cases");
+}
+
+/// For learners that have no golden values in one step of a chain.
+pub fn what_teams_find_in_another_way_is_the_same<B: AutodiffBackend>() {
+    let golden = Golden::read();
+    let batch = repeated(golden.networks["conv_pool"].batch::<B>(WAYS, DType::F32), 4);
+    let network = || {
+        let (encoder, features) = encoder::<B>("conv_pool");
+        Classifier::new(encoder, features, WAYS, &Default::default())
+    };
+    let (inner, proximal) = (InnerLoop::new(2, 0.3), Proximal { strength: 4.0, iterations: 2 });
+    let learners = [
+        ("implicit", Maml::implicit(network(), inner.clone(), proximal)),
+        ("reptile", Maml::reptile(network(), inner.clone(), 4)),
+        ("prototypical", Maml::prototypical(network(), inner)),
+    ];
+    for (what, learner) in learners {
+        assert_same::<B, _>(what, &learner.expect("an inner loop").with_lanes(3), &batch);
+    }
 }

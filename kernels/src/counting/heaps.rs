@@ -16,7 +16,8 @@ unsafe extern "C" {
 /// `mallopt(3)`, `M_ARENA_MAX`.
 pub fn limit_heaps(count: usize) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    // SAFETY: it changes a number of the allocator, which any thread may do at any time.
+    // SAFETY: glibc writes one number, under the lock of its first heap; a thread that asks for a heap
+    // meanwhile goes by the old number or the new one.
     unsafe {
         mallopt(ARENA_MAX, i32::try_from(count).unwrap_or(i32::MAX));
     }

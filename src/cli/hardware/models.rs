@@ -110,7 +110,7 @@ impl Work for Estimating<'_> {
     }
 }
 
-/// Running steps of so few tasks that they are side by side, and so many that there is a line: one
+/// Running steps of so few tasks that they share a network, and so many that there is a line: one
 /// task alone has no copies of the parameters.
 struct Measuring<'a>(&'a Estimate);
 
@@ -118,7 +118,7 @@ impl Work for Measuring<'_> {
     type Output = Result<MemoryFit, TrainError>;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
-        let sizes = [2, 4, 6];
+        let sizes = [2, 3, 4];
         match self.0.checkpointing() {
             Checkpointing::Balanced => {
                 self.0.measure::<Autodiff<B, BalancedCheckpointing>>(sizes, &device)

@@ -15,14 +15,14 @@ const BLOCK: usize = 4 << 20;
 /// `fewshot` command; a library should leave it to its program. It holds for the process.
 ///
 /// Does nothing where the C library is another or where the program has another allocator. What the
-/// environment says holds: `MALLOC_ARENA_MAX` of heaps, and of freed memory one of
+/// environment says holds: `MALLOC_ARENA_MAX` or `GLIBC_TUNABLES` of heaps, and of freed memory one of
 /// `MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`, `MALLOC_TOP_PAD_` and `MALLOC_MMAP_MAX_`.
 ///
 /// # Source
 /// `mallopt(3)`, "dynamic mmap threshold": once a block that had pages of its own is freed, blocks
 /// up to its size come from the heap, and twice its size is kept at the heap's end.
 pub fn keep_freed_memory() {
-    if env::var_os("MALLOC_ARENA_MAX").is_none() {
+    if ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"].iter().all(|name| env::var_os(name).is_none()) {
         limit_heaps(1 + thread::available_parallelism().map_or(1, usize::from));
     }
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

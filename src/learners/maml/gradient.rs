@@ -35,12 +35,11 @@ where
         let groups = self.groups(tasks).map(|group| (self.on_graphs_of_its_own(), group));
         let gradient =
             |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
-        let found: Vec<_> = match N::DRAWS {
+        let total = match N::DRAWS {
             // Random numbers come in the order of the tasks.
-            true => groups.map(gradient).collect(),
-            false => side_by_side::<B, _, _>(groups.collect(), gradient),
+            true => groups.map(gradient).reduce(GroupGradient::plus),
+            false => side_by_side::<B, _, _>(groups.collect(), gradient, GroupGradient::plus),
         };
-        let total = found.into_iter().reduce(GroupGradient::plus);
         let total = total.expect("a batch has at least one task");
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();

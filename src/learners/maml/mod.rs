@@ -43,9 +43,10 @@ use prototypes::prototypical_head;
 /// [`plus_plus`](Self::plus_plus), [`implicit`](Self::implicit),
 /// [`prototypical`](Self::prototypical), [`cavia`](Self::cavia) and [`reptile`](Self::reptile).
 ///
-/// The tasks of a batch adapt side by side as the lanes of one network where it has
-/// [`LANES`](Network::LANES), and one after the other where not; the results are the same within
-/// rounding.
+/// The tasks of a batch adapt side by side as the lanes of networks where these have
+/// [`LANES`](Network::LANES), and one by one where not; the results are the same within rounding. In
+/// meta-training on a CPU every thread may have a network of its own at the same time; the results do
+/// not depend on the number of threads.
 ///
 /// # Conventions
 /// Batch-norm normalises with the batch at hand, the support in the inner loop and the queries in
@@ -223,7 +224,8 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     /// With at most so many tasks in one network, [`Network::LANES`] unless said: more keep a
-    /// larger device busy, and take memory in proportion.
+    /// larger device busy, and take memory in proportion. In meta-training on a CPU as many networks
+    /// are there at once as there are threads.
     ///
     /// # Panics
     /// On 0.
@@ -329,7 +331,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         static NOTED: Once = Once::new();
         NOTED.call_once(|| {
             let network = self.network.describe();
-            log::warn!("{network} has no lanes, tasks adapt one after the other");
+            log::warn!("{network} has no lanes, tasks adapt one by one");
         });
     }
 

@@ -1,6 +1,7 @@
 //! Groups of tasks at the same time, each on threads of its own.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Route, route};
@@ -8,45 +9,63 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::phase::{self, PhaseTimes};
 
-/// What `work` makes of each of the `jobs`, in their order. On a host as many teams of threads as
-/// there are jobs, or threads, take one job after the other; elsewhere there is one team, the device.
+/// The sum, by `plus` and in their order, of what `work` makes of each of the `jobs`. On a host as many
+/// teams of threads as there are jobs, or threads, take one job after the other; elsewhere there is one
+/// team, the device.
 ///
 /// # Conventions
-/// Jobs may differentiate, if each has graphs of its own and holds every leaf of a graph until its
-/// backward pass is over. At the end of a backward pass Burn 0.21 goes through the graphs of all
-/// threads, where it takes a node for dead that an operation under way is about to use; but it leaves a
-/// graph alone of which anything is held.
+/// Jobs may differentiate, if each has graphs of its own, holds every leaf of a graph until its
+/// backward pass is over, and uses none after it. At the end of a backward pass Burn 0.21 goes through
+/// the graphs of all threads, where it takes a node for dead that an operation under way is about to
+/// use; but it leaves a graph alone of which anything is held.
 pub(super) fn side_by_side<B: Backend, J: Send, T: Send>(
     jobs: Vec<J>,
     work: impl Fn(J) -> T + Sync,
-) -> Vec<T> {
+    plus: impl Fn(T, T) -> T + Sync,
+) -> Option<T> {
     let threads = rayon::current_num_threads();
-    let teams = if on_host::<B>() { jobs.len().min(threads) } else { 1 };
-    if teams < 2 {
-        return jobs.into_iter().map(work).collect();
+    let count = if on_host::<B>() { jobs.len().min(threads) } else { 1 };
+    if count < 2 {
+        return jobs.into_iter().map(work).reduce(plus);
     }
-    let within = phase::innermost();
-    let found: Vec<_> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    let jobs = Mutex::new(jobs.into_iter().zip(&found));
+    let within = phase::pause();
+    let jobs = Mutex::new(jobs.into_iter().enumerate());
+    let sum = Mutex::new(Sum { total: None, next: 0, waiting: BTreeMap::new() });
+    let times = Mutex::new(PhaseTimes::default());
     let next = || lock(&jobs).next();
     let take = || {
-        while let Some((job, found)) = next() {
-            let done = phase::on_its_own(within, || work(job));
-            *lock(found) = Some(done);
+        while let Some((place, job)) = next() {
+            let (done, took) = phase::on_its_own(within, || work(job));
+            *lock(&times) += took;
+            lock(&sum).add(place, done, &plus);
         }
     };
-    on_each(&of_threads(threads, teams), &take);
-    let found =
-        found.into_iter().map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner));
-    let mut times = PhaseTimes::default();
-    let done = found.map(|found| {
-        let (done, took) = found.expect("every job was taken");
-        times += took;
-        done
-    });
-    let done = done.collect();
-    phase::count_like(times);
-    done
+    let teams = Teams::of(threads, count);
+    on_each(&teams.pools, &take);
+    teams.back();
+    phase::resume_like(*lock(&times));
+    sum.into_inner().unwrap_or_else(PoisonError::into_inner).total
+}
+
+/// A sum in the order of places, whatever order the summands come in.
+struct Sum<T> {
+    /// Of the places before the next one.
+    total: Option<T>,
+    next: usize,
+    waiting: BTreeMap<usize, T>,
+}
+
+impl<T> Sum<T> {
+    fn add(&mut self, place: usize, summand: T, plus: &impl Fn(T, T) -> T) {
+        self.waiting.insert(place, summand);
+        while let Some(summand) = self.waiting.remove(&self.next) {
+            self.next += 1;
+            self.total = Some(match self.total.take() {
+                Some(total) => plus(total, summand),
+                None => summand,
+            });
+        }
+    }
 }
 
 /// Whether operations of the backend run on the threads of this process.
@@ -63,22 +82,43 @@ fn on_each(teams: &[ThreadPool], work: &(impl Fn() + Sync)) {
     });
 }
 
-/// So many threads in so many teams, which stay for the next time.
-fn of_threads(threads: usize, teams: usize) -> Arc<[ThreadPool]> {
-    type Teams = ([usize; 2], Arc<[ThreadPool]>);
-    static LAST: Mutex<Option<Teams>> = Mutex::new(None);
-    let mut last = lock(&LAST);
-    if let Some((_, found)) = last.as_ref().filter(|(key, _)| *key == [threads, teams]) {
-        return found.clone();
+/// Threads in teams.
+struct Teams {
+    /// Threads, and teams.
+    size: [usize; 2],
+    pools: Vec<ThreadPool>,
+}
+
+/// Teams that stay for the next time. Who has some has them alone: a thread that waits within Burn's
+/// locks takes whatever its pool is given to do.
+static IDLE: Mutex<Vec<Teams>> = Mutex::new(Vec::new());
+
+/// Sizes of teams that stay.
+const STAY: usize = 4;
+
+impl Teams {
+    fn of(threads: usize, teams: usize) -> Self {
+        let size = [threads, teams];
+        let mut idle = lock(&IDLE);
+        if let Some(place) = idle.iter().position(|teams| teams.size == size) {
+            return idle.remove(place);
+        }
+        drop(idle);
+        let pool = |team: usize| {
+            let threads = (team + 1) * threads / teams - team * threads / teams;
+            let pool = ThreadPoolBuilder::new().num_threads(threads).build();
+            pool.expect("the system has threads to give")
+        };
+        Self { size, pools: (0..teams).map(pool).collect() }
     }
-    let pool = |team: usize| {
-        let threads = (team + 1) * threads / teams - team * threads / teams;
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-        pool.expect("the system has threads to give")
-    };
-    let made: Arc<[ThreadPool]> = (0..teams).map(pool).collect();
-    *last = Some(([threads, teams], made.clone()));
-    made
+
+    fn back(self) {
+        let mut idle = lock(&IDLE);
+        idle.push(self);
+        let oldest = (idle.len() > STAY).then(|| idle.remove(0));
+        drop(idle);
+        drop(oldest);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,31 +138,42 @@ mod tests {
         ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
     }
 
+    /// What came, in its order.
+    fn all<J: Send, T: Send>(jobs: Vec<J>, work: impl Fn(J) -> T + Sync) -> Vec<T> {
+        let plus = |mut all: Vec<T>, more: Vec<T>| {
+            all.extend(more);
+            all
+        };
+        side_by_side::<Flex, _, _>(jobs, |job| vec![work(job)], plus).unwrap_or_default()
+    }
+
     #[test]
-    fn jobs_are_done_in_teams_and_found_in_their_order() {
+    fn jobs_are_done_in_teams_and_summed_in_their_order() {
         for (threads, jobs, teams) in [(1, 3, vec![1]), (2, 1, vec![2]), (3, 2, vec![1, 2])] {
             for _ in 0..3 {
                 let found = on(threads, || {
-                    side_by_side::<Flex, _, _>((0..jobs).collect(), |job| {
-                        (job, rayon::current_num_threads())
-                    })
+                    all((0..jobs).collect(), |job| (job, rayon::current_num_threads()))
                 });
                 let (order, sizes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
                 assert_eq!(order, (0..jobs).collect::<Vec<usize>>());
                 assert!(sizes.iter().all(|size| teams.contains(size)), "{sizes:?} of {threads}");
             }
         }
+        let slow_first = |job: u64| {
+            std::thread::sleep(std::time::Duration::from_millis(20 - 4 * job));
+            job
+        };
+        assert_eq!(on(3, || all((0..5).collect(), slow_first)), [0, 1, 2, 3, 4]);
+        assert!(on(2, || all(Vec::<u64>::new(), slow_first)).is_empty());
     }
 
     #[test]
-    fn a_job_that_panics_is_heard_and_the_next_ones_are_done() {
+    fn a_job_that_panics_is_heard() {
         let job = |job: usize| if job == 3 { panic!("job {job}") } else { job };
-        let failed = panic::catch_unwind(AssertUnwindSafe(|| {
-            on(2, || side_by_side::<Flex, _, _>((0..6).collect(), job))
-        }));
+        let failed = panic::catch_unwind(AssertUnwindSafe(|| on(2, || all((0..6).collect(), job))));
         let said = failed.unwrap_err().downcast::<String>().unwrap();
         assert_eq!(*said, "job 3");
-        assert_eq!(on(2, || side_by_side::<Flex, _, _>(vec![1, 2], job)), [1, 2]);
+        assert_eq!(on(2, || all(vec![1, 2], job)), [1, 2]);
     }
 
     #[test]
@@ -131,10 +182,10 @@ mod tests {
         let times = on(2, || {
             phase::take();
             phase(Phase::Forward, || {
-                side_by_side::<Flex, _, _>(vec![(); 2], |()| {
+                all(vec![(); 2], |()| {
                     wait();
                     phase(Phase::Backward, wait);
-                });
+                })
             });
             phase::take()
         });

@@ -55,17 +55,18 @@ impl Planned {
     /// If the shape leaves a block without pixels.
     pub fn new(shape: &StackShape, precision: Precision) -> Self {
         static LATEST: Mutex<Vec<(Precision, Planned)>> = Mutex::new(Vec::new());
-        let lock = || LATEST.lock().unwrap_or_else(PoisonError::into_inner);
         let is = |entry: &(Precision, Self)| entry.0 == precision && entry.1.shape == *shape;
-        if let Some((_, found)) = lock().iter().find(|entry| is(entry)) {
-            return found.clone();
-        }
-        let planned = Self::by(chosen(), shape, precision);
-        let mut latest = lock();
-        if latest.len() == PLANS {
+        // Whatever is asked for goes to the end, and the first is the one to go.
+        let mut latest = LATEST.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = match latest.iter().position(is) {
+            Some(place) => latest.remove(place),
+            None => (precision, Self::by(chosen(), shape, precision)),
+        };
+        let planned = entry.1.clone();
+        latest.push(entry);
+        if latest.len() > PLANS {
             latest.remove(0);
         }
-        latest.push((precision, planned.clone()));
         planned
     }
 
