@@ -46,7 +46,19 @@ laws! {
     laws::curvature_of_identities_is_maml
     laws::a_zero_rate_is_the_identity
     laws::tasks_side_by_side_are_tasks_one_by_one
+    curves::regressions_have_the_gradients_of_pytorch
+}
+
+// Elsewhere there is one team.
+macro_rules! host_laws {
+    ($($file:ident::$law:ident)*) => {
+        on_backend!(host_flex, "flex", burn::backend::Flex: $($file::$law)*);
+        on_backend!(host_ndarray, "ndarray", burn::backend::NdArray: $($file::$law)*);
+        on_backend!(host_candle, "candle", burn::backend::Candle: $($file::$law)*);
+    };
+}
+
+host_laws! {
     teams::what_teams_find_is_what_one_thread_finds
     teams::what_teams_find_in_another_way_is_the_same
-    curves::regressions_have_the_gradients_of_pytorch
 }

@@ -39,10 +39,8 @@ fn assert_same<B: AutodiffBackend, N: AdaptableNetwork<B, Kind = Classification>
         let (learner, batch) = (learner.clone(), batch.clone());
         pool.install(move || outcome_on::<B, Classification, _>(&learner, &batch))
     };
-    let alone = on(1);
-    for threads in [2, 5] {
-        assert_eq!(on(threads), alone, "{what} on {threads}");
-    }
+    // Of eight networks every thread has one; of three one has two threads.
+    assert_eq!(on(4), on(1), "{what}");
 }
 
 /// For every rule, mask and order of the golden values, by both ways to the derivative.
