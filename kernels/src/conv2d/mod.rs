@@ -30,7 +30,9 @@ use crate::layers::{ConvolutionTable, through_f32, types, wide};
 /// # Conventions
 /// A correlation, as in PyTorch: the window is not turned. The equivalent there is
 /// `F.conv2d(x, weight, bias, stride, padding)`. Windows of 3x3 with padding 1 and of 1x1 without,
-/// with stride 1 or 2, are fused where the backend is; other ones run as Burn's own convolution.
+/// with stride 1 or 2, are fused where the backend is; other ones run as Burn's own convolution. A fused
+/// body need not multiply the zeros of the padding, so a weight that is not finite need not show where it
+/// meets these alone.
 ///
 /// # Panics
 /// When the shapes do not fit, with the text of a [`ConvError`].

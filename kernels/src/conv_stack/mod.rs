@@ -37,8 +37,9 @@ use crate::precision::Precision;
 /// The variance is the biased one, as in training in PyTorch; its running average there takes the
 /// unbiased one, here as in Burn the biased one. Equal values in a pool pass the gradient to the
 /// first. Running statistics are constants: no gradient flows into them. What is not finite reaches
-/// every feature that it reaches in the reference; under running statistics, a fused body may spread
-/// it to the rest of a 4x4 tile of pixels as NaN.
+/// every feature that it reaches in the reference, but a weight need not reach those where it meets
+/// the padding alone; under running statistics, a fused body may spread it to the rest of a 4x4 tile of
+/// pixels as NaN.
 ///
 /// Images of f16 or bf16 are taken through fused bodies in f32 on a host, and the features rounded to
 /// their type; an accelerator convolves them as they are. The moments are f32.
