@@ -9,7 +9,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::BnStatistics;
 
-use super::teams::{on_host, side_by_side};
+use super::teams::{on_host, side_by_side, teams};
 use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
@@ -32,11 +32,14 @@ where
         let support = N::Kind::support(batch);
         self.expect_size(N::Kind::outputs(support));
         let tasks = N::Kind::tasks(support);
-        let groups = self.groups(tasks).map(|group| (self.on_graphs_of_its_own(), group));
+        let groups: Vec<_> = self.groups(tasks).collect();
+        // Random numbers come in the order of the tasks.
+        let alone = N::DRAWS || teams::<B>(groups.len()) < 2;
+        let learner = || if alone { self.clone() } else { self.on_graphs_of_its_own() };
+        let groups = groups.into_iter().map(|group| (learner(), group));
         let gradient =
             |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
-        let total = match N::DRAWS {
-            // Random numbers come in the order of the tasks.
+        let total = match alone {
             true => groups.map(gradient).reduce(GroupGradient::plus),
             false => side_by_side::<B, _, _>(groups.collect(), gradient, GroupGradient::plus),
         };

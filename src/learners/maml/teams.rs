@@ -23,8 +23,7 @@ pub(super) fn side_by_side<B: Backend, J: Send, T: Send>(
     work: impl Fn(J) -> T + Sync,
     plus: impl Fn(T, T) -> T + Sync,
 ) -> Option<T> {
-    let threads = rayon::current_num_threads();
-    let count = if on_host::<B>() { jobs.len().min(threads) } else { 1 };
+    let count = teams::<B>(jobs.len());
     if count < 2 {
         return jobs.into_iter().map(work).reduce(plus);
     }
@@ -40,7 +39,7 @@ pub(super) fn side_by_side<B: Backend, J: Send, T: Send>(
             lock(&sum).add(place, done, &plus);
         }
     };
-    let teams = Teams::of(threads, count);
+    let teams = Teams::of(rayon::current_num_threads(), count);
     on_each(&teams.pools, &take);
     teams.back();
     phase::resume_like(*lock(&times));
@@ -66,6 +65,11 @@ impl<T> Sum<T> {
             });
         }
     }
+}
+
+/// How many teams share so many jobs.
+pub(super) fn teams<B: Backend>(jobs: usize) -> usize {
+    if on_host::<B>() { jobs.min(rayon::current_num_threads()) } else { 1 }
 }
 
 /// Whether operations of the backend run on the threads of this process.
