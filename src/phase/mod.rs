@@ -1,8 +1,8 @@
 //! Where the time of training goes.
 //!
 //! A trainer and its learners tell what they are at with [`phase`] or [`phase_on`]; [`take`] gives
-//! what every [`Phase`] took on this thread, and on those that worked for it. Each phase is a `tracing` span besides, of the target
-//! `fewshot` and its own name, for whoever subscribes.
+//! what every [`Phase`] took on this thread, and on those that worked for it. Each phase is a `tracing`
+//! span besides, of the target `fewshot` and its own name, for whoever subscribes.
 
 mod clock;
 mod times;

@@ -34,15 +34,12 @@ where
         let tasks = N::Kind::tasks(support);
         let groups: Vec<_> = self.groups(tasks).collect();
         // Random numbers come in the order of the tasks.
-        let alone = N::DRAWS || teams::<B>(groups.len()) < 2;
-        let learner = || if alone { self.clone() } else { self.on_graphs_of_its_own() };
+        let teams = if N::DRAWS { 1 } else { teams::<B>(groups.len()) };
+        let learner = || if teams > 1 { self.on_graphs_of_its_own() } else { self.clone() };
         let groups = groups.into_iter().map(|group| (learner(), group));
         let gradient =
             |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
-        let total = match alone {
-            true => groups.map(gradient).reduce(GroupGradient::plus),
-            false => side_by_side::<B, _, _>(groups.collect(), gradient, GroupGradient::plus),
-        };
+        let total = side_by_side(teams, groups.collect(), gradient, GroupGradient::plus);
         let total = total.expect("a batch has at least one task");
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();

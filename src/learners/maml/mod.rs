@@ -224,8 +224,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     /// With at most so many tasks in one network, [`Network::LANES`] unless said: more keep a
-    /// larger device busy, and take memory in proportion. In meta-training on a CPU as many networks
-    /// are there at once as there are threads.
+    /// larger device busy, and take memory in proportion, on a CPU for each thread.
     ///
     /// # Panics
     /// On 0.

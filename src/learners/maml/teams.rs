@@ -9,22 +9,21 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::phase::{self, PhaseTimes};
 
-/// The sum, by `plus` and in their order, of what `work` makes of each of the `jobs`. On a host as many
-/// teams of threads as there are jobs, or threads, take one job after the other; elsewhere there is one
-/// team, the device.
+/// The sum, by `plus` and in their order, of what `work` makes of each of the `jobs`, of which so many
+/// teams of threads take one after the other; one team is the thread that calls, with all others.
 ///
 /// # Conventions
 /// Jobs may differentiate, if each has graphs of its own, holds every leaf of a graph until its
 /// backward pass is over, and uses none after it. At the end of a backward pass Burn 0.21 goes through
 /// the graphs of all threads, where it takes a node for dead that an operation under way is about to
 /// use; but it leaves a graph alone of which anything is held.
-pub(super) fn side_by_side<B: Backend, J: Send, T: Send>(
+pub(super) fn side_by_side<J: Send, T: Send>(
+    teams: usize,
     jobs: Vec<J>,
     work: impl Fn(J) -> T + Sync,
     plus: impl Fn(T, T) -> T + Sync,
 ) -> Option<T> {
-    let count = teams::<B>(jobs.len());
-    if count < 2 {
+    if teams < 2 {
         return jobs.into_iter().map(work).reduce(plus);
     }
     let within = phase::pause();
@@ -39,7 +38,7 @@ pub(super) fn side_by_side<B: Backend, J: Send, T: Send>(
             lock(&sum).add(place, done, &plus);
         }
     };
-    let teams = Teams::of(rayon::current_num_threads(), count);
+    let teams = Teams::of(rayon::current_num_threads(), teams);
     on_each(&teams.pools, &take);
     teams.back();
     phase::resume_like(*lock(&times));
@@ -67,7 +66,8 @@ impl<T> Sum<T> {
     }
 }
 
-/// How many teams share so many jobs.
+/// How many teams share so many jobs: on a host as many as there are jobs, or threads; elsewhere one, the
+/// device.
 pub(super) fn teams<B: Backend>(jobs: usize) -> usize {
     if on_host::<B>() { jobs.min(rayon::current_num_threads()) } else { 1 }
 }
@@ -148,7 +148,8 @@ mod tests {
             all.extend(more);
             all
         };
-        side_by_side::<Flex, _, _>(jobs, |job| vec![work(job)], plus).unwrap_or_default()
+        let teams = teams::<Flex>(jobs.len());
+        side_by_side(teams, jobs, |job| vec![work(job)], plus).unwrap_or_default()
     }
 
     #[test]
