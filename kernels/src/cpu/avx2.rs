@@ -1,10 +1,11 @@
 //! Body in AVX2 and FMA.
 
 use std::arch::x86_64::{
-    __m256, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_ps, _mm256_and_ps,
-    _mm256_andnot_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps, _mm256_div_ps,
-    _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps,
-    _mm256_permute2f128_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_shuffle_ps,
+    __m256, __m256i, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_ps,
+    _mm256_and_ps, _mm256_andnot_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
+    _mm256_cmpgt_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
+    _mm256_maskstore_ps, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_permute2f128_ps,
+    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_shuffle_ps,
     _mm256_slli_epi32, _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_sub_ps, _mm256_unpackhi_ps,
     _mm256_unpacklo_ps,
 };
@@ -21,6 +22,19 @@ impl Avx2 {
     pub fn detect() -> Option<&'static Self> {
         let found = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
         found.then_some(&Self(()))
+    }
+}
+
+/// All ones in so many lanes, from the first on.
+///
+/// # Safety
+/// The processor has AVX2.
+#[inline(always)]
+unsafe fn first(count: usize) -> __m256i {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(count as i32), lanes)
     }
 }
 
@@ -45,6 +59,20 @@ impl Simd for Avx2 {
     unsafe fn write(self, to: *mut f32, value: __m256) {
         // SAFETY: `self` proves AVX2 and the caller promises eight writable floats.
         unsafe { _mm256_storeu_ps(to, value) }
+    }
+
+    #[inline(always)]
+    unsafe fn read_first(self, from: *const f32, count: usize) -> __m256 {
+        // SAFETY: `self` proves AVX2 and the caller promises so many readable floats; no others are
+        // read.
+        unsafe { _mm256_maskload_ps(from, first(count)) }
+    }
+
+    #[inline(always)]
+    unsafe fn write_first(self, to: *mut f32, count: usize, value: __m256) {
+        // SAFETY: `self` proves AVX2 and the caller promises so many writable floats; no others are
+        // written.
+        unsafe { _mm256_maskstore_ps(to, first(count), value) }
     }
 
     #[inline(always)]

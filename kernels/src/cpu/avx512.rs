@@ -1,12 +1,13 @@
 //! Body in AVX-512.
 
 use std::arch::x86_64::{
-    __m512, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm_loadu_ps, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_castps_si512, _mm512_castps128_ps512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_div_ps, _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps, _mm512_mask_max_ps,
-    _mm512_maskz_mov_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
-    _mm512_shuffle_ps, _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps, _mm512_sub_ps,
-    _mm512_unpackhi_ps, _mm512_unpacklo_ps,
+    __m512, __mmask16, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm_loadu_ps, _mm512_add_epi32,
+    _mm512_add_ps, _mm512_castps_si512, _mm512_castps128_ps512, _mm512_castsi512_ps,
+    _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps,
+    _mm512_mask_max_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps,
+    _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_ps,
+    _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps,
+    _mm512_unpacklo_ps,
 };
 
 use super::body::implement_body;
@@ -26,6 +27,12 @@ impl Avx512 {
             && is_x86_feature_detected!("f16c");
         found.then_some(&Self(()))
     }
+}
+
+/// So many lanes, from the first on.
+#[inline(always)]
+fn first(count: usize) -> __mmask16 {
+    (1u32 << count).wrapping_sub(1) as __mmask16
 }
 
 impl Simd for Avx512 {
@@ -50,6 +57,20 @@ impl Simd for Avx512 {
     unsafe fn write(self, to: *mut f32, value: __m512) {
         // SAFETY: `self` proves AVX-512F and the caller promises sixteen writable floats.
         unsafe { _mm512_storeu_ps(to, value) }
+    }
+
+    #[inline(always)]
+    unsafe fn read_first(self, from: *const f32, count: usize) -> __m512 {
+        // SAFETY: `self` proves AVX-512F and the caller promises so many readable floats; no others
+        // are read.
+        unsafe { _mm512_maskz_loadu_ps(first(count), from) }
+    }
+
+    #[inline(always)]
+    unsafe fn write_first(self, to: *mut f32, count: usize, value: __m512) {
+        // SAFETY: `self` proves AVX-512F and the caller promises so many writable floats; no others
+        // are written.
+        unsafe { _mm512_mask_storeu_ps(to, first(count), value) }
     }
 
     #[inline(always)]

@@ -7,6 +7,7 @@ use super::contract::Contraction;
 use super::moments::Correlation;
 use super::planes::Planes;
 use super::portable::Portable;
+use super::product::Product;
 use super::rank::RankUpdate;
 use super::softmax::Rows;
 use super::spread::{Slope, Target};
@@ -27,6 +28,12 @@ pub trait Body: Planes + Steps + Send + Sync {
 
     /// See [`contract`](super::contract::contract).
     fn contract(&self, job: &Contraction<'_>, out: &mut [f32]);
+
+    /// See [`product`](super::product::product).
+    fn product(&self, job: &Product<'_>, out: &mut [f32]);
+
+    /// See [`transposed`](super::product::transposed).
+    fn transposed(&self, from: &[f32], columns: usize, to: &mut [f32]);
 
     /// See [`deviations`](super::moments::deviations).
     fn deviations(&self, y: &[f32], out: &mut [f32]);
@@ -154,6 +161,7 @@ macro_rules! implement_body {
             use super::contract::{Contraction, contract};
             use super::gates::{gate, rectify};
             use super::moments::{Correlation, correlate, deviations};
+            use super::product::{Product, product, transposed};
             use super::rank::{RankUpdate, rank_update};
             use super::rounding::round;
             use super::softmax::{Rows, settle};
@@ -174,6 +182,10 @@ macro_rules! implement_body {
 
                 compile_loop!($simd, ($(#[$feature])?),
                     fn contract(job: &Contraction<'_>, out: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn product(job: &Product<'_>, out: &mut [f32]));
+                compile_loop!($simd, ($(#[$feature])?),
+                    fn transposed(from: &[f32], columns: usize, to: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn deviations(y: &[f32], out: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),

@@ -20,6 +20,7 @@ pub mod moments;
 pub mod plane_sums;
 pub mod planes;
 pub mod portable;
+pub mod product;
 pub mod rank;
 pub mod reach;
 pub mod rounding;

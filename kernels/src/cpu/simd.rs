@@ -4,6 +4,9 @@
 /// stand in the last bits.
 pub const WHOLE: f32 = 12_582_912.0;
 
+/// Floats in the widest vector.
+const WIDEST: usize = 16;
+
 /// A set of vector instructions; holding a value proves that the processor has them.
 ///
 /// A tile of channels is [`TILE`](Simd::TILE) = two vectors wide.
@@ -34,6 +37,34 @@ pub trait Simd: Copy {
     /// # Safety
     /// `WIDTH` floats are writable at `to`.
     unsafe fn write(self, to: *mut f32, value: Self::Vector);
+
+    /// Reads the first `count` lanes, zeros behind them.
+    ///
+    /// # Safety
+    /// `count` floats, at most `WIDTH`, are readable at `from`.
+    #[inline(always)]
+    unsafe fn read_first(self, from: *const f32, count: usize) -> Self::Vector {
+        let mut lanes = [0.0; WIDEST];
+        // SAFETY: `lanes` holds the longest vector, and the caller promises the rest.
+        unsafe {
+            from.copy_to_nonoverlapping(lanes.as_mut_ptr(), count);
+            self.read(lanes.as_ptr())
+        }
+    }
+
+    /// Writes the first `count` lanes.
+    ///
+    /// # Safety
+    /// `count` floats, at most `WIDTH`, are writable at `to`.
+    #[inline(always)]
+    unsafe fn write_first(self, to: *mut f32, count: usize, value: Self::Vector) {
+        let mut lanes = [0.0; WIDEST];
+        // SAFETY: `lanes` holds the longest vector, and the caller promises the rest.
+        unsafe {
+            self.write(lanes.as_mut_ptr(), value);
+            to.copy_from_nonoverlapping(lanes.as_ptr(), count);
+        }
+    }
 
     /// `a + b`.
     fn add(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -191,6 +222,20 @@ mod tests {
         let part = |a, b, c| simd.part(a, b, c);
         check((simd, "same"), |a, b, c| part(a, b, c).0, |a, b, c| if a == b { c } else { 0.0 });
         check((simd, "other"), |a, b, c| part(a, b, c).1, |a, b, c| if a == b { 0.0 } else { c });
+        for count in 0..=S::WIDTH {
+            let (from, mut got) = (vec![2.0; count], vec![3.0; S::WIDTH]);
+            // SAFETY: so many are readable, and as many as a vector has writable.
+            let read = unsafe { simd.read_first(from.as_ptr(), count) };
+            simd.store(&mut got, read);
+            let (first, behind) = got.split_at(count);
+            assert!(
+                first.iter().all(|&lane| lane == 2.0) && behind.iter().all(|&lane| lane == 0.0)
+            );
+            // SAFETY: so many are writable.
+            unsafe { simd.write_first(got.as_mut_ptr(), count, simd.splat(5.0)) };
+            let wanted = |i| if i < count { 5.0 } else { 0.0 };
+            assert!((0..S::WIDTH).all(|i| got[i] == wanted(i)), "{} {count}: {got:?}", S::NAME);
+        }
         for power in -126..=127 {
             let mut got = vec![0.0; S::WIDTH];
             simd.store(&mut got, simd.power_of_two(simd.splat(WHOLE + power as f32)));

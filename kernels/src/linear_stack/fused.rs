@@ -3,7 +3,7 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor};
 
-use super::cpu::{self, Lane, Moves, Room};
+use super::cpu::{self, Lane, Moves, Parts, Room, part};
 use super::{LinearLayer, LinearStackError};
 use crate::smooth::{Moved, Passed, Point, Smooth, by_lane};
 
@@ -70,28 +70,34 @@ impl LinearCall {
     }
 
     fn lane<'a>(&'a self, operands: &'a [&'a [f32]], index: usize) -> Lane<'a> {
-        let mut own = operands.iter().map(|all| part(all, index, self.lanes));
-        let x = own.next().expect("the first operand");
-        let mut layers = Vec::with_capacity(self.widths.len() - 1);
-        while let (Some(weight), Some(bias)) = (own.next(), own.next()) {
-            layers.push([weight, bias]);
-        }
-        Lane { examples: self.examples, widths: &self.widths, x, layers }
+        let operands = self.parts(operands, index);
+        Lane { examples: self.examples, widths: &self.widths, operands }
     }
-}
 
-fn part(all: &[f32], index: usize, lanes: usize) -> &[f32] {
-    let length = all.len() / lanes;
-    &all[index * length..(index + 1) * length]
+    /// What is one lane's.
+    fn parts<'a, T>(&self, all: &'a [T], index: usize) -> Parts<'a, T> {
+        Parts { all, lane: (index, self.lanes) }
+    }
+
+    fn part<'a>(&self, all: &'a [f32], index: usize) -> &'a [f32] {
+        part(all, (index, self.lanes))
+    }
+
+    /// Room for the outputs of all layers but so many at the end.
+    fn between(&self, but: usize) -> Vec<f32> {
+        let widths: usize = self.widths[1..self.widths.len() - but].iter().sum();
+        vec![0.0; self.lanes * self.examples * widths]
+    }
 }
 
 /// Operands are `x`, then weight and bias of every layer.
 impl Smooth for LinearCall {
-    /// The hidden activations of every lane.
-    type Tape = Vec<cpu::Hidden>;
-    type Between = Vec<cpu::Between>;
+    /// The hidden activations.
+    type Tape = Vec<f32>;
+    /// The gradients of all layers' outputs before ReLU.
+    type Between = Vec<f32>;
     /// How the hidden activations move.
-    type Tangent = Vec<cpu::Hidden>;
+    type Tangent = Vec<f32>;
 
     const READS_OPERANDS: bool = true;
 
@@ -111,13 +117,16 @@ impl Smooth for LinearCall {
     }
 
     fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Self::Tape> {
-        let mut result = [vec![0.0; self.result().num_elements()]];
-        let hidden = by_lane(&mut result, self.work(1), Room::new, |room, index, to| {
-            let hidden = cpu::forward(room, &self.lane(operands, index), to[0]);
-            keep.then_some(hidden)
+        let mut found = vec![vec![0.0; self.result().num_elements()]];
+        found.extend(keep.then(|| self.between(1)));
+        by_lane(&mut found, self.work(1), Room::new, |room, index, to| {
+            let (y, hidden) = to.split_first_mut().expect("the result");
+            let hidden = hidden.first_mut().map(|hidden| &mut **hidden);
+            cpu::forward(room, self.lane(operands, index), hidden, y);
         });
-        let [result] = result;
-        Passed { result, aside: Vec::new(), tape: hidden.into_iter().collect() }
+        let mut found = found.into_iter();
+        let result = found.next().expect("the result");
+        Passed { result, aside: Vec::new(), tape: found.next() }
     }
 
     fn backward(
@@ -127,13 +136,16 @@ impl Smooth for LinearCall {
         wanted: &[bool],
         keep: bool,
     ) -> (Vec<Option<Vec<f32>>>, Option<Self::Between>) {
-        let mut gradients = self.places(wanted);
-        let between = by_lane(&mut gradients, self.work(2), Room::new, |room, index, to| {
-            let lane = self.lane(at.operands, index);
-            let grad = part(grad, index, self.lanes);
-            cpu::backward(room, &lane, &at.tape[index], grad, (wanted[0], keep), to)
+        let mut found = self.places(wanted);
+        found.extend(keep.then(|| self.between(0)));
+        by_lane(&mut found, self.work(2), Room::new, |room, index, to| {
+            let (lane, hidden) = (self.lane(at.operands, index), self.part(at.tape, index));
+            let (to, between) = to.split_at_mut(wanted.len());
+            let between = between.first_mut().map(|between| &mut **between);
+            cpu::backward(room, lane, hidden, self.part(grad, index), between, wanted[0], to);
         });
-        (gradients.into_iter().map(Some).collect(), between.into_iter().collect())
+        let between = if keep { found.pop() } else { None };
+        (found.into_iter().map(Some).collect(), between)
     }
 
     fn forward_along(
@@ -141,13 +153,13 @@ impl Smooth for LinearCall {
         at: Point<'_, Self>,
         direction: &[Option<&[f32]>],
     ) -> (Vec<f32>, Self::Tangent) {
-        let mut change = [vec![0.0; self.result().num_elements()]];
-        let moved = by_lane(&mut change, self.work(2), Room::new, |room, index, to| {
-            let lane = self.lane(at.operands, index);
-            let moves = self.directions(direction, index);
-            cpu::forward_along(room, &lane, &at.tape[index], &moves, to[0])
+        let mut found = [vec![0.0; self.result().num_elements()], self.between(1)];
+        by_lane(&mut found, self.work(2), Room::new, |room, index, to| {
+            let (lane, hidden) = (self.lane(at.operands, index), self.part(at.tape, index));
+            let [y, moved] = to else { unreachable!("two tensors have two parts") };
+            cpu::forward_along(room, lane, hidden, self.parts(direction, index), moved, y);
         });
-        let [change] = change;
+        let [change, moved] = found;
         (change, moved)
     }
 
@@ -160,15 +172,14 @@ impl Smooth for LinearCall {
     ) -> Vec<Option<Vec<f32>>> {
         let mut gradients = self.places(wanted);
         by_lane(&mut gradients, self.work(4), Room::new, |room, index, to| {
-            let lane = self.lane(at.operands, index);
             let moves = Moves {
-                operands: &self.directions(moved.direction, index),
-                hidden: &at.tape[index],
-                moved: &moved.tangent[index],
-                between: &moved.between[index],
+                operands: self.parts(moved.direction, index),
+                hidden: self.part(at.tape, index),
+                moved: self.part(moved.tangent, index),
+                between: self.part(moved.between, index),
             };
-            let change = change.map(|all| part(all, index, self.lanes));
-            cpu::backward_along(room, &lane, moves, change, wanted[0], to);
+            let change = change.map(|all| self.part(all, index));
+            cpu::backward_along(room, self.lane(at.operands, index), moves, change, wanted[0], to);
         });
         gradients.into_iter().map(Some).collect()
     }
@@ -179,11 +190,6 @@ impl LinearCall {
     fn work(&self, passes: usize) -> (usize, usize) {
         let weights: usize = self.widths.windows(2).map(|sides| sides[0] * sides[1]).sum();
         (self.lanes, passes * self.lanes * self.examples * weights)
-    }
-
-    /// How one lane's operands move.
-    fn directions<'a>(&self, all: &[Option<&'a [f32]>], index: usize) -> Vec<Option<&'a [f32]>> {
-        all.iter().map(|all| all.map(|all| part(all, index, self.lanes))).collect()
     }
 
     /// Zeros for every operand; nothing for an `x` that is not wanted.
