@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Tensor, TensorData};
 use fewshot_models::BnStatistics;
 
 use super::teams::{on_host, side_by_side, teams};
@@ -263,11 +263,13 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 /// A constant for each of `lanes` tasks, `[n]` to `[lanes * n]`.
 fn copies<B: AutodiffBackend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
     let value = value.inner();
-    Tensor::from_inner(match on_host::<B>() {
-        // Flex goes through an expanded tensor float by float.
-        true => Tensor::cat(vec![value; lanes], 0),
-        false => tiled(value, lanes),
-    })
+    if !on_host::<B>() {
+        return Tensor::from_inner(tiled(value, lanes));
+    }
+    // Flex goes through an expanded tensor float by float.
+    let (device, dtype, length) = (value.device(), value.dtype(), lanes * value.dims()[0]);
+    let bytes = value.into_data().bytes.repeat(lanes);
+    Tensor::from_data(TensorData::from_bytes_vec(bytes, [length], dtype), (&device, dtype))
 }
 
 struct OwnLeaves;
