@@ -91,20 +91,6 @@ impl<B: FusedOps> Backward<B, 2> for Axpy {
     }
 }
 
-#[derive(Debug)]
-struct Scaled;
-
-impl<B: FusedOps> Backward<B, 1> for Scaled {
-    /// Alpha.
-    type State = f64;
-
-    fn backward(self, ops: Ops<f64, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let [of_x] = parents(&ops);
-        let g = grads.consume::<B>(&ops.node);
-        register::<B>(grads, of_x, || B::scaled(g, ops.state));
-    }
-}
-
 /// On the graph of both.
 pub(crate) fn tracked<B: FusedOps, C: CheckpointStrategy>(
     y: FloatTensor<Autodiff<B, C>>,
@@ -113,13 +99,4 @@ pub(crate) fn tracked<B: FusedOps, C: CheckpointStrategy>(
 ) -> FloatTensor<Autodiff<B, C>> {
     let sum = B::axpy(y.primitive.clone(), alpha, x.primitive.clone());
     record::<B, C, 2, _>(Axpy, [&y, &x], || alpha, sum)
-}
-
-/// `alpha x` on its graph.
-pub(crate) fn tracked_scaled<B: FusedOps, C: CheckpointStrategy>(
-    x: FloatTensor<Autodiff<B, C>>,
-    alpha: f64,
-) -> FloatTensor<Autodiff<B, C>> {
-    let product = B::scaled(x.primitive.clone(), alpha);
-    record::<B, C, 1, _>(Scaled, [&x], || alpha, product)
 }

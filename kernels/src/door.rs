@@ -14,7 +14,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
 use crate::axpy;
 use crate::conv_stack::StackCall;
@@ -105,7 +105,7 @@ impl<B: SmoothOps + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C>
     }
 
     fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
-        axpy::tracked_scaled::<B, C>(x, alpha)
+        Self::float_mul_scalar(x, alpha.into())
     }
 }
 

@@ -45,6 +45,7 @@
 mod axpy;
 pub mod batch_norm;
 mod bundle;
+mod by_lane;
 pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;

@@ -1,7 +1,7 @@
 //! Steps on lists of tensors, whatever module they are the parameters of.
 
 use burn::backend::Autodiff;
-use burn::module::Module;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
@@ -111,7 +111,9 @@ pub(crate) fn flat_slope<'a, B: AutodiffBackend, M: Module<B>>(
     loss: &'a dyn Fn(usize, &M) -> Tensor<B, 1>,
 ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
     move |step, values| {
-        let values = values.iter().cloned().map(Tensor::detach).collect();
+        // Burn's `detach` leaves a leaf what it is.
+        let constant = |value: &Tensor<B, 1>| Tensor::from_inner(value.clone().inner());
+        let values = values.iter().map(constant).collect();
         let loss = |module: &M| scaled(loss(step, module), precision);
         let found = unscaled(gradients::<B, M>(template, lanes, moves, loss, values), precision);
         found.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
@@ -162,17 +164,42 @@ fn gradients<B: AutodiffBackend, M: Module<B>>(
     loss: impl Fn(&M) -> Tensor<B, 1>,
     values: Vec<Tensor<B, 1>>,
 ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
-    let track = |(value, moves): (Tensor<B, 1>, &bool)| match moves {
-        true => value.require_grad(),
-        false => value,
-    };
-    let leaves: Vec<_> = values.into_iter().zip(moves).map(track).collect();
-    let module = filled::<B, M>(template.clone(), &leaves, lanes);
+    let module = filled::<B, M>(template.clone(), &values, lanes);
+    let module = module.map(&mut Track(moves.iter()));
     let mut found = loss(&module).backward();
-    let gradient = |(leaf, moves): (&Tensor<B, 1>, &bool)| {
-        moves.then(|| leaf.grad_remove(&mut found)).flatten()
-    };
-    leaves.iter().zip(moves).map(gradient).collect()
+    let mut gradients = Gradients { moves: moves.iter(), found: &mut found, gradients: Vec::new() };
+    module.visit(&mut gradients);
+    gradients.gradients
+}
+
+/// Makes leaves of the tensors that move, in their own shapes: flat ones would be one more operation
+/// each, at this level and at that of their gradients.
+struct Track<'a>(std::slice::Iter<'a, bool>);
+
+impl<B: AutodiffBackend> ModuleMapper<B> for Track<'_> {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
+        let moves = *self.0.next().expect("one for each tensor of the module");
+        param.map(|value| value.set_require_grad(moves))
+    }
+}
+
+/// Takes the gradients of the tensors that move, each flattened.
+struct Gradients<'a, B: AutodiffBackend> {
+    moves: std::slice::Iter<'a, bool>,
+    found: &'a mut B::Gradients,
+    gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        let moves = *self.moves.next().expect("one for each tensor of the module");
+        let gradient = moves.then(|| param.val().grad_remove(self.found)).flatten();
+        let flat = gradient.map(|gradient| {
+            let length = gradient.shape().num_elements();
+            gradient.reshape([length])
+        });
+        self.gradients.push(flat);
+    }
 }
 
 #[cfg(all(test, feature = "flex"))]

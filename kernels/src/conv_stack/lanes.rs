@@ -11,8 +11,9 @@ use super::cpu::{
     self, Between, Direction, Planned, Saved, SavedTangent, Tangent, backward_along, forward_along,
 };
 use super::fused::StackCall;
+use crate::by_lane::by_lane;
 use crate::cpu::buffers::Buffer;
-use crate::smooth::{Moved, Passed, Point, Smooth, by_lane};
+use crate::smooth::{Moved, Passed, Point, Smooth};
 
 /// A flat array of segments, each of which holds one part for every lane.
 struct Segments {

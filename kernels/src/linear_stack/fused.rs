@@ -5,7 +5,8 @@ use burn::tensor::{Shape, Tensor};
 
 use super::cpu::{self, Lane, Moves, Parts, Room, part};
 use super::{LinearLayer, LinearStackError};
-use crate::smooth::{Moved, Passed, Point, Smooth, by_lane};
+use crate::by_lane::by_lane;
+use crate::smooth::{Moved, Passed, Point, Smooth};
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use std::ops::Range;
 use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use fewshot_models::BnStatistics;
 
 use super::teams::{on_host, side_by_side, teams};
@@ -263,13 +263,14 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 /// A constant for each of `lanes` tasks, `[n]` to `[lanes * n]`.
 fn copies<B: AutodiffBackend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
     let value = value.inner();
-    if !on_host::<B>() {
+    if !on_host::<B>() || value.dtype() != DType::F32 {
         return Tensor::from_inner(tiled(value, lanes));
     }
     // Flex goes through an expanded tensor float by float.
-    let (device, dtype, length) = (value.device(), value.dtype(), lanes * value.dims()[0]);
-    let bytes = value.into_data().bytes.repeat(lanes);
-    Tensor::from_data(TensorData::from_bytes_vec(bytes, [length], dtype), (&device, dtype))
+    let (device, length) = (value.device(), lanes * value.dims()[0]);
+    let data = value.into_data();
+    let once = data.as_slice::<f32>().expect("f32, as asked");
+    Tensor::from_data(TensorData::new(once.repeat(lanes), [length]), (&device, DType::F32))
 }
 
 struct OwnLeaves;
