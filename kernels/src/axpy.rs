@@ -21,7 +21,8 @@ use crate::layers::node::{parents, record, register};
 ///
 /// # Conventions
 /// The product is rounded before the sum, as in two operations. On a host it is one pass on all
-/// threads, forward and backward; elsewhere it is these operations.
+/// threads, and so is its gradient where that is not differentiated itself; elsewhere it is these
+/// operations.
 ///
 /// # Panics
 /// When the shapes differ.

@@ -173,7 +173,7 @@ fn gradients<B: AutodiffBackend, M: Module<B>>(
 }
 
 /// Makes leaves of the tensors that move, in their own shapes: flat ones would be one more operation
-/// each, at this level and at that of their gradients.
+/// each on this level's graph.
 struct Track<'a>(std::slice::Iter<'a, bool>);
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Track<'_> {
@@ -249,6 +249,32 @@ mod tests {
         };
         let differences = &mut found.iter().zip(wanted).map(|(found, wanted)| found - wanted);
         (square(differences) / square(&mut wanted.iter().copied())).sqrt()
+    }
+
+    #[test]
+    fn a_flat_slope_takes_leaves_for_values_and_has_nothing_of_what_stands_still() {
+        let (config, device) = (Conv4Config::omniglot(), Default::default());
+        let encoder = config.init(&device);
+        let network = Classifier::<B, Conv4<B>>::new(encoder, config.features(), 5, &device);
+        let (inputs, targets) = support(config.image);
+        let loss = |_: usize, network: &Classifier<B, Conv4<B>>| {
+            Classification::loss(
+                network.forward_lanes(inputs.clone(), BnStatistics::Batch),
+                targets.clone(),
+            )
+        };
+        let values: Vec<_> = values::<B, _>(&network);
+        let values: Vec<_> =
+            values.into_iter().map(|value| value.detach().require_grad()).collect();
+        let found =
+            |moves: &[bool]| flat_slope(&network, 1, moves, Precision::F32, &loss)(0, &values);
+        let all = found(&vec![true; values.len()]);
+        let moves: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();
+        for (place, (some, all)) in found(&moves).into_iter().zip(all).enumerate() {
+            let data = |gradient: Tensor<B, 1>| gradient.into_data();
+            let wanted = all.map(data).filter(|_| moves[place]);
+            assert_eq!(some.map(data), wanted, "tensor {place}");
+        }
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub struct Room {
     body: &'static dyn Body,
     /// The transpose of a weight.
     turned: Vec<f32>,
-    /// As long as the outputs of all layers.
+    /// The outputs of all layers, or their gradients.
     all: Vec<f32>,
 }
 

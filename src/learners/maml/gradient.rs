@@ -263,13 +263,14 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 /// A constant for each of `lanes` tasks, `[n]` to `[lanes * n]`.
 fn copies<B: AutodiffBackend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
     let value = value.inner();
-    if !on_host::<B>() || value.dtype() != DType::F32 {
+    let (device, length) = (value.device(), lanes * value.dims()[0]);
+    let floats = on_host::<B>() && value.dtype() == DType::F32;
+    if lanes == 1 || !floats || B::InnerBackend::ad_enabled(&device) {
         return Tensor::from_inner(tiled(value, lanes));
     }
     // Flex goes through an expanded tensor float by float.
-    let (device, length) = (value.device(), lanes * value.dims()[0]);
     let data = value.into_data();
-    let once = data.as_slice::<f32>().expect("f32, as asked");
+    let once = data.as_slice::<f32>().expect("floats of this type");
     Tensor::from_data(TensorData::new(once.repeat(lanes), [length]), (&device, DType::F32))
 }
 

@@ -94,13 +94,13 @@ pub fn backward_along(
         ];
         changes = pairs != [None; 2];
         match layer.checked_sub(1) {
-            Some(below) => {
+            Some(below) if changes => {
                 let out = &mut before[lane.outputs(below)];
                 room.through_weights(pairs, sides, out);
                 room.body.gate(&hidden[lane.outputs(below)], out);
             }
             None if x_wanted => room.through_weights(pairs, sides, to[0]),
-            None => {}
+            _ => {}
         }
     }
     room.all = all;
