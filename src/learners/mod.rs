@@ -150,7 +150,7 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
 pub struct Divergence {
     /// Index of the first task of the batch that did.
     pub task: usize,
-    /// Its inner step after which a fast weight was not finite, from 1.
+    /// Its inner step after which a fast weight, or the loss of the queries, was not finite, from 1.
     pub step: usize,
 }
 

@@ -213,15 +213,29 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = self.start(start, &support, BnStatistics::Batch);
         let slope = self.pulled(&slope, &start);
         let steps = InnerSteps { inner, moves, slope: &*slope, lanes };
+        let queries = N::Kind::judged(batch, group.clone());
+        // What is lost without a step is not lost by one.
+        let judged = self.lost(&start, &queries, lanes).is_none();
         let mut fast = Fast::start(start.clone());
         for step in 0..inner.steps {
             fast = steps.advance(step, fast, &self.rates).map(Tensor::detach);
-            let lane = fast.values.iter().filter_map(|values| not_finite(values, lanes)).min();
-            if let Some(lane) = lane {
+            let lost = if judged { self.lost(&fast.values, &queries, lanes) } else { None };
+            let moved = fast.values.iter().filter_map(|values| not_finite(values, lanes));
+            if let Some(lane) = moved.chain(lost).min() {
                 return Some(Divergence { task: group.start + lane, step: step + 1 });
             }
         }
         None
+    }
+
+    /// The first task whose outer loss with these values is not finite.
+    fn lost(&self, values: &[Tensor<B, 1>], queries: &Examples<B>, lanes: usize) -> Option<usize> {
+        let adapted = filled::<B, _>(self.network.clone(), values, lanes);
+        let (outputs, _) = loss(&adapted, queries, BnStatistics::Batch);
+        (0..lanes).find(|&lane| {
+            let one = |all: &Tensor<B, 3>| all.clone().narrow(0, lane, 1);
+            not_finite(&N::Kind::loss(one(&outputs), one(&queries.targets)), 1).is_some()
+        })
     }
 
     /// The gradient of the outer loss, which is scaled, by `slope`, on the graph of its values, and
