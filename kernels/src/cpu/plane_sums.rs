@@ -1,9 +1,6 @@
 //! Sums over a plane.
 
-use super::simd::Simd;
-
-/// Floats in the widest vector.
-const WIDEST: usize = 16;
+use super::simd::{Simd, WIDEST};
 
 /// Writes the sum of `x`.
 #[inline(always)]

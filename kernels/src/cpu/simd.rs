@@ -5,7 +5,7 @@
 pub const WHOLE: f32 = 12_582_912.0;
 
 /// Floats in the widest vector.
-const WIDEST: usize = 16;
+pub const WIDEST: usize = 16;
 
 /// A set of vector instructions; holding a value proves that the processor has them.
 ///

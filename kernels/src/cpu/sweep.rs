@@ -1,14 +1,11 @@
 //! One pass over slices side by side.
 
-use super::simd::Simd;
+use super::simd::{Simd, WIDEST};
 
 /// What becomes of the elements of `W` slices, given those of `R` others.
 pub trait Update<S: Simd, const R: usize, const W: usize> {
     fn apply(&self, simd: S, given: [S::Vector; R], of: [S::Vector; W]) -> [S::Vector; W];
 }
-
-/// Floats in the widest vector.
-const WIDEST: usize = 16;
 
 /// Updates all elements of slices of one length.
 #[inline(always)]
