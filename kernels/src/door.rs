@@ -21,12 +21,12 @@ use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::host::HostBackend;
-use crate::layers::{ConvolutionTable, FusedConvolution, FusedLayers, LayerTable};
+use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 use crate::refusal::all_f32;
-use crate::smooth::{self, Forward, OnGraph, SmoothOps};
+use crate::smooth::{self, Forward, OnGraph, Passes, SmoothOps};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -68,12 +68,12 @@ impl<B: HostBackend> FusedOps for B {
         operands: Vec<FloatTensor<B>>,
         call: &StackCall,
     ) -> (FloatTensor<B>, FloatTensor<B>) {
-        let Forward { result, aside, .. } = B::forward(call, operands, false);
+        let Forward { result, aside, .. } = <B as SmoothOps>::forward(call, operands, false);
         (result, aside)
     }
 
     fn linear_stack(operands: Vec<FloatTensor<B>>, call: &LinearCall) -> FloatTensor<B> {
-        B::forward(call, operands, false).result
+        <B as SmoothOps>::forward(call, operands, false).result
     }
 
     fn axpy(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
@@ -85,8 +85,12 @@ impl<B: HostBackend> FusedOps for B {
     }
 }
 
-impl<B: SmoothOps + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C> {
-    const ON_HOST: bool = true;
+impl<B: SmoothOps + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C>
+where
+    StackCall: Passes<B::Leaf>,
+    LinearCall: Passes<B::Leaf>,
+{
+    const ON_HOST: bool = B::ON_HOST;
 
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
@@ -170,7 +174,7 @@ pub fn register_steps<B: FusedSteps>() {
 /// Opens the fused path of an accelerator's kernels to `B`; to `Autodiff<B>` and
 /// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by
 /// [`register_steps`].
-pub fn register_device<B: FusedLayers + FusedMetrics>() {
+pub fn register_device<B: FusedConvolution + FusedMetrics>() {
     insert_device::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
@@ -240,9 +244,10 @@ fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
     add(registry, MetricTable::<B>::new);
 }
 
-fn insert_device<B: FusedLayers + FusedMetrics>(registry: &mut Registry) {
+fn insert_device<B: FusedConvolution + FusedMetrics>(registry: &mut Registry) {
     add(registry, || Registered::<B> { on_device: true, backend: PhantomData });
     add(registry, LayerTable::<B>::new);
+    add(registry, ConvolutionTable::<B>::new);
     add(registry, MetricTable::<B>::new);
 }
 
@@ -261,7 +266,7 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 
 /// Likewise of an accelerator, with the same strategy at both levels.
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-fn insert_device_stacks<B: FusedSteps + FusedLayers + FusedMetrics>(registry: &mut Registry) {
+fn insert_device_stacks<B: FusedSteps + FusedConvolution + FusedMetrics>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
     insert_device::<B>(registry);

@@ -44,7 +44,7 @@ pub trait Smooth: Clone + Debug + Send + Sync + 'static {
     fn result(&self) -> Shape;
 
     /// The result, with the tape where `keep` asks for it.
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Self::Tape>;
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Self::Tape>;
 
     /// The gradients of the operands, given that of the result; those that are not `wanted` may be
     /// left out. With what the pass along a direction needs of them where `keep` asks for it.
@@ -76,10 +76,10 @@ pub trait Smooth: Clone + Debug + Send + Sync + 'static {
 }
 
 /// What a forward pass returns.
-pub struct Passed<T> {
-    pub result: Vec<f32>,
+pub struct Passed<V, T> {
+    pub result: V,
     /// What is not differentiated.
-    pub aside: Vec<f32>,
+    pub aside: V,
     /// If it was asked for.
     pub tape: Option<T>,
 }
@@ -101,20 +101,162 @@ pub struct Moved<'a, S: Smooth> {
     pub between: &'a S::Between,
 }
 
-/// A backend that runs any [`Smooth`] operation: a host, bare and under two levels of autodiff.
+/// The passes of an operation with one differentiated result, on tensors of `H`, a backend below
+/// autodiff. Those of a [`Smooth`] operation run on slices of every host.
+pub trait Passes<H: Backend>: Clone + Debug + Send + Sync + 'static {
+    /// See [`Smooth::Tape`].
+    type Tape: Send + Sync + 'static;
+
+    /// See [`Smooth::Between`].
+    type Between: Send + Sync + 'static;
+
+    /// See [`Smooth::Tangent`].
+    type Tangent: Send + Sync + 'static;
+
+    /// See [`Smooth::READS_OPERANDS`].
+    const READS_OPERANDS: bool;
+
+    /// Shape of the result.
+    fn result(&self) -> Shape;
+
+    /// See [`Smooth::forward`].
+    fn forward(
+        &self,
+        operands: &[FloatTensor<H>],
+        keep: bool,
+    ) -> Passed<FloatTensor<H>, Self::Tape>;
+
+    /// See [`Smooth::backward`].
+    fn backward(
+        &self,
+        at: At<'_, H, Self>,
+        grad: &FloatTensor<H>,
+        wanted: &[bool],
+        keep: bool,
+    ) -> (Places<H>, Option<Self::Between>);
+
+    /// See [`Smooth::forward_along`].
+    fn forward_along(
+        &self,
+        at: At<'_, H, Self>,
+        direction: &[Option<FloatTensor<H>>],
+    ) -> (FloatTensor<H>, Self::Tangent);
+
+    /// See [`Smooth::backward_along`].
+    fn backward_along(
+        &self,
+        at: At<'_, H, Self>,
+        moved: MovedAlong<'_, H, Self>,
+        change: Option<&FloatTensor<H>>,
+        wanted: &[bool],
+    ) -> Places<H>;
+}
+
+/// Where the gradients are taken, in tensors.
+pub struct At<'a, H: Backend, S: Passes<H>> {
+    pub tape: &'a S::Tape,
+    /// None unless [they are read](Passes::READS_OPERANDS).
+    pub operands: &'a [FloatTensor<H>],
+    pub device: &'a H::Device,
+}
+
+/// How operands move, in tensors.
+pub struct MovedAlong<'a, H: Backend, S: Passes<H>> {
+    /// As [`Passes::forward_along`] was told.
+    pub direction: &'a [Option<FloatTensor<H>>],
+    /// As it returned.
+    pub tangent: &'a S::Tangent,
+    /// What the gradient of the result left on its way to the operands.
+    pub between: &'a S::Between,
+}
+
+impl<H: HostBackend, S: Smooth> Passes<H> for S {
+    type Tape = S::Tape;
+    type Between = S::Between;
+    type Tangent = S::Tangent;
+
+    const READS_OPERANDS: bool = S::READS_OPERANDS;
+
+    fn result(&self) -> Shape {
+        Smooth::result(self)
+    }
+
+    fn forward(&self, operands: &[FloatTensor<H>], keep: bool) -> Passed<FloatTensor<H>, S::Tape> {
+        let device = H::float_device(&operands[0]);
+        let Passed { result, aside, tape } =
+            with_slices::<H, _>(operands, |slices| Smooth::forward(self, slices, keep));
+        let aside_length = aside.len();
+        let result = write_shape::<H>(result, Smooth::result(self), &device);
+        let aside = write_shape::<H>(aside, [aside_length].into(), &device);
+        Passed { result, aside, tape }
+    }
+
+    fn backward(
+        &self,
+        At { tape, operands, device }: At<'_, H, S>,
+        grad: &FloatTensor<H>,
+        wanted: &[bool],
+        keep: bool,
+    ) -> (Places<H>, Option<S::Between>) {
+        let (found, between) = with_slices::<H, _>(operands, |operands| {
+            let at = Point { tape, operands };
+            Smooth::backward(self, at, &elements::<H>(grad), wanted, keep)
+        });
+        (placed::<H, S>(self, found, wanted, device), between)
+    }
+
+    fn forward_along(
+        &self,
+        At { tape, operands, device }: At<'_, H, S>,
+        direction: &[Option<FloatTensor<H>>],
+    ) -> (FloatTensor<H>, S::Tangent) {
+        let (change, tangent) = with_slices::<H, _>(operands, |operands| {
+            let at = Point { tape, operands };
+            with_places::<H, _>(direction, |direction| Smooth::forward_along(self, at, direction))
+        });
+        (write_shape::<H>(change, Smooth::result(self), device), tangent)
+    }
+
+    fn backward_along(
+        &self,
+        At { tape, operands, device }: At<'_, H, S>,
+        moved: MovedAlong<'_, H, S>,
+        change: Option<&FloatTensor<H>>,
+        wanted: &[bool],
+    ) -> Places<H> {
+        let MovedAlong { direction, tangent, between } = moved;
+        let change = change.map(elements::<H>);
+        let found = with_slices::<H, _>(operands, |operands| {
+            let at = Point { tape, operands };
+            with_places::<H, _>(direction, |direction| {
+                let moved = Moved { direction, tangent, between };
+                Smooth::backward_along(self, at, moved, change.as_deref(), wanted)
+            })
+        });
+        placed::<H, S>(self, found, wanted, device)
+    }
+}
+
+/// A backend below autodiff: what passes run on.
+pub trait Leaf: Backend {}
+
+impl<B: HostBackend> Leaf for B {}
+
+/// A backend that runs any operation that has [`Passes`] on its leaf, bare and under two levels of
+/// autodiff.
 pub trait SmoothOps: Backend {
     /// The backend below all levels of autodiff.
-    type Host: HostBackend;
+    type Leaf: Leaf;
 
     /// The result and what stands aside, with what the gradients need where `keep` asks for it.
-    fn forward<S: Smooth>(
+    fn forward<S: Passes<Self::Leaf>>(
         call: &S,
         operands: Vec<FloatTensor<Self>>,
         keep: bool,
     ) -> Forward<Self, S>;
 
     /// The gradients of the operands, given that of the result, in every wanted place.
-    fn gradients<S: Smooth>(
+    fn gradients<S: Passes<Self::Leaf>>(
         kept: &Kept<Self, S>,
         grad: FloatTensor<Self>,
         wanted: &[bool],
@@ -122,7 +264,7 @@ pub trait SmoothOps: Backend {
 }
 
 /// What [`SmoothOps::forward`] returns.
-pub struct Forward<B: SmoothOps, S: Smooth> {
+pub struct Forward<B: SmoothOps, S: Passes<B::Leaf>> {
     pub result: FloatTensor<B>,
     /// Untracked.
     pub aside: FloatTensor<B>,
@@ -130,23 +272,23 @@ pub struct Forward<B: SmoothOps, S: Smooth> {
 }
 
 /// What the gradients need.
-pub struct Kept<B: SmoothOps, S: Smooth> {
+pub struct Kept<B: SmoothOps, S: Passes<B::Leaf>> {
     call: S,
     operands: Vec<FloatTensor<B>>,
     /// On the graph where an operand is; none below all graphs.
     result: Option<FloatTensor<B>>,
-    pass: Arc<Pass<B::Host, S>>,
+    pass: Arc<Pass<B::Leaf, S>>,
 }
 
 /// What all levels have of a forward pass.
-struct Pass<H: Backend, S: Smooth> {
+struct Pass<H: Backend, S: Passes<H>> {
     tape: S::Tape,
     device: H::Device,
     slope: Mutex<SlopeOf<H, S>>,
 }
 
 /// The derivative of the gradients of a pass.
-enum SlopeOf<H: Backend, S: Smooth> {
+enum SlopeOf<H: Backend, S: Passes<H>> {
     /// Nobody has asked for it.
     Unknown,
     /// The backward pass of the operation itself is to find it.
@@ -156,13 +298,13 @@ enum SlopeOf<H: Backend, S: Smooth> {
 }
 
 /// What is left to do of the derivative of gradients.
-struct Left<H: Backend, S: Smooth> {
+struct Left<H: Backend, S: Passes<H>> {
     direction: Places<H>,
     tangent: S::Tangent,
     between: Arc<S::Between>,
 }
 
-impl<H: Backend, S: Smooth> Pass<H, S> {
+impl<H: Backend, S: Passes<H>> Pass<H, S> {
     /// Leaves this to the backward pass of the operation, or hands it back where that is over or has
     /// one already.
     fn leave(&self, left: Left<H, S>) -> Option<Left<H, S>> {
@@ -184,16 +326,12 @@ impl<H: Backend, S: Smooth> Pass<H, S> {
     }
 }
 
-impl<B: HostBackend> SmoothOps for B {
-    type Host = B;
+impl<B: Leaf> SmoothOps for B {
+    type Leaf = B;
 
-    fn forward<S: Smooth>(call: &S, operands: Vec<FloatTensor<B>>, keep: bool) -> Forward<B, S> {
+    fn forward<S: Passes<B>>(call: &S, operands: Vec<FloatTensor<B>>, keep: bool) -> Forward<B, S> {
         let device = B::float_device(&operands[0]);
-        let Passed { result, aside, tape } =
-            with_slices::<B, _>(&operands, |slices| call.forward(slices, keep));
-        let aside_length = aside.len();
-        let result = write_shape::<B>(result, call.result(), &device);
-        let aside = write_shape::<B>(aside, [aside_length].into(), &device);
+        let Passed { result, aside, tape } = call.forward(&operands, keep);
         let kept = tape.map(|tape| Kept {
             call: call.clone(),
             operands: if S::READS_OPERANDS { operands } else { Vec::new() },
@@ -203,7 +341,11 @@ impl<B: HostBackend> SmoothOps for B {
         Forward { result, aside, kept }
     }
 
-    fn gradients<S: Smooth>(kept: &Kept<B, S>, grad: FloatTensor<B>, wanted: &[bool]) -> Places<B> {
+    fn gradients<S: Passes<B>>(
+        kept: &Kept<B, S>,
+        grad: FloatTensor<B>,
+        wanted: &[bool],
+    ) -> Places<B> {
         match kept.pass.left() {
             Some(left) => kept.along(&left, Some(&grad), wanted),
             None => kept.back(&grad, wanted, false).0,
@@ -211,7 +353,11 @@ impl<B: HostBackend> SmoothOps for B {
     }
 }
 
-impl<B: HostBackend, S: Smooth> Kept<B, S> {
+impl<B: Leaf, S: Passes<B>> Kept<B, S> {
+    fn at(&self) -> At<'_, B, S> {
+        At { tape: &self.pass.tape, operands: &self.operands, device: &self.pass.device }
+    }
+
     /// The gradients, with what the pass along a direction needs of them where `keep` asks for it.
     fn back(
         &self,
@@ -219,11 +365,7 @@ impl<B: HostBackend, S: Smooth> Kept<B, S> {
         wanted: &[bool],
         keep: bool,
     ) -> (Places<B>, Option<S::Between>) {
-        let (found, between) = with_slices::<B, _>(&self.operands, |operands| {
-            let at = Point { tape: &self.pass.tape, operands };
-            self.call.backward(at, &elements::<B>(grad), wanted, keep)
-        });
-        (placed::<B, S>(&self.call, found, wanted, &self.pass.device), between)
+        self.call.backward(self.at(), grad, wanted, keep)
     }
 
     /// How the gradients change along a direction, where that of the result changes by `change`.
@@ -234,15 +376,8 @@ impl<B: HostBackend, S: Smooth> Kept<B, S> {
         wanted: &[bool],
     ) -> Places<B> {
         let Left { direction, tangent, between } = left;
-        let change = change.map(elements::<B>);
-        let found = with_slices::<B, _>(&self.operands, |operands| {
-            let at = Point { tape: &self.pass.tape, operands };
-            with_places::<B, _>(direction, |direction| {
-                let moved = Moved { direction, tangent, between: &**between };
-                self.call.backward_along(at, moved, change.as_deref(), wanted)
-            })
-        });
-        placed::<B, S>(&self.call, found, wanted, &self.pass.device)
+        let moved = MovedAlong { direction, tangent, between: &**between };
+        self.call.backward_along(self.at(), moved, change, wanted)
     }
 }
 
@@ -283,7 +418,7 @@ fn with_places<B: HostBackend, T>(
 
 /// The operation on the graph of its operands: its result, what stands aside, and what its gradients
 /// need, in case that of the operands is wanted.
-pub fn on_graph<B: SmoothOps, C: CheckpointStrategy, S: Smooth>(
+pub fn on_graph<B: SmoothOps, C: CheckpointStrategy, S: Passes<B::Leaf>>(
     call: &S,
     operands: &[FloatTensor<Autodiff<B, C>>],
     keep: bool,
@@ -302,14 +437,14 @@ pub fn on_graph<B: SmoothOps, C: CheckpointStrategy, S: Smooth>(
 }
 
 /// What [`on_graph`] returns.
-pub struct OnGraph<B: SmoothOps, C: CheckpointStrategy, S: Smooth> {
+pub struct OnGraph<B: SmoothOps, C: CheckpointStrategy, S: Passes<B::Leaf>> {
     pub result: FloatTensor<Autodiff<B, C>>,
     /// Untracked.
     pub aside: FloatTensor<Autodiff<B, C>>,
-    pass: Option<Arc<Pass<B::Host, S>>>,
+    pass: Option<Arc<Pass<B::Leaf, S>>>,
 }
 
-impl<B: SmoothOps, S: Smooth> Bundle<B> for Kept<B, S> {
+impl<B: SmoothOps, S: Passes<B::Leaf>> Bundle<B> for Kept<B, S> {
     fn gradients(&self, mut results: Places<B>, wanted: &[bool]) -> Places<B> {
         let grad = results[0].take().expect("the gradient of the one result");
         let found = B::gradients(self, grad, wanted);
@@ -318,10 +453,10 @@ impl<B: SmoothOps, S: Smooth> Bundle<B> for Kept<B, S> {
     }
 }
 
-impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
-    type Host = B;
+impl<B: Leaf, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
+    type Leaf = B;
 
-    fn forward<S: Smooth>(
+    fn forward<S: Passes<B>>(
         call: &S,
         operands: Vec<FloatTensor<Self>>,
         keep: bool,
@@ -333,12 +468,12 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
         Forward { result, aside, kept }
     }
 
-    fn gradients<S: Smooth>(
+    fn gradients<S: Passes<B>>(
         kept: &Kept<Self, S>,
         grad: FloatTensor<Self>,
         wanted: &[bool],
     ) -> Places<Self> {
-        let read = kept.operands.iter().filter(|_| S::READS_OPERANDS);
+        let read = kept.operands.iter().filter(|_| <S as Passes<B>>::READS_OPERANDS);
         let operands = read.map(|operand| operand.primitive.clone()).collect();
         let (call, pass) = (kept.call.clone(), kept.pass.clone());
         let below = Kept { call, operands, result: None, pass };
@@ -363,7 +498,7 @@ impl<B: HostBackend, C: CheckpointStrategy> SmoothOps for Autodiff<B, C> {
 
 /// The gradients as an operation on the operands, the gradient of the result, and the result: they do
 /// not depend on that, but what is left to its backward pass must be there before it.
-struct Slope<B: HostBackend, S: Smooth> {
+struct Slope<B: Leaf, S: Passes<B>> {
     at: Kept<B, S>,
     /// Where an operand is on the graph.
     between: Option<Arc<S::Between>>,
@@ -371,9 +506,9 @@ struct Slope<B: HostBackend, S: Smooth> {
     places: Vec<usize>,
 }
 
-impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
+impl<B: Leaf, S: Passes<B>> Bundle<B> for Slope<B, S> {
     fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
-        let Kept { call, operands, pass, .. } = &self.at;
+        let Kept { call, pass, .. } = &self.at;
         let [wanted @ .., grad_wanted, result_wanted] = wanted else {
             unreachable!("operands, the gradient and the result are its parents");
         };
@@ -381,10 +516,7 @@ impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
         for (&place, cotangent) in self.places.iter().zip(results) {
             direction[place] = cotangent;
         }
-        let (change, tangent) = with_slices::<B, _>(operands, |operands| {
-            let at = Point { tape: &pass.tape, operands };
-            with_places::<B, _>(&direction, |direction| call.forward_along(at, direction))
-        });
+        let (change, tangent) = call.forward_along(self.at.at(), &direction);
         let mut all: Places<B> = wanted.iter().map(|_| None).collect();
         if let Some(between) = self.between.clone() {
             let left = Left { direction, tangent, between };
@@ -392,7 +524,7 @@ impl<B: HostBackend, S: Smooth> Bundle<B> for Slope<B, S> {
                 all = self.at.along(&left, None, wanted);
             }
         }
-        all.push(grad_wanted.then(|| write_shape::<B>(change, call.result(), &pass.device)));
+        all.push(grad_wanted.then_some(change));
         // Its backward pass is made whether anything else depends on it or not.
         let nothing = || B::float_zeros(call.result(), &pass.device, FloatDType::F32);
         all.push(result_wanted.then(nothing));

@@ -77,5 +77,5 @@ pub fn check<B: Backend>(
     if h.min(w) + 2 * padding < kernel {
         return Err(ConvError::TooSmall { kernel, height: h, width: w, padding });
     }
-    Ok(ConvShape { n, c, h, w, o, kernel, stride, padding })
+    Ok(ConvShape { n, c, h, w, o, kernel, stride, padding, lanes: 1 })
 }

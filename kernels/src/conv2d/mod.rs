@@ -2,6 +2,9 @@
 
 pub(crate) mod autodiff;
 pub(crate) mod cpu;
+#[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
+pub(crate) mod cube;
 mod error;
 pub(crate) mod host;
 pub mod reference;
@@ -12,11 +15,12 @@ pub(crate) use error::check;
 pub use shape::{ConvShape, Role};
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::layers::{ConvolutionTable, through_f32, types, wide};
+use crate::refusal::Refusal;
 
 /// Convolves `x` with `weight` and adds `bias`.
 ///
@@ -30,8 +34,8 @@ use crate::layers::{ConvolutionTable, through_f32, types, wide};
 /// # Conventions
 /// A correlation, as in PyTorch: the window is not turned. The equivalent there is
 /// `F.conv2d(x, weight, bias, stride, padding)`. Windows of 3x3 with padding 1 and of 1x1 without,
-/// with stride 1 or 2, are fused where the backend is; other ones run as Burn's own convolution. A fused
-/// body need not multiply the zeros of the padding, so a weight that is not finite need not show where it
+/// with stride 1 or 2, are fused on a host, and all windows on an accelerator, where operands of f16 and
+/// bf16 are multiplied in f32; other ones run as Burn's own convolution. A fused body need not multiply the zeros of the padding, so a weight that is not finite need not show where it
 /// meets these alone.
 ///
 /// # Panics
@@ -51,15 +55,30 @@ pub fn conv2d<B: Backend>(
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
         return conv2d(x, weight, bias, stride, padding).cast(low);
     }
-    let Some(table) = door::f32_table::<ConvolutionTable<B>>("conv2d", elements()) else {
+    let Some(table) = table::<B>(x.dtype(), elements()) else {
         return reference::conv2d(x, weight, bias, stride, padding);
     };
-    match cpu::serves(&shape) {
+    match (table.serves)(&shape) {
         Ok(()) => fused(table, x, weight, bias, &shape),
         Err(refusal) => {
             refusal.note("conv2d");
             reference::conv2d(x, weight, bias, stride, padding)
         }
+    }
+}
+
+/// The table of `B`, if it takes operands of this type and all are of it.
+fn table<B: Backend>(
+    of: DType,
+    mut types: impl Iterator<Item = DType>,
+) -> Option<&'static ConvolutionTable<B>> {
+    let table = door::table::<ConvolutionTable<B>>()?;
+    match types.find(|&found| found != of || !(table.takes)(found)) {
+        Some(found) => {
+            Refusal::ElementType { found }.note("conv2d");
+            None
+        }
+        None => Some(table),
     }
 }
 
@@ -71,7 +90,7 @@ fn fused<B: Backend>(
     shape: &ConvShape,
 ) -> Tensor<B, 4> {
     let y = (table.convolution)(Role::Output, [unwrap(x), unwrap(weight)], shape);
-    let Some(bias) = bias else { return wrap(y) };
+    let [Some(bias)] = wide([bias]) else { return wrap(y) };
     let (zero, one) = (bias.zeros_like(), bias.ones_like());
     wrap((table.channel_affine)(y, [zero, one, bias].map(unwrap)))
 }

@@ -5,13 +5,13 @@
 pub struct ConvShape {
     /// Images.
     pub n: usize,
-    /// Input channels.
+    /// Input channels, of one lane.
     pub c: usize,
     /// Input height.
     pub h: usize,
     /// Input width.
     pub w: usize,
-    /// Output channels.
+    /// Output channels, of one lane.
     pub o: usize,
     /// Side of the window.
     pub kernel: usize,
@@ -19,6 +19,8 @@ pub struct ConvShape {
     pub stride: usize,
     /// Zeros on every side of the input.
     pub padding: usize,
+    /// Convolutions side by side in the channels, which are those of one of them.
+    pub lanes: usize,
 }
 
 /// One of the three operands of the trilinear form `<dy, conv(x, w)>`.
@@ -55,9 +57,9 @@ impl ConvShape {
     pub fn of(&self, role: Role) -> [usize; 4] {
         let [height, width] = self.output_size();
         match role {
-            Role::Input => [self.n, self.c, self.h, self.w],
-            Role::Weight => [self.o, self.c, self.kernel, self.kernel],
-            Role::Output => [self.n, self.o, height, width],
+            Role::Input => [self.n, self.lanes * self.c, self.h, self.w],
+            Role::Weight => [self.lanes * self.o, self.c, self.kernel, self.kernel],
+            Role::Output => [self.n, self.lanes * self.o, height, width],
         }
     }
 }

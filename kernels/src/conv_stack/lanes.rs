@@ -160,7 +160,7 @@ impl Smooth for StackCall {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Tape> {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Tape> {
         let (images, parameters) = (operands[0], &operands[1..]);
         let planned = Planned::new(&self.shape, self.precision);
         let run = |t: usize| {

@@ -9,6 +9,7 @@ use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::norm_relu::{self, Rectified};
+use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
@@ -78,6 +79,10 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
 }
 
 impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
+    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+        B::serves(shape)
+    }
+
     fn convolution(
         wanted: Role,
         of: [FloatTensor<Self>; 2],

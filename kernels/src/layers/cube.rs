@@ -1,16 +1,18 @@
 //! Fused layers of every device backend.
 //!
-//! Convolutions stay Burn's own there, as do averages over planes: they are one operation each.
+//! Averages over planes stay Burn's own there: they are one operation each.
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::{FusedLayers, goes_into_f32};
+use super::{FusedConvolution, FusedLayers, goes_into_f32};
 use crate::channels::{self, Tied, per_channel};
+use crate::conv2d::{self, ConvShape, Role};
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::{self, Rectified};
+use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<R, F, I, BT> FusedLayers for CubeBackend<R, F, I, BT>
@@ -115,5 +117,26 @@ where
             norm_relu::cube::combine(dz, x, map, drift, after)
         });
         [sums.filter(|_| of_sums), dx]
+    }
+}
+
+impl<R, F, I, BT> FusedConvolution for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn serves(_: &ConvShape) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn convolution(
+        wanted: Role,
+        operands: [FloatTensor<Self>; 2],
+        shape: &ConvShape,
+    ) -> FloatTensor<Self> {
+        let dtype = operands[0].dtype;
+        conv2d::cube::convolution(wanted, vec![operands], shape, dtype)
     }
 }

@@ -4,11 +4,13 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::FusedLayers;
+use super::{FusedConvolution, FusedLayers};
 use crate::channels::Tied;
+use crate::conv2d::{ConvShape, Role};
 use crate::fusion::{record, record_one};
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::Rectified;
+use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool};
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
@@ -136,6 +138,24 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         });
         let mut found = found.into_iter();
         wanted.map(|wanted| wanted.then(|| found.next().expect("as many as were recorded")))
+    }
+}
+
+impl<B: FusionBackend + FusedConvolution> FusedConvolution for Fusion<B> {
+    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+        B::serves(shape)
+    }
+
+    fn convolution(
+        wanted: Role,
+        operands: [FloatTensor<Self>; 2],
+        shape: &ConvShape,
+    ) -> FloatTensor<Self> {
+        let output = (Shape::from(shape.of(wanted)), operands[0].dtype());
+        let shape = *shape;
+        record_one::<B, _>("convolution", operands.into(), output, move |given| {
+            B::convolution(wanted, given.floats(0), &shape)
+        })
     }
 }
 

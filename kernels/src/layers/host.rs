@@ -7,6 +7,7 @@ use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::host::HostBackend;
 use crate::norm_relu::Rectified;
+use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
@@ -61,6 +62,10 @@ impl<B: HostBackend> FusedLayers for B {
 }
 
 impl<B: HostBackend> FusedConvolution for B {
+    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+        conv2d::cpu::serves(shape)
+    }
+
     fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
         conv2d::host::convolution::<B>(wanted, of, shape)
     }

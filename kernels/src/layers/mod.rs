@@ -101,8 +101,15 @@ pub trait FusedLayers: Backend {
     }
 }
 
-/// A backend with fused convolutions too; tensors are f32, and shapes have been checked.
+/// A backend with fused convolutions too; tensors are of one type that is [taken](FusedLayers::takes),
+/// and shapes have been checked.
 pub trait FusedConvolution: FusedLayers {
+    /// Whether the body takes convolutions of this shape.
+    ///
+    /// # Errors
+    /// A [`Refusal`] with what it was asked for.
+    fn serves(shape: &ConvShape) -> Result<(), Refusal>;
+
     /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
     /// follow.
     fn convolution(
@@ -114,13 +121,16 @@ pub trait FusedConvolution: FusedLayers {
 
 /// What a convolution is made of.
 pub(crate) struct ConvolutionTable<B: Backend> {
+    pub takes: fn(DType) -> bool,
+    pub serves: fn(&ConvShape) -> Result<(), Refusal>,
     pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
     pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
 }
 
 impl<B: FusedConvolution> ConvolutionTable<B> {
     pub(crate) fn new() -> Self {
-        Self { convolution: B::convolution, channel_affine: B::channel_affine }
+        let (convolution, channel_affine) = (B::convolution, B::channel_affine);
+        Self { takes: B::takes, serves: B::serves, convolution, channel_affine }
     }
 }
 

@@ -117,7 +117,7 @@ impl Smooth for LinearCall {
         [self.lanes, self.examples, self.widths[self.widths.len() - 1]].into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Self::Tape> {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Self::Tape> {
         let mut found = vec![vec![0.0; self.result().num_elements()]];
         found.extend(keep.then(|| self.between(1)));
         by_lane(&mut found, self.work(1), Room::new, |room, index, to| {

@@ -15,7 +15,7 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
 
 /// Visits every product of the form: positions in `x`, `w` and `dy`.
 fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
-    let ConvShape { n, c, h, w, o, kernel, stride, padding } = *shape;
+    let ConvShape { n, c, h, w, o, kernel, stride, padding, .. } = *shape;
     let [height, width] = shape.output_size();
     let outputs = (0..n).flat_map(|n| (0..o).map(move |o| (n, o)));
     for (at, (n, o)) in outputs.enumerate() {
@@ -35,7 +35,7 @@ fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
 }
 
 fn check([n, c, h, w, o]: [usize; 5], kernel: usize, stride: usize) {
-    let shape = ConvShape { n, c, h, w, o, kernel, stride, padding: kernel / 2 };
+    let shape = ConvShape { n, c, h, w, o, kernel, stride, padding: kernel / 2, lanes: 1 };
     let length = |role| shape.of(role).iter().product::<usize>();
     let [x, weight, dy] =
         [(Role::Input, 1), (Role::Weight, 2), (Role::Output, 3)].map(|(r, s)| noise(length(r), s));

@@ -1,0 +1,304 @@
+//! The output, and the gradient of the input.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
+use crate::cube::empty;
+
+/// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
+const MANY_PIXELS: usize = 1 << 16;
+
+/// What is gathered from: maps `[n, lanes * channels, h, w]`.
+#[derive(CubeType, Clone, Copy)]
+struct Source {
+    channels: usize,
+    h: usize,
+    w: usize,
+}
+
+/// The value under a window at `(y, x)`, its place of channel 0 at its corner, or 0 beside the map.
+/// Where `transposed`, that of the window whose pixel `(row, column)` is at `(y, x)`.
+#[cube]
+fn gathered<F: Float>(
+    map: &Array<F>,
+    source: &Source,
+    base: usize,
+    at: (usize, usize),
+    window: (usize, usize, usize),
+    #[comptime] stride: usize,
+    #[comptime] padding: usize,
+    #[comptime] transposed: bool,
+) -> f32 {
+    let (y, x) = at;
+    let (channel, row, column) = window;
+    let plane = base + channel * source.h * source.w;
+    let mut value = 0.0f32;
+    if comptime!(transposed) {
+        if y >= row && x >= column {
+            let (down, across) = (y - row, x - column);
+            let (r, q) = (down / stride, across / stride);
+            let whole = r * stride == down && q * stride == across;
+            if whole && r < source.h && q < source.w {
+                value = f32::cast_from(map[plane + r * source.w + q]);
+            }
+        }
+    } else {
+        let (r, q) = (y + row, x + column);
+        let inside = r >= padding && q >= padding;
+        if inside && r < source.h + padding && q < source.w + padding {
+            value = f32::cast_from(map[plane + (r - padding) * source.w + q - padding]);
+        }
+    }
+    value
+}
+
+/// Adds to the sums of a cube's tile the product of weights and windows.
+#[cube]
+fn accumulate<F: Float, W: Float>(
+    map: &Array<F>,
+    weight: &Array<W>,
+    sums: &mut Array<Vector<f32, Four>>,
+    left: &mut SharedMemory<Vector<f32, Four>>,
+    right: &mut SharedMemory<Vector<f32, Four>>,
+    bases: &Array<u32>,
+    downs: &Array<u32>,
+    acrosses: &Array<u32>,
+    source: &Source,
+    rows: usize,
+    first_row: usize,
+    #[comptime] side: usize,
+    #[comptime] stride: usize,
+    #[comptime] padding: usize,
+    #[comptime] transposed: bool,
+    #[comptime] vectors: usize,
+) {
+    let across = UNIT_POS as usize % SIDE;
+    let down = UNIT_POS as usize / SIDE;
+    let taps = comptime!(side * side);
+    let depth = source.channels * taps;
+    let lane = CUBE_POS_Z as usize;
+    for step in 0..depth.div_ceil(SIDE) {
+        // Four rows of the weights at one place of the sum.
+        let k = step * SIDE + across;
+        let mut weights = Vector::<f32, Four>::new(0.0f32);
+        if k < depth {
+            #[unroll]
+            for place in 0..4usize {
+                let row = first_row + down * 4 + place;
+                if row < rows {
+                    let at = if comptime!(transposed) {
+                        ((lane * source.channels + k / taps) * rows + row) * taps + k % taps
+                    } else {
+                        (lane * rows + row) * depth + k
+                    };
+                    // In the type of the maps, as they are multiplied.
+                    weights[place] = f32::cast_from(F::cast_from(weight[at]));
+                }
+            }
+        }
+        left[across * comptime!(SIDE + 1) + down] = weights;
+        // Four pixels under the windows, or eight.
+        let k = step * SIDE + down;
+        let (channel, tap) = (k / taps, k % taps);
+        let window = (channel, tap / side, tap % side);
+        #[unroll]
+        for vector in 0..vectors {
+            let mut pixels = Vector::<f32, Four>::new(0.0f32);
+            if k < depth {
+                #[unroll]
+                for place in 0..4usize {
+                    let pixel = comptime!(vector * 4 + place);
+                    let base = bases[pixel];
+                    if base != u32::MAX {
+                        let at = (downs[pixel] as usize, acrosses[pixel] as usize);
+                        pixels[place] = gathered::<F>(
+                            map,
+                            source,
+                            base as usize,
+                            at,
+                            window,
+                            stride,
+                            padding,
+                            transposed,
+                        );
+                    }
+                }
+            }
+            right[(down * vectors + vector) * SIDE + across] = pixels;
+        }
+        sync_cube();
+        #[unroll]
+        for k in 0..SIDE {
+            let weights = left[comptime!(k * (SIDE + 1)) + down];
+            #[unroll]
+            for vector in 0..vectors {
+                let pixels = right[comptime!((k * vectors + vector) * SIDE) + across];
+                #[unroll]
+                for row in 0..4usize {
+                    let sum = comptime!(row * vectors + vector);
+                    sums[sum] += pixels * Vector::new(weights[row]);
+                }
+            }
+        }
+        sync_cube();
+    }
+}
+
+/// A cube for each tile of rows, the channels of the result, and pixels, in each lane.
+#[cube(launch_unchecked)]
+fn gather_kernel<F: Float, W: Float, O: Float>(
+    map: &Array<F>,
+    weight: &Array<W>,
+    more_map: &Array<F>,
+    more_weight: &Array<W>,
+    out: &mut Array<O>,
+    rows: usize,
+    pixels: usize,
+    out_h: usize,
+    out_w: usize,
+    channels: usize,
+    h: usize,
+    w: usize,
+    lanes: usize,
+    #[comptime] side: usize,
+    #[comptime] stride: usize,
+    #[comptime] padding: usize,
+    #[comptime] transposed: bool,
+    #[comptime] two_terms: bool,
+    #[comptime] vectors: usize,
+    #[define(F, W, O)] _dtypes: [StorageType; 3],
+) {
+    let mut left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
+    let mut right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * SIDE * vectors));
+    let across = UNIT_POS as usize % SIDE;
+    let down = UNIT_POS as usize / SIDE;
+    let lane = CUBE_POS_Z as usize;
+    let first_row = CUBE_POS_Y as usize * comptime!(ROWS as usize);
+    let plane = out_h * out_w;
+    let source = Source { channels, h, w };
+    // Where the pixels of this unit are gathered from, and where their results go.
+    let count = comptime!(vectors * 4);
+    let mut bases = Array::<u32>::new(count);
+    let mut downs = Array::<u32>::new(count);
+    let mut acrosses = Array::<u32>::new(count);
+    let mut places = Array::<u32>::new(count);
+    #[unroll]
+    for pixel in 0..count {
+        let vector = CUBE_POS_X as usize * vectors + comptime!(pixel / 4);
+        let at = (vector * SIDE + across) * 4 + comptime!(pixel % 4);
+        let image = at / plane * lanes + lane;
+        let (y, x) = (at % plane / out_w, at % out_w);
+        bases[pixel] = u32::MAX.runtime();
+        if at < pixels {
+            bases[pixel] = (image * channels * h * w) as u32;
+        }
+        if comptime!(transposed) {
+            downs[pixel] = (y + padding) as u32;
+            acrosses[pixel] = (x + padding) as u32;
+        } else {
+            downs[pixel] = (y * stride) as u32;
+            acrosses[pixel] = (x * stride) as u32;
+        }
+        places[pixel] = (image * rows * plane + at % plane) as u32;
+    }
+    let mut sums = no_sums(comptime!(4 * vectors));
+    accumulate::<F, W>(
+        map, weight, &mut sums, &mut left, &mut right, &bases, &downs, &acrosses, &source, rows,
+        first_row, side, stride, padding, transposed, vectors,
+    );
+    if comptime!(two_terms) {
+        accumulate::<F, W>(
+            more_map,
+            more_weight,
+            &mut sums,
+            &mut left,
+            &mut right,
+            &bases,
+            &downs,
+            &acrosses,
+            &source,
+            rows,
+            first_row,
+            side,
+            stride,
+            padding,
+            transposed,
+            vectors,
+        );
+    }
+    #[unroll]
+    for place in 0..4usize {
+        let row = first_row + down * 4 + place;
+        if row < rows {
+            #[unroll]
+            for pixel in 0..count {
+                if bases[pixel] != u32::MAX {
+                    let sum = sums[comptime!(place * vectors + pixel / 4)];
+                    let to = places[pixel] as usize + row * plane;
+                    out[to] = O::cast_from(sum[comptime!(pixel % 4)]);
+                }
+            }
+        }
+    }
+}
+
+/// The output, of terms `[x, w]`; or, `transposed`, the gradient of the input, of terms `[dy, w]`.
+pub fn product<R: CubeRuntime>(
+    terms: Vec<[CubeTensor<R>; 2]>,
+    shape: &ConvShape,
+    dtype: DType,
+    transposed: bool,
+) -> CubeTensor<R> {
+    let (wanted, given) = match transposed {
+        false => (Role::Output, Role::Input),
+        true => (Role::Input, Role::Output),
+    };
+    let [n, _, out_h, out_w] = shape.of(wanted);
+    let [_, _, h, w] = shape.of(given);
+    let (rows, channels) = if transposed { (shape.c, shape.o) } else { (shape.o, shape.c) };
+    let out = empty(&terms[0][0], shape.of(wanted), dtype);
+    let pixels = n * out_h * out_w;
+    let vectors = if pixels * shape.lanes < MANY_PIXELS { 1 } else { 2 };
+    let across = pixels.div_ceil(vectors * 4 * SIDE) as u32;
+    let count = CubeCount::Static(across, (rows as u32).div_ceil(ROWS), shape.lanes as u32);
+    let two_terms = terms.len() == 2;
+    let dtypes = [terms[0][0].dtype, terms[0][1].dtype, dtype].map(Into::into);
+    let client = out.client.clone();
+    let mut terms = terms.into_iter();
+    let [map, weight] = terms.next().expect("a term");
+    // Not read where there is one term.
+    let [more_map, more_weight] = terms.next().unwrap_or_else(|| [map.clone(), weight.clone()]);
+    // SAFETY: all have the sizes of the shape; a unit reads weights within the depth and the rows, and
+    // pixels within a map, and writes those of its pixels and rows that there are.
+    unsafe {
+        gather_kernel::launch_unchecked::<R>(
+            &client,
+            count,
+            CubeDim::new_1d((SIDE * SIDE) as u32),
+            map.into_array_arg(),
+            weight.into_array_arg(),
+            more_map.into_array_arg(),
+            more_weight.into_array_arg(),
+            out.clone().into_array_arg(),
+            rows,
+            pixels,
+            out_h,
+            out_w,
+            channels,
+            h,
+            w,
+            shape.lanes,
+            shape.kernel,
+            shape.stride,
+            shape.padding,
+            transposed,
+            two_terms,
+            vectors,
+            dtypes,
+        );
+    }
+    out
+}

@@ -1,0 +1,267 @@
+//! The gradient of the weight: a sum over all pixels, split among cubes.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
+use crate::cube::{elementwise, empty};
+
+/// Cubes that a large gradient is split among: enough to fill a device.
+const MOST_CUBES: usize = 1024;
+
+/// Parts of a sum, at most: as many are added up in turn.
+const MOST_PARTS: usize = 128;
+
+/// Pixels that a part has, at least.
+const LEAST_PIXELS: usize = 256;
+
+/// Sizes of one lane.
+#[derive(CubeType, Clone, Copy)]
+struct Sizes {
+    rows: usize,
+    channels: usize,
+    h: usize,
+    w: usize,
+    out_h: usize,
+    out_w: usize,
+    lanes: usize,
+    lane: usize,
+}
+
+/// Adds to the sums of a cube's tile the products of gradients and of pixels under windows, over the
+/// pixels of the gradient from `from` to `to`.
+#[cube]
+fn accumulate<F: Float>(
+    dy: &Array<F>,
+    map: &Array<F>,
+    sums: &mut Array<Vector<f32, Four>>,
+    left: &mut SharedMemory<Vector<f32, Four>>,
+    right: &mut SharedMemory<Vector<f32, Four>>,
+    sizes: &Sizes,
+    range: (usize, usize),
+    first: (usize, usize),
+    #[comptime] side: usize,
+    #[comptime] stride: usize,
+    #[comptime] padding: usize,
+) {
+    let across = UNIT_POS as usize % SIDE;
+    let down = UNIT_POS as usize / SIDE;
+    let taps = comptime!(side * side);
+    let (from, to) = range;
+    let (first_row, first_column) = first;
+    let plane = sizes.out_h * sizes.out_w;
+    let source = sizes.h * sizes.w;
+    for step in 0..(to - from).div_ceil(SIDE) {
+        let pixel = from + step * SIDE + across;
+        let mut gradients = Vector::<f32, Four>::new(0.0f32);
+        let mut pixels = Vector::<f32, Four>::new(0.0f32);
+        if pixel < to {
+            let image = pixel / plane * sizes.lanes + sizes.lane;
+            let place = pixel % plane;
+            let y = place / sizes.out_w * stride;
+            let x = place % sizes.out_w * stride;
+            #[unroll]
+            for one in 0..4usize {
+                let row = first_row + down * 4 + one;
+                if row < sizes.rows {
+                    let at = (image * sizes.rows + row) * plane + place;
+                    gradients[one] = f32::cast_from(dy[at]);
+                }
+            }
+            #[unroll]
+            for one in 0..4usize {
+                let column = first_column + down * 4 + one;
+                let (channel, tap) = (column / taps, column % taps);
+                let (r, q) = (y + tap / side, x + tap % side);
+                let inside = channel < sizes.channels && r >= padding && q >= padding;
+                if inside && r < sizes.h + padding && q < sizes.w + padding {
+                    let at = (image * sizes.channels + channel) * source;
+                    let at = at + (r - padding) * sizes.w + q - padding;
+                    pixels[one] = f32::cast_from(map[at]);
+                }
+            }
+        }
+        left[across * comptime!(SIDE + 1) + down] = gradients;
+        right[across * comptime!(SIDE + 1) + down] = pixels;
+        sync_cube();
+        #[unroll]
+        for k in 0..SIDE {
+            let gradients = left[comptime!(k * (SIDE + 1)) + down];
+            let pixels = right[comptime!(k * (SIDE + 1)) + across];
+            #[unroll]
+            for row in 0..4usize {
+                sums[row] += pixels * Vector::new(gradients[row]);
+            }
+        }
+        sync_cube();
+    }
+}
+
+/// A cube for each tile of rows, the channels of the output, and columns, an input channel's tap each,
+/// in each part of the pixels in each lane.
+#[cube(launch_unchecked)]
+fn weight_kernel<F: Float, O: Float>(
+    dy: &Array<F>,
+    map: &Array<F>,
+    more_dy: &Array<F>,
+    more_map: &Array<F>,
+    parts: &mut Array<O>,
+    rows: usize,
+    channels: usize,
+    pixels: usize,
+    out_h: usize,
+    out_w: usize,
+    h: usize,
+    w: usize,
+    lanes: usize,
+    chunk: usize,
+    #[comptime] side: usize,
+    #[comptime] stride: usize,
+    #[comptime] padding: usize,
+    #[comptime] two_terms: bool,
+    #[define(F, O)] _dtypes: [StorageType; 2],
+) {
+    let mut left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
+    let mut right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
+    let across = UNIT_POS as usize % SIDE;
+    let down = UNIT_POS as usize / SIDE;
+    let layer = CUBE_POS_Z as usize;
+    let (part, lane) = (layer / lanes, layer % lanes);
+    let sizes = Sizes { rows, channels, h, w, out_h, out_w, lanes, lane };
+    let from = part * chunk;
+    let range = (from, min(from + chunk, pixels));
+    let first_row = CUBE_POS_Y as usize * comptime!(ROWS as usize);
+    let first_column = CUBE_POS_X as usize * comptime!(ROWS as usize);
+    let first = (first_row, first_column);
+    let mut sums = no_sums(4usize);
+    accumulate::<F>(
+        dy, map, &mut sums, &mut left, &mut right, &sizes, range, first, side, stride, padding,
+    );
+    if comptime!(two_terms) {
+        accumulate::<F>(
+            more_dy, more_map, &mut sums, &mut left, &mut right, &sizes, range, first, side,
+            stride, padding,
+        );
+    }
+    let depth = channels * comptime!(side * side);
+    #[unroll]
+    for one in 0..4usize {
+        let row = first_row + down * 4 + one;
+        #[unroll]
+        for other in 0..4usize {
+            let column = first_column + across * 4 + other;
+            if row < rows && column < depth {
+                let sum = sums[one];
+                parts[(layer * rows + row) * depth + column] = O::cast_from(sum[other]);
+            }
+        }
+    }
+}
+
+/// A unit for each element: adds up its parts.
+#[cube(launch_unchecked)]
+fn total_kernel<O: Float>(
+    parts: &Array<f32>,
+    total: &mut Array<O>,
+    length: usize,
+    count: usize,
+    #[define(O)] _dtype: StorageType,
+) {
+    let at = ABSOLUTE_POS;
+    if at >= length {
+        terminate!();
+    }
+    let mut sum = 0.0f32;
+    for part in 0..count {
+        sum += parts[part * length + at];
+    }
+    total[at] = O::cast_from(sum);
+}
+
+/// The gradient of the weight, of terms `[dy, x]`.
+pub fn product<R: CubeRuntime>(
+    terms: Vec<[CubeTensor<R>; 2]>,
+    shape: &ConvShape,
+    dtype: DType,
+) -> CubeTensor<R> {
+    let [n, _, out_h, out_w] = shape.of(Role::Output);
+    let (rows, depth) = (shape.o, shape.c * shape.kernel * shape.kernel);
+    let pixels = n * out_h * out_w;
+    let tiles = [depth, rows].map(|side| (side as u32).div_ceil(ROWS));
+    let cubes = (tiles[0] * tiles[1]) as usize * shape.lanes;
+    let parts = (MOST_CUBES / cubes).min(pixels.div_ceil(LEAST_PIXELS)).clamp(1, MOST_PARTS);
+    let chunk = pixels.div_ceil(parts).next_multiple_of(SIDE);
+    let parts = pixels.div_ceil(chunk);
+    let length: usize = shape.of(Role::Weight).iter().product();
+    let out = match parts {
+        1 => empty(&terms[0][0], shape.of(Role::Weight), dtype),
+        _ => empty(&terms[0][0], [parts * length], DType::F32),
+    };
+    let count = CubeCount::Static(tiles[0], tiles[1], (parts * shape.lanes) as u32);
+    let two_terms = terms.len() == 2;
+    let dtypes = [terms[0][0].dtype, out.dtype].map(Into::into);
+    let client = out.client.clone();
+    let mut terms = terms.into_iter();
+    let [dy, map] = terms.next().expect("a term");
+    // Not read where there is one term.
+    let [more_dy, more_map] = terms.next().unwrap_or_else(|| [dy.clone(), map.clone()]);
+    // SAFETY: all have the sizes of the shape; a unit reads within its part of the pixels, the rows
+    // and the channels, and writes those of its rows and columns that there are.
+    unsafe {
+        weight_kernel::launch_unchecked::<R>(
+            &client,
+            count,
+            CubeDim::new_1d((SIDE * SIDE) as u32),
+            dy.into_array_arg(),
+            map.into_array_arg(),
+            more_dy.into_array_arg(),
+            more_map.into_array_arg(),
+            out.clone().into_array_arg(),
+            rows,
+            shape.c,
+            pixels,
+            out_h,
+            out_w,
+            shape.h,
+            shape.w,
+            shape.lanes,
+            chunk,
+            shape.kernel,
+            shape.stride,
+            shape.padding,
+            two_terms,
+            dtypes,
+        );
+    }
+    match parts {
+        1 => out,
+        parts => total(out, shape, parts, dtype),
+    }
+}
+
+fn total<R: CubeRuntime>(
+    parts: CubeTensor<R>,
+    shape: &ConvShape,
+    count: usize,
+    dtype: DType,
+) -> CubeTensor<R> {
+    let total = empty(&parts, shape.of(Role::Weight), dtype);
+    let length = total.meta.num_elements();
+    let (cubes, dim) = elementwise(&total.client, length);
+    // SAFETY: there are `count` parts of `length` elements each, and units stop at the last element.
+    unsafe {
+        total_kernel::launch_unchecked::<R>(
+            &total.client,
+            cubes,
+            dim,
+            parts.into_array_arg(),
+            total.clone().into_array_arg(),
+            length,
+            count,
+            total.dtype.into(),
+        );
+    }
+    total
+}
