@@ -26,6 +26,8 @@ use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 use crate::refusal::all_f32;
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::smooth::Leaf;
 use crate::smooth::{self, Forward, OnGraph, Passes, SmoothOps};
 
 /// A backend with fused bodies for the operations of this crate.
@@ -40,8 +42,10 @@ pub trait FusedOps: FusedConvolution {
     /// of every block, the features `[n, c', h', w']` and an untracked vector of mean and variance of
     /// every block's batch, empty under running statistics.
     ///
-    /// All operands are f32; a bias, gamma or beta that is absent comes as zeros, ones or zeros. The
-    /// shapes fit the call.
+    /// After these the moments that are given, if they are: mean and variance of every block.
+    ///
+    /// All operands are f32, but for images on a device; a bias, gamma or beta that is absent comes as
+    /// zeros, ones or zeros, a bias on a device as any numbers. The shapes fit the call.
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
@@ -55,10 +59,14 @@ pub trait FusedOps: FusedConvolution {
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self>;
 
     /// `y + alpha x`, of f32 and the same shape.
-    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_add(y, Self::scaled(x, alpha))
+    }
 
     /// `alpha x`, of f32.
-    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self>;
+    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
+        Self::float_mul_scalar(x, alpha.into())
+    }
 }
 
 impl<B: HostBackend> FusedOps for B {
@@ -159,8 +167,9 @@ type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
 
-/// Opens the fused path to `B`, for instance a [`HostBackend`] of your own; to `Autodiff<B>` and
-/// `Autodiff<Autodiff<B>>` by calls of their own. Registering twice changes nothing.
+/// Opens the fused path to `B`, for instance a [`HostBackend`] of your own or another accelerator of
+/// CubeCL's; to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of
+/// optimizers by [`register_steps`]. Registering twice changes nothing.
 pub fn register<B: FusedOps + FusedMetrics>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
@@ -169,13 +178,6 @@ pub fn register<B: FusedOps + FusedMetrics>() {
 pub fn register_steps<B: FusedSteps>() {
     let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     add(&mut registry, StepTable::<B>::new);
-}
-
-/// Opens the fused path of an accelerator's kernels to `B`; to `Autodiff<B>` and
-/// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by
-/// [`register_steps`].
-pub fn register_device<B: FusedConvolution + FusedMetrics>() {
-    insert_device::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
 }
 
 /// The path that the operations of `B` take in this process.
@@ -232,20 +234,13 @@ fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T)
 }
 
 fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
-    add(registry, || Registered::<B> { on_device: false, backend: PhantomData });
+    add(registry, || Registered::<B> { on_device: !B::ON_HOST, backend: PhantomData });
     add(registry, || StackTable::<B> {
         on_host: B::ON_HOST,
         conv_stack: B::conv_stack,
         linear_stack: B::linear_stack,
         axpy: B::axpy,
     });
-    add(registry, LayerTable::<B>::new);
-    add(registry, ConvolutionTable::<B>::new);
-    add(registry, MetricTable::<B>::new);
-}
-
-fn insert_device<B: FusedConvolution + FusedMetrics>(registry: &mut Registry) {
-    add(registry, || Registered::<B> { on_device: true, backend: PhantomData });
     add(registry, LayerTable::<B>::new);
     add(registry, ConvolutionTable::<B>::new);
     add(registry, MetricTable::<B>::new);
@@ -266,13 +261,18 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 
 /// Likewise of an accelerator, with the same strategy at both levels.
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-fn insert_device_stacks<B: FusedSteps + FusedConvolution + FusedMetrics>(registry: &mut Registry) {
+fn insert_device_stacks<B>(registry: &mut Registry)
+where
+    B: Leaf + FusedSteps + FusedOps + FusedMetrics,
+    StackCall: Passes<B>,
+    LinearCall: Passes<B>,
+{
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
-    insert_device::<B>(registry);
-    insert_device::<Autodiff<B>>(registry);
-    insert_device::<Balanced<B>>(registry);
-    insert_device::<Autodiff<Autodiff<B>>>(registry);
+    insert::<B>(registry);
+    insert::<Autodiff<B>>(registry);
+    insert::<Balanced<B>>(registry);
+    insert::<Autodiff<Autodiff<B>>>(registry);
 }
 
 fn built_in() -> Registry {

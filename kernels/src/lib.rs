@@ -13,7 +13,7 @@
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
-//! | [`linear`](linear()) | nothing: a matrix product is fast as it is |
+//! | [`linear`](linear()), [`product`] | nothing: a matrix product is fast as it is; in full f32 on every backend |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
 //! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
@@ -34,9 +34,9 @@
 //! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
-//! `fusion`. Convolutions, averages and matrix products stay Burn's own there; the stack is made of
-//! fused layers. Maps, embeddings, parameters and gradients of f16 and bf16 are taken as they are, with
-//! sums in f32; in a low precision the maps between blocks are of its type.
+//! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
+//! cores. Maps, embeddings, parameters and gradients of f16 and bf16 are taken as they are, with
+//! products and sums in f32; in a low precision the maps between blocks are of its type.
 //!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.
@@ -87,16 +87,14 @@ pub use conv2d::{ConvError, conv2d};
 pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch, limit_heaps};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
-pub use door::{
-    FusedOps, Route, check_environment, register, register_device, register_steps, route,
-};
+pub use door::{FusedOps, Route, check_environment, register, register_steps, route};
 pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{GradStats, grad_stats};
 pub use host::HostBackend;
 pub use inverse_power::{PowerError, inverse_power};
 pub use layers::{FusedConvolution, FusedLayers};
-pub use linear::{LinearError, linear};
+pub use linear::{LinearError, linear, product};
 pub use linear_stack::{LinearLayer, LinearStackError, linear_stack};
 pub use max_pool::{PoolError, max_pool};
 pub use metrics::{FusedMetrics, MetricError};

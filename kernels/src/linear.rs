@@ -1,9 +1,12 @@
 //! The linear layer.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::{DType, FloatDType, Tensor};
 
+use crate::door::{self, StackTable};
 use crate::layers::{through_f32, types, wide};
+use crate::linear_stack::{LinearLayer, linear_stack};
+use crate::precision::Precision;
 
 /// Operands that do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,8 +34,9 @@ pub enum LinearError {
 
 /// `x weight + bias`.
 ///
-/// A matrix product and a sum in plain Burn operations on every backend: a fused body would gain
-/// nothing, because the product runs at the machine's limit already (on Flex in the `gemm` crate).
+/// On a host a matrix product and a sum in plain Burn operations: a fused body would gain nothing,
+/// because the product runs at the machine's limit already (on Flex in the `gemm` crate). On an
+/// accelerator f32 goes through [`linear_stack`], in full f32 where Burn's own product may take TF32.
 /// Burn's own linear operation cannot be differentiated twice; this can.
 ///
 /// # Shapes
@@ -55,7 +59,31 @@ pub fn linear<B: Backend>(
         let [bias] = wide([bias]);
         return linear(x.cast(FloatDType::F32), weight.cast(FloatDType::F32), bias).cast(low);
     }
+    if on_device::<B>() && [&x, &weight].iter().all(|of| of.dtype() == DType::F32) {
+        let ([examples, _], [_, outputs]) = (x.dims(), weight.dims());
+        let y = linear_stack(x.unsqueeze(), &[LinearLayer { weight, bias }], Precision::F32);
+        return y.reshape([examples, outputs]);
+    }
     with_bias(x.matmul(weight), bias)
+}
+
+/// The products of the matrices `[t, r, k]` and `[t, k, c]`, `[t, r, c]`; in full f32, where Burn's own
+/// may take TF32 on an accelerator.
+///
+/// # Panics
+/// When the shapes do not fit.
+pub fn product<B: Backend>(left: Tensor<B, 3>, right: Tensor<B, 3>) -> Tensor<B, 3> {
+    let [matrices, depth, columns] = right.dims();
+    if !on_device::<B>() || [&left, &right].iter().any(|of| of.dtype() != DType::F32) {
+        return left.matmul(right);
+    }
+    let weight = right.reshape([matrices * depth, columns]);
+    linear_stack(left, &[LinearLayer { weight, bias: None }], Precision::F32)
+}
+
+/// Whether the operations of `B` are kernels of an accelerator.
+fn on_device<B: Backend>() -> bool {
+    door::table::<StackTable<B>>().is_some_and(|table| !table.on_host)
 }
 
 pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 2> {

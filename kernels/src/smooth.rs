@@ -9,8 +9,12 @@
 //! same pass. The part of the tangent of `G` that falls to the operands is left to the backward pass of
 //! `f`, which adds its own in one pass.
 
+#[cfg(feature = "fusion")]
+mod fusion;
+
 use std::borrow::Cow;
 use std::fmt::Debug;
+use std::iter;
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -388,7 +392,9 @@ fn placed<B: HostBackend, S: Smooth>(
     wanted: &[bool],
     device: &B::Device,
 ) -> Places<B> {
-    let each = found.into_iter().zip(wanted).enumerate();
+    // Operands at the end may be constants, of which nothing was found.
+    let found = found.into_iter().chain(iter::repeat_with(|| None));
+    let each = found.zip(wanted).enumerate();
     let tensor = |(place, (found, &wanted)): (usize, (Option<Vec<f32>>, &bool))| {
         let found = found.filter(|_| wanted)?;
         Some(write_shape::<B>(found, call.operand(place), device))

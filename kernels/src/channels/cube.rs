@@ -50,6 +50,13 @@ impl Plan {
     }
 }
 
+/// Sums by channel that are yet to be added up: two for each of the cubes of every channel.
+pub struct Parts<R: CubeRuntime> {
+    pub sums: CubeTensor<R>,
+    pub channels: usize,
+    pub cubes: usize,
+}
+
 /// Where a vector of a channel lies in the map.
 #[cube]
 pub fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {
@@ -98,13 +105,10 @@ fn parts_kernel<F: Float, N: Size>(
     }
 }
 
-/// A unit for each channel: puts its parts together, as Chan, Golub and LeVeque (1979) do.
-#[cube(launch_unchecked)]
-fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize, cubes: usize) {
-    let channel = ABSOLUTE_POS;
-    if channel >= channels {
-        terminate!();
-    }
+/// Mean and biased variance of a channel, of its [`moment_parts`], put together as Chan, Golub and
+/// LeVeque (1979) do.
+#[cube]
+pub fn merged(parts: &Array<f32>, channel: usize, cubes: usize) -> (f32, f32) {
     let mut count = 0.0f32;
     let mut mean = 0.0f32;
     let mut squares = 0.0f32;
@@ -119,8 +123,32 @@ fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize,
             count = all;
         }
     }
+    (mean, squares / count)
+}
+
+/// The two sums of a channel, of their parts.
+#[cube]
+pub fn added(parts: &Array<f32>, channel: usize, cubes: usize) -> (f32, f32) {
+    let mut sum = 0.0f32;
+    let mut product = 0.0f32;
+    for cube in 0..cubes {
+        let part = (channel * cubes + cube) * 2;
+        sum += parts[part];
+        product += parts[part + 1];
+    }
+    (sum, product)
+}
+
+/// A unit for each channel.
+#[cube(launch_unchecked)]
+fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize, cubes: usize) {
+    let channel = ABSOLUTE_POS;
+    if channel >= channels {
+        terminate!();
+    }
+    let (mean, variance) = merged(parts, channel, cubes);
     moments[channel] = mean;
-    moments[channels + channel] = squares / count;
+    moments[channels + channel] = variance;
 }
 
 /// The sums of each cube's elements of `g`, and of `g * (x - centre)`.
@@ -165,13 +193,7 @@ fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cube
     if channel >= channels {
         terminate!();
     }
-    let mut sum = 0.0f32;
-    let mut product = 0.0f32;
-    for cube in 0..cubes {
-        let part = (channel * cubes + cube) * 2;
-        sum += parts[part];
-        product += parts[part + 1];
-    }
+    let (sum, product) = added(parts, channel, cubes);
     sums[channel] = sum;
     sums[channels + channel] = product;
 }
@@ -221,16 +243,16 @@ fn combine_kernel<F: Float, N: Size>(
     y[at] = Vector::cast_from(of_a + of_b);
 }
 
-pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
+/// Count, mean and sum of squared deviations of every cube's elements: three parts for each of the
+/// cubes of every channel.
+pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
     let x = into_contiguous(x);
     let plan = Plan::new(&x);
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
     let parts = empty(&x, [channels * cubes * 3], DType::F32);
-    let moments = empty(&x, [2, channels], DType::F32);
     let (client, dtype) = (x.client.clone(), x.dtype);
-    let (channel_cubes, channel_dim) = elementwise(&client, channels);
-    // SAFETY: `x` has `vectors` vectors a channel, in planes; there are three parts for each cube of
-    // each channel, two moments a channel, and units stop there.
+    // SAFETY: `x` has `vectors` vectors a channel, in planes, and there are three parts for each cube
+    // of each channel.
     unsafe {
         parts_kernel::launch_unchecked::<R>(
             &client,
@@ -247,8 +269,19 @@ pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
             units,
             dtype.into(),
         );
+    }
+    Parts { sums: parts, channels, cubes }
+}
+
+pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
+    let Parts { sums: parts, channels, cubes } = moment_parts(x);
+    let moments = empty(&parts, [2, channels], DType::F32);
+    let (channel_cubes, channel_dim) = elementwise(&moments.client, channels);
+    // SAFETY: there are three parts for each cube of each channel and two moments a channel, and units
+    // stop there.
+    unsafe {
         moments_kernel::launch_unchecked::<R>(
-            &client,
+            &moments.client,
             channel_cubes,
             channel_dim,
             parts.into_array_arg(),
@@ -260,11 +293,12 @@ pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     moments
 }
 
+/// The sums over every channel of `g` and of `g * (x - centre)`, in parts.
 pub fn correlate<R: CubeRuntime>(
     g: CubeTensor<R>,
     x: CubeTensor<R>,
     centre: CubeTensor<R>,
-) -> CubeTensor<R> {
+) -> Parts<R> {
     let [g, x, centre] = [g, x, centre].map(into_contiguous);
     let plan = Plan::new(&x);
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
@@ -290,11 +324,12 @@ pub fn correlate<R: CubeRuntime>(
             dtype.into(),
         );
     }
-    total(parts, channels, cubes)
+    Parts { sums: parts, channels, cubes }
 }
 
-/// The sums, `[2, channels]`, of two parts for each of the cubes of every channel.
-pub fn total<R: CubeRuntime>(parts: CubeTensor<R>, channels: usize, cubes: usize) -> CubeTensor<R> {
+/// The sums, `[2, channels]`.
+pub fn total<R: CubeRuntime>(of: Parts<R>) -> CubeTensor<R> {
+    let Parts { sums: parts, channels, cubes } = of;
     let sums = empty(&parts, [2, channels], DType::F32);
     let (count, dim) = elementwise(&sums.client, channels);
     // SAFETY: there are two parts for each cube of each channel and two sums a channel, and units
@@ -318,6 +353,9 @@ pub fn affine<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cube
     let plan = Plan::new(&x);
     let y = empty_like(&x);
     let [centre, scale, shift] = map.map(into_contiguous).map(CubeTensor::into_array_arg);
+    if plan.all() == 0 {
+        return y;
+    }
     let (count, dim) = elementwise(&y.client, plan.all());
     // SAFETY: both maps have `all` vectors, in planes of `channels` channels, each of which has an
     // element in every vector; units stop there.
@@ -348,6 +386,9 @@ pub fn combine<R: CubeRuntime>(a: Tied<CubeTensor<R>>, b: Tied<CubeTensor<R>>) -
     let y = empty_like(&of_a[0]);
     let [a, a_centre, a_scale] = of_a.map(CubeTensor::into_array_arg);
     let [b, b_centre, b_scale] = of_b.map(CubeTensor::into_array_arg);
+    if plan.all() == 0 {
+        return y;
+    }
     let (count, dim) = elementwise(&y.client, plan.all());
     // SAFETY: as in `affine`, for both maps.
     unsafe {

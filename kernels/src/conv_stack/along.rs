@@ -95,8 +95,8 @@ pub fn conv_stack_along<B: Backend>(
     if door::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
         match fused::check(&images, &blocks, &statistics) {
             Ok(()) => {
-                let call = StackCall::new(shape, statistics, options);
-                return on_host(images, blocks, call, direction);
+                let call = StackCall::new(shape, &blocks, &statistics, options);
+                return on_host(images, blocks, statistics, call, direction);
             }
             Err(refusal) => refusal.note("conv_stack_along"),
         }
@@ -137,12 +137,13 @@ impl<B: Backend> BlockTangent<B> {
 fn on_host<B: Backend>(
     images: Tensor<B, 4>,
     blocks: Vec<ConvBlock<B>>,
+    statistics: Statistics<B>,
     call: StackCall,
     direction: StackDirection<B>,
 ) -> StackTangent<B> {
     let (dtype, device) = (FloatDType::from(images.dtype()), images.device());
     let features_type = call.features_type(images.dtype());
-    let operands = fused::operands(images, &blocks);
+    let operands = fused::operands(images, &blocks, statistics, true);
     let operands: Vec<_> =
         operands.into_iter().map(|operand| read(wrap::<B, 1>(operand))).collect();
     let passed = call.forward(&slices(&operands), true);

@@ -7,7 +7,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 use crate::door::StackTable;
-use crate::host::{read, unwrap, wrap};
+use crate::host::{unwrap, wrap};
 use crate::precision::Precision;
 use crate::refusal::Refusal;
 
@@ -18,25 +18,27 @@ pub struct StackCall {
     pub shape: StackShape,
     /// Lanes: stacks side by side in the channels.
     pub lanes: usize,
-    /// Running moments of all blocks (mean, variance, mean, …); the batch's own where absent.
-    pub running: Option<Vec<f32>>,
+    /// Whether moments are given, which follow the parameters among the operands: mean and variance
+    /// of every block. Those of the batch are taken otherwise.
+    pub running: bool,
+    /// Whether a block has a bias; without, its place has any numbers on a device and zeros on a host.
+    pub biased: Vec<bool>,
     /// Added to the variance.
     pub epsilon: f32,
-    /// What convolutions compute in; always `f32` but where [`ON_HOST`](crate::FusedOps::ON_HOST).
+    /// What convolutions compute in.
     pub precision: Precision,
 }
 
 impl StackCall {
     pub(super) fn new<B: Backend>(
         shape: StackShape,
-        statistics: Statistics<B>,
+        blocks: &[ConvBlock<B>],
+        statistics: &Statistics<B>,
         StackOptions { epsilon, lanes, precision }: StackOptions,
     ) -> Self {
-        let running = match statistics {
-            Statistics::Batch => None,
-            Statistics::Running(moments) => Some(read_moments(moments)),
-        };
-        Self { shape, lanes, running, epsilon: epsilon as f32, precision }
+        let running = matches!(statistics, Statistics::Running(_));
+        let biased = blocks.iter().map(|block| block.bias.is_some()).collect();
+        Self { shape, lanes, running, biased, epsilon: epsilon as f32, precision }
     }
 
     /// Shape of the images, `[n, lanes * c, h, w]`.
@@ -92,11 +94,11 @@ pub(crate) fn run<B: Backend>(
     options: StackOptions,
     shape: StackShape,
 ) -> StackOutput<B> {
-    let call = StackCall::new(shape, statistics, options);
+    let call = StackCall::new(shape, blocks, &statistics, options);
     let dtype = call.features_type(images.dtype());
-    let (features, moments) = (table.conv_stack)(operands(images, blocks), &call);
-    let moments =
-        if call.running.is_none() { split_moments(wrap(moments), blocks) } else { Vec::new() };
+    let operands = operands(images, blocks, statistics, table.on_host);
+    let (features, moments) = (table.conv_stack)(operands, &call);
+    let moments = if call.running { Vec::new() } else { split_moments(wrap(moments), blocks) };
     StackOutput { features: in_type(wrap::<B, 4>(features), dtype), moments }
 }
 
@@ -108,28 +110,37 @@ pub(super) fn in_type<B: Backend, const D: usize>(
     if FloatDType::from(tensor.dtype()) == dtype { tensor } else { tensor.cast(dtype) }
 }
 
-/// What the fused body takes: the images, and the tensors of every block with what normalisation
-/// is without where one is absent.
+/// What the fused body takes: the images, on a device in their own type; the tensors of every block
+/// with what normalisation is without where one is absent; and the moments that are given.
 pub(super) fn operands<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
+    statistics: Statistics<B>,
+    on_host: bool,
 ) -> Vec<FloatTensor<B>> {
-    let mut operands = vec![unwrap(in_type(images, FloatDType::F32))];
+    let images = if on_host { in_type(images, FloatDType::F32) } else { images };
+    let mut operands = vec![unwrap(images)];
     for block in blocks {
         let (length, device) = (block.weight.dims()[0], block.weight.device());
         operands.push(unwrap(in_type(block.weight.clone(), FloatDType::F32)));
-        let vectors = [(&block.bias, 0.0), (&block.gamma, 1.0), (&block.beta, 0.0)];
-        operands.extend(vectors.map(|(vector, absent)| {
-            let absent = || Tensor::<B, 1>::full([length], absent, (&device, DType::F32));
-            unwrap(in_type(vector.clone().unwrap_or_else(absent), FloatDType::F32))
-        }));
+        let full = |value| Tensor::<B, 1>::full([length], value, (&device, DType::F32));
+        // A device does not read a bias that is absent, and a fill would be a launch.
+        let no_bias = || match on_host {
+            true => full(0.0),
+            false => Tensor::empty([length], (&device, DType::F32)),
+        };
+        let vectors = [
+            block.bias.clone().unwrap_or_else(no_bias),
+            block.gamma.clone().unwrap_or_else(|| full(1.0)),
+            block.beta.clone().unwrap_or_else(|| full(0.0)),
+        ];
+        operands.extend(vectors.map(|vector| unwrap(in_type(vector, FloatDType::F32))));
+    }
+    if let Statistics::Running(moments) = statistics {
+        let vectors = moments.into_iter().flat_map(|block| [block.mean, block.variance]);
+        operands.extend(vectors.map(|of| unwrap(in_type(of.detach(), FloatDType::F32))));
     }
     operands
-}
-
-fn read_moments<B: Backend>(moments: Vec<Moments<B>>) -> Vec<f32> {
-    let parts = moments.into_iter().flat_map(|block| [block.mean, block.variance]);
-    read(Tensor::cat(parts.map(|part| part.cast(FloatDType::F32)).collect(), 0))
 }
 
 fn split_moments<B: Backend>(all: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<Moments<B>> {

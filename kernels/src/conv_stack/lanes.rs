@@ -161,10 +161,12 @@ impl Smooth for StackCall {
     }
 
     fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Tape> {
-        let (images, parameters) = (operands[0], &operands[1..]);
+        let images = operands[0];
+        let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
+        let running = self.running.then(|| running.concat());
         let planned = Planned::new(&self.shape, self.precision);
         let run = |t: usize| {
-            let running = self.running.as_ref().map(|running| self.moments().lane(running, t));
+            let running = running.as_ref().map(|running| self.moments().lane(running, t));
             let statistics = match &running {
                 Some(running) => cpu::Statistics::Running(running),
                 None => cpu::Statistics::Batch,
@@ -179,10 +181,7 @@ impl Smooth for StackCall {
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
-        let aside = match self.running {
-            Some(_) => Vec::new(),
-            None => self.moments().join(moments),
-        };
+        let aside = if self.running { Vec::new() } else { self.moments().join(moments) };
         let lanes = lanes.into_iter().collect::<Option<_>>();
         let tape = lanes.map(|lanes| Tape { lanes });
         Passed { result: self.output().join(features), aside, tape }

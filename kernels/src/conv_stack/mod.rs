@@ -7,9 +7,11 @@ mod along;
 mod along_reference;
 mod block;
 pub mod cpu;
+#[cfg(feature = "cube")]
+#[allow(clippy::assign_op_pattern)]
+mod cube;
 mod fused;
 mod lanes;
-mod layered;
 pub mod reference;
 
 pub use along::{BlockTangent, GradientsOf, StackDirection, StackTangent, conv_stack_along};
@@ -20,8 +22,6 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::door::{self, StackTable};
-use crate::layers::LayerTable;
-use crate::precision::Precision;
 
 /// Runs `images` through the blocks, each taking the output of the one before.
 ///
@@ -42,15 +42,15 @@ use crate::precision::Precision;
 /// pixels as NaN.
 ///
 /// Images of f16 or bf16 are taken through fused bodies in f32 on a host, and the features rounded to
-/// their type; an accelerator convolves them as they are. The moments are f32.
+/// their type; an accelerator has maps of their type. The moments are f32.
 ///
 /// Under a low [`precision`](StackOptions::precision) convolutions are its
 /// [products](Precision::product), and moments, normalisation, ReLU and pool are computed in f32; the
-/// features are f32, whatever the images are. A fused body on a host rounds on the way; elsewhere the
-/// stack is then made of layers, between which an accelerator has maps of the low type.
+/// features are f32, whatever the images are. A fused body on a host rounds on the way; an accelerator
+/// has maps of the low type between the blocks, whose products and sums are f32.
 ///
-/// Where its gradients are differentiated on a host, they and the features go back in one backward
-/// pass, not in one each.
+/// Where its gradients are differentiated, they and the features go back in one backward pass, not in
+/// one each.
 ///
 /// # Panics
 /// When the blocks do not fit each other or the images, with the text of a [`StackError`].
@@ -64,13 +64,8 @@ pub fn conv_stack<B: Backend>(
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    let fused = |table: &&StackTable<B>| table.on_host || options.precision == Precision::F32;
-    let Some(table) = door::table::<StackTable<B>>().filter(fused) else {
-        let body = match door::table::<LayerTable<B>>() {
-            Some(_) => layered::conv_stack,
-            None => reference::conv_stack,
-        };
-        return body(images, blocks, statistics, options);
+    let Some(table) = door::table::<StackTable<B>>() else {
+        return reference::conv_stack(images, blocks, statistics, options);
     };
     match fused::check(&images, blocks, &statistics) {
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),

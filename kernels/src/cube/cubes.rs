@@ -21,6 +21,9 @@ pub fn cubes(elements: usize, units: u32) -> usize {
     elements.div_ceil(units as usize * PER_UNIT).clamp(1, MOST_CUBES)
 }
 
+/// Cubes of a reduction by channel, over all channels.
+const MOST_CHANNEL_CUBES: usize = 1024;
+
 /// Cubes of each channel, and units of a cube, for a reduction of so many elements (or vectors) a
 /// channel.
 pub fn cubes_of_channel<R: CubeRuntime>(
@@ -30,7 +33,7 @@ pub fn cubes_of_channel<R: CubeRuntime>(
 ) -> (usize, u32) {
     let units = units(client).min((elements as u32).next_power_of_two().max(32));
     let worth = elements.div_ceil(units as usize * PER_UNIT);
-    ((MOST_CUBES / channels).min(worth).max(1), units)
+    ((MOST_CHANNEL_CUBES / channels).min(worth).max(1), units)
 }
 
 /// The widest vectors that a tensor of rows of this length divides into.

@@ -5,9 +5,13 @@
 //! needs no plane operations, and its order, and so its result, does not change from run to run.
 
 mod cubes;
+#[allow(clippy::too_many_arguments)]
+mod product;
+mod stacks;
 mod tensors;
 
 pub use cubes::{
     cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size, wide,
 };
-pub use tensors::{empty, empty_like, owned};
+pub use product::{Finish, Matrices, Products, product};
+pub use tensors::{empty, empty_like, owned, zeros};

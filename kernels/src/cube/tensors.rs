@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
 
 /// A contiguous tensor whose elements are yet to be written, on the device of `like`.
@@ -14,6 +14,19 @@ pub fn empty<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let (client, device) = (like.client.clone(), like.device.clone());
     empty_device_contiguous_dtype(client, device, shape.into(), dtype)
+}
+
+/// A tensor of zeros on the device of `like`; no launch where it has no elements.
+pub fn zeros<R: CubeRuntime>(
+    like: &CubeTensor<R>,
+    shape: impl Into<Shape>,
+    dtype: DType,
+) -> CubeTensor<R> {
+    let shape = shape.into();
+    match shape.num_elements() {
+        0 => empty(like, shape, dtype),
+        _ => zeros_client(like.client.clone(), like.device.clone(), shape, dtype),
+    }
 }
 
 /// A contiguous tensor of the shape and type of `like`, whose elements are yet to be written.

@@ -61,7 +61,7 @@ where
         x: FloatTensor<Self>,
         centre: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
-        channels::cube::correlate(g, x, centre)
+        channels::cube::total(channels::cube::correlate(g, x, centre))
     }
 
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
@@ -89,7 +89,8 @@ where
         map: [FloatTensor<Self>; 3],
         after: Rectified,
     ) -> FloatTensor<Self> {
-        norm_relu::cube::activate(x, map, after)
+        let dtype = x.dtype;
+        norm_relu::cube::activate(x, map, after, dtype)
     }
 
     fn norm_backward(
@@ -107,7 +108,8 @@ where
         let [dz, x] = [dz, x].map(into_contiguous);
         let [of_sums, of_x] = wanted;
         let sums = (of_sums || of_x && inverse.is_some())
-            .then(|| norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after));
+            .then(|| norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after))
+            .map(channels::cube::total);
         let dx = of_x.then(|| {
             let [_, scale, _] = map.clone();
             let of_batch = inverse.zip(sums.clone());

@@ -16,6 +16,8 @@ pub struct LinearCall {
     examples: usize,
     /// Inputs of the first layer, then outputs of every layer.
     widths: Vec<usize>,
+    /// Whether a layer has a bias; without, its place has any numbers on a device and zeros on a host.
+    biased: Vec<bool>,
 }
 
 impl LinearCall {
@@ -47,7 +49,8 @@ impl LinearCall {
                 _ => widths.push(found[1]),
             }
         }
-        Ok(Self { lanes, examples, widths })
+        let biased = layers.iter().map(|layer| layer.bias.is_some()).collect();
+        Ok(Self { lanes, examples, widths, biased })
     }
 
     /// Lanes, which share nothing.
@@ -63,6 +66,12 @@ impl LinearCall {
     /// Inputs of the first layer, then outputs of every layer.
     pub fn widths(&self) -> &[usize] {
         &self.widths
+    }
+
+    /// Whether a layer has a bias.
+    #[cfg(feature = "cube")]
+    pub(super) fn is_biased(&self, layer: usize) -> bool {
+        self.biased[layer]
     }
 
     /// Whether there are no examples.

@@ -5,6 +5,8 @@
 //! arranging their operands, and on their own number, is most of the time.
 
 mod cpu;
+#[cfg(feature = "cube")]
+mod cube;
 mod fused;
 pub mod reference;
 
@@ -80,8 +82,9 @@ pub enum LinearStackError {
 /// Under a low `precision` products are its [products](Precision::product), plain operations on every
 /// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
 /// it, as PyTorch does; in plain operations it is the backend's own, and Flex's makes NaN zero. A lane
-/// is the work of one thread. Where its gradients are differentiated on a host, they and the outputs go
-/// back in one backward pass, not in one each.
+/// is the work of one thread on a host. On an accelerator every product is a launch, of f32 in full.
+/// Where its gradients are differentiated, they and the outputs go back in one backward pass, not in
+/// one each.
 ///
 /// # Panics
 /// When the layers do not fit each other or `x`, with the text of a [`LinearStackError`].
@@ -119,18 +122,27 @@ pub fn linear_stack<B: Backend>(
     let types = types.chain([x.dtype()]);
     let table = door::table::<StackTable<B>>();
     match table.filter(|_| all_f32("linear_stack", types)) {
-        Some(table) => wrap((table.linear_stack)(operands(x, layers), &call)),
+        Some(table) => wrap((table.linear_stack)(operands(x, layers, table.on_host), &call)),
         None => reference::linear_stack(x, layers, precision),
     }
 }
 
-/// What the fused body takes: `x`, then weight and bias of every layer, zeros where one is absent.
-fn operands<B: Backend>(x: Tensor<B, 3>, layers: &[LinearLayer<B>]) -> Vec<FloatTensor<B>> {
+/// What the fused body takes: `x`, then weight and bias of every layer, on a host zeros where one is
+/// absent.
+fn operands<B: Backend>(
+    x: Tensor<B, 3>,
+    layers: &[LinearLayer<B>],
+    on_host: bool,
+) -> Vec<FloatTensor<B>> {
     let (lanes, device) = (x.dims()[0], x.device());
     let mut operands = vec![unwrap(x)];
     for LinearLayer { weight, bias } in layers {
         let length = lanes * weight.dims()[1];
-        let absent = || Tensor::<B, 1>::zeros([length], (&device, DType::F32));
+        // A device does not read it, and a fill would be a launch.
+        let absent = || match on_host {
+            true => Tensor::<B, 1>::zeros([length], (&device, DType::F32)),
+            false => Tensor::empty([length], (&device, DType::F32)),
+        };
         operands.push(unwrap(weight.clone()));
         operands.push(unwrap(bias.clone().unwrap_or_else(absent)));
     }

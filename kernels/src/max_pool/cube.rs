@@ -87,6 +87,9 @@ pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<
     let [n, c, h, w] = x.meta.shape().dims();
     let taken = empty(&x, [n, c, h / 2, w / 2], x.dtype);
     let windows = taken.meta.num_elements();
+    if windows == 0 {
+        return taken;
+    }
     let (count, dim) = elementwise(&taken.client, windows);
     // SAFETY: `x` and `u` have planes of `h` rows of `w` pixels, every window lies in one of them,
     // and units stop at the last window.
@@ -112,6 +115,9 @@ pub fn scatter<R: CubeRuntime>(x: CubeTensor<R>, dy: CubeTensor<R>) -> CubeTenso
     let [_, _, h, w] = x.meta.shape().dims();
     let dx = empty_like(&x);
     let pixels = dx.meta.num_elements();
+    if pixels == 0 {
+        return dx;
+    }
     let (count, dim) = elementwise(&dx.client, pixels);
     // SAFETY: as in `gather`; `dy` has an element a window, and units stop at the last pixel.
     unsafe {

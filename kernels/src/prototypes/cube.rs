@@ -3,11 +3,10 @@
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::zeros_client;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, vector_size};
+use crate::cube::{elementwise, empty, vector_size, zeros};
 
 /// A unit for each vector of the means.
 #[cube(launch_unchecked)]
@@ -137,8 +136,7 @@ pub fn class_spread<R: CubeRuntime>(g: CubeTensor<R>, labels: CubeTensor<R>) -> 
     let [tasks, ways, features] = g.meta.shape().dims();
     let [_, examples] = labels.meta.shape().dims();
     if ways == 0 {
-        let shape = [tasks, examples, features].into();
-        return zeros_client(g.client, g.device, shape, g.dtype);
+        return zeros(&g, [tasks, examples, features], g.dtype);
     }
     let rows = empty(&g, [tasks, examples, features], g.dtype);
     let width = vector_size(&g.client, features, g.elem_size());

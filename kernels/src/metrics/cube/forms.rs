@@ -3,12 +3,11 @@
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::cast;
-use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::ops::permute;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{cube_sum, elementwise, empty, lane_sum, units, vector_size};
+use crate::cube::{cube_sum, elementwise, empty, lane_sum, product, units, vector_size};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -26,20 +25,6 @@ pub struct Forms<R: CubeRuntime> {
 /// What multiplies queries into gradients of prototypes, and prototypes into those of queries,
 /// `[t, q, ways]` each: `[by queries, by prototypes]`.
 pub type Weights<R> = [CubeTensor<R>; 2];
-
-/// A product of matrices of one type.
-pub fn product<R: CubeRuntime>(
-    left: CubeTensor<R>,
-    right: CubeTensor<R>,
-    out: DType,
-) -> CubeTensor<R> {
-    let [tasks, rows, _] = left.meta.shape().dims();
-    let [_, _, columns] = right.meta.shape().dims();
-    // In rows without gaps, which a tensor of Burn's own choice may have.
-    let into = empty(&left, [tasks, rows, columns], out);
-    let found = matmul(left, right, Some(into), MatmulStrategy::default(), out);
-    found.expect("a product of matrices that fit")
-}
 
 /// The score from a product and squared lengths.
 #[cube]
@@ -152,14 +137,6 @@ impl<R: CubeRuntime> Forms<R> {
         [queries, ways]
     }
 
-    /// The type of weights: a cosine's may be too large for a half.
-    pub fn weight_type(&self) -> DType {
-        match self.metric {
-            Metric::SquaredEuclidean => self.of[0].dtype,
-            Metric::Cosine => DType::F32,
-        }
-    }
-
     pub fn scores(self) -> CubeTensor<R> {
         let scores = empty(&self.products, self.products.meta.shape().clone(), self.of[0].dtype);
         let (count, [queries, ways]) = (scores.meta.num_elements(), self.sizes());
@@ -190,9 +167,9 @@ impl<R: CubeRuntime> Forms<R> {
     /// The weights for a gradient of the scores, which is contiguous.
     pub fn weights(&self, g: CubeTensor<R>) -> Weights<R> {
         if self.metric == Metric::SquaredEuclidean {
-            return [cast(g.clone(), self.weight_type()), cast(g, self.weight_type())];
+            return [cast(g.clone(), DType::F32), cast(g, DType::F32)];
         }
-        let weights = [(); 2].map(|()| empty(&g, g.meta.shape().clone(), self.weight_type()));
+        let weights = [(); 2].map(|()| empty(&g, g.meta.shape().clone(), DType::F32));
         let (count, [queries, ways]) = (g.meta.num_elements(), self.sizes());
         let (cubes, dim) = elementwise(&g.client, count);
         let [of_queries, of_prototypes] = self.squares.clone().map(CubeTensor::into_array_arg);

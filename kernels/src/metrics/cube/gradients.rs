@@ -7,13 +7,12 @@
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
-use burn_cubecl::kernel::cast;
 use burn_cubecl::ops::permute;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::forms::{Forms, Weights, product};
-use crate::cube::{elementwise, empty, empty_like, vector_size};
+use super::forms::{Forms, Weights};
+use crate::cube::{elementwise, empty, empty_like, product, vector_size};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -26,8 +25,8 @@ enum Side {
 
 /// A unit for each row: `c`.
 #[cube(launch_unchecked)]
-fn pulls_kernel<W: Float>(
-    weights: &Array<W>,
+fn pulls_kernel(
+    weights: &Array<f32>,
     products: &Array<f32>,
     squares: &Array<f32>,
     pulls: &mut Array<f32>,
@@ -37,7 +36,6 @@ fn pulls_kernel<W: Float>(
     least: f32,
     #[comptime] metric: Metric,
     #[comptime] side: Side,
-    #[define(W)] _weight: StorageType,
 ) {
     let row = ABSOLUTE_POS;
     if row >= rows {
@@ -53,7 +51,7 @@ fn pulls_kernel<W: Float>(
     }
     let mut sum = 0.0f32;
     for _ in 0..count {
-        let weight = f32::cast_from(weights[at]);
+        let weight = weights[at];
         if comptime!(metric == Metric::Cosine) {
             sum += weight * products[at];
         } else {
@@ -108,7 +106,7 @@ pub fn gradients<R: CubeRuntime>(
     factor: f64,
 ) -> [CubeTensor<R>; 2] {
     let [by_queries, by_prototypes] = weights;
-    let [queries, prototypes] = forms.of.each_ref().map(|x| cast(x.clone(), forms.weight_type()));
+    let [queries, prototypes] = forms.of.clone();
     let of_queries = product(by_queries.clone(), prototypes, DType::F32);
     let of_prototypes = product(permute(by_prototypes.clone(), &[0, 2, 1]), queries, DType::F32);
     [
@@ -151,7 +149,6 @@ fn gradient<R: CubeRuntime>(
             LEAST_SQUARE as f32,
             forms.metric,
             side,
-            forms.weight_type().into(),
         );
         gradient_kernel::launch_unchecked::<R>(
             &x.client,

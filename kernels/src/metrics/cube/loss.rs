@@ -28,15 +28,15 @@ struct Wanted {
 
 /// A unit for each query: three passes over its few scores, which are made anew in each.
 #[cube(launch_unchecked)]
-fn rows_kernel<F: Float, W: Float, I: Int>(
+fn rows_kernel<F: Float, I: Int>(
     products: &Array<f32>,
     of_queries: &Array<f32>,
     of_prototypes: &Array<f32>,
     labels: &Array<I>,
     losses: &mut Array<f32>,
     correct: &mut Array<F>,
-    by_queries: &mut Array<W>,
-    by_prototypes: &mut Array<W>,
+    by_queries: &mut Array<f32>,
+    by_prototypes: &mut Array<f32>,
     rows: usize,
     queries: usize,
     ways: usize,
@@ -45,7 +45,6 @@ fn rows_kernel<F: Float, W: Float, I: Int>(
     nan: f32,
     #[comptime] wanted: Wanted,
     #[define(F)] _dtype: StorageType,
-    #[define(W)] _weight: StorageType,
     #[define(I)] _label: StorageType,
 ) {
     let row = ABSOLUTE_POS;
@@ -88,10 +87,10 @@ fn rows_kernel<F: Float, W: Float, I: Int>(
             if comptime!(metric == Metric::Cosine) {
                 let by_query = weight / f32::sqrt(max(of_prototype, least));
                 let by_prototype = weight / f32::sqrt(max(of_query, least));
-                by_queries[first + way] = W::cast_from(by_query);
-                by_prototypes[first + way] = W::cast_from(by_prototype);
+                by_queries[first + way] = by_query;
+                by_prototypes[first + way] = by_prototype;
             } else {
-                by_queries[first + way] = W::cast_from(weight);
+                by_queries[first + way] = weight;
             }
         }
     }
@@ -134,7 +133,7 @@ pub fn loss<R: CubeRuntime>(
     let loss = empty(of, [1], of.dtype);
     let weights = |wanted: bool| {
         let shape = if wanted { products.meta.shape().clone() } else { [1].into() };
-        empty(of, shape, forms.weight_type())
+        empty(of, shape, DType::F32)
     };
     let by_queries = weights(weights_wanted);
     let by_prototypes = weights(weights_wanted && *metric == Metric::Cosine);
@@ -166,7 +165,6 @@ pub fn loss<R: CubeRuntime>(
             f32::NAN,
             Wanted { metric: *metric, weights: weights_wanted },
             of.dtype.into(),
-            forms.weight_type().into(),
             label_type.into(),
         );
         mean_kernel::launch_unchecked::<R>(

@@ -6,17 +6,17 @@ mod forms;
 mod gradients;
 mod loss;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Tensor, TensorMetadata};
+use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::{FusedMetrics, LossCall};
-use crate::distances::{self, Metric};
-use crate::host::{unwrap, wrap};
+use crate::cube::zeros;
+use crate::distances::Metric;
+use crate::host::unwrap;
 use crate::layers::goes_into_f32;
-use crate::{proto_loss, prototypes};
+use crate::prototypes;
 use forms::Forms;
 
 impl<R, F, I, BT> FusedMetrics for CubeBackend<R, F, I, BT>
@@ -48,8 +48,10 @@ where
         prototypes: FloatTensor<Self>,
     ) -> FloatTensor<Self> {
         if is_empty([&queries, &prototypes]) {
-            let [queries, prototypes] = [queries, prototypes].map(wrap::<Self, 3>);
-            return unwrap(distances::reference::scores(queries, prototypes, metric));
+            // Nothing to score, or nothing in common.
+            let [tasks, count, _] = queries.meta.shape().dims();
+            let [_, ways, _] = prototypes.meta.shape().dims();
+            return zeros(&queries, [tasks, count, ways], queries.dtype);
         }
         Forms::of(metric, [queries, prototypes].map(into_contiguous)).scores()
     }
@@ -60,10 +62,7 @@ where
         of: [FloatTensor<Self>; 2],
     ) -> [FloatTensor<Self>; 2] {
         if is_empty(of.each_ref()) {
-            let [queries, prototypes] = of.map(wrap::<Self, 3>);
-            let found =
-                distances::reference::scores_gradients(wrap(g), queries, prototypes, metric);
-            return found.map(unwrap);
+            return of.map(|x| zeros(&x, x.meta.shape().clone(), x.dtype));
         }
         let forms = Forms::of(metric, of.map(into_contiguous));
         let weights = forms.weights(into_contiguous(g));
@@ -75,17 +74,18 @@ where
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 2] {
-        if labels.meta.num_elements() == 0 {
-            return without_queries::<Self>(&of[0], &labels);
+        let [tasks, ways, features] = of[1].meta.shape().dims();
+        let [_, count] = labels.meta.shape().dims();
+        if tasks * count * ways == 0 {
+            let loss = Tensor::<Self, 1>::full([1], f32::NAN, (&of[0].device, of[0].dtype));
+            return [unwrap(loss), zeros(&of[0], [tasks, count], of[0].dtype)];
         }
-        if is_empty(of.each_ref()) {
-            let [queries, prototypes] = of.map(wrap::<Self, 3>);
-            let labels = Tensor::from_primitive(labels);
-            let LossCall { metric, scale } = call;
-            let found =
-                proto_loss::reference::proto_loss(queries, prototypes, labels, metric, scale);
-            return [unwrap(found.loss), unwrap(found.correct)];
-        }
+        // Nothing that tells the classes apart is as one feature that is the same in all.
+        let of = match features {
+            0 => [(count, &of[0]), (ways, &of[1])]
+                .map(|(rows, of)| zeros(of, [tasks, rows, 1], of.dtype)),
+            _ => of,
+        };
         let forms = Forms::of(call.metric, of.map(into_contiguous));
         let found = loss::loss(&forms, into_contiguous(labels), call.scale, false);
         [found.loss, found.correct]
@@ -98,7 +98,8 @@ where
     ) -> [FloatTensor<Self>; 4] {
         if is_empty(of.each_ref()) {
             let [loss, correct] = Self::proto_loss(call, of.clone(), labels);
-            let [by_queries, by_prototypes] = of.map(|x| unwrap(wrap::<Self, 3>(x).zeros_like()));
+            let [by_queries, by_prototypes] =
+                of.map(|x| zeros(&x, x.meta.shape().clone(), x.dtype));
             return [loss, correct, by_queries, by_prototypes];
         }
         let forms = Forms::of(call.metric, of.map(into_contiguous));
@@ -108,17 +109,6 @@ where
         let [by_queries, by_prototypes] = gradients::gradients(&forms, weights, factor);
         [found.loss, found.correct, by_queries, by_prototypes]
     }
-}
-
-/// A loss that is not a number, and nothing to be correct.
-fn without_queries<B: Backend>(
-    queries: &FloatTensor<B>,
-    labels: &IntTensor<B>,
-) -> [FloatTensor<B>; 2] {
-    let (device, dtype) = (B::float_device(queries), queries.dtype());
-    let loss = Tensor::<B, 1>::full([1], f32::NAN, (&device, dtype));
-    let [tasks, count] = labels.shape().dims();
-    [unwrap(loss), unwrap(Tensor::<B, 2>::empty([tasks, count], (&device, dtype)))]
 }
 
 fn is_empty<R: CubeRuntime>(of: [&burn_cubecl::tensor::CubeTensor<R>; 2]) -> bool {

@@ -2,36 +2,109 @@
 //! the map that was normalised.
 
 mod pixels;
+mod pixels_along;
 mod windows;
+mod windows_along;
 
+use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::Rectified;
+use crate::channels::cube::Parts;
 use crate::cube::{elementwise, empty_like};
 
-/// `relu(v)` or `relu(max_pool(v))`.
+/// `relu(v)` or `relu(max_pool(v))`, of the type `dtype`.
 pub fn activate<R: CubeRuntime>(
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
     after: Rectified,
+    dtype: DType,
 ) -> CubeTensor<R> {
     let (x, map) = (into_contiguous(x), map.map(into_contiguous));
-    if after.pool { windows::activate(x, map) } else { pixels::activate(x, map) }
+    if after.pool { windows::activate(x, map, dtype) } else { pixels::activate(x, map, dtype) }
 }
 
-/// The sums over every channel of `dv` and of `dv * (x - centre)`, `[2, c]`; `dv` is `dz` at the pixels
+/// The sums over every channel of `dv` and of `dv * (x - centre)`, in parts; `dv` is `dz` at the pixels
 /// that were taken.
 pub fn correlate<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
     after: Rectified,
-) -> CubeTensor<R> {
+) -> Parts<R> {
     let ([dz, x], map) = ([dz, x].map(into_contiguous), map.map(into_contiguous));
     if after.pool { windows::correlate(dz, x, map) } else { pixels::correlate(dz, x, map) }
+}
+
+/// A map that is normalised, and how it moves; all contiguous.
+pub struct Along<R: CubeRuntime> {
+    /// `[n, c, h, w]`.
+    pub x: CubeTensor<R>,
+    /// How it moves, of its shape and type.
+    pub moved: CubeTensor<R>,
+    /// Centre, scale and shift, `[c]` each.
+    pub map: [CubeTensor<R>; 3],
+    /// How `v` moves where `x` stands still, by channel: by what the deviation from the centre is
+    /// multiplied, and a constant, `[2, c]`.
+    pub bend: CubeTensor<R>,
+}
+
+impl<R: CubeRuntime> Along<R> {
+    fn map(&self) -> [ArrayArg<R>; 3] {
+        self.map.clone().map(CubeTensor::into_array_arg)
+    }
+}
+
+/// A gradient of `z`, and how it changes, if it does; contiguous and of one type.
+pub struct Change<R: CubeRuntime> {
+    pub dz: CubeTensor<R>,
+    pub change: Option<CubeTensor<R>>,
+}
+
+impl<R: CubeRuntime> Change<R> {
+    /// The change, or for a kernel that does not read it anything.
+    fn change_or_any(&self) -> ArrayArg<R> {
+        self.change.as_ref().unwrap_or(&self.dz).clone().into_array_arg()
+    }
+}
+
+/// How [`activate`]'s result moves.
+pub fn activate_along<R: CubeRuntime>(
+    of: &Along<R>,
+    after: Rectified,
+    dtype: DType,
+) -> CubeTensor<R> {
+    if after.pool { windows_along::activate(of, dtype) } else { pixels_along::activate(of, dtype) }
+}
+
+/// How the sums of [`correlate`] change, in parts; `drawn` is how the mean moves, `[c]`.
+pub fn correlate_along<R: CubeRuntime>(
+    of: &Along<R>,
+    by: &Change<R>,
+    drawn: CubeTensor<R>,
+    after: Rectified,
+) -> Parts<R> {
+    match after.pool {
+        true => windows_along::correlate(of, by, drawn),
+        false => pixels_along::correlate(of, by, drawn),
+    }
+}
+
+/// How the result of [`combine`] changes; `drift` is what the moments add, `[3, c]`: by what the
+/// movement of the map is multiplied, by what its deviation from the centre, and a constant.
+pub fn combine_along<R: CubeRuntime>(
+    of: &Along<R>,
+    by: &Change<R>,
+    drift: Option<CubeTensor<R>>,
+    after: Rectified,
+) -> CubeTensor<R> {
+    match after.pool {
+        true => windows_along::combine(of, by, drift),
+        false => pixels_along::combine(of, by, drift),
+    }
 }
 
 /// A unit for each channel.

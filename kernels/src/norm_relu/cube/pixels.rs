@@ -5,27 +5,27 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::channels::cube::{Plan, place, total};
+use crate::channels::cube::{Parts, Plan, place};
 use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum, wide};
 
 /// `value` where `v` is more than zero or no number, zero elsewhere.
 #[cube]
-fn rectified<N: Size>(v: Vector<f32, N>, value: Vector<f32, N>) -> Vector<f32, N> {
+pub fn rectified<N: Size>(v: Vector<f32, N>, value: Vector<f32, N>) -> Vector<f32, N> {
     let zero = Vector::new(0.0f32);
     select_many(v.less_equal(zero), zero, value)
 }
 
 #[cube(launch_unchecked)]
-fn activate_kernel<F: Float, N: Size>(
+fn activate_kernel<F: Float, G: Float, N: Size>(
     x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    z: &mut Array<Vector<F, N>>,
+    z: &mut Array<Vector<G, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
@@ -39,8 +39,8 @@ fn activate_kernel<F: Float, N: Size>(
 
 /// The sums of each cube's part of `dv`, and of `dv * (x - centre)`.
 #[cube(launch_unchecked)]
-fn sums_kernel<F: Float, N: Size>(
-    dz: &Array<Vector<F, N>>,
+fn sums_kernel<F: Float, G: Float, N: Size>(
+    dz: &Array<Vector<G, N>>,
     x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
@@ -51,7 +51,7 @@ fn sums_kernel<F: Float, N: Size>(
     vectors: usize,
     cubes: usize,
     #[comptime] units: u32,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let channel = CUBE_POS_Y as usize;
     let centre = Vector::new(centre[channel]);
@@ -78,8 +78,8 @@ fn sums_kernel<F: Float, N: Size>(
 }
 
 #[cube(launch_unchecked)]
-fn combine_kernel<F: Float, N: Size>(
-    dz: &Array<Vector<F, N>>,
+fn combine_kernel<F: Float, G: Float, N: Size>(
+    dz: &Array<Vector<G, N>>,
     x: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
@@ -90,7 +90,7 @@ fn combine_kernel<F: Float, N: Size>(
     channels: usize,
     plane: usize,
     #[comptime] drifts: bool,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let at = ABSOLUTE_POS;
     if at >= vectors {
@@ -106,10 +106,18 @@ fn combine_kernel<F: Float, N: Size>(
     dx[at] = Vector::cast_from(gradient);
 }
 
-pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
+pub fn activate<R: CubeRuntime>(
+    x: CubeTensor<R>,
+    map: [CubeTensor<R>; 3],
+    dtype: DType,
+) -> CubeTensor<R> {
     let plan = Plan::new(&x);
-    let z = empty_like(&x);
+    let z = empty(&x, x.meta.shape().clone(), dtype);
+    let dtypes = [x.dtype, dtype].map(Into::into);
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    if plan.all() == 0 {
+        return z;
+    }
     let (count, dim) = elementwise(&z.client, plan.all());
     // SAFETY: both maps have `all` vectors, in planes of `channels` channels, each of which has an
     // element in every vector of the map; units stop there.
@@ -127,7 +135,7 @@ pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cu
             plan.all(),
             plan.channels,
             plan.plane,
-            z.dtype.into(),
+            dtypes,
         );
     }
     z
@@ -137,10 +145,10 @@ pub fn correlate<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-) -> CubeTensor<R> {
+) -> Parts<R> {
     let plan = Plan::new(&x);
     let parts = empty(&x, [plan.channels * plan.cubes * 2], DType::F32);
-    let dtype = x.dtype;
+    let dtypes = [x.dtype, dz.dtype].map(Into::into);
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     // SAFETY: as in `activate`; there are two parts for each cube of each channel, and units stop at
     // the last vector of theirs.
@@ -161,10 +169,10 @@ pub fn correlate<R: CubeRuntime>(
             plan.vectors,
             plan.cubes,
             plan.units,
-            dtype.into(),
+            dtypes,
         );
     }
-    total(parts, plan.channels, plan.cubes)
+    Parts { sums: parts, channels: plan.channels, cubes: plan.cubes }
 }
 
 pub fn combine<R: CubeRuntime>(
@@ -175,10 +183,14 @@ pub fn combine<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let plan = Plan::new(&x);
     let dx = empty_like(&x);
+    let dtypes = [x.dtype, dz.dtype].map(Into::into);
     let drifts = drift.is_some();
     // Not read where the map does not drift.
     let drift = drift.unwrap_or_else(|| map[1].clone());
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    if plan.all() == 0 {
+        return dx;
+    }
     let (count, dim) = elementwise(&dx.client, plan.all());
     // SAFETY: as in `activate`, for three maps.
     unsafe {
@@ -198,7 +210,7 @@ pub fn combine<R: CubeRuntime>(
             plan.channels,
             plan.plane,
             drifts,
-            dx.dtype.into(),
+            dtypes,
         );
     }
     dx

@@ -5,19 +5,19 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::channels::cube::total;
+use crate::channels::cube::Parts;
 use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like};
 
 /// A pixel that a window takes, and what the map makes of it.
 #[derive(CubeType, Clone, Copy)]
-struct Taken {
-    at: usize,
-    value: f32,
+pub struct Taken {
+    pub at: usize,
+    pub value: f32,
 }
 
 /// The first largest pixel of a window in rows of `w`; NaN is the largest.
 #[cube]
-fn taken<F: Float>(
+pub fn taken<F: Float>(
     x: &Array<F>,
     first: usize,
     w: usize,
@@ -41,17 +41,17 @@ fn taken<F: Float>(
 
 /// A unit for each window.
 #[cube(launch_unchecked)]
-fn activate_kernel<F: Float>(
+fn activate_kernel<F: Float, G: Float>(
     x: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    z: &mut Array<F>,
+    z: &mut Array<G>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let window = ABSOLUTE_POS;
     if window >= windows {
@@ -67,13 +67,13 @@ fn activate_kernel<F: Float>(
     if value <= 0.0f32 {
         value = 0.0f32;
     }
-    z[window] = F::cast_from(value);
+    z[window] = G::cast_from(value);
 }
 
 /// The sums of each cube's part of `dv`, and of `dv * (x - centre)`.
 #[cube(launch_unchecked)]
-fn sums_kernel<F: Float>(
-    dz: &Array<F>,
+fn sums_kernel<F: Float, G: Float>(
+    dz: &Array<G>,
     x: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
@@ -85,7 +85,7 @@ fn sums_kernel<F: Float>(
     windows: usize,
     cubes: usize,
     #[comptime] units: u32,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let channel = CUBE_POS_Y as usize;
     let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
@@ -117,8 +117,8 @@ fn sums_kernel<F: Float>(
 
 /// A unit for each window, those cut off at an odd edge too: writes its pixels.
 #[cube(launch_unchecked)]
-fn combine_kernel<F: Float>(
-    dz: &Array<F>,
+fn combine_kernel<F: Float, G: Float>(
+    dz: &Array<G>,
     x: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
@@ -130,7 +130,7 @@ fn combine_kernel<F: Float>(
     h: usize,
     w: usize,
     #[comptime] drifts: bool,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let window = ABSOLUTE_POS;
     if window >= windows {
@@ -172,11 +172,19 @@ fn combine_kernel<F: Float>(
     }
 }
 
-pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
+pub fn activate<R: CubeRuntime>(
+    x: CubeTensor<R>,
+    map: [CubeTensor<R>; 3],
+    dtype: DType,
+) -> CubeTensor<R> {
     let [n, channels, h, w] = x.meta.shape().dims();
-    let z = empty(&x, [n, channels, h / 2, w / 2], x.dtype);
+    let z = empty(&x, [n, channels, h / 2, w / 2], dtype);
+    let dtypes = [x.dtype, dtype].map(Into::into);
     let windows = z.meta.num_elements();
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    if windows == 0 {
+        return z;
+    }
     let (count, dim) = elementwise(&z.client, windows);
     // SAFETY: `x` has planes of `h` rows of `w` pixels, each of a channel that has an element in every
     // vector; every window lies in one of them, and units stop at the last window.
@@ -194,7 +202,7 @@ pub fn activate<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cu
             channels,
             h,
             w,
-            z.dtype.into(),
+            dtypes,
         );
     }
     z
@@ -204,13 +212,13 @@ pub fn correlate<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-) -> CubeTensor<R> {
+) -> Parts<R> {
     let [_, channels, h, w] = x.meta.shape().dims();
     let windows = dz.meta.num_elements() / channels;
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     let (cubes, units) = cubes_of_channel(&x.client, channels, windows);
     let parts = empty(&x, [channels * cubes * 2], DType::F32);
-    let dtype = x.dtype;
+    let dtypes = [x.dtype, dz.dtype].map(Into::into);
     // SAFETY: as in `activate`; `dz` has an element a window, there are two parts for each cube of
     // each channel, and units stop at the last window of theirs.
     unsafe {
@@ -230,10 +238,10 @@ pub fn correlate<R: CubeRuntime>(
             windows,
             cubes,
             units,
-            dtype.into(),
+            dtypes,
         );
     }
-    total(parts, channels, cubes)
+    Parts { sums: parts, channels, cubes }
 }
 
 pub fn combine<R: CubeRuntime>(
@@ -244,11 +252,15 @@ pub fn combine<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let [n, channels, h, w] = x.meta.shape().dims();
     let dx = empty_like(&x);
+    let dtypes = [x.dtype, dz.dtype].map(Into::into);
     let windows = n * channels * h.div_ceil(2) * w.div_ceil(2);
     let drifts = drift.is_some();
     // Not read where the map does not drift.
     let drift = drift.unwrap_or_else(|| map[1].clone());
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
+    if windows == 0 {
+        return dx;
+    }
     let (count, dim) = elementwise(&dx.client, windows);
     // SAFETY: as in `activate`; `dz` has an element for every whole window, only those read it and
     // take pixels of another row or column, every pixel is written within its plane, and units stop
@@ -270,7 +282,7 @@ pub fn combine<R: CubeRuntime>(
             h,
             w,
             drifts,
-            dx.dtype.into(),
+            dtypes,
         );
     }
     dx

@@ -1,0 +1,222 @@
+//! The passes on a device against those on a host.
+
+use burn::backend::Flex;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Distribution, Tensor};
+use cubecl::wgpu::WgpuRuntime;
+
+use super::*;
+use crate::conv_stack::cpu::{BlockShape, StackShape};
+use crate::host::{elements, unwrap, wrap};
+use crate::precision::Precision;
+
+type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Vector = Tensor<Flex, 1>;
+
+struct Case {
+    lanes: usize,
+    running: bool,
+    /// Blocks with a bias.
+    biased: bool,
+    /// Whether the images move, and the biases.
+    still: bool,
+    blocks: Vec<(usize, usize, bool)>,
+}
+
+impl Case {
+    fn call(&self) -> StackCall {
+        let block = |&(channels_out, stride, pool)| BlockShape { channels_out, stride, pool };
+        let blocks: Vec<_> = self.blocks.iter().map(block).collect();
+        StackCall {
+            biased: vec![self.biased; blocks.len()],
+            shape: StackShape { n: 3, c: 2, h: 13, w: 11, blocks },
+            lanes: self.lanes,
+            running: self.running,
+            epsilon: 1e-5,
+            precision: Precision::F32,
+        }
+    }
+}
+
+fn drawn(shape: Shape, low: f64, high: f64) -> FloatTensor<Flex> {
+    let length = shape.num_elements();
+    let drawn: Vector =
+        Tensor::random([length], Distribution::Uniform(low, high), &Default::default());
+    unwrap(Tensor::<Flex, 4>::from_data(
+        burn::tensor::TensorData::new(
+            drawn.into_data().into_vec::<f32>().expect("floats"),
+            pad(&shape),
+        ),
+        &Default::default(),
+    ))
+}
+
+/// Four dimensions whatever the rank: passes look at no operand's rank.
+fn pad(shape: &Shape) -> [usize; 4] {
+    let mut padded = [1; 4];
+    let rank = shape.num_dims();
+    padded[4 - rank..].copy_from_slice(&shape.to_vec());
+    padded
+}
+
+fn lifted(of: &FloatTensor<Flex>) -> CubeTensor<WgpuRuntime> {
+    let data = wrap::<Flex, 4>(of.clone()).into_data();
+    unwrap(Tensor::<Device, 4>::from_data(data, &Default::default()))
+}
+
+fn read(of: &CubeTensor<WgpuRuntime>) -> Vec<f32> {
+    wrap::<Device, 1>(of.clone()).into_data().into_vec().expect("floats")
+}
+
+fn assert_close(what: &str, found: &CubeTensor<WgpuRuntime>, expected: &FloatTensor<Flex>) {
+    let (found, expected) = (read(found), elements::<Flex>(expected));
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let most = expected.iter().fold(1e-2f32, |most, value| most.max(value.abs()));
+    for (place, (found, expected)) in found.iter().zip(&*expected).enumerate() {
+        let error = (found - expected).abs() / most;
+        assert!(error < 2e-5, "{what}[{place}] is {found}, not {expected}");
+    }
+}
+
+fn assert_all_close(
+    what: &str,
+    found: &[Option<CubeTensor<WgpuRuntime>>],
+    expected: &[Option<FloatTensor<Flex>>],
+) {
+    for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
+        match (found, expected) {
+            (Some(found), Some(expected)) => {
+                assert_close(&format!("{what} {place}"), found, expected)
+            }
+            (None, None) => {}
+            _ => panic!("{what} {place} is there on one of both"),
+        }
+    }
+}
+
+fn check(case: &Case) {
+    let call = case.call();
+    let count = 1 + 4 * call.shape.blocks.len();
+    let operand = |place: usize| crate::smooth::Smooth::operand(&call, place);
+    let random = |place: usize| match place.checked_sub(1).map(|place| place % 4) {
+        Some(2) => drawn(operand(place), 0.5, 1.5),
+        // As absent on a host.
+        Some(1) if !case.biased => drawn(operand(place), 0.0, 1e-30),
+        _ => drawn(operand(place), -0.6, 0.6),
+    };
+    let mut operands: Vec<_> = (0..count).map(random).collect();
+    if case.running {
+        for (channels, ..) in &case.blocks {
+            let shape = || Shape::new([case.lanes * channels]);
+            operands.extend([drawn(shape(), -0.3, 0.3), drawn(shape(), 0.5, 2.0)]);
+        }
+    }
+    let moves = |place: usize| match place {
+        0 => !case.still,
+        _ => case.biased || place % 4 != 2,
+    };
+    let direction: Vec<_> = (0..operands.len())
+        .map(|place| (place < count && moves(place)).then(|| random(place)))
+        .collect();
+    let wanted: Vec<bool> = (0..operands.len()).map(|place| place < count).collect();
+    let [grad, change] = [0; 2].map(|_| drawn(Passes::<Flex>::result(&call), -1.0, 1.0));
+
+    let device = Default::default();
+    let on_host = Passes::<Flex>::forward(&call, &operands, true);
+    let tape = on_host.tape.as_ref().expect("kept");
+    let at = || At::<Flex, StackCall> { tape, operands: &operands, device: &device };
+    let device_operands: Vec<_> = operands.iter().map(lifted).collect();
+    let passed = Passes::<Device>::forward(&call, &device_operands, true);
+    let wgpu = Default::default();
+    let here = || At::<Device, StackCall> {
+        tape: passed.tape.as_ref().expect("kept"),
+        operands: &device_operands,
+        device: &wgpu,
+    };
+    assert_close("result", &passed.result, &on_host.result);
+    if !case.running {
+        assert_close("moments", &passed.aside, &on_host.aside);
+    }
+
+    let (expected, between) = call_backward(&call, at(), &grad, &wanted);
+    let (found, kept) = Passes::<Device>::backward(&call, here(), &lifted(&grad), &wanted, true);
+    assert_all_close("gradient", &found, &expected);
+
+    let (moved, tangent) = Passes::<Flex>::forward_along(&call, at(), &direction);
+    let on_device: Vec<_> = direction.iter().map(|of| of.as_ref().map(lifted)).collect();
+    let (found, along) = Passes::<Device>::forward_along(&call, here(), &on_device);
+    assert_close("result along", &found, &moved);
+
+    for change in [None, Some(change)] {
+        let moved = MovedAlong::<Flex, StackCall> {
+            direction: &direction,
+            tangent: &tangent,
+            between: &between,
+        };
+        let expected = Passes::<Flex>::backward_along(&call, at(), moved, change.as_ref(), &wanted);
+        let moved = MovedAlong::<Device, StackCall> {
+            direction: &on_device,
+            tangent: &along,
+            between: kept.as_ref().expect("kept"),
+        };
+        let change = change.as_ref().map(lifted);
+        let found =
+            Passes::<Device>::backward_along(&call, here(), moved, change.as_ref(), &wanted);
+        assert_all_close("gradient along", &found, &expected);
+    }
+}
+
+type HostBetween = <StackCall as Passes<Flex>>::Between;
+
+fn call_backward(
+    call: &StackCall,
+    at: At<'_, Flex, StackCall>,
+    grad: &FloatTensor<Flex>,
+    wanted: &[bool],
+) -> (Places<Flex>, HostBetween) {
+    let (found, between) = Passes::<Flex>::backward(call, at, grad, wanted, true);
+    (found, between.expect("kept"))
+}
+
+#[test]
+fn every_pass_is_that_of_a_host() {
+    let pooled = vec![(5, 1, true), (4, 1, true)];
+    let strided = vec![(3, 2, false), (6, 2, false), (2, 1, false)];
+    for blocks in [pooled, strided] {
+        for (lanes, running, biased, still) in [
+            (1, false, false, true),
+            (2, false, true, false),
+            (1, true, true, false),
+            (3, true, false, true),
+        ] {
+            check(&Case { lanes, running, biased, still, blocks: blocks.clone() });
+        }
+    }
+}
+
+#[test]
+fn what_is_not_wanted_is_not_found() {
+    let case = Case {
+        lanes: 1,
+        running: false,
+        biased: false,
+        still: true,
+        blocks: vec![(2, 1, true), (3, 1, false)],
+    };
+    let call = case.call();
+    let operands: Vec<_> = (0..9)
+        .map(|place| lifted(&drawn(crate::smooth::Smooth::operand(&call, place), 0.1, 1.0)))
+        .collect();
+    let passed = Passes::<Device>::forward(&call, &operands, true);
+    let device = Default::default();
+    let at = At::<Device, StackCall> {
+        tape: passed.tape.as_ref().expect("kept"),
+        operands: &operands,
+        device: &device,
+    };
+    let wanted = [false, false, false, false, false, false, false, true, true];
+    let (found, between) = Passes::<Device>::backward(&call, at, &passed.result, &wanted, false);
+    let found: Vec<bool> = found.iter().map(Option::is_some).collect();
+    assert_eq!(found, wanted);
+    assert!(between.is_none());
+}

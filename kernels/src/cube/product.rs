@@ -1,0 +1,368 @@
+//! Sums of products of matrices in full f32, of any layout, with what comes after them.
+//!
+//! Burn's own product multiplies f32 in TF32 where a device has tensor cores, with three decimal digits,
+//! and takes longer to set up than a small product takes.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::empty;
+
+/// Side of the square of units that a cube is, and depth of its tiles.
+const SIDE: usize = 16;
+
+/// Side of a cube's tile of the result.
+const TILE: usize = 64;
+
+/// Four numbers that are read and written at once.
+type Four = Const<4>;
+
+/// Between elements of one matrix and the next, of a row and the next, and of a column and the next.
+#[derive(CubeType, Clone, Copy)]
+struct Steps {
+    matrix: usize,
+    row: usize,
+    column: usize,
+}
+
+/// Four elements along the rows, or where `across` along the columns, zeros beside the matrix.
+#[cube]
+fn four<F: Float>(
+    of: &Array<F>,
+    steps: &Steps,
+    matrix: usize,
+    at: (usize, usize),
+    ends: (usize, usize),
+    #[comptime] across: bool,
+) -> Vector<f32, Four> {
+    let mut found = Vector::<f32, Four>::new(0.0f32);
+    #[unroll]
+    for place in 0..4usize {
+        let (mut row, mut column) = at;
+        if comptime!(across) {
+            column += place;
+        } else {
+            row += place;
+        }
+        if row < ends.0 && column < ends.1 {
+            let from = matrix * steps.matrix + row * steps.row + column * steps.column;
+            found[place] = f32::cast_from(of[from]);
+        }
+    }
+    found
+}
+
+/// The sizes of a product, `[rows, depth]` times `[depth, columns]`.
+#[derive(CubeType, Clone, Copy)]
+struct Sizes {
+    rows: usize,
+    depth: usize,
+    columns: usize,
+}
+
+/// Adds a product to the sums of a cube's tile; with `ones`, that of a row of ones after the last too.
+#[cube]
+fn accumulate<F: Float, G: Float>(
+    left: &Array<F>,
+    right: &Array<G>,
+    sums: &mut Array<Vector<f32, Four>>,
+    of_left: &mut SharedMemory<Vector<f32, Four>>,
+    of_right: &mut SharedMemory<Vector<f32, Four>>,
+    left_steps: &Steps,
+    right_steps: &Steps,
+    sizes: &Sizes,
+    first: (usize, usize),
+    #[comptime] ones: bool,
+) {
+    let matrix = CUBE_POS_Z as usize;
+    let across = UNIT_POS as usize % SIDE;
+    let down = UNIT_POS as usize / SIDE;
+    let of_rows = (sizes.rows, sizes.depth);
+    let of_columns = (sizes.depth, sizes.columns);
+    for step in 0..sizes.depth.div_ceil(SIDE) {
+        // Units that are neighbours read neighbours, whichever way a matrix lies.
+        let k = step * SIDE;
+        let (mut row, mut column) = (first.0 + down * 4, k + across);
+        let mut to = across * comptime!(SIDE + 1) + down;
+        if left_steps.column != 1usize {
+            row = first.0 + across * 4;
+            column = k + down;
+            to = down * comptime!(SIDE + 1) + across;
+        }
+        let mut found = four::<F>(left, left_steps, matrix, (row, column), of_rows, false);
+        if comptime!(ones) {
+            #[unroll]
+            for place in 0..4usize {
+                if row + place == sizes.rows && column < sizes.depth {
+                    found[place] = 1.0f32;
+                }
+            }
+        }
+        of_left[to] = found;
+        let (mut row, mut column) = (k + down, first.1 + across * 4);
+        let mut to = down * comptime!(SIDE + 1) + across;
+        if right_steps.column != 1usize {
+            row = k + across;
+            column = first.1 + down * 4;
+            to = across * comptime!(SIDE + 1) + down;
+        }
+        of_right[to] = four::<G>(right, right_steps, matrix, (row, column), of_columns, true);
+        sync_cube();
+        #[unroll]
+        for k in 0..SIDE {
+            let left = of_left[comptime!(k * (SIDE + 1)) + down];
+            let right = of_right[comptime!(k * (SIDE + 1)) + across];
+            #[unroll]
+            for row in 0..4usize {
+                sums[row] += right * Vector::new(left[row]);
+            }
+        }
+        sync_cube();
+    }
+}
+
+/// A cube for each tile of each result.
+#[cube(launch_unchecked)]
+fn product_kernel<F: Float, G: Float, O: Float>(
+    left: &Array<F>,
+    right: &Array<G>,
+    more_left: &Array<F>,
+    more_right: &Array<G>,
+    bias: &Array<f32>,
+    gate: &Array<f32>,
+    out: &mut Array<O>,
+    totals: &mut Array<f32>,
+    rows: usize,
+    depth: usize,
+    columns: usize,
+    left_matrix: usize,
+    left_row: usize,
+    left_column: usize,
+    right_matrix: usize,
+    right_row: usize,
+    right_column: usize,
+    #[comptime] terms: u32,
+    #[comptime] biased: bool,
+    #[comptime] gated: bool,
+    #[comptime] relu: bool,
+    #[comptime] totalled: bool,
+    #[comptime] ones: bool,
+    #[define(F, G, O)] _dtypes: [StorageType; 3],
+) {
+    let mut of_left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
+    let mut of_right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
+    let left_steps = Steps { matrix: left_matrix, row: left_row, column: left_column };
+    let right_steps = Steps { matrix: right_matrix, row: right_row, column: right_column };
+    let sizes = Sizes { rows, depth, columns };
+    let first = (CUBE_POS_Y as usize * TILE, CUBE_POS_X as usize * TILE);
+    let mut sums = Array::<Vector<f32, Four>>::new(4usize);
+    #[unroll]
+    for row in 0..4usize {
+        sums[row] = Vector::new(0.0f32);
+    }
+    if comptime!(terms > 0) {
+        accumulate::<F, G>(
+            left,
+            right,
+            &mut sums,
+            &mut of_left,
+            &mut of_right,
+            &left_steps,
+            &right_steps,
+            &sizes,
+            first,
+            ones,
+        );
+    }
+    if comptime!(terms > 1) {
+        accumulate::<F, G>(
+            more_left,
+            more_right,
+            &mut sums,
+            &mut of_left,
+            &mut of_right,
+            &left_steps,
+            &right_steps,
+            &sizes,
+            first,
+            false,
+        );
+    }
+    let matrix = CUBE_POS_Z as usize;
+    #[unroll]
+    for down in 0..4usize {
+        let row = first.0 + UNIT_POS as usize / SIDE * 4 + down;
+        #[unroll]
+        for across in 0..4usize {
+            let column = first.1 + UNIT_POS as usize % SIDE * 4 + across;
+            if column < columns {
+                let four = sums[down];
+                let mut sum = four[across];
+                if comptime!(totalled) {
+                    if row == rows {
+                        totals[matrix * columns + column] = sum;
+                    }
+                }
+                if row < rows {
+                    let at = (matrix * rows + row) * columns + column;
+                    if comptime!(biased) {
+                        sum += bias[matrix * columns + column];
+                    }
+                    if comptime!(relu) {
+                        if sum <= 0.0f32 {
+                            sum = 0.0f32;
+                        }
+                    }
+                    if comptime!(gated) {
+                        if gate[at] <= 0.0f32 {
+                            sum = 0.0f32;
+                        }
+                    }
+                    out[at] = O::cast_from(sum);
+                }
+            }
+        }
+    }
+}
+
+/// Several matrices of one size in a tensor.
+#[derive(Clone)]
+pub struct Matrices<R: CubeRuntime> {
+    pub of: CubeTensor<R>,
+    /// Elements between one matrix and the next, a row and the next, and a column and the next.
+    pub steps: [usize; 3],
+}
+
+impl<R: CubeRuntime> Matrices<R> {
+    /// Matrices of so many rows and columns in a contiguous tensor.
+    pub fn new(of: CubeTensor<R>, [rows, columns]: [usize; 2]) -> Self {
+        Self { of, steps: [rows * columns, columns, 1] }
+    }
+
+    /// Their transposes.
+    pub fn transposed(self) -> Self {
+        let [matrix, row, column] = self.steps;
+        Self { of: self.of, steps: [matrix, column, row] }
+    }
+}
+
+/// What becomes of a sum of products `[t, r, c]`, in this order.
+pub struct Finish<R: CubeRuntime> {
+    /// Added to every row, `[t, c]`.
+    pub bias: Option<CubeTensor<R>>,
+    /// Whether what is not more than zero becomes zero, but for NaN.
+    pub relu: bool,
+    /// Where this, of the shape of the sum, is not more than zero, neither is the result, unless it is
+    /// NaN.
+    pub gate: Option<CubeTensor<R>>,
+}
+
+impl<R: CubeRuntime> Default for Finish<R> {
+    fn default() -> Self {
+        Self { bias: None, relu: false, gate: None }
+    }
+}
+
+/// What is multiplied: up to two products of the same sizes and steps are added up.
+pub struct Products<R: CubeRuntime> {
+    pub terms: Vec<[Matrices<R>; 2]>,
+    /// Matrices, rows, depth and columns.
+    pub sizes: [usize; 4],
+    /// Of the result.
+    pub dtype: DType,
+}
+
+impl<R: CubeRuntime> Products<R> {
+    /// `[t, r, c]`, in one launch.
+    pub fn finished(self, like: &CubeTensor<R>, finish: Finish<R>) -> CubeTensor<R> {
+        self.launch(like, finish, None).0
+    }
+
+    /// `[t, r, c]`, and where the first term is `summed` the sums over the rows of its right matrices,
+    /// else zeros, `[t * c]`.
+    pub fn with_totals(self, like: &CubeTensor<R>, summed: bool) -> [CubeTensor<R>; 2] {
+        let (out, totals) = self.launch(like, Finish::default(), Some(summed));
+        [out, totals.expect("asked for")]
+    }
+
+    fn launch(
+        self,
+        like: &CubeTensor<R>,
+        finish: Finish<R>,
+        totals: Option<bool>,
+    ) -> (CubeTensor<R>, Option<CubeTensor<R>>) {
+        let [matrices, rows, depth, columns] = self.sizes;
+        let out = empty(like, [matrices, rows, columns], self.dtype);
+        let summed = totals == Some(true);
+        let totals = totals.map(|_| empty(like, [matrices * columns], DType::F32));
+        let rows_with_totals = rows + usize::from(totals.is_some());
+        if matrices * rows_with_totals * columns == 0 {
+            return (out, totals);
+        }
+        let tiles = [columns, rows_with_totals].map(|side| side.div_ceil(TILE) as u32);
+        let terms = self.terms.len() as u32;
+        // Not read where there is no such term, or what finishes it.
+        let any = || Matrices { of: out.clone(), steps: [0, 0, 1] };
+        let mut each = self.terms.into_iter();
+        let [left, right] = each.next().unwrap_or_else(|| [any(), any()]);
+        let [more_left, more_right] = each.next().unwrap_or_else(|| [left.clone(), right.clone()]);
+        let ([left_matrix, left_row, left_column], [right_matrix, right_row, right_column]) =
+            (left.steps, right.steps);
+        let dtypes = [left.of.dtype, right.of.dtype, self.dtype].map(Into::into);
+        let or_any = |of: &Option<CubeTensor<R>>| of.as_ref().unwrap_or(&out).clone();
+        // SAFETY: a unit reads elements within the matrices by their steps, a bias and a gate that have
+        // an element a column and one an element of the result, and writes those of its tile that there
+        // are.
+        unsafe {
+            product_kernel::launch_unchecked::<R>(
+                &out.client,
+                CubeCount::Static(tiles[0], tiles[1], matrices as u32),
+                CubeDim::new_1d((SIDE * SIDE) as u32),
+                left.of.into_array_arg(),
+                right.of.into_array_arg(),
+                more_left.of.into_array_arg(),
+                more_right.of.into_array_arg(),
+                or_any(&finish.bias).into_array_arg(),
+                or_any(&finish.gate).into_array_arg(),
+                out.clone().into_array_arg(),
+                or_any(&totals).into_array_arg(),
+                rows,
+                depth,
+                columns,
+                left_matrix,
+                left_row,
+                left_column,
+                right_matrix,
+                right_row,
+                right_column,
+                terms,
+                finish.bias.is_some(),
+                finish.gate.is_some(),
+                finish.relu,
+                totals.is_some(),
+                summed,
+                dtypes,
+            );
+        }
+        (out, totals)
+    }
+}
+
+/// `[t, r, k]` times `[t, k, c]`, of any strides, as a contiguous tensor of `dtype`.
+pub fn product<R: CubeRuntime>(
+    left: CubeTensor<R>,
+    right: CubeTensor<R>,
+    dtype: DType,
+) -> CubeTensor<R> {
+    let [matrices, rows, depth] = left.meta.shape().dims();
+    let [_, _, columns] = right.meta.shape().dims();
+    let like = left.clone();
+    let term = [left, right].map(|of| {
+        let steps = [0, 1, 2].map(|axis| of.meta.strides()[axis]);
+        Matrices { of, steps }
+    });
+    let products = Products { terms: vec![term], sizes: [matrices, rows, depth, columns], dtype };
+    products.finished(&like, Finish::default())
+}

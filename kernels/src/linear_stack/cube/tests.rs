@@ -1,0 +1,136 @@
+//! The passes on a device against those on a host.
+
+use burn::backend::Flex;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Distribution, Tensor};
+use cubecl::wgpu::WgpuRuntime;
+
+use super::*;
+use crate::host::{elements, unwrap, wrap};
+use crate::linear_stack::LinearLayer;
+use crate::smooth::Smooth;
+
+type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
+
+fn drawn(shape: Shape) -> FloatTensor<Flex> {
+    let uniform = Distribution::Uniform(-0.7, 0.7);
+    match shape.to_vec()[..] {
+        [a] => unwrap(Tensor::<Flex, 1>::random([a], uniform, &Default::default())),
+        [a, b] => unwrap(Tensor::<Flex, 2>::random([a, b], uniform, &Default::default())),
+        [a, b, c] => unwrap(Tensor::<Flex, 3>::random([a, b, c], uniform, &Default::default())),
+        _ => unreachable!("operands have one to three dimensions"),
+    }
+}
+
+fn lifted(of: &FloatTensor<Flex>) -> CubeTensor<WgpuRuntime> {
+    let data = wrap::<Flex, 1>(of.clone()).into_data();
+    unwrap(Tensor::<Device, 1>::from_data(data, &Default::default()))
+}
+
+fn assert_close(what: &str, found: &CubeTensor<WgpuRuntime>, expected: &FloatTensor<Flex>) {
+    let found: Vec<f32> = wrap::<Device, 1>(found.clone()).into_data().into_vec().expect("floats");
+    let expected = elements::<Flex>(expected);
+    assert_eq!(found.len(), expected.len(), "{what}");
+    let most = expected.iter().fold(1e-2f32, |most, value| most.max(value.abs()));
+    for (place, (found, expected)) in found.iter().zip(&*expected).enumerate() {
+        let error = (found - expected).abs() / most;
+        assert!(error < 3e-6, "{what}[{place}] is {found}, not {expected}");
+    }
+}
+
+/// Whatever a device finds is what a host does; it may leave out what is not wanted.
+fn assert_all_close(
+    what: &str,
+    found: &[Option<CubeTensor<WgpuRuntime>>],
+    expected: &[Option<FloatTensor<Flex>>],
+    wanted: &[bool],
+) {
+    for (place, &wanted) in wanted.iter().enumerate().filter(|(_, wanted)| **wanted) {
+        assert!(wanted && found[place].is_some(), "{what} {place} is wanted");
+        let (found, expected) = (found[place].as_ref(), expected[place].as_ref());
+        assert_close(&format!("{what} {place}"), found.expect("found"), expected.expect("found"));
+    }
+}
+
+/// Lanes, examples, and widths from the inputs on.
+fn call((lanes, examples, widths): &(usize, usize, Vec<usize>)) -> LinearCall {
+    let device = Default::default();
+    let layer = |sides: &[usize]| LinearLayer {
+        weight: Tensor::<Flex, 2>::zeros([lanes * sides[0], sides[1]], &device),
+        bias: Some(Tensor::<Flex, 1>::zeros([lanes * sides[1]], &device)),
+    };
+    let layers: Vec<_> = widths.windows(2).map(layer).collect();
+    LinearCall::new([*lanes, *examples, widths[0]], &layers).expect("layers that fit")
+}
+
+fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
+    let count = 2 * call.widths().len() - 1;
+    let operands: Vec<_> = (0..count).map(|place| drawn(call.operand(place))).collect();
+    let moves = |place: usize| (!still.contains(&place)).then(|| drawn(call.operand(place)));
+    let direction: Vec<_> = (0..count).map(moves).collect();
+    let mut wanted = vec![true; count];
+    wanted[0] = wanted_x;
+    let [grad, change] = [0; 2].map(|_| drawn(Smooth::result(call)));
+
+    let on_device: Vec<_> = operands.iter().map(lifted).collect();
+    let moves: Vec<_> = direction.iter().map(|of| of.as_ref().map(lifted)).collect();
+    let expected = Passes::<Flex>::forward(call, &operands, true);
+    let passed = Passes::<Device>::forward(call, &on_device, true);
+    assert_close("result", &passed.result, &expected.result);
+    let (flex, wgpu) = (Default::default(), Default::default());
+    let (tape, kept) = (expected.tape.expect("kept"), passed.tape.expect("kept"));
+    let host = || At::<Flex, LinearCall> { tape: &tape, operands: &operands, device: &flex };
+    let here = || At::<Device, LinearCall> { tape: &kept, operands: &on_device, device: &wgpu };
+
+    let (expected, between) = Passes::<Flex>::backward(call, host(), &grad, &wanted, true);
+    let (found, gradients) =
+        Passes::<Device>::backward(call, here(), &lifted(&grad), &wanted, true);
+    assert_all_close("gradient", &found, &expected, &wanted);
+
+    let (expected, tangent) = Passes::<Flex>::forward_along(call, host(), &direction);
+    let (found, along) = Passes::<Device>::forward_along(call, here(), &moves);
+    assert_close("result along", &found, &expected);
+
+    let (between, gradients) = (between.expect("kept"), gradients.expect("kept"));
+    for change in [None, Some(change)] {
+        let moved = MovedAlong::<Flex, LinearCall> {
+            direction: &direction,
+            tangent: &tangent,
+            between: &between,
+        };
+        let expected =
+            Passes::<Flex>::backward_along(call, host(), moved, change.as_ref(), &wanted);
+        let moved = MovedAlong::<Device, LinearCall> {
+            direction: &moves,
+            tangent: &along,
+            between: &gradients,
+        };
+        let change = change.as_ref().map(lifted);
+        let found = Passes::<Device>::backward_along(call, here(), moved, change.as_ref(), &wanted);
+        assert_all_close("gradient along", &found, &expected, &wanted);
+    }
+}
+
+#[test]
+fn every_pass_is_that_of_a_host() {
+    let shapes = [
+        (1, 1, vec![1, 1]),
+        (3, 5, vec![3, 40, 1]),
+        (2, 17, vec![1, 40, 40, 1]),
+        (1, 5, vec![70, 3, 66]),
+        (4, 65, vec![2, 65]),
+    ];
+    for shape in shapes {
+        let call = call(&shape);
+        check(&call, &[], true);
+        check(&call, &[0], false);
+        check(&call, &[0, 1], true);
+    }
+}
+
+#[test]
+fn what_stands_still_changes_no_gradient() {
+    let call = call(&(2, 3, vec![2, 4, 3]));
+    check(&call, &[1, 2, 3, 4], true);
+    check(&call, &[0, 2, 3, 4], true);
+}

@@ -1,0 +1,275 @@
+//! How the passes with a pool change where the map and its vectors move: a unit for each 2x2 window.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use super::windows::taken;
+use super::{Along, Change};
+use crate::channels::cube::Parts;
+use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like};
+
+#[cube(launch_unchecked)]
+fn activate_kernel<F: Float, G: Float>(
+    x: &Array<F>,
+    moved: &Array<F>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    bend: &Array<f32>,
+    z: &mut Array<G>,
+    windows: usize,
+    channels: usize,
+    h: usize,
+    w: usize,
+    #[define(F, G)] _dtypes: [StorageType; 2],
+) {
+    let window = ABSOLUTE_POS;
+    if window >= windows {
+        terminate!();
+    }
+    let (rows, across) = (h / 2, w / 2);
+    let row = window / across;
+    let plane = row / rows;
+    let c = plane % channels;
+    let first = (plane * h + row % rows * 2) * w + window % across * 2;
+    let best = taken(x, first, w, centre[c], scale[c], shift[c]);
+    let mut value = 0.0f32;
+    if best.value > 0.0f32 || best.value.is_nan() {
+        let far = f32::cast_from(x[best.at]) - centre[c];
+        value = f32::cast_from(moved[best.at]) * scale[c] + far * bend[c] + bend[channels + c];
+    }
+    z[window] = G::cast_from(value);
+}
+
+#[cube(launch_unchecked)]
+fn sums_kernel<F: Float, G: Float>(
+    dz: &Array<G>,
+    change: &Array<G>,
+    x: &Array<F>,
+    moved: &Array<F>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    drawn: &Array<f32>,
+    parts: &mut Array<f32>,
+    channels: usize,
+    h: usize,
+    w: usize,
+    windows: usize,
+    cubes: usize,
+    #[comptime] changes: bool,
+    #[comptime] units: u32,
+    #[define(F, G)] _dtypes: [StorageType; 2],
+) {
+    let channel = CUBE_POS_Y as usize;
+    let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
+    let drawn = drawn[channel];
+    let (rows, across) = (h / 2, w / 2);
+    let mut sum = 0.0f32;
+    let mut product = 0.0f32;
+    let mut window = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    while window < windows {
+        let row = window / across;
+        let plane = row / rows * channels + channel;
+        let first = (plane * h + row % rows * 2) * w + window % across * 2;
+        let best = taken(x, first, w, centre, scale, shift);
+        if best.value > 0.0f32 || best.value.is_nan() {
+            let at = (plane * rows + row % rows) * across + window % across;
+            product += f32::cast_from(dz[at]) * (f32::cast_from(moved[best.at]) - drawn);
+            if comptime!(changes) {
+                let change = f32::cast_from(change[at]);
+                sum += change;
+                product += change * (f32::cast_from(x[best.at]) - centre);
+            }
+        }
+        window += cubes * comptime!(units as usize);
+    }
+    let sum = cube_sum(sum, units);
+    let product = cube_sum(product, units);
+    if UNIT_POS == 0 {
+        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        parts[part] = sum;
+        parts[part + 1] = product;
+    }
+}
+
+/// A unit for each window, those cut off at an odd edge too: writes its pixels.
+#[cube(launch_unchecked)]
+fn combine_kernel<F: Float, G: Float>(
+    dz: &Array<G>,
+    change: &Array<G>,
+    x: &Array<F>,
+    moved: &Array<F>,
+    centre: &Array<f32>,
+    scale: &Array<f32>,
+    shift: &Array<f32>,
+    bend: &Array<f32>,
+    drift: &Array<f32>,
+    dx: &mut Array<F>,
+    windows: usize,
+    channels: usize,
+    h: usize,
+    w: usize,
+    #[comptime] changes: bool,
+    #[comptime] drifts: bool,
+    #[define(F, G)] _dtypes: [StorageType; 2],
+) {
+    let window = ABSOLUTE_POS;
+    if window >= windows {
+        terminate!();
+    }
+    let across = w.div_ceil(2);
+    let lines = h.div_ceil(2);
+    let line = window / across;
+    let (row, column) = (line % lines, window % across);
+    let plane = line / lines;
+    let c = plane % channels;
+    let centre = centre[c];
+    let first = (plane * h + row * 2) * w + column * 2;
+    // No pixel, unless a whole window takes one.
+    let mut chosen = first + h * w;
+    let mut gradient = 0.0f32;
+    if row < h / 2 && column < w / 2 {
+        let best = taken(x, first, w, centre, scale[c], shift[c]);
+        if best.value > 0.0f32 || best.value.is_nan() {
+            chosen = best.at;
+            let at = (plane * (h / 2) + row) * (w / 2) + column;
+            gradient = f32::cast_from(dz[at]) * bend[c];
+            if comptime!(changes) {
+                gradient += f32::cast_from(change[at]) * scale[c];
+            }
+        }
+    }
+    #[unroll]
+    for pixel in 0..4usize {
+        let (down, right) = comptime!((pixel / 2, pixel % 2));
+        if row * 2 + down < h && column * 2 + right < w {
+            let at = first + down * w + right;
+            let mut value = 0.0f32;
+            if comptime!(drifts) {
+                let far = f32::cast_from(x[at]) - centre;
+                let moved = f32::cast_from(moved[at]);
+                value = moved * drift[c] + far * drift[channels + c] + drift[2 * channels + c];
+            }
+            if at == chosen {
+                value += gradient;
+            }
+            dx[at] = F::cast_from(value);
+        }
+    }
+}
+
+pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
+    let [n, channels, h, w] = of.x.meta.shape().dims();
+    let z = empty(&of.x, [n, channels, h / 2, w / 2], dtype);
+    let windows = z.meta.num_elements();
+    let [centre, scale, shift] = of.map();
+    if windows == 0 {
+        return z;
+    }
+    let (count, dim) = elementwise(&z.client, windows);
+    // SAFETY: both maps have planes of `h` rows of `w` pixels, each of a channel that has an element in
+    // every vector and two in `bend`; every window lies in one of them, and units stop at the last.
+    unsafe {
+        activate_kernel::launch_unchecked::<R>(
+            &z.client,
+            count,
+            dim,
+            of.x.clone().into_array_arg(),
+            of.moved.clone().into_array_arg(),
+            centre,
+            scale,
+            shift,
+            of.bend.clone().into_array_arg(),
+            z.clone().into_array_arg(),
+            windows,
+            channels,
+            h,
+            w,
+            [of.x.dtype, dtype].map(Into::into),
+        );
+    }
+    z
+}
+
+pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTensor<R>) -> Parts<R> {
+    let [_, channels, h, w] = of.x.meta.shape().dims();
+    let windows = by.dz.meta.num_elements() / channels;
+    let [centre, scale, shift] = of.map();
+    let (cubes, units) = cubes_of_channel(&of.x.client, channels, windows);
+    let parts = empty(&of.x, [channels * cubes * 2], DType::F32);
+    // SAFETY: as in `activate`; the gradient and its change, read where there is one, have an element a
+    // window, there are two parts for each cube of each channel, and units stop at the last window.
+    unsafe {
+        sums_kernel::launch_unchecked::<R>(
+            &parts.client,
+            CubeCount::Static(cubes as u32, channels as u32, 1),
+            CubeDim::new_1d(units),
+            by.dz.clone().into_array_arg(),
+            by.change_or_any(),
+            of.x.clone().into_array_arg(),
+            of.moved.clone().into_array_arg(),
+            centre,
+            scale,
+            shift,
+            drawn.into_array_arg(),
+            parts.clone().into_array_arg(),
+            channels,
+            h,
+            w,
+            windows,
+            cubes,
+            by.change.is_some(),
+            units,
+            [of.x.dtype, by.dz.dtype].map(Into::into),
+        );
+    }
+    Parts { sums: parts, channels, cubes }
+}
+
+pub fn combine<R: CubeRuntime>(
+    of: &Along<R>,
+    by: &Change<R>,
+    drift: Option<CubeTensor<R>>,
+) -> CubeTensor<R> {
+    let [n, channels, h, w] = of.x.meta.shape().dims();
+    let dx = empty_like(&of.x);
+    let windows = n * channels * h.div_ceil(2) * w.div_ceil(2);
+    let drifts = drift.is_some();
+    // Not read where the map does not drift.
+    let drift = drift.unwrap_or_else(|| of.bend.clone());
+    let [centre, scale, shift] = of.map();
+    if windows == 0 {
+        return dx;
+    }
+    let (count, dim) = elementwise(&dx.client, windows);
+    // SAFETY: as in `correlate`; only whole windows read the gradient and take pixels of another row or
+    // column, every pixel is written within its plane, and units stop at the last window.
+    unsafe {
+        combine_kernel::launch_unchecked::<R>(
+            &dx.client,
+            count,
+            dim,
+            by.dz.clone().into_array_arg(),
+            by.change_or_any(),
+            of.x.clone().into_array_arg(),
+            of.moved.clone().into_array_arg(),
+            centre,
+            scale,
+            shift,
+            of.bend.clone().into_array_arg(),
+            drift.into_array_arg(),
+            dx.clone().into_array_arg(),
+            windows,
+            channels,
+            h,
+            w,
+            by.change.is_some(),
+            drifts,
+            [of.x.dtype, by.dz.dtype].map(Into::into),
+        );
+    }
+    dx
+}
