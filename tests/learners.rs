@@ -429,12 +429,16 @@ mod laws {
 }
 
 macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+    ($backend:ident, $feature:literal, $type:ty: $($laws:tt)*) => {
+        on_backend!($backend, $feature, $type, cfg(all()), $($laws)*);
+    };
+    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($law:ident)*) => {
         #[cfg(feature = $feature)]
         #[allow(deprecated)]
         mod $backend {
             $(
                 #[test]
+                #[$also]
                 fn $law() {
                     super::laws::$law::<$type>();
                 }
@@ -449,6 +453,8 @@ macro_rules! on_every_backend {
         on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($law)*);
         on_backend!(candle, "candle", burn::backend::Candle: $($law)*);
         on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
+        on_backend!(cuda, "cuda", burn::backend::Cuda,
+            ignore = "needs a CUDA device; run with --include-ignored where there is one", $($law)*);
     };
 }
 

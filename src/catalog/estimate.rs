@@ -75,6 +75,10 @@ impl Estimate {
         let task = TaskShape { support: ways * shots, queries: ways * queries, example };
         let head = (method != Method::ProtoNet).then_some(ways);
         let (profile, lanes) = backbone.with_encoder::<B, _>(device, Profile { head, device });
+        let lanes = match route {
+            Route::Device(_) if lanes > 1 => usize::MAX,
+            _ => lanes,
+        };
         let planner = MemoryPlanner {
             profile,
             optimizer,
@@ -87,7 +91,8 @@ impl Estimate {
         Self { backbone: backbone.clone(), method, protocol, route, lanes, planner }
     }
 
-    /// With another number of tasks in one network than the network's own.
+    /// With another number of tasks in one network than the network's own on a CPU, and all on an
+    /// accelerator.
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes;
         self.planner.algorithm = self.method.algorithm(at_once(lanes, self.route));

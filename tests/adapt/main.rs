@@ -17,13 +17,17 @@ mod reptile;
 mod teams;
 
 macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty: $($file:ident::$law:ident)*) => {
+    ($backend:ident, $feature:literal, $type:ty: $($laws:tt)*) => {
+        on_backend!($backend, $feature, $type, cfg(all()), $($laws)*);
+    };
+    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($file:ident::$law:ident)*) => {
         #[cfg(feature = $feature)]
         #[allow(deprecated)]
         mod $backend {
             type Differentiable = burn::backend::Autodiff<$type>;
             $(
                 #[test]
+                #[$also]
                 fn $law() {
                     crate::$file::$law::<Differentiable>();
                 }
@@ -38,6 +42,8 @@ macro_rules! laws {
         on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($file::$law)*);
         on_backend!(candle, "candle", burn::backend::Candle: $($file::$law)*);
         on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($file::$law)*);
+        on_backend!(cuda, "cuda", burn::backend::Cuda,
+            ignore = "needs a CUDA device; run with --include-ignored where there is one", $($file::$law)*);
     };
 }
 

@@ -6,13 +6,17 @@
 /// A test of each law for one backend. The module around it has the laws in `laws`, and `Tested<B>`
 /// for what they are about: the backend itself, or the backend under autodiff.
 macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty: $($law:ident)*) => {
+    ($backend:ident, $feature:literal, $type:ty: $($laws:tt)*) => {
+        on_backend!($backend, $feature, $type, cfg(all()), $($laws)*);
+    };
+    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($law:ident)*) => {
         #[cfg(feature = $feature)]
         #[allow(deprecated)]
         mod $backend {
             type Tested = super::Tested<$type>;
             $(
                 #[test]
+                #[$also]
                 fn $law() {
                     super::laws::$law::<Tested>();
                 }
@@ -37,6 +41,9 @@ macro_rules! laws {
             $($every)* $($($on_host)*)? $($($but_candle)*)?);
         on_backend!(candle, "candle", burn::backend::Candle: $($every)* $($($on_host)*)?);
         on_backend!(wgpu, "wgpu", burn::backend::Wgpu:
+            $($every)* $($($but_candle)*)? $($($with_f16)*)? $($($on_device)*)?);
+        on_backend!(cuda, "cuda", burn::backend::Cuda,
+            ignore = "needs a CUDA device; run with --include-ignored where there is one",
             $($every)* $($($but_candle)*)? $($($with_f16)*)? $($($on_device)*)?);
     };
 }

@@ -31,6 +31,7 @@ use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
 use prototypes::prototypical_head;
+use teams::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
 /// lead to a classifier of its queries, or to the function they are values of.
@@ -82,8 +83,8 @@ struct Settings {
     moves: Vec<bool>,
     test_steps: usize,
     route: SecondOrder,
-    /// Most tasks in one network.
-    lanes: usize,
+    /// Most tasks in one network, if that was said.
+    lanes: Option<usize>,
     /// What the query loss after each step counts for, once no annealing says otherwise.
     step_weights: Vec<f64>,
     annealing: Option<Annealing>,
@@ -148,7 +149,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             moves,
             test_steps: inner.steps,
             route: N::SECOND_ORDER,
-            lanes: N::LANES,
+            lanes: None,
             step_weights,
             annealing: None,
             meta_steps: 0,
@@ -223,14 +224,15 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.route = route)
     }
 
-    /// With at most so many tasks in one network, [`Network::LANES`] unless said: more keep a
-    /// larger device busy, and take memory in proportion, on a CPU for each thread.
+    /// With at most so many tasks in one network: unless said, on a CPU [`Network::LANES`] of every
+    /// thread, and on an accelerator all, for which it takes as many launches as for one. They take
+    /// memory in proportion.
     ///
     /// # Panics
     /// On 0.
     pub fn with_lanes(self, lanes: usize) -> Self {
         assert!(lanes > 0, "a network has at least one lane");
-        self.set(|settings| settings.lanes = lanes)
+        self.set(|settings| settings.lanes = Some(lanes))
     }
 
     /// With the query loss after every step in the outer loss, times these weights: the multi-step
@@ -321,8 +323,13 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         if N::LANES == 1 && tasks > 1 {
             self.note_loop();
         }
-        let lanes = if N::LANES > 1 { self.settings.lanes } else { 1 };
-        (0..tasks).step_by(lanes).map(move |first| first..(first + lanes).min(tasks))
+        let lanes = match self.settings.lanes {
+            _ if N::LANES == 1 => 1,
+            Some(lanes) => lanes.min(tasks),
+            None if on_device::<B>() => tasks,
+            None => N::LANES,
+        };
+        (0..tasks).step_by(lanes.max(1)).map(move |first| first..(first + lanes).min(tasks))
     }
 
     /// Logs, the first time in this process, that tasks do not share a network.

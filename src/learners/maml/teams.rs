@@ -77,6 +77,11 @@ pub(super) fn on_host<B: Backend>() -> bool {
     matches!(route::<B>(), Route::Host(_))
 }
 
+/// Whether operations of the backend are kernels of an accelerator.
+pub(super) fn on_device<B: Backend>() -> bool {
+    matches!(route::<B>(), Route::Device(_))
+}
+
 /// Runs `work` once on each team, all at once.
 fn on_each(teams: &[ThreadPool], work: &(impl Fn() + Sync)) {
     let Some((team, others)) = teams.split_first() else { return };

@@ -1,0 +1,163 @@
+//! How many kernels a step launches on an accelerator: at 5.6 microseconds each on an H100, their number
+//! bounds the speed of small models, whatever they compute.
+//!
+//! CubeCL logs every kernel that runs. A step's are those of three steps of training without those of
+//! two, so that nothing counts that is done once.
+#![cfg(feature = "wgpu")]
+#![recursion_limit = "256"]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+use std::{fmt, fs, thread};
+
+use burn::backend::{Autodiff, Wgpu};
+use burn::tensor::backend::Backend;
+use cubecl::config::profiling::ProfilingLogLevel;
+use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+use fewshot::models::{BlockConfig, Classifier, Conv4Config, MlpConfig};
+use fewshot::prelude::*;
+
+type A = Autodiff<Wgpu>;
+
+/// Where CubeCL logs, from its first use on.
+static LOG: LazyLock<PathBuf> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().expect("a folder").keep();
+    let path = folder.join("launches");
+    let mut config = CubeClRuntimeConfig::default();
+    config.profiling.logger.level = ProfilingLogLevel::Minimal;
+    config.profiling.logger.file = Some(path.clone());
+    CubeClRuntimeConfig::set(config);
+    path
+});
+
+/// Launches by kernel.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Launches(BTreeMap<String, i64>);
+
+impl Launches {
+    fn all(&self) -> i64 {
+        self.0.values().sum()
+    }
+
+    /// Those so far, once the log has all.
+    fn so_far() -> Self {
+        Wgpu::<f32>::sync(&Default::default()).expect("a device that works");
+        let read = || fs::read_to_string(&*LOG).unwrap_or_default();
+        let mut text = read();
+        loop {
+            thread::sleep(Duration::from_millis(300));
+            let more = read();
+            if more == text {
+                break;
+            }
+            text = more;
+        }
+        let mut found = Self::default();
+        for line in text.lines().filter(|line| !line.is_empty()) {
+            *found.0.entry(line.to_owned()).or_default() += 1;
+        }
+        found
+    }
+
+    fn without(mut self, others: &Self) -> Self {
+        for (name, count) in &others.0 {
+            *self.0.entry(name.clone()).or_default() -= count;
+        }
+        self.0.retain(|_, count| *count != 0);
+        self
+    }
+
+    fn of(work: impl FnOnce()) -> Self {
+        let _ = &*LOG;
+        let before = Self::so_far();
+        work();
+        Self::so_far().without(&before)
+    }
+
+    /// Of one step, where `train` makes as many as it is told.
+    fn of_a_step(train: impl Fn(u64)) -> Self {
+        let two = Self::of(|| train(2));
+        Self::of(|| train(3)).without(&two)
+    }
+}
+
+impl fmt::Display for Launches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} launches:", self.all())?;
+        let mut rows: Vec<_> = self.0.iter().collect();
+        rows.sort_by_key(|(_, count)| -**count);
+        rows.into_iter().try_for_each(|(name, count)| writeln!(f, "{count:5}  {name}"))
+    }
+}
+
+fn assert_at_most(most: i64, what: &str, found: &Launches) {
+    println!("{what}: {found}");
+    assert!(found.all() > 0, "{what}: nothing was counted");
+    assert!(found.all() <= most, "{what}: at most {most} are wanted, found {found}");
+}
+
+fn glyphs() -> Glyphs {
+    Glyphs::generate(&GlyphsConfig::default())
+}
+
+#[test]
+fn a_step_of_a_prototypical_network_takes_at_most_70() {
+    let _ = &*LOG;
+    let network = Conv4Config::omniglot().with_channels(4);
+    let found = Launches::of_a_step(|steps| {
+        let learner = ProtoNet::<A, _>::new(network.init(&Default::default()));
+        let tasks = glyphs().train.sampler(Protocol::new(5, 1).with_queries(2), 7);
+        MetaTrainer::new(learner, Adam::new().init())
+            .episodes(tasks.expect("a sampler"))
+            .steps(steps)
+            .fit()
+            .expect("a run");
+    });
+    assert_at_most(70, "a step of a prototypical network", &found);
+}
+
+fn step_of_maml(tasks: usize) -> Launches {
+    let network = Conv4Config::omniglot_strided().with_channels(4);
+    Launches::of_a_step(|steps| {
+        let device = Default::default();
+        let classifier =
+            Classifier::<A, _>::new(network.init(&device), network.features(), 5, &device);
+        let learner = Maml::new(classifier, InnerLoop::new(1, 0.4)).expect("a learner");
+        let episodes = glyphs().train.sampler(Protocol::new(5, 1).with_queries(1), 7);
+        MetaTrainer::new(learner, Adam::new().init())
+            .episodes(episodes.expect("a sampler"))
+            .meta_batch(tasks)
+            .steps(steps)
+            .fit()
+            .expect("a run");
+    })
+}
+
+#[test]
+fn a_step_of_second_order_maml_takes_at_most_200_for_any_number_of_tasks() {
+    let _ = &*LOG;
+    let [few, many] = [2, 7].map(step_of_maml);
+    assert_at_most(200, "a step of MAML of 2 tasks", &few);
+    assert_at_most(200, "a step of MAML of 7 tasks", &many);
+    assert_eq!(few.all(), many.all(), "{many}");
+}
+
+#[test]
+fn a_step_of_maml_on_sinusoids_takes_at_most_80() {
+    let _ = &*LOG;
+    let found = Launches::of_a_step(|steps| {
+        let config = MlpConfig::new(1).with_layers(vec![40, 40, 1]);
+        let network = config.init::<A>(&Default::default());
+        let learner = Maml::new(network, InnerLoop::new(1, 0.01)).expect("a learner");
+        let tasks = RegressionSampler::new(Sinusoids::default(), 10, 10, 1);
+        MetaTrainer::new(learner, Adam::new().init())
+            .episodes(tasks.expect("a sampler"))
+            .meta_batch(5)
+            .steps(steps)
+            .fit::<A>()
+            .expect("a run");
+    });
+    assert_at_most(80, "a step of MAML on sinusoids", &found);
+}
