@@ -5,9 +5,11 @@
 //! needs no plane operations, and its order, and so its result, does not change from run to run.
 
 mod cubes;
+mod lists;
 mod tensors;
 
 pub use cubes::{
     cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size, wide,
 };
+pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, share, spot, store};
 pub use tensors::{empty, empty_like, owned};
