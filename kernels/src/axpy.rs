@@ -1,5 +1,16 @@
 //! `y + alpha x` in one pass, as an inner step of meta-learning takes it.
 
+mod all;
+mod autodiff;
+#[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments)]
+mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
+
+pub(crate) use all::AxpyTable;
+pub use all::{FusedAxpy, axpy_all, scaled_all};
+
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -13,6 +24,7 @@ use rayon::prelude::*;
 use crate::door::{self, FusedOps, StackTable};
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 use crate::layers::node::{parents, record, register};
+use crate::lists::has_elements;
 
 /// `y + alpha * x`.
 ///
@@ -32,9 +44,15 @@ pub fn axpy<B: Backend, const D: usize>(
     x: Tensor<B, D>,
 ) -> Tensor<B, D> {
     assert_eq!(x.dims(), y.dims(), "both terms of a sum have the same shape");
+    wrap(one::<B>(unwrap(y), alpha, unwrap(x)))
+}
+
+/// [`axpy`] of any rank.
+fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
     match door::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
-        Some(table) => wrap((table.axpy)(unwrap(y), alpha, unwrap(x))),
-        None => y + x * alpha,
+        Some(table) => (table.axpy)(y, alpha, x),
+        None if has_elements(&x) => B::float_add(y, B::float_mul_scalar(x, alpha.into())),
+        None => y,
     }
 }
 

@@ -16,7 +16,7 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
-use crate::axpy;
+use crate::axpy::{self, AxpyTable, FusedAxpy};
 use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
@@ -180,6 +180,13 @@ pub fn register_steps<B: FusedSteps>() {
     add(&mut registry, StepTable::<B>::new);
 }
 
+/// Opens the fused path of lists of tensors ([`axpy_all`](crate::axpy_all)) to `B`, an accelerator; to
+/// `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_axpy<B: FusedAxpy>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, AxpyTable::<B>::new);
+}
+
 /// The path that the operations of `B` take in this process.
 ///
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
@@ -263,12 +270,16 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
-    B: Leaf + FusedSteps + FusedOps + FusedMetrics,
+    B: Leaf + FusedSteps + FusedOps + FusedMetrics + FusedAxpy,
     StackCall: Passes<B>,
     LinearCall: Passes<B>,
 {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
+    add(registry, AxpyTable::<B>::new);
+    add(registry, AxpyTable::<Autodiff<B>>::new);
+    add(registry, AxpyTable::<Balanced<B>>::new);
+    add(registry, AxpyTable::<Autodiff<Autodiff<B>>>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

@@ -18,7 +18,7 @@
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
 //! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
-//! | [`axpy`] | an inner step of gradient descent: `y + alpha x` in one pass |
+//! | [`axpy`] | an inner step of gradient descent: `y + alpha x` in one pass; [`axpy_all`] of a list of tensors |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
@@ -65,6 +65,7 @@ pub mod inverse_power;
 pub mod layers;
 mod linear;
 pub mod linear_stack;
+mod lists;
 pub mod max_pool;
 pub mod metrics;
 pub mod norm_relu;
@@ -77,7 +78,7 @@ mod refusal;
 mod smooth;
 pub mod weighted_sums;
 
-pub use axpy::axpy;
+pub use axpy::{FusedAxpy, axpy, axpy_all, scaled_all};
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
 pub use conv_stack::{
     BlockTangent, ConvBlock, GradientsOf, Moments, StackDirection, StackOptions, StackOutput,
@@ -87,7 +88,9 @@ pub use conv2d::{ConvError, conv2d};
 pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch, limit_heaps};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
-pub use door::{FusedOps, Route, check_environment, register, register_steps, route};
+pub use door::{
+    FusedOps, Route, check_environment, register, register_axpy, register_steps, route,
+};
 pub use environment::{UnknownKernels, with_reference};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{GradStats, grad_stats};

@@ -5,6 +5,7 @@
 //! needs no plane operations, and its order, and so its result, does not change from run to run.
 
 mod cubes;
+mod lists;
 #[allow(clippy::too_many_arguments)]
 mod product;
 mod stacks;
@@ -13,5 +14,6 @@ mod tensors;
 pub use cubes::{
     cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size, wide,
 };
+pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, share, spot, store};
 pub use product::{Finish, Matrices, Products, product};
 pub use tensors::{empty, empty_like, owned, zeros};

@@ -1,45 +1,46 @@
-//! Statistics of gradients on a device: partial sums of every gradient into one buffer, one read.
+//! Statistics of gradients on a device: partial sums of all gradients into one buffer, one read.
 //!
 //! Gradients are f32, f16 or bf16; they are scaled and measured in f32, as they are written.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{cube_max, cube_sum, cubes, empty_like, lane_sum, units, vector_size, wide};
+use crate::cube::{
+    ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, load, most_tensors,
+    share, store, vector_size, wide,
+};
+use crate::lists::grouped;
 
 /// Floats of a cube's part: the largest magnitude, the sum of squares divided by its square, and 0
 /// if all elements were finite, 1 if some were infinite, 2 if some were no numbers.
 const PART: usize = 3;
 
-/// Adds up `factor * input`, written to `output` where `scaled`; the two may be one.
+/// Adds up `factor * input`, written to `output` where `scaled`; the two may be one. Parts are those
+/// from the cube `before` on.
 #[cube(launch_unchecked)]
 fn part_kernel<F: Float, N: Size>(
-    input: &Array<Vector<F, N>>,
-    output: &mut Array<Vector<F, N>>,
+    input: &Sequence<Array<Vector<F, N>>>,
+    output: &mut Sequence<Array<Vector<F, N>>>,
     parts: &mut Array<f32>,
-    length: usize,
+    shares: &ShareList,
     factor: f32,
-    first: usize,
-    cubes: usize,
+    before: usize,
     #[comptime] scaled: bool,
     #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let cube = CUBE_POS;
-    let step = cubes * comptime!(units as usize);
-    let start = cube * comptime!(units as usize) + UNIT_POS as usize;
+    let share = share(shares, units);
     let mut largest = 0.0f32;
     let mut unfit = 0.0f32;
-    let mut at = start;
-    while at < length {
-        let mut values = input[at];
+    let mut at = share.start;
+    while at < share.vectors {
+        let mut values = load::<Vector<F, N>>(input, share.of, at);
         if scaled {
             values = Vector::cast_from(wide(values) * Vector::new(factor));
-            output[at] = values;
+            store(output, share.of, at, values);
         }
         let values = wide(values);
         #[unroll]
@@ -53,31 +54,115 @@ fn part_kernel<F: Float, N: Size>(
                 largest = max(largest, value.abs());
             }
         }
-        at += step;
+        at += share.step;
     }
     let largest = cube_max(largest, units);
     let unfit = cube_max(unfit, units);
     let mut sum = 0.0f32;
     if largest > 0.0f32 {
-        let mut at = start;
-        while at < length {
-            // What this unit wrote itself.
-            let mut values = input[at];
+        let mut at = share.start;
+        while at < share.vectors {
+            let mut values = load::<Vector<F, N>>(input, share.of, at);
             if scaled {
-                values = output[at];
+                // What this unit wrote itself.
+                values = load::<Vector<F, N>>(output, share.of, at);
             }
             let small = wide(values) / Vector::new(largest);
             sum += lane_sum(small * small);
-            at += step;
+            at += share.step;
         }
     }
     let sum = cube_sum(sum, units);
     if UNIT_POS == 0 {
-        let part = (first + cube) * comptime!(PART);
+        let part = (before + CUBE_POS) * comptime!(PART);
         parts[part] = largest;
         parts[part + 1] = sum;
         parts[part + 2] = unfit;
     }
+}
+
+/// A gradient, with where its product goes.
+struct Scaled<R: CubeRuntime> {
+    input: CubeTensor<R>,
+    output: CubeTensor<R>,
+    goes: Goes,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Goes {
+    /// The gradient stays as it is.
+    Nowhere,
+    /// To where the gradient lies.
+    There,
+    /// To memory of its own.
+    Elsewhere,
+}
+
+impl<R: CubeRuntime> Scaled<R> {
+    fn new(gradient: CubeTensor<R>, factor: f64) -> Self {
+        let input = into_contiguous(gradient);
+        let goes = match factor {
+            1.0 => Goes::Nowhere,
+            _ if input.can_mut() => Goes::There,
+            _ => Goes::Elsewhere,
+        };
+        let output = if goes == Goes::Elsewhere { empty_like(&input) } else { input.clone() };
+        Self { input, output, goes }
+    }
+
+    fn length(&self) -> usize {
+        self.input.meta.num_elements()
+    }
+}
+
+/// Gradients of one device and type that divide into vectors of one width, and go the same way.
+struct Batch<'a, R: CubeRuntime> {
+    of: &'a [&'a Scaled<R>],
+    width: usize,
+    shares: Shares,
+}
+
+impl<'a, R: CubeRuntime> Batch<'a, R> {
+    fn new(of: &'a [&'a Scaled<R>], width: usize) -> Self {
+        let vectors = of.iter().map(|one| one.length() / width);
+        Self { of, width, shares: Shares::of(&of[0].input.client, vectors) }
+    }
+
+    /// Writes parts from the one with number `before` on.
+    fn run(&self, parts: &CubeTensor<R>, before: usize, factor: f64) {
+        let Self { of, width, shares } = self;
+        let Scaled { input, goes, .. } = of[0];
+        let written = match goes {
+            Goes::Nowhere => SequenceArg::new(),
+            Goes::There => (0..of.len()).map(|place| alias(place, of[place].length())).collect(),
+            Goes::Elsewhere => arrays(of.iter().map(|one| &one.output)),
+        };
+        // SAFETY: every array has the vectors of its gradient, where its cubes stop; `parts` has
+        // `PART` floats for each of the cubes from `before` on. Memory is overwritten only where
+        // nothing else holds it.
+        unsafe {
+            part_kernel::launch_unchecked::<R>(
+                &input.client,
+                shares.count(),
+                shares.dim(),
+                *width,
+                arrays(of.iter().map(|one| &one.input)),
+                written,
+                parts.clone().into_array_arg(),
+                shares.arg(),
+                factor as f32,
+                before,
+                *goes != Goes::Nowhere,
+                shares.units,
+                input.dtype.into(),
+            );
+        }
+    }
+}
+
+/// The array that the kernel has in this place already.
+fn alias<R: CubeRuntime>(place: usize, length: usize) -> ArrayArg<R> {
+    ArrayArg::Alias { input_pos: place, length: [length] }
 }
 
 /// See [`FusedSteps`](crate::FusedSteps).
@@ -85,97 +170,35 @@ pub fn grad_stats<R: CubeRuntime>(
     gradients: Vec<CubeTensor<R>>,
     factor: f64,
 ) -> (Vec<CubeTensor<R>>, f64) {
-    let gradients: Vec<_> = gradients.into_iter().map(into_contiguous).collect();
-    let mut devices: Vec<R::Device> = Vec::new();
-    for gradient in &gradients {
-        if !devices.contains(&gradient.device) {
-            devices.push(gradient.device.clone());
-        }
-    }
-    let mut out: Vec<Option<CubeTensor<R>>> = gradients.iter().map(|_| None).collect();
-    let mut gradients: Vec<_> = gradients.into_iter().map(Some).collect();
-    let mut squares = 0.0;
-    for device in devices {
-        let here = |gradient: &CubeTensor<R>| gradient.device == device;
-        let places = (0..gradients.len()).filter(|&i| gradients[i].as_ref().is_some_and(here));
-        let places: Vec<usize> = places.collect();
-        let taken = places.iter().filter_map(|&place| gradients[place].take()).collect();
-        let (scaled, found) = of_device(taken, factor);
-        squares += found;
-        for (place, gradient) in places.into_iter().zip(scaled) {
-            out[place] = Some(gradient);
-        }
-    }
-    (out.into_iter().flatten().collect(), squares)
+    let scaled: Vec<_> = gradients.into_iter().map(|one| Scaled::new(one, factor)).collect();
+    let devices = grouped(&scaled, |one| one.input.device.clone());
+    let parts: Vec<_> = devices.iter().map(|(_, of)| parts(of, factor)).collect();
+    let read = |parts| burn_cubecl::ops::into_data_sync(parts).into_vec::<f32>().expect("floats");
+    let found = parts.into_iter().map(read);
+    let squares = found.map(|parts| parts.chunks_exact(PART).map(squares).sum::<f64>()).sum();
+    (scaled.into_iter().map(|one| one.output).collect(), squares)
 }
 
-/// Of the gradients of one device, at least one.
-fn of_device<R: CubeRuntime>(
-    gradients: Vec<CubeTensor<R>>,
-    factor: f64,
-) -> (Vec<CubeTensor<R>>, f64) {
-    let (client, device) = (gradients[0].client.clone(), gradients[0].device.clone());
-    let units = units(&client);
-    let plan: Vec<[usize; 3]> = gradients
-        .iter()
-        .map(|gradient| {
-            let length = gradient.meta.num_elements();
-            let width = vector_size(&client, length, gradient.elem_size());
-            match length {
-                0 => [0, 0, width],
-                length => [cubes(length / width, units), length / width, width],
-            }
-        })
-        .collect();
-    let total: usize = plan.iter().map(|[cubes, ..]| cubes).sum();
-    if total == 0 {
-        return (gradients, 0.0);
+/// The parts of the gradients of one device, at least one.
+fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
+    let client = &of[0].input.client;
+    // Each by its own width, so that its sum is the same whatever else there is.
+    let width = |one: &Scaled<R>| vector_size(client, one.length(), one.input.elem_size());
+    let groups = grouped(of.iter().copied(), |one| (one.input.dtype, one.goes, width(one)));
+    let batches = groups.iter().flat_map(|((_, goes, width), of)| {
+        let arrays = if *goes == Goes::Elsewhere { 2 } else { 1 };
+        let batches = of.chunks(most_tensors(client, arrays, 1));
+        batches.map(|of| Batch::new(of, *width))
+    });
+    let batches: Vec<_> = batches.collect();
+    let total: usize = batches.iter().map(|batch| batch.shares.total).sum();
+    let parts = empty(&of[0].input, [total * PART], DType::F32);
+    let mut before = 0;
+    for batch in batches {
+        batch.run(&parts, before, factor);
+        before += batch.shares.total;
     }
-    let shape = Shape::new([total * PART]);
-    let parts = empty_device_contiguous_dtype(client.clone(), device, shape, DType::F32);
-    let mut first = 0;
-    let mut scaled = Vec::with_capacity(gradients.len());
-    for (gradient, [cubes, length, width]) in gradients.into_iter().zip(plan) {
-        if length == 0 {
-            scaled.push(gradient);
-            continue;
-        }
-        let is_scaled = factor != 1.0;
-        let in_place = is_scaled && gradient.can_mut();
-        let output = match is_scaled && !in_place {
-            true => empty_like(&gradient),
-            false => gradient.clone(),
-        };
-        let written = match is_scaled && !in_place {
-            true => output.clone().into_array_arg(),
-            false => ArrayArg::Alias { input_pos: 0, length: [gradient.meta.num_elements()] },
-        };
-        // SAFETY: both arrays have `length` vectors, and units stop there; `parts` has `PART` floats
-        // for each of the `cubes` from `first`. The memory is overwritten only where nothing else
-        // holds it.
-        unsafe {
-            part_kernel::launch_unchecked::<R>(
-                &client,
-                CubeCount::Static(cubes as u32, 1, 1),
-                CubeDim::new_1d(units),
-                width,
-                gradient.into_array_arg(),
-                written,
-                parts.clone().into_array_arg(),
-                length,
-                factor as f32,
-                first,
-                cubes,
-                is_scaled,
-                units,
-                output.dtype.into(),
-            );
-        }
-        first += cubes;
-        scaled.push(output);
-    }
-    let found = burn_cubecl::ops::into_data_sync(parts).into_vec::<f32>().expect("floats");
-    (scaled, found.chunks_exact(PART).map(squares).sum())
+    parts
 }
 
 fn squares(part: &[f32]) -> f64 {

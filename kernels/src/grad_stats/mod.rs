@@ -12,6 +12,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use crate::door;
+use crate::lists::{has_elements, in_parts};
 use crate::optim_step::StepTable;
 use crate::refusal::Refusal;
 
@@ -53,10 +54,17 @@ pub fn grad_stats<B: Backend>(
     gradients: Vec<FloatTensor<B>>,
     factor: f64,
 ) -> (Vec<FloatTensor<B>>, GradStats) {
-    let (gradients, squares) = match table::<B>(&gradients) {
-        Some(table) => (table.grad_stats)(gradients, factor),
-        None => reference::grad_stats::<B>(gradients, factor),
+    let mut squares = 0.0;
+    let table = table::<B>(&gradients);
+    let together = |gradients| {
+        let (gradients, found) = match table {
+            Some(table) => (table.grad_stats)(gradients, factor),
+            None => reference::grad_stats::<B>(gradients, factor),
+        };
+        squares = found;
+        gradients
     };
+    let gradients = in_parts(gradients, has_elements, together, |nothing| nothing);
     (gradients, GradStats { norm: squares.sqrt() })
 }
 

@@ -6,7 +6,7 @@
 use super::{Momentum, StepRule, WeightDecay};
 
 /// `g + l2 * p` for the gradient, and `p * keep` for the parameter.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decay {
     /// Zero if the gradient stays as it is.
     pub l2: f64,
@@ -26,7 +26,7 @@ impl Decay {
 }
 
 /// `v = old * v + new * g`, then `d = ahead * v + now * g`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Velocity {
     /// For the old velocity.
     pub old: f64,
@@ -48,7 +48,7 @@ impl Velocity {
 
 /// `m = beta_1 * m + (1 - beta_1) * g` and `v = beta_2 * v + (1 - beta_2) * g^2`, then the ratio
 /// `r = first * m / (root * sqrt(v) + epsilon)`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moments {
     /// For the old first moment, and one less it for the gradient.
     pub beta_1: f64,
@@ -70,7 +70,7 @@ impl Moments {
 }
 
 /// Everything a parameter's step multiplies with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Factors {
     /// `p * keep - rate * d`.
     Sgd {

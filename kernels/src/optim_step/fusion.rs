@@ -5,7 +5,9 @@ use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
+use crate::axpy::scaled_all;
 use crate::fusion::{Recorded, record};
+use crate::lists::in_groups;
 
 impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
     fn takes(found: DType) -> bool {
@@ -17,15 +19,15 @@ impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
         rule: &StepRule,
         learning_rate: f64,
     ) -> Vec<Stepped<FloatTensor<Self>>> {
-        of.into_iter().map(|one| step::<B>(one, *rule, learning_rate)).collect()
+        let device = |one: &StepTensors<Recorded<B>>| Self::float_device(&one.parameter);
+        in_groups(of, device, |of| steps::<B>(of, *rule, learning_rate))
     }
 
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {
-        let scale = |gradient| match factor {
-            1.0 => gradient,
-            factor => Self::float_mul_scalar(gradient, factor.into()),
+        let gradients: Vec<Recorded<B>> = match factor {
+            1.0 => gradients,
+            factor => scaled_all::<Self>(gradients, factor),
         };
-        let gradients: Vec<Recorded<B>> = gradients.into_iter().map(scale).collect();
         let resolve = |gradient: &Recorded<B>| {
             gradient.client.clone().resolve_tensor_float::<B>(gradient.clone())
         };
@@ -34,30 +36,41 @@ impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
     }
 }
 
-fn step<B: FusionBackend + FusedSteps>(
-    of: StepTensors<Recorded<B>>,
+/// The steps of one device, as one operation.
+fn steps<B: FusionBackend + FusedSteps>(
+    of: Vec<StepTensors<Recorded<B>>>,
     rule: StepRule,
     learning_rate: f64,
-) -> Stepped<Recorded<B>> {
-    let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
-    let remembered = vec![(parameter.shape(), DType::F32); rule.remembers()];
-    let outputs = [(parameter.shape(), parameter.dtype())].into_iter().chain(remembered).collect();
-    let old: Vec<_> = tensors.into_iter().flatten().collect();
-    let olds = old.len();
-    let inputs = [parameter, gradient].into_iter().chain(old).collect();
+) -> Vec<Stepped<Recorded<B>>> {
+    let (mut inputs, mut outputs, mut states) = (Vec::new(), Vec::new(), Vec::new());
+    for StepTensors { parameter, gradient, state: StepState { time, tensors } } in of {
+        outputs.push((parameter.shape(), parameter.dtype()));
+        outputs.extend((0..rule.remembers()).map(|_| (parameter.shape(), DType::F32)));
+        states.push((time, tensors.each_ref().map(Option::is_some)));
+        inputs.extend([parameter, gradient].into_iter().chain(tensors.into_iter().flatten()));
+    }
+    let times: Vec<_> = states.iter().map(|(time, _)| time + 1).collect();
     let found = record::<B, _>("optim_step", inputs, outputs, move |given| {
-        let [parameter, gradient] = given.floats(0);
-        let tensors = [0, 1].map(|place| (place < olds).then(|| given.float(2 + place)));
-        let state = StepState { time, tensors };
-        let moved =
-            B::optim_step(vec![StepTensors { parameter, gradient, state }], &rule, learning_rate);
+        let mut places = 0..;
+        let mut next = || given.float(places.next().expect("without end"));
+        let taken = states.iter().map(|&(time, remembered)| {
+            let [parameter, gradient] = [next(), next()];
+            let tensors = remembered.map(|is_there| is_there.then(&mut next));
+            StepTensors { parameter, gradient, state: StepState { time, tensors } }
+        });
+        let moved = B::optim_step(taken.collect(), &rule, learning_rate);
         let parts = |one: Stepped<FloatTensor<B>>| {
             [Some(one.parameter)].into_iter().chain(one.state.tensors).flatten()
         };
         moved.into_iter().flat_map(parts).collect()
     });
     let mut found = found.into_iter();
-    let parameter = found.next().expect("the parameter is recorded first");
-    let tensors = [found.next(), found.next()];
-    Stepped { parameter, state: StepState { time: time + 1, tensors } }
+    let mut place =
+        |is_there: bool| is_there.then(|| found.next().expect("as many tensors as were recorded"));
+    let stepped = |time| {
+        let parameter = place(true).expect("there");
+        let tensors = [0, 1].map(|number| place(number < rule.remembers()));
+        Stepped { parameter, state: StepState { time, tensors } }
+    };
+    times.into_iter().map(stepped).collect()
 }

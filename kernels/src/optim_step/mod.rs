@@ -29,6 +29,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
 use crate::door;
+use crate::lists::{has_elements, in_parts};
 use crate::refusal::Refusal;
 
 /// What a rule remembers of a parameter.
@@ -146,22 +147,28 @@ pub fn optim_step<B: Backend>(
             one.state.time = 0;
         }
     }
-    let plain = |one| reference::optim_step::<B>(one, rule, learning_rate);
+    let plain = |one: StepTensors<FloatTensor<B>>| match has_elements(&one.parameter) {
+        true => reference::optim_step::<B>(one, rule, learning_rate),
+        false => passed::<B>(one, rule),
+    };
     let Some(table) = door::table::<StepTable<B>>() else {
         return of.into_iter().map(plain).collect();
     };
-    let mut moved: Vec<_> = of.iter().map(|_| None).collect();
-    let (mut places, mut fused) = (Vec::new(), Vec::new());
-    for (place, one) in of.into_iter().enumerate() {
-        if one.is_served(table.takes) {
-            places.push(place);
-            fused.push(one);
-        } else {
-            moved[place] = Some(plain(one));
-        }
-    }
-    for (place, one) in places.into_iter().zip((table.optim_step)(fused, rule, learning_rate)) {
-        moved[place] = Some(one);
-    }
-    moved.into_iter().map(|one| one.expect("every place was filled")).collect()
+    let takes = |one: &StepTensors<FloatTensor<B>>| {
+        has_elements(&one.parameter) && one.is_served(table.takes)
+    };
+    in_parts(of, takes, |of| (table.optim_step)(of, rule, learning_rate), plain)
+}
+
+/// The step of a parameter without elements.
+fn passed<B: Backend>(of: StepTensors<FloatTensor<B>>, rule: &StepRule) -> Stepped<FloatTensor<B>> {
+    let StepTensors { parameter, state: StepState { time, tensors }, .. } = of;
+    let (device, dtype) = (B::float_device(&parameter), reference::working(parameter.dtype()));
+    let mut place = 0..;
+    let tensors = tensors.map(|tensor| {
+        let remembered = place.next().is_some_and(|place| place < rule.remembers());
+        let new = || B::float_empty(parameter.shape(), &device, dtype.into());
+        tensor.or_else(|| remembered.then(new))
+    });
+    Stepped { parameter, state: StepState { time: time + 1, tensors } }
 }

@@ -16,12 +16,7 @@ pub fn optim_step<B: Backend>(
 ) -> Stepped<FloatTensor<B>> {
     let StepTensors { parameter, gradient, state } = of;
     let (shape, dtype) = (parameter.shape(), parameter.dtype());
-    let working = match dtype {
-        // A second moment of small gradients is zero in f16, and one that grows slowly stands still
-        // in bf16.
-        DType::F16 | DType::BF16 => DType::F32,
-        dtype => dtype,
-    };
+    let working = working(dtype);
     let flat = |tensor: FloatTensor<B>| {
         let elements = [shape.num_elements()];
         wrap::<B, 1>(B::float_reshape(tensor, elements.into())).cast(working)
@@ -53,6 +48,16 @@ pub fn optim_step<B: Backend>(
     let tensors = [0, 1].map(|i| old.next().filter(|_| i < rule.remembers()));
     let state = StepState { time: state.time + 1, tensors };
     Stepped { parameter: shaped(p.cast(dtype)), state }
+}
+
+/// The type of what is remembered of a parameter of type `dtype`.
+pub(super) fn working(dtype: DType) -> DType {
+    match dtype {
+        // A second moment of small gradients is zero in f16, and one that grows slowly stands still
+        // in bf16.
+        DType::F16 | DType::BF16 => DType::F32,
+        dtype => dtype,
+    }
 }
 
 fn pulled<B: Backend>(g: Tensor<B, 1>, p: &Tensor<B, 1>, decay: &Decay) -> Tensor<B, 1> {

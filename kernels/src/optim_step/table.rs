@@ -13,8 +13,8 @@ use crate::weighted_sums;
 /// learns without gradients; both work below autodiff, so no backend under it needs them.
 ///
 /// Tensors are f32, but for parameters and gradients of the types that are [taken](Self::takes), of any
-/// shape (without elements too) and layout, and their shapes have been checked; those of one call may
-/// lie on several devices.
+/// shape and layout, and their shapes have been checked; those of one call may lie on several devices.
+/// A step and statistics are of at least one tensor, and all of these have elements.
 pub trait FusedSteps: Backend {
     /// The types that [`optim_step`](Self::optim_step) takes a parameter and its gradient in, with f32
     /// to remember of it, and [`grad_stats`](Self::grad_stats) a gradient; f32 among them.

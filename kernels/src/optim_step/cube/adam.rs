@@ -3,14 +3,15 @@
 use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
 
-use super::Moving;
-use crate::cube::wide;
+use super::Group;
+use crate::cube::{load, spot, store, wide};
 use crate::optim_step::factors::{Decay, Moments};
 
-/// A moment that takes in `g`.
+/// The moment at place `at` of tensor `of`, once it has taken in `g`.
 #[cube]
 pub fn moment<N: Size>(
-    m: &Array<Vector<f32, N>>,
+    m: &Sequence<Array<Vector<f32, N>>>,
+    of: usize,
     at: usize,
     g: Vector<f32, N>,
     old: f32,
@@ -19,7 +20,7 @@ pub fn moment<N: Size>(
 ) -> Vector<f32, N> {
     let mut new_moment = g * Vector::new(new);
     if !fresh {
-        new_moment = new_moment + m[at] * Vector::new(old);
+        new_moment = new_moment + load::<Vector<f32, N>>(m, of, at) * Vector::new(old);
     }
     new_moment
 }
@@ -38,10 +39,11 @@ pub fn ratio<N: Size>(
 
 #[cube(launch_unchecked)]
 fn adam_kernel<F: Float, N: Size>(
-    p: &mut Array<Vector<F, N>>,
-    g: &Array<Vector<F, N>>,
-    m: &mut Array<Vector<f32, N>>,
-    v: &mut Array<Vector<f32, N>>,
+    p: &mut Sequence<Array<Vector<F, N>>>,
+    g: &Sequence<Array<Vector<F, N>>>,
+    m: &mut Sequence<Array<Vector<f32, N>>>,
+    v: &mut Sequence<Array<Vector<f32, N>>>,
+    starts: &Sequence<usize>,
     vectors: usize,
     l2: f32,
     keep: f32,
@@ -57,52 +59,55 @@ fn adam_kernel<F: Float, N: Size>(
     #[comptime] fresh: bool,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
+    if ABSOLUTE_POS >= vectors {
         terminate!();
     }
-    let old = wide(p[at]);
-    let mut g = wide(g[at]);
+    let spot = spot(starts);
+    let old = wide(load::<Vector<F, N>>(p, spot.of, spot.at));
+    let mut g = wide(load::<Vector<F, N>>(g, spot.of, spot.at));
     if pulled {
         g = g + old * Vector::new(l2);
     }
-    let new_m = moment(m, at, g, beta_1, rest_1, fresh);
-    let new_v = moment(v, at, g * g, beta_2, rest_2, fresh);
-    m[at] = new_m;
-    v[at] = new_v;
+    let new_m = moment(m, spot.of, spot.at, g, beta_1, rest_1, fresh);
+    let new_v = moment(v, spot.of, spot.at, g * g, beta_2, rest_2, fresh);
+    store(m, spot.of, spot.at, new_m);
+    store(v, spot.of, spot.at, new_v);
     let ratio = ratio(new_m, new_v, first, root, epsilon);
-    p[at] = Vector::cast_from(old * Vector::new(keep) - ratio * Vector::new(rate));
+    let new = old * Vector::new(keep) - ratio * Vector::new(rate);
+    store(p, spot.of, spot.at, Vector::cast_from(new));
 }
 
-pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, by: &Moments, rate: f64) {
-    let [vectors, width] = of.vectors();
-    let (count, dim) = of.elementwise(vectors);
-    // SAFETY: all arrays have `vectors` vectors, and units stop there. Nothing else holds the memory
-    // of `p` and of the moments.
-    unsafe {
-        adam_kernel::launch_unchecked::<R>(
-            &of.p.client,
-            count,
-            dim,
-            width,
-            of.p.clone().into_array_arg(),
-            of.g.clone().into_array_arg(),
-            of.state(0),
-            of.state(1),
-            vectors,
-            decay.l2 as f32,
-            decay.keep as f32,
-            rate as f32,
-            by.beta_1 as f32,
-            (1.0 - by.beta_1) as f32,
-            by.beta_2 as f32,
-            (1.0 - by.beta_2) as f32,
-            by.first as f32,
-            by.root as f32,
-            by.epsilon as f32,
-            decay.l2 != 0.0,
-            of.fresh,
-            of.dtype(),
-        );
+pub fn step<R: CubeRuntime>(of: &Group<'_, R>, decay: &Decay, by: &Moments, rate: f64) {
+    for of in of.batches(4, 0) {
+        let launch = of.vectors();
+        // SAFETY: every array has the vectors of its parameter, and units stop at the last of all.
+        // Nothing else holds the memory of the parameters and of the moments.
+        unsafe {
+            adam_kernel::launch_unchecked::<R>(
+                of.client(),
+                launch.count(of.client()),
+                launch.dim(),
+                launch.width,
+                of.parameters(),
+                of.gradients(),
+                of.state(0),
+                of.state(1),
+                launch.starts(),
+                launch.total,
+                decay.l2 as f32,
+                decay.keep as f32,
+                rate as f32,
+                by.beta_1 as f32,
+                (1.0 - by.beta_1) as f32,
+                by.beta_2 as f32,
+                (1.0 - by.beta_2) as f32,
+                by.first as f32,
+                by.root as f32,
+                by.epsilon as f32,
+                decay.l2 != 0.0,
+                of.fresh(),
+                of.dtype(),
+            );
+        }
     }
 }

@@ -4,9 +4,12 @@ use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
 
-use super::Moving;
 use super::adam::{moment, ratio};
-use crate::cube::{cube_sum, cubes, empty, lane_sum, units, wide};
+use super::{Group, Moving};
+use crate::cube::{
+    ShareList, Shares, cube_sum, empty, lane_sum, load, share, store, vector_size, wide,
+};
+use crate::lists::grouped;
 use crate::optim_step::factors::Moments;
 
 /// `u = r + pull * p`, where `pull` is not zero.
@@ -24,15 +27,15 @@ fn direction<N: Size>(
     u
 }
 
-/// Takes the gradient into the moments, and adds up the squares of `p` and of `u`.
+/// Takes gradients into the moments, and adds up the squares of `p` and of `u`: two sums a cube.
 #[cube(launch_unchecked)]
 fn moments_kernel<F: Float, N: Size>(
-    p: &Array<Vector<F, N>>,
-    g: &Array<Vector<F, N>>,
-    m: &mut Array<Vector<f32, N>>,
-    v: &mut Array<Vector<f32, N>>,
+    p: &Sequence<Array<Vector<F, N>>>,
+    g: &Sequence<Array<Vector<F, N>>>,
+    m: &mut Sequence<Array<Vector<f32, N>>>,
+    v: &mut Sequence<Array<Vector<f32, N>>>,
     sums: &mut Array<f32>,
-    vectors: usize,
+    shares: &ShareList,
     pull: f32,
     beta_1: f32,
     rest_1: f32,
@@ -41,26 +44,26 @@ fn moments_kernel<F: Float, N: Size>(
     first: f32,
     root: f32,
     epsilon: f32,
-    cubes: usize,
     #[comptime] pulled: bool,
     #[comptime] fresh: bool,
     #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let mut at = CUBE_POS * comptime!(units as usize) + UNIT_POS as usize;
+    let share = share(shares, units);
+    let mut at = share.start;
     let mut of_p = 0.0f32;
     let mut of_u = 0.0f32;
-    while at < vectors {
-        let p = wide(p[at]);
-        let g = wide(g[at]);
-        let new_m = moment(m, at, g, beta_1, rest_1, fresh);
-        let new_v = moment(v, at, g * g, beta_2, rest_2, fresh);
-        m[at] = new_m;
-        v[at] = new_v;
+    while at < share.vectors {
+        let p = wide(load::<Vector<F, N>>(p, share.of, at));
+        let g = wide(load::<Vector<F, N>>(g, share.of, at));
+        let new_m = moment(m, share.of, at, g, beta_1, rest_1, fresh);
+        let new_v = moment(v, share.of, at, g * g, beta_2, rest_2, fresh);
+        store(m, share.of, at, new_m);
+        store(v, share.of, at, new_v);
         let u = direction(p, ratio(new_m, new_v, first, root, epsilon), pull, pulled);
         of_p += lane_sum(p * p);
         of_u += lane_sum(u * u);
-        at += cubes * comptime!(units as usize);
+        at += share.step;
     }
     let of_p = cube_sum(of_p, units);
     let of_u = cube_sum(of_u, units);
@@ -70,81 +73,84 @@ fn moments_kernel<F: Float, N: Size>(
     }
 }
 
-/// The rate times `|p| / |u|`, from the sums of `cubes` cubes.
-#[cube(launch_unchecked)]
-fn trust_kernel(
-    sums: &Array<f32>,
-    trusted: &mut Array<f32>,
-    rate: f32,
-    cubes: usize,
-    #[comptime] units: u32,
-) {
+/// `|p| / |u|` of a tensor, from the sums of its cubes.
+#[cube]
+fn trust(sums: &Array<f32>, first: usize, cubes: usize, #[comptime] units: u32) -> f32 {
     let mut at = UNIT_POS as usize;
     let mut of_p = 0.0f32;
     let mut of_u = 0.0f32;
     while at < cubes {
-        of_p += sums[at * 2];
-        of_u += sums[at * 2 + 1];
+        of_p += sums[(first + at) * 2];
+        of_u += sums[(first + at) * 2 + 1];
         at += comptime!(units as usize);
     }
     let of_p = f32::sqrt(cube_sum(of_p, units));
     let of_u = f32::sqrt(cube_sum(of_u, units));
-    if UNIT_POS == 0 {
-        let mut trust = 1.0f32;
-        if of_p > 0.0f32 && of_u > 0.0f32 {
-            trust = of_p / of_u;
-        }
-        trusted[0] = rate * trust;
+    let mut trust = 1.0f32;
+    if of_p > 0.0f32 && of_u > 0.0f32 {
+        trust = of_p / of_u;
     }
+    trust
 }
 
+/// Moves parameters by the rate times what every cube finds of its tensor's trust.
 #[cube(launch_unchecked)]
 fn step_kernel<F: Float, N: Size>(
-    p: &mut Array<Vector<F, N>>,
-    m: &Array<Vector<f32, N>>,
-    v: &Array<Vector<f32, N>>,
-    trusted: &Array<f32>,
-    vectors: usize,
+    p: &mut Sequence<Array<Vector<F, N>>>,
+    m: &Sequence<Array<Vector<f32, N>>>,
+    v: &Sequence<Array<Vector<f32, N>>>,
+    sums: &Array<f32>,
+    shares: &ShareList,
     pull: f32,
     first: f32,
     root: f32,
     epsilon: f32,
+    rate: f32,
     #[comptime] pulled: bool,
+    #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
+    let share = share(shares, units);
+    let trusted = rate * trust(sums, share.first, share.cubes, units);
+    let mut at = share.start;
+    while at < share.vectors {
+        let old = wide(load::<Vector<F, N>>(p, share.of, at));
+        let m = load::<Vector<f32, N>>(m, share.of, at);
+        let v = load::<Vector<f32, N>>(v, share.of, at);
+        let u = direction(old, ratio(m, v, first, root, epsilon), pull, pulled);
+        store(p, share.of, at, Vector::cast_from(old - u * Vector::new(trusted)));
+        at += share.step;
     }
-    let old = wide(p[at]);
-    let u = direction(old, ratio(m[at], v[at], first, root, epsilon), pull, pulled);
-    p[at] = Vector::cast_from(old - u * Vector::new(trusted[0]));
 }
 
-pub fn step<R: CubeRuntime>(of: &Moving<R>, pull: f64, by: &Moments, rate: f64) {
-    let [vectors, width] = of.vectors();
-    let client = &of.p.client;
-    let units = units(client);
-    let cubes = cubes(vectors, units);
-    let sums = empty(&of.p, [cubes * 2], DType::F32);
-    let trusted = empty(&of.p, [1], DType::F32);
+pub fn step<R: CubeRuntime>(of: &Group<'_, R>, pull: f64, by: &Moments, rate: f64) {
+    // Each by its own width, so that its norms are the same whatever else moves.
+    let width = |one: &&Moving<R>| vector_size(&one.p.client, one.length(), size_of::<f32>());
+    for (width, of) in grouped(of.0.iter().copied(), width) {
+        Group(&of).batches(4, 1).for_each(|of| of_width(&of, width, pull, by, rate));
+    }
+}
+
+fn of_width<R: CubeRuntime>(of: &Group<'_, R>, width: usize, pull: f64, by: &Moments, rate: f64) {
+    let client = of.client();
+    let shares = Shares::of(client, of.0.iter().map(|one| one.length() / width));
+    let sums = empty(&of.0[0].p, [shares.total * 2], DType::F32);
     let pulled = pull != 0.0;
     let [first, root, epsilon] = [by.first, by.root, by.epsilon].map(|factor| factor as f32);
-    let (count, dim) = of.elementwise(vectors);
-    // SAFETY: `p`, `g` and the moments have `vectors` vectors, `sums` two floats a cube, and units
-    // stop there. Nothing else holds the memory of `p` and of the moments.
+    // SAFETY: every array has the vectors of its parameter, where its cubes stop, and `sums` has two
+    // floats a cube. Nothing else holds the memory of the parameters and of the moments.
     unsafe {
         moments_kernel::launch_unchecked::<R>(
             client,
-            CubeCount::Static(cubes as u32, 1, 1),
-            CubeDim::new_1d(units),
+            shares.count(),
+            shares.dim(),
             width,
-            of.p.clone().into_array_arg(),
-            of.g.clone().into_array_arg(),
+            of.parameters(),
+            of.gradients(),
             of.state(0),
             of.state(1),
             sums.clone().into_array_arg(),
-            vectors,
+            shares.arg(),
             pull as f32,
             by.beta_1 as f32,
             (1.0 - by.beta_1) as f32,
@@ -153,37 +159,28 @@ pub fn step<R: CubeRuntime>(of: &Moving<R>, pull: f64, by: &Moments, rate: f64) 
             first,
             root,
             epsilon,
-            cubes,
             pulled,
-            of.fresh,
-            units,
+            of.fresh(),
+            shares.units,
             of.dtype(),
-        );
-        trust_kernel::launch_unchecked::<R>(
-            client,
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(units),
-            sums.into_array_arg(),
-            trusted.clone().into_array_arg(),
-            rate as f32,
-            cubes,
-            units,
         );
         step_kernel::launch_unchecked::<R>(
             client,
-            count,
-            dim,
+            shares.count(),
+            shares.dim(),
             width,
-            of.p.clone().into_array_arg(),
+            of.parameters(),
             of.state(0),
             of.state(1),
-            trusted.into_array_arg(),
-            vectors,
+            sums.into_array_arg(),
+            shares.arg(),
             pull as f32,
             first,
             root,
             epsilon,
+            rate as f32,
             pulled,
+            shares.units,
             of.dtype(),
         );
     }

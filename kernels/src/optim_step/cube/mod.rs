@@ -1,4 +1,5 @@
-//! The step on a device: one kernel a parameter, which writes where the parameter lies.
+//! The step on a device: one launch for parameters of one type that move by the same factors, which
+//! writes where they lie; of LAMB two for those whose lengths divide alike.
 //!
 //! Parameter and gradient are f32, f16 or bf16; what is remembered and all arithmetic are f32.
 
@@ -11,13 +12,15 @@ use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 use super::factors::Factors;
 use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
-use crate::cube::{elementwise, empty, owned, vector_size};
+use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
 use crate::grad_stats;
 use crate::layers::goes_into_f32;
+use crate::lists::grouped;
 
 impl<R, F, I, BT> FusedSteps for CubeBackend<R, F, I, BT>
 where
@@ -35,7 +38,21 @@ where
         rule: &StepRule,
         learning_rate: f64,
     ) -> Vec<Stepped<FloatTensor<Self>>> {
-        of.into_iter().map(|one| step(one, rule, learning_rate)).collect()
+        let moving: Vec<_> = of.into_iter().map(|one| Moving::new(one, rule)).collect();
+        // Parameters without a gradient at some step are behind the others.
+        let of_a_kind = |one: &&Moving<R>| {
+            let factors = rule.factors(one.time, learning_rate);
+            (one.p.device.clone(), one.p.dtype, one.fresh, factors)
+        };
+        for ((.., factors), of) in grouped(&moving, of_a_kind) {
+            let of = Group(&of);
+            match factors {
+                Factors::Sgd { decay, velocity, rate } => sgd::step(&of, &decay, velocity, rate),
+                Factors::Adam { decay, moments, rate } => adam::step(&of, &decay, &moments, rate),
+                Factors::Lamb { pull, moments, rate } => lamb::step(&of, pull, &moments, rate),
+            }
+        }
+        moving.into_iter().map(Moving::stepped).collect()
     }
 
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {
@@ -51,57 +68,76 @@ struct Moving<R: CubeRuntime> {
     state: Vec<CubeTensor<R>>,
     /// Whether the state stands for zeros.
     fresh: bool,
+    /// Steps made before.
+    time: usize,
 }
 
 impl<R: CubeRuntime> Moving<R> {
-    /// Vectors in the parameter, and their width.
-    fn vectors(&self) -> [usize; 2] {
-        let length = self.p.meta.num_elements();
-        // Of the widest elements, those of the state.
-        let width = vector_size(&self.p.client, length, size_of::<f32>());
-        [length / width, width]
+    fn new(of: StepTensors<CubeTensor<R>>, rule: &StepRule) -> Self {
+        let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
+        let p = owned(parameter);
+        let old: Vec<_> = tensors.into_iter().flatten().map(owned).collect();
+        let fresh = old.is_empty();
+        let state = match fresh {
+            true => {
+                let one = |_| empty(&p, p.meta.shape().clone(), DType::F32);
+                (0..rule.remembers()).map(one).collect()
+            }
+            false => old,
+        };
+        Self { p, g: into_contiguous(gradient), state, fresh, time }
     }
 
-    fn dtype(&self) -> StorageType {
-        self.p.dtype.into()
+    fn length(&self) -> usize {
+        self.p.meta.num_elements()
     }
 
-    fn state(&self, place: usize) -> ArrayArg<R> {
-        self.state[place].clone().into_array_arg()
-    }
-
-    /// The launch of a unit a vector.
-    fn elementwise(&self, vectors: usize) -> (CubeCount, CubeDim) {
-        elementwise(&self.p.client, vectors)
+    fn stepped(self) -> Stepped<CubeTensor<R>> {
+        let mut state = self.state.into_iter();
+        let tensors = [state.next(), state.next()];
+        Stepped { parameter: self.p, state: StepState { time: self.time + 1, tensors } }
     }
 }
 
-fn step<R: CubeRuntime>(
-    of: StepTensors<CubeTensor<R>>,
-    rule: &StepRule,
-    learning_rate: f64,
-) -> Stepped<CubeTensor<R>> {
-    let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
-    let p = owned(parameter);
-    let old: Vec<_> = tensors.into_iter().flatten().map(owned).collect();
-    let fresh = old.is_empty();
-    let state = match fresh {
-        true => {
-            let one = |_| empty(&p, p.meta.shape().clone(), DType::F32);
-            (0..rule.remembers()).map(one).collect()
-        }
-        false => old,
-    };
-    let moving = Moving { p, g: into_contiguous(gradient), state, fresh };
-    if moving.p.meta.num_elements() > 0 {
-        match rule.factors(time, learning_rate) {
-            Factors::Sgd { decay, velocity, rate } => sgd::step(&moving, &decay, velocity, rate),
-            Factors::Adam { decay, moments, rate } => adam::step(&moving, &decay, &moments, rate),
-            Factors::Lamb { pull, moments, rate } => lamb::step(&moving, pull, &moments, rate),
-        }
+/// Parameters of one device and type, at least one, that move by the same factors; either all of them
+/// are fresh, or none.
+struct Group<'a, R: CubeRuntime>(&'a [&'a Moving<R>]);
+
+impl<R: CubeRuntime> Group<'_, R> {
+    fn client(&self) -> &ComputeClient<R> {
+        &self.0[0].p.client
     }
-    let Moving { p, state, .. } = moving;
-    let mut state = state.into_iter();
-    let tensors = [state.next(), state.next()];
-    Stepped { parameter: p, state: StepState { time: time + 1, tensors } }
+
+    /// As few groups as there may be for launches that bind so many arrays of a parameter, and
+    /// `shared` ones besides.
+    fn batches(&self, arrays: usize, shared: usize) -> impl Iterator<Item = Group<'_, R>> {
+        self.0.chunks(most_tensors(self.client(), arrays, shared)).map(Group)
+    }
+
+    /// The launch of a unit a vector.
+    fn vectors(&self) -> Vectors {
+        let lengths: Vec<_> = self.0.iter().map(|one| one.length()).collect();
+        // Of the widest elements, those of the state.
+        Vectors::of(self.client(), &lengths, size_of::<f32>())
+    }
+
+    fn fresh(&self) -> bool {
+        self.0[0].fresh
+    }
+
+    fn dtype(&self) -> StorageType {
+        self.0[0].p.dtype.into()
+    }
+
+    fn parameters<E: CubePrimitive>(&self) -> SequenceArg<R, Array<E>> {
+        arrays(self.0.iter().map(|one| &one.p))
+    }
+
+    fn gradients<E: CubePrimitive>(&self) -> SequenceArg<R, Array<E>> {
+        arrays(self.0.iter().map(|one| &one.g))
+    }
+
+    fn state<E: CubePrimitive>(&self, place: usize) -> SequenceArg<R, Array<E>> {
+        arrays(self.0.iter().map(|one| &one.state[place]))
+    }
 }

@@ -3,8 +3,8 @@
 use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
 
-use super::Moving;
-use crate::cube::wide;
+use super::Group;
+use crate::cube::{load, spot, store, wide};
 use crate::optim_step::factors::{Decay, Velocity};
 
 /// What is known when the kernel is compiled, so that a factor that changes nothing cannot turn
@@ -28,8 +28,9 @@ fn moved<N: Size>(
 
 #[cube(launch_unchecked)]
 fn plain_kernel<F: Float, N: Size>(
-    p: &mut Array<Vector<F, N>>,
-    g: &Array<Vector<F, N>>,
+    p: &mut Sequence<Array<Vector<F, N>>>,
+    g: &Sequence<Array<Vector<F, N>>>,
+    starts: &Sequence<usize>,
     vectors: usize,
     l2: f32,
     keep: f32,
@@ -37,23 +38,24 @@ fn plain_kernel<F: Float, N: Size>(
     #[comptime] parts: Parts,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
+    if ABSOLUTE_POS >= vectors {
         terminate!();
     }
-    let old = wide(p[at]);
-    let mut pulled = wide(g[at]);
+    let spot = spot(starts);
+    let old = wide(load::<Vector<F, N>>(p, spot.of, spot.at));
+    let mut pulled = wide(load::<Vector<F, N>>(g, spot.of, spot.at));
     if comptime!(parts.l2) {
         pulled = pulled + old * Vector::new(l2);
     }
-    p[at] = Vector::cast_from(moved(old, pulled, keep, rate));
+    store(p, spot.of, spot.at, Vector::cast_from(moved(old, pulled, keep, rate)));
 }
 
 #[cube(launch_unchecked)]
 fn velocity_kernel<F: Float, N: Size>(
-    p: &mut Array<Vector<F, N>>,
-    g: &Array<Vector<F, N>>,
-    v: &mut Array<Vector<f32, N>>,
+    p: &mut Sequence<Array<Vector<F, N>>>,
+    g: &Sequence<Array<Vector<F, N>>>,
+    v: &mut Sequence<Array<Vector<f32, N>>>,
+    starts: &Sequence<usize>,
     vectors: usize,
     l2: f32,
     keep: f32,
@@ -64,73 +66,80 @@ fn velocity_kernel<F: Float, N: Size>(
     #[comptime] parts: Parts,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
+    if ABSOLUTE_POS >= vectors {
         terminate!();
     }
-    let old = wide(p[at]);
-    let mut pulled = wide(g[at]);
+    let spot = spot(starts);
+    let old = wide(load::<Vector<F, N>>(p, spot.of, spot.at));
+    let mut pulled = wide(load::<Vector<F, N>>(g, spot.of, spot.at));
     if comptime!(parts.l2) {
         pulled = pulled + old * Vector::new(l2);
     }
     let mut velocity = pulled * Vector::new(new_share);
     if comptime!(!parts.fresh) {
-        velocity = velocity + v[at] * Vector::new(old_share);
+        let old = load::<Vector<f32, N>>(v, spot.of, spot.at);
+        velocity = velocity + old * Vector::new(old_share);
     }
-    v[at] = velocity;
+    store(v, spot.of, spot.at, velocity);
     let mut direction = velocity;
     if comptime!(parts.ahead) {
         direction = velocity * Vector::new(ahead) + pulled;
     }
-    p[at] = Vector::cast_from(moved(old, direction, keep, rate));
+    store(p, spot.of, spot.at, Vector::cast_from(moved(old, direction, keep, rate)));
 }
 
-pub fn step<R: CubeRuntime>(of: &Moving<R>, decay: &Decay, velocity: Option<Velocity>, rate: f64) {
-    let [vectors, width] = of.vectors();
-    let (count, dim) = of.elementwise(vectors);
+pub fn step<R: CubeRuntime>(
+    of: &Group<'_, R>,
+    decay: &Decay,
+    velocity: Option<Velocity>,
+    rate: f64,
+) {
     let [l2, keep, rate] = [decay.l2, decay.keep, rate].map(|factor| factor as f32);
-    let parts = Parts {
-        l2: decay.l2 != 0.0,
-        ahead: velocity.is_some_and(|by| by.now != 0.0),
-        fresh: of.fresh,
-    };
-    let (client, p, g) = (&of.p.client, of.p.clone(), of.g.clone());
-    // SAFETY: all arrays have `vectors` vectors, and units stop there. Nothing else holds the memory
-    // of `p` and of the state.
-    unsafe {
-        match velocity {
-            None => plain_kernel::launch_unchecked::<R>(
-                client,
-                count,
-                dim,
-                width,
-                p.into_array_arg(),
-                g.into_array_arg(),
-                vectors,
-                l2,
-                keep,
-                rate,
-                parts,
-                of.dtype(),
-            ),
-            Some(by) => velocity_kernel::launch_unchecked::<R>(
-                client,
-                count,
-                dim,
-                width,
-                p.into_array_arg(),
-                g.into_array_arg(),
-                of.state(0),
-                vectors,
-                l2,
-                keep,
-                rate,
-                by.old as f32,
-                by.new as f32,
-                by.ahead as f32,
-                parts,
-                of.dtype(),
-            ),
+    let ahead = velocity.is_some_and(|by| by.now != 0.0);
+    let arrays = if velocity.is_some() { 3 } else { 2 };
+    for of in of.batches(arrays, 0) {
+        let parts = Parts { l2: decay.l2 != 0.0, ahead, fresh: of.fresh() };
+        let (client, launch) = (of.client(), of.vectors());
+        let (count, dim, width) = (launch.count(client), launch.dim(), launch.width);
+        // SAFETY: every array has the vectors of its parameter, and units stop at the last of all.
+        // Nothing else holds the memory of the parameters and of the state.
+        unsafe {
+            match velocity {
+                None => plain_kernel::launch_unchecked::<R>(
+                    client,
+                    count,
+                    dim,
+                    width,
+                    of.parameters(),
+                    of.gradients(),
+                    launch.starts(),
+                    launch.total,
+                    l2,
+                    keep,
+                    rate,
+                    parts,
+                    of.dtype(),
+                ),
+                Some(by) => velocity_kernel::launch_unchecked::<R>(
+                    client,
+                    count,
+                    dim,
+                    width,
+                    of.parameters(),
+                    of.gradients(),
+                    of.state(0),
+                    launch.starts(),
+                    launch.total,
+                    l2,
+                    keep,
+                    rate,
+                    by.old as f32,
+                    by.new as f32,
+                    by.ahead as f32,
+                    parts,
+                    of.dtype(),
+                ),
+            }
         }
     }
 }

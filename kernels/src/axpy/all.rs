@@ -1,0 +1,102 @@
+//! `y + alpha x` of whole lists of tensors.
+
+use burn::tensor::TensorMetadata;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+
+use super::one;
+use crate::door;
+use crate::lists::{has_elements, in_groups, in_parts};
+use crate::refusal::all_f32;
+
+/// A backend with fused bodies over lists of tensors.
+///
+/// A list has at least one tensor. All are f32, of any shape and layout, have elements and lie on one
+/// device.
+pub trait FusedAxpy: Backend {
+    /// `y + alpha x` of each `y` and the `x` in its place, which has its shape.
+    fn axpy_all(
+        ys: Vec<FloatTensor<Self>>,
+        alpha: f64,
+        xs: Vec<FloatTensor<Self>>,
+    ) -> Vec<FloatTensor<Self>>;
+
+    /// `alpha x` of each.
+    fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>>;
+}
+
+type AxpyFn<B> = fn(Vec<FloatTensor<B>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>;
+
+pub(crate) struct AxpyTable<B: Backend> {
+    axpy_all: AxpyFn<B>,
+    scaled_all: fn(Vec<FloatTensor<B>>, f64) -> Vec<FloatTensor<B>>,
+}
+
+impl<B: FusedAxpy> AxpyTable<B> {
+    pub(crate) fn new() -> Self {
+        Self { axpy_all: B::axpy_all, scaled_all: B::scaled_all }
+    }
+}
+
+/// [`axpy`](crate::axpy()) of each of `ys` and the tensor of `xs` in its place: tensors of any shapes, in
+/// one pass over all of them.
+///
+/// # Conventions
+/// On an accelerator it is one operation, on the graph too, and the product may be rounded together
+/// with the sum. On a host, and of elements other than f32, it is one [`axpy`](crate::axpy()) after the
+/// other.
+///
+/// # Panics
+/// When there are more of the one than of the other, or shapes differ.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot_kernels::axpy_all;
+///
+/// let weights = Tensor::<Flex, 1>::from_floats([3.0, 4.0], &Default::default());
+/// let gradient = Tensor::<Flex, 1>::from_floats([1.0, -2.0], &Default::default());
+/// let [weights, gradient] = [weights, gradient].map(|one| one.into_primitive().tensor());
+/// let moved = axpy_all::<Flex>(vec![weights], -0.5, vec![gradient]);
+/// assert_eq!(moved[0].as_slice::<f32>(), Some(&[2.5, 5.0][..]));
+/// ```
+pub fn axpy_all<B: Backend>(
+    ys: Vec<FloatTensor<B>>,
+    alpha: f64,
+    xs: Vec<FloatTensor<B>>,
+) -> Vec<FloatTensor<B>> {
+    assert_eq!(ys.len(), xs.len(), "a sum for every pair of terms");
+    for (y, x) in ys.iter().zip(&xs) {
+        assert_eq!(y.shape(), x.shape(), "both terms of a sum have the same shape");
+    }
+    let pairs: Vec<_> = ys.into_iter().zip(xs).collect();
+    let alone = |(y, x)| one::<B>(y, alpha, x);
+    let Some(table) = door::table::<AxpyTable<B>>() else {
+        return pairs.into_iter().map(alone).collect();
+    };
+    let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
+        has_elements(y) && all_f32("axpy_all", [y.dtype(), x.dtype()])
+    };
+    let together = |pairs: Vec<(_, _)>| {
+        let (ys, xs) = pairs.into_iter().unzip();
+        (table.axpy_all)(ys, alpha, xs)
+    };
+    let device = |(y, _): &(FloatTensor<B>, _)| B::float_device(y);
+    in_parts(pairs, takes, |pairs| in_groups(pairs, device, together), alone)
+}
+
+/// `alpha x` of each of `xs`, tensors of any shapes: one operation on an accelerator, on the graph too,
+/// where elements are f32.
+pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatTensor<B>> {
+    let alone = |x| match has_elements(&x) {
+        true => B::float_mul_scalar(x, alpha.into()),
+        false => x,
+    };
+    let Some(table) = door::table::<AxpyTable<B>>() else {
+        return xs.into_iter().map(alone).collect();
+    };
+    let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
+    let together = |xs| (table.scaled_all)(xs, alpha);
+    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, together), alone)
+}

@@ -1,0 +1,91 @@
+//! Lists of tensors that one operation goes over.
+
+use burn::tensor::TensorMetadata;
+
+/// Whether there is anything to compute: no device may be asked for nothing.
+pub fn has_elements(tensor: &impl TensorMetadata) -> bool {
+    tensor.shape().num_elements() > 0
+}
+
+/// The results of `together` for the items that it `takes`, if there are any, and of `alone` for
+/// each of the others, in the order of the items.
+pub fn in_parts<T, U>(
+    items: Vec<T>,
+    takes: impl Fn(&T) -> bool,
+    together: impl FnOnce(Vec<T>) -> Vec<U>,
+    alone: impl Fn(T) -> U,
+) -> Vec<U> {
+    let mut results: Vec<Option<U>> = items.iter().map(|_| None).collect();
+    let (mut places, mut taken) = (Vec::new(), Vec::new());
+    for (place, item) in items.into_iter().enumerate() {
+        if takes(&item) {
+            places.push(place);
+            taken.push(item);
+        } else {
+            results[place] = Some(alone(item));
+        }
+    }
+    if !taken.is_empty() {
+        for (place, result) in places.into_iter().zip(together(taken)) {
+            results[place] = Some(result);
+        }
+    }
+    results.into_iter().map(|result| result.expect("a result for every item")).collect()
+}
+
+/// The items in groups of one key, which keep their order.
+pub fn grouped<T, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let key = key(&item);
+        match groups.iter_mut().find(|(of, _)| *of == key) {
+            Some((_, group)) => group.push(item),
+            None => groups.push((key, vec![item])),
+        }
+    }
+    groups
+}
+
+/// The results of `run` for each group of the items of one key, in the order of the items.
+pub fn in_groups<T, U, K: PartialEq>(
+    items: Vec<T>,
+    key: impl Fn(&T) -> K,
+    run: impl Fn(Vec<T>) -> Vec<U>,
+) -> Vec<U> {
+    let mut results: Vec<Option<U>> = items.iter().map(|_| None).collect();
+    for (_, group) in grouped(items.into_iter().enumerate(), |(_, item)| key(item)) {
+        let (places, group): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        for (place, result) in places.into_iter().zip(run(group)) {
+            results[place] = Some(result);
+        }
+    }
+    results.into_iter().map(|result| result.expect("a result for every item")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_the_order_of_the_items() {
+        let items = vec![3, 1, 4, 1, 5, 9];
+        let together = |odd: Vec<i32>| odd.into_iter().map(|item| 10 * item).collect();
+        let found = in_parts(items.clone(), |item| item % 2 == 1, together, |item| -item);
+        assert_eq!(found, [30, 10, -4, 10, 50, 90]);
+        let sums = |group: Vec<i32>| {
+            let sum: i32 = group.iter().sum();
+            group.into_iter().map(|item| (item, sum)).collect()
+        };
+        let found = in_groups(items, |item| item % 3, sums);
+        assert_eq!(found, [(3, 12), (1, 6), (4, 6), (1, 6), (5, 5), (9, 12)]);
+    }
+
+    #[test]
+    fn nothing_is_not_asked_for_together() {
+        let found = in_parts(vec![1, 2], |_| false, |_| unreachable!(), |item| item + 1);
+        assert_eq!(found, [2, 3]);
+    }
+}
