@@ -16,7 +16,8 @@ use burn::backend::{Autodiff, Wgpu};
 use burn::tensor::backend::Backend;
 use cubecl::config::profiling::ProfilingLogLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
-use fewshot::models::{BlockConfig, Classifier, Conv4Config, MlpConfig};
+use fewshot::episode::EpisodeSampler;
+use fewshot::models::{Classifier, Conv4Config, MlpConfig};
 use fewshot::prelude::*;
 
 type A = Autodiff<Wgpu>;
@@ -98,8 +99,10 @@ fn assert_at_most(most: i64, what: &str, found: &Launches) {
     assert!(found.all() <= most, "{what}: at most {most} are wanted, found {found}");
 }
 
-fn glyphs() -> Glyphs {
-    Glyphs::generate(&GlyphsConfig::default())
+/// Tasks of five classes with one example each and so many queries.
+fn tasks(queries: usize) -> EpisodeSampler {
+    let glyphs = Glyphs::generate(&GlyphsConfig::default());
+    glyphs.train.sampler(Protocol::new(5, 1).with_queries(queries), 7).expect("a sampler")
 }
 
 #[test]
@@ -108,9 +111,8 @@ fn a_step_of_a_prototypical_network_takes_at_most_70() {
     let network = Conv4Config::omniglot().with_channels(4);
     let found = Launches::of_a_step(|steps| {
         let learner = ProtoNet::<A, _>::new(network.init(&Default::default()));
-        let tasks = glyphs().train.sampler(Protocol::new(5, 1).with_queries(2), 7);
         MetaTrainer::new(learner, Adam::new().init())
-            .episodes(tasks.expect("a sampler"))
+            .episodes(tasks(2))
             .steps(steps)
             .fit()
             .expect("a run");
@@ -118,17 +120,16 @@ fn a_step_of_a_prototypical_network_takes_at_most_70() {
     assert_at_most(70, "a step of a prototypical network", &found);
 }
 
-fn step_of_maml(tasks: usize) -> Launches {
+fn step_of_maml(count: u64) -> Launches {
     let network = Conv4Config::omniglot_strided().with_channels(4);
     Launches::of_a_step(|steps| {
         let device = Default::default();
         let classifier =
             Classifier::<A, _>::new(network.init(&device), network.features(), 5, &device);
         let learner = Maml::new(classifier, InnerLoop::new(1, 0.4)).expect("a learner");
-        let episodes = glyphs().train.sampler(Protocol::new(5, 1).with_queries(1), 7);
         MetaTrainer::new(learner, Adam::new().init())
-            .episodes(episodes.expect("a sampler"))
-            .meta_batch(tasks)
+            .episodes(tasks(1))
+            .meta_batch(count)
             .steps(steps)
             .fit()
             .expect("a run");

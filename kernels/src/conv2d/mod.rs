@@ -67,6 +67,25 @@ pub fn conv2d<B: Backend>(
     }
 }
 
+/// Parts that an accelerator computes the gradient of a weight in, of so many output channels, of `depth`
+/// input channels times pixels of the window, over so many pixels of the output, in each of the lanes.
+pub fn weight_parts(outputs: usize, depth: usize, pixels: usize, lanes: usize) -> usize {
+    let cubes = depth.div_ceil(WEIGHT_TILE) * outputs.div_ceil(WEIGHT_TILE) * lanes;
+    (MOST_CUBES / cubes.max(1)).min(pixels.div_ceil(LEAST_PIXELS)).clamp(1, MOST_PARTS)
+}
+
+/// Side of the tile of a weight's gradient that is one cube's work.
+const WEIGHT_TILE: usize = 64;
+
+/// Cubes that a large gradient is split among: enough to fill a device.
+const MOST_CUBES: usize = 1024;
+
+/// Parts of a sum, at most: as many are added up in turn.
+const MOST_PARTS: usize = 128;
+
+/// Pixels that a part has, at least.
+const LEAST_PIXELS: usize = 256;
+
 /// The table of `B`, if it takes operands of this type and all are of it.
 fn table<B: Backend>(
     of: DType,

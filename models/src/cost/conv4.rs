@@ -1,5 +1,5 @@
 use fewshot_kernels::conv_stack::cpu::{BlockShape, Followed, StackShape};
-use fewshot_kernels::{Precision, Route};
+use fewshot_kernels::{Precision, Route, conv2d};
 
 use super::{Cost, CostModel, SegmentCost};
 use crate::Conv4Config;
@@ -29,20 +29,6 @@ impl Block {
             (Route::Reference | Route::Forced, false) => 4 * self.convolved + self.out,
             // What the convolution gives, and what norm, ReLU and pool make of it in one.
             _ => self.convolved + self.out,
-        }
-    }
-
-    /// Pixels of the maps that a gradient of its layers leaves when it is itself differentiated.
-    fn nested(&self, route: Route) -> usize {
-        match (route, self.pool) {
-            (Route::Device(_), true) => {
-                // The map that is pooled, its gradient and that of what was normalised, and where
-                // the ReLU was silent.
-                3 * self.convolved + self.out
-            }
-            // What is pooled is not needed.
-            (Route::Device(_), false) => 2 * self.convolved + self.out,
-            _ => self.layers(route),
         }
     }
 }
@@ -139,13 +125,33 @@ impl Part<'_> {
         self.config.channels * (most - kept)
     }
 
-    /// The same under a low precision, where convolutions keep their inputs rounded, and nothing
-    /// keeps them as they were; on an accelerator, nor what all but the last give.
+    /// Elements of gradients of one image where a backward pass on an accelerator has most: of a block's
+    /// two maps and of its input.
+    fn gradients_on_device(&self) -> usize {
+        let channels = self.config.channels;
+        let first = self.blocks.iter().map(|block| block.convolved + block.out);
+        let inputs = self.blocks.iter().skip(1).map(|block| block.input[1] * block.input[2]);
+        let each = first.zip([0].into_iter().chain(inputs));
+        channels * each.map(|(maps, input)| maps + input).max().unwrap_or(0)
+    }
+
+    /// Elements of the gradient of a weight while it is in parts.
+    fn weight_parts(&self, batch: usize) -> usize {
+        let channels = self.config.channels;
+        let parts = self.blocks.iter().map(|block| {
+            let depth = 9 * block.input[0];
+            conv2d::weight_parts(channels, depth, batch * block.convolved, 1) * channels * depth
+        });
+        parts.max().unwrap_or(0)
+    }
+
+    /// [`layer_by_layer`](Self::layer_by_layer) under a low precision, where convolutions keep their inputs
+    /// rounded, and nothing
+    /// keeps them as they were; on an accelerator, nor what they give.
     fn rounded(&self, route: Route) -> usize {
         let between = self.blocks[1..].iter().map(|block| block.input.iter().product::<usize>());
-        let (_, before) = self.blocks.split_last().expect("a network has a block");
         let convolved = match route {
-            Route::Device(_) => before.iter().map(|block| block.convolved).sum(),
+            Route::Device(_) => self.blocks.iter().map(|block| block.convolved).sum(),
             _ => 0,
         };
         let halved = between.sum::<usize>() + self.config.channels * convolved;
@@ -156,15 +162,24 @@ impl Part<'_> {
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let stack = self.stack(batch);
         let layers = |kept| {
-            let nested = self.blocks.iter().map(|block| block.nested(route)).sum::<usize>();
-            let passing = self.gradients_layer_by_layer(route);
-            [kept, self.config.channels * nested, 0, 0, passing, 0].map(|each| batch * each)
+            let (nested, passing) =
+                (self.layer_by_layer(route), self.gradients_layer_by_layer(route));
+            [kept, nested, 0, 0, passing, 0].map(|each| batch * each)
+        };
+        // Of every block the gradients of both of its maps and how both move, as many as are kept; on
+        // the way back those of one and of its input, and the gradient of a weight in parts.
+        let on_device = |kept| {
+            let maps = batch * self.layer_by_layer(route);
+            let passing = batch * self.gradients_on_device();
+            [batch * kept, maps, maps, stack.parameters(), passing, self.weight_parts(batch)]
         };
         let costs = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
                 let [kept, nested, tangents] = [stack.kept(), stack.between(), stack.tangents()];
                 [kept, nested, tangents, stack.parameters(), 0, stack.working()]
             }
+            (Precision::F32, Route::Device(_)) => on_device(self.layer_by_layer(route)),
+            (_, Route::Device(_)) => on_device(self.rounded(route)),
             (Precision::F32, _) => layers(self.layer_by_layer(route)),
             _ => layers(self.rounded(route)),
         };
@@ -213,10 +228,13 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 /// is laid out. The parameters are kept besides. Tasks side by side take turns with the working
 /// memory.
 ///
-/// Elsewhere every layer keeps its own: the convolution, and norm, ReLU and pool in one, on an
-/// accelerator, and in plain Burn operations the terms of the normalisation as well. A low precision
-/// keeps rounded inputs there, which take half of that, and on an accelerator what all convolutions
-/// but the last give as well, though gradients are counted as f32; a fused stack rounds in place.
+/// On an accelerator's, it keeps the convolution's output of every block and the block's own, and the
+/// gradients of both where these are differentiated; a low precision keeps them in half, though
+/// gradients are counted as f32.
+///
+/// In plain Burn operations every layer keeps its own: the convolution, the terms of the normalisation,
+/// ReLU and pool. A low precision keeps rounded inputs there, which take half of that; a fused stack on
+/// a CPU rounds in place.
 ///
 /// Balanced checkpointing leaves a fused stack alone, which keeps what it needs itself.
 ///
@@ -232,7 +250,8 @@ impl CostModel for Conv4Config {
     }
 
     fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
-        is_fused(route).then(|| self.cost(batch, route))
+        let fused = matches!(route, Route::Host(_) | Route::Device(_));
+        fused.then(|| self.cost(batch, route))
     }
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {

@@ -6,16 +6,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
+use crate::conv2d::weight_parts;
 use crate::cube::{elementwise, empty};
-
-/// Cubes that a large gradient is split among: enough to fill a device.
-const MOST_CUBES: usize = 1024;
-
-/// Parts of a sum, at most: as many are added up in turn.
-const MOST_PARTS: usize = 128;
-
-/// Pixels that a part has, at least.
-const LEAST_PIXELS: usize = 256;
 
 /// Sizes of one lane.
 #[derive(CubeType, Clone, Copy)]
@@ -190,8 +182,7 @@ pub fn product<R: CubeRuntime>(
     let (rows, depth) = (shape.o, shape.c * shape.kernel * shape.kernel);
     let pixels = n * out_h * out_w;
     let tiles = [depth, rows].map(|side| (side as u32).div_ceil(ROWS));
-    let cubes = (tiles[0] * tiles[1]) as usize * shape.lanes;
-    let parts = (MOST_CUBES / cubes).min(pixels.div_ceil(LEAST_PIXELS)).clamp(1, MOST_PARTS);
+    let parts = weight_parts(rows, depth, pixels, shape.lanes);
     let chunk = pixels.div_ceil(parts).next_multiple_of(SIDE);
     let parts = pixels.div_ceil(chunk);
     let length: usize = shape.of(Role::Weight).iter().product();
