@@ -17,6 +17,7 @@ mod error;
 mod implicit;
 mod inner_loop;
 mod level;
+mod lists;
 mod norms;
 mod parameters;
 mod rates;

@@ -1,10 +1,10 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::axpy;
 use serde::{Deserialize, Serialize};
 
 use super::curvature::{curved, identity, modes};
+use super::lists::axpy_all;
 use super::norms::StepNorms;
 use super::parameters::tiled;
 use super::{AdaptError, InnerLoop, slots, values};
@@ -121,27 +121,37 @@ impl<B: Backend> InnerRates<B> {
         }
     }
 
-    /// `value` less `direction` times the rate of the tensor with number `moved` among those that
-    /// move. A loop longer than the learned rates goes on with the last ones.
+    /// What tensors become at this step: value less direction times rate, in their order. A loop
+    /// longer than the learned rates goes on with the last ones.
     pub(super) fn apply(
         &self,
         fixed: f64,
-        (moved, step): (usize, usize),
+        step: usize,
         lanes: usize,
-        value: Tensor<B, 1>,
-        direction: Tensor<B, 1>,
-    ) -> Tensor<B, 1> {
+        moves: Vec<Move<B>>,
+    ) -> Vec<Tensor<B, 1>> {
         match self.kind {
-            RateKind::Fixed => axpy(value, -fixed, direction),
+            RateKind::Fixed => moved_by(fixed, moves),
             RateKind::PerStep | RateKind::PerStepWithNorms => {
-                let rates = self.rates[moved].val();
-                let last = rates.dims()[0] - 1;
-                value - direction * rates.narrow(0, step.min(last), 1)
+                let by_step = |Move { number, value, direction }| {
+                    let rates = self.rates[number].val();
+                    let last = rates.dims()[0] - 1;
+                    value - direction * rates.narrow(0, step.min(last), 1)
+                };
+                moves.into_iter().map(by_step).collect()
             }
-            RateKind::PerValue => value - direction * tiled(self.rates[moved].val(), lanes),
+            RateKind::PerValue => {
+                let by_value = |Move { number, value, direction }| {
+                    value - direction * tiled(self.rates[number].val(), lanes)
+                };
+                moves.into_iter().map(by_value).collect()
+            }
             RateKind::Curvature => {
-                let direction = curved(direction, &self.matrices(moved), &self.modes[moved], lanes);
-                axpy(value, -fixed, direction)
+                let curve = |Move { number, value, direction }| {
+                    let (matrices, modes) = (self.matrices(number), &self.modes[number]);
+                    Move { number, value, direction: curved(direction, &matrices, modes, lanes) }
+                };
+                moved_by(fixed, moves.into_iter().map(curve).collect())
             }
         }
     }
@@ -151,4 +161,19 @@ impl<B: Backend> InnerRates<B> {
         let first = self.modes[..moved].iter().map(Vec::len).sum();
         self.rates.iter().skip(first).take(self.modes[moved].len()).map(Param::val).collect()
     }
+}
+
+/// A tensor about to move.
+pub(super) struct Move<B: Backend> {
+    /// Its number among those that move.
+    pub(super) number: usize,
+    pub(super) value: Tensor<B, 1>,
+    pub(super) direction: Tensor<B, 1>,
+}
+
+/// All values less `rate` times their directions.
+fn moved_by<B: Backend>(rate: f64, moves: Vec<Move<B>>) -> Vec<Tensor<B, 1>> {
+    let pairs = moves.into_iter().map(|Move { value, direction, .. }| (value, direction));
+    let (values, directions) = pairs.unzip();
+    axpy_all(values, -rate, directions)
 }

@@ -6,6 +6,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::clip::clip_norm;
+use super::lists::scaled_all;
+use super::rates::Move;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 use crate::precision::Precision;
 
@@ -66,20 +68,25 @@ impl<B: Backend> InnerSteps<'_, B> {
         if let Some(limit) = self.inner.clip_norm {
             gradients = clip_norm(gradients, self.lanes, limit);
         }
-        let mut moved = 0;
-        for (index, gradient) in gradients.into_iter().enumerate() {
-            if !self.moves[index] {
-                continue;
-            }
-            if let Some(gradient) = gradient {
+        // Taken out, so that what a value was may go as soon as it has moved.
+        let mut values: Vec<_> = values.into_iter().map(Some).collect();
+        let (mut places, mut moves) = (Vec::new(), Vec::new());
+        let moving = (0..values.len()).filter(|&index| self.moves[index]);
+        for (number, index) in moving.enumerate() {
+            if let Some(gradient) = gradients[index].take() {
                 let (direction, remembered) =
                     self.inner.rule.direction(step, gradient, &memory[index]);
-                let (place, value) = ((moved, step), values[index].clone());
-                values[index] = rates.apply(self.inner.rate, place, self.lanes, value, direction);
                 memory[index] = remembered;
+                places.push(index);
+                let value = values[index].take().expect("each moves once");
+                moves.push(Move { number, value, direction });
             }
-            moved += 1;
         }
+        let moved = rates.apply(self.inner.rate, step, self.lanes, moves);
+        for (index, value) in places.into_iter().zip(moved) {
+            values[index] = Some(value);
+        }
+        let values = values.into_iter().map(|value| value.expect("all are back")).collect();
         Fast { values, memory }
     }
 }
@@ -149,9 +156,8 @@ fn unscaled<B: Backend>(
     precision: Precision,
 ) -> Vec<Option<Tensor<B, 1>>> {
     match loss_scale(precision) {
-        Some(scale) => {
-            gradients.into_iter().map(|gradient| gradient.map(|it| it / scale)).collect()
-        }
+        // The inverse of a power of two is exact.
+        Some(scale) => scaled_all(gradients, 1.0 / scale),
         None => gradients,
     }
 }

@@ -1,5 +1,7 @@
 //! What holds on every backend.
 
+pub use super::lists::*;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::backend::Autodiff;

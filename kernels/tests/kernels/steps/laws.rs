@@ -1,5 +1,7 @@
 //! What holds on every backend.
 
+pub use super::lists::*;
+
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, TensorMetadata};
@@ -262,8 +264,12 @@ pub fn nothing_is_a_set_of_norm_zero<B: Backend>() {
     }
     for rule in rules() {
         assert!(step::<B>(vec![], &rule, 0.1).is_empty());
-        let of = vec![first(vector::<B>(&[]), vector::<B>(&[]))];
-        let moved = step::<B>(of, &rule, 0.1).remove(0);
-        assert_eq!(read_all::<B>(&moved), vec![Vec::<f32>::new(); 1 + rule.remembers()]);
+        let mut of = vec![first(vector::<B>(&[]), vector::<B>(&[]))];
+        for time in 1..3 {
+            let moved = step::<B>(of, &rule, 0.1).remove(0);
+            assert_eq!(moved.state.time, time);
+            assert_eq!(read_all::<B>(&moved), vec![Vec::<f32>::new(); 1 + rule.remembers()]);
+            of = vec![next(moved, vector::<B>(&[]))];
+        }
     }
 }

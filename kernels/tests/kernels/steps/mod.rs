@@ -2,6 +2,7 @@
 
 mod golden;
 mod laws;
+mod lists;
 #[cfg(feature = "flex")]
 mod on_flex;
 pub mod set;
@@ -19,6 +20,9 @@ laws! {
         gradients_that_are_not_finite_are_found
         squares_do_not_overflow
         nothing_is_a_set_of_norm_zero
+        many_tensors_step_as_each_alone
+        lists_that_share_memory_keep_what_others_hold
+        many_gradients_are_scaled_and_measured
     }
     with_f16 { f16_moves_in_single_precision }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Tensor, TensorData, TensorPrimitive};
+use burn::tensor::{Tensor, TensorData, TensorMetadata, TensorPrimitive};
 use fewshot_kernels::optim_step::{Momentum, WeightDecay};
 use fewshot_kernels::{StepRule, StepState, StepTensors, Stepped};
 
@@ -65,7 +65,11 @@ pub fn laid_out<B: Backend>(shape: &[usize], layout: Layout, seed: u64) -> Float
     }
 }
 
+/// The elements; where there are none, no device is asked for them.
 pub fn read<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f32> {
+    if tensor.shape().num_elements() == 0 {
+        return Vec::new();
+    }
     let tensor = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(tensor.clone()));
     tensor.into_data().convert::<f32>().into_vec().unwrap()
 }
