@@ -39,8 +39,8 @@ pub trait FusedOps: FusedConvolution {
     const ON_HOST: bool = false;
 
     /// The stack of convolution blocks: of the images `[n, c, h, w]` and weight, bias, gamma and beta
-    /// of every block, the features `[n, c', h', w']` and an untracked vector of mean and variance of
-    /// every block's batch, empty under running statistics.
+    /// of every block, the features `[n, c', h', w']` and untracked vectors of mean and variance of
+    /// every block's batch, none under running statistics.
     ///
     /// After these the moments that are given, if they are: mean and variance of every block.
     ///
@@ -49,7 +49,7 @@ pub trait FusedOps: FusedConvolution {
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>);
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>);
 
     /// Linear layers with ReLU between them: of `[t, n, i]`, and weight `[t * i, o]` and bias
     /// `[t * o]` of every layer, `[t, n, o]`.
@@ -75,7 +75,7 @@ impl<B: HostBackend> FusedOps for B {
     fn conv_stack(
         operands: Vec<FloatTensor<B>>,
         call: &StackCall,
-    ) -> (FloatTensor<B>, FloatTensor<B>) {
+    ) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
         let Forward { result, aside, .. } = <B as SmoothOps>::forward(call, operands, false);
         (result, aside)
     }
@@ -103,7 +103,7 @@ where
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
         let OnGraph { result, aside, .. } = smooth::on_graph::<B, C, _>(call, &operands, false);
         (result, aside)
     }
@@ -123,7 +123,7 @@ where
 
 type LinearStackFn<B> = fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>;
 
-type ConvStackFn<B> = fn(Vec<FloatTensor<B>>, &StackCall) -> (FloatTensor<B>, FloatTensor<B>);
+type ConvStackFn<B> = fn(Vec<FloatTensor<B>>, &StackCall) -> (FloatTensor<B>, Vec<FloatTensor<B>>);
 
 /// The fused stacks of a backend.
 pub(crate) struct StackTable<B: Backend> {

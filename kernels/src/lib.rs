@@ -76,6 +76,7 @@ pub mod prototypes;
 pub mod rank_update;
 mod refusal;
 mod smooth;
+pub mod tiling;
 pub mod weighted_sums;
 
 pub use axpy::{FusedAxpy, axpy, axpy_all, scaled_all};
@@ -108,4 +109,5 @@ pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Lost, RankError, UpdateRate, rank_update};
 pub use refusal::Refusal;
+pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::{SumsError, weighted_sums};

@@ -82,8 +82,8 @@ pub trait Smooth: Clone + Debug + Send + Sync + 'static {
 /// What a forward pass returns.
 pub struct Passed<V, T> {
     pub result: V,
-    /// What is not differentiated.
-    pub aside: V,
+    /// What is not differentiated, vectors of any number.
+    pub aside: Vec<V>,
     /// If it was asked for.
     pub tape: Option<T>,
 }
@@ -189,9 +189,12 @@ impl<H: HostBackend, S: Smooth> Passes<H> for S {
         let device = H::float_device(&operands[0]);
         let Passed { result, aside, tape } =
             with_slices::<H, _>(operands, |slices| Smooth::forward(self, slices, keep));
-        let aside_length = aside.len();
         let result = write_shape::<H>(result, Smooth::result(self), &device);
-        let aside = write_shape::<H>(aside, [aside_length].into(), &device);
+        let vector = |of: Vec<f32>| {
+            let length = of.len();
+            write_shape::<H>(of, [length].into(), &device)
+        };
+        let aside = aside.into_iter().map(vector).collect();
         Passed { result, aside, tape }
     }
 
@@ -271,7 +274,7 @@ pub trait SmoothOps: Backend {
 pub struct Forward<B: SmoothOps, S: Passes<B::Leaf>> {
     pub result: FloatTensor<B>,
     /// Untracked.
-    pub aside: FloatTensor<B>,
+    pub aside: Vec<FloatTensor<B>>,
     kept: Option<Kept<B, S>>,
 }
 
@@ -437,7 +440,7 @@ pub fn on_graph<B: SmoothOps, C: CheckpointStrategy, S: Passes<B::Leaf>>(
     let mut result = bundle::record::<B, C>(operands, bundle, vec![result]);
     OnGraph {
         result: result.pop().expect("one result"),
-        aside: <Autodiff<B, C> as AutodiffBackend>::from_inner(aside),
+        aside: aside.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect(),
         pass,
     }
 }
@@ -446,7 +449,7 @@ pub fn on_graph<B: SmoothOps, C: CheckpointStrategy, S: Passes<B::Leaf>>(
 pub struct OnGraph<B: SmoothOps, C: CheckpointStrategy, S: Passes<B::Leaf>> {
     pub result: FloatTensor<Autodiff<B, C>>,
     /// Untracked.
-    pub aside: FloatTensor<Autodiff<B, C>>,
+    pub aside: Vec<FloatTensor<Autodiff<B, C>>>,
     pass: Option<Arc<Pass<B::Leaf, S>>>,
 }
 

@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::{ConvBlock, Precision, StackOptions, conv_stack};
 
 use crate::encoder::Encoder;
-use crate::nn::batch_norm::stack_statistics;
+use crate::nn::batch_norm::{stack_statistics, track_all};
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
 };
@@ -203,9 +203,7 @@ impl<B: Backend> Conv4<B> {
         let blocks: Vec<_> = range.clone().map(|index| self.tensors(index)).collect();
         let output = conv_stack(x, &blocks, stack_statistics(norms(), statistics), options);
         if statistics == BnStatistics::Track {
-            for (norm, moments) in norms().zip(output.moments) {
-                norm.track(moments);
-            }
+            track_all(norms(), output.moments);
         }
         output.features
     }

@@ -19,10 +19,34 @@ pub(super) fn scaled_all<B: Backend>(
     xs: Vec<Option<Tensor<B, 1>>>,
     alpha: f64,
 ) -> Vec<Option<Tensor<B, 1>>> {
-    let is_there: Vec<_> = xs.iter().map(Option::is_some).collect();
-    let there = xs.into_iter().flatten().map(unwrap).collect();
-    let mut scaled = fewshot_kernels::scaled_all::<B>(there, alpha).into_iter().map(wrap);
-    is_there.into_iter().map(|is_there| is_there.then(|| scaled.next()).flatten()).collect()
+    each_there(xs, |there| fewshot_kernels::scaled_all::<B>(there, alpha))
+}
+
+/// The sum over the `lanes` of each that is there: `[lanes * n]` to `[n]`.
+pub(crate) fn summed_all<B: Backend>(
+    all: Vec<Option<Tensor<B, 1>>>,
+    lanes: usize,
+) -> Vec<Option<Tensor<B, 1>>> {
+    if lanes == 1 {
+        return all;
+    }
+    each_there(all, |there| fewshot_kernels::summed_all::<B>(there, lanes))
+}
+
+/// Each as often as there are `lanes`: `[n]` to `[lanes * n]`; below autodiff.
+pub(crate) fn tiled_all<B: Backend>(all: Vec<Tensor<B, 1>>, lanes: usize) -> Vec<Tensor<B, 1>> {
+    let all = all.into_iter().map(unwrap).collect();
+    fewshot_kernels::tiled_all::<B>(all, lanes).into_iter().map(wrap).collect()
+}
+
+/// The results of `run` in the places of those that are there.
+fn each_there<B: Backend>(
+    all: Vec<Option<Tensor<B, 1>>>,
+    run: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+) -> Vec<Option<Tensor<B, 1>>> {
+    let is_there: Vec<_> = all.iter().map(Option::is_some).collect();
+    let mut found = run(all.into_iter().flatten().map(unwrap).collect()).into_iter().map(wrap);
+    is_there.into_iter().map(|is_there| is_there.then(|| found.next()).flatten()).collect()
 }
 
 fn unwrap<B: Backend>(tensor: Tensor<B, 1>) -> FloatTensor<B> {

@@ -35,7 +35,8 @@ pub use segments::Segments;
 
 pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
 pub(crate) use level::{differentiating_twice, lifted};
-pub(crate) use parameters::{filled, register, slots, stacked, summed, tiled, values};
+pub(crate) use lists::{summed_all, tiled_all};
+pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
 pub(crate) use steps::{Fast, InnerSteps, Slope, flat_slope, lifted_slope};
 
 use burn::backend::Autodiff;

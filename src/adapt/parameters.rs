@@ -114,15 +114,6 @@ pub(crate) fn tiled<B: Backend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 
     value.reshape([1, length]).expand([lanes, length]).reshape([lanes * length])
 }
 
-/// The sum over `lanes` tasks, `[lanes * n]` to `[n]`.
-pub(crate) fn summed<B: Backend>(all: Tensor<B, 1>, lanes: usize) -> Tensor<B, 1> {
-    if lanes == 1 {
-        return all;
-    }
-    let length = all.dims()[0] / lanes;
-    all.reshape([lanes, length]).sum_dim(0).reshape([length])
-}
-
 /// Registers `gradients` times `share` for the parameters of `module` that training moves.
 pub(crate) fn register<B: AutodiffBackend, M: Module<B>>(
     registered: &mut GradientsParams,

@@ -81,7 +81,11 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
 
     /// Support and queries of each task in a batch of its own, `[t, n + q, d]`.
     fn embed_jointly(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let tasks = joined(batch).split(1, 0).into_iter().map(|task| self.embed(task, statistics));
+        let all = joined(batch);
+        if batch.tasks() == 1 {
+            return self.embed(all, statistics);
+        }
+        let tasks = all.split(1, 0).into_iter().map(|task| self.embed(task, statistics));
         Tensor::cat(tasks.collect(), 0)
     }
 

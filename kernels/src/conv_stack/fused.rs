@@ -98,8 +98,8 @@ pub(crate) fn run<B: Backend>(
     let dtype = call.features_type(images.dtype());
     let operands = operands(images, blocks, statistics, table.on_host);
     let (features, moments) = (table.conv_stack)(operands, &call);
-    let moments = if call.running { Vec::new() } else { split_moments(wrap(moments), blocks) };
-    StackOutput { features: in_type(wrap::<B, 4>(features), dtype), moments }
+    let features = in_type(wrap::<B, 4>(features), dtype);
+    StackOutput { features, moments: pairs(moments) }
 }
 
 /// The tensor in this type; an operation less where it is.
@@ -143,13 +143,12 @@ pub(super) fn operands<B: Backend>(
     operands
 }
 
-fn split_moments<B: Backend>(all: Tensor<B, 1>, blocks: &[ConvBlock<B>]) -> Vec<Moments<B>> {
-    let mut start = 0;
-    let mut next = |length| {
-        let part = all.clone().narrow(0, start, length);
-        start += length;
-        part
-    };
-    let channels = blocks.iter().map(|block| block.weight.dims()[0]);
-    channels.map(|out| Moments { mean: next(out), variance: next(out) }).collect()
+/// Mean and variance of every block in turn.
+fn pairs<B: Backend>(vectors: Vec<FloatTensor<B>>) -> Vec<Moments<B>> {
+    let mut vectors = vectors.into_iter().map(wrap::<B, 1>);
+    let mut moments = Vec::new();
+    while let (Some(mean), Some(variance)) = (vectors.next(), vectors.next()) {
+        moments.push(Moments { mean, variance });
+    }
+    moments
 }

@@ -44,6 +44,16 @@ impl Segments {
         Part::Own(lane)
     }
 
+    /// The segments of a flat array.
+    fn split(&self, mut flat: &[f32]) -> Vec<Vec<f32>> {
+        let segment = |&part: &usize| {
+            let (own, rest) = flat.split_at(self.lanes * part);
+            flat = rest;
+            own.to_vec()
+        };
+        self.parts.iter().map(segment).collect()
+    }
+
     /// All lanes' own arrays, segment by segment.
     fn join(&self, mut lanes: Vec<Vec<f32>>) -> Vec<f32> {
         if lanes.len() == 1 {
@@ -181,7 +191,10 @@ impl Smooth for StackCall {
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
-        let aside = if self.running { Vec::new() } else { self.moments().join(moments) };
+        let aside = match self.running {
+            true => Vec::new(),
+            false => self.moments().split(&self.moments().join(moments)),
+        };
         let lanes = lanes.into_iter().collect::<Option<_>>();
         let tape = lanes.map(|lanes| Tape { lanes });
         Passed { result: self.output().join(features), aside, tape }

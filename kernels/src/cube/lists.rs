@@ -209,7 +209,7 @@ fn find_among(
 
 /// The number at place `of`.
 #[cube]
-fn pick(numbers: &Sequence<usize>, of: usize) -> usize {
+pub fn pick(numbers: &Sequence<usize>, of: usize) -> usize {
     let count = comptime!(numbers.len());
     pick_among(numbers, of, 0usize, count)
 }

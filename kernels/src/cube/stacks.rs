@@ -27,7 +27,7 @@ where
     fn conv_stack(
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
-    ) -> (FloatTensor<Self>, FloatTensor<Self>) {
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
         let Forward { result, aside, .. } = <Self as SmoothOps>::forward(call, operands, false);
         (result, aside)
     }

@@ -7,6 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use super::{StepRule, StepTensors, Stepped};
 use crate::inverse_power;
 use crate::rank_update::{self, Lost, UpdateRate};
+use crate::tiling;
 use crate::weighted_sums;
 
 /// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
@@ -35,6 +36,17 @@ pub trait FusedSteps: Backend {
     /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
     /// finite if all elements are, infinite if some are, and NaN if one is NaN.
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
+
+    /// See [`tiled_all`](crate::tiled_all); tensors are on one device and have elements. Plain operations,
+    /// unless a backend has better.
+    fn tiled_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
+        xs.into_iter().map(|x| tiling::reference::tiled::<Self>(x, lanes)).collect()
+    }
+
+    /// See [`summed_all`](crate::summed_all); likewise.
+    fn summed_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
+        xs.into_iter().map(|x| tiling::reference::summed::<Self>(x, lanes)).collect()
+    }
 
     /// See [`rank_update`](crate::rank_update()): `[rows, columns]`, with factors `[k, rows]` and
     /// `[k, columns]`. Memory is overwritten only where nothing else holds it. Plain operations,
@@ -68,6 +80,7 @@ pub trait FusedSteps: Backend {
 type OptimStepFn<B> =
     fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<Stepped<FloatTensor<B>>>;
 type GradStatsFn<B> = fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64);
+type LanesFn<B> = fn(Vec<FloatTensor<B>>, usize) -> Vec<FloatTensor<B>>;
 type RankUpdateFn<B> = fn(
     FloatTensor<B>,
     Lost<FloatTensor<B>>,
@@ -81,6 +94,8 @@ pub(crate) struct StepTable<B: Backend> {
     pub takes: fn(DType) -> bool,
     pub optim_step: OptimStepFn<B>,
     pub grad_stats: GradStatsFn<B>,
+    pub tiled_all: LanesFn<B>,
+    pub summed_all: LanesFn<B>,
     pub rank_update: RankUpdateFn<B>,
     pub weighted_sums: WeightedSumsFn<B>,
     pub inverse_power: InversePowerFn<B>,
@@ -92,6 +107,8 @@ impl<B: FusedSteps> StepTable<B> {
             takes: B::takes,
             optim_step: B::optim_step,
             grad_stats: B::grad_stats,
+            tiled_all: B::tiled_all,
+            summed_all: B::summed_all,
             rank_update: B::rank_update,
             weighted_sums: B::weighted_sums,
             inverse_power: B::inverse_power,

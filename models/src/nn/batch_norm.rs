@@ -2,7 +2,7 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{Moments, NormStatistics, Statistics, batch_norm};
+use fewshot_kernels::{Moments, NormStatistics, Route, Statistics, batch_norm, route};
 use serde::{Deserialize, Serialize};
 
 use super::RunningAverage;
@@ -104,6 +104,28 @@ impl<B: Backend> BatchNorm<B> {
         self.running_mean.move_towards(batch.mean, self.momentum);
         self.running_var.move_towards(batch.variance, self.momentum);
     }
+}
+
+/// Moves the running averages of every norm towards the moments of its batch: on an accelerator all of
+/// them at once.
+pub(crate) fn track_all<'a, B: Backend>(
+    norms: impl Iterator<Item = &'a BatchNorm<B>>,
+    batches: Vec<Moments<B>>,
+) {
+    let each: Vec<_> = norms.zip(batches).collect();
+    let momentum = each.first().map_or(0.0, |(norm, _)| norm.momentum);
+    let alike = each.iter().all(|(norm, _)| norm.momentum == momentum);
+    if !alike || !matches!(route::<B>(), Route::Device(_)) {
+        each.into_iter().for_each(|(norm, batch)| norm.track(batch));
+        return;
+    }
+    let (averages, targets): (Vec<_>, Vec<_>) = each
+        .into_iter()
+        .flat_map(|(norm, Moments { mean, variance })| {
+            [(&norm.running_mean, mean), (&norm.running_var, variance)]
+        })
+        .unzip();
+    RunningAverage::move_all(&averages, targets, momentum);
 }
 
 /// What a whole stack of `norms` normalises with.

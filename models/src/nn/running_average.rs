@@ -4,8 +4,9 @@ use burn::module::{
     AutodiffModule, Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper,
     ModuleVisitor, Param, ParamId,
 };
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Tensor, TensorPrimitive};
+use fewshot_kernels::{axpy_all, scaled_all};
 
 /// A vector that training moves along beside the parameters, without a gradient.
 ///
@@ -38,6 +39,22 @@ impl<B: Backend> RunningAverage<B> {
         let mut value = self.lock();
         let target = target.detach().cast(value.dtype());
         *value = value.clone() * (1.0 - momentum) + target * momentum;
+    }
+
+    /// Moves each of `averages` towards the target in its place, by the share `momentum` of the way: as
+    /// [`move_towards`](Self::move_towards), in few operations for all of them.
+    pub(crate) fn move_all(averages: &[&Self], targets: Vec<Tensor<B, 1>>, momentum: f64) {
+        let float = |of: Tensor<B, 1>| of.into_primitive().tensor();
+        let values: Vec<_> = averages.iter().map(|average| average.value()).collect();
+        let target = |(target, value): (Tensor<B, 1>, &Tensor<B, 1>)| {
+            let target = target.detach();
+            float(if target.dtype() == value.dtype() { target } else { target.cast(value.dtype()) })
+        };
+        let targets = targets.into_iter().zip(&values).map(target).collect();
+        let kept = scaled_all::<B>(values.into_iter().map(float).collect(), 1.0 - momentum);
+        for (average, moved) in averages.iter().zip(axpy_all::<B>(kept, momentum, targets)) {
+            *average.lock() = Tensor::from_primitive(TensorPrimitive::Float(moved));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Tensor<B, 1>> {

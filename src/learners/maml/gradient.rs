@@ -9,12 +9,12 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 use fewshot_models::BnStatistics;
 
-use super::teams::{on_host, side_by_side, teams};
+use super::teams::{on_device, on_host, side_by_side, teams};
 use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
     chain, differentiating_twice, filled, flat_slope, leaves, lift, lifted_slope, register,
-    stacked, sum, summed, tiled, unrolled, values,
+    stacked, sum, summed_all, tiled, tiled_all, unrolled, values,
 };
 use crate::episode::{Examples, TaskKind};
 use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
@@ -144,7 +144,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             Some(if factor == 1.0 { loss } else { loss * factor })
         };
         let learned: Vec<_> = values::<B, _>(&self.network);
-        let learned: Vec<_> = learned.into_iter().map(|value| copies(value, lanes)).collect();
+        let learned = copies_all(learned, lanes);
         let start = self.start(learned.clone(), &support, statistics);
         let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
         let flat = flat_slope(&self.network, lanes, moves, precision, &flat);
@@ -160,7 +160,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let outputs = last.into_inner().expect("the outer loss was asked for");
         let score = N::Kind::scores(outputs, queries.targets.inner()).sum();
         let start = self.through_head(learned, start, &support);
-        let start = start.into_iter().map(|gradient| gradient.map(|all| summed(all, lanes)));
+        let start = summed_all(start, lanes).into_iter();
         let kept = self.settings.outer == Outer::GradientOfTheRest;
         let start =
             start.zip(moves).map(|(gradient, moves)| gradient.filter(|_| !(kept && *moves)));
@@ -272,6 +272,16 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
         }
     }
+}
+
+/// Constants for each of `lanes` tasks, `[n]` to `[lanes * n]`.
+fn copies_all<B: AutodiffBackend>(values: Vec<Tensor<B, 1>>, lanes: usize) -> Vec<Tensor<B, 1>> {
+    let device = values.first().map(Tensor::device).unwrap_or_default();
+    if lanes == 1 || !on_device::<B>() || B::InnerBackend::ad_enabled(&device) {
+        return values.into_iter().map(|value| copies(value, lanes)).collect();
+    }
+    let values = values.into_iter().map(Tensor::inner).collect();
+    tiled_all(values, lanes).into_iter().map(Tensor::from_inner).collect()
 }
 
 /// A constant for each of `lanes` tasks, `[n]` to `[lanes * n]`.

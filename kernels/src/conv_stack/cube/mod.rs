@@ -21,7 +21,6 @@ use crate::bundle::Places;
 use crate::channels::cube::{correlate, moment_parts};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
-use crate::cube::empty;
 use crate::norm_relu::Rectified;
 use crate::norm_relu::cube::{
     Along, Change, activate, activate_along, combine, combine_along, correlate as correlate_dv,
@@ -75,10 +74,6 @@ impl<R: CubeRuntime> Block<'_, R> {
     fn pixels(&self) -> Option<usize> {
         let [n, _, h, w] = self.conv.of(Role::Output);
         self.running.is_none().then_some(n * h * w)
-    }
-
-    fn channels(&self) -> usize {
-        self.conv.lanes * self.conv.o
     }
 }
 
@@ -186,30 +181,24 @@ where
             None => images,
         });
         let of = x.dtype;
-        let length: usize = blocks.iter().map(|block| 2 * block.channels()).sum();
-        let moments = (!self.running).then(|| empty(&x, [length], DType::F32));
-        let (mut tape, mut first) = (Vec::new(), 0);
+        let (mut tape, mut aside) = (Vec::new(), Vec::new());
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
             let y = convolved(Role::Output, vec![[&x, block.weight]], &block.conv, of);
-            let norm = match (&block.running, &moments) {
-                (None, Some(moments)) => {
+            let norm = match block.running.clone() {
+                Some(given) => vectors::of_running(given, &block.vectors, self.epsilon),
+                None => {
                     let parts = moment_parts(y.clone());
-                    vectors::of_batch(parts, &block.vectors, self.epsilon, moments, first)
-                }
-                (given, _) => {
-                    let given = given.clone().expect("given moments, or those of the batch");
-                    vectors::of_running(given, &block.vectors, self.epsilon)
+                    let (norm, moments) = vectors::of_batch(parts, &block.vectors, self.epsilon);
+                    aside.extend(moments);
+                    norm
                 }
             };
-            first += 2 * block.channels();
             let z = activate(y.clone(), norm.map(), block.after, self.output_type(left, of));
             if keep {
                 tape.push(Saved { x, y, norm });
             }
             x = z;
         }
-        // Nothing stands aside where the moments are given, and nobody looks.
-        let aside = moments.unwrap_or_else(|| operands[2].clone());
         Passed { result: x, aside, tape: keep.then_some(tape) }
     }
 

@@ -76,10 +76,10 @@ fn batch_kernel(
     scale: &mut Array<f32>,
     shift: &mut Array<f32>,
     inverse: &mut Array<f32>,
-    moments: &mut Array<f32>,
+    mean: &mut Array<f32>,
+    variance: &mut Array<f32>,
     channels: usize,
     cubes: usize,
-    first: usize,
     epsilon: f32,
     #[comptime] biased: bool,
 ) {
@@ -87,35 +87,35 @@ fn batch_kernel(
     if c >= channels {
         terminate!();
     }
-    let (mean, variance) = merged(parts, c, cubes);
-    let over = 1.0f32 / f32::sqrt(variance + epsilon);
-    centre[c] = mean;
+    let (middle, spread) = merged(parts, c, cubes);
+    let over = 1.0f32 / f32::sqrt(spread + epsilon);
+    centre[c] = middle;
     scale[c] = gamma[c] * over;
     shift[c] = beta[c];
     inverse[c] = over;
-    let mut outer = mean;
+    let mut outer = middle;
     if comptime!(biased) {
         outer += bias[c];
     }
-    moments[first + c] = outer;
-    moments[first + channels + c] = variance;
+    mean[c] = outer;
+    variance[c] = spread;
 }
 
-/// Of the batch's own moments, in parts, which go to `moments` from the element `first` on.
+/// Of the batch's own moments, in parts, and these: mean, with the bias, and variance.
 pub fn of_batch<R: CubeRuntime>(
     parts: Parts<R>,
     of: &Vectors<R>,
     epsilon: f32,
-    moments: &CubeTensor<R>,
-    first: usize,
-) -> Norm<CubeTensor<R>> {
+) -> (Norm<CubeTensor<R>>, [CubeTensor<R>; 2]) {
     let norm = Norm::empty(&of.gamma);
-    let (count, dim) = elementwise(&moments.client, parts.channels);
-    // SAFETY: all vectors have an element a channel, there are three parts for each cube of each, and
-    // two moments of each from the first on; units stop at the last channel.
+    let moments = [(); 2].map(|()| empty(&of.gamma, [parts.channels], DType::F32));
+    let [mean, variance] = moments.clone().map(CubeTensor::into_array_arg);
+    let (count, dim) = elementwise(&of.gamma.client, parts.channels);
+    // SAFETY: all vectors have an element a channel, and there are three parts for each cube of each;
+    // units stop at the last channel.
     unsafe {
         batch_kernel::launch_unchecked::<R>(
-            &moments.client,
+            &of.gamma.client,
             count,
             dim,
             parts.sums.into_array_arg(),
@@ -126,15 +126,15 @@ pub fn of_batch<R: CubeRuntime>(
             norm.scale.clone().into_array_arg(),
             norm.shift.clone().into_array_arg(),
             norm.inverse.clone().into_array_arg(),
-            moments.clone().into_array_arg(),
+            mean,
+            variance,
             parts.channels,
             parts.cubes,
-            first,
             epsilon,
             of.biased,
         );
     }
-    norm
+    (norm, moments)
 }
 
 #[cube(launch_unchecked)]

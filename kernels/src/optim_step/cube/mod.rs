@@ -21,6 +21,7 @@ use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
 use crate::grad_stats;
 use crate::layers::goes_into_f32;
 use crate::lists::grouped;
+use crate::tiling;
 
 impl<R, F, I, BT> FusedSteps for CubeBackend<R, F, I, BT>
 where
@@ -57,6 +58,14 @@ where
 
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {
         grad_stats::cube::grad_stats(gradients, factor)
+    }
+
+    fn tiled_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
+        tiling::cube::tiled_all(xs, lanes)
+    }
+
+    fn summed_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
+        tiling::cube::summed_all(xs, lanes)
     }
 }
 

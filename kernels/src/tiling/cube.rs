@@ -1,0 +1,89 @@
+//! Tiles and sums over lanes on a device: one launch over all tensors.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::*;
+
+use crate::cube::{Vectors, arrays, empty, load, most_tensors, pick, spot, store};
+
+/// A unit for each vector of what a tensor has in one lane, which it writes to all of them, or adds up
+/// over them.
+#[cube(launch_unchecked)]
+fn lanes_kernel<N: Size>(
+    x: &Sequence<Array<Vector<f32, N>>>,
+    out: &mut Sequence<Array<Vector<f32, N>>>,
+    starts: &Sequence<usize>,
+    lengths: &Sequence<usize>,
+    vectors: usize,
+    lanes: usize,
+    #[comptime] sums: bool,
+) {
+    if ABSOLUTE_POS >= vectors {
+        terminate!();
+    }
+    let spot = spot(starts);
+    let length = pick(lengths, spot.of);
+    if comptime!(sums) {
+        let mut sum = Vector::<f32, N>::new(0.0f32);
+        for lane in 0..lanes {
+            sum += load::<Vector<f32, N>>(x, spot.of, lane * length + spot.at);
+        }
+        store(out, spot.of, spot.at, sum);
+    } else {
+        let value = load::<Vector<f32, N>>(x, spot.of, spot.at);
+        for lane in 0..lanes {
+            store(out, spot.of, lane * length + spot.at, value);
+        }
+    }
+}
+
+/// See [`tiled_all`](crate::tiled_all).
+pub fn tiled_all<R: CubeRuntime>(xs: Vec<CubeTensor<R>>, lanes: usize) -> Vec<CubeTensor<R>> {
+    computed(xs, lanes, false)
+}
+
+/// See [`summed_all`](crate::summed_all).
+pub fn summed_all<R: CubeRuntime>(xs: Vec<CubeTensor<R>>, lanes: usize) -> Vec<CubeTensor<R>> {
+    computed(xs, lanes, true)
+}
+
+fn computed<R: CubeRuntime>(
+    xs: Vec<CubeTensor<R>>,
+    lanes: usize,
+    sums: bool,
+) -> Vec<CubeTensor<R>> {
+    let xs: Vec<_> = xs.into_iter().map(into_contiguous).collect();
+    // Of one lane.
+    let length = |x: &CubeTensor<R>| x.meta.num_elements() / if sums { lanes } else { 1 };
+    let out = |x: &CubeTensor<R>| {
+        let copies = if sums { 1 } else { lanes };
+        empty(x, [copies * length(x)], DType::F32)
+    };
+    let results: Vec<_> = xs.iter().map(out).collect();
+    let client = &xs[0].client;
+    let most = most_tensors(client, 2, 0);
+    for (x, to) in xs.chunks(most).zip(results.chunks(most)) {
+        let lengths: Vec<_> = x.iter().map(length).collect();
+        let launch = Vectors::of(client, &lengths, size_of::<f32>());
+        // SAFETY: the longer array of a place has `lanes` times the vectors of the other, and units stop
+        // at the last of all. Nothing else holds the memory that is written to.
+        unsafe {
+            lanes_kernel::launch_unchecked::<R>(
+                client,
+                launch.count(client),
+                launch.dim(),
+                launch.width,
+                arrays(x.iter()),
+                arrays(to.iter()),
+                launch.starts(),
+                lengths.iter().map(|length| length / launch.width).collect(),
+                launch.total,
+                lanes,
+                sums,
+            );
+        }
+    }
+    results
+}
