@@ -59,7 +59,7 @@ impl<B: Backend> InnerSteps<'_, B> {
     /// One step.
     pub(crate) fn advance(&self, step: usize, fast: Fast<B>, rates: &InnerRates<B>) -> Fast<B> {
         let Fast { values, mut memory } = fast;
-        let mut values = rates.placed(step, values, self.lanes);
+        let values = rates.placed(step, values, self.lanes);
         let mut gradients = (self.slope)(step, &values);
         if self.inner.order == Order::First {
             gradients =
