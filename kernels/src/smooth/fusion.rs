@@ -3,14 +3,36 @@
 
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
-use burn_fusion::stream::StreamId;
-use burn_fusion::{Fusion, FusionBackend, FusionTensor};
+use burn_fusion::stream::OperationStreams;
+use burn_fusion::{Fusion, FusionBackend, NoOp};
+use burn_ir::{InitOperationIr, OperationIr, OperationOutput};
 
-use super::{At, Leaf, MovedAlong, Passed, Passes};
+use super::{At, Forward, Leaf, MovedAlong, Passed, Passes, SmoothOps};
 use crate::bundle::Places;
+use crate::conv_stack::StackCall;
+use crate::door::FusedOps;
 use crate::fusion::Recorded;
+use crate::linear_stack::LinearCall;
 
 impl<B: FusionBackend + Leaf> Leaf for Fusion<B> {}
+
+impl<B: FusionBackend + Leaf + FusedOps> FusedOps for Fusion<B>
+where
+    StackCall: Passes<B>,
+    LinearCall: Passes<B>,
+{
+    fn conv_stack(
+        operands: Vec<FloatTensor<Self>>,
+        call: &StackCall,
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
+        let Forward { result, aside, .. } = <Self as SmoothOps>::forward(call, operands, false);
+        (result, aside)
+    }
+
+    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
+        <Self as SmoothOps>::forward(call, operands, false).result
+    }
+}
 
 /// The tensor of the backend below.
 fn lower<B: FusionBackend>(tensor: &Recorded<B>) -> FloatTensor<B> {
@@ -25,8 +47,10 @@ fn lower_all<B: FusionBackend>(tensors: &[Option<Recorded<B>>]) -> Places<B> {
 fn lift<B: FusionBackend>(tensor: FloatTensor<B>, like: &Recorded<B>) -> Recorded<B> {
     let (shape, dtype) = (tensor.shape(), tensor.dtype());
     let client = like.client.clone();
-    let id = client.register_tensor_handle(B::float_tensor_handle(tensor));
-    FusionTensor::new(id, shape, dtype, client, StreamId::current())
+    let handle = B::float_tensor_handle(tensor);
+    let made = InitOperationIr::create(shape, dtype, || client.register_tensor_handle(handle));
+    let streams = OperationStreams::default();
+    client.register(streams, OperationIr::Init(made), NoOp::<B>::new()).output()
 }
 
 fn lift_all<B: FusionBackend>(tensors: Places<B>, like: &Recorded<B>) -> Places<Fusion<B>> {
@@ -47,8 +71,8 @@ impl<B: FusionBackend + Leaf, S: Passes<B>> Passes<Fusion<B>> for S {
     fn forward(&self, operands: &[Recorded<B>], keep: bool) -> Passed<Recorded<B>, S::Tape> {
         let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
         let Passed { result, aside, tape } = Passes::<B>::forward(self, &lowered, keep);
-        let [result, aside] = [result, aside].map(|found| lift::<B>(found, &operands[0]));
-        Passed { result, aside, tape }
+        let lift = |found| lift::<B>(found, &operands[0]);
+        Passed { result: lift(result), aside: aside.into_iter().map(lift).collect(), tape }
     }
 
     fn backward(

@@ -166,12 +166,13 @@ impl Part<'_> {
                 (self.layer_by_layer(route), self.gradients_layer_by_layer(route));
             [kept, nested, 0, 0, passing, 0].map(|each| batch * each)
         };
-        // Of every block the gradients of both of its maps and how both move, as many as are kept; on
-        // the way back those of one and of its input, and the gradient of a weight in parts.
+        // Of every block the gradients of both of its maps, as many as are kept; on the way back those
+        // of one and of its input, and the gradient of a weight in parts. How the maps move comes when
+        // the graph of the queries is gone, which has more.
         let on_device = |kept| {
             let maps = batch * self.layer_by_layer(route);
             let passing = batch * self.gradients_on_device();
-            [batch * kept, maps, maps, stack.parameters(), passing, self.weight_parts(batch)]
+            [batch * kept, maps, 0, 0, passing, self.weight_parts(batch)]
         };
         let costs = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
@@ -250,8 +251,7 @@ impl CostModel for Conv4Config {
     }
 
     fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
-        let fused = matches!(route, Route::Host(_) | Route::Device(_));
-        fused.then(|| self.cost(batch, route))
+        is_fused(route).then(|| self.cost(batch, route))
     }
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {

@@ -94,8 +94,7 @@ fn a_gradient_that_is_differentiated_leaves_maps_of_its_own() {
     assert_eq!(nested(Conv4Config::omniglot_strided(), device), 10 * 64 * 2 * strided);
     let stack = Conv4Config::omniglot().stack(10, HOST).expect("a fused stack");
     assert_eq!(nested(Conv4Config::omniglot(), HOST), stack.between() as u64);
-    let moved = Conv4Config::omniglot().cost(10, device).tangents;
-    assert_eq!(moved, 10 * 64 * (convolved + out));
+    assert_eq!(Conv4Config::omniglot().cost(10, device).tangents, 0);
 }
 
 #[test]
@@ -149,9 +148,7 @@ fn the_last_segment_keeps_no_more_than_one_before_it() {
 fn balanced_checkpointing_leaves_the_fused_stack_alone() {
     let config = Conv4Config::omniglot();
     assert_eq!(config.balanced_cost(3, HOST), Some(config.cost(3, HOST)));
-    let device = Route::Device("CubeCL");
-    assert_eq!(config.balanced_cost(3, device), Some(config.cost(3, device)));
-    assert_eq!(config.balanced_cost(3, Route::Reference), None);
+    assert_eq!(config.balanced_cost(3, Route::Device("CubeCL")), None);
     let low = config.clone().with_precision(Precision::MixedBf16);
     assert_eq!(low.balanced_cost(3, HOST), config.balanced_cost(3, HOST));
     assert_eq!(low.stack(3, HOST), config.stack(3, HOST));
