@@ -45,7 +45,7 @@ use crate::door::{self, StackTable};
 /// their type; an accelerator has maps of their type. The moments are f32.
 ///
 /// Under a low [`precision`](StackOptions::precision) convolutions are its
-/// [products](Precision::product), and moments, normalisation, ReLU and pool are computed in f32; the
+/// [products](crate::Precision::product), and moments, normalisation, ReLU and pool are computed in f32; the
 /// features are f32, whatever the images are. A fused body on a host rounds on the way; an accelerator
 /// has maps of the low type between the blocks, whose products and sums are f32.
 ///
