@@ -29,6 +29,8 @@ use crate::refusal::all_f32;
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::smooth::Leaf;
 use crate::smooth::{self, Forward, OnGraph, Passes, SmoothOps};
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::task_loss::{FusedTaskLoss, LossOf, TaskLossTable};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -270,9 +272,10 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
-    B: Leaf + FusedSteps + FusedOps + FusedMetrics + FusedAxpy,
+    B: Leaf + FusedSteps + FusedOps + FusedMetrics + FusedAxpy + FusedTaskLoss,
     StackCall: Passes<B>,
     LinearCall: Passes<B>,
+    LossOf: Passes<B>,
 {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
@@ -280,6 +283,10 @@ where
     add(registry, AxpyTable::<Autodiff<B>>::new);
     add(registry, AxpyTable::<Balanced<B>>::new);
     add(registry, AxpyTable::<Autodiff<Autodiff<B>>>::new);
+    add(registry, TaskLossTable::<B>::new);
+    add(registry, TaskLossTable::<Autodiff<B>>::new);
+    add(registry, TaskLossTable::<Balanced<B>>::new);
+    add(registry, TaskLossTable::<Autodiff<Autodiff<B>>>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

@@ -76,6 +76,7 @@ pub mod prototypes;
 pub mod rank_update;
 mod refusal;
 mod smooth;
+pub mod task_loss;
 pub mod tiling;
 pub mod weighted_sums;
 
@@ -109,5 +110,6 @@ pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Lost, RankError, UpdateRate, rank_update};
 pub use refusal::Refusal;
+pub use task_loss::{TaskLoss, task_loss};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::{SumsError, weighted_sums};

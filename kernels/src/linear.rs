@@ -61,24 +61,43 @@ pub fn linear<B: Backend>(
     }
     if on_device::<B>() && [&x, &weight].iter().all(|of| of.dtype() == DType::F32) {
         let ([examples, _], [_, outputs]) = (x.dims(), weight.dims());
+        if examples == 0 {
+            return Tensor::empty([0, outputs], &x.device());
+        }
         let y = linear_stack(x.unsqueeze(), &[LinearLayer { weight, bias }], Precision::F32);
         return y.reshape([examples, outputs]);
     }
     with_bias(x.matmul(weight), bias)
 }
 
-/// The products of the matrices `[t, r, k]` and `[t, k, c]`, `[t, r, c]`; in full f32, where Burn's own
-/// may take TF32 on an accelerator.
+/// The products of the matrices `[.., r, k]` and `[.., k, c]`, `[.., r, c]`, with the same dimensions
+/// before the last two; in full f32, where Burn's own may take TF32 on an accelerator.
 ///
 /// # Panics
 /// When the shapes do not fit.
-pub fn product<B: Backend>(left: Tensor<B, 3>, right: Tensor<B, 3>) -> Tensor<B, 3> {
-    let [matrices, depth, columns] = right.dims();
+pub fn product<B: Backend, const D: usize>(
+    left: Tensor<B, D>,
+    right: Tensor<B, D>,
+) -> Tensor<B, D> {
     if !on_device::<B>() || [&left, &right].iter().any(|of| of.dtype() != DType::F32) {
         return left.matmul(right);
     }
+    let (mut shape, of_right) = (left.dims(), right.dims());
+    let (before, [rows, inner]) = (&shape[..D - 2], [shape[D - 2], shape[D - 1]]);
+    let [depth, columns] = [of_right[D - 2], of_right[D - 1]];
+    let fits = *before == of_right[..D - 2] && inner == depth;
+    assert!(fits, "matrices {shape:?} cannot be multiplied with {of_right:?}");
+    let matrices: usize = before.iter().product();
+    shape[D - 1] = columns;
+    match (shape.contains(&0), depth) {
+        (true, _) => return Tensor::empty(shape, &left.device()),
+        (false, 0) => return Tensor::zeros(shape, &left.device()),
+        _ => {}
+    }
     let weight = right.reshape([matrices * depth, columns]);
-    linear_stack(left, &[LinearLayer { weight, bias: None }], Precision::F32)
+    let layers = [LinearLayer { weight, bias: None }];
+    let found = linear_stack(left.reshape([matrices, rows, depth]), &layers, Precision::F32);
+    found.reshape(shape)
 }
 
 /// Whether the operations of `B` are kernels of an accelerator.

@@ -2,6 +2,7 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 
 /// The sizes of the modes of a tensor of this shape: one for a vector, two for a matrix, and for a
 /// convolution's weight three, output channels, input channels and all positions of the kernel.
@@ -38,8 +39,8 @@ pub(super) fn curved<B: Backend>(
         let rest = length / lanes / size;
         let rows: Tensor<B, 2> = direction.reshape([lanes * rest, size]);
         let matrix: Tensor<B, 2> = matrix.clone().reshape([size, size]);
-        let product = rows.matmul(matrix.transpose()).reshape([lanes, rest, size]);
-        product.swap_dims(1, 2).reshape([length])
+        let turned = product(rows, matrix.transpose()).reshape([lanes, rest, size]);
+        turned.swap_dims(1, 2).reshape([length])
     })
 }
 

@@ -2,8 +2,8 @@ use std::fmt::Debug;
 use std::ops::Range;
 
 use burn::tensor::Tensor;
-use burn::tensor::activation::log_softmax;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::{TaskLoss, task_loss};
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeBatch, RegressionBatch, Support};
@@ -123,8 +123,7 @@ impl TaskKind for Classification {
     }
 
     fn loss<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        let examples = logits.dims()[1] as f64;
-        (log_softmax(logits, 2) * targets).sum() / -examples
+        task_loss(logits, targets, TaskLoss::CrossEntropy)
     }
 
     fn scores<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
@@ -165,8 +164,7 @@ impl TaskKind for Regression {
     }
 
     fn loss<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        let [_, examples, length] = outputs.dims();
-        squares(outputs, targets).sum() / (examples * length) as f64
+        task_loss(outputs, targets, TaskLoss::SquaredError)
     }
 
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {

@@ -1,6 +1,7 @@
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_kernels::product;
 use fewshot_models::nn::drawn;
 use fewshot_models::{BnStatistics, Encoder};
 
@@ -104,7 +105,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
         let features = Tensor::cat(tasks.collect(), 0);
         let queries = features.dims()[1] - shots;
         let connections = self.shown(features.clone().narrow(1, 0, shots), &batch.support);
-        features.narrow(1, shots, queries).matmul(connections)
+        product(features.narrow(1, shots, queries), connections)
     }
 
     fn precision(&self) -> Precision {
@@ -147,7 +148,7 @@ impl<B: Backend, E: Encoder<B>> AdaptedPlastic<B, E> {
 impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedPlastic<B, E> {
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3> {
         let features = self.learner.embed(queries, BnStatistics::Running);
-        features.matmul(self.connections.clone())
+        product(features, self.connections.clone())
     }
 }
 

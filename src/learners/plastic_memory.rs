@@ -1,6 +1,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
+use fewshot_kernels::product;
 use fewshot_models::BnStatistics;
 use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
@@ -75,7 +76,7 @@ impl<B: Backend> PlasticMemory<B> {
     /// One step of life: the next activity, and the trace of this one with the next.
     fn live(&self, life: Life<B>, drive: Tensor<B, 3>) -> Life<B> {
         let connections = self.connections.effective(life.trace.clone());
-        let next = (life.activity.clone().matmul(connections) + drive).tanh();
+        let next = (product(life.activity.clone(), connections) + drive).tanh();
         let trace = self.connections.remember(life.trace, life.activity, next.clone());
         Life { activity: next, trace }
     }
@@ -156,7 +157,7 @@ impl<B: Backend> Adapted<B> for AdaptedMemory<B> {
         let shape = drive.dims();
         let first = self.activity.clone().expand(shape);
         let last = (0..self.learner.steps).fold(first, |activity, _| {
-            (activity.matmul(self.connections.clone()) + drive.clone()).tanh()
+            (product(activity, self.connections.clone()) + drive.clone()).tanh()
         });
         last.narrow(2, 0, shape[2] - 1)
     }

@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{Lost, rank_update};
+use fewshot_kernels::{Lost, product, rank_update};
 
 use super::Rate;
 
@@ -37,12 +37,12 @@ pub enum Forgetting<B: Backend> {
 impl<B: Backend> Change<B> {
     /// The change of `weight` at a rate of 1.
     pub fn delta(self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
-        let growth = self.post.transpose().matmul(self.pre);
+        let growth = product(self.post.transpose(), self.pre);
         match self.forgetting {
             Forgetting::None => growth,
             Forgetting::Same(rate) => growth - weight * rate,
             Forgetting::Each(rates) => growth - weight * rates,
-            Forgetting::Between(mix) => growth - mix.matmul(weight),
+            Forgetting::Between(mix) => growth - product(mix, weight),
         }
     }
 
@@ -53,7 +53,7 @@ impl<B: Backend> Change<B> {
             Forgetting::Same(forgotten) => (weight, Lost::Share(forgotten)),
             Forgetting::Each(rates) => (weight, Lost::Each(rates)),
             Forgetting::Between(mix) => {
-                let lost = rate.times(mix).matmul(weight.clone());
+                let lost = product(rate.times(mix), weight.clone());
                 (weight - lost, Lost::Share(0.0))
             }
         };

@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 
 use super::rule::{mean_column, share};
 use super::{Change, Forgetting, PlasticityRule};
@@ -74,7 +75,7 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
         (): (),
     ) -> (Change<B>, ()) {
         // What the outputs do not explain: two thin products in place of `<y y^T> W`.
-        let pre = x - y.clone().matmul(weight.clone());
+        let pre = x - product(y.clone(), weight.clone());
         (Change { post: share(y), pre, forgetting: Forgetting::None }, ())
     }
 
@@ -98,7 +99,7 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
         (): (),
     ) -> (Change<B>, ()) {
         let post = share(y.clone());
-        let lower = post.clone().transpose().matmul(y).tril(0);
+        let lower = product(post.clone().transpose(), y).tril(0);
         (Change { post, pre: x, forgetting: Forgetting::Between(lower) }, ())
     }
 

@@ -1,6 +1,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
+use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 
 /// Connections with a fixed and a plastic part, both learned: `y = x (w + alpha * H)`.
@@ -79,7 +80,7 @@ impl<B: Backend> PlasticConnections<B> {
     pub fn remember(&self, trace: Tensor<B, 3>, x: Tensor<B, 3>, y: Tensor<B, 3>) -> Tensor<B, 3> {
         let eta = self.eta.val().reshape([1, 1, 1]);
         let rated = y.clone() * eta.clone();
-        let growth = x.swap_dims(1, 2).matmul(rated.clone());
+        let growth = product(x.swap_dims(1, 2), rated.clone());
         let kept = match self.rule {
             TraceRule::Hebb => trace.clone() * (eta.neg() + 1.0),
             TraceRule::Oja => trace.clone() * ((rated * y).neg() + 1.0),

@@ -6,11 +6,13 @@ use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 use super::Tied;
 use crate::cube::{
-    cube_sum, cubes_of_channel, elementwise, empty, empty_like, lane_sum, vector_size, wide,
+    cube_sum, cubes_of_channel, elementwise, empty, empty_like, lane_sum, row_of_cubes,
+    vector_size, wide,
 };
 
 /// How a map `[n, c, h, w]` is read by channel.
@@ -36,8 +38,8 @@ impl Plan {
         Self { channels, plane, vectors, width, cubes, units }
     }
 
-    pub fn count(&self) -> CubeCount {
-        CubeCount::Static(self.cubes as u32, self.channels as u32, 1)
+    pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
+        row_of_cubes(client, self.cubes * self.channels)
     }
 
     pub fn dim(&self) -> CubeDim {
@@ -76,8 +78,11 @@ fn parts_kernel<F: Float, N: Size>(
     #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let channel = CUBE_POS_Y as usize;
-    let start = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
+    if channel >= channels {
+        terminate!();
+    }
+    let start = part * comptime!(units as usize) + UNIT_POS as usize;
     let step = cubes * comptime!(units as usize);
     let mut sum = 0.0f32;
     let mut count = 0.0f32;
@@ -98,7 +103,7 @@ fn parts_kernel<F: Float, N: Size>(
     }
     let squares = cube_sum(squares, units);
     if UNIT_POS == 0 {
-        let part = (channel * cubes + CUBE_POS_X as usize) * 3;
+        let part = (channel * cubes + part) * 3;
         parts[part] = count;
         parts[part + 1] = mean;
         parts[part + 2] = squares;
@@ -165,11 +170,14 @@ fn sums_kernel<F: Float, N: Size>(
     #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let channel = CUBE_POS_Y as usize;
+    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
+    if channel >= channels {
+        terminate!();
+    }
     let centre = Vector::new(centre[channel]);
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
-    let mut at = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    let mut at = part * comptime!(units as usize) + UNIT_POS as usize;
     while at < vectors {
         let place = place(at, channel, channels, plane);
         let g = wide(g[place]);
@@ -180,7 +188,7 @@ fn sums_kernel<F: Float, N: Size>(
     let sum = cube_sum(sum, units);
     let product = cube_sum(product, units);
     if UNIT_POS == 0 {
-        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        let part = (channel * cubes + part) * 2;
         parts[part] = sum;
         parts[part + 1] = product;
     }
@@ -256,7 +264,7 @@ pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
     unsafe {
         parts_kernel::launch_unchecked::<R>(
             &client,
-            plan.count(),
+            plan.count(&client),
             plan.dim(),
             width,
             x.into_array_arg(),
@@ -309,7 +317,7 @@ pub fn correlate<R: CubeRuntime>(
     unsafe {
         sums_kernel::launch_unchecked::<R>(
             &parts.client,
-            plan.count(),
+            plan.count(&parts.client),
             plan.dim(),
             width,
             g.into_array_arg(),

@@ -21,6 +21,9 @@ pub fn cubes(elements: usize, units: u32) -> usize {
     elements.div_ceil(units as usize * PER_UNIT).clamp(1, MOST_CUBES)
 }
 
+/// Cubes in a dimension that every device takes.
+const MOST_IN_A_ROW: usize = 65_535;
+
 /// Cubes of a reduction by channel, over all channels.
 const MOST_CHANNEL_CUBES: usize = 1024;
 
@@ -46,11 +49,38 @@ pub fn vector_size<R: CubeRuntime>(
     sizes.find(|size| row.is_multiple_of(*size)).unwrap_or(1)
 }
 
+/// Cubes in each of three dimensions: a launch without any would leave CUDA's server unusable, and one of
+/// more in a dimension than the device takes would never run.
+///
+/// # Panics
+/// Where there are none, or more than fit.
+pub fn grid<R: CubeRuntime>(client: &ComputeClient<R>, cubes: [usize; 3]) -> CubeCount {
+    let (x, y, z) = client.properties().hardware.max_cube_count;
+    let most = [x, y, z].map(|most| most as usize);
+    let fits = cubes.iter().zip(most).all(|(cubes, most)| (1..=most).contains(cubes));
+    assert!(fits, "a launch of {cubes:?} cubes, where a device takes from 1 to {most:?}");
+    let [x, y, z] = cubes.map(|cubes| cubes as u32);
+    CubeCount::Static(x, y, z)
+}
+
+/// This many cubes, whatever their number; a few more start, and must do nothing.
+///
+/// # Panics
+/// Where there are none.
+pub fn row_of_cubes<R: CubeRuntime>(client: &ComputeClient<R>, cubes: usize) -> CubeCount {
+    let rows = cubes.div_ceil(MOST_IN_A_ROW);
+    grid(client, [cubes.div_ceil(rows.max(1)), rows, 1])
+}
+
 /// The launch of one unit for each of `items`; a few more start, and must do nothing.
+///
+/// # Panics
+/// Where there are none.
 pub fn elementwise<R: CubeRuntime>(
     client: &ComputeClient<R>,
     items: usize,
 ) -> (CubeCount, CubeDim) {
+    assert!(items > 0, "a launch over no elements");
     let dim = CubeDim::new(client, items);
     (cubecl::calculate_cube_count_elemwise(client, items, dim), dim)
 }

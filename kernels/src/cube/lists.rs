@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-use super::{cubes, units};
+use super::{cubes, grid, units};
 
 /// Tensors of a launch at most: enough for most networks, and few to compile for.
 const MOST_TENSORS: usize = 64;
@@ -70,6 +70,7 @@ impl Vectors {
     }
 
     pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
+        assert!(self.total > 0, "a launch over no elements");
         cubecl::calculate_cube_count_elemwise(client, self.total, self.dim())
     }
 
@@ -107,8 +108,8 @@ impl Shares {
         Self { units, total, firsts, cubes, vectors }
     }
 
-    pub fn count(&self) -> CubeCount {
-        CubeCount::Static(self.total as u32, 1, 1)
+    pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
+        grid(client, [self.total, 1, 1])
     }
 
     pub fn dim(&self) -> CubeDim {

@@ -13,7 +13,8 @@ mod stacks;
 mod tensors;
 
 pub use cubes::{
-    cube_max, cube_sum, cubes, cubes_of_channel, elementwise, lane_sum, units, vector_size, wide,
+    cube_max, cube_sum, cubes, cubes_of_channel, elementwise, grid, lane_sum, row_of_cubes, units,
+    vector_size, wide,
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Finish, Matrices, Products, product};

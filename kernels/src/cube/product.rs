@@ -8,7 +8,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::empty;
+use super::{empty, grid};
 
 /// Side of the square of units that a cube is, and depth of its tiles.
 const SIDE: usize = 16;
@@ -301,7 +301,7 @@ impl<R: CubeRuntime> Products<R> {
         if matrices * rows_with_totals * columns == 0 {
             return (out, totals);
         }
-        let tiles = [columns, rows_with_totals].map(|side| side.div_ceil(TILE) as u32);
+        let tiles = [columns, rows_with_totals].map(|side| side.div_ceil(TILE));
         let terms = self.terms.len() as u32;
         // Not read where there is no such term, or what finishes it.
         let any = || Matrices { of: out.clone(), steps: [0, 0, 1] };
@@ -318,7 +318,7 @@ impl<R: CubeRuntime> Products<R> {
         unsafe {
             product_kernel::launch_unchecked::<R>(
                 &out.client,
-                CubeCount::Static(tiles[0], tiles[1], matrices as u32),
+                grid(&out.client, [tiles[0], tiles[1], matrices]),
                 CubeDim::new_1d((SIDE * SIDE) as u32),
                 left.of.into_array_arg(),
                 right.of.into_array_arg(),

@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use crate::linear::product;
 use crate::metrics::MetricError;
 
 /// The squared Mahalanobis distance `(q - p)^T M (q - p)` of every query to every prototype, with a
@@ -47,12 +48,12 @@ fn shared<B: Backend>(
     let origin = prototypes.clone().mean_dim(1);
     let (queries, prototypes) = (queries - origin.clone(), prototypes - origin);
     let [of_queries, of_prototypes] =
-        [&queries, &prototypes].map(|x| x.clone().matmul(precision.clone()));
+        [&queries, &prototypes].map(|x| product(x.clone(), precision.clone()));
     let length = |x: &Tensor<B, 3>, mapped: &Tensor<B, 3>| (x.clone() * mapped.clone()).sum_dim(2);
     let lengths =
         length(&queries, &of_queries) + length(&prototypes, &of_prototypes).swap_dims(1, 2);
-    let crossed = of_queries.matmul(prototypes.swap_dims(1, 2))
-        + queries.matmul(of_prototypes.swap_dims(1, 2));
+    let crossed = product(of_queries, prototypes.swap_dims(1, 2))
+        + product(queries, of_prototypes.swap_dims(1, 2));
     lengths - crossed
 }
 
@@ -64,7 +65,7 @@ fn per_class<B: Backend>(
     let [tasks, ways, _] = prototypes.dims();
     let count = queries.dims()[1];
     let difference = queries.unsqueeze_dim::<4>(1) - prototypes.unsqueeze_dim(2);
-    let mapped = difference.clone().matmul(precision);
+    let mapped = product(difference.clone(), precision);
     (mapped * difference).sum_dim(3).reshape([tasks, ways, count]).swap_dims(1, 2)
 }
 

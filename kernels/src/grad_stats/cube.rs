@@ -143,7 +143,7 @@ impl<'a, R: CubeRuntime> Batch<'a, R> {
         unsafe {
             part_kernel::launch_unchecked::<R>(
                 &input.client,
-                shares.count(),
+                shares.count(&input.client),
                 shares.dim(),
                 *width,
                 arrays(of.iter().map(|one| &one.input)),

@@ -79,6 +79,11 @@ impl LinearCall {
         self.lanes * self.examples == 0
     }
 
+    /// Shape of what the last layer gives.
+    pub(super) fn outputs(&self) -> [usize; 3] {
+        [self.lanes, self.examples, self.widths[self.widths.len() - 1]]
+    }
+
     fn lane<'a>(&'a self, operands: &'a [&'a [f32]], index: usize) -> Lane<'a> {
         let operands = self.parts(operands, index);
         Lane { examples: self.examples, widths: &self.widths, operands }
@@ -123,7 +128,7 @@ impl Smooth for LinearCall {
     }
 
     fn result(&self) -> Shape {
-        [self.lanes, self.examples, self.widths[self.widths.len() - 1]].into()
+        self.outputs().into()
     }
 
     fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Self::Tape> {

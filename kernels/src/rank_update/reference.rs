@@ -6,6 +6,7 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{Lost, UpdateRate};
 use crate::host::{unwrap, wrap};
+use crate::linear::product;
 
 /// See [`rank_update`](crate::rank_update()).
 pub fn rank_update<B: Backend>(
@@ -19,7 +20,7 @@ pub fn rank_update<B: Backend>(
         UpdateRate::Fixed(rate) => tensor * *rate,
         UpdateRate::Read(rate) => tensor * wrap::<B, 1>(rate.clone()).reshape([1, 1]),
     };
-    let growth = times(wrap::<B, 2>(left)).transpose().matmul(wrap(right));
+    let growth = product(times(wrap::<B, 2>(left)).transpose(), wrap(right));
     let weight: Tensor<B, 2> = wrap(weight);
     let weight = match (lost, &rate) {
         (Lost::Share(0.0), _) => weight,

@@ -13,6 +13,7 @@ use crate::conv_stack::StackCall;
 use crate::door::FusedOps;
 use crate::fusion::Recorded;
 use crate::linear_stack::LinearCall;
+use crate::task_loss::{FusedTaskLoss, LossOf};
 
 impl<B: FusionBackend + Leaf> Leaf for Fusion<B> {}
 
@@ -30,6 +31,15 @@ where
     }
 
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
+        <Self as SmoothOps>::forward(call, operands, false).result
+    }
+}
+
+impl<B: FusionBackend + Leaf + FusedTaskLoss> FusedTaskLoss for Fusion<B>
+where
+    LossOf: Passes<B>,
+{
+    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &LossOf) -> FloatTensor<Self> {
         <Self as SmoothOps>::forward(call, operands, false).result
     }
 }

@@ -50,6 +50,7 @@ macro_rules! laws {
 
 mod axpy;
 mod conv_stack;
+mod empty;
 mod inverse_power;
 mod judge;
 mod layers;
@@ -62,4 +63,5 @@ mod rank_update;
 #[cfg(feature = "flex")]
 mod refusal;
 mod steps;
+mod task_loss;
 mod weighted_sums;

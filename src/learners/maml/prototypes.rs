@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 use fewshot_models::BnStatistics;
 
 use crate::episode::Examples;
@@ -15,7 +16,7 @@ pub(super) fn prototypical_head<B: Backend, N: Network<B>>(
     let features = network.features_lanes(support.inputs.clone(), statistics);
     let shots = support.targets.clone().sum_dim(1);
     // [t, d, ways]
-    let sums = features.swap_dims(1, 2).matmul(support.targets.clone());
+    let sums = product(features.swap_dims(1, 2), support.targets.clone());
     let means = sums / shots;
     let lengths = (means.clone() * means.clone()).sum_dim(1);
     let flat = |tensor: Tensor<B, 3>| {

@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
 
 use super::level::{Learning, Level};
 use super::{Firings, TemporalHierarchy, finite};
@@ -193,7 +194,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         for parent in 1..fired {
             let output = self.levels[parent].output.clone().expect("a parent that fired has one");
             let weight = self.hierarchy.layers[parent].weight.val();
-            let gain = output.matmul(weight).tanh() * strength + 1.0;
+            let gain = product(output, weight).tanh() * strength + 1.0;
             self.levels[parent - 1].gain = Some(gain);
         }
     }

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
-use crate::cube::empty;
+use crate::cube::{empty, grid};
 
 /// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
 const MANY_PIXELS: usize = 1 << 16;
@@ -176,7 +176,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
     let across = UNIT_POS as usize % SIDE;
     let down = UNIT_POS as usize / SIDE;
     let lane = CUBE_POS_Z as usize;
-    let first_row = CUBE_POS_Y as usize * comptime!(ROWS as usize);
+    let first_row = CUBE_POS_Y as usize * ROWS;
     let plane = out_h * out_w;
     let source = Source { channels, h, w };
     // Where the pixels of this unit are gathered from, and where their results go.
@@ -262,8 +262,8 @@ pub fn product<R: CubeRuntime>(
     let out = empty(&terms[0][0], shape.of(wanted), dtype);
     let pixels = n * out_h * out_w;
     let vectors = if pixels * shape.lanes < MANY_PIXELS { 1 } else { 2 };
-    let across = pixels.div_ceil(vectors * 4 * SIDE) as u32;
-    let count = CubeCount::Static(across, (rows as u32).div_ceil(ROWS), shape.lanes as u32);
+    let across = pixels.div_ceil(vectors * 4 * SIDE);
+    let count = grid(&out.client, [across, rows.div_ceil(ROWS), shape.lanes]);
     let two_terms = terms.len() == 2;
     let dtypes = [terms[0][0].dtype, terms[0][1].dtype, dtype].map(Into::into);
     let client = out.client.clone();

@@ -19,7 +19,7 @@ use super::shape::{ConvShape, Role};
 const SIDE: usize = 16;
 
 /// Rows of a tile.
-const ROWS: u32 = 64;
+const ROWS: usize = 64;
 
 /// Four numbers that are read and written at once.
 type Four = Const<4>;

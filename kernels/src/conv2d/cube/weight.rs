@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 
 use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
 use crate::conv2d::weight_parts;
-use crate::cube::{elementwise, empty};
+use crate::cube::{elementwise, empty, grid};
 
 /// Sizes of one lane.
 #[derive(CubeType, Clone, Copy)]
@@ -124,8 +124,8 @@ fn weight_kernel<F: Float, O: Float>(
     let sizes = Sizes { rows, channels, h, w, out_h, out_w, lanes, lane };
     let from = part * chunk;
     let range = (from, min(from + chunk, pixels));
-    let first_row = CUBE_POS_Y as usize * comptime!(ROWS as usize);
-    let first_column = CUBE_POS_X as usize * comptime!(ROWS as usize);
+    let first_row = CUBE_POS_Y as usize * ROWS;
+    let first_column = CUBE_POS_X as usize * ROWS;
     let first = (first_row, first_column);
     let mut sums = no_sums(4usize);
     accumulate::<F>(
@@ -181,7 +181,7 @@ pub fn product<R: CubeRuntime>(
     let [n, _, out_h, out_w] = shape.of(Role::Output);
     let (rows, depth) = (shape.o, shape.c * shape.kernel * shape.kernel);
     let pixels = n * out_h * out_w;
-    let tiles = [depth, rows].map(|side| (side as u32).div_ceil(ROWS));
+    let tiles = [depth, rows].map(|side| side.div_ceil(ROWS));
     let parts = weight_parts(rows, depth, pixels, shape.lanes);
     let chunk = pixels.div_ceil(parts).next_multiple_of(SIDE);
     let parts = pixels.div_ceil(chunk);
@@ -190,7 +190,7 @@ pub fn product<R: CubeRuntime>(
         1 => empty(&terms[0][0], shape.of(Role::Weight), dtype),
         _ => empty(&terms[0][0], [parts * length], DType::F32),
     };
-    let count = CubeCount::Static(tiles[0], tiles[1], (parts * shape.lanes) as u32);
+    let count = grid(&out.client, [tiles[0], tiles[1], parts * shape.lanes]);
     let two_terms = terms.len() == 2;
     let dtypes = [terms[0][0].dtype, out.dtype].map(Into::into);
     let client = out.client.clone();

@@ -138,7 +138,7 @@ where
     const READS_OPERANDS: bool = true;
 
     fn result(&self) -> Shape {
-        [self.lanes(), self.examples(), self.widths()[self.widths().len() - 1]].into()
+        self.outputs().into()
     }
 
     fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> Passed<CubeTensor<R>, Self::Tape> {

@@ -7,7 +7,9 @@ use burn_cubecl::ops::permute;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{cube_sum, elementwise, empty, lane_sum, product, units, vector_size};
+use crate::cube::{
+    cube_sum, elementwise, empty, lane_sum, product, row_of_cubes, units, vector_size,
+};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -205,13 +207,12 @@ fn squares<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTensor<R> {
     let vectors = features / width;
     let units = units(&x.client).min((vectors as u32).next_power_of_two().max(32));
     let squares = empty(x, [rows], DType::F32);
-    let across = rows.div_ceil(1 << 15) as u32;
     // SAFETY: `x` has `rows` rows of `vectors` vectors, `squares` an element a row, and cubes stop
     // there.
     unsafe {
         squares_kernel::launch_unchecked::<R>(
             &x.client,
-            CubeCount::Static((rows as u32).div_ceil(across), across, 1),
+            row_of_cubes(&x.client, rows),
             CubeDim::new_1d(units),
             width,
             x.clone().into_array_arg(),

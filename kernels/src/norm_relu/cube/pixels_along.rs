@@ -56,14 +56,17 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let channel = CUBE_POS_Y as usize;
+    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
+    if channel >= channels {
+        terminate!();
+    }
     let centre = Vector::new(centre[channel]);
     let scale = Vector::new(scale[channel]);
     let shift = Vector::new(shift[channel]);
     let drawn = Vector::new(drawn[channel]);
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
-    let mut at = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    let mut at = part * comptime!(units as usize) + UNIT_POS as usize;
     while at < vectors {
         let place = place(at, channel, channels, plane);
         let far = wide(x[place]) - centre;
@@ -79,7 +82,7 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
     let sum = cube_sum(sum, units);
     let product = cube_sum(product, units);
     if UNIT_POS == 0 {
-        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        let part = (channel * cubes + part) * 2;
         parts[part] = sum;
         parts[part + 1] = product;
     }
@@ -163,7 +166,7 @@ pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTenso
     unsafe {
         sums_kernel::launch_unchecked::<R>(
             &parts.client,
-            plan.count(),
+            plan.count(&parts.client),
             plan.dim(),
             plan.width,
             by.dz.clone().into_array_arg(),

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::channels::cube::Parts;
-use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like};
+use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like, row_of_cubes};
 
 /// A pixel that a window takes, and what the map makes of it.
 #[derive(CubeType, Clone, Copy)]
@@ -87,13 +87,16 @@ fn sums_kernel<F: Float, G: Float>(
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let channel = CUBE_POS_Y as usize;
+    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
+    if channel >= channels {
+        terminate!();
+    }
     let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
     let (rows, across) = (h / 2, w / 2);
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
     // Windows of the channel, over all images.
-    let mut window = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    let mut window = part * comptime!(units as usize) + UNIT_POS as usize;
     while window < windows {
         let row = window / across;
         let plane = row / rows * channels + channel;
@@ -109,7 +112,7 @@ fn sums_kernel<F: Float, G: Float>(
     let sum = cube_sum(sum, units);
     let product = cube_sum(product, units);
     if UNIT_POS == 0 {
-        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        let part = (channel * cubes + part) * 2;
         parts[part] = sum;
         parts[part + 1] = product;
     }
@@ -224,7 +227,7 @@ pub fn correlate<R: CubeRuntime>(
     unsafe {
         sums_kernel::launch_unchecked::<R>(
             &parts.client,
-            CubeCount::Static(cubes as u32, channels as u32, 1),
+            row_of_cubes(&parts.client, cubes * channels),
             CubeDim::new_1d(units),
             dz.into_array_arg(),
             x.into_array_arg(),

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 use super::windows::taken;
 use super::{Along, Change};
 use crate::channels::cube::Parts;
-use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like};
+use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like, row_of_cubes};
 
 #[cube(launch_unchecked)]
 fn activate_kernel<F: Float, G: Float>(
@@ -63,13 +63,16 @@ fn sums_kernel<F: Float, G: Float>(
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let channel = CUBE_POS_Y as usize;
+    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
+    if channel >= channels {
+        terminate!();
+    }
     let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
     let drawn = drawn[channel];
     let (rows, across) = (h / 2, w / 2);
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
-    let mut window = CUBE_POS_X as usize * comptime!(units as usize) + UNIT_POS as usize;
+    let mut window = part * comptime!(units as usize) + UNIT_POS as usize;
     while window < windows {
         let row = window / across;
         let plane = row / rows * channels + channel;
@@ -89,7 +92,7 @@ fn sums_kernel<F: Float, G: Float>(
     let sum = cube_sum(sum, units);
     let product = cube_sum(product, units);
     if UNIT_POS == 0 {
-        let part = (channel * cubes + CUBE_POS_X as usize) * 2;
+        let part = (channel * cubes + part) * 2;
         parts[part] = sum;
         parts[part + 1] = product;
     }
@@ -205,7 +208,7 @@ pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTenso
     unsafe {
         sums_kernel::launch_unchecked::<R>(
             &parts.client,
-            CubeCount::Static(cubes as u32, channels as u32, 1),
+            row_of_cubes(&parts.client, cubes * channels),
             CubeDim::new_1d(units),
             by.dz.clone().into_array_arg(),
             by.change_or_any(),

@@ -142,7 +142,7 @@ fn of_width<R: CubeRuntime>(of: &Group<'_, R>, width: usize, pull: f64, by: &Mom
     unsafe {
         moments_kernel::launch_unchecked::<R>(
             client,
-            shares.count(),
+            shares.count(client),
             shares.dim(),
             width,
             of.parameters(),
@@ -166,7 +166,7 @@ fn of_width<R: CubeRuntime>(of: &Group<'_, R>, width: usize, pull: f64, by: &Mom
         );
         step_kernel::launch_unchecked::<R>(
             client,
-            shares.count(),
+            shares.count(client),
             shares.dim(),
             width,
             of.parameters(),

@@ -1,0 +1,57 @@
+//! The losses of tasks: cross-entropy and squared error, summed over tasks and averaged over examples.
+
+#[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
+mod cube;
+mod fused;
+pub mod reference;
+
+pub(crate) use fused::TaskLossTable;
+pub use fused::{FusedTaskLoss, LossOf};
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::door;
+use crate::host::{unwrap, wrap};
+
+/// What the outputs of tasks are compared with their targets by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TaskLoss {
+    /// `-sum_k target_k log softmax(output)_k` of an example.
+    CrossEntropy,
+    /// The mean over `k` of `(output_k - target_k)^2` of an example.
+    SquaredError,
+}
+
+/// The sum over tasks of their examples' mean loss, `[1]`; not a number where tasks have no examples.
+///
+/// # Shapes
+/// - `outputs`, `targets`: `[t, n, d]`
+///
+/// # Conventions
+/// Targets are constants. On an accelerator one operation of a launch, differentiated twice by passes of
+/// a launch each; it takes outputs and targets of f32. Elsewhere plain Burn operations.
+///
+/// # Panics
+/// When the shapes differ: a broadcast here would be a mistake.
+pub fn task_loss<B: Backend>(
+    outputs: Tensor<B, 3>,
+    targets: Tensor<B, 3>,
+    of: TaskLoss,
+) -> Tensor<B, 1> {
+    let shape = outputs.dims();
+    assert_eq!(shape, targets.dims(), "outputs and targets have one shape");
+    if shape.contains(&0) {
+        // No tasks have no loss; a mean over no examples is not a number.
+        let loss = if shape[0] == 0 { 0.0 } else { f32::NAN };
+        return Tensor::full([1], loss, (&outputs.device(), outputs.dtype()));
+    }
+    match door::f32_table::<TaskLossTable<B>>("task_loss", [outputs.dtype(), targets.dtype()]) {
+        Some(table) => {
+            let operands = vec![unwrap(outputs), unwrap(targets.detach())];
+            wrap((table.task_loss)(operands, &LossOf { shape, of }))
+        }
+        None => reference::task_loss(outputs, targets, of),
+    }
+}

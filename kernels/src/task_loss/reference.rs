@@ -1,0 +1,23 @@
+//! The losses in plain Burn operations.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::backend::Backend;
+
+use super::TaskLoss;
+
+/// The same as [`task_loss`](super::task_loss), on any backend.
+pub fn task_loss<B: Backend>(
+    outputs: Tensor<B, 3>,
+    targets: Tensor<B, 3>,
+    of: TaskLoss,
+) -> Tensor<B, 1> {
+    let [_, examples, length] = outputs.dims();
+    match of {
+        TaskLoss::CrossEntropy => (log_softmax(outputs, 2) * targets).sum() / -(examples as f64),
+        TaskLoss::SquaredError => {
+            let difference = outputs - targets;
+            (difference.clone() * difference).sum() / (examples * length) as f64
+        }
+    }
+}
