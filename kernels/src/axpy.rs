@@ -9,7 +9,7 @@ mod cube;
 mod fusion;
 
 pub(crate) use all::AxpyTable;
-pub use all::{FusedAxpy, axpy_all, scaled_all};
+pub use all::{FusedAxpy, axpy_all, fan_out, scaled_all};
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;

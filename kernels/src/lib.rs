@@ -18,7 +18,7 @@
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
 //! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
-//! | [`axpy`] | an inner step of gradient descent: `y + alpha x` in one pass; [`axpy_all`] of a list of tensors |
+//! | [`axpy`] | an inner step of gradient descent: `y + alpha x` in one pass; [`axpy_all`] of a list of tensors, and [`fan_out`] of one that is used twice |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
@@ -80,7 +80,7 @@ pub mod task_loss;
 pub mod tiling;
 pub mod weighted_sums;
 
-pub use axpy::{FusedAxpy, axpy, axpy_all, scaled_all};
+pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all};
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
 pub use conv_stack::{
     BlockTangent, ConvBlock, GradientsOf, Moments, StackDirection, StackOptions, StackOutput,

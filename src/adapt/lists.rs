@@ -14,6 +14,12 @@ pub(super) fn axpy_all<B: Backend>(
     fewshot_kernels::axpy_all::<B>(ys, alpha, xs).into_iter().map(wrap).collect()
 }
 
+/// The same tensors for two users, whose gradients are added for all tensors at once.
+pub(super) fn fan_out<B: Backend>(xs: Vec<Tensor<B, 1>>) -> [Vec<Tensor<B, 1>>; 2] {
+    let both = fewshot_kernels::fan_out::<B>(xs.into_iter().map(unwrap).collect());
+    both.map(|xs| xs.into_iter().map(wrap).collect())
+}
+
 /// `alpha x` of each that is there.
 pub(super) fn scaled_all<B: Backend>(
     xs: Vec<Option<Tensor<B, 1>>>,

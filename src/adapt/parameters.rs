@@ -7,6 +7,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::nn::{RUNNING_AVERAGES, draw};
 
 use super::level::is_derived;
+use super::lists::scaled_all;
 
 /// One float tensor of a module.
 #[derive(Clone, Debug)]
@@ -121,13 +122,13 @@ pub(crate) fn register<B: AutodiffBackend, M: Module<B>>(
     gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
     share: f64,
 ) {
-    module.visit(&mut Register { registered, gradients: gradients.into_iter(), share });
+    let gradients = if share == 1.0 { gradients } else { scaled_all(gradients, share) };
+    module.visit(&mut Register { registered, gradients: gradients.into_iter() });
 }
 
 struct Register<'a, B: AutodiffBackend> {
     registered: &'a mut GradientsParams,
     gradients: std::vec::IntoIter<Option<Tensor<B::InnerBackend, 1>>>,
-    share: f64,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
@@ -135,8 +136,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
         let gradient = self.gradients.next().expect("one for each tensor of the module");
         let value = param.val();
         if let Some(gradient) = gradient.filter(|_| value.is_require_grad()) {
-            let gradient = gradient.reshape(value.dims()) * self.share;
-            self.registered.register::<B::InnerBackend, D>(param.id, gradient);
+            self.registered
+                .register::<B::InnerBackend, D>(param.id, gradient.reshape(value.dims()));
         }
     }
 }

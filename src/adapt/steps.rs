@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::clip::clip_norm;
-use super::lists::scaled_all;
+use super::lists::{fan_out, scaled_all};
 use super::rates::Move;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 use crate::precision::Precision;
@@ -60,7 +60,9 @@ impl<B: Backend> InnerSteps<'_, B> {
     pub(crate) fn advance(&self, step: usize, fast: Fast<B>, rates: &InnerRates<B>) -> Fast<B> {
         let Fast { values, mut memory } = fast;
         let values = rates.placed(step, values, self.lanes);
-        let mut gradients = (self.slope)(step, &values);
+        let [values, shown] = fan_out(values);
+        let mut gradients = (self.slope)(step, &shown);
+        drop(shown);
         if self.inner.order == Order::First {
             gradients =
                 gradients.into_iter().map(|gradient| gradient.map(Tensor::detach)).collect();

@@ -42,11 +42,9 @@ impl<B: Backend> Support<B> {
 
     /// With rows of zeros and a one for the labels.
     pub(super) fn examples(self) -> Examples<B> {
-        let rows = match self.ways {
-            // Of which Burn makes no row.
-            1 => self.labels.ones_like().unsqueeze_dim::<3>(2),
-            ways => self.labels.one_hot(ways),
-        };
+        // In fewer launches than Burn's own rows of a one and zeros.
+        let classes = Tensor::<B, 1, Int>::arange(0..self.ways as i64, &self.labels.device());
+        let rows = self.labels.unsqueeze_dim::<3>(2).equal(classes.unsqueeze());
         let targets = rows.float().cast(self.images.dtype());
         Examples { inputs: self.images, targets }
     }

@@ -23,18 +23,26 @@ pub trait FusedAxpy: Backend {
 
     /// `alpha x` of each.
     fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>>;
+
+    /// The same twice.
+    fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
+        [xs.clone(), xs]
+    }
 }
 
 type AxpyFn<B> = fn(Vec<FloatTensor<B>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>;
 
+type FanOutFn<B> = fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2];
+
 pub(crate) struct AxpyTable<B: Backend> {
     axpy_all: AxpyFn<B>,
     scaled_all: fn(Vec<FloatTensor<B>>, f64) -> Vec<FloatTensor<B>>,
+    fan_out: FanOutFn<B>,
 }
 
 impl<B: FusedAxpy> AxpyTable<B> {
     pub(crate) fn new() -> Self {
-        Self { axpy_all: B::axpy_all, scaled_all: B::scaled_all }
+        Self { axpy_all: B::axpy_all, scaled_all: B::scaled_all, fan_out: B::fan_out }
     }
 }
 
@@ -99,4 +107,20 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
     let together = |xs| (table.scaled_all)(xs, alpha);
     in_parts(xs, takes, |xs| in_groups(xs, B::float_device, together), alone)
+}
+
+/// `xs` for two users, tensors of any shapes. Where they are on a graph of an accelerator, the gradients
+/// that come back from both are added in one operation for all tensors; Burn would add them one by one.
+pub fn fan_out<B: Backend>(xs: Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2] {
+    let types = || xs.iter().map(TensorMetadata::dtype);
+    let one_device =
+        || xs.windows(2).all(|two| B::float_device(&two[0]) == B::float_device(&two[1]));
+    match door::table::<AxpyTable<B>>() {
+        Some(table)
+            if xs.iter().all(has_elements) && all_f32("fan_out", types()) && one_device() =>
+        {
+            (table.fan_out)(xs)
+        }
+        _ => [xs.clone(), xs],
+    }
 }

@@ -26,6 +26,15 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
         let products = B::scaled_all(inner::<B, C>(&xs), alpha);
         record::<B, C>(&xs, || Arc::new(Terms::new::<C>(&xs, 0, alpha)), products)
     }
+
+    fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
+        let [mut both, second] = B::fan_out(inner::<B, C>(&xs));
+        both.extend(second);
+        let terms = || Arc::new(Shared(Terms::new::<C>(&xs, 0, 1.0))) as Arc<dyn Bundle<B>>;
+        let mut first = record::<B, C>(&xs, terms, both);
+        let second = first.split_off(xs.len());
+        [first, second]
+    }
 }
 
 fn inner<B: FusedAxpy, C: CheckpointStrategy>(
@@ -69,6 +78,39 @@ impl<B: FusedAxpy> Bundle<B> for Terms<B> {
             false => None,
         };
         terms.map(gradient).collect()
+    }
+}
+
+/// Tensors that two users have.
+struct Shared<B: FusedAxpy>(Terms<B>);
+
+impl<B: FusedAxpy> Bundle<B> for Shared<B> {
+    fn gradients(&self, mut results: Places<B>, wanted: &[bool]) -> Places<B> {
+        let second = results.split_off(wanted.len());
+        let (mut places, mut pairs) = (Vec::new(), (Vec::new(), Vec::new()));
+        let mut found = Vec::new();
+        for (place, (first, second)) in results.into_iter().zip(second).enumerate() {
+            found.push(match (first.filter(|_| wanted[place]), second.filter(|_| wanted[place])) {
+                (Some(first), Some(second)) => {
+                    places.push(place);
+                    pairs.0.push(first);
+                    pairs.1.push(second);
+                    None
+                }
+                (first, second) => first.or(second),
+            });
+        }
+        if !places.is_empty() {
+            for (place, sum) in places.into_iter().zip(B::axpy_all(pairs.0, 1.0, pairs.1)) {
+                found[place] = Some(sum);
+            }
+        }
+        let each = found.into_iter().zip(&self.0.terms).zip(wanted);
+        each.map(|((found, term), wanted)| match wanted {
+            true => found.or_else(|| term.without_gradient()),
+            false => None,
+        })
+        .collect()
     }
 }
 

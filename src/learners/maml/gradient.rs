@@ -127,7 +127,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let statistics = BnStatistics::Batch;
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let queries = N::Kind::judged(batch, group.clone());
-        let learned_from = self.learned_from(batch, group);
+        let learned_from = self.learned_from(support.clone(), batch, group);
         let last = RefCell::new(None);
         let outer = |step: usize, values: &[Tensor<B, 1>]| {
             let weight = step.checked_sub(1).map_or(0.0, |index| step_weights[index]);
@@ -168,8 +168,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     }
 
     /// What the inner loop learns tasks from.
-    fn learned_from(&self, batch: &Batch<B, N>, group: &Range<usize>) -> InnerBatches<B> {
-        let support = N::Kind::learned(N::Kind::support(batch), group.clone());
+    fn learned_from(
+        &self,
+        support: Examples<B>,
+        batch: &Batch<B, N>,
+        group: &Range<usize>,
+    ) -> InnerBatches<B> {
         let examples = match self.settings.outer {
             Outer::Way => together(support, N::Kind::judged(batch, group.clone())),
             _ => support,
@@ -203,7 +207,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     fn group_divergence(&self, batch: &Batch<B, N>, group: &Range<usize>) -> Option<Divergence> {
         let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
-        let learned_from = self.learned_from(batch, group);
+        let learned_from = self.learned_from(support.clone(), batch, group);
         let loss =
             |step: usize, network: &N| loss(network, &learned_from.at(step), BnStatistics::Batch).1;
         let precision = self.network.precision();
