@@ -1,8 +1,9 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::LocalRule;
 
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, PlasticityRule};
+use super::{Change, Forgetting, KernelRule, PlasticityRule};
 
 /// Oja's rule for each neuron by itself, `dw_i = <y_i (x - y_i w_i)>`.
 ///
@@ -43,6 +44,10 @@ impl<B: Backend> PlasticityRule<B> for Oja {
 
     fn detach(&self, (): ()) {}
 
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Oja))
+    }
+
     fn change(
         &self,
         _: &Tensor<B, 2>,
@@ -65,6 +70,10 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
     fn detach(&self, (): ()) {}
+
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Subspace))
+    }
 
     fn change(
         &self,
@@ -89,6 +98,10 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
     fn detach(&self, (): ()) {}
+
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Sanger))
+    }
 
     fn change(
         &self,
