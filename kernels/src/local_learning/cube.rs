@@ -142,7 +142,7 @@ fn walk<N: Size>(layer: &Layer, #[comptime] units: u32) -> Walk {
     let vectors = layer.inputs / N::value();
     let width = min(vectors, units);
     let segments = min(units / width, layer.neurons);
-    let rows = (layer.neurons + segments - 1) / segments;
+    let rows = layer.neurons.div_ceil(segments);
     let segment = unit / width;
     let row = min(segment * rows, layer.neurons);
     let mut end = min(row + rows, layer.neurons);
@@ -193,9 +193,7 @@ fn take_in(
     if comptime!(aggregate == Aggregate::Last) {
         memory[to] = value;
     } else if comptime!(aggregate == Aggregate::Mean) {
-        if tick == 0 || layer.ratio == 1 {
-            memory[to] = value;
-        } else if slot == 0 {
+        if tick == 0 || slot == 0 {
             memory[to] = value;
         } else if slot == layer.ratio - 1 {
             memory[to] = (memory[to] + value) / f32::cast_from(layer.ratio);
@@ -261,7 +259,7 @@ fn give<N: Size>(
             }
             let place = item % sequences * layer.neurons + item / sequences;
             if comptime!(plan.top_down) {
-                output = output * memory[layer.gain + place];
+                output *= memory[layer.gain + place];
             }
             memory[layer.held + place] = output;
         }

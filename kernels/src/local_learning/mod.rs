@@ -6,7 +6,7 @@
 
 #[cfg(feature = "cube")]
 // A condition of the compiler's and one of the device's are two.
-#[allow(clippy::too_many_arguments, clippy::collapsible_if)]
+#[allow(clippy::too_many_arguments, clippy::collapsible_if, clippy::manual_is_multiple_of)]
 mod cube;
 #[cfg(feature = "cube")]
 pub(crate) use cube::body;
@@ -41,6 +41,10 @@ pub struct LocalTensors<T> {
     pub memory: T,
 }
 
+/// Goes through all ticks of the inputs, from a tick on.
+pub type LocalLearningFn<B> =
+    fn(&LocalLearning, usize, LocalTensors<FloatTensor<B>>) -> LocalTensors<FloatTensor<B>>;
+
 /// How a backend learns locally.
 #[derive(Debug)]
 pub struct LocalBody<B: Backend> {
@@ -49,8 +53,7 @@ pub struct LocalBody<B: Backend> {
     /// All ticks of some inputs, from the tick that is given on. All tensors are f32 and fit the
     /// settings, and there is at least one tick of one sequence. Memory is overwritten only where
     /// nothing else holds it.
-    pub run:
-        fn(&LocalLearning, usize, LocalTensors<FloatTensor<B>>) -> LocalTensors<FloatTensor<B>>,
+    pub run: LocalLearningFn<B>,
 }
 
 /// The settings, where layers with tensors of these types can learn by [`local_learning`] on a device.

@@ -97,6 +97,7 @@ impl Case {
         let (fused, fired) = self.start(&hierarchy, rule.clone()).run(xs.clone()).unwrap();
         let (plain, wanted) =
             with_reference(|| self.start(&hierarchy, rule).run(xs.clone()).unwrap());
+        assert!(fused.is_fused() && !plain.is_fused(), "{what}");
         assert_same(&what, &fused, &plain);
         assert_eq!(fired.len(), wanted.len(), "{what}");
         for (found, wanted) in fired.into_iter().zip(wanted) {
@@ -164,7 +165,6 @@ fn every_window_and_activation_learns_as_tick_after_tick<B: Backend>() {
         for (periods, ticks) in [(vec![1, 2, 6], 1), (vec![2, 6, 6], 13), (vec![1, 1, 1], 4)] {
             let case = Case { aggregate, activation, top_down, periods, ticks, ..case() };
             case.check::<B, _>(Oja);
-            Case { sequences: 1, ..case }.check::<B, _>(Hebb::new());
         }
     }
 }
@@ -182,9 +182,8 @@ fn sizes_that_are_even_and_odd_learn_as_tick_after_tick<B: Backend>() {
         for sequences in [1, 2] {
             let case = Case { sequences, ..case.clone() };
             case.check::<B, _>(Sanger);
-            case.check::<B, _>(Subspace);
         }
-        case.check::<B, _>(Oja);
+        case.check::<B, _>(Subspace);
     }
 }
 
