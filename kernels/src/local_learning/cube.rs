@@ -663,14 +663,12 @@ where
     let ticks = xs.meta.shape()[1];
     let weights: Vec<_> = weights.into_iter().map(owned).collect();
     let memory = owned(memory);
-    let firings = |layer| learning.firings(layer, start, ticks);
-    // A layer that does not fire in these ticks has an output that nothing is written to.
-    let output = |(index, layer): (usize, &super::LocalLayer)| {
-        let shape = [learning.sequences, firings(index).max(1), layer.neurons];
-        empty(&xs, shape, DType::F32)
-    };
-    let wanted = learning.layers.iter().enumerate().filter(|_| learning.told);
-    let mut outputs: Vec<_> = wanted.map(output).collect();
+    let wanted = learning.outputs(start, ticks);
+    let mut outputs: Vec<_> = wanted.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
+    if learning.told {
+        // A layer that does not fire in these ticks has an output that nothing is written to.
+        outputs.resize_with(weights.len(), || empty(&xs, [1], DType::F32));
+    }
     let work = Work::new(&xs.client, learning);
     let workspace = empty(&xs, [work.workspace], DType::F32);
     let mut first = 0;
@@ -680,8 +678,7 @@ where
         launch(learning, [start, ticks, first, last], &on, &workspace, &work);
         first = last;
     }
-    // Where a layer does not fire, those above do not.
-    outputs.truncate((0..weights.len()).take_while(|&layer| firings(layer) > 0).count());
+    outputs.truncate(wanted.len());
     LocalTensors { values: outputs, weights, memory }
 }
 

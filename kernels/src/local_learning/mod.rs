@@ -10,6 +10,8 @@
 mod cube;
 #[cfg(feature = "cube")]
 pub(crate) use cube::body;
+#[cfg(feature = "fusion")]
+pub(crate) mod fusion;
 mod memory;
 mod settings;
 

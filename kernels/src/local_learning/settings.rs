@@ -156,6 +156,16 @@ impl LocalLearning {
         (self.sequences * self.layers.iter().map(weights).sum::<usize>()).max(1)
     }
 
+    /// Shapes of the outputs `[b, firings, neurons]` of the layers that fire in some ticks from `start`
+    /// on, if they are wanted. Where a layer does not fire, those above do not.
+    pub fn outputs(&self, start: usize, ticks: usize) -> Vec<[usize; 3]> {
+        let wanted = self.layers.iter().enumerate().filter(|_| self.told);
+        let shape = |(index, layer): (usize, &LocalLayer)| {
+            [self.sequences, self.firings(index, start, ticks), layer.neurons]
+        };
+        wanted.map(shape).take_while(|[_, firings, _]| *firings > 0).collect()
+    }
+
     /// How often a layer fires in some ticks from `start` on.
     pub fn firings(&self, layer: usize, start: usize, ticks: usize) -> usize {
         let period = self.layers[layer].period;
