@@ -92,7 +92,8 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// hold theirs.
     ///
     /// Whether the input is finite is read from the device at every tick, which on an accelerator may
-    /// cost more than the tick; [`run`](Self::run) and [`learn`](Self::learn) read it once.
+    /// cost more than the tick; [`run`](Self::run) and [`learn`](Self::learn) read it once, and take one
+    /// launch for all ticks.
     ///
     /// # Errors
     /// When the input has another length, is not finite, or is of no sequence or of another number
@@ -105,6 +106,9 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
 
     /// All ticks of `xs`, `[b, T, inputs]`, with what the layers gave when they fired; a layer that
     /// did not has no firings here.
+    ///
+    /// An accelerator goes through all of them in one launch, by every built-in rule at a rate that is
+    /// not learned, unless layers and batches are too large for one multiprocessor.
     ///
     /// # Errors
     /// As [`step`](Self::step), and when there is no tick.
