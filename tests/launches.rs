@@ -18,6 +18,7 @@ use cubecl::config::profiling::ProfilingLogLevel;
 use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use fewshot::episode::EpisodeSampler;
 use fewshot::models::{Classifier, Conv4Config, MlpConfig};
+use fewshot::plasticity::{HierarchyConfig, Rate, Sources, Subspace};
 use fewshot::prelude::*;
 
 type A = Autodiff<Wgpu>;
@@ -160,4 +161,32 @@ fn a_step_of_maml_on_sinusoids_takes_no_more_launches_than_it_did() {
             .expect("a run");
     });
     assert_at_most(85, "a step of MAML on sinusoids", &found);
+}
+
+/// Of twenty ticks of three layers, so many in a call, once begun.
+fn twenty_ticks(ticks_of_a_call: usize) -> Launches {
+    let device = Default::default();
+    let config = HierarchyConfig::new(vec![6, 8, 5, 3], vec![1, 2, 4]).with_top_down(0.2);
+    let hierarchy = config.init::<Wgpu>(&device).expect("a hierarchy");
+    let run = |ticks: usize| {
+        let sources = Sources::new(6, 3, 1).expect("sources");
+        let mut stream = sources.stream(2);
+        Launches::of(|| {
+            let start = hierarchy.start(Subspace, Rate::fixed(0.01).expect("a rate"));
+            let mut running = start.with_relative_rates(9.0).expect("a time constant");
+            for _ in 0..ticks / ticks_of_a_call {
+                running = running.learn(stream.next(ticks_of_a_call, &device)).expect("a run");
+            }
+        })
+    };
+    let twenty = run(20);
+    run(40).without(&twenty)
+}
+
+#[test]
+fn a_tick_of_a_plastic_hierarchy_takes_at_most_four_launches() {
+    let _ = &*LOG;
+    let [alone, together] = [1, 20].map(twenty_ticks);
+    assert_at_most(4 * 20, "twenty ticks, one after the other", &alone);
+    assert_at_most(4, "twenty ticks at once", &together);
 }

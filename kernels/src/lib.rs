@@ -24,8 +24,9 @@
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
+//! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
-//! All but the last five can be differentiated twice, and stay fused under two levels of autodiff, but
+//! All but the last six can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
@@ -66,6 +67,7 @@ pub mod layers;
 mod linear;
 pub mod linear_stack;
 mod lists;
+pub mod local_learning;
 pub mod max_pool;
 pub mod metrics;
 pub mod norm_relu;

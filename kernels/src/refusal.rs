@@ -25,6 +25,25 @@ pub enum Refusal {
         /// Padding found.
         padding: usize,
     },
+    /// Local learning by a rule or a rate that no kernel has.
+    #[error("a rule that is not built in, or a rate that is learned")]
+    LearnedByOther,
+    /// More layers than a launch binds.
+    #[error("{found} layers, {most} at most")]
+    Layers {
+        /// Layers of a launch.
+        most: usize,
+        /// Layers found.
+        found: usize,
+    },
+    /// More than one multiprocessor should do.
+    #[error("{found} weights times sequences a tick, {most} at most")]
+    Work {
+        /// Weights times sequences of a tick.
+        most: usize,
+        /// Those found.
+        found: usize,
+    },
 }
 
 static NOTED: Mutex<Option<HashSet<(&str, Refusal)>>> = Mutex::new(None);

@@ -1,9 +1,10 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::{BcmForm, LocalRule};
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, PlasticityError, PlasticityRule};
+use super::{Change, Forgetting, KernelRule, PlasticityError, PlasticityRule};
 
 /// The rule of Bienenstock, Cooper and Munro, `dw_i = <phi(y_i, theta_i) x> - decay w_i`.
 ///
@@ -32,19 +33,6 @@ pub struct Bcm {
 
 /// Least threshold that [`BcmForm::Law`] divides by.
 const LEAST_DIVISOR: f64 = 1e-3;
-
-/// Which function of output and threshold a [`Bcm`] neuron learns by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BcmForm {
-    /// `y (y - theta)`
-    #[default]
-    IntratorCooper,
-    /// `y (y - theta) / theta`, which slows neurons with a high threshold.
-    ///
-    /// A threshold below 1e-3 divides as 1e-3, so that a neuron that was silent, whose threshold goes
-    /// to zero, learns on.
-    Law,
-}
 
 impl Bcm {
     /// With thresholds that follow within about `tau` batches, from 1 on.
@@ -90,6 +78,15 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
 
     fn detach(&self, threshold: Tensor<B, 2>) -> Tensor<B, 2> {
         threshold.detach()
+    }
+
+    fn kernel(&self) -> Option<KernelRule<B, Tensor<B, 2>>> {
+        let Self { tau, decay, form, .. } = *self;
+        Some(KernelRule {
+            rule: LocalRule::Bcm { tau, decay, form },
+            save: |threshold| [None, Some(threshold)],
+            load: |[_, threshold]| threshold.expect("a threshold for each neuron from the start"),
+        })
     }
 
     fn change(

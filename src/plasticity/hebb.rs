@@ -1,9 +1,10 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::LocalRule;
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, PlasticityError, PlasticityRule};
+use super::{Change, Forgetting, KernelRule, PlasticityError, PlasticityRule};
 
 /// Hebb's rule, `dW = <y x^T> - decay W`.
 ///
@@ -53,6 +54,10 @@ impl<B: Backend> PlasticityRule<B> for Hebb {
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
     fn detach(&self, (): ()) {}
+
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Hebb { decay: self.decay }))
+    }
 
     fn change(
         &self,
@@ -118,6 +123,15 @@ impl<B: Backend> PlasticityRule<B> for Covariance {
 
     fn detach(&self, state: CovarianceState<B>) -> CovarianceState<B> {
         CovarianceState { means: state.means.map(|(x, y)| (x.detach(), y.detach())) }
+    }
+
+    fn kernel(&self) -> Option<KernelRule<B, CovarianceState<B>>> {
+        let Self { tau, decay } = *self;
+        Some(KernelRule {
+            rule: LocalRule::Covariance { tau, decay },
+            save: |state| state.means.map_or([None, None], |(x, y)| [Some(x), Some(y)]),
+            load: |[x, y]| CovarianceState { means: x.zip(y) },
+        })
     }
 
     fn change(

@@ -2,9 +2,9 @@ use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::Activation;
 use fewshot_kernels::weighted_sums;
 use fewshot_models::nn::drawn;
-use serde::{Deserialize, Serialize};
 
 use super::{Change, PlasticityRule, Rate};
 
@@ -18,19 +18,6 @@ pub struct PlasticLinearConfig {
     /// What neurons make of their weighted sums.
     #[config(default = "Activation::Linear")]
     pub activation: Activation,
-}
-
-/// What a neuron makes of its weighted sum.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// The sum itself, as the theory of Oja's rules has it.
-    #[default]
-    Linear,
-    /// Its hyperbolic tangent.
-    Tanh,
-    /// Its positive part.
-    Relu,
 }
 
 /// A linear layer `y = f(x W^T)` whose weight changes by a [`PlasticityRule`].
@@ -67,6 +54,10 @@ impl<B: Backend> PlasticLinear<B> {
     /// Number of neurons.
     pub fn neurons(&self) -> usize {
         self.weight.dims()[0]
+    }
+
+    pub(super) fn activation(&self) -> Activation {
+        self.activation
     }
 
     /// Length of an input.
@@ -123,15 +114,23 @@ impl<B: Backend> PlasticLinear<B> {
         state: R::State,
         make: impl FnOnce(Change<B>, Tensor<B, 2>) -> Tensor<B, 2>,
     ) -> (Self, R::State) {
-        let (id, weight, mapper) = self.weight.consume();
+        let (weight, layer) = self.taken();
         let (change, state) = rule.change(&weight, x, y, state);
-        let weight = make(change, weight);
-        (Self { weight: Param::from_mapped_value(id, weight, mapper), ..self }, state)
+        (layer(make(change, weight)), state)
+    }
+
+    /// Its weight, and what makes a layer of another one.
+    pub(super) fn taken(self) -> (Tensor<B, 2>, impl FnOnce(Tensor<B, 2>) -> Self) {
+        let (id, weight, mapper) = self.weight.consume();
+        let activation = self.activation;
+        let made =
+            move |weight| Self { weight: Param::from_mapped_value(id, weight, mapper), activation };
+        (weight, made)
     }
 
     /// The layer without the graph that its weight came from.
     pub fn detach(self) -> Self {
-        let (id, weight, mapper) = self.weight.consume();
-        Self { weight: Param::from_mapped_value(id, weight.detach(), mapper), ..self }
+        let (weight, layer) = self.taken();
+        layer(weight.detach())
     }
 }

@@ -19,18 +19,19 @@ mod rule;
 mod sources;
 mod trace;
 
-pub use bcm::{Bcm, BcmForm};
+pub use bcm::Bcm;
 pub use change::{Change, Forgetting};
 pub use coefficients::Coefficients;
 pub use error::PlasticityError;
+pub use fewshot_kernels::local_learning::{Activation, Aggregate, BcmForm, LocalRule};
 pub use hebb::{Covariance, CovarianceState, Hebb};
-pub use hierarchy::{Aggregate, Firings, HierarchyConfig, Running, Schedule, TemporalHierarchy};
-pub use linear::{Activation, PlasticLinear, PlasticLinearConfig};
+pub use hierarchy::{Firings, HierarchyConfig, Running, Schedule, TemporalHierarchy};
+pub use linear::{PlasticLinear, PlasticLinearConfig};
 pub use measure::{explained_variance, row_norm};
 pub use oja::{Oja, Sanger, Subspace};
 pub use rate::{LearnedRate, Rate, largest_rate};
 pub use reactive::{Expectation, Reaction, Reactive};
-pub use rule::PlasticityRule;
+pub use rule::{KernelRule, PlasticityRule};
 pub use sources::{SourceStream, Sources};
 pub use trace::{PlasticConnections, TraceRule};
 

@@ -1,9 +1,10 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::LocalRule;
 use fewshot_kernels::product;
 
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, PlasticityRule};
+use super::{Change, Forgetting, KernelRule, PlasticityRule};
 
 /// Oja's rule for each neuron by itself, `dw_i = <y_i (x - y_i w_i)>`.
 ///
@@ -44,6 +45,10 @@ impl<B: Backend> PlasticityRule<B> for Oja {
 
     fn detach(&self, (): ()) {}
 
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Oja))
+    }
+
     fn change(
         &self,
         _: &Tensor<B, 2>,
@@ -66,6 +71,10 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
     fn detach(&self, (): ()) {}
+
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Subspace))
+    }
 
     fn change(
         &self,
@@ -90,6 +99,10 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
     fn init(&self, _: usize, _: usize, _: &B::Device) {}
 
     fn detach(&self, (): ()) {}
+
+    fn kernel(&self) -> Option<KernelRule<B, ()>> {
+        Some(KernelRule::stateless(LocalRule::Sanger))
+    }
 
     fn change(
         &self,

@@ -2,6 +2,7 @@ use std::fmt::Debug;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::LocalRule;
 
 use super::Change;
 
@@ -47,6 +48,30 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
     /// Whether a rate beyond [`largest_rate`](super::largest_rate) unsettles it.
     fn settles(&self) -> bool {
         false
+    }
+
+    /// The rule as kernels of an accelerator have it, which go through many ticks in one launch; none
+    /// of a rule that they do not have, which goes tick after tick everywhere.
+    fn kernel(&self) -> Option<KernelRule<B, Self::State>> {
+        None
+    }
+}
+
+/// A rule that accelerators have a kernel for, with how its state goes there and comes back.
+#[derive(Clone, Copy, Debug)]
+pub struct KernelRule<B: Backend, S> {
+    /// The rule.
+    pub rule: LocalRule,
+    /// What the state remembers of inputs `[1, inputs]` and of neurons `[1, neurons]`.
+    pub save: fn(S) -> [Option<Tensor<B, 2>>; 2],
+    /// The state that remembers this.
+    pub load: fn([Option<Tensor<B, 2>>; 2]) -> S,
+}
+
+impl<B: Backend> KernelRule<B, ()> {
+    /// A rule that remembers nothing.
+    pub fn stateless(rule: LocalRule) -> Self {
+        Self { rule, save: |()| [None, None], load: |_| () }
     }
 }
 

@@ -106,6 +106,12 @@ pub fn lane_sum<N: Size>(vector: Vector<f32, N>) -> f32 {
 #[cube]
 pub fn cube_sum(value: f32, #[comptime] units: u32) -> f32 {
     let mut shared = SharedMemory::<f32>::new(comptime!(units as usize));
+    cube_sum_in(value, &mut shared, units)
+}
+
+/// The same with memory for a number of each unit, which is free again when this ends.
+#[cube]
+pub fn cube_sum_in(value: f32, shared: &mut SharedMemory<f32>, #[comptime] units: u32) -> f32 {
     let unit = UNIT_POS as usize;
     shared[unit] = value;
     sync_cube();

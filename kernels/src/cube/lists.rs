@@ -37,7 +37,7 @@ pub fn arrays<'a, R: CubeRuntime, E: CubePrimitive>(
 }
 
 /// The widest vectors that all of these lengths divide into.
-fn common_width<R: CubeRuntime>(
+pub fn common_width<R: CubeRuntime>(
     client: &ComputeClient<R>,
     lengths: &[usize],
     element_size: usize,

@@ -13,9 +13,11 @@ mod stacks;
 mod tensors;
 
 pub use cubes::{
-    cube_max, cube_sum, cubes, cubes_of_channel, elementwise, grid, lane_sum, row_of_cubes, units,
-    vector_size, wide,
+    cube_max, cube_sum, cube_sum_in, cubes, cubes_of_channel, elementwise, grid, lane_sum,
+    row_of_cubes, units, vector_size, wide,
 };
-pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
+pub use lists::{
+    ShareList, Shares, Vectors, arrays, common_width, load, most_tensors, pick, share, spot, store,
+};
 pub use product::{Finish, Matrices, Products, product};
 pub use tensors::{empty, empty_like, owned, zeros};

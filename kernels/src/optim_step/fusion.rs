@@ -8,6 +8,7 @@ use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
 use crate::axpy::scaled_all;
 use crate::fusion::{Recorded, record};
 use crate::lists::in_groups;
+use crate::local_learning::{self, LocalBody};
 
 impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
     fn takes(found: DType) -> bool {
@@ -33,6 +34,10 @@ impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
         };
         let (_, squares) = B::grad_stats(gradients.iter().map(resolve).collect(), 1.0);
         (gradients, squares)
+    }
+
+    fn local_learning() -> Option<LocalBody<Self>> {
+        local_learning::fusion::body()
     }
 }
 

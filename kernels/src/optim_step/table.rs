@@ -6,6 +6,7 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{StepRule, StepTensors, Stepped};
 use crate::inverse_power;
+use crate::local_learning::LocalBody;
 use crate::rank_update::{self, Lost, UpdateRate};
 use crate::tiling;
 use crate::weighted_sums;
@@ -75,6 +76,12 @@ pub trait FusedSteps: Backend {
     ) -> [FloatTensor<Self>; 2] {
         inverse_power::reference::inverse_power::<Self>(x, mean, tau)
     }
+
+    /// How it goes through many ticks of local learning at once, if it has a body for that. On a host
+    /// an operation costs next to nothing, so that tick after tick is as good.
+    fn local_learning() -> Option<LocalBody<Self>> {
+        None
+    }
 }
 
 type OptimStepFn<B> =
@@ -99,6 +106,7 @@ pub(crate) struct StepTable<B: Backend> {
     pub rank_update: RankUpdateFn<B>,
     pub weighted_sums: WeightedSumsFn<B>,
     pub inverse_power: InversePowerFn<B>,
+    pub local_learning: Option<LocalBody<B>>,
 }
 
 impl<B: FusedSteps> StepTable<B> {
@@ -112,6 +120,7 @@ impl<B: FusedSteps> StepTable<B> {
             rank_update: B::rank_update,
             weighted_sums: B::weighted_sums,
             inverse_power: B::inverse_power,
+            local_learning: B::local_learning(),
         }
     }
 }

@@ -1,8 +1,9 @@
 use burn::config::Config;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::{Activation, Aggregate};
 
-use super::{Aggregate, Schedule, TemporalHierarchy};
-use crate::plasticity::{Activation, PlasticLinearConfig, PlasticityError};
+use super::{Schedule, TemporalHierarchy};
+use crate::plasticity::{PlasticLinearConfig, PlasticityError};
 
 /// Configuration of a [`TemporalHierarchy`].
 #[derive(Config, Debug)]

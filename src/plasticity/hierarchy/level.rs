@@ -1,8 +1,8 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::inverse_power;
+use fewshot_kernels::local_learning::Aggregate;
 
-use super::Aggregate;
 use super::window::Window;
 use crate::plasticity::{
     Change, Forgetting, PlasticLinear, PlasticityRule, Rate, TemporalHierarchy, largest_rate,
@@ -21,18 +21,18 @@ pub(super) struct Learning<B: Backend, R> {
 #[derive(Clone, Debug)]
 pub(super) struct Level<B: Backend, R: PlasticityRule<B>> {
     /// The layer's, from 0.
-    index: usize,
+    pub(super) index: usize,
     /// Firings below to one of its own.
-    ratio: usize,
+    pub(super) ratio: usize,
     /// Of the rule.
-    state: R::State,
-    window: Window<B>,
+    pub(super) state: R::State,
+    pub(super) window: Window<B>,
     /// The last output, held until the next.
     pub(super) output: Option<Tensor<B, 2>>,
     /// What the parent makes of the next outputs.
     pub(super) gain: Option<Tensor<B, 2>>,
     /// Running mean of the squared length of what it sees, `[1]`.
-    power: Option<Tensor<B, 1>>,
+    pub(super) power: Option<Tensor<B, 1>>,
     /// The rate beyond which it may not settle, once it saw something.
     pub(super) bound: Option<f64>,
 }
@@ -118,11 +118,16 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
             Some(_) => 1.0,
             None => largest_rate(seen.clone()),
         };
+        self.bounded_by(bound, &learning.rate);
+    }
+
+    /// Keeps this bound, if it is one, and warns of a rate beyond it.
+    pub(super) fn bounded_by(&mut self, bound: f64, rate: &Rate<B>) {
         if !bound.is_finite() {
             return;
         }
         self.bound = Some(bound);
-        let rate = learning.rate.value();
+        let rate = rate.value();
         if rate > bound {
             log::warn!(
                 "a rate of {rate} is beyond {bound:.3e}, the bound that the power of the inputs of \

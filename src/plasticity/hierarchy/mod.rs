@@ -1,6 +1,7 @@
 //! Layers that live at different paces.
 
 mod config;
+mod fused;
 mod level;
 mod running;
 mod schedule;
@@ -9,13 +10,14 @@ mod window;
 pub use config::HierarchyConfig;
 pub use running::Running;
 pub use schedule::Schedule;
-pub use window::Aggregate;
 
 use burn::module::Module;
 use burn::prelude::ToElement;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::Aggregate;
 
+use self::window::windows;
 use super::{PlasticLinear, PlasticityError, PlasticityRule, Rate, explained_variance};
 
 /// Plastic layers on top of each other, of which the higher ones work more slowly.
@@ -143,7 +145,7 @@ impl<B: Backend> TemporalHierarchy<B> {
     fn pass(&self, xs: Tensor<B, 3>) -> Vec<(Tensor<B, 2>, Tensor<B, 3>)> {
         let mut below = xs;
         let layers = self.layers.iter().enumerate().map(|(index, layer)| {
-            let windows = self.aggregate.windows(below.clone(), self.schedule.ratio(index));
+            let windows = windows(self.aggregate, below.clone(), self.schedule.ratio(index));
             let [batch, firings, length] = windows.dims();
             let seen = windows.reshape([batch * firings, length]);
             below = layer.forward(seen.clone()).reshape([batch, firings, layer.neurons()]);

@@ -1,5 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::local_learning::LocalMemory;
 use fewshot_kernels::product;
 
 use super::level::{Learning, Level};
@@ -13,10 +14,14 @@ use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate};
 /// and what they give.
 #[derive(Clone, Debug)]
 pub struct Running<B: Backend, R: PlasticityRule<B>> {
-    hierarchy: TemporalHierarchy<B>,
-    levels: Vec<Level<B, R>>,
-    learning: Learning<B, R>,
-    tick: usize,
+    pub(super) hierarchy: TemporalHierarchy<B>,
+    pub(super) levels: Vec<Level<B, R>>,
+    pub(super) learning: Learning<B, R>,
+    pub(super) tick: usize,
+    /// Sequences that began, once they did.
+    pub(super) sequences: Option<usize>,
+    /// What an accelerator remembers in place of the levels, while it goes through whole sequences.
+    pub(super) memory: Option<LocalMemory<B>>,
 }
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
@@ -24,7 +29,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         let layers = 0..hierarchy.layers.len();
         let levels = layers.map(|index| Level::new(&hierarchy, index, &rule)).collect();
         let learning = Learning { rule, rate, relative: None };
-        Self { hierarchy, levels, learning, tick: 0 }
+        Self { hierarchy, levels, learning, tick: 0, sequences: None, memory: None }
     }
 
     /// With the rate of each layer as a share of [`largest_rate`](crate::plasticity::largest_rate) for what the layer sees: of the
@@ -70,7 +75,10 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
 
     /// The output that a layer holds, `[b, neurons]`; none before the first tick.
     pub fn held(&self, layer: usize) -> Option<Tensor<B, 2>> {
-        self.levels[layer].output.clone()
+        match &self.memory {
+            Some(memory) => Some(memory.held(layer)),
+            None => self.levels[layer].output.clone(),
+        }
     }
 
     /// The rate beyond which each layer may not settle, [`largest_rate`](crate::plasticity::largest_rate) for the first input other
@@ -85,35 +93,42 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// hold theirs.
     ///
     /// Whether the input is finite is read from the device at every tick, which on an accelerator may
-    /// cost more than the tick; [`run`](Self::run) and [`learn`](Self::learn) read it once.
+    /// cost more than the tick; [`run`](Self::run) and [`learn`](Self::learn) read it once, and take one
+    /// launch for all ticks.
     ///
     /// # Errors
     /// When the input has another length, is not finite, or is of no sequence or of another number
     /// of them than before.
     pub fn step(self, x: Tensor<B, 2>) -> Result<Self, PlasticityError> {
         let [batch, length] = x.dims();
-        self.check(batch, length)?;
-        finite(x.clone(), self.tick)?;
-        Ok(self.advance(x, &mut |_, _| {}))
+        self.begin([batch, 1, length])?;
+        self.learn(x.reshape([batch, 1, length]))
     }
 
     /// All ticks of `xs`, `[b, T, inputs]`, with what the layers gave when they fired; a layer that
     /// did not has no firings here.
     ///
+    /// An accelerator goes through all of them in one launch, by every built-in rule at a rate that is
+    /// not learned, unless layers and batches are too large for one multiprocessor.
+    ///
     /// # Errors
     /// As [`step`](Self::step), and when there is no tick.
-    pub fn run(mut self, xs: Tensor<B, 3>) -> Result<(Self, Vec<Firings<B>>), PlasticityError> {
+    pub fn run(self, xs: Tensor<B, 3>) -> Result<(Self, Vec<Firings<B>>), PlasticityError> {
+        self.begin(xs.dims())?;
+        if let Some(settings) = self.settings(&xs, true) {
+            return self.fused(xs, &settings);
+        }
         let mut fired: Vec<Vec<Tensor<B, 3>>> = vec![Vec::new(); self.levels.len()];
-        self = self.through(xs, &mut |layer, output| {
+        let running = self.through(xs, &mut |layer, output| {
             fired[layer].push(output.clone().unsqueeze_dim(1));
         })?;
         let firings = fired.into_iter().enumerate().filter(|(_, outputs)| !outputs.is_empty());
         let firings = firings.map(|(layer, outputs)| Firings {
-            period: self.hierarchy.schedule().period(layer),
+            period: running.hierarchy.schedule().period(layer),
             outputs: Tensor::cat(outputs, 1),
         });
         let firings = firings.collect();
-        Ok((self, firings))
+        Ok((running, firings))
     }
 
     /// As [`run`](Self::run) for what is learned alone.
@@ -121,7 +136,11 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn learn(self, xs: Tensor<B, 3>) -> Result<Self, PlasticityError> {
-        self.through(xs, &mut |_, _| {})
+        self.begin(xs.dims())?;
+        match self.settings(&xs, false) {
+            Some(settings) => Ok(self.fused(xs, &settings)?.0),
+            None => self.through(xs, &mut |_, _| {}),
+        }
     }
 
     fn through(
@@ -129,12 +148,10 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         xs: Tensor<B, 3>,
         told: &mut impl FnMut(usize, &Tensor<B, 2>),
     ) -> Result<Self, PlasticityError> {
-        let [batch, ticks, length] = xs.dims();
-        self.check(batch, length)?;
-        if ticks == 0 {
-            return Err(PlasticityError::NoSteps);
-        }
         finite(xs.clone(), self.tick)?;
+        self = self.recalled();
+        let [batch, ticks, length] = xs.dims();
+        self.sequences = Some(batch);
         for tick in 0..ticks {
             let x = xs.clone().narrow(1, tick, 1).reshape([batch, length]);
             self = self.advance(x, told);
@@ -142,7 +159,8 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         Ok(self)
     }
 
-    fn check(&self, batch: usize, found: usize) -> Result<(), PlasticityError> {
+    /// Whether these ticks can come next, but for values that are not finite.
+    fn begin(&self, [batch, ticks, found]: [usize; 3]) -> Result<(), PlasticityError> {
         if batch == 0 {
             return Err(PlasticityError::NoSequences);
         }
@@ -150,10 +168,11 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         if found != wanted {
             return Err(PlasticityError::Inputs { wanted, found });
         }
-        match self.levels[0].output.as_ref().map(|output| output.dims()[0]) {
+        match self.sequences {
             Some(wanted) if wanted != batch => {
                 Err(PlasticityError::Sequences { wanted, found: batch })
             }
+            _ if ticks == 0 => Err(PlasticityError::NoSteps),
             _ => Ok(()),
         }
     }

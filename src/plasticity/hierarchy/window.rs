@@ -1,50 +1,31 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use serde::{Deserialize, Serialize};
+use fewshot_kernels::local_learning::Aggregate;
 
-/// What a layer sees of the outputs below it since it fired last.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregate {
-    /// The last one.
-    Last,
-    /// Their mean.
-    #[default]
-    Mean,
-    /// All of them, from the oldest to the newest.
-    Concat,
-}
-
-impl Aggregate {
-    /// Length of what a layer sees in `ratio` outputs of `length` values.
-    pub fn length(self, length: usize, ratio: usize) -> usize {
-        match self {
-            Self::Last | Self::Mean => length,
-            Self::Concat => length * ratio,
-        }
+/// What a layer sees at each of its firings, of the outputs `[b, k, d]` below it.
+pub(super) fn windows<B: Backend>(
+    aggregate: Aggregate,
+    below: Tensor<B, 3>,
+    ratio: usize,
+) -> Tensor<B, 3> {
+    if ratio == 1 {
+        return below;
     }
-
-    /// What a layer sees at each of its firings, of the outputs `[b, k, d]` below it.
-    pub(super) fn windows<B: Backend>(self, below: Tensor<B, 3>, ratio: usize) -> Tensor<B, 3> {
-        if ratio == 1 {
-            return below;
-        }
-        let [batch, outputs, length] = below.dims();
-        let firings = outputs.div_ceil(ratio);
-        let before = below.clone().narrow(1, 0, 1).expand([batch, ratio - 1, length]);
-        let seen = below.narrow(1, 0, (firings - 1) * ratio + 1);
-        let seen = Tensor::cat(vec![before, seen], 1);
-        match self {
-            Self::Concat => seen.reshape([batch, firings, ratio * length]),
-            Self::Mean => seen
-                .reshape([batch, firings, ratio, length])
-                .mean_dim(2)
-                .reshape([batch, firings, length]),
-            Self::Last => seen
-                .reshape([batch, firings, ratio, length])
-                .narrow(2, ratio - 1, 1)
-                .reshape([batch, firings, length]),
-        }
+    let [batch, outputs, length] = below.dims();
+    let firings = outputs.div_ceil(ratio);
+    let before = below.clone().narrow(1, 0, 1).expand([batch, ratio - 1, length]);
+    let seen = below.narrow(1, 0, (firings - 1) * ratio + 1);
+    let seen = Tensor::cat(vec![before, seen], 1);
+    match aggregate {
+        Aggregate::Concat => seen.reshape([batch, firings, ratio * length]),
+        Aggregate::Mean => seen
+            .reshape([batch, firings, ratio, length])
+            .mean_dim(2)
+            .reshape([batch, firings, length]),
+        Aggregate::Last => seen
+            .reshape([batch, firings, ratio, length])
+            .narrow(2, ratio - 1, 1)
+            .reshape([batch, firings, length]),
     }
 }
 

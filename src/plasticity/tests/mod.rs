@@ -1,6 +1,8 @@
 //! Laws of plasticity, on every backend.
 
 mod components;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod fused;
 mod gradients;
 mod hierarchy;
 mod layers;

@@ -21,6 +21,7 @@ use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
 use crate::grad_stats;
 use crate::layers::goes_into_f32;
 use crate::lists::grouped;
+use crate::local_learning::{self, LocalBody};
 use crate::tiling;
 
 impl<R, F, I, BT> FusedSteps for CubeBackend<R, F, I, BT>
@@ -66,6 +67,10 @@ where
 
     fn summed_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
         tiling::cube::summed_all(xs, lanes)
+    }
+
+    fn local_learning() -> Option<LocalBody<Self>> {
+        Some(local_learning::body())
     }
 }
 

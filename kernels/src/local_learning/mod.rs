@@ -1,0 +1,126 @@
+//! Layers that learn by local rules, over many ticks at once.
+//!
+//! Tick after tick is a dozen small operations a layer, which an accelerator spends on launches. Here
+//! one launch goes through a whole sequence. It works below autodiff, on accelerators alone; what it
+//! means is said, and done elsewhere, by the plastic hierarchies of the crate `fewshot`.
+
+#[cfg(feature = "cube")]
+// A condition of the compiler's and one of the device's are two.
+#[allow(clippy::too_many_arguments, clippy::collapsible_if, clippy::manual_is_multiple_of)]
+mod cube;
+#[cfg(feature = "cube")]
+pub(crate) use cube::body;
+#[cfg(feature = "fusion")]
+pub(crate) mod fusion;
+mod memory;
+mod settings;
+
+pub use memory::{LayerMemory, LocalMemory};
+pub use settings::{Activation, Aggregate, BcmForm, LocalLayer, LocalLearning, LocalRule};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, Tensor};
+
+use crate::door;
+use crate::host::{unwrap, wrap};
+use crate::optim_step::StepTable;
+use crate::refusal::{Refusal, all_f32};
+
+/// Weights times sequences of a tick at most, which one multiprocessor takes a millisecond for, as plain
+/// operations take for their launches: these have all multiprocessors.
+const MOST_WORK: usize = 1 << 24;
+
+/// What layers learn in some ticks: the operands, and, with other values, the results.
+#[derive(Clone, Debug)]
+pub struct LocalTensors<T> {
+    /// The inputs of all ticks, `[b, T, inputs]`; of the results each layer's outputs,
+    /// `[b, firings, neurons]`, where they are wanted and there are any.
+    pub values: Vec<T>,
+    /// Of each layer, `[neurons, inputs]`.
+    pub weights: Vec<T>,
+    /// See [`LocalMemory`].
+    pub memory: T,
+}
+
+/// Goes through all ticks of the inputs, from a tick on.
+pub type LocalLearningFn<B> =
+    fn(&LocalLearning, usize, LocalTensors<FloatTensor<B>>) -> LocalTensors<FloatTensor<B>>;
+
+/// How a backend learns locally.
+#[derive(Debug)]
+pub struct LocalBody<B: Backend> {
+    /// Layers that it takes at most on a device.
+    pub most_layers: fn(&B::Device) -> usize,
+    /// All ticks of some inputs, from the tick that is given on. All tensors are f32 and fit the
+    /// settings, and there is at least one tick of one sequence. Memory is overwritten only where
+    /// nothing else holds it.
+    pub run: LocalLearningFn<B>,
+}
+
+/// The settings, where layers with tensors of these types can learn by [`local_learning`] on a device.
+/// Where the backend has a body for that and they cannot, or there are none, it is logged once why.
+pub fn local_settings<B: Backend>(
+    device: &B::Device,
+    types: impl IntoIterator<Item = DType>,
+    settings: impl FnOnce() -> Option<LocalLearning>,
+) -> Option<LocalLearning> {
+    let name = "local_learning";
+    let body = local_body::<B>()?;
+    let Some(settings) = settings() else {
+        Refusal::LearnedByOther.note(name);
+        return None;
+    };
+    let (most, found) = ((body.most_layers)(device), settings.layers.len());
+    if found > most {
+        Refusal::Layers { most, found }.note(name);
+        return None;
+    }
+    let found = settings.work();
+    if found > MOST_WORK {
+        Refusal::Work { most: MOST_WORK, found }.note(name);
+        return None;
+    }
+    all_f32(name, types).then_some(settings)
+}
+
+fn local_body<B: Backend>() -> Option<&'static LocalBody<B>> {
+    door::table::<StepTable<B>>()?.local_learning.as_ref()
+}
+
+/// What layers that learned locally give, and are.
+#[derive(Clone, Debug)]
+pub struct Learned<B: Backend> {
+    /// Of each layer, `[neurons, inputs]`.
+    pub weights: Vec<Tensor<B, 2>>,
+    /// For the next ticks.
+    pub memory: LocalMemory<B>,
+    /// Of each layer that fired `[b, firings, neurons]`, none unless they were wanted.
+    pub outputs: Vec<Tensor<B, 3>>,
+}
+
+/// All ticks of `xs`, `[b, T, inputs]`, from tick `start` on.
+///
+/// # Panics
+/// Where [`local_settings`] did not give the settings.
+pub fn local_learning<B: Backend>(
+    learning: &LocalLearning,
+    start: usize,
+    xs: Tensor<B, 3>,
+    weights: Vec<Tensor<B, 2>>,
+    memory: LocalMemory<B>,
+) -> Learned<B> {
+    let body = local_body::<B>().expect("a backend that learns locally");
+    let LocalMemory { numbers, places } = memory;
+    let tensors = LocalTensors {
+        values: vec![unwrap(xs)],
+        weights: weights.into_iter().map(unwrap).collect(),
+        memory: unwrap(numbers),
+    };
+    let LocalTensors { values, weights, memory } = (body.run)(learning, start, tensors);
+    Learned {
+        weights: weights.into_iter().map(wrap).collect(),
+        memory: LocalMemory { numbers: wrap(memory), places },
+        outputs: values.into_iter().map(wrap).collect(),
+    }
+}

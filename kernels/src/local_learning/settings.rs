@@ -1,0 +1,174 @@
+//! How layers learn.
+
+use serde::{Deserialize, Serialize};
+
+/// What a neuron makes of its weighted sum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// The sum itself, as the theory of Oja's rules has it.
+    #[default]
+    Linear,
+    /// Its hyperbolic tangent.
+    Tanh,
+    /// Its positive part.
+    Relu,
+}
+
+/// What a layer sees of the outputs below it since it fired last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregate {
+    /// The last one.
+    Last,
+    /// Their mean.
+    #[default]
+    Mean,
+    /// All of them, from the oldest to the newest.
+    Concat,
+}
+
+impl Aggregate {
+    /// Length of what a layer sees in `ratio` outputs of `length` values.
+    pub fn length(self, length: usize, ratio: usize) -> usize {
+        match self {
+            Self::Last | Self::Mean => length,
+            Self::Concat => length * ratio,
+        }
+    }
+}
+
+/// Which function of output and threshold a neuron of the rule of Bienenstock, Cooper and Munro learns
+/// by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum BcmForm {
+    /// `y (y - theta)`
+    #[default]
+    IntratorCooper,
+    /// `y (y - theta) / theta`, which slows neurons with a high threshold.
+    ///
+    /// A threshold below 1e-3 divides as 1e-3, so that a neuron that was silent, whose threshold goes
+    /// to zero, learns on.
+    Law,
+}
+
+/// A local rule that accelerators have a kernel for; the types of the same names in the crate `fewshot`
+/// have the formulas.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LocalRule {
+    /// `<y x^T> - decay W`
+    Hebb {
+        /// Share of the weight that is forgotten.
+        decay: f64,
+    },
+    /// Hebb's rule on deviations from running means of inputs and outputs.
+    Covariance {
+        /// Firings within which the means follow.
+        tau: f64,
+        /// Share of the weight that is forgotten.
+        decay: f64,
+    },
+    /// Oja's rule for each neuron by itself.
+    Oja,
+    /// Oja's rule for a layer.
+    Subspace,
+    /// The generalised Hebbian algorithm.
+    Sanger,
+    /// The rule of Bienenstock, Cooper and Munro, with a threshold for each neuron.
+    Bcm {
+        /// Firings within which thresholds follow.
+        tau: f64,
+        /// Share of the weight that is forgotten.
+        decay: f64,
+        /// What is learned by.
+        form: BcmForm,
+    },
+}
+
+impl LocalRule {
+    /// Firings within which what it remembers follows, 1 if it remembers nothing.
+    pub fn tau(&self) -> f64 {
+        match *self {
+            Self::Covariance { tau, .. } | Self::Bcm { tau, .. } => tau,
+            _ => 1.0,
+        }
+    }
+
+    /// Share of the weight that is forgotten, whatever comes in.
+    pub fn decay(&self) -> f64 {
+        match *self {
+            Self::Hebb { decay } | Self::Covariance { decay, .. } | Self::Bcm { decay, .. } => {
+                decay
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// The sizes of a layer, and when it fires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalLayer {
+    /// Number of neurons.
+    pub neurons: usize,
+    /// Length of what it sees.
+    pub inputs: usize,
+    /// Ticks from one firing to the next, a multiple of the layer's below.
+    pub period: usize,
+}
+
+/// How layers on top of each other learn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalLearning {
+    /// From the one that sees the input to the slowest, at least one.
+    pub layers: Vec<LocalLayer>,
+    /// By what they learn.
+    pub rule: LocalRule,
+    /// How much of a change is made; at 0 nothing is learned or remembered of the rule.
+    pub rate: f64,
+    /// Firings within which the power of inputs is followed that the rate is relative to, if it is.
+    pub relative: Option<f64>,
+    /// What a layer sees of the outputs below.
+    pub aggregate: Aggregate,
+    /// What neurons make of their sums.
+    pub activation: Activation,
+    /// Strength of the gain from parents on children; 0 is none.
+    pub top_down: f64,
+    /// Number of sequences, at least one.
+    pub sequences: usize,
+    /// Whether the outputs of all firings are wanted.
+    pub told: bool,
+}
+
+impl LocalLearning {
+    /// Ticks from one output below a layer to the next.
+    pub fn period_below(&self, layer: usize) -> usize {
+        layer.checked_sub(1).map_or(1, |below| self.layers[below].period)
+    }
+
+    /// Outputs below a layer to one of its own.
+    pub fn ratio(&self, layer: usize) -> usize {
+        self.layers[layer].period / self.period_below(layer)
+    }
+
+    /// How many weights meet a sequence in a tick, on average and at least one.
+    pub fn work(&self) -> usize {
+        let weights = |layer: &LocalLayer| layer.inputs * layer.neurons / layer.period;
+        (self.sequences * self.layers.iter().map(weights).sum::<usize>()).max(1)
+    }
+
+    /// Shapes of the outputs `[b, firings, neurons]` of the layers that fire in some ticks from `start`
+    /// on, if they are wanted. Where a layer does not fire, those above do not.
+    pub fn outputs(&self, start: usize, ticks: usize) -> Vec<[usize; 3]> {
+        let wanted = self.layers.iter().enumerate().filter(|_| self.told);
+        let shape = |(index, layer): (usize, &LocalLayer)| {
+            [self.sequences, self.firings(index, start, ticks), layer.neurons]
+        };
+        wanted.map(shape).take_while(|[_, firings, _]| *firings > 0).collect()
+    }
+
+    /// How often a layer fires in some ticks from `start` on.
+    pub fn firings(&self, layer: usize, start: usize, ticks: usize) -> usize {
+        let period = self.layers[layer].period;
+        (start + ticks).div_ceil(period) - start.div_ceil(period)
+    }
+}

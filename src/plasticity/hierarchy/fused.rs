@@ -1,0 +1,208 @@
+//! All ticks of a sequence in one launch, where an accelerator has the rule.
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::grad_stats;
+use fewshot_kernels::local_learning::{
+    Aggregate, LayerMemory, Learned, LocalLayer, LocalLearning, LocalMemory, local_learning,
+    local_settings,
+};
+
+use super::level::Level;
+use super::window::Window;
+use super::{Firings, Running};
+use crate::plasticity::{KernelRule, PlasticityError, PlasticityRule, Rate};
+
+impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
+    /// What a kernel is told that goes through `xs`, and gives outputs if they are to be `told`; none
+    /// where there is no such kernel.
+    pub(super) fn settings(&self, xs: &Tensor<B, 3>, told: bool) -> Option<LocalLearning> {
+        let weights = self.hierarchy.layers.iter().map(|layer| layer.weight.val().dtype());
+        let types = weights.chain([xs.dtype()]);
+        local_settings::<B>(&xs.device(), types, || self.built_in(xs.dims()[0], told))
+    }
+
+    /// The settings where all of them are such as kernels have.
+    fn built_in(&self, sequences: usize, told: bool) -> Option<LocalLearning> {
+        let rule = self.learning.rule.kernel()?.rule;
+        let Rate::Fixed(rate) = self.learning.rate else {
+            return None;
+        };
+        let hierarchy = &self.hierarchy;
+        let activation = hierarchy.layers[0].activation();
+        if hierarchy.layers.iter().any(|layer| layer.activation() != activation) {
+            return None;
+        }
+        let layer = |index: usize| LocalLayer {
+            neurons: hierarchy.layers[index].neurons(),
+            inputs: hierarchy.layers[index].inputs(),
+            period: hierarchy.schedule.period(index),
+        };
+        Some(LocalLearning {
+            layers: (0..hierarchy.layers.len()).map(layer).collect(),
+            rule,
+            rate,
+            relative: self.learning.relative,
+            aggregate: hierarchy.aggregate,
+            activation,
+            top_down: hierarchy.top_down,
+            sequences,
+            told,
+        })
+    }
+
+    /// All ticks of `xs`, which fit, by these settings.
+    ///
+    /// # Errors
+    /// When an input is not finite.
+    pub(super) fn fused(
+        mut self,
+        xs: Tensor<B, 3>,
+        settings: &LocalLearning,
+    ) -> Result<(Self, Vec<Firings<B>>), PlasticityError> {
+        // One launch and one read.
+        if !grad_stats::<B>(vec![xs.clone().into_primitive().tensor()], 1.0).1.is_finite() {
+            return Err(PlasticityError::NotFinite { tick: self.tick });
+        }
+        let [sequences, ticks, _] = xs.dims();
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => self.packed(settings, &xs.device()),
+        };
+        let layers = std::mem::take(&mut self.hierarchy.layers).into_iter();
+        let (weights, layers): (Vec<_>, Vec<_>) = layers.map(|layer| layer.taken()).unzip();
+        let Learned { weights, memory, outputs } =
+            local_learning(settings, self.tick, xs, weights, memory);
+        let layers = layers.into_iter().zip(weights).map(|(layer, weight)| layer(weight));
+        self.hierarchy.layers = layers.collect();
+        self.look_at_bounds(&memory, settings, ticks);
+        self.tick += ticks;
+        self.sequences = Some(sequences);
+        self.memory = Some(memory);
+        let schedule = &self.hierarchy.schedule;
+        let firing = |(layer, outputs)| Firings { period: schedule.period(layer), outputs };
+        let firings = outputs.into_iter().enumerate().map(firing).collect();
+        Ok((self, firings))
+    }
+
+    /// Whether the last ticks went that way.
+    #[cfg(test)]
+    pub(crate) fn is_fused(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// Reads the power of what layers saw first, until all have a bound.
+    fn look_at_bounds(&mut self, memory: &LocalMemory<B>, settings: &LocalLearning, ticks: usize) {
+        let learning = &self.learning;
+        let known = self.levels.iter().all(|level| level.bound.is_some());
+        if known || learning.rate.is_zero() || !learning.rule.settles() {
+            return;
+        }
+        let bounds: Vec<f64> = match learning.relative {
+            Some(_) => {
+                let fires = |layer| settings.firings(layer, self.tick, ticks) > 0;
+                let bound = |layer| if fires(layer) { 1.0 } else { f64::INFINITY };
+                (0..self.levels.len()).map(bound).collect()
+            }
+            None => {
+                memory.first_powers().into_iter().map(|power| f64::from(power).recip()).collect()
+            }
+        };
+        for (level, bound) in self.levels.iter_mut().zip(bounds) {
+            if level.bound.is_none() {
+                level.bounded_by(bound, &learning.rate);
+            }
+        }
+    }
+
+    /// What the levels remember, in one tensor.
+    fn packed(&self, settings: &LocalLearning, device: &B::Device) -> LocalMemory<B> {
+        let kernel = self.learning.rule.kernel().expect("settings are of a rule with a kernel");
+        let levels = self.levels.iter().zip(&settings.layers);
+        let layers = levels.map(|(level, layer)| level.packed(&kernel, layer.inputs));
+        LocalMemory::of(settings, layers.collect(), device)
+    }
+
+    /// With levels that remember again what an accelerator did in their place.
+    pub(super) fn recalled(mut self) -> Self {
+        let Some(memory) = self.memory.take() else {
+            return self;
+        };
+        let kernel = self.learning.rule.kernel().expect("a rule that had a kernel");
+        let fed_back = self.hierarchy.top_down != 0.0;
+        let last = self.levels.len() - 1;
+        let levels = std::mem::take(&mut self.levels).into_iter().zip(memory.layers());
+        for (index, (level, layer)) in levels.enumerate() {
+            let gain = layer.gain.clone().filter(|_| fed_back && index < last);
+            let came = self.came(index);
+            let level = level.recalled(&kernel, layer, came, self.hierarchy.aggregate);
+            self.levels.push(Level { gain, ..level });
+        }
+        self
+    }
+
+    /// How many outputs came from below a layer since it fired last.
+    fn came(&self, layer: usize) -> usize {
+        let schedule = &self.hierarchy.schedule;
+        let below = layer.checked_sub(1).map_or(1, |below| schedule.period(below));
+        (self.tick - 1) % schedule.period(layer) / below
+    }
+}
+
+impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
+    fn packed(&self, kernel: &KernelRule<B, R::State>, inputs: usize) -> LayerMemory<B> {
+        let [of_inputs, of_neurons] = (kernel.save)(self.state.clone());
+        LayerMemory {
+            power: self.power.clone(),
+            seen: self.window.packed(inputs),
+            held: self.output.clone(),
+            gain: self.gain.clone(),
+            of_inputs,
+            of_neurons,
+        }
+    }
+
+    fn recalled(
+        self,
+        kernel: &KernelRule<B, R::State>,
+        memory: LayerMemory<B>,
+        came: usize,
+        aggregate: Aggregate,
+    ) -> Self {
+        let seen = memory.seen.filter(|_| came > 0);
+        let window = seen.map_or(Window::Empty, |seen| {
+            let length = seen.dims()[1] / aggregate.length(1, self.ratio);
+            Window::unpacked(aggregate, seen, length, came)
+        });
+        let state = (kernel.load)([memory.of_inputs, memory.of_neurons]);
+        Self { state, window, output: memory.held, power: memory.power, ..self }
+    }
+}
+
+impl<B: Backend> Window<B> {
+    /// In one tensor, `[b, inputs]`, if anything came.
+    fn packed(&self, inputs: usize) -> Option<Tensor<B, 2>> {
+        match self {
+            Self::Empty => None,
+            Self::Last(output) | Self::Sum(output, _) => Some(output.clone()),
+            Self::All(all) => {
+                let [batch, length] = all.first()?.dims();
+                let missing = inputs - all.len() * length;
+                let rest = Tensor::zeros([batch, missing], &all[0].device());
+                Some(Tensor::cat(all.iter().cloned().chain([rest]).collect(), 1))
+            }
+        }
+    }
+
+    /// Of `came` outputs of this length.
+    fn unpacked(aggregate: Aggregate, seen: Tensor<B, 2>, length: usize, came: usize) -> Self {
+        match aggregate {
+            Aggregate::Last => Self::Last(seen),
+            Aggregate::Mean => Self::Sum(seen, came),
+            Aggregate::Concat => {
+                let output = |place| seen.clone().narrow(1, place * length, length);
+                Self::All((0..came).map(output).collect())
+            }
+        }
+    }
+}
