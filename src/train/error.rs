@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use super::CheckpointError;
 use crate::adapt::AdaptError;
+use crate::episode::EpisodeError;
 use crate::hardware::HardwareError;
 use crate::learners::Divergence;
 use crate::parallel::ParallelError;
@@ -152,6 +153,9 @@ pub enum TrainError {
     /// A learner that cannot be trained on the episodes.
     #[error(transparent)]
     Learner(#[from] AdaptError),
+    /// Tasks that cannot be drawn as they were asked for.
+    #[error(transparent)]
+    Episodes(#[from] EpisodeError),
     /// Processes that do not work together.
     #[error(transparent)]
     Parallel(#[from] ParallelError),

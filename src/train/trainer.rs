@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::run::Run;
 use super::team::MicroBatches;
 use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
-use crate::episode::{EpisodeSampler, TaskSource};
+use crate::episode::{DataPlacement, EpisodeSampler, TaskSource};
 use crate::learners::{Learner, MetaLearner};
 use crate::parallel::{Communicator, Reduction};
 use crate::phase::PhaseTimes;
@@ -157,6 +157,8 @@ pub struct TrainingReport {
     pub skipped_steps: u64,
     /// Devices, of all processes, that shared the tasks of a step.
     pub replicas: usize,
+    /// Where the data of tasks lay: on the device or on the host.
+    pub data_on: DataPlacement,
     /// What a step of this process took, by phase, with its part of validations and checkpoints.
     pub phase_ms: PhaseTimes,
     /// What a step took besides, in milliseconds: the trainer itself.

@@ -50,6 +50,7 @@ macro_rules! laws {
 
 mod axpy;
 mod conv_stack;
+mod gather_images;
 mod inverse_power;
 mod judge;
 mod layers;

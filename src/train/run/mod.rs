@@ -11,14 +11,15 @@ use std::time::Instant;
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_kernels::largest_bank;
 use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
 
 use super::team::{MicroBatches, Team};
 use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
-use crate::episode::TaskSource;
-use crate::hardware::carried;
+use crate::episode::{DataPlacement, TaskSource};
+use crate::hardware::{carried, memory_stats};
 use crate::learners::MetaLearner;
 use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
@@ -32,6 +33,7 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     scheduler: S,
     source: T,
     validation: Option<(T, usize)>,
+    data_on: DataPlacement,
     options: Options,
     settings: Value,
     observer: Box<dyn FnMut(&Event)>,
@@ -100,6 +102,12 @@ where
             }
             warn_unaccelerated(precision, precision.check::<B>(device)?, device);
         }
+        let mut source = trainer.source.ok_or(TrainError::NoEpisodes)?;
+        let mut validation = trainer.validation;
+        let data_on = place_data::<B, T>(&mut source, &team.devices)?;
+        if let Some((source, _)) = &mut validation {
+            place_data::<B, T>(source, &team.devices)?;
+        }
         let mut run = Self {
             scaler: (precision == Precision::MixedF16)
                 .then(|| options.scaler.clone().unwrap_or_else(GradScalerConfig::new).init())
@@ -107,8 +115,9 @@ where
             learner: Some(learner),
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
-            source: trainer.source.ok_or(TrainError::NoEpisodes)?,
-            validation: trainer.validation,
+            source,
+            validation,
+            data_on,
             settings: trainer.settings,
             observer: trainer.observer,
             interrupt: trainer.interrupt,
@@ -234,6 +243,7 @@ where
             loss_scale: self.scaler.as_ref().map(|scaler| scaler.loss_scale().value()),
             skipped_steps: self.scaler.as_ref().map_or(0, GradScaler::skipped),
             replicas: self.team.replicas(),
+            data_on: self.data_on,
             phase_ms,
             other_ms: (training - known).max(0.0) / steps,
             progress: self.progress,
@@ -255,6 +265,20 @@ where
     fn kept(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path().to_owned())
     }
+}
+
+/// Where the data of tasks lies on all of these devices.
+fn place_data<B: AutodiffBackend, T: TaskSource>(
+    source: &mut T,
+    devices: &[B::Device],
+) -> Result<DataPlacement, TrainError> {
+    let mut found = DataPlacement::Host;
+    for device in devices {
+        // Only an accelerator is asked.
+        let free = largest_bank::<B>(device).and_then(|_| memory_stats::<B>(device).free);
+        found = source.place_data::<B>(device, free.map(|free| free.0))?;
+    }
+    Ok(found)
 }
 
 /// Lets phases wait for devices until it is dropped.
