@@ -98,7 +98,7 @@ pub use door::{
 pub use environment::{UnknownKernels, with_reference};
 pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
-pub use grad_stats::{GradStats, grad_stats};
+pub use grad_stats::{GradStats, UnreadStats, grad_stats, unread_grad_stats};
 pub use host::HostBackend;
 pub use inverse_power::{PowerError, inverse_power};
 pub use layers::{FusedConvolution, FusedLayers};

@@ -89,7 +89,8 @@ pub enum TrainError {
         step: u64,
         /// Index of the step's first episode.
         episode: u64,
-        /// Where the inner loop left the finite numbers, if it did.
+        /// Where the inner loop left the finite numbers, if it did, and the parameters were still there
+        /// when the loss was read.
         divergence: Option<Divergence>,
         /// The run folder with the last good state.
         kept: Option<PathBuf>,

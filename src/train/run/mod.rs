@@ -2,6 +2,7 @@
 
 mod keep;
 mod step;
+mod unread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use crate::learners::MetaLearner;
 use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
 use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
+use unread::{Interval, Unread};
 
 /// A trainer at work.
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
@@ -49,6 +51,10 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     best: Option<Checkpoint>,
     clock: Clock,
     last_loss: Option<f32>,
+    interval: Interval,
+    unread: Unread<B>,
+    /// How often figures were read.
+    reads: u64,
 }
 
 /// Time and steps of this process.
@@ -108,6 +114,7 @@ where
         if let Some((source, _)) = &mut validation {
             place_data::<B, T>(source, &team.devices)?;
         }
+        let interval = Interval::new::<B>(options.read_every);
         let mut run = Self {
             scaler: (precision == Precision::MixedF16)
                 .then(|| options.scaler.clone().unwrap_or_else(GradScalerConfig::new).init())
@@ -129,6 +136,9 @@ where
             best: None,
             clock: Clock::start(),
             last_loss: None,
+            interval,
+            unread: Unread::new(),
+            reads: 0,
         };
         let first = run.source.tasks::<B>(0..1, run.device());
         run.learner().check(&first)?;
@@ -198,11 +208,13 @@ where
             let validating =
                 moved && (step.is_multiple_of(self.options.validate_every) || step == steps);
             if validating {
+                self.read()?;
                 self.validate()?;
             }
             let interrupted = self.team.any(self.interrupt.load(Ordering::Relaxed))?;
             let due = moved && step.is_multiple_of(self.options.checkpoint_every);
             if validating || due || interrupted || self.exhausted() {
+                self.read()?;
                 phase::phase(Phase::Save, || self.save())?;
             }
             if interrupted && step < steps {
@@ -223,6 +235,7 @@ where
     }
 
     fn finish(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+        self.read()?;
         self.clock.phases += phase::take();
         let training = self.clock.training() * 1e3;
         if let Some(folder) = &self.folder {
@@ -244,6 +257,7 @@ where
             skipped_steps: self.scaler.as_ref().map_or(0, GradScaler::skipped),
             replicas: self.team.replicas(),
             data_on: self.data_on,
+            reads: self.reads,
             phase_ms,
             other_ms: (training - known).max(0.0) / steps,
             progress: self.progress,
