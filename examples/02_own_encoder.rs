@@ -48,8 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let episode = glyphs.test.sampler(Protocol::new(5, 5), 1)?.batch::<Flex>([0], &device);
     let classifier = trained.learner.adapt(&episode.support);
-    let logits = classifier.predict(episode.queries); // [1, 75, 5]
-    println!("one 5-way 5-shot task: {}", accuracies(logits, episode.query_labels));
+    let logits = classifier.predict(episode.queries.clone()); // [1, 75, 5]
+    println!("one 5-way 5-shot task: {}", accuracies(logits, episode.query_labels.clone()));
 
     let finer: ProtoNet<B, Shallow<B>> = AutodiffModule::from_inner(trained.learner);
     println!("the learner can go back to training: {}", finer.architecture());

@@ -12,7 +12,8 @@ use fewshot::data::{
     ClassDataset, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations, Scaling,
 };
 use fewshot::episode::{
-    Episode, EpisodeBatch, EpisodeError, EpisodeSampler, Protocol, SampleEpisodes, Support,
+    DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler, EpisodeTensors, Protocol,
+    SampleEpisodes, Support,
 };
 use fewshot::learners::{
     Adapted, Learner, MetaGradients, MetaLearner, ProtoNet, accuracies, cross_entropy,
@@ -67,7 +68,8 @@ fn tasks(seed: u64, count: usize) -> Vec<Task> {
 fn batch<B: Backend>(tasks: &[Task]) -> EpisodeBatch<B> {
     let (support, labels) = tensors(tasks.iter().map(|task| &task.support));
     let (queries, query_labels) = tensors(tasks.iter().map(|task| &task.queries));
-    EpisodeBatch { support: Support { images: support, labels, ways: WAYS }, queries, query_labels }
+    let support = Support { images: support, labels, ways: WAYS };
+    EpisodeTensors { support, queries, query_labels }.into()
 }
 
 fn tensors<'a, B: Backend>(
@@ -321,7 +323,7 @@ mod laws {
         let before = read(adapted.predict(batch.queries.clone()));
         learner.outputs(&batch, BnStatistics::Track);
         assert_eq!(read(adapted.predict(batch.queries.clone())), before);
-        let later = learner.adapt(&batch.support).predict(batch.queries);
+        let later = learner.adapt(&batch.support).predict(batch.queries.clone());
         assert_ne!(read(later), before);
     }
 
@@ -386,6 +388,7 @@ mod laws {
             let indices = [4, 0, 9];
             let batch = sampler.batch::<B>(indices, &Default::default());
             assert_eq!((batch.tasks(), batch.ways()), (3, 3));
+            let batch = batch.into_tensors();
             let ImageShape { channels, height, width } = dataset.image_shape();
             assert_eq!(batch.support.images.dims(), [3, 6, channels, height, width]);
             assert_eq!(batch.queries.dims(), [3, 3, channels, height, width]);
@@ -420,11 +423,36 @@ mod laws {
 
     pub fn gathered_images_are_those_of_flex<B: Backend>() {
         let sampler = glyphs().sampler(Protocol::new(4, 1).with_queries(2), 3).unwrap();
-        let found = sampler.batch::<B>(0..3, &Default::default());
-        let expected = sampler.batch::<Flex>(0..3, &Default::default());
+        let found = sampler.batch::<B>(0..3, &Default::default()).into_tensors();
+        let expected = sampler.batch::<Flex>(0..3, &Default::default()).into_tensors();
         assert_close("support", &read(found.support.images), &read(expected.support.images), 1e-6);
         assert_close("queries", &read(found.queries), &read(expected.queries), 1e-6);
         assert_eq!(read_labels(found.query_labels), read_labels(expected.query_labels));
+    }
+
+    /// By one gather on an accelerator, and by a copy elsewhere.
+    pub fn images_of_support_and_queries_come_joined_too<B: Backend>() {
+        let device = Default::default();
+        let sampler = glyphs().with_rotations(Rotations::PerClassAndEpisode).unwrap();
+        let sampler = sampler.sampler(Protocol::new(4, 2).with_queries(1), 3).unwrap();
+        for data_on in [DataPlacement::Auto, DataPlacement::Host] {
+            let batch = || sampler.clone().with_data_on(data_on).batch::<B>(0..3, &device);
+            let apart = |batch: &EpisodeBatch<B>| {
+                Tensor::cat(vec![batch.support.images.clone(), batch.queries.clone()], 1)
+            };
+            let all = read(apart(&batch()));
+            assert_eq!(read(batch().joined()), all);
+            let part = batch().part(1..3);
+            assert_eq!((part.tasks(), part.ways(), part.labels()[1].dims()), (2, 4, [2, 4]));
+            assert_eq!(read(part.joined()), all[all.len() / 3..]);
+            assert_eq!(read(part.part(1..2).queries.clone()), all[all.len() - 4 * 12 * 12..]);
+            // What someone changes is what is joined.
+            let mut changed = batch();
+            changed.queries = changed.queries.clone() * 2.0;
+            let found = read(changed.joined());
+            assert_ne!(found, all);
+            assert_eq!(found, read(apart(&changed)));
+        }
     }
 }
 
@@ -470,6 +498,7 @@ on_every_backend! {
     only_tracking_moves_what_is_predicted
     gathered_images_are_the_datasets_scaled
     gathered_images_are_those_of_flex
+    images_of_support_and_queries_come_joined_too
 }
 
 mod episodes {
@@ -621,6 +650,131 @@ mod episodes {
         let mut narrow = episode.clone();
         narrow.classes.pop();
         assert!(!gathers(&[episode, narrow], PROTOCOL));
+    }
+}
+
+/// Where images of an accelerator lie.
+mod placements {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use burn::backend::Flex;
+    use fewshot::episode::TaskSource;
+
+    use super::*;
+
+    fn sampler(data_on: DataPlacement) -> EpisodeSampler {
+        let protocol = Protocol::new(4, 1).with_queries(2);
+        glyphs().sampler(protocol, 3).unwrap().with_data_on(data_on)
+    }
+
+    fn placed<B: Backend>(
+        data_on: DataPlacement,
+        free: Option<u64>,
+    ) -> Result<DataPlacement, EpisodeError> {
+        sampler(data_on).place_data::<B>(&Default::default(), free)
+    }
+
+    #[test]
+    fn the_cpu_has_its_images_in_host_memory() {
+        for data_on in [DataPlacement::Auto, DataPlacement::Host] {
+            assert_eq!(placed::<Flex>(data_on, None), Ok(DataPlacement::Host));
+        }
+        let refused = placed::<Flex>(DataPlacement::Device, None).unwrap_err();
+        assert!(matches!(refused, EpisodeError::NoAccelerator { .. }), "{refused}");
+        let batch = || sampler(DataPlacement::Device).batch::<Flex>([0], &Default::default());
+        assert!(catch_unwind(AssertUnwindSafe(batch)).is_err());
+    }
+
+    #[cfg(feature = "wgpu")]
+    mod of_an_accelerator {
+        use burn::backend::{Autodiff, Wgpu};
+
+        use super::*;
+
+        #[test]
+        fn images_are_on_the_device_where_they_fit() {
+            let bytes = glyphs().bytes() as u64;
+            let auto = |free| placed::<Wgpu>(DataPlacement::Auto, free);
+            assert_eq!(auto(None), Ok(DataPlacement::Device));
+            assert_eq!(auto(Some(4 * bytes)), Ok(DataPlacement::Device));
+            assert_eq!(auto(Some(4 * bytes - 1)), Ok(DataPlacement::Host));
+            let device = |free| placed::<Wgpu>(DataPlacement::Device, free);
+            assert_eq!(device(None), Ok(DataPlacement::Device));
+            assert_eq!(device(Some(bytes)), Ok(DataPlacement::Device));
+            let room = bytes - 1;
+            assert_eq!(device(Some(room)), Err(EpisodeError::NoRoom { bytes, room }));
+            assert_eq!(placed::<Wgpu>(DataPlacement::Host, None), Ok(DataPlacement::Host));
+        }
+
+        #[test]
+        fn all_views_of_a_block_share_its_copy_on_a_device() {
+            let set = glyphs();
+            let block = set.block().unwrap().clone();
+            let sampler = set.select(&[1, 2, 0, 5]).sampler(Protocol::new(3, 1), 1).unwrap();
+            let device = Default::default();
+            assert!(!block.is_on::<Wgpu>(&device));
+            sampler.batch::<Autodiff<Wgpu>>([0], &device);
+            assert!(block.is_on::<Wgpu>(&device));
+            // What is there already needs no room.
+            let mut other = set.sampler(Protocol::new(3, 1), 1).unwrap();
+            assert_eq!(other.place_data::<Wgpu>(&device, Some(0)), Ok(DataPlacement::Device));
+        }
+
+        #[test]
+        fn where_images_lie_changes_no_episode() {
+            let scaling = Scaling { mean: vec![0.1, 0.5, -0.2], std: vec![0.5, 0.25, 2.0] };
+            let sets = [
+                glyphs(),
+                glyphs().with_rotations(Rotations::AsClasses).unwrap(),
+                colours().with_scaling(scaling).unwrap(),
+            ];
+            for set in sets {
+                let sampler = set.sampler(Protocol::new(3, 1).with_queries(2), 5).unwrap();
+                let images = |data_on| {
+                    let sampler = sampler.clone().with_data_on(data_on);
+                    let batch = sampler.batch::<Wgpu>([7, 2], &Default::default());
+                    read(batch.joined())
+                };
+                let (device, host) = (images(DataPlacement::Device), images(DataPlacement::Host));
+                assert_close("images", &device, &host, 1e-6);
+            }
+        }
+
+        /// Writes images, and has no block of them.
+        #[derive(Clone)]
+        struct Written(ImageSet);
+
+        impl ClassDataset for Written {
+            fn classes(&self) -> usize {
+                self.0.classes()
+            }
+            fn class_name(&self, class: usize) -> String {
+                self.0.class_name(class)
+            }
+            fn examples(&self, class: usize) -> usize {
+                self.0.examples(class)
+            }
+            fn image_shape(&self) -> ImageShape {
+                self.0.image_shape()
+            }
+            fn scaling(&self) -> &Scaling {
+                self.0.scaling()
+            }
+            fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
+                self.0.write_image(class, example, turn, out)
+            }
+        }
+
+        #[test]
+        fn a_dataset_without_a_block_stays_on_the_host() {
+            let sampler = Written(glyphs()).sampler(Protocol::new(3, 1), 1).unwrap();
+            let placed = |data_on| {
+                let mut sampler = sampler.clone().with_data_on(data_on);
+                sampler.place_data::<Wgpu>(&Default::default(), None)
+            };
+            assert_eq!(placed(DataPlacement::Auto), Ok(DataPlacement::Host));
+            assert_eq!(placed(DataPlacement::Device), Err(EpisodeError::NoBlock));
+        }
     }
 }
 

@@ -263,7 +263,7 @@ impl TaskSource for Damaged {
         let lane = damaged.map(|task| (task - indices.start) as usize);
         let mut batch = TaskSource::tasks::<B>(&self.episodes, indices, device);
         if let Some(lane) = lane {
-            let images = batch.support.images;
+            let images = batch.support.images.clone();
             let [_, n, c, h, w] = images.dims();
             let nan = Tensor::full([1, n, c, h, w], f32::NAN, device);
             let lane = lane..lane + 1;

@@ -3,6 +3,8 @@
 
 #[path = "training/patterns.rs"]
 mod patterns;
+#[path = "training/reading.rs"]
+mod reading;
 #[path = "training/scale.rs"]
 mod scale;
 
@@ -270,6 +272,8 @@ fn settings_of_zero_are_refused() {
     assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
     let validation = splits.validation.sampler(Protocol::new(5, 1), 1).unwrap();
     let zero = trainer().validation(validation, 0).fit::<B>().unwrap_err();
+    assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
+    let zero = trainer().read_every(0).fit::<B>().unwrap_err();
     assert!(matches!(zero, TrainError::Zero(_)), "{zero}");
     let many = trainer().steps(u64::MAX).meta_batch(2).fit::<B>().unwrap_err();
     assert!(matches!(many, TrainError::TooManyEpisodes { .. }), "{many}");

@@ -20,6 +20,7 @@ use crate::axpy::{self, AxpyTable, FusedAxpy};
 use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
+use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::HostBackend;
 use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
 use crate::linear_stack::LinearCall;
@@ -189,6 +190,13 @@ pub fn register_axpy<B: FusedAxpy>() {
     add(&mut registry, AxpyTable::<B>::new);
 }
 
+/// Opens the fused path of [`gather_images`](crate::gather_images()) to `B`, an accelerator; to
+/// `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_gather<B: FusedGather>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, GatherTable::<B>::new);
+}
+
 /// The path that the operations of `B` take in this process.
 ///
 /// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
@@ -272,7 +280,7 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
-    B: Leaf + FusedSteps + FusedOps + FusedMetrics + FusedAxpy + FusedTaskLoss,
+    B: Leaf + FusedSteps + FusedOps + FusedMetrics + FusedAxpy + FusedTaskLoss + FusedGather,
     StackCall: Passes<B>,
     LinearCall: Passes<B>,
     LossOf: Passes<B>,
@@ -287,6 +295,10 @@ where
     add(registry, TaskLossTable::<Autodiff<B>>::new);
     add(registry, TaskLossTable::<Balanced<B>>::new);
     add(registry, TaskLossTable::<Autodiff<Autodiff<B>>>::new);
+    add(registry, GatherTable::<B>::new);
+    add(registry, GatherTable::<Autodiff<B>>::new);
+    add(registry, GatherTable::<Balanced<B>>::new);
+    add(registry, GatherTable::<Autodiff<Autodiff<B>>>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

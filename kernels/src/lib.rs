@@ -23,6 +23,7 @@
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
+//! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
@@ -59,6 +60,7 @@ pub mod door;
 mod environment;
 #[cfg(feature = "fusion")]
 mod fusion;
+pub mod gather_images;
 pub mod global_avg_pool;
 pub mod grad_stats;
 mod host;
@@ -93,18 +95,20 @@ pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch, limit_heaps};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use door::{
-    FusedOps, Route, check_environment, register, register_axpy, register_steps, route,
+    FusedOps, Route, check_environment, register, register_axpy, register_gather, register_steps,
+    route,
 };
 pub use environment::{UnknownKernels, with_reference};
+pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
-pub use grad_stats::{GradStats, grad_stats};
+pub use grad_stats::{GradStats, UnreadStats, grad_stats, unread_grad_stats};
 pub use host::HostBackend;
 pub use inverse_power::{PowerError, inverse_power};
 pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{LinearError, linear, product};
 pub use linear_stack::{LinearLayer, LinearStackError, linear_stack};
 pub use max_pool::{PoolError, max_pool};
-pub use metrics::{FusedMetrics, MetricError};
+pub use metrics::{FusedMetrics, MetricError, parted};
 pub use norm_relu::norm_relu;
 pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};

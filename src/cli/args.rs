@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use clap::builder::{RangedU64ValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use fewshot::data::Split;
+use fewshot::episode::DataPlacement;
 use fewshot::hardware::{Bytes, DevicePreference};
 use fewshot::metric::Metric;
 use serde::{Deserialize, Serialize};
@@ -92,9 +93,9 @@ where a task diverged), steps, \
 train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of \
 the process, null where it is not known), backend, device, route, inner (null without inner \
 loop), protocol, seed, run, precision, loss_scale (null but in f16), skipped_steps (that overflowed in \
-f16), replicas (devices of all processes), phase_ms (of a step of this process: data, forward, \
-backward, reduce, step, and validate and save in proportion; other is the trainer itself), \
-peak_memory_mb (of an accelerator with --profile alone). Everything else goes to standard error.
+f16), replicas (devices of all processes), data_on (device or host: where images lie), phase_ms (of a \
+step of this process: data, forward, backward, reduce, step, and validate and save in proportion; \
+other is the trainer itself), peak_memory_mb (of an accelerator with --profile alone). Everything else goes to standard error.
 
 Started by mpirun or srun, with the feature mpi, processes share the tasks of each step and of each \
 test; --meta-batch, --accumulate and --micro-batch are those of all together. Only the first one \
@@ -115,7 +116,7 @@ Episodes come from the test classes.
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
 sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, \
 eval_episodes_per_s (of episodes), backend, device, route, inner (null without inner loop), \
-protocol, seed, checkpoint.";
+protocol, seed, checkpoint, of images data_on (device or host: where they lie).";
 
 const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
@@ -300,6 +301,29 @@ pub(crate) struct DeviceArgs {
     pub(crate) threads: Option<usize>,
 }
 
+/// Where the images of a dataset lie while an accelerator learns from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DataOn {
+    /// On the device if they take at most a quarter of its free memory, or 1 GiB where that is not
+    /// known
+    #[default]
+    Auto,
+    /// On the device
+    Device,
+    /// In host memory, from where episodes are uploaded
+    Host,
+}
+
+impl From<DataOn> for DataPlacement {
+    fn from(data_on: DataOn) -> Self {
+        match data_on {
+            DataOn::Auto => Self::Auto,
+            DataOn::Device => Self::Device,
+            DataOn::Host => Self::Host,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
     /// How to learn
@@ -323,6 +347,9 @@ pub(crate) struct TrainArgs {
     pub(crate) skip_broken: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    /// Where the images lie while an accelerator learns from them; the CPU has them in host memory
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) data_on: DataOn,
     /// Classes in a test episode [default: 5]
     #[arg(long, value_name = "W")]
     pub(crate) ways: Option<usize>,
@@ -445,6 +472,9 @@ pub(crate) struct EvalArgs {
     pub(crate) eval_inner_batch: Option<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
+    /// Where the images lie while an accelerator is tested; the CPU has them in host memory
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) data_on: DataOn,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -47,8 +47,12 @@ impl CliError {
                 | HardwareError::Unavailable { .. }
                 | HardwareError::Preference { .. },
             )
+            | Self::Train(TrainError::Episodes(_))
             | Self::Episode(
-                EpisodeError::Zero(_)
+                EpisodeError::NoAccelerator { .. }
+                | EpisodeError::NoBlock
+                | EpisodeError::NoRoom { .. }
+                | EpisodeError::Zero(_)
                 | EpisodeError::Samples { .. }
                 | EpisodeError::PatternLength { .. },
             ) => 2,

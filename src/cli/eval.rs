@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::ClassDataset;
-use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
+use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::kernels::route;
 use fewshot::learners::MetaLearner;
@@ -73,6 +73,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
         )));
     }
     let sampler = test.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
+    let sampler = sampler.with_data_on(args.data_on.into());
     let device = args.device.clone();
     backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler, world })
 }
@@ -144,9 +145,11 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
 
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
         let Self { testing, place } = self;
-        let Testing { args, recipe, path, checkpoint, sampler, world } = testing;
+        let Testing { args, recipe, path, checkpoint, mut sampler, world } = testing;
         let statistics = recipe.statistics(args.batch_norm)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
+        let free = place.free_of(world.size()).map(|free| free.0);
+        let data_on = sampler.place_data::<B>(&place.device, free)?;
         let evaluation =
             Evaluator::new(args.episodes)
                 .with_statistics(statistics)
@@ -167,6 +170,7 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
             "protocol": test_protocol(&recipe, &evaluation),
             "seed": evaluation.seed,
             "checkpoint": path.display().to_string(),
+            "data_on": data_on,
         });
         print(report)
     }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataError, QuarterTurn};
+use crate::data::{DataError, PixelBlock, QuarterTurn};
 
 /// Images grouped by class: what episodes are drawn from.
 ///
@@ -46,6 +46,23 @@ pub trait ClassDataset: Send + Sync {
     /// # Panics
     /// If `out` has another length, or an image that is not square is to be turned.
     fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]);
+
+    /// The block of memory that all images lie in, one `[c, h, w]` after the other, if there is one:
+    /// an accelerator is given it once, and episodes are gathered there.
+    fn block(&self) -> Option<&Arc<PixelBlock>> {
+        None
+    }
+
+    /// Where an image is in the [`block`](Self::block), and how it is turned from there, in all; none
+    /// without a block.
+    fn block_image(
+        &self,
+        _class: usize,
+        _example: usize,
+        _turn: QuarterTurn,
+    ) -> Option<(usize, QuarterTurn)> {
+        None
+    }
 }
 
 macro_rules! forward_class_dataset {
@@ -71,6 +88,17 @@ macro_rules! forward_class_dataset {
             }
             fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
                 (**self).write_image(class, example, turn, out)
+            }
+            fn block(&self) -> Option<&Arc<PixelBlock>> {
+                (**self).block()
+            }
+            fn block_image(
+                &self,
+                class: usize,
+                example: usize,
+                turn: QuarterTurn,
+            ) -> Option<(usize, QuarterTurn)> {
+                (**self).block_image(class, example, turn)
             }
         }
     )*};

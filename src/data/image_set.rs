@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{ClassDataset, DataError, ImageShape, QuarterTurn, Scaling};
+use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Scaling};
 
 /// What is made of the four quarter turns of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,8 @@ struct Class {
 /// Images in memory, one byte a value, grouped by class.
 ///
 /// The pixels are one block, shared by every clone and every view ([`select`](Self::select),
-/// [`with_rotations`](Self::with_rotations)), so those cost no memory to speak of.
+/// [`with_rotations`](Self::with_rotations)), so those cost no memory to speak of; so are its
+/// copies on accelerators.
 ///
 /// # Example
 /// ```
@@ -47,7 +48,7 @@ struct Class {
 /// ```
 #[derive(Clone)]
 pub struct ImageSet {
-    pixels: Arc<[u8]>,
+    pixels: Arc<PixelBlock>,
     classes: Arc<[Class]>,
     shape: ImageShape,
     scaling: Scaling,
@@ -70,7 +71,7 @@ impl ImageSet {
         classes: impl IntoIterator<Item = (String, usize)>,
     ) -> Result<Self, DataError> {
         shape.check()?;
-        let pixels = pixels.into();
+        let pixels: Arc<[u8]> = pixels.into();
         let mut images = 0;
         let mut grouped = Vec::new();
         for (name, count) in classes {
@@ -86,7 +87,7 @@ impl ImageSet {
             return Err(DataError::PixelCount { images, shape, found });
         }
         Ok(Self {
-            pixels,
+            pixels: Arc::new(PixelBlock::new(pixels)),
             classes: grouped.into(),
             shape,
             scaling: Scaling::unit(shape.channels),
@@ -166,8 +167,8 @@ impl ImageSet {
         let (pixels, shift) = if Arc::ptr_eq(&self.pixels, &other.pixels) {
             (self.pixels.clone(), 0)
         } else {
-            let both = [&*self.pixels, &*other.pixels].concat();
-            (both.into(), self.pixels.len() / self.shape.values())
+            let both = [self.pixels.pixels(), other.pixels.pixels()].concat();
+            (Arc::new(PixelBlock::new(both)), self.bytes() / self.shape.values())
         };
         let moved = other.classes.iter().map(|class| Class {
             images: class.images.start + shift..class.images.end + shift,
@@ -184,7 +185,7 @@ impl ImageSet {
 
     /// Memory held by the pixels, all views of the block together (exact).
     pub fn bytes(&self) -> usize {
-        self.pixels.len()
+        self.pixels.pixels().len()
     }
 
     fn class(&self, class: usize) -> &Class {
@@ -192,6 +193,17 @@ impl ImageSet {
         self.classes
             .get(class)
             .unwrap_or_else(|| panic!("class {class} of a set of {classes} classes"))
+    }
+
+    /// The number of an image in the block, and its turn in all.
+    fn place(&self, class: usize, example: usize, turn: QuarterTurn) -> (usize, QuarterTurn) {
+        let class = self.class(class);
+        let count = class.images.len();
+        assert!(example < count, "example {example} of a class of {count} images");
+        let turn = class.turn.then(turn);
+        let fits = turn == QuarterTurn::R0 || self.shape.is_square();
+        assert!(fits, "a {} image cannot be turned", self.shape);
+        (class.images.start + example, turn)
     }
 }
 
@@ -221,22 +233,31 @@ impl ClassDataset for ImageSet {
     }
 
     fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
-        let class = self.class(class);
-        let count = class.images.len();
-        assert!(example < count, "example {example} of a class of {count} images");
+        let (image, turn) = self.place(class, example, turn);
         let values = self.shape.values();
         assert_eq!(out.len(), values, "room for a {} image", self.shape);
 
-        let image = &self.pixels[(class.images.start + example) * values..][..values];
-        let turn = class.turn.then(turn);
+        let image = &self.pixels.pixels()[image * values..][..values];
         if turn == QuarterTurn::R0 {
             return out.copy_from_slice(image);
         }
-        assert!(self.shape.is_square(), "a {} image cannot be turned", self.shape);
         let plane = self.shape.height * self.shape.width;
         for (from, to) in image.chunks_exact(plane).zip(out.chunks_exact_mut(plane)) {
             turn.write_plane(from, self.shape.width, to);
         }
+    }
+
+    fn block(&self) -> Option<&Arc<PixelBlock>> {
+        Some(&self.pixels)
+    }
+
+    fn block_image(
+        &self,
+        class: usize,
+        example: usize,
+        turn: QuarterTurn,
+    ) -> Option<(usize, QuarterTurn)> {
+        Some(self.place(class, example, turn))
     }
 }
 

@@ -19,8 +19,10 @@ mod glyphs;
 mod image_folder;
 mod image_set;
 mod omniglot;
+mod pixel_block;
 mod quarter_turn;
 mod splits;
+mod uploads;
 
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use error::DataError;
@@ -29,5 +31,7 @@ pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{Color, FolderReport, ImageFolder, OnBroken};
 pub use image_set::{ImageSet, Rotations};
 pub use omniglot::{Omniglot, Split};
+pub use pixel_block::PixelBlock;
 pub use quarter_turn::QuarterTurn;
 pub use splits::Splits;
+pub(crate) use uploads::Uploads;

@@ -1,10 +1,12 @@
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::OnceLock;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
+use fewshot_kernels::{GatherCall, gather_images};
 
-use super::{Episode, Examples, Protocol};
-use crate::data::{ClassDataset, Scaling};
+use super::{ClassDraw, Episode, Examples, Protocol};
+use crate::data::{ClassDataset, ImageShape, Scaling, Uploads};
 
 /// The labelled examples of `t` tasks.
 #[derive(Clone, Debug)]
@@ -17,11 +19,9 @@ pub struct Support<B: Backend> {
     pub ways: usize,
 }
 
-/// Episodes of one protocol as tensors, with a task axis in front.
-///
-/// Examples are ordered by class, and a class's examples as drawn; no learner relies on it.
+/// The tensors of an [`EpisodeBatch`].
 #[derive(Clone, Debug)]
-pub struct EpisodeBatch<B: Backend> {
+pub struct EpisodeTensors<B: Backend> {
     /// What each task is learned from, `n = ways * shots`.
     pub support: Support<B>,
     /// Images to be classified, `[t, q, c, h, w]`, `q = ways * queries`.
@@ -29,6 +29,36 @@ pub struct EpisodeBatch<B: Backend> {
     /// Their labels, `[t, q]`.
     pub query_labels: Tensor<B, 2, Int>,
 }
+
+/// Episodes of one protocol as tensors, with a task axis in front.
+///
+/// It is read and written as [`EpisodeTensors`]. Where the images of a dataset lie on an accelerator,
+/// they are gathered when they are first looked at: support and queries apart, or
+/// [joined](Self::joined).
+///
+/// Examples are ordered by class, and a class's examples as drawn; no learner relies on it.
+#[derive(Clone, Debug)]
+pub struct EpisodeBatch<B: Backend> {
+    tensors: OnceLock<EpisodeTensors<B>>,
+    /// Where the tensors come from, unless someone may have changed them.
+    drawn: Option<Drawn<B>>,
+}
+
+/// Episodes of images in a bank on the device.
+#[derive(Clone, Debug)]
+struct Drawn<B: Backend> {
+    bank: Tensor<B, 1, Int>,
+    /// Of each task the support, then the queries, as `gather_images` takes them.
+    chosen: Tensor<B, 2, Int>,
+    /// For all of them.
+    call: GatherCall,
+    protocol: Protocol,
+    support_labels: Tensor<B, 2, Int>,
+    query_labels: Tensor<B, 2, Int>,
+}
+
+/// Labels that are uploaded once: of so many tasks, classes and examples a class.
+pub(super) type Labels = Uploads<[usize; 3]>;
 
 impl<B: Backend> Support<B> {
     /// Those of some of the tasks.
@@ -50,24 +80,144 @@ impl<B: Backend> Support<B> {
     }
 }
 
+impl<B: Backend> Drawn<B> {
+    fn images(&self, examples: Range<usize>) -> Tensor<B, 5> {
+        let call = GatherCall { examples, ..self.call.clone() };
+        gather_images(self.bank.clone(), self.chosen.clone(), &call)
+    }
+
+    fn tensors(&self) -> EpisodeTensors<B> {
+        let Protocol { ways, shots, .. } = self.protocol;
+        let (support, all) = (ways * shots, self.call.examples.end);
+        EpisodeTensors {
+            support: Support {
+                images: self.images(0..support),
+                labels: self.support_labels.clone(),
+                ways,
+            },
+            queries: self.images(support..all),
+            query_labels: self.query_labels.clone(),
+        }
+    }
+
+    fn part(&self, tasks: Range<usize>) -> Self {
+        let first = self.call.tasks.start;
+        let labels = |of: &Tensor<B, 2, Int>| of.clone().narrow(0, tasks.start, tasks.len());
+        Self {
+            call: GatherCall { tasks: first + tasks.start..first + tasks.end, ..self.call.clone() },
+            support_labels: labels(&self.support_labels),
+            query_labels: labels(&self.query_labels),
+            ..self.clone()
+        }
+    }
+}
+
+impl<B: Backend> Deref for EpisodeBatch<B> {
+    type Target = EpisodeTensors<B>;
+
+    fn deref(&self) -> &EpisodeTensors<B> {
+        let gather = || self.drawn.as_ref().expect("there are tensors or draws").tensors();
+        self.tensors.get_or_init(gather)
+    }
+}
+
+impl<B: Backend> DerefMut for EpisodeBatch<B> {
+    fn deref_mut(&mut self) -> &mut EpisodeTensors<B> {
+        let _ = &**self;
+        self.drawn = None;
+        self.tensors.get_mut().expect("they were looked at")
+    }
+}
+
+impl<B: Backend> From<EpisodeTensors<B>> for EpisodeBatch<B> {
+    fn from(tensors: EpisodeTensors<B>) -> Self {
+        Self { tensors: OnceLock::from(tensors), drawn: None }
+    }
+}
+
 impl<B: Backend> EpisodeBatch<B> {
+    /// The tensors themselves.
+    pub fn into_tensors(mut self) -> EpisodeTensors<B> {
+        let _ = &*self;
+        self.tensors.take().expect("they were looked at")
+    }
+
     /// Number of tasks.
     pub fn tasks(&self) -> usize {
-        self.queries.dims()[0]
+        match &self.drawn {
+            Some(drawn) => drawn.call.tasks.len(),
+            None => self.queries.dims()[0],
+        }
     }
 
     /// Number of classes in each task.
     pub fn ways(&self) -> usize {
-        self.support.ways
+        match &self.drawn {
+            Some(drawn) => drawn.protocol.ways,
+            None => self.support.ways,
+        }
+    }
+
+    /// Labels of support `[t, n]` and queries `[t, q]`, without a look at images.
+    pub fn labels(&self) -> [Tensor<B, 2, Int>; 2] {
+        match &self.drawn {
+            Some(drawn) => [drawn.support_labels.clone(), drawn.query_labels.clone()],
+            None => [self.support.labels.clone(), self.query_labels.clone()],
+        }
+    }
+
+    /// Images of support and queries of each task, `[t, n + q, c, h, w]`.
+    pub fn joined(&self) -> Tensor<B, 5> {
+        match &self.drawn {
+            Some(drawn) => drawn.images(drawn.call.examples.clone()),
+            None => Tensor::cat(vec![self.support.images.clone(), self.queries.clone()], 1),
+        }
     }
 
     /// Some of the tasks.
     pub fn part(&self, tasks: Range<usize>) -> Self {
-        Self {
+        if let Some(drawn) = &self.drawn {
+            return Self { tensors: OnceLock::new(), drawn: Some(drawn.part(tasks)) };
+        }
+        Self::from(EpisodeTensors {
             support: self.support.part(tasks.clone()),
             queries: self.queries.clone().narrow(0, tasks.start, tasks.len()),
             query_labels: self.query_labels.clone().narrow(0, tasks.start, tasks.len()),
-        }
+        })
+    }
+
+    /// The images of `episodes` by their places in the dataset's block, which is taken to `device`.
+    ///
+    /// # Panics
+    /// As [`gather`](Self::gather), and where there is no block.
+    pub(super) fn of_block(
+        dataset: &dyn ClassDataset,
+        episodes: &[Episode],
+        protocol: Protocol,
+        labels: &Labels,
+        device: &B::Device,
+    ) -> Self {
+        check_sizes(episodes, protocol);
+        let Protocol { ways, shots, queries } = protocol;
+        let (tasks, examples) = (episodes.len(), ways * protocol.examples());
+        let chosen = TensorData::new(choices(dataset, episodes), [tasks, examples]);
+        let kept = |examples| {
+            labels.get_or_make([tasks, ways, examples], device, || {
+                self::labels::<B>(tasks, ways, examples, device)
+            })
+        };
+        let ImageShape { channels, height, width } = dataset.image_shape();
+        let (gains, shifts) = gains_and_shifts(dataset.scaling());
+        let shape = [channels, height, width];
+        let drawn = Drawn {
+            bank: dataset.block().expect("images are in one block").bank::<B>(device),
+            chosen: Tensor::from_data(chosen, (device, DType::I32)),
+            call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
+            protocol,
+            support_labels: kept(shots),
+            query_labels: kept(queries),
+        };
+        Self { tensors: OnceLock::new(), drawn: Some(drawn) }
     }
 
     /// Gathers the images of `episodes` and scales them on the device.
@@ -85,7 +235,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let support = images(dataset, episodes, protocol.shots, |draw| &draw.support, device);
         let queries = images(dataset, episodes, protocol.queries, |draw| &draw.query, device);
         let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
-        Self {
+        Self::from(EpisodeTensors {
             support: Support {
                 images: support,
                 labels: label(protocol.shots),
@@ -93,8 +243,33 @@ impl<B: Backend> EpisodeBatch<B> {
             },
             queries,
             query_labels: label(protocol.queries),
-        }
+        })
     }
+}
+
+/// Of each task the support, then the queries: four times the place of an image, plus its turns.
+fn choices(dataset: &dyn ClassDataset, episodes: &[Episode]) -> Vec<i32> {
+    let choice = |draw: &ClassDraw, index| {
+        let place = dataset.block_image(draw.class, index, draw.turn);
+        let (image, turn) = place.expect("images are in one block");
+        i32::try_from(4 * image + turn as usize).expect("images that can be numbered")
+    };
+    let all = episodes.iter().flat_map(|episode| {
+        let of = move |examples: fn(&ClassDraw) -> &Vec<usize>| {
+            let draws = episode.classes.iter();
+            draws.flat_map(move |draw| examples(draw).iter().map(move |&index| choice(draw, index)))
+        };
+        of(|draw| &draw.support).chain(of(|draw| &draw.query))
+    });
+    all.collect()
+}
+
+/// By channel, what a byte is multiplied with and what is added.
+fn gains_and_shifts(scaling: &Scaling) -> (Vec<f32>, Vec<f32>) {
+    let gains = scaling.std.iter().map(|std| 1.0 / (255.0 * std)).collect();
+    // No zero with a sign.
+    let shifts = scaling.mean.iter().zip(&scaling.std).map(|(mean, std)| 0.0 - mean / std);
+    (gains, shifts.collect())
 }
 
 fn check_sizes(episodes: &[Episode], protocol: Protocol) {
@@ -110,7 +285,7 @@ fn images<B: Backend>(
     dataset: &(impl ClassDataset + ?Sized),
     episodes: &[Episode],
     per_class: usize,
-    examples: impl Fn(&super::ClassDraw) -> &Vec<usize>,
+    examples: impl Fn(&ClassDraw) -> &Vec<usize>,
     device: &B::Device,
 ) -> Tensor<B, 5> {
     let shape = dataset.image_shape();
@@ -144,9 +319,7 @@ fn scale<B: Backend>(x: Tensor<B, 5>, scaling: &Scaling) -> Tensor<B, 5> {
     let per_channel = |values: Vec<f32>| {
         Tensor::<B, 1>::from_floats(values.as_slice(), &device).reshape([1, 1, channels, 1, 1])
     };
-    let gains = scaling.std.iter().map(|std| 1.0 / (255.0 * std)).collect::<Vec<_>>();
-    let shifts = scaling.mean.iter().zip(&scaling.std).map(|(mean, std)| -mean / std);
-    let shifts = shifts.collect::<Vec<_>>();
+    let (gains, shifts) = gains_and_shifts(scaling);
     let shifted = shifts.iter().any(|&shift| shift != 0.0);
     // A number is far cheaper than a tensor that has to be broadcast.
     let x = match gains.iter().all(|gain| *gain == gains[0]) {

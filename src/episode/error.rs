@@ -41,4 +41,23 @@ pub enum EpisodeError {
         /// Examples there are.
         found: usize,
     },
+    /// Images that should lie on an accelerator, on a backend that is none.
+    #[error(
+        "images lie on the device of an accelerator with fused operations, which {backend} is not"
+    )]
+    NoAccelerator {
+        /// Name of the backend.
+        backend: String,
+    },
+    /// Images that should lie on an accelerator, of a dataset without a block of them.
+    #[error("images lie on the device where the dataset has all of them in one block of memory")]
+    NoBlock,
+    /// Images that should lie on an accelerator and are too many.
+    #[error("the images are {bytes} bytes, and the device takes {room}")]
+    NoRoom {
+        /// Bytes of all images.
+        bytes: u64,
+        /// Bytes there are for them.
+        room: u64,
+    },
 }

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
-use super::{ClassDraw, Classification, Episode, EpisodeBatch, EpisodeError, Protocol, TaskSource};
+use super::batch::Labels;
+use super::{
+    ClassDraw, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, Protocol,
+    TaskSource,
+};
 use crate::data::{ClassDataset, QuarterTurn};
 use crate::random::{Purpose, Stream};
 
@@ -18,6 +22,10 @@ pub struct EpisodeSampler {
     dataset: Arc<dyn ClassDataset>,
     protocol: Protocol,
     seed: u64,
+    data_on: DataPlacement,
+    /// Least bytes that were free on a device.
+    free: Option<u64>,
+    labels: Arc<Labels>,
 }
 
 impl EpisodeSampler {
@@ -48,7 +56,19 @@ impl EpisodeSampler {
                 found: dataset.examples(class),
             });
         }
-        Ok(Self { dataset: Arc::new(dataset), protocol, seed })
+        Ok(Self {
+            dataset: Arc::new(dataset),
+            protocol,
+            seed,
+            data_on: DataPlacement::Auto,
+            free: None,
+            labels: Arc::new(Labels::new()),
+        })
+    }
+
+    /// With images where this says, of accelerators; [`DataPlacement::Auto`] unless said.
+    pub fn with_data_on(self, data_on: DataPlacement) -> Self {
+        Self { data_on, ..self }
     }
 
     /// The dataset that episodes are drawn from.
@@ -85,13 +105,24 @@ impl EpisodeSampler {
     }
 
     /// The episodes with these indices as tensors, in this order.
+    ///
+    /// # Panics
+    /// Where images are to be on `device` and cannot, with the text of an [`EpisodeError`];
+    /// [`place_data`](TaskSource::place_data) tells before.
     pub fn batch<B: Backend>(
         &self,
         indices: impl IntoIterator<Item = u64>,
         device: &B::Device,
     ) -> EpisodeBatch<B> {
         let episodes: Vec<_> = indices.into_iter().map(|index| self.episode(index)).collect();
-        EpisodeBatch::gather(self.dataset(), &episodes, self.protocol, device)
+        let dataset = self.dataset();
+        match self.data_on.decide::<B>(dataset, device, self.free) {
+            Ok(DataPlacement::Device) => {
+                EpisodeBatch::of_block(dataset, &episodes, self.protocol, &self.labels, device)
+            }
+            Ok(_) => EpisodeBatch::gather(dataset, &episodes, self.protocol, device),
+            Err(error) => panic!("{error}"),
+        }
     }
 }
 
@@ -100,6 +131,15 @@ impl TaskSource for EpisodeSampler {
 
     fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
         self.batch(indices, device)
+    }
+
+    fn place_data<B: Backend>(
+        &mut self,
+        device: &B::Device,
+        free: Option<u64>,
+    ) -> Result<DataPlacement, EpisodeError> {
+        self.free = self.free.into_iter().chain(free).min();
+        self.data_on.decide::<B>(self.dataset(), device, self.free)
     }
 
     fn together(&self) -> usize {
@@ -122,7 +162,8 @@ impl fmt::Debug for EpisodeSampler {
             .field("classes", &self.dataset.classes())
             .field("protocol", &self.protocol)
             .field("seed", &self.seed)
-            .finish()
+            .field("data_on", &self.data_on)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@ use std::ops::Range;
 use burn::tensor::backend::Backend;
 use serde_json::Value;
 
-use super::TaskKind;
+use super::{DataPlacement, EpisodeError, TaskKind};
 
 /// Where tasks come from: the one with index `i` is a pure function of the source and `i`.
 pub trait TaskSource {
@@ -16,6 +16,19 @@ pub trait TaskSource {
         indices: Range<u64>,
         device: &B::Device,
     ) -> <Self::Kind as TaskKind>::Batch<B>;
+
+    /// Decides where the data of tasks lies on `device`, of which so many bytes are free, if that is
+    /// known; of several devices, one after the other.
+    ///
+    /// # Errors
+    /// Where it cannot lie where the source was told to keep it.
+    fn place_data<B: Backend>(
+        &mut self,
+        _device: &B::Device,
+        _free: Option<u64>,
+    ) -> Result<DataPlacement, EpisodeError> {
+        Ok(DataPlacement::Host)
+    }
 
     /// Tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
     fn together(&self) -> usize;

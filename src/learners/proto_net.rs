@@ -4,6 +4,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsParams;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_kernels::parted;
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
@@ -81,7 +82,7 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
 
     /// Support and queries of each task in a batch of its own, `[t, n + q, d]`.
     fn embed_jointly(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let all = joined(batch);
+        let all = batch.joined();
         if batch.tasks() == 1 {
             return self.embed(all, statistics);
         }
@@ -95,11 +96,9 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
         embeddings: Tensor<B, 3>,
         batch: &EpisodeBatch<B>,
     ) -> (Tensor<B, 3>, Tensor<B, 3>) {
-        let shots = batch.support.images.dims()[1];
-        let [tasks, examples, features] = embeddings.dims();
-        let support = embeddings.clone().slice([0..tasks, 0..shots, 0..features]);
-        let queries = embeddings.slice([0..tasks, shots..examples, 0..features]);
-        (prototypes(support, batch.support.labels.clone(), batch.ways()), queries)
+        let [labels, _] = batch.labels();
+        let [support, queries] = parted(embeddings, labels.dims()[1]);
+        (prototypes(support, labels, batch.ways()), queries)
     }
 
     fn score(&self, queries: Tensor<B, 3>, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -193,24 +192,25 @@ where
         scale: LossScale,
     ) -> Judged<B> {
         let (prototypes, queries) = self.compared(embeddings, batch);
-        let labels = batch.query_labels.clone();
+        let [_, labels] = batch.labels();
         let ProtoLoss { loss, correct } =
             proto_loss(queries, prototypes, labels, self.metric, self.scale);
         let gradients = phase_on::<B, _>(Phase::Backward, &loss.device(), || {
-            scale.scale(loss.clone() * share).into_inner().backward()
+            let share = if share == 1.0 { loss.clone() } else { loss.clone() * share };
+            scale.scale(share).into_inner().backward()
         });
         Judged { loss: loss.inner(), score: correct.inner().mean(), gradients }
     }
 
     /// Task after task, of which nothing stays but gradients.
     fn by_segments(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
-        let device = batch.queries.device();
-        let mut segments = Segments::new(&self.encoder, BnStatistics::Track, &device);
+        let [labels, _] = batch.labels();
+        let mut segments = Segments::new(&self.encoder, BnStatistics::Track, &labels.device());
         let share = 1.0 / batch.tasks() as f64;
         let (mut losses, mut scores) = (Vec::new(), Vec::new());
         for task in 0..batch.tasks() {
             let task = batch.part(task..task + 1);
-            segments.pass(joined(&task).flatten(0, 1), |features| {
+            segments.pass(task.joined().flatten(0, 1), |features| {
                 let Judged { loss, score, gradients } =
                     self.judge(features.unsqueeze(), &task, share, scale);
                 losses.push(loss);
@@ -222,11 +222,6 @@ where
         let gradients = ScaledGrads::new(segments.gradients(), scale);
         MetaGradients { loss: mean(losses), score: mean(scores), gradients }
     }
-}
-
-/// Support and queries of each task, `[t, n + q, c, h, w]`.
-fn joined<B: Backend>(batch: &EpisodeBatch<B>) -> Tensor<B, 5> {
-    Tensor::cat(vec![batch.support.images.clone(), batch.queries.clone()], 1)
 }
 
 /// A [`ProtoNet`] with the prototypes of its tasks.

@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
-use fewshot_kernels::grad_stats;
+use fewshot_kernels::{UnreadStats, grad_stats, unread_grad_stats};
 
 /// The gradients of `module` times `factor`, and their joint Euclidean norm after that.
 ///
@@ -25,6 +25,16 @@ pub(crate) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
     let tensors = ids.into_iter().zip(tensors).collect();
     module.visit(&mut PuttingBack::<B> { into: &mut gradients, tensors });
     (gradients, stats.norm)
+}
+
+/// The joint Euclidean norm of the gradients of `module`, without reading from the device.
+pub(super) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
+    gradients: &GradientsParams,
+    module: &M,
+) -> UnreadStats<B::InnerBackend> {
+    let mut sharing = Sharing::<B> { from: gradients, seen: HashSet::new(), tensors: Vec::new() };
+    module.visit(&mut sharing);
+    unread_grad_stats::<B::InnerBackend>(sharing.tensors)
 }
 
 /// The gradients of `module` times `factor`; all others as they are.
@@ -65,6 +75,22 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Taking<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(gradient) = self.from.remove::<B::InnerBackend, D>(param.id) {
             self.ids.push(param.id);
+            self.tensors.push(gradient.into_primitive().tensor());
+        }
+    }
+}
+
+struct Sharing<'a, B: AutodiffBackend> {
+    from: &'a GradientsParams,
+    seen: HashSet<ParamId>,
+    tensors: Vec<FloatTensor<B::InnerBackend>>,
+}
+
+impl<B: AutodiffBackend> ModuleVisitor<B> for Sharing<'_, B> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
+        if self.seen.insert(param.id)
+            && let Some(gradient) = self.from.get::<B::InnerBackend, D>(param.id)
+        {
             self.tensors.push(gradient.into_primitive().tensor());
         }
     }

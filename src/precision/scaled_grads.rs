@@ -1,8 +1,9 @@
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::UnreadStats;
 
-use super::measure::{Kinds, kinds, measured};
+use super::measure::{Kinds, kinds, measured, unread};
 use super::{FiniteGrads, LossScale, NonFinite, ScaleError};
 
 /// Gradients of a scaled loss, finite or not.
@@ -60,19 +61,39 @@ impl ScaledGrads {
         self.checked::<B, M>(module).unwrap_or_else(|error| panic!("{error}"))
     }
 
+    /// The gradients of a loss that was not scaled, and what will tell whether they are finite: nothing
+    /// is read from the device.
+    ///
+    /// # Panics
+    /// As [`unscale`](Self::unscale), and of a loss that was scaled: its scale depends on what is read.
+    pub(crate) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
+        self,
+        module: &M,
+    ) -> (GradientsParams, UnreadStats<B::InnerBackend>) {
+        assert_eq!(self.scale, LossScale::ONE, "a loss that is not scaled");
+        self.check::<B, M>(module).unwrap_or_else(|error| panic!("{error}"));
+        let stats = unread::<B, M>(&self.gradients, module);
+        (self.gradients, stats)
+    }
+
+    fn check<B: AutodiffBackend, M: AutodiffModule<B>>(
+        &self,
+        module: &M,
+    ) -> Result<(), ScaleError> {
+        let Kinds { known, half } = kinds::<B, M>(&self.gradients, module);
+        // They would stay scaled.
+        let all = self.gradients.len();
+        assert_eq!(known, all, "only {known} of {all} gradients are of the module's parameters");
+        half.map_or(Ok(()), |found| Err(ScaleError::HalfGradient { found }))
+    }
+
     /// [`unscale`](Self::unscale), with an error for gradients in half precision.
     pub(super) fn checked<B: AutodiffBackend, M: AutodiffModule<B>>(
         self,
         module: &M,
     ) -> Result<Result<FiniteGrads, NonFinite>, ScaleError> {
+        self.check::<B, M>(module)?;
         let Self { gradients, scale } = self;
-        let Kinds { known, half } = kinds::<B, M>(&gradients, module);
-        // They would stay scaled.
-        let all = gradients.len();
-        assert_eq!(known, all, "only {known} of {all} gradients are of the module's parameters");
-        if let Some(found) = half {
-            return Err(ScaleError::HalfGradient { found });
-        }
         let (gradients, norm) = measured::<B, M>(gradients, module, scale.inverse());
         Ok(match norm.is_finite() {
             true => Ok(FiniteGrads::new(gradients, norm)),

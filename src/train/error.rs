@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use super::CheckpointError;
 use crate::adapt::AdaptError;
+use crate::episode::EpisodeError;
 use crate::hardware::HardwareError;
 use crate::learners::Divergence;
 use crate::parallel::ParallelError;
@@ -88,7 +89,8 @@ pub enum TrainError {
         step: u64,
         /// Index of the step's first episode.
         episode: u64,
-        /// Where the inner loop left the finite numbers, if it did.
+        /// Where the inner loop left the finite numbers, if it did, and the parameters were still there
+        /// when the loss was read.
         divergence: Option<Divergence>,
         /// The run folder with the last good state.
         kept: Option<PathBuf>,
@@ -152,6 +154,9 @@ pub enum TrainError {
     /// A learner that cannot be trained on the episodes.
     #[error(transparent)]
     Learner(#[from] AdaptError),
+    /// Tasks that cannot be drawn as they were asked for.
+    #[error(transparent)]
+    Episodes(#[from] EpisodeError),
     /// Processes that do not work together.
     #[error(transparent)]
     Parallel(#[from] ParallelError),

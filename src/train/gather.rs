@@ -3,7 +3,7 @@
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
-use burn::tensor::{FloatDType, Tensor};
+use burn::tensor::{Tensor, TensorData, Transaction};
 
 use super::team::{MicroBatches, Team};
 use super::{TrainError, averages};
@@ -15,10 +15,28 @@ use crate::phase::{Phase, phase, phase_on};
 use crate::precision::{LossScale, ScaledGrads};
 
 /// What a step learns from its tasks.
-pub(super) struct StepGradients {
-    pub(super) loss: f32,
-    pub(super) score: f64,
+pub(super) struct StepGradients<B: AutodiffBackend> {
+    pub(super) figures: Figures<B>,
     pub(super) gradients: ScaledGrads,
+}
+
+/// Loss and score of a step.
+pub(super) enum Figures<B: AutodiffBackend> {
+    Read { loss: f32, score: f64 },
+    OnDevice([Tensor<B::InnerBackend, 1>; 2]),
+}
+
+impl<B: AutodiffBackend> Figures<B> {
+    /// Both numbers.
+    pub(super) fn read(self) -> (f32, f64) {
+        match self {
+            Self::Read { loss, score } => (loss, score),
+            Self::OnDevice(both) => {
+                let [loss, score] = read::<B>(both);
+                (loss as f32, score)
+            }
+        }
+    }
 }
 
 /// The tasks of one step.
@@ -53,7 +71,7 @@ pub(super) fn gather<B, T, L>(
     tasks: StepTasks<'_, T>,
     team: &Team<B::Device>,
     scale: LossScale,
-) -> Result<(L, StepGradients), TrainError>
+) -> Result<(L, StepGradients<B>), TrainError>
 where
     B: AutodiffBackend,
     T: TaskSource,
@@ -66,8 +84,7 @@ where
     let batch = tasks.batch::<B>(0, device);
     let MetaGradients { loss, score, gradients } =
         phase_on::<B, _>(Phase::Forward, device, || learner.meta_gradients(&batch, scale));
-    let [loss, score] = phase(Phase::Backward, || read::<B>(loss, score));
-    Ok((learner, StepGradients { loss: loss as f32, score, gradients }))
+    Ok((learner, StepGradients { figures: Figures::OnDevice([loss, score]), gradients }))
 }
 
 fn from_parts<B, T, L>(
@@ -75,7 +92,7 @@ fn from_parts<B, T, L>(
     tasks: StepTasks<'_, T>,
     team: &Team<B::Device>,
     scale: LossScale,
-) -> Result<(L, StepGradients), TrainError>
+) -> Result<(L, StepGradients<B>), TrainError>
 where
     B: AutodiffBackend,
     T: TaskSource,
@@ -122,8 +139,8 @@ where
         gradients.scaled(share).into_gradients::<B, L>(&learner, &team.devices[0])?;
     let learner = averages::moved::<B, L>(learner, &mut gradients);
     let gradients = ScaledGrads::new(gradients, scale);
-    let (loss, score) = ((loss / weight) as f32, score / weight);
-    Ok((learner, StepGradients { loss, score, gradients }))
+    let figures = Figures::Read { loss: (loss / weight) as f32, score: score / weight };
+    Ok((learner, StepGradients { figures, gradients }))
 }
 
 /// A replica that was given its part.
@@ -154,20 +171,22 @@ impl<B: AutodiffBackend, L: AutodiffModule<B>> AtWork<B, L> {
         phase(Phase::Backward, || {
             averages::register_moves::<B, L>(&replica, before, &mut gradients);
             let gradients = FlatGradients::of::<B, L>(&replica, &gradients)?.scaled(weight as f32);
-            let [loss, score] = read::<B>(found.loss, found.score).map(|mean| weight * mean);
+            let [loss, score] = read::<B>([found.loss, found.score]).map(|mean| weight * mean);
             Ok(Contribution { gradients, loss, score, weight })
         })
     }
 }
 
 /// Both numbers in one read, which is where an accelerator is waited for.
-fn read<B: AutodiffBackend>(
-    loss: Tensor<B::InnerBackend, 1>,
-    score: Tensor<B::InnerBackend, 1>,
-) -> [f64; 2] {
-    let score = score.cast(FloatDType::from(loss.dtype()));
-    let both: Vec<f64> = Tensor::cat(vec![loss, score], 0).into_data().iter().collect();
+fn read<B: AutodiffBackend>(both: [Tensor<B::InnerBackend, 1>; 2]) -> [f64; 2] {
+    let both = both.into_iter().fold(Transaction::default(), Transaction::register);
+    let both: Vec<f64> = both.execute().iter().map(number).collect();
     [both[0], both[1]]
+}
+
+/// The number of a tensor of one.
+pub(super) fn number(data: &TensorData) -> f64 {
+    data.iter().next().expect("a tensor of one number")
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -226,7 +245,7 @@ mod tests {
         let mut all = All { gradients: found.gradients.gradients(), found: [vec![], vec![]] };
         learner.visit(&mut all);
         let [gradients, averages] = all.found;
-        let StepGradients { loss, score, .. } = found;
+        let (loss, score) = found.figures.read();
         Found { loss, score, gradients, averages }
     }
 

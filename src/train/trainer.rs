@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::run::Run;
 use super::team::MicroBatches;
 use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
-use crate::episode::{EpisodeSampler, TaskSource};
+use crate::episode::{DataPlacement, EpisodeSampler, TaskSource};
 use crate::learners::{Learner, MetaLearner};
 use crate::parallel::{Communicator, Reduction};
 use crate::phase::PhaseTimes;
@@ -72,6 +72,7 @@ pub(super) struct Options {
     pub(super) patience: Option<u32>,
     pub(super) checkpoint_every: u64,
     pub(super) profile: bool,
+    pub(super) read_every: Option<u64>,
     pub(super) folder: Option<Folder>,
 }
 
@@ -95,6 +96,7 @@ impl Options {
             ("the tasks in a micro-batch", self.micro_batch.map_or(1, |tasks| tasks as u64)),
             ("the steps between validations", self.validate_every),
             ("the steps between checkpoints", self.checkpoint_every),
+            ("the steps between readings", self.read_every.unwrap_or(1)),
             ("the patience", self.patience.map_or(1, u64::from)),
             ("the validation", validation.map_or(1, |tasks| tasks as u64)),
         ];
@@ -157,6 +159,10 @@ pub struct TrainingReport {
     pub skipped_steps: u64,
     /// Devices, of all processes, that shared the tasks of a step.
     pub replicas: usize,
+    /// Where the data of tasks lay: on the device or on the host.
+    pub data_on: DataPlacement,
+    /// How often this process read losses and scores of steps from the device, each time waiting for it.
+    pub reads: u64,
     /// What a step of this process took, by phase, with its part of validations and checkpoints.
     pub phase_ms: PhaseTimes,
     /// What a step took besides, in milliseconds: the trainer itself.
@@ -184,6 +190,7 @@ impl<L, O, T> MetaTrainer<L, O, f64, T> {
                 patience: None,
                 checkpoint_every: 50,
                 profile: false,
+                read_every: None,
                 folder: None,
             },
             settings: Value::Null,
@@ -302,6 +309,18 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Steps between checkpoints, 50 unless said; there is one at every validation as well.
     pub fn checkpoint_every(self, steps: u64) -> Self {
         self.with(|options| options.checkpoint_every = steps)
+    }
+
+    /// Reads losses and scores of so many steps at once, and tells the observer and the run folder of
+    /// each of them then, so that nobody waits for the device at every step. Before a validation, a
+    /// checkpoint and the end all are read; what is learned does not depend on it. Unless said, up to 32
+    /// steps or half a second of an accelerator, and one of a processor.
+    ///
+    /// A loss or gradient that is not finite is found when it is read, and told with its step; nothing is
+    /// kept in between. Every step is read where losses are scaled, gradients are clipped, or a step has
+    /// several parts.
+    pub fn read_every(self, steps: u64) -> Self {
+        self.with(|options| options.read_every = Some(steps))
     }
 
     /// Keeps settings, metrics, curves and checkpoints in a new run folder.

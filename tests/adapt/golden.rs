@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor, TensorData};
 use fewshot::adapt::{InnerLoop, InnerRule, Mask, Order};
-use fewshot::episode::{EpisodeBatch, Support};
+use fewshot::episode::{EpisodeBatch, EpisodeTensors, Support};
 use serde::Deserialize;
 
 use crate::named::Values;
@@ -107,11 +107,11 @@ impl Network {
             Tensor::from_data(TensorData::new(tasks.concat(), shape), &Default::default())
         };
         let support = self.support.tensor(dtype);
-        EpisodeBatch {
+        EpisodeBatch::from(EpisodeTensors {
             support: Support { images: support, labels: labels(&self.support_labels), ways },
             queries: self.queries.tensor(dtype),
             query_labels: labels(&self.query_labels),
-        }
+        })
     }
 
     /// Inputs and targets of support and queries, each `[t, n, 1]`.

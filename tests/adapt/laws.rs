@@ -151,7 +151,7 @@ pub fn a_zero_rate_is_the_identity<B: AutodiffBackend>() {
         }
     }
     let (moved, _) = made::<B>("conv_stride", InnerLoop::new(3, 0.4));
-    let moved = read(moved.adapt(&batch.support).predict(batch.queries));
+    let moved = read(moved.adapt(&batch.support).predict(batch.queries.clone()));
     let far = moved.iter().zip(read(adapted)).any(|(one, two)| (one - two).abs() > 1e-2);
     assert!(far, "a rate that is not zero changes the logits");
 }

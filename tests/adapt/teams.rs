@@ -3,7 +3,7 @@
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor};
 use fewshot::adapt::{InnerLoop, Proximal, SecondOrder};
-use fewshot::episode::{Classification, EpisodeBatch, Support};
+use fewshot::episode::{Classification, EpisodeBatch, EpisodeTensors, Support};
 use fewshot::learners::{AdaptableNetwork, Maml, MetaLearner};
 use fewshot::models::Classifier;
 use rayon::ThreadPoolBuilder;
@@ -13,8 +13,9 @@ use crate::laws::{WAYS, convolutional, encoder, learner, outcome_on};
 
 /// The same tasks several times.
 fn repeated<B: Backend>(batch: EpisodeBatch<B>, times: usize) -> EpisodeBatch<B> {
-    let EpisodeBatch { support: Support { images, labels, ways }, queries, query_labels } = batch;
-    EpisodeBatch {
+    let EpisodeTensors { support, queries, query_labels } = batch.into_tensors();
+    let Support { images, labels, ways } = support;
+    EpisodeBatch::from(EpisodeTensors {
         support: Support {
             images: Tensor::cat(vec![images; times], 0),
             labels: Tensor::cat(vec![labels; times], 0),
@@ -22,7 +23,7 @@ fn repeated<B: Backend>(batch: EpisodeBatch<B>, times: usize) -> EpisodeBatch<B>
         },
         queries: Tensor::cat(vec![queries; times], 0),
         query_labels: Tensor::cat(vec![query_labels; times], 0),
-    }
+    })
 }
 
 /// Asserts that the gradients are the same, bit for bit, on any number of threads: one that a thread

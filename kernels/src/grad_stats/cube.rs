@@ -8,17 +8,15 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::PART;
 use crate::cube::{
     ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, load, most_tensors,
     share, store, vector_size, wide,
 };
 use crate::lists::grouped;
 
-/// Floats of a cube's part: the largest magnitude, the sum of squares divided by its square, and 0
-/// if all elements were finite, 1 if some were infinite, 2 if some were no numbers.
-const PART: usize = 3;
-
-/// Adds up `factor * input`, written to `output` where `scaled`; the two may be one. Parts are those
+/// Adds up `factor * input`, in parts that end with 0 if all elements were finite, 1 if some were
+/// infinite, 2 if some were no numbers; written to `output` where `scaled`; the two may be one. Parts are those
 /// from the cube `before` on.
 #[cube(launch_unchecked)]
 fn part_kernel<F: Float, N: Size>(
@@ -179,6 +177,13 @@ pub fn grad_stats<R: CubeRuntime>(
     (scaled.into_iter().map(|one| one.output).collect(), squares)
 }
 
+/// The same with a factor of 1, of which nothing is read.
+pub fn grad_parts<R: CubeRuntime>(gradients: Vec<CubeTensor<R>>) -> Vec<CubeTensor<R>> {
+    let read: Vec<_> = gradients.into_iter().map(|one| Scaled::new(one, 1.0)).collect();
+    let devices = grouped(&read, |one| one.input.device.clone());
+    devices.iter().map(|(_, of)| parts(of, 1.0)).collect()
+}
+
 /// The parts of the gradients of one device, at least one.
 fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
     let client = &of[0].input.client;
@@ -201,7 +206,7 @@ fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
     parts
 }
 
-fn squares(part: &[f32]) -> f64 {
+pub fn squares(part: &[f32]) -> f64 {
     match part[2] {
         0.0 => f64::from(part[0]).powi(2) * f64::from(part[1]),
         1.0 => f64::INFINITY,

@@ -7,11 +7,12 @@ pub(crate) mod cube;
 pub(crate) mod host;
 pub mod reference;
 
-use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorData, TensorMetadata};
 
 use crate::door;
+use crate::host::wrap;
 use crate::lists::{has_elements, in_parts};
 use crate::optim_step::StepTable;
 use crate::refusal::Refusal;
@@ -67,6 +68,52 @@ pub fn grad_stats<B: Backend>(
     let gradients = in_parts(gradients, has_elements, together, |nothing| nothing);
     (gradients, GradStats { norm: squares.sqrt() })
 }
+
+/// [`GradStats`] that are on devices yet: nobody has waited for them.
+#[derive(Clone, Debug)]
+pub struct UnreadStats<B: Backend> {
+    parts: Vec<Tensor<B, 1>>,
+    squares: fn(&[f32]) -> f64,
+}
+
+impl<B: Backend> UnreadStats<B> {
+    /// What is to be read, to be handed to [`read`](Self::read) in this order.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor<B, 1>> {
+        self.parts.iter().cloned()
+    }
+
+    /// The statistics, of the elements of [`tensors`](Self::tensors).
+    ///
+    /// # Panics
+    /// When there are others.
+    pub fn read(&self, elements: impl IntoIterator<Item = TensorData>) -> GradStats {
+        let mut squares = 0.0;
+        let mut read = 0;
+        for elements in elements {
+            let elements = elements.into_vec::<f32>().expect("statistics are f32");
+            squares += elements.chunks_exact(PART).map(self.squares).sum::<f64>();
+            read += 1;
+        }
+        assert_eq!(read, self.parts.len(), "elements of all tensors");
+        GradStats { norm: squares.sqrt() }
+    }
+}
+
+/// What [`grad_stats`] with a factor of 1 tells of gradients, without reading from the device.
+pub fn unread_grad_stats<B: Backend>(gradients: Vec<FloatTensor<B>>) -> UnreadStats<B> {
+    let table = table::<B>(&gradients);
+    let filled: Vec<_> = gradients.into_iter().filter(has_elements).collect();
+    let (parts, squares): (Vec<_>, fn(&[f32]) -> f64) = match table {
+        _ if filled.is_empty() => (Vec::new(), reference::squares),
+        Some(table) => ((table.grad_parts)(filled), table.part_squares),
+        None => (reference::grad_parts::<B>(filled), reference::squares),
+    };
+    UnreadStats { parts: parts.into_iter().map(wrap).collect(), squares }
+}
+
+/// Floats of a part: the largest magnitude, the sum of squares divided by its square, and what tells of
+/// elements that are not finite.
+pub(crate) const PART: usize = 3;
 
 /// The table of `B`, if it takes all of these.
 fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {

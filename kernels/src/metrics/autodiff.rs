@@ -1,11 +1,14 @@
 //! Fused metrics under one level of autodiff, over any backend that has them.
 
+use std::sync::Arc;
+
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::DType;
 use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Shape, TensorMetadata};
 
 use super::{FusedMetrics, LossCall};
+use crate::bundle::{self, Bundle, Places};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
 use crate::{proto_loss, prototypes};
@@ -58,5 +61,34 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 4] {
         proto_loss::autodiff::loss_gradients::<B, C>(call, of, labels)
+    }
+
+    fn parted(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
+        let parts = B::parted(x.primitive.clone(), at);
+        let shapes = parts.each_ref().map(TensorMetadata::shape);
+        let (device, dtype) = (B::float_device(&parts[0]), parts[0].dtype());
+        let of_parts = Rejoined { shapes, device, dtype };
+        let parts = bundle::record::<B, C>(&[x], || Arc::new(of_parts), parts.into());
+        parts.try_into().expect("two results of two parts")
+    }
+}
+
+/// The gradient of what was parted: those of the parts, joined.
+struct Rejoined<B: FusedMetrics> {
+    shapes: [Shape; 2],
+    device: B::Device,
+    dtype: DType,
+}
+
+impl<B: FusedMetrics> Bundle<B> for Rejoined<B> {
+    fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
+        if wanted != [true] {
+            return vec![None];
+        }
+        let parts = results.into_iter().zip(&self.shapes).map(|(gradient, shape)| {
+            let zeros = || B::float_zeros(shape.clone(), &self.device, self.dtype.into());
+            gradient.unwrap_or_else(zeros)
+        });
+        vec![Some(B::float_cat(parts.collect(), 1))]
     }
 }

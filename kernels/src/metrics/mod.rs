@@ -79,6 +79,11 @@ pub trait FusedMetrics: Backend {
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 4];
 
+    /// See [`parted`](crate::parted); neither part is empty.
+    fn parted(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
+        sliced::<Self>(wrap(x), at).map(unwrap)
+    }
+
     /// `x` `[t, n, d]` times a factor `[1]`.
     fn scaled(x: FloatTensor<Self>, factor: FloatTensor<Self>) -> FloatTensor<Self> {
         unwrap(wrap::<Self, 3>(x) * wrap::<Self, 1>(factor).reshape([1, 1, 1]))
@@ -91,6 +96,7 @@ pub(crate) struct MetricTable<B: Backend> {
     pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
     pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
     pub proto_loss: LossFn<B>,
+    parted: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
 }
 
 type LossFn<B> = fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2];
@@ -102,8 +108,34 @@ impl<B: FusedMetrics> MetricTable<B> {
             class_means: B::class_means,
             scores: B::scores,
             proto_loss: B::proto_loss,
+            parted: B::parted,
         }
     }
+}
+
+/// The rows of `x` before the one with number `at`, and the others.
+///
+/// Its gradient is written once, where that of two slices is two tensors of zeros, written into and added
+/// up.
+///
+/// # Shapes
+/// - `x`: `[t, n, d]`
+/// - returns `[t, at, d]` and `[t, n - at, d]`
+///
+/// # Panics
+/// Where one of the two would have no row.
+pub fn parted<B: Backend>(x: Tensor<B, 3>, at: usize) -> [Tensor<B, 3>; 2] {
+    let [_, rows, _] = x.dims();
+    assert!(0 < at && at < rows, "{rows} rows cannot be parted at {at}");
+    match door::table::<MetricTable<B>>() {
+        Some(table) => (table.parted)(unwrap(x), at).map(wrap),
+        None => sliced(x, at),
+    }
+}
+
+fn sliced<B: Backend>(x: Tensor<B, 3>, at: usize) -> [Tensor<B, 3>; 2] {
+    let [_, rows, _] = x.dims();
+    [x.clone().narrow(1, 0, at), x.narrow(1, at, rows - at)]
 }
 
 /// The table of `B`, if these operations are fused and take elements of the type of all of these;

@@ -5,6 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::{StepRule, StepTensors, Stepped};
+use crate::grad_stats;
 use crate::inverse_power;
 use crate::local_learning::LocalBody;
 use crate::rank_update::{self, Lost, UpdateRate};
@@ -37,6 +38,18 @@ pub trait FusedSteps: Backend {
     /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
     /// finite if all elements are, infinite if some are, and NaN if one is NaN.
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
+
+    /// See [`unread_grad_stats`](crate::unread_grad_stats): vectors of parts of three floats, of which
+    /// [`part_squares`](Self::part_squares) makes the sum of squares of a part; there is a gradient, and
+    /// all have elements. Plain operations, unless a backend has better.
+    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
+        grad_stats::reference::grad_parts::<Self>(gradients)
+    }
+
+    /// See [`grad_parts`](Self::grad_parts).
+    fn part_squares(part: &[f32]) -> f64 {
+        grad_stats::reference::squares(part)
+    }
 
     /// See [`tiled_all`](crate::tiled_all); tensors are on one device and have elements. Plain operations,
     /// unless a backend has better.
@@ -101,6 +114,8 @@ pub(crate) struct StepTable<B: Backend> {
     pub takes: fn(DType) -> bool,
     pub optim_step: OptimStepFn<B>,
     pub grad_stats: GradStatsFn<B>,
+    pub grad_parts: fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+    pub part_squares: fn(&[f32]) -> f64,
     pub tiled_all: LanesFn<B>,
     pub summed_all: LanesFn<B>,
     pub rank_update: RankUpdateFn<B>,
@@ -115,6 +130,8 @@ impl<B: FusedSteps> StepTable<B> {
             takes: B::takes,
             optim_step: B::optim_step,
             grad_stats: B::grad_stats,
+            grad_parts: B::grad_parts,
+            part_squares: B::part_squares,
             tiled_all: B::tiled_all,
             summed_all: B::summed_all,
             rank_update: B::rank_update,

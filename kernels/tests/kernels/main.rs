@@ -51,6 +51,7 @@ macro_rules! laws {
 mod axpy;
 mod conv_stack;
 mod empty;
+mod gather_images;
 mod inverse_power;
 mod judge;
 mod layers;

@@ -3,6 +3,7 @@
 mod case;
 mod compare;
 mod conv_stack;
+mod gather_images;
 mod layers;
 mod limits;
 mod machine;

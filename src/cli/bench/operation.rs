@@ -2,7 +2,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::ValueEnum;
 
 use super::case::{Case, Scale};
-use super::{conv_stack, layers, metrics, steps, training_step};
+use super::{conv_stack, gather_images, layers, metrics, steps, training_step};
 
 /// What is measured: every fused operation, and the training step that they are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -32,6 +32,8 @@ pub(crate) enum Operation {
     OptimStep,
     /// The joint norm of all gradients
     GradStats,
+    /// Images of an episode from a bank of bytes
+    GatherImages,
     /// A tick of a plastic layer's weight
     RankUpdate,
     /// What a plastic layer gives for some examples
@@ -56,6 +58,7 @@ impl Operation {
             Self::ProtoLoss => metrics::proto_loss::<B>(scale, device),
             Self::OptimStep => steps::optim_step::<B>(scale, device),
             Self::GradStats => steps::grad_stats::<B>(scale, device),
+            Self::GatherImages => gather_images::cases::<B>(scale, device),
             Self::RankUpdate => steps::rank_update::<B>(scale, device),
             Self::WeightedSums => steps::weighted_sums::<B>(scale, device),
             Self::TrainingStep => training_step::cases::<B>(scale, device),

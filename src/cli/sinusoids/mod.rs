@@ -17,7 +17,7 @@ use fewshot::train::{Checkpoint, Evaluator, Score, TrainError, Trained};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::args::{EvalArgs, Method, TrainArgs};
+use super::args::{DataOn, EvalArgs, Method, TrainArgs};
 use super::backend::{self, Job, Place, Usage};
 use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
@@ -96,8 +96,9 @@ pub(crate) fn eval(
     if !matches!(args.data, None | Some(DataSpec::Sinusoids)) {
         return usage("images are not for the sinusoids of");
     }
-    if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() {
-        return usage("--ways, --split and --batch-norm are not for the sinusoids of");
+    let data_on = args.data_on != DataOn::Auto;
+    if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() || data_on {
+        return usage("--ways, --split, --batch-norm and --data-on are not for the sinusoids of");
     }
     let trained: SinusoidRecipe = eval::recipe(&checkpoint, &path)?;
     let inner = eval::with_batch(Some(trained.inner), args.eval_inner_batch, trained.method)?;
@@ -129,6 +130,7 @@ fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
         // Their network takes a few hundred kilobytes, whatever the meta-batch.
         ("--memory-budget", args.memory_budget.is_some()),
         ("--auto-batch", args.scale.auto_batch),
+        ("--data-on", args.data_on != DataOn::Auto),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {

@@ -88,6 +88,9 @@ impl Samplers {
         let test = splits.test.sampler(recipe.test, args.seed)?;
         // Too few validation classes are no reason not to train, other mistakes were found above.
         let validation = splits.validation.sampler(recipe.test, args.seed);
+        let data_on = args.data_on.into();
+        let [train, test] = [train, test].map(|sampler| sampler.with_data_on(data_on));
+        let validation = validation.map(|sampler| sampler.with_data_on(data_on));
         if let Err(error) = &validation {
             tell(format_args!("no validation, the last step is tested: {error}"));
         }

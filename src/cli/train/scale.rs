@@ -160,6 +160,7 @@ pub(in crate::cli) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>)
         "loss_scale": report.loss_scale,
         "skipped_steps": report.skipped_steps,
         "replicas": report.replicas,
+        "data_on": report.data_on,
         "phase_ms": phases,
         "peak_memory_mb": peak_memory_mb,
     })

@@ -2,6 +2,7 @@
 
 mod keep;
 mod step;
+mod unread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,18 +12,20 @@ use std::time::Instant;
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot_kernels::largest_bank;
 use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
 
 use super::team::{MicroBatches, Team};
 use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
-use crate::episode::TaskSource;
-use crate::hardware::carried;
+use crate::episode::{DataPlacement, TaskSource};
+use crate::hardware::{carried, memory_stats};
 use crate::learners::MetaLearner;
 use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
 use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
+use unread::{Interval, Unread};
 
 /// A trainer at work.
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
@@ -32,6 +35,7 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     scheduler: S,
     source: T,
     validation: Option<(T, usize)>,
+    data_on: DataPlacement,
     options: Options,
     settings: Value,
     observer: Box<dyn FnMut(&Event)>,
@@ -47,6 +51,10 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     best: Option<Checkpoint>,
     clock: Clock,
     last_loss: Option<f32>,
+    interval: Interval,
+    unread: Unread<B>,
+    /// How often figures were read.
+    reads: u64,
 }
 
 /// Time and steps of this process.
@@ -100,6 +108,13 @@ where
             }
             warn_unaccelerated(precision, precision.check::<B>(device)?, device);
         }
+        let mut source = trainer.source.ok_or(TrainError::NoEpisodes)?;
+        let mut validation = trainer.validation;
+        let data_on = place_data::<B, T>(&mut source, &team.devices)?;
+        if let Some((source, _)) = &mut validation {
+            place_data::<B, T>(source, &team.devices)?;
+        }
+        let interval = Interval::new::<B>(options.read_every);
         let mut run = Self {
             scaler: (precision == Precision::MixedF16)
                 .then(|| options.scaler.clone().unwrap_or_else(GradScalerConfig::new).init())
@@ -107,8 +122,9 @@ where
             learner: Some(learner),
             optimizer: trainer.optimizer,
             scheduler: trainer.scheduler,
-            source: trainer.source.ok_or(TrainError::NoEpisodes)?,
-            validation: trainer.validation,
+            source,
+            validation,
+            data_on,
             settings: trainer.settings,
             observer: trainer.observer,
             interrupt: trainer.interrupt,
@@ -120,6 +136,9 @@ where
             best: None,
             clock: Clock::start(),
             last_loss: None,
+            interval,
+            unread: Unread::new(),
+            reads: 0,
         };
         let first = run.source.tasks::<B>(0..1, run.device());
         run.learner().check(&first)?;
@@ -189,11 +208,13 @@ where
             let validating =
                 moved && (step.is_multiple_of(self.options.validate_every) || step == steps);
             if validating {
+                self.read()?;
                 self.validate()?;
             }
             let interrupted = self.team.any(self.interrupt.load(Ordering::Relaxed))?;
             let due = moved && step.is_multiple_of(self.options.checkpoint_every);
             if validating || due || interrupted || self.exhausted() {
+                self.read()?;
                 phase::phase(Phase::Save, || self.save())?;
             }
             if interrupted && step < steps {
@@ -214,6 +235,7 @@ where
     }
 
     fn finish(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+        self.read()?;
         self.clock.phases += phase::take();
         let training = self.clock.training() * 1e3;
         if let Some(folder) = &self.folder {
@@ -234,6 +256,8 @@ where
             loss_scale: self.scaler.as_ref().map(|scaler| scaler.loss_scale().value()),
             skipped_steps: self.scaler.as_ref().map_or(0, GradScaler::skipped),
             replicas: self.team.replicas(),
+            data_on: self.data_on,
+            reads: self.reads,
             phase_ms,
             other_ms: (training - known).max(0.0) / steps,
             progress: self.progress,
@@ -255,6 +279,20 @@ where
     fn kept(&self) -> Option<PathBuf> {
         self.folder.as_ref().map(|folder| folder.path().to_owned())
     }
+}
+
+/// Where the data of tasks lies on all of these devices.
+fn place_data<B: AutodiffBackend, T: TaskSource>(
+    source: &mut T,
+    devices: &[B::Device],
+) -> Result<DataPlacement, TrainError> {
+    let mut found = DataPlacement::Host;
+    for device in devices {
+        // Only an accelerator is asked.
+        let free = largest_bank::<B>(device).and_then(|_| memory_stats::<B>(device).free);
+        found = source.place_data::<B>(device, free.map(|free| free.0))?;
+    }
+    Ok(found)
 }
 
 /// Lets phases wait for devices until it is dropped.

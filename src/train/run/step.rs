@@ -5,9 +5,9 @@ use burn::tensor::backend::AutodiffBackend;
 use super::Run;
 use crate::episode::{Measure, TaskKind, TaskSource};
 use crate::learners::{Divergence, MetaLearner};
-use crate::phase::{self, Phase, phase_on};
+use crate::phase::{self, Phase, PhaseTimes, phase_on};
 use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
-use crate::train::gather::{StepGradients, StepTasks, gather};
+use crate::train::gather::{Figures, StepGradients, StepTasks, gather};
 use crate::train::metrics::Line;
 use crate::train::{Event, StepMetrics, TrainError, averages};
 
@@ -28,7 +28,15 @@ where
         let averages = self.scaler.is_some().then(|| averages::of::<B, L>(&learner));
         let (learner, found) = gather::<B, T, L>(learner, self.tasks(), &self.team, scale)?;
         self.learner = Some(learner);
-        let StepGradients { loss, score, gradients } = found;
+        let StepGradients { figures, gradients } = found;
+        let figures = match figures {
+            Figures::OnDevice(both) if self.reads_later() => {
+                return self.step_unread(both, gradients);
+            }
+            figures => figures,
+        };
+        let (loss, score) = phase::phase(Phase::Backward, || figures.read());
+        self.reads += 1;
         if !loss.is_finite() {
             return Err(self.not_finite(loss));
         }
@@ -39,18 +47,28 @@ where
         };
         self.progress.step += 1;
         self.clock.steps += 1;
+        let phases = phase::take();
+        self.clock.phases += phases;
+        let loss_scale = self.scaler.is_some().then_some(scale.value());
+        self.tell_figures(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
+    }
+
+    /// Tells of a step that was made.
+    pub(super) fn tell_figures(
+        &mut self,
+        step: u64,
+        (loss, score): (f32, f64),
+        learning_rate: f64,
+        loss_scale: Option<f32>,
+        phases: PhaseTimes,
+    ) -> Result<(), TrainError> {
         self.last_loss = Some(loss);
         let accuracy = match T::Kind::MEASURE {
             Measure::Accuracy => Some(T::Kind::MEASURE.unit() * score),
             Measure::SquaredError => None,
         };
-        let phase_ms = phase::take();
-        self.clock.phases += phase_ms;
-        let step = self.progress.step;
-        let loss_scale = self.scaler.is_some().then_some(scale.value());
-        let phase_ms = phase_ms.rounded();
-        let metrics = StepMetrics { step, loss, accuracy, learning_rate, loss_scale, phase_ms };
-        self.tell_step(metrics)
+        let phase_ms = phases.rounded();
+        self.tell_step(StepMetrics { step, loss, accuracy, learning_rate, loss_scale, phase_ms })
     }
 
     fn tasks(&self) -> StepTasks<'_, T> {
@@ -131,7 +149,7 @@ where
         if let Some(folder) = &mut self.folder {
             phase::phase(Phase::Save, || folder.log(Line::Step(metrics.clone())))?;
         }
-        let left = self.options.steps.saturating_sub(self.progress.step);
+        let left = self.options.steps.saturating_sub(metrics.step);
         let elapsed = self.clock.start.elapsed().as_secs_f64();
         let event = Event::Step {
             metrics,

@@ -61,6 +61,14 @@ where
         grad_stats::cube::grad_stats(gradients, factor)
     }
 
+    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
+        grad_stats::cube::grad_parts(gradients)
+    }
+
+    fn part_squares(part: &[f32]) -> f64 {
+        grad_stats::cube::squares(part)
+    }
+
     fn tiled_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
         tiling::cube::tiled_all(xs, lanes)
     }

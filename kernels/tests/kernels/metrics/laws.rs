@@ -2,7 +2,9 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, f16};
-use fewshot_kernels::{Metric, distances, mahalanobis, proto_loss, prototypes, with_reference};
+use fewshot_kernels::{
+    Metric, distances, mahalanobis, parted, proto_loss, prototypes, with_reference,
+};
 
 use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, numbers, read};
 use super::golden::Golden;
@@ -171,6 +173,32 @@ pub fn values_and_derivatives_are_those_of_pytorch<B: AutodiffBackend>() {
         let second = case.second::<B>(&values).map(|outcome| outcome.gradients);
         for (found, wanted) in second.iter().flatten().zip(&golden.second) {
             assert_close(&format!("second, {what}"), found, wanted, 5e-4);
+        }
+    }
+}
+
+/// Where both parts are used, and where one is.
+pub fn parts_have_the_gradients_of_slices<B: AutodiffBackend>() {
+    let shape = [2, 7, 3];
+    let leaf = || {
+        let values = numbers(42, 1);
+        let x = Tensor::<B, 1>::from_floats(values.as_slice(), &Default::default());
+        x.reshape(shape).detach().require_grad()
+    };
+    for at in [1, 3, 6] {
+        for used in [[1.0, 2.0], [1.0, 0.0], [0.0, 2.0]] {
+            let gradient = |x: Tensor<B, 3>, parts: [Tensor<B, 3>; 2]| {
+                let values = parts.each_ref().map(|part| read(part.clone() * 1.0));
+                let parts = parts.into_iter().zip(used).filter(|(_, factor)| *factor != 0.0);
+                let cubes = parts.map(|(part, factor)| part.powi_scalar(3).sum() * factor);
+                let gradients = cubes.reduce(|sum, more| sum + more).unwrap().backward();
+                (values, read(x.grad(&gradients).unwrap()))
+            };
+            let x = leaf();
+            let found = gradient(x.clone(), parted(x, at));
+            let x = leaf();
+            let slices = [x.clone().narrow(1, 0, at), x.clone().narrow(1, at, 7 - at)];
+            assert_eq!(found, gradient(x, slices), "{used:?} at {at}");
         }
     }
 }

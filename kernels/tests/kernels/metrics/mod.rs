@@ -19,6 +19,7 @@ laws! {
         a_class_without_examples_has_no_prototype
         distances_are_those_of_the_definition
         values_and_derivatives_are_those_of_pytorch
+        parts_have_the_gradients_of_slices
     }
     on_device {
         sums_over_f16_are_f32

@@ -6,7 +6,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, TensorMetadata};
 use fewshot_kernels::{
-    StepRule, StepTensors, grad_stats, optim_step, optim_step as step, with_reference,
+    StepRule, StepTensors, grad_stats, optim_step, optim_step as step, unread_grad_stats,
+    with_reference,
 };
 
 use super::golden::{Golden, rule};
@@ -239,6 +240,21 @@ pub fn gradients_that_are_not_finite_are_found<B: Backend>() {
                 let same = stats.norm == wanted || stats.norm.is_nan() && wanted.is_nan();
                 assert!(same, "{odd:?} at {place}: {stats:?}");
             }
+        }
+    }
+}
+
+pub fn statistics_that_are_read_later_are_the_same<B: Backend>() {
+    let values = |odd: &[f32]| [&values(40_010, 1), odd].concat();
+    for large in [&[][..], &[f32::MAX], &[f32::NAN], &[f32::NEG_INFINITY]].map(values) {
+        let set = || vec![vector::<B>(&[]), vector::<B>(&values(&[3.0])), vector::<B>(&large)];
+        for gradients in [set(), Vec::new(), vec![vector::<B>(&[0.0; 7])]] {
+            let wanted = grad_stats::<B>(gradients.clone(), 1.0).1.norm;
+            let unread = unread_grad_stats::<B>(gradients);
+            let read: Vec<_> = unread.tensors().map(|part| part.into_data()).collect();
+            let found = unread.read(read).norm;
+            let same = found == wanted || found.is_nan() && wanted.is_nan();
+            assert!(same || (found / wanted - 1.0).abs() < 1e-5, "{found}, not {wanted}");
         }
     }
 }

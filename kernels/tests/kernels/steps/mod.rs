@@ -18,6 +18,7 @@ laws! {
         gradients_are_scaled_and_measured
         what_is_not_finite_spreads_as_in_the_reference
         gradients_that_are_not_finite_are_found
+        statistics_that_are_read_later_are_the_same
         squares_do_not_overflow
         nothing_is_a_set_of_norm_zero
         many_tensors_step_as_each_alone

@@ -1,0 +1,154 @@
+//! Images of a bank on a device: one launch.
+
+use burn::tensor::DType;
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::*;
+
+use super::{FusedGather, GatherCall};
+use crate::cube::{elementwise, empty, vector_size};
+
+/// A kernel counts bytes in 32 bits.
+const MOST_BYTES: u64 = u32::MAX as u64 - 3;
+
+impl<R, F, I, BT> FusedGather for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn largest_bank(device: &R::Device) -> u64 {
+        R::client(device).properties().memory.max_page_size.min(MOST_BYTES)
+    }
+
+    fn gather_images(
+        bank: IntTensor<Self>,
+        chosen: IntTensor<Self>,
+        call: &GatherCall,
+    ) -> FloatTensor<Self> {
+        gather_images(bank, chosen, call)
+    }
+}
+
+/// The number of channel `of`.
+#[cube]
+fn of_channel(numbers: &Sequence<f32>, of: usize) -> f32 {
+    let count = comptime!(numbers.len());
+    let mut found = *numbers.index(0usize);
+    #[unroll]
+    for channel in 1..count {
+        if of == channel {
+            found = *numbers.index(channel);
+        }
+    }
+    found
+}
+
+/// A unit for each vector of the result.
+#[cube(launch_unchecked)]
+fn gather_kernel<I: Int, J: Int, N: Size>(
+    bank: &Array<I>,
+    chosen: &Array<J>,
+    gains: &Sequence<f32>,
+    shifts: &Sequence<f32>,
+    images: &mut Array<Vector<f32, N>>,
+    vectors: usize,
+    words: usize,
+    // Vectors of an image.
+    row: usize,
+    // The first example that is gathered, how many there are of a task, and how many were chosen.
+    first: usize,
+    examples: usize,
+    chosen_examples: usize,
+    #[comptime] values: usize,
+    #[comptime] height: usize,
+    #[comptime] width: usize,
+    #[define(I)] _word: StorageType,
+    #[define(J)] _number: StorageType,
+) {
+    if ABSOLUTE_POS >= vectors {
+        terminate!();
+    }
+    let image = ABSOLUTE_POS / row;
+    let task = image / examples;
+    let choice = u32::cast_from(chosen[first + task * chosen_examples + image % examples]);
+    let turn = choice % 4u32;
+    let start = (choice / 4u32) as usize * values;
+    let mut found = Vector::<f32, N>::new(0.0f32);
+    #[unroll]
+    for lane in 0..N::value() {
+        let at = ABSOLUTE_POS % row * N::value() + lane;
+        let channel = at / (height * width);
+        let mut from = at;
+        if comptime!(height == width) {
+            let line = at / width % height;
+            let column = at % width;
+            let last = width - 1;
+            let plane = channel * (height * width);
+            if turn == 1u32 {
+                from = plane + column * width + last - line;
+            } else if turn == 2u32 {
+                from = plane + (last - line) * width + last - column;
+            } else if turn == 3u32 {
+                from = plane + (last - column) * width + line;
+            }
+        }
+        let byte = start + from;
+        let mut word = byte / 4;
+        if word >= words {
+            word = 0;
+        }
+        let bits = u32::cast_from(bank[word]) >> ((byte % 4) as u32 * 8u32);
+        let value = f32::cast_from(bits & 255u32);
+        found[lane] = value * of_channel(gains, channel) + of_channel(shifts, channel);
+    }
+    images[ABSOLUTE_POS] = found;
+}
+
+fn gather_images<R: CubeRuntime>(
+    bank: CubeTensor<R>,
+    chosen: CubeTensor<R>,
+    call: &GatherCall,
+) -> CubeTensor<R> {
+    let (bank, chosen) = (into_contiguous(bank), into_contiguous(chosen));
+    let [_, chosen_examples] = chosen.meta.shape().dims();
+    let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
+    let values = c * h * w;
+    let images = empty(&bank, call.output(), DType::F32);
+    let width = vector_size(&bank.client, values, size_of::<f32>());
+    let vectors = images.meta.num_elements() / width;
+    let words = bank.meta.num_elements();
+    let (cubes, dim) = elementwise(&bank.client, vectors);
+    let (client, word, number) = (bank.client.clone(), bank.dtype, chosen.dtype);
+    // SAFETY: units stop at the last vector of the result, of which an image has whole ones; the caller
+    // has checked that tasks and examples are among those chosen, and a word beyond the bank, which has
+    // one, is not read.
+    unsafe {
+        gather_kernel::launch_unchecked::<R>(
+            &client,
+            cubes,
+            dim,
+            width,
+            bank.into_array_arg(),
+            chosen.into_array_arg(),
+            gains.iter().copied().collect(),
+            shifts.iter().copied().collect(),
+            images.clone().into_array_arg(),
+            vectors,
+            words,
+            values / width,
+            tasks.start * chosen_examples + examples.start,
+            examples.len(),
+            chosen_examples,
+            values,
+            *h,
+            *w,
+            word.into(),
+            number.into(),
+        );
+    }
+    images
+}

@@ -1,0 +1,147 @@
+//! Images by number from a bank of bytes on the device, turned and scaled.
+
+#[cfg(feature = "cube")]
+#[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
+mod cube;
+#[cfg(feature = "fusion")]
+mod fusion;
+pub mod reference;
+
+use std::ops::Range;
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::ops::{FloatTensor, IntTensor};
+use burn::tensor::{DType, Int, Tensor};
+
+use crate::door;
+use crate::host::wrap;
+
+/// Which of the chosen images are gathered, and what is made of their bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GatherCall {
+    /// Tasks, of those that are chosen for.
+    pub tasks: Range<usize>,
+    /// Examples of each of these tasks.
+    pub examples: Range<usize>,
+    /// Channels, height and width of an image.
+    pub shape: [usize; 3],
+    /// What a byte of each channel is multiplied with.
+    pub gains: Vec<f32>,
+    /// What is then added.
+    pub shifts: Vec<f32>,
+}
+
+impl GatherCall {
+    /// `[t, n, c, h, w]`
+    pub(crate) fn output(&self) -> [usize; 5] {
+        let [c, h, w] = self.shape;
+        [self.tasks.len(), self.examples.len(), c, h, w]
+    }
+}
+
+/// A backend with a body that gathers images, an accelerator: on a host, data sets write them where
+/// they are wanted.
+pub trait FusedGather: Backend {
+    /// Bytes of the largest bank that the body takes on `device`.
+    fn largest_bank(device: &Self::Device) -> u64;
+
+    /// See [`gather_images`](crate::gather_images()); there is an image to gather, and shapes have been
+    /// checked.
+    fn gather_images(
+        bank: IntTensor<Self>,
+        chosen: IntTensor<Self>,
+        call: &GatherCall,
+    ) -> FloatTensor<Self>;
+}
+
+/// Nothing here can be differentiated.
+impl<B: FusedGather, C: CheckpointStrategy> FusedGather for Autodiff<B, C> {
+    fn largest_bank(device: &Self::Device) -> u64 {
+        B::largest_bank(device)
+    }
+
+    fn gather_images(
+        bank: IntTensor<Self>,
+        chosen: IntTensor<Self>,
+        call: &GatherCall,
+    ) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::gather_images(bank, chosen, call))
+    }
+}
+
+type GatherFn<B> = fn(IntTensor<B>, IntTensor<B>, &GatherCall) -> FloatTensor<B>;
+
+pub(crate) struct GatherTable<B: Backend> {
+    largest_bank: fn(&B::Device) -> u64,
+    gather_images: GatherFn<B>,
+}
+
+impl<B: FusedGather> GatherTable<B> {
+    pub(crate) fn new() -> Self {
+        Self { largest_bank: B::largest_bank, gather_images: B::gather_images }
+    }
+}
+
+/// Bytes of the largest bank that `device` gathers images from by a fused body; none where
+/// [`gather_images`](crate::gather_images()) is plain Burn operations.
+pub fn largest_bank<B: Backend>(device: &B::Device) -> Option<u64> {
+    door::table::<GatherTable<B>>().map(|table| (table.largest_bank)(device))
+}
+
+/// Images from a bank, in one pass: `gain * byte + shift`, by channel, of f32.
+///
+/// # Shapes
+/// - `bank`: `[words]`, images `[c, h, w]` one after the other, four bytes to a word of 32 bits, the
+///   first in its lowest bits
+/// - `chosen`: `[t, n]`, each four times the number of an image, plus its quarter turns from 0 to 3
+/// - returns `[t, n, c, h, w]` of the tasks and examples of the `call`
+///
+/// # Conventions
+/// Turns are counter-clockwise, as those of `numpy.rot90`. An image that is not square is not turned.
+///
+/// # Panics
+/// When the call asks for tasks, examples or channels that are not there. A number without an image
+/// panics on a host, and gives any bytes on an accelerator.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Int, Tensor};
+/// use fewshot_kernels::{GatherCall, gather_images};
+///
+/// let device = Default::default();
+/// let bank = Tensor::<Flex, 1, Int>::from_ints([0x04_03_02_01], &device);
+/// let chosen = Tensor::from_ints([[0, 1]], &device);
+/// let call = GatherCall {
+///     tasks: 0..1,
+///     examples: 0..2,
+///     shape: [1, 2, 2],
+///     gains: vec![0.5],
+///     shifts: vec![0.0],
+/// };
+/// let images = gather_images(bank, chosen, &call);
+/// let found = images.into_data().to_vec::<f32>().unwrap();
+/// assert_eq!(found, [0.5, 1.0, 1.5, 2.0, 1.0, 2.0, 0.5, 1.5]);
+/// ```
+pub fn gather_images<B: Backend>(
+    bank: Tensor<B, 1, Int>,
+    chosen: Tensor<B, 2, Int>,
+    call: &GatherCall,
+) -> Tensor<B, 5> {
+    let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
+    let [t, n] = chosen.dims();
+    assert!(tasks.end <= t && examples.end <= n, "{tasks:?} x {examples:?} of {t} x {n} images");
+    assert!(gains.len() == *c && shifts.len() == *c, "a gain and a shift for each of {c} channels");
+    if call.output().contains(&0) {
+        return Tensor::empty(call.output(), (&bank.device(), DType::F32));
+    }
+    assert!(bank.dims() != [0], "images of {c}x{h}x{w} from a bank that is empty");
+    match door::table::<GatherTable<B>>() {
+        Some(table) => {
+            wrap((table.gather_images)(bank.into_primitive(), chosen.into_primitive(), call))
+        }
+        None => reference::gather_images(bank, chosen, call),
+    }
+}

@@ -1,0 +1,108 @@
+use std::any::Any;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+
+/// How many are kept; of more, those that were made first are forgotten.
+const MOST: usize = 64;
+
+/// Integer tensors that are made once for each device, by what they are.
+///
+/// A backend and autodiff over it share them.
+pub(crate) struct Uploads<K> {
+    kept: Mutex<Vec<(K, Box<dyn Any + Send>)>>,
+}
+
+struct Upload<T, D> {
+    tensor: T,
+    device: D,
+}
+
+impl<K: PartialEq> Uploads<K> {
+    pub(crate) fn new() -> Self {
+        Self { kept: Mutex::new(Vec::new()) }
+    }
+
+    /// The tensor `key` on `device`, made if it is not there.
+    pub(crate) fn get_or_make<B: Backend, const D: usize>(
+        &self,
+        key: K,
+        device: &B::Device,
+        make: impl FnOnce() -> Tensor<B, D, Int>,
+    ) -> Tensor<B, D, Int> {
+        let mut kept = self.kept();
+        if let Some(tensor) = find::<B, K>(&kept, &key, device) {
+            return Tensor::from_primitive(tensor);
+        }
+        let made = make();
+        if kept.len() == MOST {
+            kept.remove(0);
+        }
+        let upload = Upload { tensor: made.clone().into_primitive(), device: device.clone() };
+        kept.push((key, Box::new(upload)));
+        made
+    }
+
+    /// Whether the tensor `key` is on `device`.
+    pub(crate) fn has<B: Backend>(&self, key: &K, device: &B::Device) -> bool {
+        find::<B, K>(&self.kept(), key, device).is_some()
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<(K, Box<dyn Any + Send>)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn find<B: Backend, K: PartialEq>(
+    kept: &[(K, Box<dyn Any + Send>)],
+    key: &K,
+    device: &B::Device,
+) -> Option<B::IntTensorPrimitive> {
+    let mut uploads = kept.iter().filter(|(of, _)| of == key).filter_map(|(_, upload)| {
+        upload.downcast_ref::<Upload<B::IntTensorPrimitive, B::Device>>()
+    });
+    uploads.find(|upload| upload.device == *device).map(|upload| upload.tensor.clone())
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use std::cell::Cell;
+
+    use burn::backend::{Autodiff, Flex};
+
+    use super::*;
+
+    #[test]
+    fn a_tensor_is_made_once_for_a_backend_and_autodiff_over_it() {
+        let (uploads, made) = (Uploads::new(), Cell::new(0));
+        let device = Default::default();
+        let count = |key: i32| {
+            made.set(made.get() + 1);
+            [key, key]
+        };
+        assert!(!uploads.has::<Flex>(&3, &device));
+        for _ in 0..2 {
+            let make = || Tensor::<Flex, 1, Int>::from_ints(count(3), &device);
+            let found = uploads.get_or_make(3, &device, make);
+            assert_eq!(found.into_data().iter::<i32>().collect::<Vec<_>>(), [3, 3]);
+        }
+        let make = || Tensor::<Autodiff<Flex>, 1, Int>::from_ints(count(3), &device);
+        uploads.get_or_make(3, &device, make);
+        assert_eq!(made.get(), 1);
+        uploads.get_or_make(4, &device, || Tensor::<Flex, 1, Int>::from_ints(count(4), &device));
+        assert_eq!(made.get(), 2);
+        assert!(uploads.has::<Autodiff<Flex>>(&3, &device));
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_is_forgotten() {
+        let uploads = Uploads::new();
+        let device = Default::default();
+        for key in 0..=MOST as i32 {
+            uploads.get_or_make(key, &device, || Tensor::<Flex, 1, Int>::from_ints([key], &device));
+        }
+        assert!(!uploads.has::<Flex>(&0, &device));
+        assert!(uploads.has::<Flex>(&1, &device) && uploads.has::<Flex>(&(MOST as i32), &device));
+    }
+}
