@@ -118,7 +118,7 @@ fn a_step_of_a_prototypical_network_takes_no_more_launches_than_it_did() {
             .fit()
             .expect("a run");
     });
-    assert_at_most(78, "a step of a prototypical network", &found);
+    assert_at_most(68, "a step of a prototypical network", &found);
 }
 
 fn step_of_maml(count: u64) -> Launches {

@@ -710,13 +710,14 @@ mod placements {
         fn all_views_of_a_block_share_its_copy_on_a_device() {
             let set = glyphs();
             let block = set.block().unwrap().clone();
-            let sampler = set.select(&[1, 2, 0, 5]).sampler(Protocol::new(3, 1), 1).unwrap();
+            let sampler =
+                set.select(&[1, 2, 0, 5]).sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap();
             let device = Default::default();
             assert!(!block.is_on::<Wgpu>(&device));
             sampler.batch::<Autodiff<Wgpu>>([0], &device);
             assert!(block.is_on::<Wgpu>(&device));
             // What is there already needs no room.
-            let mut other = set.sampler(Protocol::new(3, 1), 1).unwrap();
+            let mut other = set.sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap();
             assert_eq!(other.place_data::<Wgpu>(&device, Some(0)), Ok(DataPlacement::Device));
         }
 
@@ -767,7 +768,8 @@ mod placements {
 
         #[test]
         fn a_dataset_without_a_block_stays_on_the_host() {
-            let sampler = Written(glyphs()).sampler(Protocol::new(3, 1), 1).unwrap();
+            let sampler =
+                Written(glyphs()).sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap();
             let placed = |data_on| {
                 let mut sampler = sampler.clone().with_data_on(data_on);
                 sampler.place_data::<Wgpu>(&Default::default(), None)
