@@ -53,6 +53,7 @@ mod conv_stack;
 mod inverse_power;
 mod judge;
 mod layers;
+mod limits;
 mod linear_stack;
 mod metrics;
 mod numbers;
