@@ -38,10 +38,11 @@ pub fn times<R: CubeRuntime>(
     let matrices = Matrices::<R>::new(device, of, size);
     let features = matrices.client.features();
     let (mut times, mut refused) = (Vec::<ProductTime>::new(), Vec::new());
+    let mut on_tensor_cores = false;
     for (needs, strategy) in strategies(of) {
         let enough = match wanted {
             Strategies::First => !times.is_empty(),
-            Strategies::All => needs == Needs::Units && of != ProductType::F32 && !times.is_empty(),
+            Strategies::All => needs == Needs::Units && on_tensor_cores,
         };
         if enough {
             break;
@@ -52,7 +53,10 @@ pub fn times<R: CubeRuntime>(
             continue;
         }
         match matrices.time(&strategy, seconds) {
-            Ok(seconds) => times.push(ProductTime { size, strategy: named, seconds }),
+            Ok(seconds) => {
+                on_tensor_cores |= needs != Needs::Units;
+                times.push(ProductTime { size, strategy: named, seconds });
+            }
             Err(reason) => {
                 log::warn!("products of {of}, {size} x {size}: {named} is left out: {reason}");
                 refused.push(format!("{named}: {reason}"));
