@@ -143,6 +143,12 @@ pub enum LimitError {
         /// What was refused, and why.
         reasons: String,
     },
+    /// A way of computing that does not do this on the device.
+    #[error("refused: {reason}")]
+    Refused {
+        /// What it said.
+        reason: String,
+    },
     /// The device failed.
     #[error("the device failed: {reason}")]
     Failed {

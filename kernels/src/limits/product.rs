@@ -12,7 +12,7 @@ use cubek::std::InputBinding;
 
 use super::cube::{checked, fresh, read};
 use super::strategy::{Needs, name, strategies};
-use super::timing::{each, failed, settled};
+use super::timing::{each, first_line, settled};
 use super::{LimitError, ProductTime, ProductType, Strategies};
 use crate::cube::elementwise;
 
@@ -115,7 +115,7 @@ impl<R: CubeRuntime> Matrices<R> {
             product,
             &mut MatmulElems::from_globals(&globals),
         )
-        .map_err(failed)
+        .map_err(|error| LimitError::Refused { reason: first_line(error) })
     }
 
     /// Whether a row of the product is right.

@@ -26,9 +26,13 @@ pub fn settled<R: Runtime>(client: &ComputeClient<R>) -> Result<(), LimitError> 
 
 /// With the first line of what the device said.
 pub fn failed(error: impl Display) -> LimitError {
+    LimitError::Failed { reason: first_line(error) }
+}
+
+/// The first line with something in it.
+pub fn first_line(error: impl Display) -> String {
     let text = error.to_string();
-    let reason = text.lines().map(str::trim).find(|line| !line.is_empty());
-    LimitError::Failed { reason: reason.unwrap_or_default().to_owned() }
+    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
 }
 
 /// Seconds of one `work` among several in a row, which take about `seconds` altogether. It has been
