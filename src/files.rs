@@ -1,8 +1,19 @@
 //! Files that are whole or not there.
 
+use std::env;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+/// This program's folder among the user's caches: `$XDG_CACHE_HOME/fewshot` or `~/.cache/fewshot`, on
+/// Windows below `%LOCALAPPDATA%`; `None` where there is no such place. It need not be there yet.
+pub fn cache_folder() -> Option<PathBuf> {
+    let folder = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
+        let home = env::var_os(if cfg!(windows) { "LOCALAPPDATA" } else { "HOME" })?;
+        Some(PathBuf::from(home).join(".cache"))
+    });
+    folder.filter(|folder| folder.is_absolute()).map(|folder| folder.join("fewshot"))
+}
 
 /// Puts `bytes` at `path` whole or not at all: written beside, synced, renamed.
 ///

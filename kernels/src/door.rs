@@ -23,6 +23,8 @@ use crate::environment::{self, UnknownKernels};
 use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::HostBackend;
 use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::limits::{LimitTable, MeasuredLimits};
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
@@ -280,13 +282,21 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
-    B: Leaf + FusedSteps + FusedOps + FusedMetrics + FusedAxpy + FusedTaskLoss + FusedGather,
+    B: Leaf
+        + FusedSteps
+        + FusedOps
+        + FusedMetrics
+        + FusedAxpy
+        + FusedTaskLoss
+        + FusedGather
+        + MeasuredLimits,
     StackCall: Passes<B>,
     LinearCall: Passes<B>,
     LossOf: Passes<B>,
 {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
+    add(registry, LimitTable::<B>::new);
     add(registry, AxpyTable::<B>::new);
     add(registry, AxpyTable::<Autodiff<B>>::new);
     add(registry, AxpyTable::<Balanced<B>>::new);

@@ -66,6 +66,7 @@ pub mod grad_stats;
 mod host;
 pub mod inverse_power;
 pub mod layers;
+pub mod limits;
 mod linear;
 pub mod linear_stack;
 mod lists;

@@ -91,8 +91,11 @@ mod tests {
             measured: 0,
             threads: 1,
             products: BTreeMap::from([("f32".to_owned(), rate)]),
+            ways: BTreeMap::new(),
             copy: 1e10,
+            copied: Bytes(1 << 20),
             launch: 1e-6,
+            issue: None,
             squares: BTreeMap::new(),
         };
         let catalog = Catalog::built_in();

@@ -106,7 +106,8 @@ The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.c
 bit.
 
 Exit code: 0 on success, 2 for wrong usage or a device that is not there, 130 after Ctrl-C (the \
-step is finished and saved), 1 for every other failure.";
+step is finished and saved), 1 for every other failure; a device that fails leaves the last checkpoint \
+as it was.";
 
 const EVAL_HELP: &str = "\
 The data, the size of the episodes and the seed are those of the checkpoint where nothing is \
@@ -122,14 +123,17 @@ const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
 turns. The limits are measured first: the backend's own matrix products, its copy of a large tensor, \
 and a copy in host memory, bytes read and written both counted. The last column is the share of what \
-bounds a row, timed anew before it: the fastest matrix product, or the copy in host memory. GFLOP/s \
+bounds a row, timed anew before it: the fastest matrix product, or the copy in host memory. On an \
+accelerator the limits are those of kernels alone, as `hardware bench` tells them, and a row is bounded \
+by its launches, its arithmetic or its memory, whichever takes longest. GFLOP/s \
 counts convolutions as direct ones, so where Winograd's way saves multiplications the share can exceed \
 1. A training step is episode, forward, backward and Adam of a prototypical network. Where no reference \
 is timed, plain Burn operations would take minutes and gigabytes.
 
 With --json, standard output is one JSON object: machine (cpu, cores, threads, os, route), version, \
 backend, device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, \
-lower_quartile, median, upper_quartile, runs), speedup, gflop_per_s or gb_per_s, limit, of_limit. The \
+lower_quartile, median, upper_quartile, runs), speedup, gflop_per_s or gb_per_s, limit, launches (null \
+on a processor), of_limit. The \
 table goes to standard error.";
 
 #[derive(Debug, Subcommand)]

@@ -23,6 +23,7 @@ mod world;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
+use fewshot::hardware::{keep_compiled_kernels, log_launches};
 
 use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::CliError;
@@ -34,6 +35,10 @@ pub(crate) fn main() -> ExitCode {
     let Some(command) = line.command else {
         let _ = Line::command().print_help();
         return ExitCode::SUCCESS;
+    };
+    match &command {
+        Command::Bench { command: Some(BenchCommand::Kernels(_)), .. } => log_launches(),
+        _ => keep_compiled_kernels(),
     };
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,18 +1,64 @@
 use std::io::IsTerminal;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fewshot::train::{Event, StepMetrics, ValidationMetrics, print_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar on a terminal, lines elsewhere.
-pub(crate) fn observer() -> Box<dyn FnMut(&Event)> {
+use super::warnings::{KernelCount, Kernels};
+
+/// A bar on a terminal, lines elsewhere. On an accelerator the bar says that kernels are compiled until
+/// the first step is done.
+pub(crate) fn observer(on_accelerator: bool) -> Box<dyn FnMut(&Event)> {
     if !std::io::stderr().is_terminal() {
         return Box::new(print_lines);
     }
     let bar = ProgressBar::no_length();
-    let template = "{bar:30} {pos}/{len}  {msg}";
-    bar.set_style(ProgressStyle::with_template(template).expect("the template is well formed"));
-    Box::new(move |event| show(&bar, event))
+    bar.set_style(style(BAR));
+    let mut compiling = None;
+    Box::new(move |event| {
+        match event {
+            Event::Started { step, steps } if on_accelerator && step < steps => {
+                compiling = Some(Compiling::begin(&bar));
+            }
+            Event::Step { .. } | Event::Skipped { .. } => {
+                if let Some(compiling) = compiling.take() {
+                    compiling.end(&bar);
+                }
+            }
+            _ => {}
+        }
+        show(&bar, event);
+    })
+}
+
+const BAR: &str = "{bar:30} {pos}/{len}  {msg}";
+
+fn style(template: &str) -> ProgressStyle {
+    ProgressStyle::with_template(template).expect("the template is well formed")
+}
+
+/// The first step of a run, in which an accelerator's kernels are compiled or read from disk.
+struct Compiling {
+    since: Instant,
+    kernels: KernelCount,
+}
+
+impl Compiling {
+    fn begin(bar: &ProgressBar) -> Self {
+        bar.set_style(style("{spinner} first step: kernels are compiled, {elapsed}"));
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self { since: Instant::now(), kernels: KernelCount::begin(Kernels::Compiled) }
+    }
+
+    fn end(self, bar: &ProgressBar) {
+        let seconds = self.since.elapsed().as_secs_f64();
+        bar.disable_steady_tick();
+        bar.set_style(style(BAR));
+        bar.println(format!(
+            "first step: {} kernels compiled, {seconds:.1} s",
+            self.kernels.so_far()
+        ));
+    }
 }
 
 fn show(bar: &ProgressBar, event: &Event) {

@@ -1,10 +1,24 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::output::tell;
 
 /// Tells what the library warns of. Drivers and backends have a lot to say that a user of the command
-/// can do nothing about.
+/// can do nothing about, and of which only kernels are counted, where that is asked for.
 struct Warnings;
+
+/// What CubeCL 0.10's runtimes log of a kernel that is compiled: cubecl-cuda and cubecl-hip,
+/// compute/context.rs, and cubecl-wgpu, backend/base.rs and vulkan.rs.
+const COMPILING: [&str; 2] = ["Compiling ", "[cubecl-wgpu] compiling "];
+
+/// What it logs of a launch: cubecl-runtime, logging/server.rs.
+const LAUNCHING: &str = "Executing ";
+
+static COMPILED: AtomicUsize = AtomicUsize::new(0);
+static LAUNCHED: AtomicUsize = AtomicUsize::new(0);
 
 impl Log for Warnings {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -14,6 +28,11 @@ impl Log for Warnings {
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
             tell(format_args!("warning: {}", record.args()));
+        } else if record.target().starts_with("cubecl_") {
+            let text = record.args().to_string();
+            let compiles = COMPILING.iter().any(|start| text.starts_with(start));
+            COMPILED.fetch_add(usize::from(compiles), Ordering::Relaxed);
+            LAUNCHED.fetch_add(usize::from(text.starts_with(LAUNCHING)), Ordering::Relaxed);
         }
     }
 
@@ -24,6 +43,55 @@ impl Log for Warnings {
 pub(super) fn listen() {
     // It fails where another one listens already, which is nobody's concern here.
     if log::set_logger(&Warnings).is_ok() {
+        log::set_max_level(LevelFilter::Warn);
+    }
+}
+
+/// What is counted of kernels.
+#[derive(Clone, Copy)]
+pub(super) enum Kernels {
+    /// That are compiled.
+    Compiled,
+    /// That are launched, where [`log_launches`](fewshot::hardware::log_launches) has them logged.
+    Launched,
+}
+
+/// Counts kernels while it lives.
+pub(super) struct KernelCount {
+    counter: &'static AtomicUsize,
+    before: usize,
+}
+
+impl KernelCount {
+    pub(super) fn begin(of: Kernels) -> Self {
+        let (level, counter) = match of {
+            Kernels::Compiled => (LevelFilter::Trace, &COMPILED),
+            Kernels::Launched => (LevelFilter::Info, &LAUNCHED),
+        };
+        log::set_max_level(level);
+        Self { counter, before: counter.load(Ordering::Relaxed) }
+    }
+
+    pub(super) fn so_far(&self) -> usize {
+        self.counter.load(Ordering::Relaxed) - self.before
+    }
+
+    /// Once a thread that logs has said all.
+    pub(super) fn settled(&self) -> usize {
+        let mut count = self.so_far();
+        loop {
+            thread::sleep(Duration::from_millis(50));
+            let more = self.so_far();
+            if more == count {
+                return count;
+            }
+            count = more;
+        }
+    }
+}
+
+impl Drop for KernelCount {
+    fn drop(&mut self) {
         log::set_max_level(LevelFilter::Warn);
     }
 }

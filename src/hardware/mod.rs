@@ -13,6 +13,7 @@ mod fit;
 #[cfg(test)]
 mod fixtures;
 mod inventory;
+mod kernel_cache;
 mod manager;
 mod memory;
 mod nearest;
@@ -41,7 +42,9 @@ pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator, Precision};
 pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
+pub use kernel_cache::{KernelCache, keep_compiled_kernels, log_launches};
 pub use manager::{DifferentiableWork, HardwareManager};
+pub(crate) use memory::devices_guarded;
 pub use memory::{
     MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, keep_freed_memory, memory_stats,
     release,

@@ -42,9 +42,15 @@ static WAITING: Mutex<Waiting> = Mutex::new(Waiting { listeners: Vec::new(), nex
 thread_local! {
     /// Calls of `caught` that this thread is inside of.
     static DEPTH: Cell<usize> = const { Cell::new(0) };
+    /// What tells a device's panics from the program's, where the innermost of these calls wants the
+    /// former alone.
+    static OF_DEVICE: Cell<Option<OfDevice>> = const { Cell::new(None) };
     /// Bytes that the program had in use when this thread last panicked inside of one.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
+
+/// Whether a device says this.
+type OfDevice = fn(&str) -> bool;
 
 /// How a piece of work ended.
 pub(super) struct Caught<T> {
@@ -85,14 +91,49 @@ pub(super) fn first_line(text: &str) -> &str {
 /// Runs `work` and catches its panic without a word on stderr. Panics in these threads are kept
 /// likewise; those of any other thread go to the program's hook.
 pub(super) fn caught<T>(threads: Threads, work: impl FnOnce() -> T) -> Caught<T> {
+    let Unwound { result, elsewhere, in_use } = unwound(threads, None, work);
+    Caught { result: result.map_err(|payload| text(&*payload)), elsewhere, in_use }
+}
+
+/// As [`caught`], but a panic that neither says what a device says nor follows one in these threads is
+/// the program's own: its hook hears it, and it goes on.
+pub(super) fn caught_of_device<T>(
+    threads: Threads,
+    of_device: OfDevice,
+    work: impl FnOnce() -> T,
+) -> Caught<T> {
+    let Unwound { result, elsewhere, in_use } = unwound(threads, Some(of_device), work);
+    let result = result.map_err(|payload| {
+        let text = text(&*payload);
+        if elsewhere.is_empty() && !of_device(&text) {
+            panic::resume_unwind(payload);
+        }
+        text
+    });
+    Caught { result, elsewhere, in_use }
+}
+
+/// As [`Caught`], with the panic as it was.
+struct Unwound<T> {
+    result: thread::Result<T>,
+    elsewhere: Vec<String>,
+    in_use: Option<u64>,
+}
+
+fn unwound<T>(
+    threads: Threads,
+    of_device: Option<OfDevice>,
+    work: impl FnOnce() -> T,
+) -> Unwound<T> {
     let number = start(threads);
     DEPTH.set(DEPTH.get() + 1);
+    let outer = OF_DEVICE.replace(of_device);
     IN_USE.set(None);
     // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
+    OF_DEVICE.set(outer);
     DEPTH.set(DEPTH.get() - 1);
-    let result = result.map_err(|payload| text(&*payload));
-    Caught { in_use: IN_USE.take().filter(|_| result.is_err()), elsewhere: stop(number), result }
+    Unwound { in_use: IN_USE.take().filter(|_| result.is_err()), elsewhere: stop(number), result }
 }
 
 fn start(threads: Threads) -> u64 {
@@ -131,6 +172,11 @@ fn lock() -> MutexGuard<'static, Waiting> {
 /// Whether somebody waits for this panic.
 fn keeps(info: &PanicHookInfo<'_>) -> bool {
     if DEPTH.get() > 0 {
+        let heard = || lock().listeners.iter().any(|listener| !listener.heard.is_empty());
+        let told = OF_DEVICE.get().is_none_or(|of_device| of_device(&text(info.payload())));
+        if !told && !heard() {
+            return false;
+        }
         IN_USE.set(CountingAllocator::counts().map(|counts| counts.in_use));
         return true;
     }
@@ -208,6 +254,29 @@ mod tests {
             assert_eq!(said, (Err("inner".to_owned()), Err("beside".to_owned())));
             assert_eq!(caught(Threads::Named(Vec::new()), || 7).result, Ok(7));
             assert_eq!(TOLD.load(SeqCst), 0);
+        });
+    }
+
+    #[test]
+    fn a_panic_that_no_device_had_a_part_in_stays_one() {
+        let of_device: OfDevice = |text| text == "device lost";
+        let threads = || Threads::Named(vec!["device".to_owned()]);
+        let mistake = |message: &'static str| {
+            panic::catch_unwind(AssertUnwindSafe(|| {
+                caught_of_device(threads(), of_device, || -> u8 { panic!("{message}") }).result
+            }))
+        };
+        counting(|| {
+            assert_eq!(mistake("device lost").unwrap(), Err("device lost".to_owned()));
+            assert_eq!(TOLD.load(SeqCst), 0);
+            assert_eq!(text(&*mistake("index out of bounds").unwrap_err()), "index out of bounds");
+            assert_eq!(TOLD.load(SeqCst), 1, "the program hears its own mistake");
+            let followed = caught_of_device(threads(), of_device, || -> u8 {
+                panics_in_thread("device", "no kernel");
+                panic!("nobody answers")
+            });
+            assert_eq!(followed.result, Err("nobody answers".to_owned()));
+            assert_eq!((followed.elsewhere, TOLD.load(SeqCst)), (vec!["no kernel".to_owned()], 1));
         });
     }
 

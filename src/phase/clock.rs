@@ -1,3 +1,4 @@
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Phase, PhaseTimes};
@@ -11,6 +12,8 @@ pub(super) struct Clock {
     /// Since when the innermost has been counted.
     since: Option<Instant>,
     times: PhaseTimes,
+    /// The innermost phase that a panic left, until it is asked for.
+    pub(super) failed: Option<Phase>,
 }
 
 impl Clock {
@@ -21,7 +24,10 @@ impl Clock {
 
     pub(super) fn leave(&mut self) {
         self.count(Instant::now());
-        self.within.pop();
+        let left = self.within.pop();
+        if thread::panicking() {
+            self.failed = self.failed.or(left);
+        }
     }
 
     pub(super) fn take(&mut self) -> PhaseTimes {

@@ -137,6 +137,11 @@ pub fn take() -> PhaseTimes {
     CLOCK.with_borrow_mut(Clock::take)
 }
 
+/// The innermost phase of this thread that ended in a panic since the last call.
+pub(crate) fn failed() -> Option<Phase> {
+    CLOCK.with_borrow_mut(|clock| clock.failed.take())
+}
+
 /// Leaves a phase however its work ends.
 struct Within;
 

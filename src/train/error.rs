@@ -7,6 +7,7 @@ use crate::episode::EpisodeError;
 use crate::hardware::HardwareError;
 use crate::learners::Divergence;
 use crate::parallel::ParallelError;
+use crate::phase::Phase;
 use crate::precision::{PrecisionError, ScaleError};
 
 /// Why training stopped before its end, or did not begin.
@@ -121,6 +122,18 @@ pub enum TrainError {
         /// The run folder with the last good state.
         kept: Option<PathBuf>,
     },
+    /// A device that failed. What was done since the last checkpoint is lost; that one is as it was.
+    #[error("step {step}{}: {failure}; training stopped{}", during(phase), kept_in(kept))]
+    Device {
+        /// Index of the step, or how many were done where one was not under way.
+        step: u64,
+        /// What the step was at.
+        phase: Option<Phase>,
+        /// What the device said.
+        failure: HardwareError,
+        /// The run folder with the last good state.
+        kept: Option<PathBuf>,
+    },
     /// The user asked to stop; everything up to here is saved.
     #[error("interrupted after step {step}")]
     Interrupted {
@@ -189,6 +202,10 @@ fn inner_loop(divergence: &Option<Divergence>) -> String {
         }
         None => String::new(),
     }
+}
+
+fn during(phase: &Option<Phase>) -> String {
+    phase.map_or(String::new(), |phase| format!(", {}", phase.name()))
 }
 
 fn kept_in(folder: &Option<PathBuf>) -> String {

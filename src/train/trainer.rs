@@ -362,8 +362,8 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// Trains.
     ///
     /// # Errors
-    /// Settings that make no sense, a run folder that cannot be used, a loss that is not finite, or
-    /// an interruption; see [`TrainError`]. The last checkpoint stays in every case.
+    /// Settings that make no sense, a run folder that cannot be used, a loss that is not finite, a device
+    /// that fails, or an interruption; see [`TrainError`]. The last checkpoint stays in every case.
     pub fn fit<B>(self) -> Result<Trained<L::InnerModule>, TrainError>
     where
         B: AutodiffBackend,
@@ -393,7 +393,7 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         S: LrScheduler,
     {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        Run::<B, L, O, S, T>::begin(self, devices)?.train()
+        Run::<B, L, O, S, T>::guarded(self, devices)
     }
 }
 

@@ -55,6 +55,7 @@ mod gather_images;
 mod inverse_power;
 mod judge;
 mod layers;
+mod limits;
 mod linear_stack;
 mod metrics;
 mod numbers;

@@ -2,18 +2,42 @@ use std::hint::black_box;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
+use fewshot::hardware::{self, Bytes, Calibration};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 
-use super::case::{Load, Scale};
+use super::case::{Case, Load, Scale};
 use super::timing::{Effort, Spread};
+use crate::cli::hardware::calibration_text;
 use crate::cli::report::rounded;
+use crate::cli::warnings::{KernelCount, Kernels};
 
 /// What the machine and the backend can do at best.
 #[derive(Default)]
 pub(super) struct Limits {
     products: Vec<Rate>,
     copies: Vec<Rate>,
+    /// What kernels alone do, on an accelerator.
+    kernels: Option<Calibration>,
+}
+
+/// The least time that a case takes.
+#[derive(Clone, Copy)]
+pub(super) struct Bound {
+    pub(super) seconds: f64,
+    /// What takes it.
+    pub(super) by: &'static str,
+    /// Of kernels, on an accelerator.
+    pub(super) launches: Option<usize>,
+}
+
+/// The launches of some work, which waits for the device, after a first time that does not count.
+fn launches(work: &mut dyn FnMut()) -> usize {
+    let count = KernelCount::begin(Kernels::Launched);
+    work();
+    let before = count.settled();
+    work();
+    count.settled() - before
 }
 
 /// How fast something simple goes.
@@ -38,7 +62,40 @@ impl Limits {
         Self {
             products: products::<B>(scale, effort, device).into(),
             copies: vec![copy::<B>(floats, effort, device), host_copy(floats, effort)],
+            kernels: None,
         }
+    }
+
+    /// Of an accelerator, where all operations are kernels.
+    pub(super) fn of_kernels<B: Backend>(scale: Scale, device: &B::Device) -> Self {
+        let effort = scale.choose(hardware::Effort::Full, hardware::Effort::Quick);
+        Self { kernels: Some(Calibration::measure::<B>(device, effort)), ..Self::default() }
+    }
+
+    /// What bounds a case. On an accelerator its launches, its arithmetic or its traffic of memory,
+    /// whichever takes longest; else what bounds it at this moment, because a machine that others use too
+    /// has good and bad minutes.
+    pub(super) fn of<B: Backend>(
+        &self,
+        case: &mut Case,
+        scale: Scale,
+        device: &B::Device,
+    ) -> Bound {
+        let load = case.load;
+        let Some(kernels) = &self.kernels else {
+            let seconds = load.amount() / limit_now::<B>(load, scale, device);
+            return Bound { seconds, by: load.names()[0], launches: None };
+        };
+        let count = launches(&mut case.work);
+        let (flops, bytes) = match load {
+            Load::Flops(flops) => (flops, 0),
+            Load::Bytes(bytes) => (0.0, bytes as u64),
+        };
+        let busy = kernels.seconds(flops, "f32", Bytes(bytes), 0);
+        let busy = busy.expect("products of f32 are always measured");
+        let launching = count as f64 * kernels.launch;
+        let by = if launching > busy { "launches" } else { load.names()[0] };
+        Bound { seconds: busy.max(launching), by, launches: Some(count) }
     }
 
     pub(super) fn table(&self) -> String {
@@ -50,6 +107,9 @@ impl Limits {
                 let (what, ms, giga) = (&rate.what, rate.spread.text(), rate.giga());
                 text += &format!("\n{name:<16}{what:<31}{ms:>21}{giga:>9.1} {unit}");
             }
+        }
+        if let Some(kernels) = &self.kernels {
+            text = calibration_text(kernels);
         }
         text + "\n"
     }
@@ -65,13 +125,13 @@ impl Limits {
         json!({
             "matmul": all(&self.products, "gflop_per_s"),
             "copy": all(&self.copies, "gb_per_s"),
+            "kernels": self.kernels,
         })
     }
 }
 
-/// What bounds `load`, in operations or bytes a second, at this moment: a machine that others use too
-/// has good and bad minutes.
-pub(super) fn limit_now<B: Backend>(load: Load, scale: Scale, device: &B::Device) -> f64 {
+/// What bounds `load`, in operations or bytes a second, at this moment.
+fn limit_now<B: Backend>(load: Load, scale: Scale, device: &B::Device) -> f64 {
     let effort = Effort { rounds: 5, seconds: 0.0 };
     let giga = match load {
         Load::Flops(_) => {

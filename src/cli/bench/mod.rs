@@ -26,7 +26,7 @@ use super::backend::{self, Job, Place};
 use super::error::CliError;
 use super::output::{print, tell};
 use case::Scale;
-use limits::{Limits, limit_now};
+use limits::Limits;
 use machine::Machine;
 use report::{Report, Row};
 
@@ -58,15 +58,18 @@ impl Job for Measuring {
             Ok(())
         };
         say(report.heading())?;
-        report.limits = Limits::measure::<B>(scale, &place.device);
+        report.limits = match route::<B>() {
+            Route::Device(_) => Limits::of_kernels::<B::InnerBackend>(scale, &place.device),
+            _ => Limits::measure::<B>(scale, &place.device),
+        };
         say(report.limits.table())?;
         say(Row::heading())?;
         let all = Operation::value_variants();
         let chosen = if args.only.is_empty() { all } else { &args.only };
         for operation in chosen {
-            for case in operation.cases::<B>(scale, &place.device) {
-                let limit = limit_now::<B>(case.load, scale, &place.device);
-                let row = Row::measure(case, scale.effort(), beside, limit);
+            for mut case in operation.cases::<B>(scale, &place.device) {
+                let bound = report.limits.of::<B>(&mut case, scale, &place.device);
+                let row = Row::measure(case, scale.effort(), beside, bound);
                 say(row.line())?;
                 report.rows.push(row);
             }

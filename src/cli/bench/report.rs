@@ -3,7 +3,7 @@ use fewshot::kernels::{route, with_reference};
 use serde_json::{Value, json};
 
 use super::case::{Case, Load, Pass, Reference};
-use super::limits::Limits;
+use super::limits::{Bound, Limits};
 use super::machine::Machine;
 use super::timing::{Effort, Spread};
 use crate::cli::backend::Place;
@@ -71,12 +71,12 @@ pub(super) struct Row {
     load: Load,
     /// Operations or bytes a second.
     rate: f64,
-    of_limit: f64,
+    bound: Bound,
 }
 
 impl Row {
-    /// Measures `case`, and its reference where that is `beside`.
-    pub(super) fn measure(case: Case, effort: Effort, beside: bool, limit: f64) -> Self {
+    /// Measures `case`, which takes `bound` at best, and its reference where that is `beside`.
+    pub(super) fn measure(case: Case, effort: Effort, beside: bool, bound: Bound) -> Self {
         let Case { operation, shape, variant, pass, load, reference, mut work } = case;
         let (spread, reference) = match beside && reference == Reference::Beside {
             true => {
@@ -86,8 +86,12 @@ impl Row {
             false => (effort.spread(&mut work), None),
         };
         let rate = load.amount() / spread.median();
-        let of_limit = rate / limit;
-        Self { operation, shape, variant, pass, spread, reference, load, rate, of_limit }
+        Self { operation, shape, variant, pass, spread, reference, load, rate, bound }
+    }
+
+    /// The share of what bounds it that it reaches.
+    fn of_limit(&self) -> f64 {
+        self.bound.seconds / self.spread.median()
     }
 
     fn speedup(&self) -> Option<f64> {
@@ -114,13 +118,13 @@ impl Row {
             [
                 or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
                 format!("{:.1} {}", self.rate / 1e9, self.load.names()[1]),
-                format!("{:.2} {}", self.of_limit, self.load.names()[0]),
+                format!("{:.2} {}", self.of_limit(), self.bound.by),
             ],
         )
     }
 
     fn json(&self) -> Value {
-        let [limit, _, unit] = self.load.names();
+        let [_, _, unit] = self.load.names();
         json!({
             "operation": self.operation,
             "shape": self.shape,
@@ -130,8 +134,9 @@ impl Row {
             "reference_ms": self.reference.as_ref().map(Spread::json),
             "speedup": self.speedup().map(|speedup| rounded(speedup, 4)),
             unit: rounded(self.rate / 1e9, 4),
-            "limit": limit,
-            "of_limit": rounded(self.of_limit, 5),
+            "limit": self.bound.by,
+            "launches": self.bound.launches,
+            "of_limit": rounded(self.of_limit(), 5),
         })
     }
 }

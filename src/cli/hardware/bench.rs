@@ -31,7 +31,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), CliError> {
         }
         let found = run_on(&device.key, Measure(effort))??;
         if !args.json {
-            print(text(&found))?;
+            print(calibration_text(&found))?;
         }
         measured.push((device, found));
     }
@@ -58,13 +58,22 @@ fn devices(args: &BenchArgs) -> Result<Vec<DeviceInfo>, CliError> {
     chosen.collect()
 }
 
-fn text(found: &Calibration) -> String {
+/// What was measured, a line each.
+pub(crate) fn calibration_text(found: &Calibration) -> String {
     let mut lines = Vec::new();
     for (dtype, rate) in &found.products {
-        lines.push(format!("  products in {dtype:<5}{:>10.1} GFLOP/s", rate / 1e9));
+        let way = found.ways.get(dtype).map(|way| format!("  ({way})")).unwrap_or_default();
+        lines.push(format!("  products in {dtype:<5}{:>10.1} GFLOP/s{way}", rate / 1e9));
     }
-    lines.push(format!("  copy             {:>10.1} GB/s", found.copy / 1e9));
+    let copied = found.copied;
+    lines.push(format!(
+        "  copy             {:>10.1} GB/s  ({copied}, bytes read and written)",
+        found.copy / 1e9
+    ));
     lines.push(format!("  launch           {:>10.1} us", found.launch * 1e6));
+    if let Some(issue) = found.issue {
+        lines.push(format!("  launch, to issue {:>10.1} us", issue * 1e6));
+    }
     for (rows, seconds) in &found.squares {
         lines.push(format!("  {:<17}{:>10.1} us", format!("{rows} x {rows}"), seconds * 1e6));
     }

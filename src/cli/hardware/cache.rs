@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::PathBuf;
-use std::{env, fs};
 
 use fewshot::files;
 use fewshot::hardware::{Calibration, DeviceInfo};
@@ -17,12 +17,7 @@ type Found = BTreeMap<String, Calibration>;
 impl Cache {
     /// In the user's folder for caches, or nowhere if there is none.
     pub(super) fn open() -> Self {
-        let folder = env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(|| {
-            let home = env::var_os(if cfg!(windows) { "LOCALAPPDATA" } else { "HOME" })?;
-            Some(PathBuf::from(home).join(".cache"))
-        });
-        let folder = folder.filter(|folder| folder.is_absolute());
-        Self { path: folder.map(|folder| folder.join("fewshot/calibration.json")) }
+        Self { path: files::cache_folder().map(|folder| folder.join("calibration.json")) }
     }
 
     pub(super) fn get(&self, device: &DeviceInfo) -> Option<Calibration> {

@@ -9,6 +9,7 @@ mod matrix;
 mod models;
 
 pub(crate) use args::HardwareCommand;
+pub(crate) use bench::calibration_text;
 
 use fewshot::hardware::Registry;
 

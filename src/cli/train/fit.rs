@@ -10,6 +10,7 @@ use burn::optim::Optimizer;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{Bytes, SearchBudget};
+use fewshot::kernels::{Route, route};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
 use fewshot::parallel::gather_numbers;
@@ -79,7 +80,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             .checkpoint_every(pace.checkpoint_every)
             .profile(scale.profile)
             .settings(serde_json::to_value(recipe).expect("a recipe is plain data"))
-            .observe(progress::observer())
+            .observe(progress::observer(matches!(route::<B>(), Route::Device(_))))
             .communicator(self.world.clone())
             .interrupt(interrupt.asked.clone());
         trainer = match args.resume {

@@ -19,6 +19,7 @@ mod visible;
 pub use keep::keep_freed_memory;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 pub(super) use nvml::driver_version;
+pub(crate) use out_of_memory::devices_guarded;
 pub use out_of_memory::guarded;
 pub use release::release;
 pub use scope::{MemoryReport, MemoryScope};

@@ -1,7 +1,7 @@
 use burn::tensor::backend::{Backend, DeviceOps};
 
 use super::meter::Meter;
-use crate::hardware::panics::{Caught, Threads, caught};
+use crate::hardware::panics::{Caught, Threads, caught, caught_of_device};
 use crate::hardware::{Bytes, HardwareError};
 
 /// Texts of memory that could not be had. A number follows where the second word says so.
@@ -23,6 +23,21 @@ const TEXTS: [(&str, Number); 8] = [
     // `TryReserveError`.
     ("capacity overflow", Number::None),
     ("memory allocation failed because", Number::None),
+];
+
+/// Texts of a device that failed otherwise, or of work that it does not take any more.
+const FAILURES: [&str; 6] = [
+    // burn-backend 0.21, backend/base.rs, `ExecutionError`.
+    "An error happened during execution",
+    // cubecl-runtime 0.10, server/base.rs, `ServerError::ServerUnhealthy`.
+    "The server is in an invalid state",
+    // cubecl-common 0.10, device/handle: the device's thread panicked.
+    "CallError",
+    // wgpu 29, backend/wgpu_core.rs, `default_error_handler`, and wgpu-core 29, device/mod.rs.
+    "wgpu error",
+    "Parent device is lost",
+    // cudarc 0.19, driver/result.rs, `DriverError`.
+    "CUDA_ERROR_",
 ];
 
 enum Number {
@@ -104,6 +119,37 @@ pub fn guarded<B: Backend, T>(
     Err(error::<B>(device, &said, in_use))
 }
 
+/// Runs `work`, which waits for the devices where it needs to. A panic in which no device had a part
+/// stays one.
+///
+/// # Errors
+/// As [`guarded`], of the first of the devices.
+pub(crate) fn devices_guarded<B: Backend, T>(
+    devices: &[B::Device],
+    work: impl FnOnce() -> T,
+) -> Result<T, HardwareError> {
+    let threads = || {
+        let names = devices.iter().map(device_thread_names::<B>);
+        Threads::Named(names.collect::<Vec<_>>().concat())
+    };
+    let Caught { result, elsewhere: mut said, in_use } =
+        caught_of_device(threads(), of_device, work);
+    match result {
+        Ok(value) if said.is_empty() => return Ok(value),
+        Ok(value) => said.extend(caught(threads(), || drop(value)).elsewhere),
+        Err(text) => said.push(text),
+    }
+    for device in devices {
+        said.extend(caught(threads(), || B::sync(device)).elsewhere);
+    }
+    Err(error::<B>(&devices[0], &said, in_use))
+}
+
+/// Whether a panic with this text is one of a device.
+fn of_device(text: &str) -> bool {
+    classify(text).is_some() || FAILURES.iter().any(|failure| text.contains(failure))
+}
+
 fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -> HardwareError {
     let name = format!("{device:?}");
     let Some(refusal) = said.iter().find_map(|text| classify(text)) else {
@@ -142,13 +188,16 @@ fn first_line(text: &str) -> Option<String> {
     lines.find(|line| !headings.contains(line)).map(str::to_owned)
 }
 
+fn device_threads<B: Backend>(device: &B::Device) -> Threads {
+    Threads::Named(device_thread_names::<B>(device).into())
+}
+
 /// The names of the threads in which CubeCL 0.10 runs a device (cubecl-common,
 /// device/handle/channel.rs): fused streams upstream, kernels downstream. Their panics reach the
 /// caller without their text.
-fn device_threads<B: Backend>(device: &B::Device) -> Threads {
+fn device_thread_names<B: Backend>(device: &B::Device) -> [String; 2] {
     let id = device.id();
-    let names = ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id));
-    Threads::Named(names.to_vec())
+    ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id))
 }
 
 #[cfg(test)]
@@ -211,6 +260,20 @@ mod tests {
         for text in others {
             assert_eq!(classify(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn a_device_is_told_from_a_mistake_of_the_program() {
+        let devices = [
+            "called `Result::unwrap()` on an `Err` value: CallError",
+            "the device answers: An error happened during execution\nCaused by:\n  x",
+            "wgpu error: Validation Error",
+            "DriverError(CUDA_ERROR_ILLEGAL_ADDRESS, \"an illegal memory access\")",
+            "capacity overflow",
+        ];
+        assert!(devices.into_iter().all(of_device));
+        let mistakes = ["index out of bounds: the len is 3 but the index is 5", "", "no episodes"];
+        assert!(!mistakes.into_iter().any(of_device));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Training under way.
 
+mod guard;
 mod keep;
 mod step;
 mod unread;
@@ -84,7 +85,7 @@ where
     O: Optimizer<L, B>,
     S: LrScheduler,
 {
-    pub(super) fn begin(
+    fn begin(
         trainer: MetaTrainer<L, O, S, T>,
         devices: Vec<B::Device>,
     ) -> Result<Self, TrainError> {
@@ -194,7 +195,7 @@ where
         Ok(agree(&*self.team.communicator, "settings", &all)?)
     }
 
-    pub(super) fn train(mut self) -> Result<Trained<L::InnerModule>, TrainError> {
+    fn train(&mut self) -> Result<(), TrainError> {
         let steps = self.options.steps;
         self.tell(&Event::Started { step: self.progress.step, steps });
         let _waiting = Waiting::set(self.options.profile);
@@ -224,7 +225,7 @@ where
         if self.exhausted() && self.progress.step < steps {
             self.tell(&Event::StoppedEarly { step: self.progress.step });
         }
-        self.finish()
+        Ok(())
     }
 
     /// One process speaks for all.

@@ -1,12 +1,16 @@
+mod accelerator;
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, FloatDType, Tensor};
+use fewshot_kernels::limits::{LaunchTime, LimitError, launch_time};
 use serde::{Deserialize, Serialize};
 
 use super::{Bytes, Capabilities};
+use accelerator::Accelerator;
 
 /// How fast a device is at simple things, measured on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,10 +21,20 @@ pub struct Calibration {
     pub threads: usize,
     /// Matrix products by data type, in operations a second: the fastest of the sizes.
     pub products: BTreeMap<String, f64>,
-    /// Its copy of a large tensor, bytes read and written both counted, in bytes a second.
+    /// Of which size the fastest product of a data type was and how it was computed, as
+    /// `8192 x 8192, specialized_tma_mma`. Of accelerators, whose products are kernels alone; what is
+    /// not in it is Burn's own product.
+    pub ways: BTreeMap<String, String>,
+    /// Its copy of a large tensor, bytes read and written both counted, in bytes a second; on an
+    /// accelerator of several copies in a row.
     pub copy: f64,
-    /// The time from asking for something tiny to having it, in seconds.
+    /// Size of the tensor that was copied.
+    pub copied: Bytes,
+    /// What something tiny takes, in seconds: on a processor until it is there, on an accelerator a
+    /// launch among many in a row, until it is done.
     pub launch: f64,
+    /// Seconds that the host needs to issue a launch, on an accelerator.
+    pub issue: Option<f64>,
     /// Seconds that the `f32` product of two square matrices takes, by rows.
     pub squares: BTreeMap<usize, f64>,
 }
@@ -28,7 +42,7 @@ pub struct Calibration {
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// About a second on a fast machine.
+    /// Some seconds, and on an accelerator as many again for kernels that were never compiled.
     Full,
     /// Tiny sizes, to see that it works.
     Quick,
@@ -39,6 +53,14 @@ impl Effort {
         match self {
             Self::Full => &[16, 32, 64, 128, 256, 512, 1024],
             Self::Quick => &[8, 16],
+        }
+    }
+
+    /// About how long to measure each thing on an accelerator.
+    fn seconds(self) -> f64 {
+        match self {
+            Self::Full => 0.2,
+            Self::Quick => 0.0,
         }
     }
 
@@ -68,22 +90,43 @@ impl Calibration {
         let time = |size, dtype| (size, square::<B>(size, dtype, device));
         let f32s = squares.iter().map(|size| time(*size, FloatDType::F32));
         let f32s = f32s.collect::<BTreeMap<_, _>>();
-        let mut products = BTreeMap::from([("f32".to_owned(), fastest(&f32s))]);
-        for (name, dtype) in DTYPES.into_iter().filter(|(name, _)| able.dtype(name).arithmetic) {
-            if dtype != FloatDType::F32 {
-                let largest = &squares[squares.len().saturating_sub(2)..];
-                let times = largest.iter().map(|size| time(*size, dtype)).collect();
-                products.insert(name.to_owned(), fastest(&times));
-            }
-        }
-        let floats = effort.floats();
-        Self {
+        let mut found = Self {
             measured: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs()),
             threads: rayon::current_num_threads(),
-            products,
-            copy: (2 * 4 * floats) as f64 / copy::<B>(floats, device),
-            launch: launch::<B>(device),
+            products: BTreeMap::from([("f32".to_owned(), fastest(&f32s))]),
+            ways: BTreeMap::new(),
+            copy: 0.0,
+            copied: Bytes(0),
+            launch: 0.0,
+            issue: None,
             squares: f32s,
+        };
+        found.limits::<B>(effort, device).unwrap_or_else(|error| panic!("{error}"));
+        for (name, dtype) in DTYPES.into_iter().filter(|(name, _)| able.dtype(name).arithmetic) {
+            if !found.products.contains_key(name) {
+                let largest = &squares[squares.len().saturating_sub(2)..];
+                let times = largest.iter().map(|size| time(*size, dtype)).collect();
+                found.products.insert(name.to_owned(), fastest(&times));
+            }
+        }
+        found
+    }
+
+    /// Fills in what kernels alone do on an accelerator, or copies and launches of a processor.
+    fn limits<B: Backend>(&mut self, effort: Effort, device: &B::Device) -> Result<(), LimitError> {
+        match launch_time::<B>(device, effort.seconds()) {
+            Ok(LaunchTime { issue, done }) => {
+                (self.issue, self.launch) = (Some(issue), done);
+                Accelerator::<B> { device, effort }.measure(self)
+            }
+            Err(LimitError::NoKernels) => {
+                let floats = effort.floats();
+                self.copied = Bytes(4 * floats as u64);
+                self.copy = (2 * self.copied.0) as f64 / copy::<B>(floats, device);
+                self.launch = launch::<B>(device);
+                Ok(())
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -160,8 +203,11 @@ mod tests {
             measured: 0,
             threads: 1,
             products: BTreeMap::from([("f32".to_owned(), 1e9)]),
+            ways: BTreeMap::new(),
             copy: 1e9,
+            copied: Bytes(1 << 20),
             launch: 1e-5,
+            issue: None,
             squares: [64, 128, 256].into_iter().zip(squares).collect(),
         }
     }

@@ -1,0 +1,198 @@
+//! Launches and copies.
+
+use std::time::Instant;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Shape};
+use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, ones_client, zeros_client};
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::prelude::*;
+
+use super::timing::{each, failed, median, settled};
+use super::{
+    CopyTime, LaunchTime, LimitError, MeasuredLimits, ProductTime, ProductType, Strategies, product,
+};
+use crate::cube::{elementwise, vector_size};
+
+impl<R, F, I, BT> MeasuredLimits for CubeBackend<R, F, I, BT>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+        launches::<R>(device, seconds)
+    }
+
+    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError> {
+        copies::<R>(device, bytes, seconds)
+    }
+
+    fn product_times(
+        device: &Self::Device,
+        of: ProductType,
+        size: usize,
+        strategies: Strategies,
+        seconds: f64,
+    ) -> Result<Vec<ProductTime>, LimitError> {
+        if !Self::supports_dtype(device, of.dtype()) {
+            let reasons = "the device does not compute in it".to_owned();
+            return Err(LimitError::NoProduct { of, reasons });
+        }
+        product::times::<R>(device, of, size, strategies, seconds)
+    }
+}
+
+/// A tensor whose elements are yet to be written.
+pub fn fresh<R: CubeRuntime>(
+    device: &R::Device,
+    shape: impl Into<Shape>,
+    dtype: DType,
+) -> CubeTensor<R> {
+    let client = R::client(device);
+    empty_device_contiguous_dtype(client, device.clone(), shape.into(), dtype)
+}
+
+/// What is in a tensor of f32.
+pub fn read<R: CubeRuntime>(tensor: CubeTensor<R>) -> Result<Vec<f32>, LimitError> {
+    let bytes = tensor.client.read_one(tensor.handle).map_err(failed)?;
+    Ok(f32::from_bytes(&bytes).to_vec())
+}
+
+/// Whether an element is right.
+pub fn checked(
+    what: impl Into<String>,
+    found: f32,
+    wanted: f32,
+    tolerance: f32,
+) -> Result<(), LimitError> {
+    match (found - wanted).abs() <= tolerance {
+        true => Ok(()),
+        false => Err(LimitError::Wrong { what: what.into(), wanted, found }),
+    }
+}
+
+#[cube(launch_unchecked)]
+fn count_kernel(counter: &mut Array<f32>) {
+    if ABSOLUTE_POS == 0 {
+        counter[0] = counter[0] + 1.0;
+    }
+}
+
+/// Launches of a row.
+const LAUNCHES: usize = 500;
+
+fn launches<R: CubeRuntime>(device: &R::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+    let client = R::client(device);
+    let counter = zeros_client(client.clone(), device.clone(), [1].into(), DType::F32);
+    let row = || {
+        let begin = Instant::now();
+        for _ in 0..LAUNCHES {
+            // SAFETY: the counter has an element, and one unit writes to it.
+            unsafe {
+                count_kernel::launch_unchecked::<R>(
+                    &client,
+                    CubeCount::new_single(),
+                    CubeDim::new_single(),
+                    counter.clone().into_array_arg(),
+                );
+            }
+        }
+        let issued = begin.elapsed().as_secs_f64();
+        settled(&client)?;
+        Ok::<_, LimitError>([issued, begin.elapsed().as_secs_f64()])
+    };
+    row()?;
+    let begin = Instant::now();
+    let (mut issued, mut done) = (Vec::new(), Vec::new());
+    while issued.is_empty() || begin.elapsed().as_secs_f64() < seconds {
+        let [one, other] = row()?;
+        issued.push(one);
+        done.push(other);
+    }
+    let wanted = ((issued.len() + 1) * LAUNCHES) as f32;
+    let [issue, done] = [issued, done].map(|mut times| median(&mut times) / LAUNCHES as f64);
+    checked("the count of launches", read(counter)?[0], wanted, 0.0)?;
+    Ok(LaunchTime { issue, done })
+}
+
+/// A unit for each vector.
+#[cube(launch_unchecked)]
+fn copy_kernel<N: Size>(
+    from: &Array<Vector<f32, N>>,
+    to: &mut Array<Vector<f32, N>>,
+    vectors: usize,
+) {
+    if ABSOLUTE_POS < vectors {
+        to[ABSOLUTE_POS] = from[ABSOLUTE_POS];
+    }
+}
+
+#[cube(launch_unchecked)]
+fn last_kernel(of: &Array<f32>, last: &mut Array<f32>, elements: usize) {
+    if ABSOLUTE_POS == 0 {
+        last[0] = of[elements - 1];
+    }
+}
+
+fn copies<R: CubeRuntime>(
+    device: &R::Device,
+    bytes: u64,
+    seconds: f64,
+) -> Result<CopyTime, LimitError> {
+    let client = R::client(device);
+    let bytes = bytes.min(client.properties().memory.max_page_size);
+    // Whole vectors, and one at least.
+    let floats = (bytes as usize / (4 * size_of::<f32>())).max(1) * 4;
+    let shape = [floats].into();
+    let from = ones_client(client.clone(), device.clone(), shape, DType::F32);
+    let to = fresh::<R>(device, [floats], DType::F32);
+    let width = vector_size(&client, floats, size_of::<f32>());
+    let (count, dim) = elementwise(&client, floats / width);
+    let copy = || {
+        // SAFETY: both have as many vectors, and units stop at the last one.
+        unsafe {
+            copy_kernel::launch_unchecked::<R>(
+                &client,
+                count.clone(),
+                dim,
+                width,
+                from.clone().into_array_arg(),
+                to.clone().into_array_arg(),
+                floats / width,
+            );
+        }
+        Ok(())
+    };
+    copy()?;
+    let last = fresh::<R>(device, [1], DType::F32);
+    // SAFETY: `to` has `floats` elements, and one unit writes the only one of `last`.
+    unsafe {
+        last_kernel::launch_unchecked::<R>(
+            &client,
+            CubeCount::new_single(),
+            CubeDim::new_single(),
+            to.clone().into_array_arg(),
+            last.clone().into_array_arg(),
+            floats,
+        );
+    }
+    checked("the last element of a copy of ones", read(last)?[0], 1.0, 0.0)?;
+    let seconds = each(&client, seconds, copy)?;
+    Ok(CopyTime { bytes: (floats * size_of::<f32>()) as u64, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_value_is_wrong() {
+        assert_eq!(checked("it", 1.0, 1.25, 0.25), Ok(()));
+        let wrong = checked("it", 1.0, 1.5, 0.25).unwrap_err();
+        assert_eq!(wrong.to_string(), "it is 1, not 1.5");
+        assert!(checked("it", f32::NAN, 1.0, 0.25).is_err());
+    }
+}

@@ -1,0 +1,258 @@
+//! What an accelerator does at best: how fast it takes launches, copies, and multiplies matrices.
+//!
+//! All is measured by kernels alone, without Burn's operations around them, several in a row and timed
+//! together. A host has no launches, and is measured by plain operations.
+
+#[cfg(feature = "cube")]
+mod cube;
+#[cfg(feature = "cube")]
+mod product;
+#[cfg(feature = "cube")]
+mod strategy;
+#[cfg(feature = "cube")]
+mod timing;
+
+use std::fmt;
+
+use burn::tensor::DType;
+use burn::tensor::backend::{Backend, BackendTypes};
+
+use crate::door;
+
+/// What a launch of a kernel that does next to nothing takes, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LaunchTime {
+    /// On the host, until the next one can be issued.
+    pub issue: f64,
+    /// Until it is done, of many in a row with one wait at their end.
+    pub done: f64,
+}
+
+/// What a copy of a large array takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CopyTime {
+    /// Bytes of the array; as many are read as are written.
+    pub bytes: u64,
+    /// Of one copy, among several in a row.
+    pub seconds: f64,
+}
+
+impl CopyTime {
+    /// Bytes read and written a second.
+    pub fn rate(&self) -> f64 {
+        2.0 * self.bytes as f64 / self.seconds
+    }
+}
+
+/// In what the products of two matrices are computed; sums are f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProductType {
+    /// In full, without tensor cores.
+    F32,
+    /// Elements of f32, of which tensor cores take the first ten bits of the mantissa.
+    Tf32,
+    /// Elements of f16.
+    F16,
+    /// Elements of bf16.
+    Bf16,
+}
+
+impl ProductType {
+    /// All, widest first.
+    pub const ALL: [Self; 4] = [Self::F32, Self::Tf32, Self::F16, Self::Bf16];
+
+    /// The type of the elements in memory.
+    pub fn dtype(self) -> DType {
+        match self {
+            Self::F32 | Self::Tf32 => DType::F32,
+            Self::F16 => DType::F16,
+            Self::Bf16 => DType::BF16,
+        }
+    }
+}
+
+impl fmt::Display for ProductType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// What the product of two square matrices takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProductTime {
+    /// Rows and columns.
+    pub size: usize,
+    /// The way of computing it, by cubek's name.
+    pub strategy: String,
+    /// Of one product, among several in a row.
+    pub seconds: f64,
+}
+
+impl ProductTime {
+    /// Multiplications and additions a second.
+    pub fn rate(&self) -> f64 {
+        2.0 * (self.size as f64).powi(3) / self.seconds
+    }
+}
+
+/// Which ways of computing a product are measured, of those that a device may have for its type: the
+/// order is fixed, from what is expected to be fastest for large matrices on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategies {
+    /// The first that works.
+    First,
+    /// All that work.
+    All,
+}
+
+/// An accelerator whose limits can be measured.
+pub trait MeasuredLimits: Backend {
+    /// See [`launch_time`].
+    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError>;
+
+    /// See [`copy_time`].
+    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError>;
+
+    /// See [`product_times`].
+    fn product_times(
+        device: &Self::Device,
+        of: ProductType,
+        size: usize,
+        strategies: Strategies,
+        seconds: f64,
+    ) -> Result<Vec<ProductTime>, LimitError>;
+}
+
+/// Why a limit has no number.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// The backend is no accelerator that is known here.
+    #[error("the backend launches no kernels")]
+    NoKernels,
+    /// The device does not compute in this type, or not in this way.
+    #[error("no products of {of} are computed there: {reasons}")]
+    NoProduct {
+        /// The type.
+        of: ProductType,
+        /// What was refused, and why.
+        reasons: String,
+    },
+    /// A way of computing that does not do this on the device.
+    #[error("refused: {reason}")]
+    Refused {
+        /// What it said.
+        reason: String,
+    },
+    /// The device failed.
+    #[error("the device failed: {reason}")]
+    Failed {
+        /// What it said.
+        reason: String,
+    },
+    /// The device computed something else.
+    #[error("{what} is {found}, not {wanted}")]
+    Wrong {
+        /// What was looked at.
+        what: String,
+        /// What it should be.
+        wanted: f32,
+        /// What it is.
+        found: f32,
+    },
+}
+
+pub(crate) struct LimitTable<B: Backend> {
+    launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
+    copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
+    product_times: ProductTimesFn<B>,
+}
+
+type ProductTimesFn<B> = fn(
+    &<B as BackendTypes>::Device,
+    ProductType,
+    usize,
+    Strategies,
+    f64,
+) -> Result<Vec<ProductTime>, LimitError>;
+
+impl<B: MeasuredLimits> LimitTable<B> {
+    // Unit tests are about the host, and register no accelerator.
+    #[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
+    pub(crate) fn new() -> Self {
+        Self {
+            launch_time: B::launch_time,
+            copy_time: B::copy_time,
+            product_times: B::product_times,
+        }
+    }
+}
+
+/// The time of a launch, measured for about so many seconds.
+///
+/// # Errors
+/// [`LimitError::NoKernels`] of a host and of every backend that is not registered, autodiff among them;
+/// others if the device fails.
+pub fn launch_time<B: Backend>(device: &B::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+    (table::<B>()?.launch_time)(device, seconds)
+}
+
+/// The time of a copy from one array of so many bytes into another one, or of as many as the device has
+/// in one, measured for about so many
+/// seconds. A launch is not taken off: the next one is issued while a copy of a large array runs.
+///
+/// # Errors
+/// As [`launch_time`].
+pub fn copy_time<B: Backend>(
+    device: &B::Device,
+    bytes: u64,
+    seconds: f64,
+) -> Result<CopyTime, LimitError> {
+    (table::<B>()?.copy_time)(device, bytes, seconds)
+}
+
+/// The times of the product of two square matrices, each measured for about so many seconds, in the
+/// order in which its ways are tried; one at least. Every way must give the right values. One that
+/// fails is logged with the reason, and the next one is taken.
+///
+/// # Errors
+/// As [`launch_time`], and [`LimitError::NoProduct`] if all ways are refused.
+pub fn product_times<B: Backend>(
+    device: &B::Device,
+    of: ProductType,
+    size: usize,
+    strategies: Strategies,
+    seconds: f64,
+) -> Result<Vec<ProductTime>, LimitError> {
+    (table::<B>()?.product_times)(device, of, size, strategies, seconds)
+}
+
+fn table<B: Backend>() -> Result<&'static LimitTable<B>, LimitError> {
+    door::table().ok_or(LimitError::NoKernels)
+}
+
+#[cfg(feature = "fusion")]
+impl<B: burn_fusion::FusionBackend + MeasuredLimits> MeasuredLimits for burn_fusion::Fusion<B> {
+    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+        B::launch_time(device, seconds)
+    }
+
+    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError> {
+        B::copy_time(device, bytes, seconds)
+    }
+
+    fn product_times(
+        device: &Self::Device,
+        of: ProductType,
+        size: usize,
+        strategies: Strategies,
+        seconds: f64,
+    ) -> Result<Vec<ProductTime>, LimitError> {
+        B::product_times(device, of, size, strategies, seconds)
+    }
+}

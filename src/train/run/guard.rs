@@ -1,0 +1,169 @@
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+
+use super::Run;
+use crate::episode::TaskSource;
+use crate::hardware::devices_guarded;
+use crate::learners::MetaLearner;
+use crate::phase;
+use crate::train::TrainError;
+use crate::train::trainer::{MetaTrainer, Trained};
+
+impl<B, L, O, S, T> Run<B, L, O, S, T>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+    S: LrScheduler,
+{
+    /// The run from beginning to end. A device that fails, which Burn tells by a panic, is an error that
+    /// says in which step and phase; every other panic stays one.
+    pub(in crate::train) fn guarded(
+        trainer: MetaTrainer<L, O, S, T>,
+        devices: Vec<B::Device>,
+    ) -> Result<Trained<L::InnerModule>, TrainError> {
+        let watched = match devices.is_empty() {
+            true => vec![trainer.learner.devices().into_iter().next().unwrap_or_default()],
+            false => devices.clone(),
+        };
+        let mut run = None;
+        phase::failed();
+        let ended = devices_guarded::<B, Result<_, TrainError>>(&watched, || {
+            run.insert(Self::begin(trainer, devices)?).train()?;
+            run.take().expect("it has just trained").finish()
+        });
+        let failure = match ended {
+            Ok(ended) => return ended,
+            Err(failure) => failure,
+        };
+        let (step, kept) = run.as_ref().map_or((0, None), |run| (run.progress.step, run.kept()));
+        // Tensors of a device that failed may fail to be given back.
+        let _ = devices_guarded::<B, _>(&watched, || drop(run));
+        Err(TrainError::Device { step, phase: phase::failed(), failure, kept })
+    }
+}
+
+#[cfg(all(test, feature = "flex"))]
+mod tests {
+    use std::ops::Range;
+    use std::panic::{self, AssertUnwindSafe};
+    use std::path::Path;
+
+    use burn::backend::{Autodiff, Flex};
+    use burn::tensor::Tensor;
+    use burn::tensor::backend::Backend;
+    use fewshot_models::Conv4Config;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::data::{Glyphs, GlyphsConfig};
+    use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskKind};
+    use crate::learners::ProtoNet;
+    use crate::optim::Adam;
+    use crate::phase::Phase;
+    use crate::train::{Checkpoint, RunFolder};
+
+    /// What happens at a task.
+    #[derive(Clone, Copy)]
+    enum Happens {
+        Nothing,
+        /// Memory for so many floats is asked of the device, which has less.
+        Allocation(usize),
+        Mistake,
+    }
+
+    /// Tasks, and what happens at the one with the index 3.
+    struct Tasks {
+        sampler: EpisodeSampler,
+        happens: Happens,
+    }
+
+    impl TaskSource for Tasks {
+        type Kind = <EpisodeSampler as TaskSource>::Kind;
+
+        fn tasks<B: Backend>(
+            &self,
+            indices: Range<u64>,
+            device: &B::Device,
+        ) -> <Self::Kind as TaskKind>::Batch<B> {
+            match self.happens {
+                Happens::Allocation(floats) if indices.contains(&3) => {
+                    let _ = Tensor::<B, 1>::zeros([floats], device).sum().into_scalar();
+                }
+                Happens::Mistake if indices.contains(&3) => panic!("a mistake of the program"),
+                _ => {}
+            }
+            self.sampler.tasks::<B>(indices, device)
+        }
+
+        fn together(&self) -> usize {
+            self.sampler.together()
+        }
+
+        fn settings(&self) -> Value {
+            TaskSource::settings(&self.sampler)
+        }
+    }
+
+    /// Five steps of one task each, with a checkpoint after every second one.
+    fn train<B: AutodiffBackend>(
+        folder: &Path,
+        resume: bool,
+        happens: Happens,
+    ) -> Result<u64, TrainError> {
+        let device = B::Device::default();
+        B::seed(&device, 3);
+        let config = GlyphsConfig { train_alphabets: 1, ..GlyphsConfig::default() };
+        let protocol = Protocol::new(5, 1).with_queries(1);
+        let sampler = Glyphs::generate(&config).train.sampler(protocol, 1).unwrap();
+        let encoder = Conv4Config::omniglot().with_channels(4).init::<B>(&device);
+        let trainer = MetaTrainer::new(ProtoNet::new(encoder), Adam::new().init());
+        let trainer = match resume {
+            true => trainer.resume_from(folder),
+            false => trainer.run_folder(folder),
+        };
+        let trainer = trainer.episodes(Tasks { sampler, happens }).steps(5);
+        let trainer = trainer.meta_batch(1).checkpoint_every(2);
+        Ok(trainer.fit::<B>()?.report.steps)
+    }
+
+    fn a_failing_device_is_an_error_and_the_run_goes_on<B: AutodiffBackend>(floats: usize) {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("run");
+        let error = train::<B>(&folder, false, Happens::Allocation(floats)).unwrap_err();
+        let text = error.to_string();
+        match error {
+            TrainError::Device { step, phase, kept, .. } => {
+                assert_eq!((step, phase), (3, Some(Phase::Data)), "{text}");
+                assert_eq!(kept.as_deref(), Some(&*folder));
+            }
+            other => panic!("{other}"),
+        }
+        assert!(text.starts_with("step 3, data: out of memory on "), "{text}");
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let last = Checkpoint::read(&RunFolder::last(&folder)).unwrap();
+        assert_eq!(last.progress().step, 2);
+        assert_eq!(train::<B>(&folder, true, Happens::Nothing).unwrap(), 5);
+    }
+
+    #[test]
+    fn flex_that_has_no_memory_ends_training_with_an_error() {
+        a_failing_device_is_an_error_and_the_run_goes_on::<Autodiff<Flex>>(1 << 61);
+    }
+
+    #[cfg(feature = "wgpu")]
+    #[test]
+    fn wgpu_that_has_no_memory_ends_training_with_an_error() {
+        a_failing_device_is_an_error_and_the_run_goes_on::<Autodiff<burn::backend::Wgpu>>(1 << 40);
+    }
+
+    #[test]
+    fn a_mistake_of_the_program_stays_a_panic() {
+        let parent = tempfile::tempdir().unwrap();
+        let train = || train::<Autodiff<Flex>>(parent.path(), false, Happens::Mistake);
+        let panicked = panic::catch_unwind(AssertUnwindSafe(train)).unwrap_err();
+        assert_eq!(panicked.downcast_ref::<&str>(), Some(&"a mistake of the program"));
+    }
+}
