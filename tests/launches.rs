@@ -121,6 +121,37 @@ fn a_step_of_a_prototypical_network_takes_no_more_launches_than_it_did() {
     assert_at_most(68, "a step of a prototypical network", &found);
 }
 
+/// Of a test of so many episodes of 30 images, all of which the first hundred show.
+fn test_of_a_prototypical_network(episodes: usize) -> Launches {
+    let _ = &*LOG;
+    let glyphs = Glyphs::generate(&GlyphsConfig {
+        train_alphabets: 1,
+        characters: 5,
+        drawers: 6,
+        size: 12,
+        ..GlyphsConfig::default()
+    });
+    let tasks = glyphs.train.sampler(Protocol::new(5, 1).with_queries(2), 7).expect("a sampler");
+    let network = Conv4Config::new([1, 12, 12]).with_channels(4).with_blocks(2);
+    let device = Default::default();
+    let learner = ProtoNet::<Wgpu, _>::new(network.init(&device));
+    let test = || println!("{}", Evaluator::new(episodes).run(&learner, &tasks, &device));
+    // The first forward pass makes the parameters.
+    test();
+    Launches::of(test)
+}
+
+#[test]
+fn a_test_of_a_prototypical_network_takes_few_launches_whatever_the_number_of_episodes() {
+    let [few, many, two_parts, three_parts] =
+        [100, 500, 1000, 1500].map(test_of_a_prototypical_network);
+    assert_eq!(few.all(), many.all(), "{few}{many}");
+    // Episodes are judged 512 at a time.
+    let part = three_parts.without(&two_parts);
+    assert_at_most(12, "512 episodes of which all images are embedded", &part);
+    assert_eq!(two_parts.without(&many).all(), part.all());
+}
+
 fn step_of_maml(count: u64) -> Launches {
     let network = Conv4Config::omniglot_strided().with_channels(4);
     Launches::of_a_step(|steps| {

@@ -2,6 +2,7 @@
 #![recursion_limit = "256"]
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use burn::backend::{Autodiff, Flex};
 use burn::module::{Module, ModuleVisitor, Param};
@@ -12,8 +13,8 @@ use fewshot::data::{
     ClassDataset, Glyphs, GlyphsConfig, ImageSet, ImageShape, QuarterTurn, Rotations, Scaling,
 };
 use fewshot::episode::{
-    DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler, EpisodeTensors, Protocol,
-    SampleEpisodes, Support,
+    Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler,
+    EpisodeTensors, Protocol, SampleEpisodes, Support, TaskSource,
 };
 use fewshot::learners::{
     Adapted, Learner, MetaGradients, MetaLearner, ProtoNet, accuracies, cross_entropy,
@@ -21,6 +22,9 @@ use fewshot::learners::{
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::{BnStatistics, Conv4, Conv4Config, Encoder, Mlp, MlpConfig};
 use fewshot::precision::LossScale;
+use fewshot::train::Evaluator;
+
+use serde_json::Value;
 
 const IMAGE: [usize; 3] = [2, 5, 7];
 const WAYS: usize = 3;
@@ -203,6 +207,25 @@ fn glyphs() -> ImageSet {
         ..GlyphsConfig::new(0)
     };
     Glyphs::generate(&config).train
+}
+
+/// Episodes of which a test sees the images alone.
+struct ByImages(EpisodeSampler);
+
+impl TaskSource for ByImages {
+    type Kind = Classification;
+
+    fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> EpisodeBatch<B> {
+        self.0.batch(indices, device)
+    }
+
+    fn together(&self) -> usize {
+        self.0.together()
+    }
+
+    fn settings(&self) -> Value {
+        self.0.settings()
+    }
 }
 
 mod laws {
@@ -421,6 +444,26 @@ mod laws {
         shown
     }
 
+    pub fn a_test_on_embeddings_finds_what_one_by_images_finds<B: Backend>() {
+        let turned = glyphs().with_rotations(Rotations::PerClassAndEpisode).unwrap();
+        let sampler = turned.sampler(Protocol::new(4, 1).with_queries(3), 3).unwrap();
+        let device = Default::default();
+        B::seed(&device, 2);
+        let network = Conv4Config::new([1, 12, 12]).with_channels(4).with_blocks(2);
+        let learner = ProtoNet::new(network.init::<B>(&device));
+        learner.outputs(&sampler.batch(50..52, &device), BnStatistics::Track);
+        for learner in [learner.clone(), learner.with_metric(Metric::Cosine, 10.0)] {
+            // Episode after episode: one more changes the mean by what it is.
+            for episodes in [1, 2, 3, 4, 5, 9, 14] {
+                let found = Evaluator::new(episodes).score::<B, _>(&learner, &sampler, &device);
+                let images = ByImages(sampler.clone());
+                let expected = Evaluator::new(episodes).score::<B, _>(&learner, &images, &device);
+                assert_eq!(found, expected, "{} in {episodes}", learner.architecture());
+                assert!(episodes < 14 || found.mean > 25.0 && found.mean < 100.0, "{found}");
+            }
+        }
+    }
+
     pub fn gathered_images_are_those_of_flex<B: Backend>() {
         let sampler = glyphs().sampler(Protocol::new(4, 1).with_queries(2), 3).unwrap();
         let found = sampler.batch::<B>(0..3, &Default::default()).into_tensors();
@@ -497,6 +540,7 @@ on_every_backend! {
     the_gradient_of_a_batch_is_the_mean_over_its_tasks
     only_tracking_moves_what_is_predicted
     gathered_images_are_the_datasets_scaled
+    a_test_on_embeddings_finds_what_one_by_images_finds
     gathered_images_are_those_of_flex
     images_of_support_and_queries_come_joined_too
 }

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use fewshot_kernels::{GatherCall, gather_images};
 
-use super::{ClassDraw, Episode, Examples, Protocol};
+use super::{ClassDraw, Episode, Examples, Part, Protocol, Shown};
 use crate::data::{ClassDataset, ImageShape, Scaling, Uploads};
 
 /// The labelled examples of `t` tasks.
@@ -232,8 +232,14 @@ impl<B: Backend> EpisodeBatch<B> {
         device: &B::Device,
     ) -> Self {
         check_sizes(episodes, protocol);
-        let support = images(dataset, episodes, protocol.shots, |draw| &draw.support, device);
-        let queries = images(dataset, episodes, protocol.queries, |draw| &draw.query, device);
+        let part = |part, per_class| {
+            let shown: Vec<_> = episodes.iter().flat_map(|episode| episode.shown(part)).collect();
+            let images = images::<B>(dataset, &shown, device);
+            let [_, c, h, w] = images.dims();
+            images.reshape([episodes.len(), protocol.ways * per_class, c, h, w])
+        };
+        let support = part(Part::Support, protocol.shots);
+        let queries = part(Part::Query, protocol.queries);
         let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
         Self::from(EpisodeTensors {
             support: Support {
@@ -281,43 +287,37 @@ fn check_sizes(episodes: &[Episode], protocol: Protocol) {
     }
 }
 
-fn images<B: Backend>(
+/// The images that are shown, `[n, c, h, w]`, scaled on the device.
+pub(crate) fn images<B: Backend>(
     dataset: &(impl ClassDataset + ?Sized),
-    episodes: &[Episode],
-    per_class: usize,
-    examples: impl Fn(&ClassDraw) -> &Vec<usize>,
+    shown: &[Shown],
     device: &B::Device,
-) -> Tensor<B, 5> {
+) -> Tensor<B, 4> {
     let shape = dataset.image_shape();
-    let size = shape.channels * shape.height * shape.width;
-    let draws = episodes.iter().flat_map(|episode| &episode.classes);
-    let shown = draws.flat_map(|draw| examples(draw).iter().map(move |&index| (draw, index)));
-    let ways = episodes.first().map_or(0, |episode| episode.classes.len());
-    let count = episodes.len() * ways * per_class;
-    let mut pixels = vec![0; count * size];
-    for ((draw, index), out) in shown.zip(pixels.chunks_exact_mut(size)) {
-        dataset.write_image(draw.class, index, draw.turn, out);
+    let mut pixels = vec![0; shown.len() * shape.values()];
+    for (shown, out) in shown.iter().zip(pixels.chunks_exact_mut(shape.values())) {
+        dataset.write_image(shown.class, shown.example, shown.turn, out);
     }
-    let dims = [episodes.len(), ways * per_class, shape.channels, shape.height, shape.width];
+    let dims = [shown.len(), shape.channels, shape.height, shape.width];
     scale(upload(pixels, dims, device), dataset.scaling())
 }
 
 /// Bytes as floats; they travel as bytes where the device can hold bytes.
-fn upload<B: Backend>(pixels: Vec<u8>, dims: [usize; 5], device: &B::Device) -> Tensor<B, 5> {
+fn upload<B: Backend>(pixels: Vec<u8>, dims: [usize; 4], device: &B::Device) -> Tensor<B, 4> {
     if B::supports_dtype(device, DType::U8) {
         let bytes = TensorData::new(pixels, dims);
-        return Tensor::<B, 5, Int>::from_data(bytes, (device, DType::U8)).float();
+        return Tensor::<B, 4, Int>::from_data(bytes, (device, DType::U8)).float();
     }
     let floats: Vec<f32> = pixels.into_iter().map(f32::from).collect();
     Tensor::from_data(TensorData::new(floats, dims), device)
 }
 
 /// `(x / 255 - mean) / std`, by channel.
-fn scale<B: Backend>(x: Tensor<B, 5>, scaling: &Scaling) -> Tensor<B, 5> {
+fn scale<B: Backend>(x: Tensor<B, 4>, scaling: &Scaling) -> Tensor<B, 4> {
     let device = x.device();
     let channels = scaling.mean.len();
     let per_channel = |values: Vec<f32>| {
-        Tensor::<B, 1>::from_floats(values.as_slice(), &device).reshape([1, 1, channels, 1, 1])
+        Tensor::<B, 1>::from_floats(values.as_slice(), &device).reshape([1, channels, 1, 1])
     };
     let (gains, shifts) = gains_and_shifts(scaling);
     let shifted = shifts.iter().any(|&shift| shift != 0.0);
@@ -329,7 +329,8 @@ fn scale<B: Backend>(x: Tensor<B, 5>, scaling: &Scaling) -> Tensor<B, 5> {
     if shifted { x + per_channel(shifts) } else { x }
 }
 
-fn labels<B: Backend>(
+/// Those of examples in the order of their classes, `[t, ways * per_class]`.
+pub(crate) fn labels<B: Backend>(
     tasks: usize,
     ways: usize,
     per_class: usize,

@@ -19,3 +19,32 @@ pub struct ClassDraw {
     /// Indices of the examples to be classified, none of them in `support`.
     pub query: Vec<usize>,
 }
+
+/// An image as an episode shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    pub(crate) class: usize,
+    pub(crate) example: usize,
+    pub(crate) turn: QuarterTurn,
+}
+
+/// What an example of an episode is there for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Part {
+    Support,
+    Query,
+}
+
+impl Episode {
+    /// The images of a part, class by class.
+    pub(crate) fn shown(&self, part: Part) -> impl Iterator<Item = Shown> {
+        self.classes.iter().flat_map(move |draw| {
+            let examples = match part {
+                Part::Support => &draw.support,
+                Part::Query => &draw.query,
+            };
+            let ClassDraw { class, turn, .. } = *draw;
+            examples.iter().map(move |&example| Shown { class, example, turn })
+        })
+    }
+}

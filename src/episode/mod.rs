@@ -14,7 +14,9 @@ mod sampler;
 mod source;
 
 pub use batch::{EpisodeBatch, EpisodeTensors, Support};
+pub(crate) use batch::{images, labels};
 pub use draw::{ClassDraw, Episode};
+pub(crate) use draw::{Part, Shown};
 pub use error::EpisodeError;
 pub use kind::{Classification, Examples, Measure, Regression, TaskKind};
 pub use patterns::PatternSampler;

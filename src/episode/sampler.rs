@@ -146,6 +146,10 @@ impl TaskSource for EpisodeSampler {
         (400 / (self.protocol.ways * self.protocol.examples())).max(1)
     }
 
+    fn episodes(&self) -> Option<&EpisodeSampler> {
+        Some(self)
+    }
+
     fn settings(&self) -> Value {
         json!({
             "classes": self.dataset.classes(),

@@ -3,7 +3,7 @@ use std::ops::Range;
 use burn::tensor::backend::Backend;
 use serde_json::Value;
 
-use super::{DataPlacement, EpisodeError, TaskKind};
+use super::{DataPlacement, EpisodeError, EpisodeSampler, TaskKind};
 
 /// Where tasks come from: the one with index `i` is a pure function of the source and `i`.
 pub trait TaskSource {
@@ -32,6 +32,12 @@ pub trait TaskSource {
 
     /// Tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
     fn together(&self) -> usize;
+
+    /// The sampler, where tasks are nothing but its episodes: a test then needs each of their images
+    /// only once.
+    fn episodes(&self) -> Option<&EpisodeSampler> {
+        None
+    }
 
     /// What a run must find unchanged when it resumes.
     fn settings(&self) -> Value;

@@ -52,6 +52,12 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// `adapt` followed by `predict`.
     fn outputs(&self, batch: &K::Batch<B>, statistics: BnStatistics) -> Tensor<B, 3>;
 
+    /// The same learner, where under [`BnStatistics::Running`] it compares embeddings and nothing
+    /// else: a test then embeds each image once, however many episodes show it.
+    fn on_embeddings(&self) -> Option<&dyn OnEmbeddings<B>> {
+        None
+    }
+
     /// What batch-norm normalises with in a test, unless the caller says otherwise.
     fn statistics(&self) -> BnStatistics {
         BnStatistics::Running
@@ -74,6 +80,27 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
 
     /// Method and network, for reports and to tell whether a checkpoint fits.
     fn architecture(&self) -> String;
+}
+
+/// A learner of which [`Learner::outputs`] under [`BnStatistics::Running`] are those
+/// [`of_embeddings`](Self::of_embeddings) of support and queries.
+pub trait OnEmbeddings<B: Backend> {
+    /// Embeddings `[n, d]` of `images` `[n, c, h, w]`, each of its own image alone.
+    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2>;
+
+    /// Logits of embedded queries.
+    ///
+    /// # Shapes
+    /// - `support`: `[t, n, d]`, with `labels` `[t, n]` from 0 to `ways - 1`
+    /// - `queries`: `[t, q, d]`
+    /// - returns `[t, q, ways]`
+    fn of_embeddings(
+        &self,
+        support: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+        ways: usize,
+        queries: Tensor<B, 3>,
+    ) -> Tensor<B, 3>;
 }
 
 /// What batch-norm normalises queries with where it takes the batch at hand.

@@ -2,13 +2,13 @@ use std::marker::PhantomData;
 
 use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
 use fewshot_kernels::parted;
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
-use super::{Adapted, Learner, MetaGradients, MetaLearner};
+use super::{Adapted, Learner, MetaGradients, MetaLearner, OnEmbeddings};
 use crate::adapt::{AdaptError, Segments};
 use crate::episode::{EpisodeBatch, Support};
 use crate::hardware::Checkpointing;
@@ -73,7 +73,7 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
     }
 
     /// `[t, n, c, h, w]` to `[t, n, d]`, all in one batch.
-    fn embed(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+    fn embed_tasks(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let [tasks, examples, ..] = images.dims();
         let embeddings = self.encoder.encode(images.flatten(0, 1), statistics);
         let features = embeddings.dims()[1];
@@ -84,9 +84,9 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
     fn embed_jointly(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
         let all = batch.joined();
         if batch.tasks() == 1 {
-            return self.embed(all, statistics);
+            return self.embed_tasks(all, statistics);
         }
-        let tasks = all.split(1, 0).into_iter().map(|task| self.embed(task, statistics));
+        let tasks = all.split(1, 0).into_iter().map(|task| self.embed_tasks(task, statistics));
         Tensor::cat(tasks.collect(), 0)
     }
 
@@ -111,7 +111,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
     type Adapted = AdaptedProtoNet<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedProtoNet<B, E> {
-        let embeddings = self.embed(support.images.clone(), BnStatistics::Running);
+        let embeddings = self.embed_tasks(support.images.clone(), BnStatistics::Running);
         let prototypes = prototypes(embeddings, support.labels.clone(), support.ways);
         AdaptedProtoNet { learner: self.clone(), prototypes }
     }
@@ -124,6 +124,10 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
         let embeddings = self.embed_jointly(batch, statistics);
         let (prototypes, queries) = self.compared(embeddings, batch);
         self.score(queries, prototypes)
+    }
+
+    fn on_embeddings(&self) -> Option<&dyn OnEmbeddings<B>> {
+        Some(self)
     }
 
     fn precision(&self) -> Precision {
@@ -141,6 +145,22 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
     fn architecture(&self) -> String {
         let (metric, scale) = (self.metric, self.scale);
         format!("protonet({metric}, scale {scale}, {})", self.encoder.architecture())
+    }
+}
+
+impl<B: Backend, E: Encoder<B>> OnEmbeddings<B> for ProtoNet<B, E> {
+    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        self.encoder.encode(images, BnStatistics::Running)
+    }
+
+    fn of_embeddings(
+        &self,
+        support: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+        ways: usize,
+        queries: Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
+        self.score(queries, prototypes(support, labels, ways))
     }
 }
 
@@ -240,7 +260,7 @@ impl<B: Backend, E: Encoder<B>> AdaptedProtoNet<B, E> {
 
 impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedProtoNet<B, E> {
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3> {
-        let queries = self.learner.embed(queries, BnStatistics::Running);
+        let queries = self.learner.embed_tasks(queries, BnStatistics::Running);
         self.learner.score(queries, self.prototypes.clone())
     }
 }

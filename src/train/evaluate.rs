@@ -1,3 +1,5 @@
+mod embedded;
+
 use std::fmt;
 use std::ops::Range;
 use std::time::Instant;
@@ -11,6 +13,10 @@ use crate::learners::{Learner, QueryNorm};
 use crate::parallel::{Communicator, ParallelError, Solo, gather_numbers};
 
 /// How a learner is tested.
+///
+/// Where a learner [compares embeddings](Learner::on_embeddings) under [`BnStatistics::Running`], every image
+/// that [episodes](TaskSource::episodes) show is embedded once, and stays on the device as long as
+/// all take no more than 1 GiB. Otherwise every episode goes through the network.
 #[derive(Clone, Copy, Debug)]
 pub struct Evaluator {
     episodes: usize,
@@ -120,7 +126,8 @@ impl Evaluator {
     }
 
     /// As [`score`](Self::score), with the tasks shared by the processes of `communicator`; all of
-    /// them find the same, bit for bit what one would alone.
+    /// them find the same, bit for bit what one would alone on a backend on which the outputs for an
+    /// image do not depend on the batch it is in, as on Flex.
     ///
     /// # Errors
     /// When the processes do not reach each other.
@@ -151,8 +158,13 @@ impl Evaluator {
         device: &B::Device,
         tasks: Range<usize>,
     ) -> Vec<f64> {
-        let mut found = Vec::new();
         let statistics = self.statistics.unwrap_or(learner.statistics());
+        if statistics == BnStatistics::Running
+            && let (Some(learner), Some(sampler)) = (learner.on_embeddings(), source.episodes())
+        {
+            return embedded::accuracies(learner, sampler, device, tasks);
+        }
+        let mut found = Vec::new();
         let together = source.together();
         for first in tasks.clone().step_by(together) {
             let last = (first + together).min(tasks.end);
