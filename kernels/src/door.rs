@@ -33,7 +33,8 @@ use crate::refusal::all_f32;
 use crate::smooth::Leaf;
 use crate::smooth::{self, Forward, OnGraph, Passes, SmoothOps};
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-use crate::task_loss::{FusedTaskLoss, LossOf, TaskLossTable};
+use crate::task_loss::LossOf;
+use crate::task_loss::{FusedTaskLoss, TaskLossTable};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -197,6 +198,13 @@ pub fn register_axpy<B: FusedAxpy>() {
 pub fn register_gather<B: FusedGather>() {
     let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     add(&mut registry, GatherTable::<B>::new);
+}
+
+/// Opens the fused path of [`task_loss`](crate::task_loss()) to `B`, an accelerator; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_task_loss<B: FusedTaskLoss>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, TaskLossTable::<B>::new);
 }
 
 /// The path that the operations of `B` take in this process.

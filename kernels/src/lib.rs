@@ -17,6 +17,7 @@
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
 //! | [`prototypes`](prototypes()) | class means, and their transpose in the gradient |
 //! | [`scores`], [`distances`](distances()) | squared Euclidean and cosine; [`mahalanobis`] is made of matrix products |
+//! | [`task_loss`](task_loss()) | on an accelerator: cross-entropy or squared error of all tasks, and each derivative, in a launch |
 //! | [`proto_loss`](proto_loss()) | scores, softmax and loss in one pass over the queries, with the gradient by its formula |
 //! | [`axpy`] | an inner step of gradient descent: `y + alpha x` in one pass; [`axpy_all`] of a list of tensors, and [`fan_out`] of one that is used twice |
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
@@ -27,7 +28,7 @@
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
-//! All but the last six can be differentiated twice, and stay fused under two levels of autodiff, but
+//! All but the last seven can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
@@ -97,7 +98,7 @@ pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use door::{
     FusedOps, Route, check_environment, register, register_axpy, register_gather, register_steps,
-    route,
+    register_task_loss, route,
 };
 pub use environment::{UnknownKernels, with_reference};
 pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
@@ -117,6 +118,6 @@ pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Lost, RankError, UpdateRate, rank_update};
 pub use refusal::Refusal;
-pub use task_loss::{TaskLoss, task_loss};
+pub use task_loss::{FusedTaskLoss, TaskLoss, task_loss};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::{SumsError, weighted_sums};

@@ -17,6 +17,7 @@ pub struct LinearCall {
     /// Inputs of the first layer, then outputs of every layer.
     widths: Vec<usize>,
     /// Whether a layer has a bias; without, its place has any numbers on a device and zeros on a host.
+    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
     biased: Vec<bool>,
 }
 

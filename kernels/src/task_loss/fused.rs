@@ -50,7 +50,6 @@ pub(crate) struct TaskLossTable<B: Backend> {
 }
 
 impl<B: FusedTaskLoss> TaskLossTable<B> {
-    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
     pub(crate) fn new() -> Self {
         Self { task_loss: B::task_loss }
     }
