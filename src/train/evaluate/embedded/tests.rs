@@ -87,7 +87,7 @@ fn every_episode_has_the_accuracy_that_it_has_by_its_images() {
             .flat_map(|index| {
                 let batch = sampler.batch::<B>([index], &device);
                 let logits = learner.outputs(&batch, BnStatistics::Running);
-                learners::accuracies(logits, batch.query_labels)
+                learners::accuracies(logits, batch.query_labels.clone())
                     .into_data()
                     .iter::<f64>()
                     .collect::<Vec<_>>()
