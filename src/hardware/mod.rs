@@ -50,6 +50,7 @@ pub use memory::{
     release,
 };
 pub(crate) use nearest::unknown;
+pub(crate) use panics::device_has_failed;
 pub(crate) use placed::on as carried;
 pub use placement::{
     DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,

@@ -45,6 +45,8 @@ thread_local! {
     /// What tells a device's panics from the program's, where the innermost of these calls wants the
     /// former alone.
     static OF_DEVICE: Cell<Option<OfDevice>> = const { Cell::new(None) };
+    /// The listener of the innermost call of `caught_of_device` that this thread is inside of.
+    static LISTENER: Cell<Option<u64>> = const { Cell::new(None) };
     /// Bytes that the program had in use when this thread last panicked inside of one.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
@@ -113,6 +115,17 @@ pub(super) fn caught_of_device<T>(
     Caught { result, elsewhere, in_use }
 }
 
+/// Whether a thread of a device has panicked since this thread began the work that
+/// [`caught_of_device`] runs: it need not be heard of where its results are read.
+pub(crate) fn device_has_failed() -> bool {
+    let heard = |number| {
+        let waiting = lock();
+        let mut own = waiting.listeners.iter().filter(|listener| listener.number == number);
+        own.any(|listener| !listener.heard.is_empty())
+    };
+    LISTENER.get().is_some_and(heard)
+}
+
 /// As [`Caught`], with the panic as it was.
 struct Unwound<T> {
     result: thread::Result<T>,
@@ -128,10 +141,13 @@ fn unwound<T>(
     let number = start(threads);
     DEPTH.set(DEPTH.get() + 1);
     let outer = OF_DEVICE.replace(of_device);
+    let listener = LISTENER.get();
+    LISTENER.set(of_device.map(|_| number).or(listener));
     IN_USE.set(None);
     // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
     let result = panic::catch_unwind(AssertUnwindSafe(work));
     OF_DEVICE.set(outer);
+    LISTENER.set(listener);
     DEPTH.set(DEPTH.get() - 1);
     Unwound { in_use: IN_USE.take().filter(|_| result.is_err()), elsewhere: stop(number), result }
 }

@@ -130,7 +130,7 @@ pub enum TrainError {
         /// What the step was at.
         phase: Option<Phase>,
         /// What the device said.
-        failure: HardwareError,
+        failure: Box<HardwareError>,
         /// The run folder with the last good state.
         kept: Option<PathBuf>,
     },

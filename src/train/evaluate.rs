@@ -126,8 +126,8 @@ impl Evaluator {
     }
 
     /// As [`score`](Self::score), with the tasks shared by the processes of `communicator`; all of
-    /// them find the same, bit for bit what one would alone on a backend on which the outputs for an
-    /// image do not depend on the batch it is in, as on Flex.
+    /// them find the same. That is what one would find alone, but for rounding where images are embedded
+    /// apart from each other: in which batch one is depends on the share of its process.
     ///
     /// # Errors
     /// When the processes do not reach each other.

@@ -159,7 +159,10 @@ where
 
     /// So that nothing but finite numbers is ever kept.
     fn check_parameters(&self) -> Result<(), TrainError> {
-        if all_finite::<B, _>(self.learner()) {
+        let finite = all_finite::<B, _>(self.learner());
+        // It has read from the device, which may have told of a failure by now.
+        self.check_device()?;
+        if finite {
             return Ok(());
         }
         let step = self.progress.step;

@@ -21,7 +21,7 @@ use super::team::{MicroBatches, Team};
 use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::{DataPlacement, TaskSource};
-use crate::hardware::{carried, memory_stats};
+use crate::hardware::{HardwareError, carried, device_has_failed, memory_stats};
 use crate::learners::MetaLearner;
 use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
@@ -204,6 +204,7 @@ where
         while self.progress.step < steps && !self.exhausted() {
             let before = self.progress.step;
             self.step()?;
+            self.check_device()?;
             let step = self.progress.step;
             let moved = step > before;
             let validating =
@@ -226,6 +227,18 @@ where
             self.tell(&Event::StoppedEarly { step: self.progress.step });
         }
         Ok(())
+    }
+
+    /// That no thread of a device has panicked so far. What it said is for [`guarded`](Self::guarded) to
+    /// tell.
+    fn check_device(&self) -> Result<(), TrainError> {
+        if !device_has_failed() {
+            return Ok(());
+        }
+        let (device, reason) = (format!("{:?}", self.device()), "it failed".to_owned());
+        let failure = Box::new(HardwareError::Failed { device, reason });
+        let (step, kept) = (self.progress.step, self.kept());
+        Err(TrainError::Device { step, phase: None, failure, kept })
     }
 
     /// One process speaks for all.
