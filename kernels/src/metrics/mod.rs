@@ -79,7 +79,7 @@ pub trait FusedMetrics: Backend {
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 4];
 
-    /// See [`parted`](crate::parted); neither part is empty.
+    /// See [`parted`]; neither part is empty.
     fn parted(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
         sliced::<Self>(wrap(x), at).map(unwrap)
     }

@@ -10,6 +10,7 @@ use crate::smooth::{self, Passes, SmoothOps};
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "cube"), allow(dead_code))]
 pub struct LossOf {
     /// Tasks, examples and outputs.
     pub(super) shape: [usize; 3],
