@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use fewshot_kernels::{GatherCall, gather_images};
 
-use super::{ClassDraw, Episode, Examples, Part, Protocol, Shown};
+use super::{Episode, Examples, Part, Protocol, Shown};
 use crate::data::{ClassDataset, ImageShape, Scaling, Uploads};
 
 /// The labelled examples of `t` tasks.
@@ -255,19 +255,12 @@ impl<B: Backend> EpisodeBatch<B> {
 
 /// Of each task the support, then the queries: four times the place of an image, plus its turns.
 fn choices(dataset: &dyn ClassDataset, episodes: &[Episode]) -> Vec<i32> {
-    let choice = |draw: &ClassDraw, index| {
-        let place = dataset.block_image(draw.class, index, draw.turn);
+    let choice = |Shown { class, example, turn }| {
+        let place = dataset.block_image(class, example, turn);
         let (image, turn) = place.expect("images are in one block");
         i32::try_from(4 * image + turn as usize).expect("images that can be numbered")
     };
-    let all = episodes.iter().flat_map(|episode| {
-        let of = move |examples: fn(&ClassDraw) -> &Vec<usize>| {
-            let draws = episode.classes.iter();
-            draws.flat_map(move |draw| examples(draw).iter().map(move |&index| choice(draw, index)))
-        };
-        of(|draw| &draw.support).chain(of(|draw| &draw.query))
-    });
-    all.collect()
+    episodes.iter().flat_map(Episode::all_shown).map(choice).collect()
 }
 
 /// By channel, what a byte is multiplied with and what is added.

@@ -36,6 +36,11 @@ pub(crate) enum Part {
 }
 
 impl Episode {
+    /// The images of the support, then those of the queries.
+    pub(crate) fn all_shown(&self) -> impl Iterator<Item = Shown> {
+        [Part::Support, Part::Query].into_iter().flat_map(|part| self.shown(part))
+    }
+
     /// The images of a part, class by class.
     pub(crate) fn shown(&self, part: Part) -> impl Iterator<Item = Shown> {
         self.classes.iter().flat_map(move |draw| {

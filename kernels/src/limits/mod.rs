@@ -203,8 +203,8 @@ pub fn launch_time<B: Backend>(device: &B::Device, seconds: f64) -> Result<Launc
 }
 
 /// The time of a copy from one array of so many bytes into another one, or of as many as the device has
-/// in one, measured for about so many
-/// seconds. A launch is not taken off: the next one is issued while a copy of a large array runs.
+/// in one, measured for about so many seconds. A launch is not taken off: the next one is issued while a
+/// copy of a large array runs.
 ///
 /// # Errors
 /// As [`launch_time`].

@@ -49,7 +49,7 @@ pub fn keep_compiled_kernels() -> KernelCache {
 }
 
 /// As [`keep_compiled_kernels`], and every launch is told to the crate `log` from then on, at the level
-/// `Info`, as `Executing` and the name of the kernel. It costs about a microsecond a launch.
+/// `Info`, as `Executing` and the name of the kernel. That takes time at every launch.
 pub fn log_launches() -> KernelCache {
     configure(Launches::Logged)
 }

@@ -196,9 +196,7 @@ impl Rows {
     /// Gives rows to images that have none, and tells which.
     fn number(&mut self, episodes: &[Episode]) -> Vec<Shown> {
         let mut new = Vec::new();
-        let parts = [Part::Support, Part::Query];
-        let shown = episodes.iter().flat_map(|episode| parts.map(|part| episode.shown(part)));
-        for shown in shown.flatten() {
+        for shown in episodes.iter().flat_map(Episode::all_shown) {
             let place = self.place(shown);
             if self.rows[place] == 0 {
                 self.taken.push(place);
