@@ -41,3 +41,24 @@ pub mod prelude {
     pub use crate::train::{Evaluation, Evaluator, MetaTrainer, Score, TrainError, Trained};
     pub use fewshot_models::{BnStatistics, Classifier, Conv4Config, Encoder, MlpConfig};
 }
+
+/// The documents, whose examples are tests.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../ARCHITECTURE.md")]
+    struct Architecture;
+    #[doc = include_str!("../docs/benchmarks.md")]
+    struct Benchmarks;
+    #[doc = include_str!("../docs/data.md")]
+    struct Data;
+    #[doc = include_str!("../docs/gpu.md")]
+    struct Gpu;
+    #[doc = include_str!("../docs/hardware.md")]
+    struct Hardware;
+    #[doc = include_str!("../docs/learners.md")]
+    struct Learners;
+    #[doc = include_str!("../docs/plasticity.md")]
+    struct Plasticity;
+    #[doc = include_str!("../docs/scaling.md")]
+    struct Scaling;
+}

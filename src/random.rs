@@ -20,6 +20,7 @@ pub(crate) enum Purpose {
     Pattern = 9,
     Segment = 10,
     AfterTrials = 11,
+    QueryCounts = 12,
 }
 
 /// A key of three numbers of the backend, of which each has 24 bits.

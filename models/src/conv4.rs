@@ -128,10 +128,15 @@ impl Conv4Config {
 
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
+        self.maps().iter().product()
+    }
+
+    /// Channels, height and width of the maps that a feature vector has one after the other.
+    pub fn maps(&self) -> [usize; 3] {
         let [_, height, width] = self.image;
         match self.readout {
-            Readout::Flatten => self.channels * self.halved(height) * self.halved(width),
-            Readout::Average => self.channels,
+            Readout::Flatten => [self.channels, self.halved(height), self.halved(width)],
+            Readout::Average => [self.channels, 1, 1],
         }
     }
 

@@ -57,6 +57,20 @@ pub enum AdaptError {
         /// Classes of the classifier.
         found: usize,
     },
+    /// Classical training on episodes whose classes are not those of its classifier.
+    #[error(
+        "a classifier of {wanted} base classes cannot be trained on episodes {}",
+        match found {
+            Some(class) => format!("that show class {class}"),
+            None => "whose classes are not known".to_owned(),
+        }
+    )]
+    BaseClasses {
+        /// Classes of the classifier.
+        wanted: usize,
+        /// A class that it does not have, where classes are known.
+        found: Option<usize>,
+    },
     /// A network whose outputs have another length than the targets.
     #[error("a network with outputs of {found} values cannot learn targets of {wanted}")]
     Outputs {

@@ -213,6 +213,86 @@ pub(crate) enum Method {
     Reptile,
     /// Plastic connections that labels write into, Miconi et al. 2018
     Plastic,
+    /// Nearest class mean of centred and normalised embeddings, Wang et al. 2019
+    Simpleshot,
+    /// Attention over the support, Vinyals et al. 2016
+    Matching,
+    /// A learned comparison of maps, Sung et al. 2018
+    Relation,
+    /// Cosine to class means with a learned scale, Chen et al. 2021
+    MetaBaseline,
+    /// Mahalanobis distance with the covariance of each class, Bateni et al. 2020
+    SimpleCnaps,
+    /// Class means that attend to each other, Ye et al. 2020
+    Feat,
+    /// Nearest neighbours among local descriptors, Li et al. 2019
+    Dn4,
+    /// Differentiable ridge regression, Bertinetto et al. 2019
+    R2d2,
+    /// Differentiable support vector machine, Lee et al. 2019
+    MetaOptNet,
+    /// Logistic regression to convergence, Tian et al. 2020
+    Logistic,
+    /// A linear layer tuned on the support, Chen et al. 2019
+    Baseline,
+    /// A cosine layer tuned on the support, Chen et al. 2019
+    #[value(name = "baseline++")]
+    #[serde(rename = "baseline++")]
+    BaselinePlusPlus,
+    /// Class means tuned on the support
+    Finetune,
+    /// A cosine layer tuned on support and queries, Dhillon et al. 2020 (transductive; of eval alone)
+    TransductiveFinetuning,
+    /// Information maximisation by gradient descent, Boudiaf et al. 2020 (transductive; of eval alone)
+    TimGd,
+    /// Information maximisation in closed form, Boudiaf et al. 2020 (transductive; of eval alone)
+    TimAdm,
+    /// Rectified prototypes, Liu et al. 2020 (transductive; of eval alone)
+    BdCspn,
+    /// Laplacian regularisation, Ziko et al. 2020 (transductive; of eval alone)
+    LaplacianShot,
+    /// Power transform and optimal transport, Hu et al. 2021 (transductive; of eval alone)
+    PtMap,
+    /// Prototypes refined by soft k-means, Ren et al. 2018 (transductive; of eval alone)
+    SoftKMeans,
+}
+
+/// What a training step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TrainOn {
+    /// The loss of a few-shot task
+    Episodes,
+    /// The loss of a classifier of all training classes; an episode is a mini-batch
+    Classify,
+}
+
+/// How the logits of training classes are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BaseLogitsName {
+    /// A linear layer
+    Linear,
+    /// Ten times the cosine to a weight of each class
+    Cosine,
+}
+
+/// Classical training, after which a head is put on the encoder.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Classical training (--train classify)")]
+pub(crate) struct ClassicalArgs {
+    /// What a training step is, of methods that work on embeddings [default: classify, where the method
+    /// has nothing that episodes train]
+    #[arg(long = "train", value_enum, value_name = "HOW")]
+    pub(crate) train_on: Option<TrainOn>,
+    /// How the logits of training classes are computed [default: linear]
+    #[arg(long, value_enum, value_name = "KIND")]
+    pub(crate) base_logits: Option<BaseLogitsName>,
+    /// Share of a target that is spread over all training classes [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub(crate) label_smoothing: Option<f64>,
+    /// Weight of a second loss, of telling in which quarter turn an image is shown; images must be
+    /// square [default: 0]
+    #[arg(long, value_name = "WEIGHT")]
+    pub(crate) rotation_loss: Option<f64>,
 }
 
 /// Whether the outer gradient goes through the inner gradients.
@@ -365,16 +445,16 @@ pub(crate) struct TrainArgs {
     /// 100]
     #[arg(long, value_name = "Q")]
     pub(crate) queries: Option<usize>,
-    /// Classes in a training episode [default: 20, or all if there are fewer; of maml, its
-    /// relatives and plastic --ways, which it must be]
+    /// Classes in a training episode [default: 20, of --train classify 64, or all if there are fewer; of
+    /// maml, its relatives and plastic --ways, which it must be]
     #[arg(long, value_name = "W")]
     pub(crate) train_ways: Option<usize>,
-    /// Labelled examples of each class in a training episode [default: --shots, of reptile see
-    /// below], or points of a sinusoid [default: 10]
+    /// Labelled examples of each class in a training episode [default: --shots, of --train classify 1, of
+    /// reptile see below], or points of a sinusoid [default: 10]
     #[arg(long, value_name = "K")]
     pub(crate) train_shots: Option<usize>,
-    /// Queries of each class in a training episode [default: 5; of maml and its relatives see
-    /// below]
+    /// Queries of each class in a training episode [default: 5; of --train classify 3; of maml and its
+    /// relatives see below]
     #[arg(long, value_name = "Q")]
     pub(crate) train_queries: Option<usize>,
     /// Optimizer steps [default: 600, for sinusoids 70000]
@@ -395,6 +475,8 @@ pub(crate) struct TrainArgs {
     /// its relatives never]
     #[arg(long, value_name = "N", value_parser = count(1..))]
     pub(crate) halve_every: Option<usize>,
+    #[command(flatten)]
+    pub(crate) classical: ClassicalArgs,
     #[command(flatten)]
     pub(crate) inner: InnerArgs,
     #[command(flatten)]
@@ -444,6 +526,9 @@ pub(crate) struct EvalArgs {
     /// A checkpoint file or a run folder
     #[arg(value_name = "CHECKPOINT_OR_RUN")]
     pub(crate) checkpoint: PathBuf,
+    /// A method on embeddings, to be put on the encoder of the run [default: the run's]
+    #[arg(long, value_enum)]
+    pub(crate) method: Option<Method>,
     /// Data to test on: glyphs, omniglot:DIR, folder:DIR or sinusoid
     #[arg(long, value_name = "SPEC")]
     pub(crate) data: Option<DataSpec>,

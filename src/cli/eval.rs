@@ -5,7 +5,8 @@ use fewshot::data::ClassDataset;
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::kernels::route;
-use fewshot::learners::MetaLearner;
+use fewshot::learners::heads::{AnyHead, AnyTransductiveHead};
+use fewshot::learners::{Inductive, Learner, MetaLearner, Transductive};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -45,7 +46,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     let inner = match (trained.inner, args.eval_inner_steps) {
         (Some(inner), Some(eval_steps)) => Some(InnerRecipe { eval_steps, ..inner }),
         (None, Some(_)) => {
-            let method = trained.method;
+            let method = args.method.unwrap_or(trained.method);
             return Err(CliError::Usage(format!("--eval-inner-steps is not for {method}")));
         }
         (inner, None) => inner,
@@ -130,7 +131,36 @@ impl Job for Testing {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let recipe = self.recipe.clone();
         let device = place.device.clone();
-        recipe.with_learner(&device, Checkpointing::Nothing, TestingAt { testing: self, place })
+        match self.args.method.filter(|method| *method != recipe.method) {
+            Some(method) => self.with_head(method, place),
+            None => {
+                let testing = TestingAt { testing: self, place };
+                recipe.with_learner(&device, Checkpointing::Nothing, testing)
+            }
+        }
+    }
+}
+
+impl Testing {
+    /// Tests the encoder of the run with another head.
+    fn with_head<B: AutodiffBackend>(
+        mut self,
+        method: Method,
+        place: Place<B>,
+    ) -> Result<(), CliError> {
+        let encoder = self.recipe.encoder::<B>(&self.checkpoint, &place.device)?;
+        let (name, maps) = (method.head_name(), self.recipe.network()?.maps());
+        self.recipe = Recipe { method, ..self.recipe };
+        let transductive = AnyTransductiveHead::with_name(&name, maps, &place.device);
+        let inductive = AnyHead::with_name(&name, maps, &place.device);
+        let at = TestingAt { testing: self, place };
+        match (transductive, inductive) {
+            (Some(head), _) => at.test(Transductive::new(encoder, head)),
+            (None, Some(head)) => at.test(Inductive::new(encoder, head)),
+            (None, None) => {
+                Err(CliError::Usage(format!("{method} is no head to put on an encoder")))
+            }
+        }
     }
 }
 
@@ -144,10 +174,16 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
     type Output = ();
 
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<(), CliError> {
+        let learner = self.testing.checkpoint.load::<B, _, _>(learner, &self.place.device)?;
+        self.test(learner.valid())
+    }
+}
+
+impl<B: AutodiffBackend> TestingAt<B> {
+    fn test(self, learner: impl Learner<B::InnerBackend>) -> Result<(), CliError> {
         let Self { testing, place } = self;
         let Testing { args, recipe, path, checkpoint, mut sampler, world } = testing;
         let statistics = recipe.statistics(args.batch_norm)?;
-        let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
         let free = place.free_of(world.size()).map(|free| free.0);
         let data_on = sampler.place_data::<B>(&place.device, free)?;
         let evaluation =

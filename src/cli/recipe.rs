@@ -1,19 +1,25 @@
-use burn::tensor::backend::AutodiffBackend;
+use burn::module::AutodiffModule;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use clap::ValueEnum;
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOrder};
 use fewshot::data::{ImageShape, Split};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
+use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::learners::{
-    AdaptableNetwork, Annealing, Maml, MetaLearner, Plastic, ProtoNet, QueryNorm,
+    AdaptableNetwork, Annealing, BaseClassifierConfig, BaseLogits, Inductive, Maml, MetaLearner,
+    Plastic, ProtoNet, QueryNorm,
 };
 use fewshot::metric::Metric;
-use fewshot::models::{BnStatistics, Classifier, Conv4Config, Downsampling, Readout};
+use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
 use fewshot::plasticity::TraceRule;
 use fewshot::precision::Precision;
-use fewshot::train::TrainError;
+use fewshot::train::{Checkpoint, TrainError};
 use serde::{Deserialize, Serialize};
 
-use super::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
+use super::args::{
+    BaseLogitsName, BatchNormRule, ClassicalArgs, InnerArgs, Method, OrderName, RouteName, TrainOn,
+};
 use super::data_spec::{FolderOptions, ImageSpec};
 use super::defaults::{Benchmark, Defaults};
 use super::error::CliError;
@@ -29,6 +35,9 @@ pub(crate) struct Recipe {
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,
     pub(crate) inner: Option<InnerRecipe>,
+    /// The classifier of all training classes, where there is classical training.
+    #[serde(default)]
+    pub(crate) classical: Option<BaseClassifierConfig>,
     pub(crate) learning_rate: f64,
     /// Never, where there is none.
     pub(crate) halve_every: Option<usize>,
@@ -86,12 +95,11 @@ impl Recipe {
             let rule = TraceRule::default();
             return job.run(Plastic::new(encoder, config.features(), ways, rule, device));
         }
+        if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
+            return job.run(learner);
+        }
         let Some(inner) = self.inner else {
-            let learner = ProtoNet::new(encoder).with_checkpointing(checkpointing);
-            return job.run(match self.metric {
-                Metric::SquaredEuclidean => learner,
-                Metric::Cosine => learner.with_metric(Metric::Cosine, COSINE_SCALE),
-            });
+            return job.run(self.proto_net(encoder).with_checkpointing(checkpointing));
         };
         let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
         match self.method {
@@ -100,6 +108,53 @@ impl Recipe {
             }
             method => job.run(inner.learner(method, classifier)?),
         }
+    }
+
+    fn proto_net<B: Backend>(&self, encoder: Conv4<B>) -> ProtoNet<B, Conv4<B>> {
+        let learner = ProtoNet::new(encoder);
+        match self.metric {
+            Metric::SquaredEuclidean => learner,
+            Metric::Cosine => learner.with_metric(Metric::Cosine, COSINE_SCALE),
+        }
+    }
+
+    /// The learner of a method that is a head on embeddings.
+    fn inductive<B: Backend>(
+        &self,
+        encoder: Conv4<B>,
+        config: &Conv4Config,
+        device: &B::Device,
+    ) -> Option<Inductive<B, Conv4<B>, AnyHead<B>>> {
+        let head = AnyHead::with_name(&self.method.to_string(), config.maps(), device)?;
+        let learner = Inductive::new(encoder, head);
+        Some(match &self.classical {
+            Some(classes) => learner.with_base_classifier(classes.init(device)),
+            None => learner,
+        })
+    }
+
+    /// The encoder that was trained, to put another head on.
+    ///
+    /// # Errors
+    /// When the method trains encoders for its own use, or the checkpoint is not of this recipe.
+    pub(crate) fn encoder<B: AutodiffBackend>(
+        &self,
+        checkpoint: &Checkpoint,
+        device: &B::Device,
+    ) -> Result<Conv4<B::InnerBackend>, CliError> {
+        let config = self.network()?;
+        let encoder = config.init::<B>(device);
+        if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
+            return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
+        }
+        if self.method == Method::Protonet {
+            let learner = self.proto_net(encoder);
+            return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
+        }
+        Err(CliError::Usage(format!(
+            "the encoder of {} was trained to adapt: no other method can be put on it",
+            self.method
+        )))
     }
 
     /// Whether outputs are classes of their own, so that all tasks have one number of them.
@@ -166,7 +221,7 @@ impl InnerRecipe {
         benchmark: Benchmark,
     ) -> Result<Option<Self>, CliError> {
         let usage = |text: String| Err(CliError::Usage(text));
-        if matches!(method, Method::Protonet | Method::Plastic) {
+        if !method.adapts() {
             return match args.given() {
                 Some(option) => {
                     usage(format!("{option} is not for {method}, which has no inner loop"))
@@ -284,9 +339,7 @@ impl InnerRecipe {
                     .map(|learner| learner.with_test_batch(test))
             }
             Method::Maml => Maml::new(network, inner),
-            Method::Protonet | Method::ProtoMaml | Method::Plastic => {
-                return Err(CliError::Usage(format!("{method} is for classes alone")));
-            }
+            _ => return Err(CliError::Usage(format!("{method} is for classes alone"))),
         })
     }
 
@@ -318,6 +371,111 @@ fn incomplete(method: Method) -> CliError {
     CliError::Failed(format!("the settings of {method} are not complete"))
 }
 
+impl Method {
+    /// Whether it is maml or one of its relatives, with an inner loop.
+    pub(crate) fn adapts(self) -> bool {
+        !matches!(self, Self::Protonet | Self::Plastic) && !self.on_embeddings()
+    }
+
+    /// Its name among the heads, if it is one of them.
+    pub(crate) fn head_name(self) -> String {
+        match self {
+            Self::Protonet => "prototypes".to_owned(),
+            method => method.to_string(),
+        }
+    }
+
+    /// Whether it is a head on embeddings.
+    pub(crate) fn on_embeddings(self) -> bool {
+        let name = self.to_string();
+        let inductive = HEAD_NAMES.contains(&name.as_str());
+        inductive || self.transductive()
+    }
+
+    /// Whether it is a head that sees all queries.
+    pub(crate) fn transductive(self) -> bool {
+        TRANSDUCTIVE_HEAD_NAMES.contains(&self.to_string().as_str())
+    }
+
+    /// Whether episodes train something of it, or the encoder through it.
+    fn trains_on_episodes(self) -> bool {
+        match self {
+            Self::Simpleshot
+            | Self::Matching
+            | Self::Relation
+            | Self::MetaBaseline
+            | Self::SimpleCnaps
+            | Self::Feat
+            | Self::Dn4
+            | Self::R2d2
+            | Self::MetaOptNet => true,
+            _ => !self.on_embeddings(),
+        }
+    }
+}
+
+impl ClassicalArgs {
+    /// The classifier of `classes` training classes on embeddings of so many `features`; `None` where
+    /// training is on episodes.
+    ///
+    /// # Errors
+    /// When the method is not trained as it is told, or a number makes no sense.
+    pub(crate) fn classifier(
+        &self,
+        method: Method,
+        features: usize,
+        classes: usize,
+    ) -> Result<Option<BaseClassifierConfig>, CliError> {
+        let usage = |text: String| Err(CliError::Usage(text));
+        if method.transductive() {
+            return usage(format!(
+                "{method} has nothing to train: train an encoder, as by --method simpleshot, and \
+                 test it by `fewshot eval RUN --method {method}`"
+            ));
+        }
+        let classically = method.on_embeddings()
+            && (!method.trains_on_episodes() || method == Method::Simpleshot);
+        let classify = match self.train_on {
+            None => classically,
+            Some(TrainOn::Classify) if method.on_embeddings() => true,
+            Some(TrainOn::Classify) => {
+                return usage(format!(
+                    "--train classify is for heads on embeddings, not for {method}"
+                ));
+            }
+            Some(TrainOn::Episodes) if method.trains_on_episodes() => false,
+            Some(TrainOn::Episodes) => {
+                return usage(format!("episodes train nothing of {method}: --train classify"));
+            }
+        };
+        let given = [
+            ("--base-logits", self.base_logits.is_some()),
+            ("--label-smoothing", self.label_smoothing.is_some()),
+            ("--rotation-loss", self.rotation_loss.is_some()),
+        ];
+        if let Some((option, _)) = given.into_iter().find(|(_, given)| *given && !classify) {
+            return usage(format!("{option} is for --train classify"));
+        }
+        let smoothing = self.label_smoothing.unwrap_or(0.0);
+        if !(0.0..1.0).contains(&smoothing) {
+            return usage("--label-smoothing must be from 0 to below 1".to_owned());
+        }
+        let rotation = self.rotation_loss.unwrap_or(0.0);
+        if !(rotation.is_finite() && rotation >= 0.0) {
+            return usage("--rotation-loss must be a number from 0 on".to_owned());
+        }
+        let logits = match self.base_logits {
+            Some(BaseLogitsName::Cosine) => BaseLogits::Cosine { scale: COSINE_SCALE },
+            Some(BaseLogitsName::Linear) | None => BaseLogits::Linear,
+        };
+        let config = BaseClassifierConfig::new(features, classes)
+            .with_logits(logits)
+            .with_label_smoothing(smoothing)
+            .with_rotation(rotation);
+        Ok(classify.then_some(config))
+    }
+}
+
 impl InnerArgs {
     /// The first option that was given.
     fn given(&self) -> Option<&'static str> {
@@ -341,20 +499,7 @@ impl InnerArgs {
 
 impl std::fmt::Display for Method {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Protonet => "protonet",
-            Self::Maml => "maml",
-            Self::Fomaml => "fomaml",
-            Self::Anil => "anil",
-            Self::Boil => "boil",
-            Self::MetaSgd => "meta-sgd",
-            Self::Imaml => "imaml",
-            Self::ProtoMaml => "proto-maml",
-            Self::MetaCurvature => "meta-curvature",
-            Self::MamlPlusPlus => "maml++",
-            Self::Cavia => "cavia",
-            Self::Reptile => "reptile",
-            Self::Plastic => "plastic",
-        })
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
     }
 }

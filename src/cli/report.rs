@@ -28,6 +28,7 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
         "shots": evaluation.protocol.shots,
         "queries": evaluation.protocol.queries,
         "episodes": evaluation.episodes,
+        "transductive": evaluation.transductive,
         "batch_norm": match evaluation.query_norm {
             QueryNorm::Together => json!(evaluation.batch_norm),
             QueryNorm::Alone => json!("support"),

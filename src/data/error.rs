@@ -200,4 +200,98 @@ pub enum DataError {
         /// Standard deviations given.
         std: Vec<f32>,
     },
+
+    /// A file could not be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+
+    /// The name of a file does not say what features are in.
+    #[error("{path} is not named as a file of features: there are {}", wanted.join(" and "))]
+    FeatureExtension {
+        /// The file.
+        path: PathBuf,
+        /// Endings of names that can be read, or written.
+        wanted: &'static [&'static str],
+    },
+
+    /// Parquet is not compiled in.
+    #[error(
+        "{path} is Parquet, which takes a build with the feature parquet (`--features parquet`)"
+    )]
+    NoParquet {
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A file of features is damaged, or is none.
+    #[error("{path} is not a whole {format} file: {reason}")]
+    FeatureFile {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        format: &'static str,
+        /// What its reader said.
+        reason: String,
+    },
+
+    /// What a file of features holds cannot be used.
+    #[error("{path}: {source}")]
+    FeaturesIn {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: Box<DataError>,
+    },
+
+    /// There are no features.
+    #[error("there is no class of features")]
+    NoFeatures,
+
+    /// A class has no row of features, or rows of no length.
+    #[error("class {class} has no features")]
+    EmptyFeatures {
+        /// The class.
+        class: String,
+    },
+
+    /// Two classes have one name.
+    #[error("there are two classes {class} of features")]
+    TwoClasses {
+        /// Their name.
+        class: String,
+    },
+
+    /// Rows of features differ in length.
+    #[error("{what} has {found} features in a row, wanted are {wanted}")]
+    FeatureLength {
+        /// What has them.
+        what: String,
+        /// Length of the other rows.
+        wanted: usize,
+        /// Length of this one.
+        found: usize,
+    },
+
+    /// A feature is no number.
+    #[error("{what} has a feature that is not finite")]
+    NotFinite {
+        /// What has it.
+        what: String,
+    },
+
+    /// A tensor or column of a file holds no features.
+    #[error("{name} is {found}, wanted are {wanted}")]
+    NoFeaturesIn {
+        /// The tensor or column.
+        name: String,
+        /// What it should be.
+        wanted: &'static str,
+        /// What it is.
+        found: String,
+    },
 }

@@ -10,10 +10,13 @@
 //! | [`Omniglot`] | 1623 handwritten characters | the two published zip files |
 //! | [`ImageFolder`] | one folder each | image files of your own |
 //!
+//! Embeddings that a network has made already are [`Features`], read from files.
+//!
 //! Regression tasks are drawn from [`Functions`]: [`Sinusoids`], or a family of your own.
 
 mod class_dataset;
 mod error;
+mod features;
 mod functions;
 mod glyphs;
 mod image_folder;
@@ -26,6 +29,7 @@ mod uploads;
 
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use error::DataError;
+pub use features::{Comparison, Features};
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{Color, FolderReport, ImageFolder, OnBroken};

@@ -1,12 +1,12 @@
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use fewshot_kernels::{GatherCall, gather_images};
 
 use super::{Episode, Examples, Part, Protocol, Shown};
-use crate::data::{ClassDataset, ImageShape, Scaling, Uploads};
+use crate::data::{ClassDataset, ImageShape, QuarterTurn, Scaling, Uploads};
 
 /// The labelled examples of `t` tasks.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub struct EpisodeBatch<B: Backend> {
     tensors: OnceLock<EpisodeTensors<B>>,
     /// Where the tensors come from, unless someone may have changed them.
     drawn: Option<Drawn<B>>,
+    /// The base class of each way of each task.
+    classes: Option<Arc<[usize]>>,
 }
 
 /// Episodes of images in a bank on the device.
@@ -131,7 +133,7 @@ impl<B: Backend> DerefMut for EpisodeBatch<B> {
 
 impl<B: Backend> From<EpisodeTensors<B>> for EpisodeBatch<B> {
     fn from(tensors: EpisodeTensors<B>) -> Self {
-        Self { tensors: OnceLock::from(tensors), drawn: None }
+        Self { tensors: OnceLock::from(tensors), drawn: None, classes: None }
     }
 }
 
@@ -174,16 +176,39 @@ impl<B: Backend> EpisodeBatch<B> {
         }
     }
 
+    /// Which class of its dataset each way of each task is, task after task; `None` of a batch that was
+    /// made of tensors. Where classes are drawn in one of four turns, a class in a turn is one of its own:
+    /// `4 * class + turn`.
+    pub fn classes(&self) -> Option<&[usize]> {
+        self.classes.as_deref()
+    }
+
+    /// The [class of the dataset](Self::classes) of each example, `[t, n + q]`, in the order of
+    /// [`joined`](Self::joined).
+    pub fn base_labels(&self) -> Option<Tensor<B, 2, Int>> {
+        let classes: Vec<_> = self.classes()?.iter().map(|&class| class as i32).collect();
+        let [support, queries] = self.labels();
+        let labels = Tensor::cat(vec![support, queries], 1);
+        let shape = [self.tasks(), self.ways()];
+        let classes = Tensor::from_data(TensorData::new(classes, shape), &labels.device());
+        Some(classes.gather(1, labels))
+    }
+
     /// Some of the tasks.
     pub fn part(&self, tasks: Range<usize>) -> Self {
+        let ways = self.ways();
+        let of_tasks =
+            |classes: &Arc<[usize]>| classes[tasks.start * ways..tasks.end * ways].into();
+        let classes = self.classes.as_ref().map(of_tasks);
         if let Some(drawn) = &self.drawn {
-            return Self { tensors: OnceLock::new(), drawn: Some(drawn.part(tasks)) };
+            return Self { tensors: OnceLock::new(), drawn: Some(drawn.part(tasks)), classes };
         }
-        Self::from(EpisodeTensors {
+        let part = Self::from(EpisodeTensors {
             support: self.support.part(tasks.clone()),
             queries: self.queries.clone().narrow(0, tasks.start, tasks.len()),
             query_labels: self.query_labels.clone().narrow(0, tasks.start, tasks.len()),
-        })
+        });
+        Self { classes, ..part }
     }
 
     /// The images of `episodes` by their places in the dataset's block, which is taken to `device`.
@@ -217,7 +242,8 @@ impl<B: Backend> EpisodeBatch<B> {
             support_labels: kept(shots),
             query_labels: kept(queries),
         };
-        Self { tensors: OnceLock::new(), drawn: Some(drawn) }
+        let classes = Some(classes(dataset, episodes));
+        Self { tensors: OnceLock::new(), drawn: Some(drawn), classes }
     }
 
     /// Gathers the images of `episodes` and scales them on the device.
@@ -241,7 +267,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let support = part(Part::Support, protocol.shots);
         let queries = part(Part::Query, protocol.queries);
         let label = |examples| labels(episodes.len(), protocol.ways, examples, device);
-        Self::from(EpisodeTensors {
+        let batch = Self::from(EpisodeTensors {
             support: Support {
                 images: support,
                 labels: label(protocol.shots),
@@ -249,7 +275,19 @@ impl<B: Backend> EpisodeBatch<B> {
             },
             queries,
             query_labels: label(protocol.queries),
-        })
+        });
+        Self { classes: Some(classes(dataset, episodes)), ..batch }
+    }
+}
+
+/// The classes of the dataset that the ways of `episodes` are.
+fn classes(dataset: &(impl ClassDataset + ?Sized), episodes: &[Episode]) -> Arc<[usize]> {
+    let draws = episodes.iter().flat_map(|episode| &episode.classes);
+    match dataset.draws_turns() {
+        true => {
+            draws.map(|draw| QuarterTurn::ALL.len() * draw.class + draw.turn as usize).collect()
+        }
+        false => draws.map(|draw| draw.class).collect(),
     }
 }
 

@@ -41,6 +41,14 @@ pub enum EpisodeError {
         /// Examples there are.
         found: usize,
     },
+    /// A Dirichlet distribution of queries that is none, or that nobody means.
+    #[error("queries are drawn by a whole alpha from 1 to {most}, not {found}")]
+    Alpha {
+        /// The largest that is taken.
+        most: usize,
+        /// What was asked for.
+        found: usize,
+    },
     /// Images that should lie on an accelerator, on a backend that is none.
     #[error(
         "images lie on the device of an accelerator with fused operations, which {backend} is not"

@@ -7,8 +7,7 @@ use serde_json::{Value, json};
 
 use super::batch::Labels;
 use super::{
-    ClassDraw, Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, Protocol,
-    TaskSource,
+    Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, Protocol, TaskSource, draw,
 };
 use crate::data::{ClassDataset, QuarterTurn};
 use crate::random::{Purpose, Stream};
@@ -39,23 +38,8 @@ impl EpisodeSampler {
         protocol: Protocol,
         seed: u64,
     ) -> Result<Self, EpisodeError> {
-        let Protocol { ways, shots, queries } = protocol;
-        if ways == 0 || shots == 0 || queries == 0 {
-            return Err(EpisodeError::Zero(protocol));
-        }
-        if dataset.classes() < ways {
-            return Err(EpisodeError::NotEnoughClasses { ways, found: dataset.classes() });
-        }
-        let needed = shots.saturating_add(queries);
-        let small = (0..dataset.classes()).find(|&class| dataset.examples(class) < needed);
-        if let Some(class) = small {
-            return Err(EpisodeError::NotEnoughExamples {
-                protocol,
-                class: dataset.class_name(class),
-                needed,
-                found: dataset.examples(class),
-            });
-        }
+        let needed = protocol.shots.saturating_add(protocol.queries);
+        draw::check::<dyn ClassDataset>(&dataset, protocol, needed)?;
         Ok(Self {
             dataset: Arc::new(dataset),
             protocol,
@@ -76,6 +60,12 @@ impl EpisodeSampler {
         &*self.dataset
     }
 
+    /// How many different [classes](EpisodeBatch::classes) the ways of episodes are.
+    pub fn base_classes(&self) -> usize {
+        let turns = if self.dataset.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
+        turns * self.dataset.classes()
+    }
+
     /// The size of the episodes.
     pub fn protocol(&self) -> Protocol {
         self.protocol
@@ -89,19 +79,8 @@ impl EpisodeSampler {
     /// The examples of episode `index`.
     pub fn episode(&self, index: u64) -> Episode {
         let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
-        let Protocol { ways, shots, .. } = self.protocol;
-        let classes = random.sample(self.dataset.classes(), ways);
-        let classes = classes.into_iter().map(|class| {
-            let turn = match self.dataset.draws_turns() {
-                true => QuarterTurn::ALL[random.below(4)],
-                false => QuarterTurn::R0,
-            };
-            let count = self.dataset.examples(class);
-            let mut support = random.sample(count, self.protocol.examples());
-            let query = support.split_off(shots);
-            ClassDraw { class, turn, support, query }
-        });
-        Episode { classes: classes.collect() }
+        let Protocol { ways, shots, queries } = self.protocol;
+        draw::draw(self.dataset(), shots, &vec![queries; ways], &mut random)
     }
 
     /// The episodes with these indices as tensors, in this order.

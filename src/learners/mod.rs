@@ -1,10 +1,17 @@
 //! Learners, one paper a file, behind one interface: [`Learner::adapt`], then [`Adapted::predict`].
+//!
+//! A method that works on embeddings is a [head](heads), which [`Inductive`] or [`Transductive`] puts on
+//! an encoder.
 
 mod anil;
+mod base_classifier;
 mod boil;
 mod cavia;
+mod embed;
 mod fomaml;
+pub mod heads;
 mod imaml;
+mod inductive;
 mod maml;
 mod maml_plus_plus;
 mod meta_curvature;
@@ -15,12 +22,16 @@ mod plastic_memory;
 mod proto_maml;
 mod proto_net;
 mod reptile;
+mod transductive;
 
+pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
+pub use inductive::{AdaptedHead, Inductive};
 pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
 pub use plastic::{AdaptedPlastic, Plastic};
 pub use plastic_memory::{AdaptedMemory, PlasticMemory};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
+pub use transductive::{AdaptedTransductive, Transductive};
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -38,8 +49,10 @@ use crate::precision::{LossScale, Precision, ScaledGrads};
 /// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is
 /// said.
 pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
-    /// What it has learned: a value that shares nothing with the learner's later states.
-    type Adapted: Adapted<B>;
+    /// What it has learned: a value that shares nothing with the learner's later states. It is
+    /// [`Adapted`] where each query is judged by itself, and [`AdaptedTransductive`] where all queries
+    /// of a task must be there.
+    type Adapted;
 
     /// Learns the tasks of `support`, with the batch-norm [`statistics`](Self::statistics).
     fn adapt(&self, support: &K::Support<B>) -> Self::Adapted;
@@ -66,6 +79,12 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// Which moments queries get in a test where batch-norm takes those of the batch at hand.
     fn query_norm(&self) -> QueryNorm {
         QueryNorm::Together
+    }
+
+    /// Whether outputs of a query depend on the other queries of its task, whatever batch-norm
+    /// normalises with.
+    fn transductive(&self) -> bool {
+        false
     }
 
     /// What its products are computed in; all else is `f32`.

@@ -5,6 +5,7 @@ use fewshot_kernels::product;
 use fewshot_models::nn::drawn;
 use fewshot_models::{BnStatistics, Encoder};
 
+use super::embed::{embed_jointly, embed_tasks};
 use super::{Adapted, Learner, MetaLearner};
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, EpisodeBatch, Support, TaskKind};
@@ -55,14 +56,6 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
         &self.connections
     }
 
-    /// `[t, n, c, h, w]` to `[t, n, d]`, all in one batch.
-    fn embed(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let [tasks, examples, ..] = images.dims();
-        let embeddings = self.encoder.encode(images.flatten(0, 1), statistics);
-        let features = embeddings.dims()[1];
-        embeddings.reshape([tasks, examples, features])
-    }
-
     /// The connections after the support, of features `[t, n, d]`, was shown.
     fn shown(&self, features: Tensor<B, 3>, support: &Support<B>) -> Tensor<B, 3> {
         if let Err(error) = self.check_ways(support.ways) {
@@ -89,7 +82,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
     type Adapted = AdaptedPlastic<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedPlastic<B, E> {
-        let features = self.embed(support.images.clone(), BnStatistics::Running);
+        let features = embed_tasks(&self.encoder, support.images.clone(), BnStatistics::Running);
         let connections = self.shown(features, support);
         AdaptedPlastic { learner: self.clone(), connections }
     }
@@ -100,9 +93,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
         let shots = batch.support.images.dims()[1];
-        let images = Tensor::cat(vec![batch.support.images.clone(), batch.queries.clone()], 1);
-        let tasks = images.split(1, 0).into_iter().map(|task| self.embed(task, statistics));
-        let features = Tensor::cat(tasks.collect(), 0);
+        let features = embed_jointly(&self.encoder, batch, statistics);
         let queries = features.dims()[1] - shots;
         let connections = self.shown(features.clone().narrow(1, 0, shots), &batch.support);
         product(features.narrow(1, shots, queries), connections)
@@ -147,7 +138,7 @@ impl<B: Backend, E: Encoder<B>> AdaptedPlastic<B, E> {
 
 impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedPlastic<B, E> {
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3> {
-        let features = self.learner.embed(queries, BnStatistics::Running);
+        let features = embed_tasks(&self.learner.encoder, queries, BnStatistics::Running);
         product(features, self.connections.clone())
     }
 }

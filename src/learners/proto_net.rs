@@ -8,6 +8,7 @@ use fewshot_kernels::parted;
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
+use super::embed::{embed_jointly, embed_tasks};
 use super::{Adapted, Learner, MetaGradients, MetaLearner, OnEmbeddings};
 use crate::adapt::{AdaptError, Segments};
 use crate::episode::{EpisodeBatch, Support};
@@ -72,24 +73,6 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
         &self.encoder
     }
 
-    /// `[t, n, c, h, w]` to `[t, n, d]`, all in one batch.
-    fn embed_tasks(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let [tasks, examples, ..] = images.dims();
-        let embeddings = self.encoder.encode(images.flatten(0, 1), statistics);
-        let features = embeddings.dims()[1];
-        embeddings.reshape([tasks, examples, features])
-    }
-
-    /// Support and queries of each task in a batch of its own, `[t, n + q, d]`.
-    fn embed_jointly(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let all = batch.joined();
-        if batch.tasks() == 1 {
-            return self.embed_tasks(all, statistics);
-        }
-        let tasks = all.split(1, 0).into_iter().map(|task| self.embed_tasks(task, statistics));
-        Tensor::cat(tasks.collect(), 0)
-    }
-
     /// Class means and embedded queries, of `embeddings` `[t, n + q, d]`.
     fn compared(
         &self,
@@ -111,7 +94,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
     type Adapted = AdaptedProtoNet<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedProtoNet<B, E> {
-        let embeddings = self.embed_tasks(support.images.clone(), BnStatistics::Running);
+        let embeddings = embed_tasks(&self.encoder, support.images.clone(), BnStatistics::Running);
         let prototypes = prototypes(embeddings, support.labels.clone(), support.ways);
         AdaptedProtoNet { learner: self.clone(), prototypes }
     }
@@ -121,7 +104,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let embeddings = self.embed_jointly(batch, statistics);
+        let embeddings = embed_jointly(&self.encoder, batch, statistics);
         let (prototypes, queries) = self.compared(embeddings, batch);
         self.score(queries, prototypes)
     }
@@ -175,7 +158,7 @@ where
         if self.checkpointing == Checkpointing::Segments {
             return self.by_segments(batch, scale);
         }
-        let embeddings = self.embed_jointly(batch, BnStatistics::Track);
+        let embeddings = embed_jointly(&self.encoder, batch, BnStatistics::Track);
         let Judged { loss, score, gradients } = self.judge(embeddings, batch, 1.0, scale);
         let gradients = GradientsParams::from_grads(gradients, self);
         MetaGradients { loss, score, gradients: ScaledGrads::new(gradients, scale) }
@@ -260,7 +243,7 @@ impl<B: Backend, E: Encoder<B>> AdaptedProtoNet<B, E> {
 
 impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedProtoNet<B, E> {
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3> {
-        let queries = self.learner.embed_tasks(queries, BnStatistics::Running);
+        let queries = embed_tasks(&self.learner.encoder, queries, BnStatistics::Running);
         self.learner.score(queries, self.prototypes.clone())
     }
 }

@@ -1,4 +1,10 @@
+mod embed_all;
 mod embedded;
+mod features;
+mod gram;
+
+pub use embed_all::embed_all;
+pub use features::{FeatureEvaluation, FeatureTest};
 
 use std::fmt;
 use std::ops::Range;
@@ -49,6 +55,9 @@ pub struct Evaluation {
     pub protocol: Protocol,
     /// Seed of the episodes.
     pub seed: u64,
+    /// Whether a query's prediction could depend on the other queries of its task: by the
+    /// [learner](Learner::transductive), or by batch-norm.
+    pub transductive: bool,
     /// What batch-norm normalised with; [`BnStatistics::Batch`] makes the test transductive.
     pub batch_norm: BnStatistics,
     /// Which moments queries got then; [`QueryNorm::Alone`] makes the test inductive again.
@@ -102,14 +111,18 @@ impl Evaluator {
         let start = Instant::now();
         let found = self.score_shared(learner, sampler, device, communicator)?;
         let Score { mean, ci95, .. } = found;
+        let batch_norm = self.statistics.unwrap_or(learner.statistics());
+        let query_norm = learner.query_norm();
+        let shared_norm = batch_norm == BnStatistics::Batch && query_norm == QueryNorm::Together;
         Ok(Evaluation {
             accuracy: mean,
             ci95,
             episodes: self.episodes,
             protocol: sampler.protocol(),
             seed: sampler.seed(),
-            batch_norm: self.statistics.unwrap_or(learner.statistics()),
-            query_norm: learner.query_norm(),
+            transductive: learner.transductive() || shared_norm,
+            batch_norm,
+            query_norm,
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
         })
     }
@@ -206,7 +219,11 @@ impl fmt::Display for Evaluation {
             (_, QueryNorm::Together) => "transductive batch-norm statistics",
             (_, QueryNorm::Alone) => "batch-norm statistics of support and one query",
         };
-        write!(f, "{accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes, {rule})")
+        let seen = match self.transductive && self.batch_norm == BnStatistics::Running {
+            true => ", transductive",
+            false => "",
+        };
+        write!(f, "{accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes, {rule}{seen})")
     }
 }
 

@@ -22,7 +22,7 @@ mod trainer;
 pub use checkpoint::{Checkpoint, CheckpointError};
 pub use clip::clip_global_norm;
 pub use error::TrainError;
-pub use evaluate::{Evaluation, Evaluator, Score};
+pub use evaluate::{Evaluation, Evaluator, FeatureEvaluation, FeatureTest, Score, embed_all};
 pub use event::{Event, print_lines};
 pub use meta_batch::{check_meta_batch, find_meta_batch, fit_meta_batch};
 pub use metrics::{StepMetrics, ValidationMetrics};

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::data::{ClassDataset, Color, OnBroken, Split, Splits};
+use fewshot::data::{ClassDataset, Color, OnBroken, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::kernels::route;
 use fewshot::learners::MetaLearner;
@@ -36,7 +36,7 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), 
         .map(|inner| inner.with_batch_norm(args.batch_norm));
     let test = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1));
     let test = test.with_queries(args.queries.unwrap_or(test.queries));
-    let recipe = Recipe {
+    let mut recipe = Recipe {
         method: args.method,
         data,
         split,
@@ -45,11 +45,22 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), 
         test,
         metric: args.metric.unwrap_or_default(),
         inner,
+        classical: None,
         learning_rate: args.lr,
         halve_every: args.halve_every.or(inner.is_none().then_some(2000)),
         precision: args.scale.precision.into(),
         seed: args.seed,
     };
+    let features = recipe.network()?.features();
+    // A turn that is drawn makes another class.
+    let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
+    let classes = turns * splits.train.classes();
+    recipe.classical = args.classical.classifier(args.method, features, classes)?;
+    if recipe.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0)
+        && image.height != image.width
+    {
+        return Err(CliError::Usage(format!("--rotation-loss needs square images, not {image}")));
+    }
     let samplers = Samplers::new(&args, &recipe, splits)?;
     let device = args.device.clone();
     let usage = Usage::of(&args.scale);
@@ -67,8 +78,11 @@ struct Samplers {
 impl Samplers {
     fn new(args: &TrainArgs, recipe: &Recipe, splits: Splits) -> Result<Self, CliError> {
         let defaults = Benchmark::of(recipe.image).defaults(recipe.method);
-        let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.test.shots);
+        let classify = recipe.classical.is_some();
+        let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
+        let shots = shots.unwrap_or(recipe.test.shots);
         let (ways, queries, meta_batch) = match recipe.inner {
+            None if classify => (64.min(splits.train.classes()), 3, 1),
             None if recipe.has_outputs() => (recipe.test.ways, 5, 4),
             None => (20.min(splits.train.classes()), 5, 1),
             Some(_) => (recipe.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
@@ -223,6 +237,7 @@ impl Told {
             "shots": self.train.shots,
             "queries": self.train.queries,
             "meta_batch": self.meta_batch,
+            "on": if self.recipe.classical.is_some() { "all training classes" } else { "episodes" },
             "batch_norm": match self.recipe.inner {
                 None => "support and query in one batch",
                 Some(inner) if inner.batch.is_some() => "mini-batches of support and query",

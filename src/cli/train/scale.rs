@@ -118,7 +118,7 @@ impl ScaleArgs {
     pub(super) fn check(&self, method: Method) -> Result<(), CliError> {
         if self.grad_checkpoint == GradCheckpoint::Segments && method != Method::Protonet {
             let instead = match method {
-                Method::Plastic => "none or balanced",
+                _ if !method.adapts() => "none or balanced",
                 _ => "what it has: --second-order-route chain computes inner steps again",
             };
             return Err(CliError::Usage(format!(

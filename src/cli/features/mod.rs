@@ -1,0 +1,11 @@
+//! Features: `fewshot embed` writes them, `fewshot eval-features` tests methods on them.
+
+mod args;
+mod embed;
+mod plot;
+mod table;
+mod test;
+
+pub(crate) use args::{EMBED_HELP, EVAL_FEATURES_HELP, EmbedArgs, EvalFeaturesArgs};
+pub(crate) use embed::embed;
+pub(crate) use test::eval_features;

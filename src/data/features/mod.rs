@@ -1,0 +1,254 @@
+mod comparison;
+#[cfg(feature = "parquet")]
+mod parquet_file;
+mod safetensors_file;
+
+pub use comparison::Comparison;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+
+use super::DataError;
+use crate::files;
+
+/// Embeddings of images, grouped by class: what a network made of a dataset, for tests of classifiers that
+/// need the network no more.
+///
+/// Classes are in the order of their names and the rows of a class in that of the file, so that the
+/// same features make the same episodes whatever kind of file they come from.
+///
+/// # Conventions
+/// | file | what is in it |
+/// |---|---|
+/// | `.safetensors` | a tensor `[n, d]` a class, of `F32`, `F64`, `F16` or `BF16`; in the metadata a JSON array as `base_mean`, if there is one, and whatever else |
+/// | `.parquet` | a row an example, with the columns `embedding` (a list of floats or doubles) and `class_name`, as easyfsl has them; with the feature `parquet` |
+///
+/// # Example
+/// ```
+/// use fewshot::data::Features;
+///
+/// let classes = [("cat".into(), vec![1.0, 0.0, 0.9, 0.1]), ("dog".into(), vec![0.0, 1.0])];
+/// let features = Features::new(2, classes)?.with_metadata("backbone", "conv4");
+/// assert_eq!((features.examples(0), features.examples(1)), (2, 1));
+/// assert_eq!(features.row(2), [0.0, 1.0]);
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("pets.safetensors");
+/// features.write(&path)?;
+/// assert_eq!(Features::open(&path)?, features);
+/// # Ok::<(), fewshot::data::DataError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Features {
+    classes: Vec<Class>,
+    /// All rows, class after class.
+    values: Vec<f32>,
+    length: usize,
+    base_mean: Option<Vec<f32>>,
+    metadata: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Class {
+    name: String,
+    rows: Range<usize>,
+}
+
+impl Features {
+    /// Rows of `length` values, each class with its name and one row after the other.
+    ///
+    /// # Errors
+    /// Without a class, where a class has no row or no whole number of rows, where two have one name, and
+    /// where a value is not finite.
+    pub fn new(
+        length: usize,
+        classes: impl IntoIterator<Item = (String, Vec<f32>)>,
+    ) -> Result<Self, DataError> {
+        let mut given: Vec<_> = classes.into_iter().collect();
+        given.sort_by(|one, other| one.0.cmp(&other.0));
+        let (mut classes, mut values) = (Vec::<Class>::new(), Vec::new());
+        for (name, rows) in given {
+            check_class(&name, &rows, length)?;
+            let first = classes.last().map_or(0, |class| class.rows.end);
+            if classes.last().is_some_and(|class| class.name == name) {
+                return Err(DataError::TwoClasses { class: name });
+            }
+            classes.push(Class { name, rows: first..first + rows.len() / length });
+            values.extend(rows);
+        }
+        if classes.is_empty() {
+            return Err(DataError::NoFeatures);
+        }
+        let (base_mean, metadata) = (None, BTreeMap::new());
+        Ok(Self { classes, values, length, base_mean, metadata })
+    }
+
+    /// With the mean row of the base classes, by which some methods centre.
+    ///
+    /// # Errors
+    /// If it has another length than the rows, or a value that is not finite.
+    pub fn with_base_mean(self, mean: Vec<f32>) -> Result<Self, DataError> {
+        let what = || "the base mean".to_owned();
+        if mean.len() != self.length {
+            let (wanted, found) = (self.length, mean.len());
+            return Err(DataError::FeatureLength { what: what(), wanted, found });
+        }
+        if !mean.iter().all(|value| value.is_finite()) {
+            return Err(DataError::NotFinite { what: what() });
+        }
+        Ok(Self { base_mean: Some(mean), ..self })
+    }
+
+    /// With a word on where the features come from, as the backbone or the run.
+    pub fn with_metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, is damaged, or holds what [`new`](Self::new) refuses.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let path_buf = || path.to_owned();
+        let found = match extension(path) {
+            Some("safetensors") => safetensors_file::parse(path),
+            #[cfg(feature = "parquet")]
+            Some("parquet") => parquet_file::parse(path),
+            #[cfg(not(feature = "parquet"))]
+            Some("parquet") => return Err(DataError::NoParquet { path: path_buf() }),
+            _ => {
+                let wanted = &[".safetensors", ".parquet"];
+                return Err(DataError::FeatureExtension { path: path_buf(), wanted });
+            }
+        };
+        found.map_err(|error| match error {
+            whole @ (DataError::FeatureFile { .. } | DataError::Read { .. }) => whole,
+            part => DataError::FeaturesIn { path: path_buf(), source: Box::new(part) },
+        })
+    }
+
+    /// Writes a `.safetensors` file, whole or not at all.
+    ///
+    /// # Errors
+    /// When the name has another ending, or the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+        let path = path.as_ref();
+        if extension(path) != Some("safetensors") {
+            let wanted = &[".safetensors"];
+            return Err(DataError::FeatureExtension { path: path.to_owned(), wanted });
+        }
+        let written = safetensors_file::bytes(self).and_then(|bytes| files::replace(path, &bytes));
+        written.map_err(|source| DataError::Write { path: path.to_owned(), source })
+    }
+
+    /// How many classes there are.
+    pub fn classes(&self) -> usize {
+        self.classes.len()
+    }
+
+    /// The name of a class.
+    ///
+    /// # Panics
+    /// As all that take a class, if there is none of this number.
+    pub fn class_name(&self, class: usize) -> &str {
+        &self.classes[class].name
+    }
+
+    /// How many rows a class has, at least one.
+    pub fn examples(&self, class: usize) -> usize {
+        self.classes[class].rows.len()
+    }
+
+    /// Numbers of the rows of a class among those of all.
+    pub fn rows_of(&self, class: usize) -> Range<usize> {
+        self.classes[class].rows.clone()
+    }
+
+    /// How many rows all classes have.
+    pub fn rows(&self) -> usize {
+        self.values.len() / self.length
+    }
+
+    /// Values in a row.
+    pub fn length(&self) -> usize {
+        self.length
+    }
+
+    /// A row.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    pub fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.length..][..self.length]
+    }
+
+    /// All values, row after row and class after class.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// All rows, `[rows, d]`.
+    pub fn tensor<B: Backend>(&self, device: &B::Device) -> Tensor<B, 2> {
+        let shape = [self.rows(), self.length];
+        Tensor::from_data(TensorData::new(self.values.clone(), shape), device)
+    }
+
+    /// The mean of all rows; of the features of base classes what others take as
+    /// [`base_mean`](Self::base_mean).
+    pub fn mean(&self) -> Vec<f32> {
+        let mut sums = vec![0.0; self.length];
+        for row in self.values.chunks_exact(self.length) {
+            sums.iter_mut().zip(row).for_each(|(sum, &value)| *sum += f64::from(value));
+        }
+        sums.iter().map(|sum| (sum / self.rows() as f64) as f32).collect()
+    }
+
+    /// The same features with a row taken away from each.
+    ///
+    /// # Panics
+    /// When it has another length than the rows.
+    pub fn centred(&self, by: &[f32]) -> Self {
+        assert_eq!(by.len(), self.length, "features of a centre and of rows");
+        let mut centred = self.clone();
+        for row in centred.values.chunks_exact_mut(self.length) {
+            row.iter_mut().zip(by).for_each(|(value, by)| *value -= by);
+        }
+        centred
+    }
+
+    /// The mean row of the base classes, if it is known.
+    pub fn base_mean(&self) -> Option<&[f32]> {
+        self.base_mean.as_deref()
+    }
+
+    /// What is said on where the features come from.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.metadata
+    }
+}
+
+fn check_class(name: &str, rows: &[f32], length: usize) -> Result<(), DataError> {
+    if rows.is_empty() || length == 0 {
+        return Err(DataError::EmptyFeatures { class: name.to_owned() });
+    }
+    if !rows.len().is_multiple_of(length) {
+        let what = format!("class {name}");
+        return Err(DataError::FeatureLength { what, wanted: length, found: rows.len() % length });
+    }
+    match rows.iter().position(|value| !value.is_finite()) {
+        Some(place) => {
+            let what = format!("row {} of class {name}", place / length);
+            Err(DataError::NotFinite { what })
+        }
+        None => Ok(()),
+    }
+}
+
+fn extension(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
+}

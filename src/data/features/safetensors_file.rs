@@ -1,0 +1,100 @@
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use burn::tensor::{bf16, f16};
+use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
+
+use super::Features;
+use crate::data::DataError;
+
+/// Where the metadata has the mean row of the base classes.
+const BASE_MEAN: &str = "base_mean";
+
+pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
+    let bytes =
+        fs::read(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+    let damaged = |reason: String| DataError::FeatureFile {
+        path: path.to_owned(),
+        format: "safetensors",
+        reason,
+    };
+    let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let (_, header) =
+        SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let mut length = None;
+    let mut classes = Vec::new();
+    let mut tensors = file.tensors();
+    tensors.sort_by(|one, other| one.0.cmp(&other.0));
+    for (name, tensor) in tensors {
+        let (rows, found) = rows(&name, &tensor)?;
+        let wanted = *length.get_or_insert(found);
+        if found != wanted {
+            let what = format!("class {name}");
+            return Err(DataError::FeatureLength { what, wanted, found });
+        }
+        classes.push((name, rows));
+    }
+    let mut features = Features::new(length.unwrap_or(0), classes)?;
+    for (key, value) in header.metadata().iter().flatten() {
+        features = match key.as_str() {
+            BASE_MEAN => features.with_base_mean(mean(value)?)?,
+            _ => features.with_metadata(key, value),
+        };
+    }
+    Ok(features)
+}
+
+/// The values of a class and the length of its rows.
+fn rows(name: &str, tensor: &TensorView) -> Result<(Vec<f32>, usize), DataError> {
+    let refused = || DataError::NoFeaturesIn {
+        name: format!("class {name}"),
+        wanted: "F32, F64, F16 or BF16 numbers [n, d]",
+        found: format!("{:?} {:?}", tensor.dtype(), tensor.shape()),
+    };
+    let &[_, length] = tensor.shape() else { return Err(refused()) };
+    let values = match tensor.dtype() {
+        Dtype::F32 => each(tensor.data(), f32::from_le_bytes),
+        Dtype::F64 => each(tensor.data(), |bytes| f64::from_le_bytes(bytes) as f32),
+        Dtype::F16 => each(tensor.data(), |bytes| f16::from_le_bytes(bytes).to_f32()),
+        Dtype::BF16 => each(tensor.data(), |bytes| bf16::from_le_bytes(bytes).to_f32()),
+        _ => return Err(refused()),
+    };
+    Ok((values, length))
+}
+
+fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|&bytes| number(bytes)).collect()
+}
+
+fn mean(text: &str) -> Result<Vec<f32>, DataError> {
+    serde_json::from_str(text).map_err(|error| DataError::NoFeaturesIn {
+        name: BASE_MEAN.to_owned(),
+        wanted: "a JSON array of numbers",
+        found: error.to_string(),
+    })
+}
+
+pub(super) fn bytes(features: &Features) -> io::Result<Vec<u8>> {
+    let length = features.length;
+    let classes: Vec<_> = features
+        .classes
+        .iter()
+        .map(|class| {
+            let values = &features.values[class.rows.start * length..class.rows.end * length];
+            let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+            (class.name.as_str(), [class.rows.len(), length], bytes)
+        })
+        .collect();
+    let views = classes.iter().map(|(name, shape, bytes)| {
+        let view = TensorView::new(Dtype::F32, shape.to_vec(), bytes);
+        Ok((*name, view.map_err(io::Error::other)?))
+    });
+    let views = views.collect::<io::Result<Vec<_>>>()?;
+    let mut metadata: HashMap<_, _> = features.metadata.clone().into_iter().collect();
+    if let Some(mean) = &features.base_mean {
+        metadata.insert(BASE_MEAN.to_owned(), serde_json::to_string(mean)?);
+    }
+    serialize(views, Some(metadata)).map_err(io::Error::other)
+}

@@ -1,0 +1,174 @@
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use rayon::prelude::*;
+
+use super::{Episode, EpisodeError, Part, Protocol, QueryCounts, draw};
+use crate::data::Features;
+use crate::random::{Purpose, Stream};
+
+/// Draws episodes of [`Features`]: the one with index `i` is a pure function of the seed and `i`.
+///
+/// It is that of an [`EpisodeSampler`](super::EpisodeSampler) with the same seed over a dataset of
+/// as many classes and examples in the same order.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use fewshot::data::Features;
+/// use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
+///
+/// let class = |k: u8| (k.to_string(), (0..60).map(|i| f32::from(k * 60 + i)).collect());
+/// let features = Features::new(2, (0..4).map(class))?;
+/// let rows = features.tensor::<Flex>(&Default::default());
+/// let sampler = FeatureSampler::new(features, Protocol::new(3, 1).with_queries(5), 7)?
+///     .with_query_counts(QueryCounts::Dirichlet { alpha: 2 })?;
+/// let batch = sampler.batch(0..10, &rows);
+/// assert_eq!(batch.support.dims(), [10, 3, 2]);
+/// assert_eq!(batch.queries.dims(), [10, 15, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FeatureSampler {
+    features: Arc<Features>,
+    protocol: Protocol,
+    seed: u64,
+    counts: QueryCounts,
+}
+
+/// Episodes of features as tensors.
+///
+/// Examples are ordered by class, and a class's examples as drawn; no learner relies on it.
+#[derive(Clone, Debug)]
+pub struct FeatureBatch<B: Backend> {
+    /// What each task is learned from, `[t, n, d]`, `n = ways * shots`.
+    pub support: Tensor<B, 3>,
+    /// Labels from 0 to `ways - 1`, `[t, n]`.
+    pub labels: Tensor<B, 2, Int>,
+    /// Number of classes.
+    pub ways: usize,
+    /// What is to be classified, `[t, q, d]`, `q = ways * queries`.
+    pub queries: Tensor<B, 3>,
+    /// Their labels, `[t, q]`.
+    pub query_labels: Tensor<B, 2, Int>,
+}
+
+impl FeatureSampler {
+    /// A sampler of `protocol` over all classes, with as many queries of each.
+    ///
+    /// # Errors
+    /// When the protocol has a zero, there are fewer classes than ways, or a class has fewer examples
+    /// than shots and queries together.
+    pub fn new(
+        features: impl Into<Arc<Features>>,
+        protocol: Protocol,
+        seed: u64,
+    ) -> Result<Self, EpisodeError> {
+        let (features, counts) = (features.into(), QueryCounts::Balanced);
+        Self { features, protocol, seed, counts }.checked()
+    }
+
+    /// With another spread of the queries.
+    ///
+    /// # Errors
+    /// When there is no such spread, or a class has fewer examples than it may take.
+    pub fn with_query_counts(self, counts: QueryCounts) -> Result<Self, EpisodeError> {
+        counts.check()?;
+        Self { counts, ..self }.checked()
+    }
+
+    fn checked(self) -> Result<Self, EpisodeError> {
+        let most = self.counts.most(self.protocol);
+        draw::check(&*self.features, self.protocol, self.protocol.shots.saturating_add(most))?;
+        Ok(self)
+    }
+
+    /// What episodes are drawn from.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The size of the episodes.
+    pub fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How queries spread over classes.
+    pub fn query_counts(&self) -> QueryCounts {
+        self.counts
+    }
+
+    /// The examples of episode `index`.
+    pub fn episode(&self, index: u64) -> Episode {
+        let counts = self.counts.draw(self.protocol, self.seed, index);
+        let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
+        draw::draw(&*self.features, self.protocol.shots, &counts, &mut random)
+    }
+
+    /// The episodes with these indices as tensors, in this order, of which `rows` has the features.
+    ///
+    /// # Shapes
+    /// - `rows`: `[rows, d]`, those of [`Features::tensor`] or what became of them
+    ///
+    /// # Panics
+    /// When there are not as many rows as of the features.
+    pub fn batch<B: Backend>(
+        &self,
+        indices: impl IntoIterator<Item = u64>,
+        rows: &Tensor<B, 2>,
+    ) -> FeatureBatch<B> {
+        assert_eq!(rows.dims()[0], self.features.rows(), "as many rows as there are features");
+        let indices: Vec<_> = indices.into_iter().collect();
+        let episodes = indices.into_par_iter().map(|index| self.episode(index));
+        let episodes: Vec<_> = episodes.collect();
+        FeatureBatch {
+            support: self.gathered(&episodes, Part::Support, rows),
+            labels: labels(&episodes, Part::Support, &rows.device()),
+            ways: self.protocol.ways,
+            queries: self.gathered(&episodes, Part::Query, rows),
+            query_labels: labels(&episodes, Part::Query, &rows.device()),
+        }
+    }
+
+    /// The rows that a part of an episode shows, class by class.
+    pub(crate) fn rows(&self, episode: &Episode, part: Part) -> impl Iterator<Item = usize> {
+        let shown = episode.shown(part);
+        shown.map(|shown| self.features.rows_of(shown.class).start + shown.example)
+    }
+
+    fn gathered<B: Backend>(
+        &self,
+        episodes: &[Episode],
+        part: Part,
+        rows: &Tensor<B, 2>,
+    ) -> Tensor<B, 3> {
+        let places = episodes.iter().flat_map(|episode| self.rows(episode, part));
+        let places: Vec<_> = places.map(|row| row as i32).collect();
+        let (count, [_, length]) = (places.len(), rows.dims());
+        let places = TensorData::new(places, [count]);
+        let gathered = rows.clone().select(0, Tensor::from_data(places, &rows.device()));
+        gathered.reshape([episodes.len(), count / episodes.len().max(1), length])
+    }
+}
+
+/// Those of a part of each episode, `[t, n]`.
+fn labels<B: Backend>(episodes: &[Episode], part: Part, device: &B::Device) -> Tensor<B, 2, Int> {
+    let label = |(label, draw): (usize, &super::ClassDraw)| {
+        let examples = match part {
+            Part::Support => &draw.support,
+            Part::Query => &draw.query,
+        };
+        std::iter::repeat_n(label as i32, examples.len())
+    };
+    let of_episode =
+        |episode: &Episode| episode.classes.iter().enumerate().flat_map(label).collect::<Vec<_>>();
+    let labels: Vec<_> = episodes.iter().flat_map(of_episode).collect();
+    let shape = [episodes.len(), labels.len() / episodes.len().max(1)];
+    Tensor::from_data(TensorData::new(labels, shape), device)
+}

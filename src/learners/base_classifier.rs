@@ -1,0 +1,166 @@
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::nn::Initializer;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use fewshot_kernels::{TaskLoss, linear, task_loss};
+use fewshot_models::nn::drawn;
+
+use super::heads::{one_hot, unit_length};
+
+/// How the logits of base classes are computed from embeddings.
+#[derive(Config, Copy, Debug, PartialEq)]
+pub enum BaseLogits {
+    /// A linear layer.
+    Linear,
+    /// The cosine to a weight of each class, times a scale.
+    Cosine {
+        /// The scale.
+        scale: f64,
+    },
+}
+
+/// Configuration of a [`BaseClassifier`].
+#[derive(Config, Debug, PartialEq)]
+pub struct BaseClassifierConfig {
+    /// Length of an embedding.
+    pub features: usize,
+    /// Number of base classes.
+    pub classes: usize,
+    /// How logits are computed.
+    #[config(default = "BaseLogits::Linear")]
+    pub logits: BaseLogits,
+    /// Share of each target that is spread evenly over all classes; 0 in the papers of Baseline and
+    /// RFS, 0.1 in many later ones.
+    #[config(default = 0.0)]
+    pub label_smoothing: f64,
+    /// Weight of a second loss, by which the network tells in which of its four quarter turns an image
+    /// is shown; 0 for none. It takes square images, and four times the forward pass.
+    #[config(default = 0.0)]
+    pub rotation: f64,
+}
+
+/// A classifier of all base classes, for classical training of an encoder.
+///
+/// # Source
+/// Chen et al., "A Closer Look at Few-shot Classification", ICLR 2019 (linear and cosine); Gidaris et
+/// al., "Boosting Few-Shot Visual Learning with Self-Supervision", ICCV 2019 (rotation).
+#[derive(Module, Debug)]
+pub struct BaseClassifier<B: Backend> {
+    /// `[d, classes]`
+    weight: Param<Tensor<B, 2>>,
+    bias: Option<Param<Tensor<B, 1>>>,
+    /// Of the four turns, `[d, 4]`.
+    turns: Option<Param<Tensor<B, 2>>>,
+    #[module(skip)]
+    config: BaseClassifierConfig,
+}
+
+/// Quarter turns of an image, the first of which leaves it as it is.
+const TURNS: usize = 4;
+
+impl BaseClassifierConfig {
+    /// Draws the parameters.
+    ///
+    /// # Panics
+    /// Without features or classes, and when `label_smoothing` is not from 0 to below 1, `rotation` not
+    /// from 0 on, or the scale of cosines not above 0.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> BaseClassifier<B> {
+        let Self { features, classes, label_smoothing, rotation, .. } = *self;
+        assert!(features > 0 && classes > 0, "{features} features, {classes} classes");
+        assert!(
+            (0.0..1.0).contains(&label_smoothing),
+            "label smoothing is from 0 to below 1, found {label_smoothing}"
+        );
+        assert!(
+            rotation.is_finite() && rotation >= 0.0,
+            "the weight of the rotation loss is a number from 0 on, found {rotation}"
+        );
+        if let BaseLogits::Cosine { scale } = self.logits {
+            assert!(scale.is_finite() && scale > 0.0, "a scale is above 0, found {scale}");
+        }
+        let bound = 1.0 / (features as f64).sqrt();
+        let uniform = Initializer::Uniform { min: -bound, max: bound };
+        let has_bias = self.logits == BaseLogits::Linear;
+        drawn(BaseClassifier {
+            weight: uniform.init([features, classes], device),
+            bias: has_bias.then(|| uniform.init([classes], device)),
+            turns: (rotation > 0.0).then(|| uniform.init([features, TURNS], device)),
+            config: self.clone(),
+        })
+    }
+}
+
+impl<B: Backend> BaseClassifier<B> {
+    /// The configuration.
+    pub fn config(&self) -> &BaseClassifierConfig {
+        &self.config
+    }
+
+    /// Logits `[n, classes]` of embeddings `[n, d]`.
+    pub fn logits(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
+        let weight = self.weight.val();
+        match self.config.logits {
+            BaseLogits::Linear => {
+                linear(embeddings, weight, self.bias.as_ref().map(|bias| bias.val()))
+            }
+            BaseLogits::Cosine { scale } => {
+                linear(unit_length(embeddings, 1), unit_length(weight, 0), None) * scale
+            }
+        }
+    }
+
+    /// Whether images are to be shown in all four turns.
+    pub fn turns(&self) -> bool {
+        self.turns.is_some()
+    }
+
+    /// The loss of `images` `[n, c, h, w]`, shown as they are, or in all [four turns](Self::turns) `[4 n, c, h, w]`.
+    pub fn shown(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
+        if !self.turns() {
+            return images;
+        }
+        let [_, _, height, width] = images.dims();
+        assert_eq!(height, width, "images are turned by quarters where they are square");
+        let half = images.clone().flip([2, 3]);
+        let quarter = images.clone().swap_dims(2, 3);
+        let turns = vec![images, quarter.clone().flip([2]), half, quarter.flip([3])];
+        Tensor::cat(turns, 0)
+    }
+
+    /// Mean loss, `[1]`, and logits of the images as they are.
+    ///
+    /// # Shapes
+    /// - `embeddings`: `[n, d]`, or of [four turns](Self::turns) `[4 n, d]`, turn after turn
+    /// - `classes`: `[n]`
+    /// - returns `[1]` and `[n, classes]`
+    pub fn loss(
+        &self,
+        embeddings: Tensor<B, 2>,
+        classes: Tensor<B, 1, Int>,
+    ) -> (Tensor<B, 1>, Tensor<B, 2>) {
+        let [images] = classes.dims();
+        let BaseClassifierConfig { classes: count, label_smoothing, rotation, .. } = self.config;
+        let logits = self.logits(embeddings.clone());
+        let shown = logits.dims()[0] / images.max(1);
+        let targets = one_hot(classes.unsqueeze_dim(0), count);
+        let smooth = targets * (1.0 - label_smoothing) + label_smoothing / count as f64;
+        let targets = smooth.repeat_dim(1, shown);
+        let loss = task_loss(logits.clone().unsqueeze_dim(0), targets, TaskLoss::CrossEntropy);
+        let logits = logits.narrow(0, 0, images);
+        let Some(turns) = &self.turns else { return (loss, logits) };
+        let device = embeddings.device();
+        let labels = Tensor::<B, 1, Int>::arange(0..TURNS as i64, &device);
+        let labels =
+            labels.reshape([TURNS, 1]).expand([TURNS, images]).reshape([1, TURNS * images]);
+        let of_turns = linear(embeddings, turns.val(), None).unsqueeze_dim(0);
+        let told = task_loss(of_turns, one_hot(labels, TURNS), TaskLoss::CrossEntropy);
+        (loss + told * rotation, logits)
+    }
+
+    /// Kind and sizes, for reports.
+    pub(super) fn architecture(&self) -> String {
+        let BaseClassifierConfig { classes, logits, label_smoothing, rotation, .. } = &self.config;
+        format!("{logits:?} of {classes} classes, smoothing {label_smoothing}, rotation {rotation}")
+    }
+}

@@ -1,0 +1,116 @@
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use serde_json::Value;
+
+use super::*;
+
+/// Declares an enum of heads, each with its name and how one with the paper's settings is made from
+/// the shape `[c, h, w]` of the maps that embeddings are made of, and a device.
+macro_rules! any_of {
+    (
+        $(#[$doc:meta])*
+        $any:ident, $names:ident, $forward:ident:
+        $($variant:ident($head:ty) = $name:literal, |$maps:pat_param, $device:pat_param| $new:expr;)+
+    ) => {
+        #[doc = concat!("The names of all of [`", stringify!($any), "`].")]
+        pub const $names: &[&str] = &[$($name),+];
+
+        $(#[$doc])*
+        #[derive(Module, Debug)]
+        #[allow(missing_docs, clippy::large_enum_variant)]
+        pub enum $any<B: Backend> {
+            $($variant($head),)+
+        }
+
+        impl<B: Backend> $any<B> {
+            #[doc = concat!("The head of one of the [`", stringify!($names), "`] with the settings of its paper.")]
+            ///
+            /// Embeddings are maps `[c, h, w]` one after the other, or vectors of `d` values, `[d, 1, 1]`.
+            pub fn with_name(name: &str, maps: [usize; 3], device: &B::Device) -> Option<Self> {
+                match name {
+                    $($name => {
+                        let ($maps, $device) = (maps, device);
+                        Some(Self::$variant($new))
+                    })+
+                    _ => None,
+                }
+            }
+        }
+
+        $forward!($any $($variant)+);
+    };
+}
+
+macro_rules! forward_head {
+    ($any:ident $($variant:ident)+) => {
+        impl<B: Backend> Head<B> for $any<B> {
+            fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+                match self { $(Self::$variant(head) => head.fit(support),)+ }
+            }
+
+            fn loss(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+                match self { $(Self::$variant(head) => Head::<B>::loss(head, logits, labels),)+ }
+            }
+
+            fn name(&self) -> &'static str {
+                match self { $(Self::$variant(head) => Head::<B>::name(head),)+ }
+            }
+
+            fn settings(&self) -> Value {
+                match self { $(Self::$variant(head) => Head::<B>::settings(head),)+ }
+            }
+        }
+    };
+}
+
+macro_rules! forward_transductive {
+    ($any:ident $($variant:ident)+) => {
+        impl<B: Backend> TransductiveHead<B> for $any<B> {
+            fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+                match self { $(Self::$variant(head) => head.logits(support, queries),)+ }
+            }
+
+            fn name(&self) -> &'static str {
+                match self { $(Self::$variant(head) => TransductiveHead::<B>::name(head),)+ }
+            }
+
+            fn settings(&self) -> Value {
+                match self { $(Self::$variant(head) => TransductiveHead::<B>::settings(head),)+ }
+            }
+        }
+    };
+}
+
+any_of! {
+    /// Any [`Head`], chosen by its name.
+    AnyHead, HEAD_NAMES, forward_head:
+    Prototypes(Prototypes) = "prototypes", |_, _| Prototypes::new();
+    SimpleShot(SimpleShot<B>) = "simpleshot", |_, _| SimpleShot::new();
+    Matching(MatchingNet<B>) = "matching",
+        |[c, h, w], device| MatchingNetConfig::new(c * h * w).init(device);
+    Relation(RelationNet<B>) = "relation", |maps, device| RelationNetConfig::new(maps).init(device);
+    MetaBaseline(MetaBaseline<B>) = "meta-baseline", |_, device| MetaBaselineConfig::new().init(device);
+    SimpleCnaps(SimpleCnaps) = "simple-cnaps", |_, _| SimpleCnaps::new();
+    Feat(Feat<B>) = "feat", |[c, h, w], device| FeatConfig::new(c * h * w).init(device);
+    Dn4(Dn4) = "dn4", |maps, _| Dn4::new(maps);
+    R2d2(R2d2<B>) = "r2d2", |_, device| R2d2Config::new().init(device);
+    MetaOptNet(MetaOptNet<B>) = "meta-opt-net", |_, device| MetaOptNet::new(device);
+    Logistic(LogisticRegression) = "logistic", |_, _| LogisticRegression::new();
+    Baseline(Baseline) = "baseline", |_, _| Baseline::new();
+    BaselinePlusPlus(BaselinePlusPlus) = "baseline++", |_, _| BaselinePlusPlus::new();
+    Finetune(Finetune) = "finetune", |_, _| Finetune::new();
+}
+
+any_of! {
+    /// Any [`TransductiveHead`], chosen by its name.
+    AnyTransductiveHead, TRANSDUCTIVE_HEAD_NAMES, forward_transductive:
+    TransductiveFineTuning(TransductiveFineTuning) = "transductive-finetuning",
+        |_, _| TransductiveFineTuning::new();
+    TimGd(Tim) = "tim-gd", |_, _| Tim::new(TimSolver::Gd);
+    TimAdm(Tim) = "tim-adm", |_, _| Tim::new(TimSolver::Adm);
+    BdCspn(BdCspn) = "bd-cspn", |_, _| BdCspn::new();
+    LaplacianShot(LaplacianShot<B>) = "laplacian-shot", |_, _| LaplacianShot::new();
+    PtMap(PtMap) = "pt-map", |_, _| PtMap::new();
+    SoftKMeans(SoftKMeans) = "soft-k-means", |_, _| SoftKMeans::new();
+}

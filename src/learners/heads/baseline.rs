@@ -1,0 +1,96 @@
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
+use serde_json::{Value, json};
+
+use super::sgd::Sgd;
+use super::slopes::cross_entropy_slopes;
+use super::{EmbeddedSupport, FittedHead, Head};
+
+/// Baseline: a linear layer, trained on the support with cross-entropy.
+///
+/// `p(y = k | x) = softmax_k(x · w_k + b_k)`
+///
+/// # Conventions
+/// - Every step sees the whole support. The authors' code draws mini-batches of 4, whose gradients
+///   are the same in the mean; a drawn order would make the result depend on a seed.
+/// - Weights and biases start at zero. The loss is convex, and strictly so by its weight decay, so
+///   that the start decides only how far along a fixed number of steps gets; zero prefers no class.
+///   The authors' start is drawn uniformly within `1 / sqrt(d)` of zero.
+/// - Weight decay pulls on the biases as well, as in the authors' code.
+/// - Embeddings are taken as they are. The fit sends no gradient back to those of the support.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot::learners::heads::{Baseline, EmbeddedSupport, Head};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
+/// let labels = Tensor::from_ints([[0, 1]], &device);
+/// let fitted = Baseline::new().fit(EmbeddedSupport::new(embeddings.clone(), labels, 2));
+/// let classes = fitted.logits(embeddings).argmax(2);
+/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
+/// ```
+///
+/// # Source
+/// Chen, Liu, Kira, Wang and Huang, "A Closer Look at Few-shot Classification", ICLR 2019.
+#[derive(Module, Clone, Debug, Default)]
+pub struct Baseline {
+    sgd: Sgd,
+}
+
+impl Baseline {
+    /// The paper's, with the settings of its code.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trained in another way.
+    ///
+    /// # Panics
+    /// Without steps, with a rate that is not positive, and with another setting that is not a
+    /// number from 0 on.
+    pub fn with_sgd(self, sgd: Sgd) -> Self {
+        Self { sgd: sgd.checked() }
+    }
+
+    /// Weights `[t, ways, d]` and biases `[t, ways]` after the training.
+    pub fn layer<B: Backend>(&self, support: EmbeddedSupport<B>) -> (Tensor<B, 3>, Tensor<B, 2>) {
+        // The gradient by w_k is Σ_i (p_ik - y_ik) x_i / n, and that by b_k the same with a feature
+        // that is always 1. From zero, the layer stays a sum of embeddings, w_k = Σ_i a_ik x_i and
+        // b_k = Σ_i a_ik, and steps of a by (p - y) / n are exactly the steps of w and b. They need
+        // no more than the products of the support with itself, which are few.
+        let x = support.embeddings.clone().detach();
+        let one_hot = support.one_hot();
+        let products = product(x.clone(), x.clone().swap_dims(1, 2)) + 1.0;
+        let mut shares = one_hot.zeros_like();
+        let mut descent = self.sgd.descent();
+        for _ in 0..self.sgd.steps {
+            let logits = product(products.clone(), shares.clone());
+            shares = descent.step(shares, cross_entropy_slopes(logits, one_hot.clone()));
+        }
+        let biases = shares.clone().sum_dim(1).squeeze_dim(1);
+        (product(shares.swap_dims(1, 2), x), biases)
+    }
+}
+
+impl<B: Backend> Head<B> for Baseline {
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let ways = support.ways;
+        let (weights, biases) = self.layer(support);
+        let weights = weights.swap_dims(1, 2);
+        let biases = biases.unsqueeze_dim::<3>(1);
+        FittedHead::new(ways, move |queries| product(queries, weights.clone()) + biases.clone())
+    }
+
+    fn name(&self) -> &'static str {
+        "baseline"
+    }
+
+    fn settings(&self) -> Value {
+        json!({ "sgd": self.sgd })
+    }
+}

@@ -1,0 +1,211 @@
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
+use fewshot_kernels::product;
+use serde_json::{Value, json};
+
+use super::unit_length::unit_length;
+use super::{EmbeddedSupport, FittedHead, Head};
+
+/// Every place of a query's map looks for its nearest neighbours among all places of all maps of a
+/// class.
+///
+/// `logit_k(q) = sum_i sum_{x in N_k(q_i)} cos(q_i, x)`, with `q_i` the channels at place `i` of
+/// the query's map and `N_k(q_i)` the three nearest, by cosine, among those of the maps of class
+/// `k`.
+///
+/// # Shapes
+/// Embeddings are maps `[c, h, w]`, flattened in this order.
+///
+/// # Conventions
+/// Of a class that has fewer places than neighbours are asked for, the mean over all of them stands
+/// in for the missing ones; the authors' code fails there.
+///
+/// Takes memory for the cosines of all places of all queries with all places of all support images.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Distribution, Tensor};
+/// use fewshot::learners::heads::{Dn4, EmbeddedSupport, Head};
+///
+/// let device = Default::default();
+/// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 5 * 5], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = Dn4::new([8, 5, 5]).fit(support).logits(maps);
+/// assert_eq!(logits.dims(), [1, 2, 2]);
+/// ```
+///
+/// # Source
+/// Li, Wang, Xu, Huo, Gao and Luo, "Revisiting Local Descriptor Based Image-to-Class Measure for
+/// Few-Shot Learning", CVPR 2019.
+#[derive(Module, Clone, Debug)]
+pub struct Dn4 {
+    channels: usize,
+    height: usize,
+    width: usize,
+    neighbours: usize,
+}
+
+impl Dn4 {
+    /// The paper's head, with three neighbours, on maps `[c, h, w]`.
+    ///
+    /// # Panics
+    /// When such a map is empty.
+    pub fn new(map: [usize; 3]) -> Self {
+        assert!(!map.contains(&0), "DN4 needs maps with pixels, found {map:?}");
+        let [channels, height, width] = map;
+        Self { channels, height, width, neighbours: 3 }
+    }
+
+    /// With so many neighbours of each place.
+    ///
+    /// # Panics
+    /// When there are none.
+    pub fn with_neighbours(self, neighbours: usize) -> Self {
+        assert!(neighbours > 0, "DN4 needs a neighbour at least");
+        Self { neighbours, ..self }
+    }
+
+    fn places(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// Flattened maps `[t, n, c * h * w]` as `[t, n, c, h * w]`, of length one at each place.
+    fn descriptors<B: Backend>(&self, maps: Tensor<B, 3>) -> Tensor<B, 4> {
+        let [tasks, examples, found] = maps.dims();
+        let Self { channels, height, width, .. } = *self;
+        let wanted = channels * height * width;
+        let map = [channels, height, width];
+        assert_eq!(found, wanted, "maps {map:?} have {wanted} features, found {found}");
+        unit_length(maps.reshape([tasks, examples, channels, height * width]), 2)
+    }
+}
+
+impl<B: Backend> Head<B> for Dn4 {
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let slots = Slots::of(&support);
+        let descriptors = slots.sorted(self.descriptors(support.embeddings));
+        let [tasks, _, pool] = descriptors.dims();
+        let (head, ways, per_class) = (self.clone(), slots.ways, pool / slots.ways);
+        let device = descriptors.device();
+        let weights = slots.weights(self.neighbours, self.places(), &device);
+        let vacant = slots.vacant(self.places(), &device);
+        FittedHead::new(ways, move |queries| {
+            let (asked, places) = (queries.dims()[1], head.places());
+            let channels = head.channels;
+            let asking = head.descriptors(queries).swap_dims(2, 3);
+            let asking = asking.reshape([tasks, asked * places, channels]);
+            let cosines = product(asking, descriptors.clone());
+            let cosines = cosines.reshape([tasks, asked * places, ways, per_class]);
+            let cosines = match &vacant {
+                Some(vacant) => cosines + vacant.clone(),
+                None => cosines,
+            };
+            let near = largest(cosines, weights.dims()[3]) * weights.clone();
+            let near = near.sum_dim(3).reshape([tasks, asked, places, ways]);
+            near.sum_dim(2).reshape([tasks, asked, ways])
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "dn4"
+    }
+
+    fn settings(&self) -> Value {
+        let map = [self.channels, self.height, self.width];
+        json!({ "map": map, "neighbours": self.neighbours })
+    }
+}
+
+/// The examples of each class in as many slots as the largest class has examples.
+struct Slots {
+    tasks: usize,
+    ways: usize,
+    slots: usize,
+    /// Examples by task and class.
+    examples: Vec<Vec<i64>>,
+}
+
+impl Slots {
+    fn of<B: Backend>(support: &EmbeddedSupport<B>) -> Self {
+        let ([tasks, count], ways) = (support.labels.dims(), support.ways);
+        let mut examples = vec![Vec::new(); tasks * ways];
+        let labels = support.labels.to_data().convert::<i64>();
+        for (at, label) in labels.iter::<i64>().enumerate() {
+            let known = usize::try_from(label).is_ok_and(|label| label < ways);
+            assert!(known, "a label {label} in a support of {ways} classes");
+            examples[at / count * ways + label as usize].push((at % count) as i64);
+        }
+        let slots = examples.iter().map(Vec::len).max().unwrap_or(0);
+        Self { tasks, ways, slots, examples }
+    }
+
+    /// Descriptors `[t, n, c, places]` by class, as `[t, c, ways * slots * places]`.
+    fn sorted<B: Backend>(&self, descriptors: Tensor<B, 4>) -> Tensor<B, 3> {
+        let [tasks, _, channels, places] = descriptors.dims();
+        let rows = self.ways * self.slots;
+        let padded = |class: &Vec<i64>| {
+            let missing = std::iter::repeat_n(0, self.slots - class.len());
+            class.iter().copied().chain(missing).collect::<Vec<_>>()
+        };
+        let data: Vec<i64> = self.examples.iter().flat_map(padded).collect();
+        let data = TensorData::new(data, [tasks, rows, 1, 1]);
+        let index = Tensor::<B, 4, Int>::from_data(data, &descriptors.device());
+        let sorted = descriptors.gather(1, index.expand([tasks, rows, channels, places]));
+        sorted.swap_dims(1, 2).reshape([tasks, channels, rows * places])
+    }
+
+    /// How often each neighbour counts, `[t, 1, ways, neighbours]` with as many as there are.
+    fn weights<B: Backend>(
+        &self,
+        neighbours: usize,
+        places: usize,
+        device: &B::Device,
+    ) -> Tensor<B, 4> {
+        let kept = neighbours.min(self.slots * places);
+        let of_class = |class: &Vec<i64>| {
+            let there = neighbours.min(class.len() * places);
+            let weight = neighbours as f32 / there.max(1) as f32;
+            (0..kept).map(move |nth| if nth < there { weight } else { 0.0 })
+        };
+        let data: Vec<f32> = self.examples.iter().flat_map(of_class).collect();
+        Tensor::from_data(TensorData::new(data, [self.tasks, 1, self.ways, kept]), device)
+    }
+
+    /// What takes cosines of slots without an example below all others, `[t, 1, ways, slots *
+    /// places]`, if there are such.
+    fn vacant<B: Backend>(&self, places: usize, device: &B::Device) -> Option<Tensor<B, 4>> {
+        if self.examples.iter().all(|class| class.len() == self.slots) {
+            return None;
+        }
+        let per_class = self.slots * places;
+        let of_class = |class: &Vec<i64>| {
+            let there = class.len() * places;
+            (0..per_class).map(move |at| if at < there { 0.0 } else { BELOW_COSINES })
+        };
+        let data: Vec<f32> = self.examples.iter().flat_map(of_class).collect();
+        let shape = [self.tasks, 1, self.ways, per_class];
+        Some(Tensor::from_data(TensorData::new(data, shape), device))
+    }
+}
+
+/// What a cosine is lowered by to be less than any other; four times that where it was chosen
+/// before.
+const BELOW_COSINES: f32 = -4.0;
+
+/// The `count` largest along the last axis, in falling order.
+fn largest<B: Backend>(x: Tensor<B, 4>, count: usize) -> Tensor<B, 4> {
+    // A sort would order all of them, and Burn's top-k cannot be differentiated twice.
+    let mut left = x.clone().detach();
+    let mut chosen = Vec::with_capacity(count);
+    while chosen.len() < count {
+        let (_, index) = left.clone().max_dim_with_indices(3);
+        chosen.push(index.clone());
+        if chosen.len() < count {
+            let taken = Tensor::full(index.dims(), 4.0 * BELOW_COSINES, &left.device());
+            left = left.scatter(3, index, taken, IndexingUpdateOp::Add);
+        }
+    }
+    x.gather(3, Tensor::cat(chosen, 3))
+}

@@ -1,0 +1,137 @@
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::nn::{LayerNorm, LayerNormConfig};
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::Backend;
+use burn::tensor::{Distribution, Tensor};
+use fewshot_kernels::{linear, product};
+use serde_json::{Value, json};
+
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+
+/// Configuration of a [`Feat`].
+#[derive(Config, Debug)]
+pub struct FeatConfig {
+    /// Features of an embedding.
+    pub features: usize,
+    /// How near a query is to an adapted prototype.
+    #[config(default = "PrototypeScore::SquaredEuclidean")]
+    pub score: PrototypeScore,
+    /// What scores are divided by, 64 in most of the authors' commands.
+    #[config(default = 64.0)]
+    pub temperature: f64,
+}
+
+impl FeatConfig {
+    /// The head with weights drawn as in the authors' code.
+    ///
+    /// # Panics
+    /// When there are no features, or the temperature is not a positive number.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Feat<B> {
+        let Self { features, score, temperature } = *self;
+        let fits = temperature > 0.0 && temperature.is_finite();
+        assert!(fits, "the temperature of FEAT must be a positive number, found {temperature}");
+        assert!(features > 0, "FEAT needs embeddings with features");
+        let drawn = || {
+            let normal = Distribution::Normal(0.0, (features as f64).sqrt().recip());
+            Param::from_tensor(Tensor::random([features, features], normal, device))
+        };
+        Feat {
+            of_asking: drawn(),
+            of_asked: drawn(),
+            of_value: drawn(),
+            of_result: drawn(),
+            bias: Param::from_tensor(Tensor::zeros([features], device)),
+            norm: LayerNormConfig::new(features).init(device),
+            score,
+            temperature,
+        }
+    }
+}
+
+/// Prototypes that attend to each other before queries are compared with them.
+///
+/// `p'_k = LayerNorm(p_k + W_o sum_j a_kj W_v p_j + b)` with `a_k = softmax_j(<W_q p_k, W_k p_j> /
+/// sqrt(d))` and `p_k` the class means; then `logit_k(q) = score(q, p'_k) / temperature`.
+///
+/// # Conventions
+/// The squared Euclidean distance, as in the paper, and a temperature of 64, as in most of the
+/// authors' commands. easyfsl takes the [distance itself](PrototypeScore::Euclidean) and a
+/// temperature of 1. In training, the authors drop out a tenth of the attention's weights and half
+/// of its results, and add a contrastive loss, that pulls images to the adapted mean of their
+/// class; both are left out here.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::{Distribution, Tensor};
+/// use fewshot::learners::heads::{EmbeddedSupport, FeatConfig, Head};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
+/// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = FeatConfig::new(8).init(&device).fit(support).logits(embeddings);
+/// assert_eq!(logits.dims(), [1, 2, 2]);
+/// ```
+///
+/// # Source
+/// Ye, Hu, Zhan and Sha, "Few-Shot Learning via Embedding Adaptation with Set-to-Set Functions",
+/// CVPR 2020.
+#[derive(Module, Debug)]
+pub struct Feat<B: Backend> {
+    /// `W_q`, `[d, d]`, applied as `p W_q`: the transpose of PyTorch's, as are the other weights.
+    pub of_asking: Param<Tensor<B, 2>>,
+    /// `W_k`, `[d, d]`.
+    pub of_asked: Param<Tensor<B, 2>>,
+    /// `W_v`, `[d, d]`.
+    pub of_value: Param<Tensor<B, 2>>,
+    /// `W_o`, `[d, d]`.
+    pub of_result: Param<Tensor<B, 2>>,
+    /// `b`, `[d]`.
+    pub bias: Param<Tensor<B, 1>>,
+    /// Normalises adapted prototypes.
+    pub norm: LayerNorm<B>,
+    #[module(skip)]
+    score: PrototypeScore,
+    temperature: f64,
+}
+
+impl<B: Backend> Feat<B> {
+    /// Adapts class means `[t, ways, d]` to each other.
+    ///
+    /// # Panics
+    /// When the head was made for another number of features.
+    pub fn adapted(&self, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [tasks, ways, features] = prototypes.dims();
+        let found = self.of_asking.dims()[0];
+        let dims = [tasks, ways, features];
+        assert_eq!(found, features, "FEAT of {found} features does not take prototypes {dims:?}");
+        let flat = prototypes.clone().reshape([tasks * ways, features]);
+        let mapped = |weight: &Param<Tensor<B, 2>>| {
+            linear(flat.clone(), weight.val(), None).reshape([tasks, ways, features])
+        };
+        let [asking, asked, value] = [&self.of_asking, &self.of_asked, &self.of_value].map(mapped);
+        let nearness = product(asking, asked.swap_dims(1, 2)) / (features as f64).sqrt();
+        let read = product(softmax(nearness, 2), value).reshape([tasks * ways, features]);
+        let result = linear(read, self.of_result.val(), Some(self.bias.val()));
+        self.norm.forward(result.reshape([tasks, ways, features]) + prototypes)
+    }
+}
+
+impl<B: Backend> Head<B> for Feat<B> {
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let ways = support.ways;
+        let (score, temperature) = (self.score, self.temperature);
+        let prototypes = self.adapted(support.prototypes());
+        FittedHead::new(ways, move |queries| score.of(queries, prototypes.clone()) / temperature)
+    }
+
+    fn name(&self) -> &'static str {
+        "feat"
+    }
+
+    fn settings(&self) -> Value {
+        let features = self.of_asking.dims()[0];
+        json!({ "features": features, "score": self.score, "temperature": self.temperature })
+    }
+}

@@ -1,0 +1,71 @@
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
+
+use super::lstm::{LstmCell, LstmState};
+
+/// Embeddings of the support that know of each other, and of queries that know of the support.
+#[derive(Module, Debug)]
+pub struct FullContext<B: Backend> {
+    /// Reads the support from first to last.
+    pub forwards: LstmCell<B>,
+    /// Reads the support from last to first.
+    pub backwards: LstmCell<B>,
+    /// Reads a query, and what it attends to in the support.
+    pub attending: LstmCell<B>,
+    steps: Option<usize>,
+}
+
+impl<B: Backend> FullContext<B> {
+    pub(super) fn new(features: usize, steps: Option<usize>, device: &B::Device) -> Self {
+        Self {
+            forwards: LstmCell::new(features, features, device),
+            backwards: LstmCell::new(features, features, device),
+            attending: LstmCell::new(2 * features, features, device),
+            steps,
+        }
+    }
+
+    /// Each of `support` `[t, n, d]` and what both readers say at its place.
+    pub(super) fn of_support(&self, support: Tensor<B, 3>) -> Tensor<B, 3> {
+        let order: Vec<usize> = (0..support.dims()[1]).collect();
+        let reversed: Vec<usize> = order.iter().rev().copied().collect();
+        let there = read(&self.forwards, support.clone(), &order);
+        let back = read(&self.backwards, support.clone(), &reversed);
+        support + there + back
+    }
+
+    /// What becomes of `queries` `[t, q, d]` in attending to `support` `[t, n, d]`.
+    pub(super) fn of_queries(&self, queries: Tensor<B, 3>, support: Tensor<B, 3>) -> Tensor<B, 3> {
+        let dims @ [tasks, asked, features] = queries.dims();
+        let flat = queries.reshape([tasks * asked, features]);
+        let mut state = LstmState { hidden: flat.clone(), cell: flat.zeros_like() };
+        for _ in 0..self.steps.unwrap_or(support.dims()[1]) {
+            let hidden = state.hidden.clone().reshape(dims);
+            let attention = softmax(product(hidden, support.clone().swap_dims(1, 2)), 2);
+            let seen = product(attention, support.clone()).reshape([tasks * asked, features]);
+            let driven = self.attending.driven(Tensor::cat(vec![flat.clone(), seen], 1));
+            state = self.attending.step(driven, state);
+            state.hidden = state.hidden + flat.clone();
+        }
+        state.hidden.reshape(dims)
+    }
+}
+
+/// What `cell` says at each place of `support` `[t, n, d]`, that it reads in this order.
+fn read<B: Backend>(cell: &LstmCell<B>, support: Tensor<B, 3>, order: &[usize]) -> Tensor<B, 3> {
+    let [tasks, examples, features] = support.dims();
+    // Places first, so that each is a block of rows.
+    let by_place = support.swap_dims(0, 1).reshape([examples * tasks, features]);
+    let driven = cell.driven(by_place.clone());
+    let zeros = Tensor::zeros([tasks, features], (&by_place.device(), by_place.dtype()));
+    let mut state = LstmState { hidden: zeros.clone(), cell: zeros };
+    let mut said = vec![None; examples];
+    for &place in order {
+        state = cell.step(driven.clone().narrow(0, place * tasks, tasks), state);
+        said[place] = Some(state.hidden.clone().unsqueeze_dim::<3>(1));
+    }
+    Tensor::cat(said.into_iter().flatten().collect(), 1)
+}

@@ -1,0 +1,128 @@
+use burn::module::{Module, ModuleDisplay};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use serde_json::Value;
+
+use super::cross_entropy;
+
+/// Labelled embeddings, from which a head learns one task or several.
+#[derive(Clone, Debug)]
+pub struct EmbeddedSupport<B: Backend> {
+    /// Embeddings `[t, n, d]`.
+    pub embeddings: Tensor<B, 3>,
+    /// Classes `[t, n]`, from 0 to `ways - 1`.
+    pub labels: Tensor<B, 2, Int>,
+    /// Number of classes of each task.
+    pub ways: usize,
+}
+
+impl<B: Backend> EmbeddedSupport<B> {
+    /// Support of `ways` classes.
+    ///
+    /// # Shapes
+    /// - `embeddings`: `[t, n, d]`
+    /// - `labels`: `[t, n]`, from 0 to `ways - 1`
+    ///
+    /// # Panics
+    /// When there is not one label for each embedding.
+    pub fn new(embeddings: Tensor<B, 3>, labels: Tensor<B, 2, Int>, ways: usize) -> Self {
+        let [tasks, examples, _] = embeddings.dims();
+        assert_eq!(labels.dims(), [tasks, examples], "one label for each embedding");
+        Self { embeddings, labels, ways }
+    }
+
+    /// Mean embedding of each class, `[t, ways, d]`.
+    pub fn prototypes(&self) -> Tensor<B, 3> {
+        fewshot_kernels::prototypes(self.embeddings.clone(), self.labels.clone(), self.ways)
+    }
+
+    /// 1 at the class of each example and 0 elsewhere, `[t, n, ways]`.
+    pub fn one_hot(&self) -> Tensor<B, 3> {
+        one_hot(self.labels.clone(), self.ways)
+    }
+
+    /// The same labels on `embeddings` of the same examples.
+    pub fn with_embeddings(&self, embeddings: Tensor<B, 3>) -> Self {
+        Self::new(embeddings, self.labels.clone(), self.ways)
+    }
+}
+
+/// 1 at each of `labels` `[t, n]` and 0 elsewhere, `[t, n, ways]`.
+pub(in crate::learners) fn one_hot<B: Backend>(
+    labels: Tensor<B, 2, Int>,
+    ways: usize,
+) -> Tensor<B, 3> {
+    let [tasks, examples] = labels.dims();
+    let classes = Tensor::<B, 1, Int>::arange(0..ways as i64, &labels.device());
+    let classes = classes.reshape([1, 1, ways]).expand([tasks, examples, ways]);
+    labels.reshape([tasks, examples, 1]).expand([tasks, examples, ways]).equal(classes).float()
+}
+
+/// A classifier over embeddings that judges each query by itself.
+///
+/// On top of an encoder it is a learner: [`Inductive`](crate::learners::Inductive).
+pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
+    /// Learns the tasks of `support`.
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
+
+    /// What meta-training lowers: by default the mean cross-entropy over all queries, `[1]`.
+    ///
+    /// # Shapes
+    /// - `logits`: `[t, q, ways]`
+    /// - `labels`: `[t, q]`
+    fn loss(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
+        cross_entropy(logits, labels)
+    }
+
+    /// Name of the method, for reports.
+    fn name(&self) -> &'static str;
+
+    /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
+    fn settings(&self) -> Value;
+}
+
+/// A classifier over embeddings that judges all queries of a task together.
+///
+/// On top of an encoder it is a learner: [`Transductive`](crate::learners::Transductive).
+pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
+    /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
+    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
+
+    /// Name of the method, for reports.
+    fn name(&self) -> &'static str;
+
+    /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
+    fn settings(&self) -> Value;
+}
+
+/// What a [`Head`] has learned from its support.
+pub struct FittedHead<B: Backend> {
+    ways: usize,
+    logits: Box<dyn Fn(Tensor<B, 3>) -> Tensor<B, 3>>,
+}
+
+impl<B: Backend> FittedHead<B> {
+    /// Of a function from queries `[t, q, d]`, at least one, to logits `[t, q, ways]` that judges each
+    /// query by itself.
+    pub fn new(ways: usize, logits: impl Fn(Tensor<B, 3>) -> Tensor<B, 3> + 'static) -> Self {
+        Self { ways, logits: Box::new(logits) }
+    }
+
+    /// Logits `[t, q, ways]` of queries `[t, q, d]`, of all tasks that were learned.
+    pub fn logits(&self, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        match no_logits(&queries, self.ways) {
+            Some(none) => none,
+            None => (self.logits)(queries),
+        }
+    }
+}
+
+/// The logits `[t, 0, ways]` of `queries` `[t, q, d]`, where there are none.
+pub(in crate::learners) fn no_logits<B: Backend>(
+    queries: &Tensor<B, 3>,
+    ways: usize,
+) -> Option<Tensor<B, 3>> {
+    let [tasks, asked, _] = queries.dims();
+    let empty = || Tensor::empty([tasks, 0, ways], (&queries.device(), queries.dtype()));
+    (tasks * asked == 0).then(empty)
+}

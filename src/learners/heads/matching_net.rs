@@ -1,0 +1,154 @@
+use burn::config::Config;
+use burn::module::Module;
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::product;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::full_context::FullContext;
+use super::unit_length::unit_length;
+use super::{EmbeddedSupport, FittedHead, Head};
+
+/// How much a query of a [`MatchingNet`] attends to an embedding of the support.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MatchingAttention {
+    /// By their cosine, as in the paper.
+    #[default]
+    Cosine,
+    /// By the cosine times the length of the query, as in easyfsl: sharper where embeddings are
+    /// long.
+    UnscaledQuery,
+}
+
+/// Whether embeddings of a [`MatchingNet`] know of each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MatchingContext {
+    /// Embeddings are taken as they are.
+    #[default]
+    Absent,
+    /// The paper's full context embeddings, with an LSTM over the support in both directions and
+    /// one that lets queries attend to the support.
+    Full,
+}
+
+/// Configuration of a [`MatchingNet`].
+#[derive(Config, Debug)]
+pub struct MatchingNetConfig {
+    /// Features of an embedding.
+    pub features: usize,
+    /// How much a query attends to an embedding of the support.
+    #[config(default = "MatchingAttention::Cosine")]
+    pub attention: MatchingAttention,
+    /// Whether embeddings know of each other.
+    #[config(default = "MatchingContext::Absent")]
+    pub context: MatchingContext,
+    /// Steps in which a query attends to the support in a full context: by default as many as there
+    /// are support images, as in easyfsl.
+    pub context_steps: Option<usize>,
+}
+
+impl MatchingNetConfig {
+    /// The head, with weights drawn as PyTorch draws those of an LSTM if there is a full context.
+    ///
+    /// # Panics
+    /// When there are no features, or no steps in a full context.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> MatchingNet<B> {
+        let Self { features, attention, context, context_steps } = *self;
+        assert!(features > 0, "a matching network needs embeddings with features");
+        assert!(context_steps != Some(0), "a full context needs a step at least");
+        let full = (context == MatchingContext::Full)
+            .then(|| FullContext::new(features, context_steps, device));
+        MatchingNet { full_context: full, attention, features, context_steps }
+    }
+}
+
+/// A query belongs to the classes of those of the support that it attends to.
+///
+/// `p(y = k | q) = sum_{i of class k} a_i` with `a = softmax_i(cos(q, x_i))`; logits are
+/// `log(p + 1e-6)`.
+///
+/// # Conventions
+/// Embeddings are taken as they are, as in most of the paper's results. With a
+/// [full context](MatchingContext::Full), the order of the support matters, and a query's first
+/// hidden state is its embedding, as in easyfsl, which has the
+/// [attention](MatchingAttention::UnscaledQuery) besides.
+///
+/// # Panics
+/// With a full context, when embeddings have other features than configured.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use burn::tensor::activation::softmax;
+/// use fewshot::learners::heads::{EmbeddedSupport, Head, MatchingNetConfig};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::from_data([[[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]], &device);
+/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1, 1]], &device), 2);
+/// let head = MatchingNetConfig::new(2).init(&device);
+/// let logits = head.fit(support).logits(Tensor::from_data([[[5.0, 5.0]]], &device));
+/// let wanted = [[[1.0 / 3.0, 2.0 / 3.0]]].into();
+/// softmax(logits, 2).into_data().assert_approx_eq::<f32>(&wanted, Default::default());
+/// ```
+///
+/// # Source
+/// Vinyals, Blundell, Lillicrap, Kavukcuoglu and Wierstra, "Matching Networks for One Shot
+/// Learning", NeurIPS 2016.
+#[derive(Module, Debug)]
+pub struct MatchingNet<B: Backend> {
+    /// Lets embeddings know of each other.
+    pub full_context: Option<FullContext<B>>,
+    #[module(skip)]
+    attention: MatchingAttention,
+    features: usize,
+    context_steps: Option<usize>,
+}
+
+impl<B: Backend> Head<B> for MatchingNet<B> {
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let ways = support.ways;
+        let (attention, context, classes) =
+            (self.attention, self.full_context.clone(), support.one_hot());
+        let embeddings = match &context {
+            Some(context) => {
+                let (wanted, found) = (self.features, support.embeddings.dims());
+                assert_eq!(wanted, found[2], "a context of {wanted} features, support {found:?}");
+                context.of_support(support.embeddings)
+            }
+            None => support.embeddings,
+        };
+        let directions = unit_length(embeddings.clone(), 2).swap_dims(1, 2);
+        FittedHead::new(ways, move |queries| {
+            let queries = match &context {
+                Some(context) => context.of_queries(queries, embeddings.clone()),
+                None => queries,
+            };
+            let queries = match attention {
+                MatchingAttention::Cosine => unit_length(queries, 2),
+                MatchingAttention::UnscaledQuery => queries,
+            };
+            let attention = softmax(product(queries, directions.clone()), 2);
+            (product(attention, classes.clone()) + 1e-6).log()
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "matching"
+    }
+
+    fn settings(&self) -> Value {
+        let Self { features, context_steps, .. } = self;
+        let full = self.full_context.is_some();
+        let context = if full { MatchingContext::Full } else { MatchingContext::Absent };
+        json!({
+            "features": features,
+            "attention": self.attention,
+            "context": context,
+            "context_steps": context_steps,
+        })
+    }
+}

@@ -1,0 +1,80 @@
+use burn::config::Config;
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use serde_json::{Value, json};
+
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+
+/// Configuration of a [`MetaBaseline`].
+#[derive(Config, Debug)]
+pub struct MetaBaselineConfig {
+    /// Scale that learning starts from, 10 in the paper.
+    #[config(default = 10.0)]
+    pub scale: f64,
+}
+
+impl MetaBaselineConfig {
+    /// The head with its initial scale.
+    ///
+    /// # Panics
+    /// When the scale is not a positive number.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> MetaBaseline<B> {
+        let Self { scale } = *self;
+        let fits = scale > 0.0 && scale.is_finite();
+        assert!(fits, "the scale of Meta-Baseline must start as a positive number, found {scale}");
+        MetaBaseline { scale: Param::from_tensor(Tensor::full([1], scale, device)), initial: scale }
+    }
+}
+
+/// The cosine with the mean of each class, times a learned scale.
+///
+/// `p(y = k | q) = softmax_k(scale * cos(q, c_k))`, with `c_k` the mean of the embeddings of class
+/// `k`.
+///
+/// # Conventions
+/// Class means are of embeddings as they are, not of embeddings of length one, as in the authors'
+/// code. The encoder is first trained to tell all base classes apart, and then with this head on
+/// episodes.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot::learners::heads::{EmbeddedSupport, Head, MetaBaselineConfig};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::from_data([[[2.0, 0.0], [0.0, 5.0]]], &device);
+/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
+/// let head = MetaBaselineConfig::new().init(&device);
+/// let logits = head.fit(support).logits(Tensor::from_data([[[3.0, 4.0]]], &device));
+/// logits.into_data().assert_approx_eq::<f32>(&[[[6.0, 8.0]]].into(), Default::default());
+/// ```
+///
+/// # Source
+/// Chen, Liu, Xu, Darrell and Wang, "Meta-Baseline: Exploring Simple Meta-Learning for Few-Shot
+/// Learning", ICCV 2021.
+#[derive(Module, Debug)]
+pub struct MetaBaseline<B: Backend> {
+    /// What cosines are multiplied by, `[1]`.
+    pub scale: Param<Tensor<B, 1>>,
+    initial: f64,
+}
+
+impl<B: Backend> Head<B> for MetaBaseline<B> {
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let ways = support.ways;
+        let (scale, prototypes) = (self.scale.val().unsqueeze::<3>(), support.prototypes());
+        FittedHead::new(ways, move |queries| {
+            PrototypeScore::Cosine.of(queries, prototypes.clone()) * scale.clone()
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "meta-baseline"
+    }
+
+    fn settings(&self) -> Value {
+        json!({ "initial_scale": self.initial })
+    }
+}

@@ -1,0 +1,93 @@
+//! Classifiers over embeddings, one paper a file: a [`Head`] judges each query by itself, a
+//! [`TransductiveHead`] all queries of a task together.
+//!
+//! A head needs no network: it takes embeddings `[t, n, d]` of whole tasks, wherever they come from. On
+//! top of an encoder it is a learner, [`Inductive`](super::Inductive) or
+//! [`Transductive`](super::Transductive).
+//!
+//! # Example
+//! ```
+//! use burn::backend::Flex;
+//! use burn::tensor::{Int, Tensor};
+//! use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleShot};
+//!
+//! let device = Default::default();
+//! let support = Tensor::<Flex, 3>::from_data([[[0.0, 1.0], [1.0, 0.0]]], &device);
+//! let labels = Tensor::<Flex, 2, Int>::from_data([[0, 1]], &device);
+//! let head = SimpleShot::new().fit(EmbeddedSupport::new(support, labels, 2));
+//! let logits = head.logits(Tensor::from_data([[[0.1, 3.0]]], &device));
+//! assert_eq!(logits.argmax(2).into_scalar(), 0);
+//! ```
+
+mod any;
+mod baseline;
+mod baseline_plus_plus;
+mod bd_cspn;
+mod class_blocks;
+mod descent;
+mod dn4;
+mod feat;
+mod finetune;
+mod full_context;
+mod head;
+mod laplacian_shot;
+mod linear_solve;
+mod logistic_regression;
+mod lstm;
+mod matching_net;
+mod meta_baseline;
+mod meta_opt_net;
+mod prototype_score;
+mod prototypes;
+mod pt_map;
+mod r2d2;
+mod relation_block;
+mod relation_net;
+mod sgd;
+mod shifted;
+mod similarity;
+mod simple_cnaps;
+mod simple_shot;
+mod sinkhorn;
+mod slopes;
+mod soft_k_means;
+mod tim;
+mod transductive_fine_tuning;
+mod unit_length;
+
+pub use any::{AnyHead, AnyTransductiveHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
+pub use baseline::Baseline;
+pub use baseline_plus_plus::BaselinePlusPlus;
+pub use bd_cspn::{BdCspn, RectificationWeights, ScoredQueries};
+pub use dn4::Dn4;
+pub use feat::{Feat, FeatConfig};
+pub use finetune::Finetune;
+pub use full_context::FullContext;
+pub use head::{EmbeddedSupport, FittedHead, Head, TransductiveHead};
+pub use laplacian_shot::{Affinity, LaplacianShot};
+pub use logistic_regression::LogisticRegression;
+pub use lstm::LstmCell;
+pub use matching_net::{MatchingAttention, MatchingContext, MatchingNet, MatchingNetConfig};
+pub use meta_baseline::{MetaBaseline, MetaBaselineConfig};
+pub use meta_opt_net::MetaOptNet;
+pub use prototype_score::PrototypeScore;
+pub use prototypes::Prototypes;
+pub use pt_map::{AfterPower, PtMap};
+pub use r2d2::{R2d2, R2d2Config, RidgeErrors};
+pub use relation_block::RelationBlock;
+pub use relation_net::{
+    ClassMap, RelationNet, RelationNetConfig, RelationPools, RelationStatistics,
+};
+pub use sgd::Sgd;
+pub use shifted::LengthNormalisation;
+pub use similarity::Similarity;
+pub use simple_cnaps::{DistanceFactor, SimpleCnaps};
+pub use simple_shot::{FeatureTransform, SimpleShot};
+pub use soft_k_means::SoftKMeans;
+pub use tim::{Tim, TimSolver};
+pub use transductive_fine_tuning::{EntropyUpdate, TransductiveFineTuning};
+
+pub(super) use head::{no_logits, one_hot};
+pub(super) use unit_length::unit_length;
+
+use super::cross_entropy;

@@ -1,0 +1,36 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::{Metric, scores};
+use serde::{Deserialize, Serialize};
+
+/// How near a query is to the prototype of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PrototypeScore {
+    /// Minus the squared Euclidean distance.
+    #[default]
+    SquaredEuclidean,
+    /// Minus the Euclidean distance itself; its gradient is zero where it is less than 1e-6.
+    Euclidean,
+    /// The cosine, zero for an embedding of zeros.
+    Cosine,
+}
+
+impl PrototypeScore {
+    /// Scores `[t, q, ways]` of `queries` `[t, q, d]` and `prototypes` `[t, ways, d]`.
+    pub(super) fn of<B: Backend>(
+        self,
+        queries: Tensor<B, 3>,
+        prototypes: Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
+        match self {
+            Self::SquaredEuclidean => scores(queries, prototypes, Metric::SquaredEuclidean),
+            Self::Euclidean => {
+                let squares = scores(queries, prototypes, Metric::SquaredEuclidean).neg();
+                // Clamped before the root, whose derivative at zero is infinite.
+                squares.clamp_min(1e-12).sqrt().neg()
+            }
+            Self::Cosine => scores(queries, prototypes, Metric::Cosine),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use serde_json::{Value, json};
+
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+
+/// A query belongs to the class whose mean embedding is nearest.
+///
+/// `p(y = k | q) = softmax_k(scale * score(q, c_k))`, with `c_k` the mean of the embeddings of
+/// class `k`.
+///
+/// # Conventions
+/// The squared Euclidean distance and a scale of 1, as in the paper. easyfsl takes the
+/// [distance itself](PrototypeScore::Euclidean). [Cosines](PrototypeScore::Cosine) span only -1 to
+/// 1, so a softmax over them wants a scale of about 10.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot::learners::heads::{EmbeddedSupport, Head, Prototypes};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::from_data([[[0.0, 0.0], [4.0, 2.0]]], &device);
+/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = Prototypes::new().fit(support).logits(Tensor::from_data([[[1.0, 0.0]]], &device));
+/// assert_eq!(logits.into_data().to_vec::<f32>().unwrap(), [-1.0, -13.0]);
+/// ```
+///
+/// # Source
+/// Snell, Swersky and Zemel, "Prototypical Networks for Few-shot Learning", NeurIPS 2017.
+#[derive(Module, Clone, Debug)]
+pub struct Prototypes {
+    #[module(skip)]
+    score: PrototypeScore,
+    scale: f64,
+}
+
+impl Prototypes {
+    /// The paper's head.
+    pub fn new() -> Self {
+        Self { score: PrototypeScore::SquaredEuclidean, scale: 1.0 }
+    }
+
+    /// With another score.
+    pub fn with_score(self, score: PrototypeScore) -> Self {
+        Self { score, ..self }
+    }
+
+    /// With logits that are so many times the score.
+    ///
+    /// # Panics
+    /// When the scale is not a positive number.
+    pub fn with_scale(self, scale: f64) -> Self {
+        let fits = scale > 0.0 && scale.is_finite();
+        assert!(fits, "the scale of prototypes must be a positive number, found {scale}");
+        Self { scale, ..self }
+    }
+}
+
+impl Default for Prototypes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: Backend> Head<B> for Prototypes {
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let ways = support.ways;
+        let (score, scale, prototypes) = (self.score, self.scale, support.prototypes());
+        FittedHead::new(ways, move |queries| {
+            let logits = score.of(queries, prototypes.clone());
+            if scale == 1.0 { logits } else { logits * scale }
+        })
+    }
+
+    fn name(&self) -> &'static str {
+        "prototypes"
+    }
+
+    fn settings(&self) -> Value {
+        json!({ "score": self.score, "scale": self.scale })
+    }
+}

@@ -1,0 +1,81 @@
+use burn::module::{Module, Param, RunningState};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::{Moments, NormStatistics, norm_relu};
+
+const EPSILON: f64 = 1e-5;
+
+/// What follows a convolution of a relation network: batch-norm, ReLU and a pool.
+#[derive(Module, Debug)]
+pub struct RelationBlock<B: Backend> {
+    /// Added to the convolution, `[o]`.
+    pub bias: Param<Tensor<B, 1>>,
+    /// Gain of the normalisation, `[o]`.
+    pub gamma: Param<Tensor<B, 1>>,
+    /// Shift of the normalisation, `[o]`.
+    pub beta: Param<Tensor<B, 1>>,
+    /// Running mean, `[o]`.
+    pub running_mean: RunningState<Tensor<B, 1>>,
+    /// Running variance, `[o]`.
+    pub running_var: RunningState<Tensor<B, 1>>,
+    momentum: f64,
+}
+
+impl<B: Backend> RelationBlock<B> {
+    pub(super) fn new(channels: usize, momentum: f64, device: &B::Device) -> Self {
+        let [zeros, ones] = [Tensor::zeros([channels], device), Tensor::ones([channels], device)];
+        Self {
+            bias: Param::from_tensor(zeros.clone()),
+            gamma: Param::from_tensor(ones.clone()),
+            beta: Param::from_tensor(zeros.clone()),
+            running_mean: RunningState::new(zeros),
+            running_var: RunningState::new(ones),
+            momentum,
+        }
+    }
+
+    /// Normalises and rectifies `maps` `[t, m, o, h, w]`, those of each task by their own moments
+    /// or all by running ones, and takes the largest of every 2x2 window if they shall be `halved`.
+    pub(super) fn rectified(
+        &self,
+        maps: Tensor<B, 5>,
+        by_task: bool,
+        halved: bool,
+    ) -> Tensor<B, 5> {
+        let [tasks, pairs, channels, height, width] = maps.dims();
+        let [gamma, beta] = [&self.gamma, &self.beta].map(Param::val);
+        if !by_task {
+            let running = Moments {
+                mean: self.running_mean.value_sync(),
+                variance: self.running_var.value_sync(),
+            };
+            let flat = maps.reshape([tasks * pairs, channels, height, width]);
+            let running = NormStatistics::Running(running);
+            let (flat, _) = norm_relu(flat, Some(gamma), Some(beta), running, EPSILON, halved);
+            let [_, _, height, width] = flat.dims();
+            return flat.reshape([tasks, pairs, channels, height, width]);
+        }
+        // A task's channels are channels of their own, which have moments of their own.
+        let folded = maps.swap_dims(0, 1).reshape([pairs, tasks * channels, height, width]);
+        let [gamma, beta] = [gamma, beta].map(|vector| Some(vector.repeat_dim(0, tasks)));
+        let batch = NormStatistics::Batch;
+        let (folded, moments) = norm_relu(folded, gamma, beta, batch, EPSILON, halved);
+        if let Some(Moments { mean, variance }) = moments
+            && B::ad_enabled(&folded.device())
+        {
+            self.track(&self.running_mean, mean);
+            self.track(&self.running_var, variance);
+        }
+        let [_, _, height, width] = folded.dims();
+        folded.reshape([pairs, tasks, channels, height, width]).swap_dims(0, 1)
+    }
+
+    /// Moves a running average towards the mean over tasks of `moments` `[t * o]`.
+    fn track(&self, average: &RunningState<Tensor<B, 1>>, moments: Tensor<B, 1>) {
+        let before = average.value_sync();
+        let channels = before.dims()[0];
+        let tasks = moments.dims()[0] / channels;
+        let batch = moments.reshape([tasks, channels]).mean_dim(0).reshape([channels]);
+        average.update((before * (1.0 - self.momentum) + batch * self.momentum).detach());
+    }
+}

@@ -1,0 +1,57 @@
+use burn::module::Module;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::optim_step::{Momentum, StepRule, WeightDecay};
+use serde::Serialize;
+
+use super::descent::{Descent, positive, some_steps};
+
+/// Gradient descent with momentum over the whole support, as `torch.optim.SGD`.
+///
+/// `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (`v = g` at the first
+/// step), `w = w - rate * v`.
+///
+/// By default as Chen et al. train their classifiers: 100 steps at a rate of 0.01.
+#[derive(Module, Clone, Debug, PartialEq, Serialize)]
+pub struct Sgd {
+    /// Number of steps; the paper has 100.
+    pub steps: usize,
+    /// Learning rate; the authors' code has 0.01.
+    pub rate: f64,
+    /// Share of the velocity that stays; the authors' code has 0.9.
+    pub momentum: f64,
+    /// Share of the gradient that is left out of the velocity; the authors' code has 0.9.
+    pub dampening: f64,
+    /// Strength of the pull towards zero; the authors' code has 0.001.
+    pub weight_decay: f64,
+}
+
+impl Default for Sgd {
+    fn default() -> Self {
+        Self { steps: 100, rate: 0.01, momentum: 0.9, dampening: 0.9, weight_decay: 0.001 }
+    }
+}
+
+impl Sgd {
+    /// Itself, if it can be followed.
+    ///
+    /// # Panics
+    /// Without steps, with a rate that is not positive, and with another setting that is not a
+    /// number from 0 on.
+    pub(super) fn checked(self) -> Self {
+        some_steps(self.steps);
+        positive("the learning rate", self.rate);
+        let rest = [self.momentum, self.dampening, self.weight_decay];
+        let sound = rest.iter().all(|&value| value >= 0.0 && value.is_finite());
+        assert!(sound, "momentum, dampening and weight decay must not be negative, found {rest:?}");
+        self
+    }
+
+    pub(super) fn descent<B: Backend>(&self) -> Descent<B> {
+        let Self { momentum: factor, dampening, .. } = *self;
+        let rule = StepRule::Sgd {
+            momentum: Some(Momentum { factor, dampening, nesterov: false }),
+            weight_decay: WeightDecay::L2(self.weight_decay),
+        };
+        Descent::new(rule, self.rate)
+    }
+}

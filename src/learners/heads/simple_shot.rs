@@ -1,0 +1,140 @@
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::unit_length::unit_length;
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+
+/// What [`SimpleShot`] does to embeddings before it compares them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FeatureTransform {
+    /// Nothing: UN in the paper.
+    #[serde(rename = "un")]
+    Unchanged,
+    /// Divides by the Euclidean length: L2N.
+    #[serde(rename = "l2n")]
+    Normalised,
+    /// Subtracts the mean of the base classes, then divides by the length: CL2N.
+    #[serde(rename = "cl2n")]
+    CentredAndNormalised,
+}
+
+/// The nearest class mean, of embeddings that are centred and brought to length one.
+///
+/// `logit_k(q) = -||z(q) - c_k||^2`, with `z(x) = (x - m) / ||x - m||`, `m` the mean embedding of
+/// all images of the base classes, and `c_k` the mean of `z(x)` over the support of class `k`.
+///
+/// # Conventions
+/// CL2N where a base mean was given, and L2N otherwise. Class means are not normalised again, as in
+/// the paper. easyfsl scores by the [cosine](PrototypeScore::Cosine) with class means of
+/// [unchanged](FeatureTransform::Unchanged) embeddings.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleShot};
+///
+/// let device = Default::default();
+/// let head = SimpleShot::<Flex>::new().with_base_mean(Tensor::from_data([1.0, 1.0], &device));
+/// let embeddings = Tensor::from_data([[[3.0, 1.0], [1.0, 9.0]]], &device);
+/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
+/// let logits = head.fit(support).logits(Tensor::from_data([[[6.0, 1.0]]], &device));
+/// logits.into_data().assert_approx_eq::<f32>(&[[[0.0, -2.0]]].into(), Default::default());
+/// ```
+///
+/// # Source
+/// Wang, Chao, Weinberger and van der Maaten, "SimpleShot: Revisiting Nearest-Neighbor
+/// Classification for Few-Shot Learning", arXiv 1911.04623, 2019.
+#[derive(Module, Debug)]
+pub struct SimpleShot<B: Backend> {
+    base_mean: Option<Param<Tensor<B, 1>>>,
+    #[module(skip)]
+    transform: FeatureTransform,
+    #[module(skip)]
+    score: PrototypeScore,
+}
+
+impl<B: Backend> SimpleShot<B> {
+    /// Of normalised embeddings, L2N.
+    pub fn new() -> Self {
+        Self {
+            base_mean: None,
+            transform: FeatureTransform::Normalised,
+            score: PrototypeScore::SquaredEuclidean,
+        }
+    }
+
+    /// Of embeddings that are centred by the mean `[d]` of the base classes and normalised, CL2N.
+    pub fn with_base_mean(self, mean: Tensor<B, 1>) -> Self {
+        let mean = Param::from_tensor(mean.detach()).set_require_grad(false);
+        let transform = FeatureTransform::CentredAndNormalised;
+        Self { base_mean: Some(mean), transform, ..self }
+    }
+
+    /// With another transform.
+    ///
+    /// # Panics
+    /// When embeddings shall be centred and there is no base mean.
+    pub fn with_transform(self, transform: FeatureTransform) -> Self {
+        let fits = transform != FeatureTransform::CentredAndNormalised || self.base_mean.is_some();
+        assert!(fits, "CL2N centres embeddings by a base mean: give it first");
+        Self { transform, ..self }
+    }
+
+    /// With another score of transformed embeddings.
+    pub fn with_score(self, score: PrototypeScore) -> Self {
+        Self { score, ..self }
+    }
+
+    /// What is subtracted from embeddings, `[1, 1, d]`.
+    fn centre(&self) -> Option<Tensor<B, 3>> {
+        let centred = self.transform == FeatureTransform::CentredAndNormalised;
+        self.base_mean.as_ref().filter(|_| centred).map(|mean| mean.val().unsqueeze())
+    }
+}
+
+impl<B: Backend> Default for SimpleShot<B> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: Backend> Head<B> for SimpleShot<B> {
+    /// # Panics
+    /// When the base mean has not as many features as the embeddings.
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let ways = support.ways;
+        let (transform, centre, score) = (self.transform, self.centre(), self.score);
+        let transformed = move |x| transformed(x, transform, centre.clone());
+        let prototypes =
+            support.with_embeddings(transformed(support.embeddings.clone())).prototypes();
+        FittedHead::new(ways, move |queries| score.of(transformed(queries), prototypes.clone()))
+    }
+
+    fn name(&self) -> &'static str {
+        "simpleshot"
+    }
+
+    fn settings(&self) -> Value {
+        json!({ "transform": self.transform, "score": self.score })
+    }
+}
+
+fn transformed<B: Backend>(
+    x: Tensor<B, 3>,
+    transform: FeatureTransform,
+    centre: Option<Tensor<B, 3>>,
+) -> Tensor<B, 3> {
+    let x = match centre {
+        Some(centre) => {
+            let (found, mean) = (x.dims(), centre.dims()[2]);
+            assert_eq!(found[2], mean, "a base mean [{mean}] does not centre embeddings {found:?}");
+            x - centre
+        }
+        None => x,
+    };
+    if transform == FeatureTransform::Unchanged { x } else { unit_length(x, 2) }
+}

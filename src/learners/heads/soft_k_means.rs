@@ -1,0 +1,87 @@
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::activation::softmax;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::{Metric, product, scores};
+use serde_json::{Value, json};
+
+use super::{EmbeddedSupport, TransductiveHead, no_logits};
+
+/// Prototypical networks whose class means are refined by soft k-means on unlabelled embeddings.
+///
+/// From class means `p_k` on, `z_jk = softmax_k(-|q_j - p_k|²)` and
+/// `p_k <- (sum of support of class k + sum_j z_jk q_j) / (its number + sum_j z_jk)`; logits are
+/// `-|q - p_k|²`. They are differentiable by all embeddings.
+///
+/// # Shapes
+/// Support `[t, n, d]` and queries `[t, q, d]` give logits `[t, q, ways]`.
+///
+/// # Conventions
+/// The queries themselves are the unlabelled embeddings, where the paper draws others. One step, as
+/// in the paper; with none it is a prototypical network. There is no cluster of distractors.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot::learners::heads::{EmbeddedSupport, SoftKMeans, TransductiveHead};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
+/// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
+/// let queries = Tensor::from_data([[[3.0, 1.0], [1.0, 2.0]]], &device);
+/// let classes = SoftKMeans::new().logits(support, queries).argmax(2);
+/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
+/// ```
+///
+/// # Source
+/// Ren et al., "Meta-Learning for Semi-Supervised Few-Shot Classification", ICLR 2018.
+#[derive(Module, Clone, Debug)]
+pub struct SoftKMeans {
+    steps: usize,
+}
+
+impl SoftKMeans {
+    /// The paper's head, of one step.
+    pub fn new() -> Self {
+        Self { steps: 1 }
+    }
+
+    /// With another number of refinements.
+    pub fn with_steps(self, steps: usize) -> Self {
+        Self { steps }
+    }
+}
+
+impl Default for SoftKMeans {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<B: Backend> TransductiveHead<B> for SoftKMeans {
+    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        if let Some(none) = no_logits(&queries, support.ways) {
+            return none;
+        }
+        let members = support.one_hot().swap_dims(1, 2);
+        let counts = members.clone().sum_dim(2);
+        let sums = product(members, support.embeddings.clone());
+        let logits = |prototypes| scores(queries.clone(), prototypes, Metric::SquaredEuclidean);
+        let mut prototypes = support.prototypes();
+        for _ in 0..self.steps {
+            let assigned = softmax(logits(prototypes), 2).swap_dims(1, 2);
+            let counts = counts.clone() + assigned.clone().sum_dim(2);
+            prototypes = (sums.clone() + product(assigned, queries.clone())) / counts;
+        }
+        logits(prototypes)
+    }
+
+    fn name(&self) -> &'static str {
+        "soft-k-means"
+    }
+
+    fn settings(&self) -> Value {
+        json!({ "steps": self.steps })
+    }
+}

@@ -1,0 +1,195 @@
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::descent::{Descent, positive, some_steps};
+use super::similarity::{Scored, Similarity, unit};
+use super::slopes::{cross_entropy_slopes, entropy_slopes};
+use super::{EmbeddedSupport, TransductiveHead, no_logits};
+
+/// How the two terms of the loss are lowered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntropyUpdate {
+    /// A step down the cross-entropy, then one down the entropy, of one optimizer.
+    InTurn,
+    /// One step down their sum.
+    Joint,
+}
+
+/// Transductive fine-tuning: a classifier that Adam moves down the cross-entropy of the support and
+/// the entropy of its predictions for the queries.
+///
+/// `loss = mean_support -ln p(y_i | x_i) + mean_queries H(p(· | x_j))`, with
+/// `p(y = k | x) = softmax_k(temperature * s(x, w_k))`
+///
+/// # Conventions
+/// - The paper fine-tunes the whole network; here the embeddings stay, and the classifier alone
+///   moves. At the paper's rate that is little: 50 steps of 0.00005 for weights of length 1.
+/// - As in the authors' code, the classifier is a linear layer on normalised embeddings
+///   ([`Similarity::Dot`]) whose weights start as the normalised class means and whose biases start
+///   at zero, so that it starts with cosines, and each of 25 epochs is a step for each term. The
+///   authors embed by the ReLU of the logits of the training classes.
+/// - With [`Similarity::Cosine`] the layer stays one of cosines, without biases.
+/// - easyfsl has [`Similarity::Euclidean`] from the class means as they are and
+///   [`EntropyUpdate::Joint`]: [`easyfsl`](Self::easyfsl). Its benchmark has 10 steps at a rate of
+///   0.0001. Its scores are bare distances, the logits here those times the temperature.
+/// - The logits send no gradient back to embeddings.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use burn::tensor::Tensor;
+/// use fewshot::learners::heads::{EmbeddedSupport, TransductiveFineTuning, TransductiveHead};
+///
+/// let device = Default::default();
+/// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
+/// let labels = Tensor::from_ints([[0, 1]], &device);
+/// let support = EmbeddedSupport::new(embeddings.clone(), labels, 2);
+/// let classes = TransductiveFineTuning::new().logits(support, embeddings).argmax(2);
+/// assert_eq!(classes.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
+/// ```
+///
+/// # Source
+/// Dhillon, Chaudhari, Ravichandran and Soatto, "A Baseline for Few-Shot Image Classification",
+/// ICLR 2020.
+#[derive(Module, Clone, Debug)]
+pub struct TransductiveFineTuning {
+    #[module(skip)]
+    similarity: Similarity,
+    #[module(skip)]
+    update: EntropyUpdate,
+    steps: usize,
+    rate: f64,
+    temperature: f64,
+}
+
+impl Default for TransductiveFineTuning {
+    fn default() -> Self {
+        Self {
+            similarity: Similarity::Dot,
+            update: EntropyUpdate::InTurn,
+            steps: 25,
+            rate: 5e-5,
+            temperature: 1.0,
+        }
+    }
+}
+
+impl TransductiveFineTuning {
+    /// The paper's, of a network that stays.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// easyfsl's, with the settings of its constructor.
+    pub fn easyfsl() -> Self {
+        Self::new().with_similarity(Similarity::Euclidean).with_update(EntropyUpdate::Joint)
+    }
+
+    /// With another score.
+    pub fn with_similarity(self, similarity: Similarity) -> Self {
+        Self { similarity, ..self }
+    }
+
+    /// With the terms of the loss lowered in another way.
+    pub fn with_update(self, update: EntropyUpdate) -> Self {
+        Self { update, ..self }
+    }
+
+    /// In another number of steps, or of pairs of steps if taken [in turn](EntropyUpdate::InTurn).
+    ///
+    /// # Panics
+    /// If it is zero.
+    pub fn with_steps(self, steps: usize) -> Self {
+        Self { steps: some_steps(steps), ..self }
+    }
+
+    /// With another learning rate.
+    ///
+    /// # Panics
+    /// If it is not positive.
+    pub fn with_rate(self, rate: f64) -> Self {
+        Self { rate: positive("the learning rate", rate), ..self }
+    }
+
+    /// With another factor before the scores.
+    ///
+    /// # Panics
+    /// If it is not positive.
+    pub fn with_temperature(self, temperature: f64) -> Self {
+        Self { temperature: positive("the temperature", temperature), ..self }
+    }
+
+    /// What the classifier sees of embeddings.
+    fn seen<B: Backend>(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self.similarity {
+            Similarity::Dot => with_feature(unit(embeddings), 1.0),
+            _ => embeddings,
+        }
+    }
+
+    fn start<B: Backend>(&self, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
+        match self.similarity {
+            Similarity::Dot => with_feature(unit(prototypes), 0.0),
+            Similarity::Cosine => unit(prototypes),
+            Similarity::SquaredEuclidean | Similarity::Euclidean => prototypes,
+        }
+    }
+}
+
+/// A bias is the weight of a feature that is always 1.
+fn with_feature<B: Backend>(x: Tensor<B, 3>, value: f64) -> Tensor<B, 3> {
+    let [tasks, examples, _] = x.dims();
+    let feature = Tensor::full([tasks, examples, 1], value, &x.device());
+    Tensor::cat(vec![x, feature], 2)
+}
+
+impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
+    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        if let Some(none) = no_logits(&queries, support.ways) {
+            return none;
+        }
+        let one_hot = support.one_hot();
+        let mut weights = self.start(support.prototypes().detach());
+        let [support, queries] = [support.embeddings, queries].map(|embeddings| {
+            let seen = self.seen(embeddings.detach());
+            Scored::new(self.similarity, self.temperature, seen, &weights)
+        });
+        let by_labels = |weights: &Tensor<B, 3>| {
+            support.gradient(weights, |logits| cross_entropy_slopes(logits, one_hot.clone()))
+        };
+        let by_entropy = |weights: &Tensor<B, 3>| {
+            queries.gradient(weights, |logits| entropy_slopes(logits, 0.0, 1.0))
+        };
+        let mut adam = Descent::adam(self.rate);
+        for _ in 0..self.steps {
+            let mut gradient = by_labels(&weights);
+            match self.update {
+                EntropyUpdate::Joint => gradient = gradient + by_entropy(&weights),
+                EntropyUpdate::InTurn => {
+                    weights = adam.step(weights, gradient);
+                    gradient = by_entropy(&weights);
+                }
+            }
+            weights = adam.step(weights, gradient);
+        }
+        queries.logits(weights)
+    }
+
+    fn name(&self) -> &'static str {
+        "transductive-finetuning"
+    }
+
+    fn settings(&self) -> Value {
+        json!({
+            "similarity": self.similarity,
+            "update": self.update,
+            "steps": self.steps,
+            "rate": self.rate,
+            "temperature": self.temperature,
+        })
+    }
+}

@@ -1,0 +1,202 @@
+use burn::module::{AutodiffModule, Module};
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::{Int, Tensor};
+use fewshot_kernels::parted;
+use fewshot_models::{BnStatistics, Encoder};
+
+use super::embed::{embed_jointly, embed_tasks};
+use super::heads::{EmbeddedSupport, FittedHead, Head};
+use super::{
+    Adapted, BaseClassifier, Learner, MetaGradients, MetaLearner, OnEmbeddings, accuracies,
+    scaled_gradients,
+};
+use crate::adapt::AdaptError;
+use crate::episode::{EpisodeBatch, Support};
+use crate::precision::{LossScale, Precision};
+
+/// An encoder with a [`Head`]: a learner that judges each query by itself.
+///
+/// It is trained on episodes by the [loss](Head::loss) of the head, encoder and head together; or, with
+/// a [`BaseClassifier`], classically: an episode is then a mini-batch of images of its classes, and the
+/// head only serves in tests.
+///
+/// # Conventions
+/// In training, support and query images of an episode go through the encoder in one batch.
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use fewshot::learners::heads::SimpleShot;
+/// use fewshot::learners::Inductive;
+/// use fewshot::prelude::*;
+///
+/// let glyphs = Glyphs::generate(&GlyphsConfig::default());
+/// let encoder = Conv4Config::omniglot().init::<Flex>(&Default::default());
+/// let learner = Inductive::new(encoder, SimpleShot::new());
+/// let sampler = glyphs.test.sampler(Protocol::new(5, 1), 7)?;
+/// let episode = sampler.batch::<Flex>(0..1, &Default::default());
+/// let logits = learner.adapt(&episode.support).predict(episode.queries.clone());
+/// assert_eq!(logits.dims(), [1, 75, 5]);
+/// # Ok::<(), fewshot::episode::EpisodeError>(())
+/// ```
+#[derive(Module, Debug)]
+pub struct Inductive<B: Backend, E, H> {
+    encoder: E,
+    head: H,
+    classes: Option<BaseClassifier<B>>,
+}
+
+impl<B: Backend, E: Encoder<B>, H: Head<B>> Inductive<B, E, H> {
+    /// `head` on `encoder`, trained on episodes.
+    pub fn new(encoder: E, head: H) -> Self {
+        Self { encoder, head, classes: None }
+    }
+
+    /// Trained as a classifier of all base classes.
+    pub fn with_base_classifier(self, classes: BaseClassifier<B>) -> Self {
+        Self { classes: Some(classes), ..self }
+    }
+
+    /// The network that embeds images.
+    pub fn encoder(&self) -> &E {
+        &self.encoder
+    }
+
+    /// The classifier over embeddings.
+    pub fn head(&self) -> &H {
+        &self.head
+    }
+
+    fn fit(&self, support: Tensor<B, 3>, labels: Tensor<B, 2, Int>, ways: usize) -> FittedHead<B> {
+        self.head.fit(EmbeddedSupport::new(support, labels, ways))
+    }
+}
+
+impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
+    type Adapted = AdaptedHead<B, E>;
+
+    fn adapt(&self, support: &Support<B>) -> AdaptedHead<B, E> {
+        let images = support.images.clone();
+        let embeddings = embed_tasks(&self.encoder, images, BnStatistics::Running);
+        let fitted = self.fit(embeddings, support.labels.clone(), support.ways);
+        AdaptedHead { encoder: self.encoder.clone(), fitted }
+    }
+
+    /// Support and queries of an episode are normalised together.
+    fn outputs(&self, batch: &EpisodeBatch<B>, statistics: BnStatistics) -> Tensor<B, 3> {
+        if statistics == BnStatistics::Running {
+            return self.adapt(&batch.support).predict(batch.queries.clone());
+        }
+        let embeddings = embed_jointly(&self.encoder, batch, statistics);
+        let [labels, _] = batch.labels();
+        let [support, queries] = parted(embeddings, labels.dims()[1]);
+        self.fit(support, labels, batch.ways()).logits(queries)
+    }
+
+    fn on_embeddings(&self) -> Option<&dyn OnEmbeddings<B>> {
+        Some(self)
+    }
+
+    fn precision(&self) -> Precision {
+        self.encoder.precision()
+    }
+
+    fn architecture(&self) -> String {
+        let (head, encoder) = (self.head.name(), self.encoder.architecture());
+        let head = format!("{head} {}", self.head.settings());
+        match &self.classes {
+            Some(classes) => format!("{head} on {encoder}, trained as {}", classes.architecture()),
+            None => format!("{head} on {encoder}"),
+        }
+    }
+}
+
+impl<B: Backend, E: Encoder<B>, H: Head<B>> OnEmbeddings<B> for Inductive<B, E, H> {
+    fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        self.encoder.encode(images, BnStatistics::Running)
+    }
+
+    fn of_embeddings(
+        &self,
+        support: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+        ways: usize,
+        queries: Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
+        self.fit(support, labels, ways).logits(queries)
+    }
+}
+
+impl<B, E, H> MetaLearner<B> for Inductive<B, E, H>
+where
+    B: AutodiffBackend,
+    E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
+    H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
+{
+    const DRAWS: bool = E::DRAWS;
+
+    fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
+        if let Some(classes) = &self.classes {
+            return self.classical_gradients(classes, batch, scale);
+        }
+        let logits = self.outputs(batch, BnStatistics::Track);
+        let [_, labels] = batch.labels();
+        let loss = self.head.loss(logits.clone(), labels.clone());
+        let gradients = scaled_gradients(loss.clone(), self, scale);
+        let score = accuracies(logits.inner(), labels.inner()).mean();
+        MetaGradients { loss: loss.inner(), score, gradients }
+    }
+
+    /// Whether the classes of episodes are known, where the learner is trained as their classifier.
+    fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+        match (&self.classes, batch.classes()) {
+            (Some(classes), Some(found)) => {
+                let (wanted, found) = (classes.config().classes, found.iter().max().copied());
+                match found.is_none_or(|class| class < wanted) {
+                    true => Ok(()),
+                    false => Err(AdaptError::BaseClasses { wanted, found }),
+                }
+            }
+            (Some(classes), None) => {
+                Err(AdaptError::BaseClasses { wanted: classes.config().classes, found: None })
+            }
+            (None, _) => Ok(()),
+        }
+    }
+}
+
+impl<B, E, H> Inductive<B, E, H>
+where
+    B: AutodiffBackend,
+    E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
+    H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
+{
+    /// Of all images of the episodes as one mini-batch of base classes.
+    fn classical_gradients(
+        &self,
+        classes: &BaseClassifier<B>,
+        batch: &EpisodeBatch<B>,
+        scale: LossScale,
+    ) -> MetaGradients<B> {
+        let images = batch.joined().flatten(0, 1);
+        let labels = batch.base_labels().expect("checked before the first step");
+        let labels = labels.flatten::<1>(0, 1);
+        let embeddings = self.encoder.encode(classes.shown(images), BnStatistics::Track);
+        let (loss, logits) = classes.loss(embeddings, labels.clone());
+        let gradients = scaled_gradients(loss.clone(), self, scale);
+        let score = accuracies(logits.inner().unsqueeze(), labels.inner().unsqueeze()).mean();
+        MetaGradients { loss: loss.inner(), score, gradients }
+    }
+}
+
+/// An encoder with a head that has learned its tasks.
+pub struct AdaptedHead<B: Backend, E> {
+    encoder: E,
+    fitted: FittedHead<B>,
+}
+
+impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedHead<B, E> {
+    fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3> {
+        self.fitted.logits(embed_tasks(&self.encoder, queries, BnStatistics::Running))
+    }
+}

@@ -1,0 +1,191 @@
+//! Tests of classifiers over embeddings that are there already.
+
+use std::fmt;
+use std::time::Instant;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::gram::Gram;
+use super::mean_and_ci95;
+use crate::data::Comparison;
+use crate::episode::{FeatureBatch, FeatureSampler, Protocol, QueryCounts};
+use crate::learners;
+use crate::learners::heads::{EmbeddedSupport, Head, TransductiveHead};
+
+/// Most numbers that the episodes of a launch are gathered into, 64 MiB of `f32`.
+const GATHERED: usize = 1 << 24;
+
+/// Most episodes of a launch.
+const TOGETHER: usize = 512;
+
+/// How a classifier over embeddings is tested on [`Features`](crate::data::Features).
+///
+/// # Example
+/// ```
+/// use burn::backend::Flex;
+/// use fewshot::data::Features;
+/// use fewshot::episode::{FeatureSampler, Protocol};
+/// use fewshot::learners::heads::Prototypes;
+/// use fewshot::train::FeatureTest;
+///
+/// // Classes on a line, far apart.
+/// let class = |k: u8| (k.to_string(), (0..20u8).map(|i| f32::from(k) + f32::from(i) * 0.01).collect());
+/// let sampler = FeatureSampler::new(Features::new(1, (0..4).map(class))?, Protocol::new(3, 1), 7)?;
+/// let found = FeatureTest::new(50).run::<Flex>(&Prototypes::new(), &sampler, &Default::default());
+/// assert_eq!((found.accuracy, found.ci95), (100.0, 0.0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct FeatureTest {
+    episodes: usize,
+}
+
+/// What a test of a classifier over embeddings found, and under which protocol.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FeatureEvaluation {
+    /// Name of the method.
+    pub method: String,
+    /// Its settings.
+    pub settings: Value,
+    /// Ways, shots and queries; of the last the mean of a class, where they are unbalanced.
+    #[serde(flatten)]
+    pub protocol: Protocol,
+    /// Episodes tested on.
+    pub episodes: usize,
+    /// Whether all queries of an episode were seen together.
+    pub transductive: bool,
+    /// `alpha` of the [Dirichlet distribution](QueryCounts::Dirichlet) that queries of each class were
+    /// drawn by; `None` of as many in each.
+    pub unbalanced: Option<usize>,
+    /// Seed of the episodes.
+    pub seed: u64,
+    /// Mean accuracy over episodes, in percent.
+    pub accuracy: f64,
+    /// Half-width of the 95 % interval of the mean, in percent: `1.96 * std / sqrt(n)`, with the
+    /// sample standard deviation over episodes.
+    pub ci95: f64,
+    /// Episodes a second, drawing included.
+    pub episodes_per_s: f64,
+}
+
+impl FeatureTest {
+    /// A test on the first `episodes` episodes of a sampler.
+    ///
+    /// # Panics
+    /// Without an episode.
+    pub fn new(episodes: usize) -> Self {
+        assert!(episodes > 0, "a test needs at least one episode");
+        Self { episodes }
+    }
+
+    /// Tests a classifier that judges each query by itself.
+    pub fn run<B: Backend>(
+        &self,
+        head: &impl Head<B>,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+    ) -> FeatureEvaluation {
+        let logits = |support, queries| head.fit(support).logits(queries);
+        let (method, settings) = (head.name(), head.settings());
+        self.tell(method, settings, false, sampler, || self.general(logits, sampler, device))
+    }
+
+    /// Tests a classifier that judges all queries of an episode together.
+    pub fn run_transductive<B: Backend>(
+        &self,
+        head: &impl TransductiveHead<B>,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+    ) -> FeatureEvaluation {
+        let logits = |support, queries| head.logits(support, queries);
+        let (method, settings) = (head.name(), head.settings());
+        self.tell(method, settings, true, sampler, || self.general(logits, sampler, device))
+    }
+
+    /// As [`run`](Self::run), of a classifier that takes the nearest class mean as `comparison` says.
+    ///
+    /// Accuracies are the same up to rounding. Where episodes are many and the products of all pairs of
+    /// features take no more than 1 GiB, these are computed once and looked up in each episode.
+    pub fn run_compared<B: Backend>(
+        &self,
+        head: &impl Head<B>,
+        comparison: &Comparison,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+    ) -> FeatureEvaluation {
+        if !Gram::pays(sampler, self.episodes) {
+            return self.run(head, sampler, device);
+        }
+        self.tell(head.name(), head.settings(), false, sampler, || {
+            Gram::of::<B>(comparison, sampler.features(), device).accuracies(sampler, self.episodes)
+        })
+    }
+
+    /// What a test came to that finds the accuracy of each episode.
+    fn tell(
+        &self,
+        method: &str,
+        settings: Value,
+        transductive: bool,
+        sampler: &FeatureSampler,
+        accuracies: impl FnOnce() -> Vec<f64>,
+    ) -> FeatureEvaluation {
+        let start = Instant::now();
+        let (mean, ci95) = mean_and_ci95(&accuracies());
+        FeatureEvaluation {
+            method: method.to_owned(),
+            settings,
+            protocol: sampler.protocol(),
+            episodes: self.episodes,
+            transductive,
+            unbalanced: match sampler.query_counts() {
+                QueryCounts::Balanced => None,
+                QueryCounts::Dirichlet { alpha } => Some(alpha),
+            },
+            seed: sampler.seed(),
+            accuracy: 100.0 * mean,
+            ci95: 100.0 * ci95,
+            episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
+        }
+    }
+
+    /// The accuracy of each episode, from logits of as many together as can be.
+    fn general<B: Backend>(
+        &self,
+        logits: impl Fn(EmbeddedSupport<B>, Tensor<B, 3>) -> Tensor<B, 3>,
+        sampler: &FeatureSampler,
+        device: &B::Device,
+    ) -> Vec<f64> {
+        let rows = sampler.features().tensor::<B>(device);
+        let protocol = sampler.protocol();
+        let numbers = protocol.ways * protocol.examples() * sampler.features().length();
+        let together = (GATHERED / numbers).clamp(1, TOGETHER);
+        let mut found = Vec::with_capacity(self.episodes);
+        for first in (0..self.episodes).step_by(together) {
+            let last = (first + together).min(self.episodes);
+            let batch = sampler.batch(first as u64..last as u64, &rows);
+            let FeatureBatch { support, labels, ways, queries, query_labels } = batch;
+            let logits = logits(EmbeddedSupport::new(support, labels, ways), queries);
+            let accuracies = learners::accuracies(logits, query_labels);
+            found.extend(accuracies.into_data().iter::<f64>());
+        }
+        found
+    }
+}
+
+impl fmt::Display for FeatureEvaluation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { method, accuracy, ci95, protocol, episodes, .. } = self;
+        write!(f, "{method} {accuracy:.2} ± {ci95:.2} % ({protocol}, {episodes} episodes")?;
+        if self.transductive {
+            f.write_str(", transductive")?;
+        }
+        if let Some(alpha) = self.unbalanced {
+            write!(f, ", unbalanced with alpha {alpha}")?;
+        }
+        f.write_str(")")
+    }
+}

@@ -1,0 +1,540 @@
+//! Files of features, episodes of them, and tests on them.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::backend::Flex;
+use burn::module::Module;
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot::data::{Comparison, DataError, Features, ImageSet, ImageShape};
+use fewshot::episode::{EpisodeError, FeatureSampler, Protocol, QueryCounts, SampleEpisodes};
+use fewshot::learners::heads::{EmbeddedSupport, FittedHead, Head, TransductiveHead};
+use fewshot::metric::{Metric, scores};
+use fewshot::train::FeatureTest;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+
+type B = Flex;
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
+}
+
+/// As many classes, with rows around a point of their own and no two alike.
+fn clusters(classes: usize, examples: usize, length: usize) -> Features {
+    let mut state = 12_345u64;
+    let mut noise = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 40) as f32 / (1 << 24) as f32 - 0.5
+    };
+    let classes = (0..classes).map(|class| {
+        let center: Vec<_> = (0..length).map(|_| 0.7 * noise()).collect();
+        let rows = (0..examples * length).map(|at| 1.0 + center[at % length] + noise()).collect();
+        (format!("class{class:03}"), rows)
+    });
+    Features::new(length, classes.collect::<Vec<_>>()).unwrap()
+}
+
+fn pets() -> Features {
+    let classes = [
+        ("dog".to_owned(), vec![0.0, 0.25, 0.5, 2.0, 2.25, 2.5, 5.0, 5.25, 5.5]),
+        ("cat".to_owned(), vec![1.0, 1.25, 1.5, 4.0, 4.25, 4.5]),
+        ("ant".to_owned(), vec![3.0, 3.25, 3.5]),
+    ];
+    Features::new(3, classes).unwrap()
+}
+
+mod files {
+    use super::*;
+
+    fn written(
+        tensors: &[(&str, Dtype, Vec<usize>, Vec<u8>)],
+        metadata: &[(&str, &str)],
+    ) -> Vec<u8> {
+        let views = tensors.iter().map(|(name, dtype, shape, bytes)| {
+            (*name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
+        });
+        let metadata: HashMap<_, _> =
+            metadata.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        safetensors::serialize(views.collect::<Vec<_>>(), Some(metadata)).unwrap()
+    }
+
+    fn opened(bytes: &[u8]) -> Result<Features, DataError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f.safetensors");
+        fs::write(&path, bytes).unwrap();
+        Features::open(path)
+    }
+
+    fn f32s(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    /// What is said of a file with these bytes, without its folder.
+    fn complaint(bytes: &[u8]) -> String {
+        let text = opened(bytes).unwrap_err().to_string();
+        text[text.find("f.safetensors").unwrap()..].to_owned()
+    }
+
+    #[test]
+    fn what_is_written_reads_back_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pets.safetensors");
+        let features = pets()
+            .with_base_mean(vec![0.1, 1.0 / 3.0, -2e-30])
+            .unwrap()
+            .with_metadata("backbone", "conv4")
+            .with_metadata("created_by", "fewshot");
+        features.write(&path).unwrap();
+        assert_eq!(Features::open(&path).unwrap(), features);
+        features.write(&path).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn classes_are_in_the_order_of_their_names() {
+        let pets = pets();
+        let names: Vec<_> = (0..3).map(|class| pets.class_name(class)).collect();
+        assert_eq!(names, ["ant", "cat", "dog"]);
+        assert_eq!([0, 1, 2].map(|class| pets.examples(class)), [1, 2, 3]);
+        assert_eq!(pets.row(pets.rows_of(1).start), [1.0, 1.25, 1.5]);
+        assert_eq!(pets.mean(), [2.5, 2.75, 3.0]);
+    }
+
+    #[test]
+    fn numbers_of_every_precision_are_read() {
+        let f64s: Vec<u8> = [0.1f64, -3.0].into_iter().flat_map(f64::to_le_bytes).collect();
+        // 1.5 and -0.25 in both halves.
+        let f16s: Vec<u8> = [0x3e00u16, 0xb400].into_iter().flat_map(u16::to_le_bytes).collect();
+        let bf16s: Vec<u8> = [0x3fc0u16, 0xbe80].into_iter().flat_map(u16::to_le_bytes).collect();
+        let features = opened(&written(
+            &[
+                ("a", Dtype::F64, vec![1, 2], f64s),
+                ("b", Dtype::F16, vec![1, 2], f16s),
+                ("c", Dtype::BF16, vec![1, 2], bf16s),
+                ("d", Dtype::F32, vec![2, 2], f32s(&[1.0, 2.0, 3.0, 4.0])),
+            ],
+            &[("base_mean", "[1, 2.5]"), ("backbone", "resnet12")],
+        ));
+        let features = features.unwrap();
+        assert_eq!(features.values(), [0.1, -3.0, 1.5, -0.25, 1.5, -0.25, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(features.base_mean(), Some(&[1.0, 2.5][..]));
+        assert_eq!(features.metadata()["backbone"], "resnet12");
+    }
+
+    #[test]
+    fn a_file_cut_short_is_refused() {
+        let whole = written(&[("a", Dtype::F32, vec![1, 2], f32s(&[1.0, 2.0]))], &[]);
+        assert!(opened(&whole).is_ok());
+        for length in 0..whole.len() {
+            let said = complaint(&whole[..length]);
+            assert!(said.contains("is not a whole safetensors file"), "{length}: {said}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_its_place() {
+        let one = |shape: &[usize], values: &[f32]| {
+            written(&[("a", Dtype::F32, shape.to_vec(), f32s(values))], &[])
+        };
+        let none = [&2u64.to_le_bytes()[..], b"{}"].concat();
+        assert_eq!(complaint(&none), "f.safetensors: there is no class of features");
+        for empty in [[0, 2], [2, 0]] {
+            assert_eq!(complaint(&one(&empty, &[])), "f.safetensors: class a has no features");
+        }
+        assert_eq!(
+            complaint(&one(&[2], &[1.0, 2.0])),
+            "f.safetensors: class a is F32 [2], wanted are F32, F64, F16 or BF16 numbers [n, d]"
+        );
+        let numbers = written(&[("a", Dtype::I32, vec![1, 1], vec![0; 4])], &[]);
+        assert!(complaint(&numbers).contains("class a is I32 [1, 1]"));
+        for value in [f32::NAN, f32::INFINITY] {
+            assert_eq!(
+                complaint(&one(&[2, 2], &[1.0, 2.0, value, 4.0])),
+                "f.safetensors: row 1 of class a has a feature that is not finite"
+            );
+        }
+        let lengths = [
+            ("a", Dtype::F32, vec![1, 2], f32s(&[1.0, 2.0])),
+            ("b", Dtype::F32, vec![1, 3], f32s(&[1.0, 2.0, 3.0])),
+        ];
+        assert_eq!(
+            complaint(&written(&lengths, &[])),
+            "f.safetensors: class b has 3 features in a row, wanted are 2"
+        );
+    }
+
+    #[test]
+    fn a_base_mean_that_fits_no_row_is_refused() {
+        let with = |mean| {
+            let class = [("a", Dtype::F32, vec![1, 2], f32s(&[1.0, 2.0]))];
+            complaint(&written(&class, &[("base_mean", mean)]))
+        };
+        assert_eq!(
+            with("[1]"),
+            "f.safetensors: the base mean has 1 features in a row, wanted are 2"
+        );
+        assert!(with("one").contains("base_mean is"), "{}", with("one"));
+        assert!(pets().with_base_mean(vec![0.0, f32::NAN, 0.0]).is_err());
+    }
+
+    #[test]
+    fn a_name_with_another_ending_is_refused() {
+        let said = |path| Features::open(path).unwrap_err().to_string();
+        let wanted = "is not named as a file of features: there are .safetensors and .parquet";
+        assert_eq!(said("features.pickle"), format!("features.pickle {wanted}"));
+        assert_eq!(said("features"), format!("features {wanted}"));
+        assert!(said("absent.safetensors").starts_with("cannot read absent.safetensors: "));
+        assert_eq!(
+            pets().write("pets.parquet").unwrap_err().to_string(),
+            "pets.parquet is not named as a file of features: there are .safetensors"
+        );
+        assert!(pets().write("no/such/folder/pets.safetensors").is_err());
+    }
+
+    #[test]
+    fn classes_of_one_name_and_broken_rows_are_refused() {
+        let twice = [("a".to_owned(), vec![1.0]), ("a".to_owned(), vec![2.0])];
+        assert!(matches!(Features::new(1, twice), Err(DataError::TwoClasses { .. })));
+        let broken = [("a".to_owned(), vec![1.0, 2.0, 3.0])];
+        assert!(matches!(Features::new(2, broken), Err(DataError::FeatureLength { .. })));
+        assert!(matches!(Features::new(2, []), Err(DataError::NoFeatures)));
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn parquet_is_read_as_easyfsl_has_it() {
+        for file in ["features_f32.parquet", "features_f64.parquet"] {
+            assert_eq!(Features::open(golden(file)).unwrap(), pets(), "{file}");
+        }
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn parquet_without_features_is_refused() {
+        let said = |file| Features::open(golden(file)).unwrap_err().to_string();
+        let ragged = said("features_ragged.parquet");
+        assert!(
+            ragged.ends_with("a row of class dog has 1 features in a row, wanted are 3"),
+            "{ragged}"
+        );
+        let null = said("features_null.parquet");
+        assert!(
+            null.ends_with("column embedding in row 1 is null or empty, wanted are values"),
+            "{null}"
+        );
+        let text = said("features_text.parquet");
+        let wanted = "column embedding is BYTE_ARRAY, wanted are a list of floats or doubles";
+        assert!(text.ends_with(wanted), "{text}");
+        let folder = tempfile::tempdir().unwrap();
+        let cut = folder.path().join("cut.parquet");
+        let whole = fs::read(golden("features_f32.parquet")).unwrap();
+        for length in [0, 4, 100, whole.len() - 1] {
+            fs::write(&cut, &whole[..length]).unwrap();
+            let error = Features::open(&cut).unwrap_err();
+            assert!(matches!(error, DataError::FeatureFile { .. }), "{length}: {error}");
+        }
+    }
+
+    #[cfg(not(feature = "parquet"))]
+    #[test]
+    fn parquet_names_the_feature_it_takes() {
+        let error = Features::open(golden("features_f32.parquet")).unwrap_err().to_string();
+        assert!(error.contains("--features parquet"), "{error}");
+    }
+}
+
+mod episodes {
+    use super::*;
+
+    const PROTOCOL: Protocol = Protocol::new(3, 2).with_queries(4);
+
+    #[test]
+    fn episodes_are_those_of_images_with_as_many_examples() {
+        let sizes = [9, 6, 7, 30];
+        let classes = || sizes.iter().enumerate().map(|(class, &size)| (class.to_string(), size));
+        let shape = ImageShape::new(1, 1, 1);
+        let images = ImageSet::new(shape, vec![0; 52], classes().collect::<Vec<_>>()).unwrap();
+        let images = images.sampler(PROTOCOL, 11).unwrap();
+        let rows = classes().map(|(name, size)| (name, vec![1.0; size]));
+        let features = Features::new(1, rows.collect::<Vec<_>>()).unwrap();
+        let features = FeatureSampler::new(features, PROTOCOL, 11).unwrap();
+        for index in [0, 1, 7, u64::MAX] {
+            assert_eq!(features.episode(index), images.episode(index));
+        }
+    }
+
+    #[test]
+    fn a_batch_has_the_rows_of_its_episodes() {
+        let features = clusters(5, 20, 3);
+        let rows = features.tensor::<B>(&Default::default());
+        for counts in [QueryCounts::Balanced, QueryCounts::Dirichlet { alpha: 2 }] {
+            let sampler = FeatureSampler::new(features.clone(), PROTOCOL, 3).unwrap();
+            let sampler = sampler.with_query_counts(counts).unwrap();
+            let batch = sampler.batch([4, 9], &rows);
+            let (mut support, mut queries) = (Vec::<f32>::new(), Vec::<f32>::new());
+            let (mut labels, mut query_labels) = (Vec::<i64>::new(), Vec::<i64>::new());
+            for index in [4, 9] {
+                for (label, draw) in sampler.episode(index).classes.iter().enumerate() {
+                    let row = |&example| features.row(features.rows_of(draw.class).start + example);
+                    support.extend(draw.support.iter().flat_map(row));
+                    queries.extend(draw.query.iter().flat_map(row));
+                    labels.extend(draw.support.iter().map(|_| label as i64));
+                    query_labels.extend(draw.query.iter().map(|_| label as i64));
+                }
+            }
+            assert_eq!((batch.support.dims(), batch.queries.dims()), ([2, 6, 3], [2, 12, 3]));
+            assert_eq!((batch.labels.dims(), batch.query_labels.dims()), ([2, 6], [2, 12]));
+            let floats = |x: Tensor<B, 3>| x.into_data().iter::<f32>().collect::<Vec<_>>();
+            assert_eq!(floats(batch.support), support);
+            assert_eq!(floats(batch.queries), queries);
+            assert_eq!(batch.labels.into_data().iter::<i64>().collect::<Vec<_>>(), labels);
+            assert_eq!(
+                batch.query_labels.into_data().iter::<i64>().collect::<Vec<_>>(),
+                query_labels
+            );
+        }
+    }
+
+    #[test]
+    fn unbalanced_queries_are_as_many_in_all_and_spread_unevenly() {
+        let protocol = Protocol::new(5, 1);
+        let sampler = FeatureSampler::new(clusters(8, 80, 1), protocol, 5).unwrap();
+        let sampler = sampler.with_query_counts(QueryCounts::Dirichlet { alpha: 2 }).unwrap();
+        let (mut sums, mut unlike) = ([0; 5], 0);
+        for index in 0..2000 {
+            let episode = sampler.episode(index);
+            assert_eq!(episode, sampler.episode(index));
+            let counts: Vec<_> = episode.classes.iter().map(|draw| draw.query.len()).collect();
+            assert_eq!(counts.iter().sum::<usize>(), 75);
+            sums.iter_mut().zip(&counts).for_each(|(sum, count)| *sum += count);
+            unlike += usize::from(counts.iter().any(|count| !(8..=22).contains(count)));
+            for draw in &episode.classes {
+                let mut all = [draw.support.clone(), draw.query.clone()].concat();
+                all.sort_unstable();
+                all.dedup();
+                assert_eq!(all.len(), 1 + draw.query.len());
+            }
+        }
+        for sum in sums {
+            assert!((sum as f64 / 2000.0 - 15.0).abs() < 0.6, "{sums:?}");
+        }
+        assert!(unlike > 1000, "{unlike}");
+    }
+
+    #[test]
+    fn the_same_support_is_drawn_whether_queries_are_balanced_or_not() {
+        let balanced = FeatureSampler::new(clusters(6, 40, 1), PROTOCOL, 5).unwrap();
+        let spread = QueryCounts::Dirichlet { alpha: 2 };
+        let unbalanced = balanced.clone().with_query_counts(spread).unwrap();
+        let classes = |sampler: &FeatureSampler| {
+            let episode = sampler.episode(3);
+            let classes: Vec<_> = episode.classes.iter().map(|draw| draw.class).collect();
+            (classes, episode.classes[0].support.clone())
+        };
+        assert_eq!(classes(&balanced), classes(&unbalanced));
+    }
+
+    #[test]
+    fn what_cannot_be_drawn_is_refused() {
+        let sampler = |protocol| FeatureSampler::new(clusters(3, 6, 1), protocol, 0);
+        assert!(sampler(PROTOCOL).is_ok());
+        let error = sampler(Protocol::new(4, 1).with_queries(1)).unwrap_err();
+        assert_eq!(error, EpisodeError::NotEnoughClasses { ways: 4, found: 3 });
+        let error = sampler(Protocol::new(3, 3).with_queries(4)).unwrap_err();
+        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 7, found: 6, .. }));
+        assert!(sampler(Protocol::new(3, 0)).is_err());
+        let spread =
+            |alpha| sampler(PROTOCOL).unwrap().with_query_counts(QueryCounts::Dirichlet { alpha });
+        // One class may get all queries.
+        let error = spread(2).unwrap_err();
+        assert!(matches!(error, EpisodeError::NotEnoughExamples { needed: 14, found: 6, .. }));
+        assert!(matches!(spread(0).unwrap_err(), EpisodeError::Alpha { found: 0, .. }));
+    }
+}
+
+mod tests {
+    use super::*;
+
+    /// Nearest class means as `comparison` says, in plain tensor operations.
+    #[derive(Module, Clone, Debug)]
+    struct Nearest {
+        #[module(skip)]
+        comparison: Comparison,
+    }
+
+    impl Nearest {
+        fn prepared<B: Backend>(&self, rows: Tensor<B, 3>) -> Tensor<B, 3> {
+            let device = rows.device();
+            let rows = match &self.comparison.center {
+                Some(center) => {
+                    rows - Tensor::<B, 1>::from_floats(&center[..], &device).unsqueeze()
+                }
+                None => rows,
+            };
+            if !self.comparison.normalize {
+                return rows;
+            }
+            let norm = rows.clone().powi_scalar(2).sum_dim(2).sqrt().clamp_min(1e-12);
+            rows / norm
+        }
+    }
+
+    impl<B: Backend> Head<B> for Nearest {
+        fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+            let rows = self.prepared(support.embeddings.clone());
+            let prototypes = support.with_embeddings(rows).prototypes();
+            let head = self.clone();
+            FittedHead::new(support.ways, move |queries| {
+                scores(head.prepared(queries), prototypes.clone(), head.comparison.metric)
+            })
+        }
+
+        fn name(&self) -> &'static str {
+            "nearest"
+        }
+
+        fn settings(&self) -> Value {
+            json!({ "normalize": self.comparison.normalize })
+        }
+    }
+
+    /// Says the class of the first query, of all queries of the episode.
+    #[derive(Module, Clone, Debug)]
+    struct FirstQuery;
+
+    impl<B: Backend> TransductiveHead<B> for FirstQuery {
+        fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+            let [tasks, count, _] = queries.dims();
+            let first = Tensor::<B, 3>::from_floats([[[1.0]]], &queries.device());
+            let rest = Tensor::zeros([1, 1, support.ways - 1], &queries.device());
+            Tensor::cat(vec![first, rest], 2).expand([tasks, count, support.ways])
+        }
+
+        fn name(&self) -> &'static str {
+            "first-query"
+        }
+
+        fn settings(&self) -> Value {
+            json!({})
+        }
+    }
+
+    fn nearest(center: bool, normalize: bool, metric: Metric, features: &Features) -> Nearest {
+        let center = center.then(|| features.mean());
+        Nearest { comparison: Comparison { center, normalize, metric } }
+    }
+
+    #[test]
+    fn sums_of_products_classify_as_tensors_do() {
+        let features = clusters(7, 60, 32);
+        let device = Default::default();
+        for (shots, metric) in
+            [(1, Metric::SquaredEuclidean), (5, Metric::SquaredEuclidean), (3, Metric::Cosine)]
+        {
+            for (center, normalize) in [(false, false), (false, true), (true, true)] {
+                for counts in [QueryCounts::Balanced, QueryCounts::Dirichlet { alpha: 2 }] {
+                    let protocol = Protocol::new(4, shots).with_queries(10);
+                    let sampler = FeatureSampler::new(features.clone(), protocol, 9).unwrap();
+                    let sampler = sampler.with_query_counts(counts).unwrap();
+                    let head = nearest(center, normalize, metric, &features);
+                    let test = FeatureTest::new(700);
+                    let general = test.run::<B>(&head, &sampler, &device);
+                    let fast = test.run_compared::<B>(&head, &head.comparison, &sampler, &device);
+                    assert!((30.0..99.0).contains(&general.accuracy), "{}", general.accuracy);
+                    // One of 28000 queries in between two classes.
+                    let slack = 100.0 / 28_000.0 + 1e-4;
+                    assert!((general.accuracy - fast.accuracy).abs() < slack, "{general} {fast}");
+                    assert!((general.ci95 - fast.ci95).abs() < 1e-2, "{general} {fast}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_test_finds_the_mean_accuracy_of_its_episodes() {
+        let features = clusters(5, 30, 8);
+        let sampler = FeatureSampler::new(features.clone(), Protocol::new(3, 2), 1).unwrap();
+        let head = nearest(false, false, Metric::SquaredEuclidean, &features);
+        let found = FeatureTest::new(40).run::<B>(&head, &sampler, &Default::default());
+        let squared = |one: &[f64], other: &[f32]| -> f64 {
+            one.iter().zip(other).map(|(a, &b)| (a - f64::from(b)).powi(2)).sum()
+        };
+        let accuracies = (0..40).map(|index| {
+            let episode = sampler.episode(index);
+            let rows = |class: usize, examples: &[usize]| -> Vec<&[f32]> {
+                let first = features.rows_of(class).start;
+                examples.iter().map(|example| features.row(first + example)).collect()
+            };
+            let means: Vec<Vec<f64>> = episode
+                .classes
+                .iter()
+                .map(|draw| {
+                    let rows = rows(draw.class, &draw.support);
+                    (0..8)
+                        .map(|j| rows.iter().map(|row| f64::from(row[j])).sum::<f64>() / 2.0)
+                        .collect()
+                })
+                .collect();
+            let mut correct = 0;
+            for (label, draw) in episode.classes.iter().enumerate() {
+                for query in rows(draw.class, &draw.query) {
+                    let nearest = (0..3).min_by(|&a, &b| {
+                        squared(&means[a], query).total_cmp(&squared(&means[b], query))
+                    });
+                    correct += usize::from(nearest == Some(label));
+                }
+            }
+            f64::from(correct as u32) / 45.0
+        });
+        let accuracies: Vec<_> = accuracies.collect();
+        let mean = accuracies.iter().sum::<f64>() / 40.0;
+        let variance = accuracies.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / 39.0;
+        assert!((found.accuracy - 100.0 * mean).abs() < 1e-4, "{found}");
+        assert!((found.ci95 - 196.0 * (variance / 40.0).sqrt()).abs() < 1e-4, "{found}");
+    }
+
+    #[test]
+    fn a_report_has_the_protocol_and_what_was_seen() {
+        let sampler = FeatureSampler::new(clusters(4, 60, 2), Protocol::new(3, 1), 8).unwrap();
+        let test = FeatureTest::new(30);
+        let found = test.run_transductive::<B>(&FirstQuery, &sampler, &Default::default());
+        assert!((found.accuracy - 100.0 / 3.0).abs() < 1e-4, "{found}");
+        assert!(found.transductive && found.ci95 < 1e-4);
+        let spread = QueryCounts::Dirichlet { alpha: 2 };
+        let sampler = sampler.with_query_counts(spread).unwrap();
+        let found = test.run_transductive::<B>(&FirstQuery, &sampler, &Default::default());
+        assert!(found.ci95 > 1.0);
+        let report = serde_json::to_value(&found).unwrap();
+        for (key, value) in [
+            ("method", json!("first-query")),
+            ("ways", json!(3)),
+            ("shots", json!(1)),
+            ("queries", json!(15)),
+            ("episodes", json!(30)),
+            ("transductive", json!(true)),
+            ("unbalanced", json!(2)),
+            ("seed", json!(8)),
+        ] {
+            assert_eq!(report[key], value, "{key}");
+        }
+        assert!(report["episodes_per_s"].as_f64().unwrap() > 0.0);
+    }
+
+    #[test]
+    fn the_size_of_a_launch_does_not_change_what_is_found() {
+        // Rows so long that 12 episodes fill a launch.
+        let features = clusters(3, 8, 40_000);
+        let protocol = Protocol::new(2, 1).with_queries(16);
+        assert!(FeatureSampler::new(features.clone(), protocol, 2).is_err());
+        let protocol = protocol.with_queries(7);
+        let sampler = FeatureSampler::new(features.clone(), protocol, 2).unwrap();
+        let head = nearest(false, true, Metric::Cosine, &features);
+        let long = FeatureTest::new(60).run::<B>(&head, &sampler, &Default::default());
+        let fast = FeatureTest::new(60);
+        let fast = fast.run_compared::<B>(&head, &head.comparison, &sampler, &Default::default());
+        assert!((long.accuracy - fast.accuracy).abs() < 1e-4, "{long} {fast}");
+    }
+}

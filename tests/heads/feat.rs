@@ -1,0 +1,82 @@
+use burn::backend::Flex;
+use burn::tensor::backend::Backend;
+use fewshot::learners::heads::{Feat, FeatConfig, Head, PrototypeScore};
+
+use super::gradients::are_differences;
+use super::numbers::*;
+
+const D: usize = 4;
+const LABELS: [usize; 5] = [0, 1, 1, 2, 0];
+
+fn head<B: Backend>() -> FeatConfig {
+    let device = Default::default();
+    B::seed(&device, 5);
+    FeatConfig::new(D)
+}
+
+/// `x W` of rows of `D` values.
+fn times(rows: &[f64], weight: &[f64]) -> Vec<f64> {
+    let row = |row: &[f64]| {
+        (0..D).map(|j| (0..D).map(|i| row[i] * weight[i * D + j]).sum::<f64>()).collect::<Vec<_>>()
+    };
+    rows.chunks(D).flat_map(row).collect()
+}
+
+fn adapted(head: &Feat<Flex>, means: &[f64]) -> Vec<f64> {
+    let mapped = |weight: &burn::module::Param<burn::tensor::Tensor<Flex, 2>>, rows: &[f64]| {
+        times(rows, &values(weight.val()))
+    };
+    let asking = mapped(&head.of_asking, means);
+    let (asked, value) = (mapped(&head.of_asked, means), mapped(&head.of_value, means));
+    let bias = values(head.bias.val());
+    let (gain, shift) =
+        (values(head.norm.gamma.val()), values(head.norm.beta.as_ref().unwrap().val()));
+    let of_class = |(asking, mean): (&[f64], &[f64])| {
+        let weights: Vec<f64> =
+            asked.chunks(D).map(|asked| (dot(asking, asked) / (D as f64).sqrt()).exp()).collect();
+        let total: f64 = weights.iter().sum();
+        let read: Vec<f64> = (0..D)
+            .map(|at| value.chunks(D).zip(&weights).map(|(v, w)| v[at] * w / total).sum())
+            .collect();
+        let result = mapped(&head.of_result, &read);
+        let sum: Vec<f64> = (0..D).map(|at| mean[at] + result[at] + bias[at]).collect();
+        let middle = sum.iter().sum::<f64>() / D as f64;
+        let spread = sum.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / D as f64;
+        let deviation = (spread + 1e-5).sqrt();
+        (0..D).map(|at| (sum[at] - middle) / deviation * gain[at] + shift[at]).collect::<Vec<_>>()
+    };
+    asking.chunks(D).zip(means.chunks(D)).flat_map(of_class).collect()
+}
+
+#[test]
+fn class_means_attend_to_each_other() {
+    let (rows, queries) = (drawn(20, 1), drawn(12, 2));
+    let means: Vec<f64> = (0..3).flat_map(|class| mean_of(&rows, D, &LABELS, class)).collect();
+    let of = |config: FeatConfig, score: fn(&[f64], &[f64]) -> f64| {
+        let mut head: Feat<Flex> = config.init(&Default::default());
+        head.bias = burn::module::Param::from_tensor(tensor(&drawn(D, 3), [D]));
+        let found = logits(&head, support(&rows, &LABELS, 3), &queries);
+        let prototypes = adapted(&head, &means);
+        let of_query = |query| prototypes.chunks(D).map(|p| score(query, p)).collect::<Vec<_>>();
+        assert_near(&found, &queries.chunks(D).flat_map(of_query).collect::<Vec<_>>(), 2e-5);
+    };
+    of(head::<Flex>(), |q, p| -square_distance(q, p) / 64.0);
+    let easyfsl = head::<Flex>().with_score(PrototypeScore::Euclidean).with_temperature(1.0);
+    of(easyfsl, |q, p| -square_distance(q, p).sqrt());
+}
+
+#[test]
+fn all_parameters_are_learned() {
+    let (rows, queries) = (drawn(20, 4), tensor(&drawn(12, 5), [1, 3, D]));
+    let head: Feat<Trained> = head::<Trained>().with_temperature(1.0).init(&Default::default());
+    are_differences(&head, 7, 1e-3, |head| {
+        weighted(head.fit(support(&rows, &LABELS, 3)).logits(queries.clone()), 6)
+    });
+}
+
+#[test]
+#[should_panic(expected = "FEAT of 4 features does not take prototypes [1, 1, 3]")]
+fn embeddings_have_the_configured_features() {
+    let head: Feat<Flex> = head::<Flex>().init(&Default::default());
+    head.fit(support(&drawn(3, 7), &[0], 1));
+}

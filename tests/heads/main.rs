@@ -1,0 +1,65 @@
+//! Classifiers over embeddings.
+#![recursion_limit = "256"]
+
+mod baseline;
+mod baseline_plus_plus;
+mod bd_cspn;
+mod closed_form;
+mod descending;
+mod dn4;
+mod easyfsl;
+mod feat;
+mod finetune;
+mod gradients;
+mod laplacian_shot;
+mod laws;
+mod matching_net;
+mod meta_baseline;
+mod numbers;
+mod prototypes;
+mod pt_map;
+mod relation_net;
+mod simple_cnaps;
+mod simple_shot;
+mod soft_k_means;
+mod tim;
+mod transductive_fine_tuning;
+
+macro_rules! on_backend {
+    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($law:ident)*) => {
+        #[cfg(feature = $feature)]
+        #[allow(deprecated)]
+        mod $backend {
+            $(
+                #[test]
+                #[$also]
+                fn $law() {
+                    super::laws::$law::<$type>();
+                }
+            )*
+        }
+    };
+}
+
+macro_rules! on_every_backend {
+    ($($law:ident)*) => {
+        on_backend!(flex, "flex", burn::backend::Flex, cfg(all()), $($law)*);
+        on_backend!(ndarray, "ndarray", burn::backend::NdArray, cfg(all()), $($law)*);
+        on_backend!(candle, "candle", burn::backend::Candle, cfg(all()), $($law)*);
+        on_backend!(wgpu, "wgpu", burn::backend::Wgpu, cfg(all()), $($law)*);
+        on_backend!(cuda, "cuda", burn::backend::Cuda,
+            ignore = "needs a CUDA device; run with --include-ignored where there is one", $($law)*);
+    };
+}
+
+on_every_backend! {
+    logits_permute_with_the_classes
+    rows_permute_with_the_queries
+    a_task_among_others_is_the_task_alone
+    inductive_logits_do_not_depend_on_other_queries
+    transductive_logits_depend_on_other_queries
+    queries_at_their_class_are_classified
+    equal_embeddings_have_finite_logits
+    no_queries_have_no_logits
+    gradients_are_central_differences
+}

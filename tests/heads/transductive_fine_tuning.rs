@@ -1,0 +1,105 @@
+use burn::backend::Flex;
+use burn::tensor::Tensor;
+use fewshot::learners::heads::{
+    EntropyUpdate, Similarity, TransductiveFineTuning, TransductiveHead,
+};
+
+use super::descending::{
+    Adam, Task, assert_near, cosine, dot, gradient, mean_entropy, normalized, square_distance,
+};
+
+type Logit = fn(&[f64], &[f64], f64) -> f64;
+
+/// Logits of all queries after Adam has moved weights, and biases of all classes after them.
+fn moved(
+    task: &Task,
+    start: Vec<f64>,
+    logit: Logit,
+    [steps, rate]: [f64; 2],
+    update: EntropyUpdate,
+) -> Vec<f64> {
+    let of = |layer: &[f64], x: &[f64], k: usize| {
+        let size = task.ways * task.features;
+        logit(x, &layer[k * task.features..][..task.features], layer[size + k])
+    };
+    let by_labels = |layer: &[f64]| task.cross_entropy(|x, k| of(layer, x, k));
+    let by_entropy =
+        |layer: &[f64]| mean_entropy(&task.probabilities(&task.queries, |x, k| of(layer, x, k)));
+    let mut layer = [start, vec![0.0; task.ways]].concat();
+    let mut adam = Adam::new(rate);
+    for _ in 0..steps as usize {
+        match update {
+            EntropyUpdate::Joint => {
+                let slopes = gradient(&|layer| by_labels(layer) + by_entropy(layer), &layer);
+                adam.step(&mut layer, &slopes);
+            }
+            EntropyUpdate::InTurn => {
+                let slopes = gradient(&by_labels, &layer);
+                adam.step(&mut layer, &slopes);
+                let slopes = gradient(&by_entropy, &layer);
+                adam.step(&mut layer, &slopes);
+            }
+        }
+    }
+    let queries = task.queries.chunks(task.features);
+    queries.flat_map(|x| (0..task.ways).map(|k| of(&layer, x, k)).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn a_linear_layer_on_normalized_embeddings_takes_its_losses_in_turn() {
+    let task = Task::new(2, 7, 0.8, 1);
+    let start = normalized(&task.prototypes(), task.features);
+    let linear: Logit = |x, w, b| dot(x, w) + b;
+    for (steps, rate) in [(25.0, 5e-5), (20.0, 0.02)] {
+        let wanted =
+            moved(&task.normalized(), start.clone(), linear, [steps, rate], EntropyUpdate::InTurn);
+        let head = TransductiveFineTuning::new().with_steps(steps as usize).with_rate(rate);
+        assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 0.01 * rate);
+        let default = TransductiveFineTuning::new();
+        let same = default.logits(task.support::<Flex>(), task.queries());
+        let far = (same - head.logits(task.support(), task.queries())).abs().max().into_scalar();
+        assert_eq!(far == 0.0, rate == 5e-5, "the default is the paper's");
+    }
+}
+
+#[test]
+fn a_layer_of_cosines_starts_with_directions() {
+    let task = Task::new(2, 7, 0.8, 1);
+    let start = normalized(&task.prototypes(), task.features);
+    let logit: Logit = |x, w, _| 4.0 * cosine(x, w);
+    let wanted = moved(&task, start, logit, [20.0, 0.02], EntropyUpdate::Joint);
+    let head = TransductiveFineTuning::new()
+        .with_similarity(Similarity::Cosine)
+        .with_update(EntropyUpdate::Joint)
+        .with_steps(20)
+        .with_rate(0.02)
+        .with_temperature(4.0);
+    assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 1e-3);
+}
+
+#[test]
+fn easyfsl_moves_class_means_by_distances_that_are_not_squared() {
+    let logit: Logit = |x, w, _| -square_distance(x, w).sqrt();
+    for shots in [1, 3] {
+        let task = Task::new(shots, 7, 0.8, 1);
+        let wanted = moved(&task, task.prototypes(), logit, [25.0, 5e-5], EntropyUpdate::Joint);
+        let head = TransductiveFineTuning::easyfsl();
+        assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 2e-6);
+        let wanted = moved(&task, task.prototypes(), logit, [20.0, 0.02], EntropyUpdate::Joint);
+        let head = head.with_steps(20).with_rate(0.02);
+        assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 1e-3);
+    }
+}
+
+#[test]
+fn no_queries_have_no_logits() {
+    let task = Task::new(2, 7, 0.8, 1);
+    let queries = Tensor::<Flex, 3>::zeros([1, 0, 4], &Default::default());
+    assert_eq!(TransductiveFineTuning::new().logits(task.support(), queries).dims(), [1, 0, 3]);
+}
+
+#[test]
+#[should_panic(expected = "the learning rate must be positive")]
+fn a_rate_of_zero_is_refused() {
+    let _ = TransductiveFineTuning::new().with_rate(0.0);
+}
