@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bench::Operation;
 use super::data_spec::DataSpec;
+use super::error::CliError;
+use super::features::{EMBED_HELP, EmbedArgs, FeatureArgs};
 use super::hardware::HardwareCommand;
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
 use super::train::ScaleArgs;
@@ -28,9 +30,12 @@ pub(crate) enum Command {
     /// Train a learner, then test it on classes it has never seen.
     #[command(after_long_help = TRAIN_HELP, args_override_self = true)]
     Train(Box<TrainArgs>),
-    /// Test the learner in a checkpoint or run folder.
+    /// Test the learner in a checkpoint or run folder, or methods on a file of features.
     #[command(after_long_help = EVAL_HELP, args_override_self = true)]
-    Eval(EvalArgs),
+    Eval(Box<EvalArgs>),
+    /// Write the embeddings of a dataset by a trained encoder to a file of features.
+    #[command(after_long_help = EMBED_HELP, args_override_self = true)]
+    Embed(EmbedArgs),
     /// Get data, or look at it.
     Data {
         #[command(subcommand)]
@@ -61,7 +66,12 @@ Without options: a prototypical network on generated glyphs, 5-way 1-shot, on th
 
 A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., \
 test episodes --ways etc. The best validation chooses the learner that is tested on test classes, \
-by a protonet and by plastic with running batch-norm statistics.
+but by maml and its relatives with running batch-norm statistics.
+
+simpleshot, logistic, baseline, baseline++ and finetune learn from few examples on top of an encoder \
+that was trained as a classifier of all training classes (--train classify); matching to meta-opt-net are \
+trained on episodes, or classically as well. `fewshot eval RUN --method NAME` puts any of them, and those \
+that see all queries, on the encoder of a run.
 
 maml and its relatives adapt a linear layer on four convolution blocks: with strides and an \
 average for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools \
@@ -117,7 +127,17 @@ Episodes come from the test classes.
 With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
 sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, \
 eval_episodes_per_s (of episodes), backend, device, route, inner (null without inner loop), \
-protocol, seed, checkpoint, of images data_on (device or host: where they lie).";
+protocol, seed, checkpoint, of images data_on (device or host: where they lie).
+
+With --features, methods are tested on a file instead: .safetensors with a tensor [n, d] a class or, in \
+a build with the feature parquet, .parquet with the columns embedding and class_name. All methods are \
+tested on the same episodes. Those marked with * see all queries of an episode together, and are only \
+to be compared with each other. With --base-features, simpleshot and laplacian-shot take the mean of \
+that file away first, as in their papers; a file may also bring such a mean itself. --method all leaves \
+out what must be trained on episodes first: matching, relation and feat. The JSON object has features, \
+classes, rows, length, base_mean (whether there is one), backend, device, route, and results, a row each \
+of method, settings, ways, shots, queries, episodes, transductive, unbalanced (alpha, or null), seed, \
+accuracy, ci95, episodes_per_s.";
 
 const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
@@ -524,49 +544,88 @@ pub(crate) struct TrainArgs {
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
     /// A checkpoint file or a run folder
-    #[arg(value_name = "CHECKPOINT_OR_RUN")]
-    pub(crate) checkpoint: PathBuf,
-    /// A method on embeddings, to be put on the encoder of the run [default: the run's]
-    #[arg(long, value_enum)]
-    pub(crate) method: Option<Method>,
+    #[arg(value_name = "CHECKPOINT_OR_RUN", required_unless_present = "features")]
+    pub(crate) checkpoint: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) features: FeatureArgs,
+    /// A method on embeddings, to be put on the encoder of the run [default: the run's]; with --features
+    /// all, or several separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) method: Vec<String>,
     /// Data to test on: glyphs, omniglot:DIR, folder:DIR or sinusoid
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", conflicts_with = "features")]
     pub(crate) data: Option<DataSpec>,
     /// Split of Omniglot: vinyals, finn or finn:SEED
-    #[arg(long)]
+    #[arg(long, conflicts_with = "features")]
     pub(crate) split: Option<Split>,
-    /// Classes in an episode
-    #[arg(long)]
+    /// Classes in an episode [default: the run's; with --features 5]
+    #[arg(long, value_parser = count(1..))]
     pub(crate) ways: Option<usize>,
-    /// Labelled examples of each class, or points of a sinusoid
-    #[arg(long)]
-    pub(crate) shots: Option<usize>,
-    /// Queries of each class, or points of a sinusoid
-    #[arg(long)]
+    /// Labelled examples of each class, or points of a sinusoid [default: the run's]; with --features
+    /// several numbers separated by commas [default: 1,5]
+    #[arg(long, value_delimiter = ',', value_parser = count(1..))]
+    pub(crate) shots: Vec<usize>,
+    /// Queries of each class, or points of a sinusoid [default: the run's; with --features 15]
+    #[arg(long, value_parser = count(1..))]
     pub(crate) queries: Option<usize>,
-    /// Episodes
-    #[arg(long, default_value_t = 1000, value_parser = count(1..))]
-    pub(crate) episodes: usize,
-    /// Seed of the episodes
+    /// Episodes [default: 1000; with --features 10000]
+    #[arg(long, value_parser = count(1..))]
+    pub(crate) episodes: Option<usize>,
+    /// Seed of the episodes [default: the run's; with --features 1]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// What batch-norm normalises with [default: running; of maml and its relatives batch]
-    #[arg(long, visible_alias = "bn", value_enum)]
+    #[arg(long, visible_alias = "bn", value_enum, conflicts_with = "features")]
     pub(crate) batch_norm: Option<BatchNormRule>,
     /// Inner steps of maml and its relatives
-    #[arg(long, value_name = "N", value_parser = count(0..=1000))]
+    #[arg(long, value_name = "N", value_parser = count(0..=1000), conflicts_with = "features")]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Examples in an inner step of reptile
-    #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
+    #[arg(long, value_name = "N", value_parser = count(1..=65_536), conflicts_with = "features")]
     pub(crate) eval_inner_batch: Option<usize>,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Where the images lie while an accelerator is tested; the CPU has them in host memory
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, conflicts_with = "features")]
     pub(crate) data_on: DataOn,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl EvalArgs {
+    /// Labelled examples of each class in a test of a run.
+    ///
+    /// # Errors
+    /// When there are several numbers.
+    pub(crate) fn shots(&self) -> Result<Option<usize>, CliError> {
+        one("--shots", &self.shots).map(|shots| shots.copied())
+    }
+
+    /// The method to be put on the encoder of a run.
+    ///
+    /// # Errors
+    /// When there are several, or none of that name.
+    pub(crate) fn method(&self) -> Result<Option<Method>, CliError> {
+        let known = |name: &String| {
+            Method::from_str(name, false)
+                .map_err(|_| CliError::Usage(format!("there is no method {name:?}")))
+        };
+        one("--method", &self.method)?.map(known).transpose()
+    }
+
+    /// Episodes of a test of a run.
+    pub(crate) fn episodes(&self) -> usize {
+        self.episodes.unwrap_or(1000)
+    }
+}
+
+fn one<'a, T>(option: &str, given: &'a [T]) -> Result<Option<&'a T>, CliError> {
+    match given {
+        [] => Ok(None),
+        [value] => Ok(Some(value)),
+        _ => Err(CliError::Usage(format!("several values of {option} are for --features"))),
+    }
 }
 
 #[derive(Debug, Args)]

@@ -53,6 +53,7 @@ impl CliError {
                 | EpisodeError::NoBlock
                 | EpisodeError::NoRoom { .. }
                 | EpisodeError::Zero(_)
+                | EpisodeError::Alpha { .. }
                 | EpisodeError::Samples { .. }
                 | EpisodeError::PatternLength { .. },
             ) => 2,

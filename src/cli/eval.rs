@@ -19,16 +19,25 @@ use super::output::print;
 use super::recipe::{InnerRecipe, LearnerJob, Recipe};
 use super::report::{rounded, test_protocol};
 use super::train::World;
-use super::{sinusoids, world};
+use super::{features, sinusoids, world};
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
+    if let Some(path) = &args.features.features {
+        return features::eval_features(&args, path);
+    }
     let world = world::join()?;
     world::together(&*world, || run_in(args, world.clone()))
 }
 
 fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     backend::prepare(&args.device)?;
-    let path = file(&args.checkpoint);
+    let Some(given) = &args.checkpoint else {
+        return Err(CliError::Usage(
+            "a checkpoint, a run folder or --features is needed".to_owned(),
+        ));
+    };
+    let path = file(given);
+    let (method, shots) = (args.method()?, args.shots()?);
     let checkpoint = Checkpoint::read(&path)?;
     if sinusoids::made(&checkpoint) {
         return sinusoids::eval(args, path, checkpoint, world);
@@ -46,7 +55,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     let inner = match (trained.inner, args.eval_inner_steps) {
         (Some(inner), Some(eval_steps)) => Some(InnerRecipe { eval_steps, ..inner }),
         (None, Some(_)) => {
-            let method = args.method.unwrap_or(trained.method);
+            let method = method.unwrap_or(trained.method);
             return Err(CliError::Usage(format!("--eval-inner-steps is not for {method}")));
         }
         (inner, None) => inner,
@@ -59,7 +68,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
         split: args.split.unwrap_or(trained.split),
         test: Protocol {
             ways: args.ways.unwrap_or(trained.test.ways),
-            shots: args.shots.unwrap_or(trained.test.shots),
+            shots: shots.unwrap_or(trained.test.shots),
             queries: args.queries.unwrap_or(trained.test.queries),
         },
         ..trained
@@ -76,7 +85,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     let sampler = test.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
     let sampler = sampler.with_data_on(args.data_on.into());
     let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, sampler, world })
+    backend::dispatch(&device, Testing { args, method, recipe, path, checkpoint, sampler, world })
 }
 
 /// With another number of examples in an inner step.
@@ -108,7 +117,7 @@ pub(super) fn recipe<R: DeserializeOwned>(
 }
 
 /// A run folder stands for its best checkpoint, or the last one.
-fn file(given: &Path) -> PathBuf {
+pub(super) fn file(given: &Path) -> PathBuf {
     if !given.is_dir() {
         return given.to_owned();
     }
@@ -118,6 +127,8 @@ fn file(given: &Path) -> PathBuf {
 
 struct Testing {
     args: EvalArgs,
+    /// To be put on the encoder, unless it is the run's own.
+    method: Option<Method>,
     recipe: Recipe,
     path: PathBuf,
     checkpoint: Checkpoint,
@@ -131,7 +142,7 @@ impl Job for Testing {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let recipe = self.recipe.clone();
         let device = place.device.clone();
-        match self.args.method.filter(|method| *method != recipe.method) {
+        match self.method.filter(|method| *method != recipe.method) {
             Some(method) => self.with_head(method, place),
             None => {
                 let testing = TestingAt { testing: self, place };
@@ -182,12 +193,12 @@ impl<B: AutodiffBackend> LearnerJob<B> for TestingAt<B> {
 impl<B: AutodiffBackend> TestingAt<B> {
     fn test(self, learner: impl Learner<B::InnerBackend>) -> Result<(), CliError> {
         let Self { testing, place } = self;
-        let Testing { args, recipe, path, checkpoint, mut sampler, world } = testing;
+        let Testing { args, recipe, path, checkpoint, mut sampler, world, .. } = testing;
         let statistics = recipe.statistics(args.batch_norm)?;
         let free = place.free_of(world.size()).map(|free| free.0);
         let data_on = sampler.place_data::<B>(&place.device, free)?;
         let evaluation =
-            Evaluator::new(args.episodes)
+            Evaluator::new(args.episodes())
                 .with_statistics(statistics)
                 .run_shared::<B::InnerBackend>(&learner, &sampler, &place.device, &*world)?;
         if !args.json {

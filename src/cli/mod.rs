@@ -8,6 +8,7 @@ mod defaults;
 mod download;
 mod error;
 mod eval;
+mod features;
 mod hardware;
 mod info;
 mod output;
@@ -52,7 +53,8 @@ pub(crate) fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Train(args) => train::run(*args),
-        Command::Eval(args) => eval::run(args),
+        Command::Eval(args) => eval::run(*args),
+        Command::Embed(args) => features::embed(args),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),

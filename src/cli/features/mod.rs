@@ -1,4 +1,4 @@
-//! Features: `fewshot embed` writes them, `fewshot eval-features` tests methods on them.
+//! Features: `fewshot embed` writes them, `fewshot eval --features` tests methods on them.
 
 mod args;
 mod embed;
@@ -6,6 +6,6 @@ mod plot;
 mod table;
 mod test;
 
-pub(crate) use args::{EMBED_HELP, EVAL_FEATURES_HELP, EmbedArgs, EvalFeaturesArgs};
+pub(crate) use args::{EMBED_HELP, EmbedArgs, FeatureArgs};
 pub(crate) use embed::embed;
 pub(crate) use test::eval_features;

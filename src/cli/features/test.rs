@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Tensor;
@@ -13,8 +13,9 @@ use fewshot::metric::Metric;
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 use serde_json::json;
 
-use super::args::EvalFeaturesArgs;
+use super::args::FeatureProtocol;
 use super::{plot, table};
+use crate::cli::args::EvalArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
@@ -23,16 +24,18 @@ use crate::cli::report::rounded;
 /// Methods that know nothing before they are trained on episodes.
 const TRAINED: [&str; 3] = ["matching", "relation", "feat"];
 
-/// `fewshot eval-features`.
-pub(crate) fn eval_features(args: EvalFeaturesArgs) -> Result<(), CliError> {
+/// `fewshot eval --features`, of the file `path`.
+pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError> {
     backend::prepare(&args.device)?;
-    let methods = methods(&args.method)?;
+    let all = ["all".to_owned()];
+    let methods = methods(if args.method.is_empty() { &all } else { &args.method })?;
+    let plot = args.features.plot.clone();
     let svg = |path: &Path| path.extension().is_some_and(|ending| ending == "svg");
-    if let Some(path) = args.plot.as_ref().filter(|path| !svg(path)) {
+    if let Some(path) = plot.as_ref().filter(|path| !svg(path)) {
         return Err(CliError::Usage(format!("--plot draws .svg, not {}", path.display())));
     }
-    let features = Features::open(&args.features)?;
-    let base_mean = match &args.base_features {
+    let features = Features::open(path)?;
+    let base_mean = match &args.features.base_features {
         Some(path) => Some(Features::open(path)?.mean()),
         None => features.base_mean().map(<[f32]>::to_vec),
     };
@@ -40,10 +43,11 @@ pub(crate) fn eval_features(args: EvalFeaturesArgs) -> Result<(), CliError> {
         Some(mean) => features.with_base_mean(mean)?,
         None => features,
     };
-    let test = Test { features: Arc::new(features), methods, args };
+    let protocol = FeatureProtocol::new(args);
+    let test = Test { features: Arc::new(features), methods, protocol };
     let samplers = test.samplers()?;
-    let device = test.args.device.clone();
-    backend::dispatch(&device, Testing { test, samplers })
+    let testing = Testing { test, samplers, path: path.to_owned(), plot, json: args.json };
+    backend::dispatch(&args.device, testing)
 }
 
 /// The methods that are asked for, each once.
@@ -68,13 +72,13 @@ fn methods(asked: &[String]) -> Result<Vec<&'static str>, CliError> {
 struct Test {
     features: Arc<Features>,
     methods: Vec<&'static str>,
-    args: EvalFeaturesArgs,
+    protocol: FeatureProtocol,
 }
 
 impl Test {
     /// One of each number of shots.
     fn samplers(&self) -> Result<Vec<FeatureSampler>, CliError> {
-        let EvalFeaturesArgs { ways, queries, seed, ref shots, unbalanced, .. } = self.args;
+        let FeatureProtocol { ways, queries, seed, ref shots, unbalanced, .. } = self.protocol;
         let counts = match unbalanced {
             Some(alpha) => QueryCounts::Dirichlet { alpha },
             None => QueryCounts::Balanced,
@@ -112,7 +116,7 @@ impl Test {
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
-        let (maps, test) = (maps(&self.features), FeatureTest::new(self.args.episodes));
+        let (maps, test) = (maps(&self.features), FeatureTest::new(self.protocol.episodes));
         let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
         if let Some(head) = AnyHead::<B>::with_name(method, maps, device) {
             return match (head, mean) {
@@ -165,23 +169,26 @@ fn figures(found: FeatureEvaluation) -> FeatureEvaluation {
 struct Testing {
     test: Test,
     samplers: Vec<FeatureSampler>,
+    path: PathBuf,
+    plot: Option<PathBuf>,
+    json: bool,
 }
 
 impl Job for Testing {
     type Output = ();
 
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { test, samplers } = self;
+        let Self { test, samplers, path, plot, json } = self;
         let tables = test.found::<B::InnerBackend>(&samplers, &place.device);
-        if let Some(path) = &test.args.plot {
-            plot::write(&tables, path)?;
+        if let Some(plot) = &plot {
+            plot::write(&tables, plot)?;
         }
-        if !test.args.json {
+        if !json {
             return print(table::text(&tables));
         }
-        let Test { features, args, .. } = test;
+        let Test { features, .. } = test;
         print(json!({
-            "features": args.features.display().to_string(),
+            "features": path.display().to_string(),
             "classes": features.classes(),
             "rows": features.rows(),
             "length": features.length(),
@@ -247,16 +254,15 @@ mod tests {
     #[test]
     fn nearest_class_means_are_those_of_the_heads() {
         use burn::backend::Flex;
-        use clap::Parser;
 
-        #[derive(Parser)]
-        struct Line {
-            #[command(flatten)]
-            args: EvalFeaturesArgs,
-        }
-
-        let args = ["", "--features", "f", "--episodes", "400", "--queries", "4", "--ways", "3"];
-        let Line { args } = Line::parse_from(args);
+        let protocol = FeatureProtocol {
+            ways: 3,
+            shots: vec![1, 5],
+            queries: 4,
+            episodes: 400,
+            seed: 1,
+            unbalanced: None,
+        };
         // Rows around places of their own, by a rule that nothing repeats in.
         let value = |class: usize, at: usize| {
             let (row, column) = (at / 6, at % 6);
@@ -269,7 +275,7 @@ mod tests {
         let features = Features::new(6, (0..5).map(class)).unwrap();
         let mean = features.mean();
         let features = Arc::new(features.with_base_mean(mean.clone()).unwrap());
-        let test = Test { features, methods: vec!["prototypes", "simpleshot"], args };
+        let test = Test { features, methods: vec!["prototypes", "simpleshot"], protocol };
         let device = Default::default();
         let direct = FeatureTest::new(400);
         let simpleshot = SimpleShot::new().with_base_mean(Tensor::from_floats(&mean[..], &device));

@@ -97,6 +97,10 @@ pub(crate) fn eval(
         return usage("images are not for the sinusoids of");
     }
     let data_on = args.data_on != DataOn::Auto;
+    if let Some(method) = args.method()? {
+        let path = path.display();
+        return Err(CliError::Usage(format!("{method} is for images, {path} takes sinusoids")));
+    }
     if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() || data_on {
         return usage("--ways, --split, --batch-norm and --data-on are not for the sinusoids of");
     }
@@ -104,7 +108,7 @@ pub(crate) fn eval(
     let inner = eval::with_batch(Some(trained.inner), args.eval_inner_batch, trained.method)?;
     let inner = inner.unwrap_or(trained.inner);
     let recipe = SinusoidRecipe {
-        shots: args.shots.unwrap_or(trained.shots),
+        shots: args.shots()?.unwrap_or(trained.shots),
         queries: args.queries.unwrap_or(trained.queries),
         seed: args.seed.unwrap_or(trained.seed),
         inner: InnerRecipe {
@@ -304,7 +308,7 @@ impl Job for Testing {
         let Self { args, recipe, path, checkpoint, test, world } = self;
         let learner = recipe.learner::<B>(&place.device)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
-        let tested = recipe.tested(&learner, &test, args.episodes, (&place.device, &world))?;
+        let tested = recipe.tested(&learner, &test, args.episodes(), (&place.device, &world))?;
         if !args.json {
             return tested.tell();
         }
@@ -315,7 +319,7 @@ impl Job for Testing {
             "device": place.label,
             "route": route::<B>().to_string(),
             "inner": recipe.inner,
-            "protocol": recipe.protocol(args.episodes),
+            "protocol": recipe.protocol(args.episodes()),
             "seed": recipe.seed,
             "checkpoint": path.display().to_string(),
         })));

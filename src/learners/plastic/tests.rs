@@ -45,7 +45,8 @@ fn assert_close(found: &[f32], expected: &[f32], tolerance: f32) {
 fn a_shown_class_is_bound_to_its_output() {
     let learner = learner::<Flex>(TraceRule::Oja);
     let batch = batch::<Flex>(Protocol::new(5, 1));
-    let features = learner.embed(batch.support.images.clone(), BnStatistics::Running);
+    let features =
+        embed_tasks(&learner.encoder, batch.support.images.clone(), BnStatistics::Running);
     let bound = features.swap_dims(1, 2) * ETA;
     let expected = learner.connections.effective(bound);
     let found = learner.adapt(&batch.support).connections();
