@@ -1,6 +1,8 @@
 //! The command as a program.
 #![cfg(all(feature = "cli", feature = "flex"))]
 
+#[path = "command/heads.rs"]
+mod heads;
 #[path = "command/plasticity.rs"]
 mod plasticity;
 #[path = "command/scale.rs"]

@@ -115,7 +115,11 @@ impl<B: Backend> BaseClassifier<B> {
         self.turns.is_some()
     }
 
-    /// The loss of `images` `[n, c, h, w]`, shown as they are, or in all [four turns](Self::turns) `[4 n, c, h, w]`.
+    /// What the encoder is to be shown of `images` `[n, c, h, w]`: these, or all
+    /// [four turns](Self::turns) of them, turn after turn, `[4 n, c, h, w]`.
+    ///
+    /// # Panics
+    /// When images that are to be turned are not square.
     pub fn shown(&self, images: Tensor<B, 4>) -> Tensor<B, 4> {
         if !self.turns() {
             return images;

@@ -13,6 +13,7 @@ mod finetune;
 mod gradients;
 mod laplacian_shot;
 mod laws;
+mod learners;
 mod matching_net;
 mod meta_baseline;
 mod numbers;

@@ -1,0 +1,108 @@
+//! Classifiers over embeddings: trained, put on encoders, tested on features.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{code, complaint, fewshot, json, small, stderr};
+
+/// What a wrong use is answered by.
+fn usage(output: &std::process::Output) -> String {
+    assert_eq!(code(output), Some(2), "{}", stderr(output));
+    stderr(output)
+}
+
+#[test]
+fn a_head_is_put_on_the_encoder_of_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let trained = json(&small(&run, &["--method", "simpleshot", "--label-smoothing", "0.1"]));
+    assert_eq!(trained["protocol"]["train"]["on"], "all training classes");
+    assert_eq!(trained["protocol"]["transductive"], false);
+    let run = run.to_str().unwrap();
+    let eval =
+        |more: &[&str]| fewshot(&[&["eval", run, "--episodes", "20", "--json"], more].concat());
+    for (method, transductive) in [("tim-adm", true), ("protonet", false), ("logistic", false)] {
+        let told = json(&eval(&["--method", method]));
+        assert_eq!(told["protocol"]["method"], method);
+        assert_eq!(told["protocol"]["transductive"], transductive, "{method}");
+        assert!(told["accuracy"].as_f64().unwrap() > 20.0, "{told}");
+    }
+    // The run's own head, which the checkpoint has.
+    let own = json(&eval(&[]));
+    assert_eq!(own["accuracy"], json(&eval(&["--method", "simpleshot"]))["accuracy"]);
+    assert!(usage(&eval(&["--method", "maml"])).contains("maml"));
+    assert!(usage(&eval(&["--method", "tim"])).contains("no method \"tim\""));
+    assert!(usage(&eval(&["--method", "tim-gd,tim-adm"])).contains("--features"));
+    assert!(usage(&eval(&["--shots", "1,5"])).contains("--features"));
+}
+
+#[test]
+fn episodes_or_classes_train_what_they_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |name: &str, options: &[&str]| small(&folder.path().join(name), options);
+    let told = json(&run("r2d2", &["--method", "r2d2"]));
+    assert_eq!(told["protocol"]["train"]["on"], "episodes");
+    let told = json(&run(
+        "cosine",
+        &["--method", "baseline++", "--base-logits", "cosine", "--rotation-loss", "0.5"],
+    ));
+    assert_eq!(told["protocol"]["train"]["on"], "all training classes");
+    let refused = [
+        (&["--method", "tim-gd"][..], "eval RUN --method tim-gd"),
+        (&["--method", "logistic", "--train", "episodes"], "--train classify"),
+        (&["--method", "protonet", "--train", "classify"], "not for protonet"),
+        (&["--method", "r2d2", "--label-smoothing", "0.1"], "--train classify"),
+        (&["--method", "simpleshot", "--label-smoothing", "1"], "below 1"),
+        (&["--method", "simpleshot", "--rotation-loss=-1"], "from 0 on"),
+        (&["--method", "simpleshot", "--inner-steps", "3"], "no inner loop"),
+    ];
+    for (options, wanted) in refused {
+        let told = usage(&run("refused", options));
+        assert!(told.contains(wanted), "{options:?}: {told}");
+    }
+}
+
+#[test]
+fn features_are_written_and_tested_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (run, test, base, bars) =
+        (at("run"), at("test.safetensors"), at("base.safetensors"), at("bars.svg"));
+    json(&small(run.as_ref(), &["--method", "simpleshot"]));
+    for (part, to) in [("test", &test), ("train", &base)] {
+        let told = fewshot(&["embed", &run, "--part", part, "--to", to]);
+        assert_eq!(code(&told), Some(0), "{}", stderr(&told));
+    }
+    let protocol = ["--episodes", "50", "--ways", "3", "--shots", "1,2", "--queries", "4"];
+    let eval =
+        |more: &[&str]| fewshot(&[&["eval", "--features", &test], &protocol[..], more].concat());
+    let told = json(&eval(&["--base-features", &base, "--plot", &bars, "--json"]));
+    assert_eq!(told["base_mean"], true);
+    let results = told["results"].as_array().unwrap();
+    let of = |shots: u64| {
+        let rows = results.iter().filter(move |row| row["shots"] == shots);
+        rows.collect::<Vec<&Value>>()
+    };
+    for shots in [1, 2] {
+        let rows = of(shots);
+        assert!(rows.len() >= 18, "{} methods", rows.len());
+        let accuracies: Vec<_> = rows.iter().map(|row| row["accuracy"].as_f64().unwrap()).collect();
+        assert!(accuracies.is_sorted_by(|a, b| a >= b), "{accuracies:?}");
+        let of = |name: &str| rows.iter().find(|row| row["method"] == name).unwrap();
+        assert_eq!(of("pt-map")["transductive"], true);
+        assert_eq!(of("simpleshot")["transductive"], false);
+    }
+    assert!(fs::read_to_string(&bars).unwrap().contains("</svg>"));
+    let table = eval(&["--method", "simpleshot,bd-cspn", "--unbalanced"]);
+    let text = String::from_utf8(table.stdout.clone()).unwrap();
+    assert!(text.contains("bd-cspn *") && text.contains("alpha 2"), "{text}");
+
+    assert!(usage(&eval(&["--method", "nonsense"])).contains("pt-map"));
+    assert!(usage(&eval(&["--data", "glyphs"])).contains("--features"));
+    assert!(complaint(&fewshot(&["eval", "--features", &at("none.safetensors")])).contains("none"));
+    let maml = at("maml");
+    json(&small(maml.as_ref(), &["--method", "fomaml"]));
+    let told = usage(&fewshot(&["embed", &maml, "--to", &at("maml.safetensors")]));
+    assert!(told.contains("fomaml"), "{told}");
+}
