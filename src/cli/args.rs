@@ -70,7 +70,7 @@ but by maml and its relatives with running batch-norm statistics.
 
 simpleshot, logistic, baseline, baseline++ and finetune learn from few examples on top of an encoder \
 that was trained as a classifier of all training classes (--train classify); matching to meta-opt-net are \
-trained on episodes, or classically as well. `fewshot eval RUN --method NAME` puts any of them, and those \
+trained on episodes and, but for relation, feat and leo, classically if told to. `fewshot eval RUN --method NAME` puts any of them, and those \
 that see all queries, on the encoder of a run.
 
 maml and its relatives adapt a linear layer on four convolution blocks: with strides and an \
@@ -134,7 +134,7 @@ a build with the feature parquet, .parquet with the columns embedding and class_
 tested on the same episodes. Those marked with * see all queries of an episode together, and are only \
 to be compared with each other. With --base-features, simpleshot and laplacian-shot take the mean of \
 that file away first, as in their papers; a file may also bring such a mean itself. --method all leaves \
-out what must be trained on episodes first: matching, relation and feat. The JSON object has features, \
+out relation, feat and leo, which have weights that only episodes train. The JSON object has features, \
 classes, rows, length, base_mean (whether there is one), backend, device, route, and results, a row each \
 of method, settings, ways, shots, queries, episodes, transductive, unbalanced (alpha, or null), seed, \
 accuracy, ci95, episodes_per_s.";
@@ -206,6 +206,7 @@ pub(super) fn steps(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Method {
     /// Prototypical network, Snell et al. 2017
+    #[value(alias = "prototypes")]
     Protonet,
     /// Model-agnostic meta-learning, Finn et al. 2017
     Maml,
@@ -233,7 +234,7 @@ pub(crate) enum Method {
     Reptile,
     /// Plastic connections that labels write into, Miconi et al. 2018
     Plastic,
-    /// Nearest class mean of centred and normalised embeddings, Wang et al. 2019
+    /// Nearest class mean of normalised embeddings (centred too with --base-features), Wang et al. 2019
     Simpleshot,
     /// Attention over the support, Vinyals et al. 2016
     Matching,
@@ -247,6 +248,8 @@ pub(crate) enum Method {
     Feat,
     /// Nearest neighbours among local descriptors, Li et al. 2019
     Dn4,
+    /// Adaptation of a code that class weights are decoded from, Rusu et al. 2019
+    Leo,
     /// Differentiable ridge regression, Bertinetto et al. 2019
     R2d2,
     /// Differentiable support vector machine, Lee et al. 2019
@@ -608,8 +611,11 @@ impl EvalArgs {
     /// When there are several, or none of that name.
     pub(crate) fn method(&self) -> Result<Option<Method>, CliError> {
         let known = |name: &String| {
-            Method::from_str(name, false)
-                .map_err(|_| CliError::Usage(format!("there is no method {name:?}")))
+            Method::from_str(name, false).map_err(|_| {
+                let known: Vec<_> =
+                    Method::value_variants().iter().map(Method::to_string).collect();
+                CliError::Usage(format!("no method {name:?}: there are {}", known.join(", ")))
+            })
         };
         one("--method", &self.method)?.map(known).transpose()
     }

@@ -22,10 +22,11 @@ use super::train::World;
 use super::{features, sinusoids, world};
 
 pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
+    let world = world::join()?;
     if let Some(path) = &args.features.features {
+        world::refuse_several(&*world, "eval --features")?;
         return features::eval_features(&args, path);
     }
-    let world = world::join()?;
     world::together(&*world, || run_in(args, world.clone()))
 }
 
@@ -159,6 +160,11 @@ impl Testing {
         method: Method,
         place: Place<B>,
     ) -> Result<(), CliError> {
+        if method.needs_episodes() {
+            return Err(CliError::Usage(format!(
+                "{method} has weights of its own, which only its own training on episodes gives it"
+            )));
+        }
         let encoder = self.recipe.encoder::<B>(&self.checkpoint, &place.device)?;
         let (name, maps) = (method.head_name(), self.recipe.network()?.maps());
         self.recipe = Recipe { method, ..self.recipe };

@@ -143,6 +143,8 @@ impl Recipe {
         device: &B::Device,
     ) -> Result<Conv4<B::InnerBackend>, CliError> {
         let config = self.network()?;
+        self.precision.check::<B>(device).map_err(TrainError::from)?;
+        B::seed(device, self.seed);
         let encoder = config.init::<B>(device);
         if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
@@ -397,6 +399,11 @@ impl Method {
         TRANSDUCTIVE_HEAD_NAMES.contains(&self.to_string().as_str())
     }
 
+    /// Whether it has a network that compares at random before episodes have trained it.
+    pub(crate) fn needs_episodes(self) -> bool {
+        ["relation", "feat", "leo"].contains(&self.head_name().as_str())
+    }
+
     /// Whether episodes train something of it, or the encoder through it.
     fn trains_on_episodes(self) -> bool {
         match self {
@@ -407,6 +414,7 @@ impl Method {
             | Self::SimpleCnaps
             | Self::Feat
             | Self::Dn4
+            | Self::Leo
             | Self::R2d2
             | Self::MetaOptNet => true,
             _ => !self.on_embeddings(),
@@ -437,6 +445,9 @@ impl ClassicalArgs {
             && (!method.trains_on_episodes() || method == Method::Simpleshot);
         let classify = match self.train_on {
             None => classically,
+            Some(TrainOn::Classify) if method.needs_episodes() => {
+                return usage(format!("{method} has weights of its own, which episodes train"));
+            }
             Some(TrainOn::Classify) if method.on_embeddings() => true,
             Some(TrainOn::Classify) => {
                 return usage(format!(

@@ -20,6 +20,17 @@ pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
     Ok(world()?.into())
 }
 
+/// That no other process was started for `what`, which one does alone.
+///
+/// # Errors
+/// When there are several.
+pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result<(), CliError> {
+    match world.size() {
+        1 => Ok(()),
+        size => Err(CliError::Usage(format!("{what} is for one process, not for {size}"))),
+    }
+}
+
 /// Runs `work`; if it fails, so do the other processes, which would wait for this one.
 pub(super) fn together<T>(
     world: &dyn Communicator,

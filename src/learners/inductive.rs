@@ -97,6 +97,10 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
         Some(self)
     }
 
+    fn transductive(&self) -> bool {
+        self.head.transductive()
+    }
+
     fn precision(&self) -> Precision {
         self.encoder.precision()
     }
@@ -172,12 +176,18 @@ where
     H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
 {
     /// Of all images of the episodes as one mini-batch of base classes.
+    ///
+    /// # Panics
+    /// When there is a class that the classifier does not have.
     fn classical_gradients(
         &self,
         classes: &BaseClassifier<B>,
         batch: &EpisodeBatch<B>,
         scale: LossScale,
     ) -> MetaGradients<B> {
+        if let Err(error) = self.check(batch) {
+            panic!("{error}");
+        }
         let images = batch.joined().flatten(0, 1);
         let labels = batch.base_labels().expect("checked before the first step");
         let labels = labels.flatten::<1>(0, 1);

@@ -1,7 +1,7 @@
 //! Values of easyfsl 1.5.0 on the same embeddings; `tests/golden/easyfsl.py` has made them.
 
 use burn::backend::Flex;
-use burn::module::{Param, RunningState};
+use burn::module::Param;
 use burn::tensor::{Int, Tensor, TensorData};
 use fewshot::learners::heads::{
     AfterPower, BdCspn, ClassMap, EmbeddedSupport, EntropyUpdate, FeatConfig, FeatureTransform,
@@ -10,6 +10,7 @@ use fewshot::learners::heads::{
     RelationPools, ScoredQueries, Similarity, SimpleShot, Tim, TimSolver, TransductiveFineTuning,
     TransductiveHead,
 };
+use fewshot::models::nn::RunningAverage;
 use serde_json::Value;
 
 /// Largest difference, absolute or as a share of the value, whichever is more.
@@ -186,8 +187,8 @@ fn relation_networks_are_those_of_easyfsl() {
             block.bias = parameter(of(&format!("{at}.0.bias")));
             block.gamma = parameter(of(&format!("{at}.1.weight")));
             block.beta = parameter(of(&format!("{at}.1.bias")));
-            block.running_mean = RunningState::new(tensor(of(&format!("{at}.1.running_mean"))));
-            block.running_var = RunningState::new(tensor(of(&format!("{at}.1.running_var"))));
+            block.running_mean = RunningAverage::new(tensor(of(&format!("{at}.1.running_mean"))));
+            block.running_var = RunningAverage::new(tensor(of(&format!("{at}.1.running_var"))));
         }
         head.to_hidden = matrix(of("3.weight"));
         head.hidden_bias = parameter(of("3.bias"));

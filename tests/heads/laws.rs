@@ -189,9 +189,10 @@ pub fn queries_at_their_class_are_classified<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
     let labels: Vec<i32> = tasks.labels.iter().map(|&label| label as i32).collect();
     for head in Either::<B>::all() {
-        // Networks that were drawn compare at random; with a ridge of 50 or a C of 0.1, others give up
-        // an example.
-        if ["relation", "feat", "r2d2", "meta-opt-net"].contains(&head.name()) {
+        // Networks that were drawn compare at random; a ridge of 50 or a C of 0.1 gives up examples, and
+        // so do three neighbours where a class has two.
+        let other = ["relation", "feat", "leo", "r2d2", "meta-opt-net", "laplacian-shot"];
+        if other.contains(&head.name()) {
             continue;
         }
         let logits = head.logits(tasks.support(), tasks.support.clone());

@@ -14,6 +14,7 @@ mod gradients;
 mod laplacian_shot;
 mod laws;
 mod learners;
+mod leo;
 mod matching_net;
 mod meta_baseline;
 mod numbers;

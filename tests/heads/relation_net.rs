@@ -6,6 +6,7 @@ use fewshot::learners::heads::{
     ClassMap, Head, RelationBlock, RelationNet, RelationNetConfig, RelationPools,
     RelationStatistics,
 };
+use fewshot::models::nn::RunningAverage;
 
 use super::gradients::are_differences;
 use super::numbers::*;
@@ -198,9 +199,9 @@ fn scores_are_those_of_the_network_on_all_pairs() {
         for statistics in [RelationStatistics::Running, RelationStatistics::Task] {
             let mut head = made::<Flex>(config.clone().with_statistics(statistics));
             let mean = tensor(&drawn(5, 3), [5]);
-            head.first.running_mean = burn::module::RunningState::new(mean);
+            head.first.running_mean = RunningAverage::new(mean);
             let variance = tensor::<Flex, 1>(&drawn(5, 4), [5]) + 1.5;
-            head.second.running_var = burn::module::RunningState::new(variance);
+            head.second.running_var = RunningAverage::new(variance);
             let found = logits(&head, support(&rows, &LABELS, 2), &queries);
             let running = statistics == RelationStatistics::Running;
             assert_near(&found, &wanted(&head, &config, &rows, &queries, running), 2e-5);
@@ -237,7 +238,7 @@ fn training_moves_running_averages_and_a_test_does_not() {
     // With a momentum of one, the running moments are those of the batch just seen.
     let tested = logits(&test, support(&rows, &LABELS, 2), &queries);
     assert_near(&tested, &trained, 1e-5);
-    assert_eq!(values(test.first.running_mean.value_sync()), before);
+    assert_eq!(values(test.first.running_mean.value()), before);
 }
 
 #[test]

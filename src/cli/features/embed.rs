@@ -11,9 +11,12 @@ use crate::cli::error::CliError;
 use crate::cli::eval;
 use crate::cli::output::print;
 use crate::cli::recipe::{LearnerJob, Recipe};
+use crate::cli::world;
 
 /// `fewshot embed`.
 pub(crate) fn embed(args: EmbedArgs) -> Result<(), CliError> {
+    let world = world::join()?;
+    world::refuse_several(&*world, "embed")?;
     backend::prepare(&args.device)?;
     if args.to.extension().is_none_or(|ending| ending != "safetensors") {
         let to = args.to.display();

@@ -3,13 +3,10 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::data::{Comparison, Features};
+use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
 use fewshot::kernels::route;
-use fewshot::learners::heads::{
-    AnyHead, AnyTransductiveHead, HEAD_NAMES, SimpleShot, TRANSDUCTIVE_HEAD_NAMES,
-};
-use fewshot::metric::Metric;
+use fewshot::learners::heads::{AnyHead, AnyTransductiveHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 use serde_json::json;
 
@@ -21,8 +18,8 @@ use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
 use crate::cli::report::rounded;
 
-/// Methods that know nothing before they are trained on episodes.
-const TRAINED: [&str; 3] = ["matching", "relation", "feat"];
+/// Methods whose networks compare at random before episodes have trained them.
+const TRAINED: [&str; 3] = ["relation", "feat", "leo"];
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError> {
@@ -52,11 +49,18 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError
 
 /// The methods that are asked for, each once.
 fn methods(asked: &[String]) -> Result<Vec<&'static str>, CliError> {
-    let known = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
+    let all = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
+    let known = || all().filter(|name| !TRAINED.contains(name));
     let mut found: Vec<&str> = Vec::new();
     for name in asked {
         let named: Vec<_> = match name.as_str() {
-            "all" => known().filter(|known| !TRAINED.contains(known)).collect(),
+            "all" => known().collect(),
+            "protonet" => vec!["prototypes"],
+            name if TRAINED.contains(&name) => {
+                return Err(CliError::Usage(format!(
+                    "{name} has weights of its own, which a file of features does not bring"
+                )));
+            }
             name => known().filter(|known| *known == name).collect(),
         };
         if named.is_empty() {
@@ -120,16 +124,8 @@ impl Test {
         let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
         if let Some(head) = AnyHead::<B>::with_name(method, maps, device) {
             return match (head, mean) {
-                (AnyHead::Prototypes(head), _) => {
-                    let comparison = Comparison::plain(Metric::SquaredEuclidean);
-                    test.run_compared::<B>(&head, &comparison, sampler, device)
-                }
-                (AnyHead::SimpleShot(head), mean) => {
-                    let center = self.features.base_mean().map(<[f32]>::to_vec);
-                    let metric = Metric::SquaredEuclidean;
-                    let comparison = Comparison { center, normalize: true, metric };
-                    let head = mean.into_iter().fold(head, SimpleShot::with_base_mean);
-                    test.run_compared::<B>(&head, &comparison, sampler, device)
+                (AnyHead::SimpleShot(head), Some(mean)) => {
+                    test.run(&head.with_base_mean(mean), sampler, device)
                 }
                 (head, _) => test.run(&head, sampler, device),
             };
@@ -247,51 +243,6 @@ mod tests {
         assert_eq!(maps(&features.clone().with_metadata("maps", "3x2x2")), [3, 2, 2]);
         for wrong in ["3x2", "3x2x3", "conv"] {
             assert_eq!(maps(&features.clone().with_metadata("maps", wrong)), [12, 1, 1]);
-        }
-    }
-
-    #[cfg(feature = "flex")]
-    #[test]
-    fn nearest_class_means_are_those_of_the_heads() {
-        use burn::backend::Flex;
-
-        let protocol = FeatureProtocol {
-            ways: 3,
-            shots: vec![1, 5],
-            queries: 4,
-            episodes: 400,
-            seed: 1,
-            unbalanced: None,
-        };
-        // Rows around places of their own, by a rule that nothing repeats in.
-        let value = |class: usize, at: usize| {
-            let (row, column) = (at / 6, at % 6);
-            let noise = ((31 * class + 7 * row + 3 * column) as f32 * 12.9898).sin() * 43_758.547;
-            1.0 + (class * (column + 1)) as f32 * 0.06 + 0.6 * noise.fract()
-        };
-        let class = |class: usize| {
-            (class.to_string(), (0..30 * 6).map(|at| value(class, at)).collect::<Vec<_>>())
-        };
-        let features = Features::new(6, (0..5).map(class)).unwrap();
-        let mean = features.mean();
-        let features = Arc::new(features.with_base_mean(mean.clone()).unwrap());
-        let test = Test { features, methods: vec!["prototypes", "simpleshot"], protocol };
-        let device = Default::default();
-        let direct = FeatureTest::new(400);
-        let simpleshot = SimpleShot::new().with_base_mean(Tensor::from_floats(&mean[..], &device));
-        for sampler in test.samplers().unwrap() {
-            for (method, head) in [
-                ("prototypes", AnyHead::with_name("prototypes", [6, 1, 1], &device).unwrap()),
-                ("simpleshot", AnyHead::SimpleShot(simpleshot.clone())),
-            ] {
-                let by_name = test.one::<Flex>(method, &sampler, &device);
-                let wanted = direct.run::<Flex>(&head, &sampler, &device);
-                assert!((40.0..99.0).contains(&wanted.accuracy), "{wanted}");
-                // One query in between two classes.
-                let slack = 100.0 / 4800.0 + 1e-4;
-                assert!((by_name.accuracy - wanted.accuracy).abs() < slack, "{by_name} {wanted}");
-                assert_eq!(by_name.settings, wanted.settings);
-            }
         }
     }
 }

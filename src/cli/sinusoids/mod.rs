@@ -135,6 +135,10 @@ fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
         ("--memory-budget", args.memory_budget.is_some()),
         ("--auto-batch", args.scale.auto_batch),
         ("--data-on", args.data_on != DataOn::Auto),
+        ("--train", args.classical.train_on.is_some()),
+        ("--base-logits", args.classical.base_logits.is_some()),
+        ("--label-smoothing", args.classical.label_smoothing.is_some()),
+        ("--rotation-loss", args.classical.rotation_loss.is_some()),
     ];
     match given.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {

@@ -56,9 +56,12 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), 
     let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
     let classes = turns * splits.train.classes();
     recipe.classical = args.classical.classifier(args.method, features, classes)?;
-    if recipe.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0)
-        && image.height != image.width
-    {
+    let rotation = recipe.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0);
+    if rotation && matches!(recipe.data, ImageSpec::Omniglot(_)) {
+        let reason = "whose turned characters are classes of their own";
+        return Err(CliError::Usage(format!("--rotation-loss is not for omniglot, {reason}")));
+    }
+    if rotation && image.height != image.width {
         return Err(CliError::Usage(format!("--rotation-loss needs square images, not {image}")));
     }
     let samplers = Samplers::new(&args, &recipe, splits)?;

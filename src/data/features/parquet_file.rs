@@ -40,7 +40,7 @@ pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
             ColumnReader::ByteArrayColumnReader(reader) => name.read(reader).map_err(damaged)?,
             _ => unreachable!("the column is of text"),
         };
-        let names = names.one_each(CLASS_NAME)?;
+        let names = names.one_each(CLASS_NAME, table.rows)?;
         let names = names.iter().map(|name| name.as_utf8().map(str::to_owned));
         let names = names.collect::<Result<Vec<_>, _>>().map_err(damaged)?;
         match read(&embedding)? {
@@ -127,15 +127,15 @@ struct Level {
 
 impl<T> Column<T> {
     /// The values of a column with one a row.
-    fn one_each(self, name: &str) -> Result<Vec<T>, DataError> {
+    fn one_each(self, name: &str, first: usize) -> Result<Vec<T>, DataError> {
         match self.levels.iter().position(|level| !(level.begins && level.is_there)) {
-            Some(row) => Err(absent(name, row)),
+            Some(row) => Err(absent(name, first + row)),
             None => Ok(self.values),
         }
     }
 
     /// How many values each row has.
-    fn lengths(&self, name: &str) -> Result<Vec<usize>, DataError> {
+    fn lengths(&self, name: &str, first: usize) -> Result<Vec<usize>, DataError> {
         let mut lengths: Vec<usize> = Vec::new();
         for level in &self.levels {
             if level.begins {
@@ -143,7 +143,7 @@ impl<T> Column<T> {
             }
             match lengths.last_mut() {
                 Some(length) if level.is_there => *length += 1,
-                _ => return Err(absent(name, lengths.len().saturating_sub(1))),
+                _ => return Err(absent(name, first + lengths.len().saturating_sub(1))),
             }
         }
         Ok(lengths)
@@ -160,6 +160,7 @@ fn absent(name: &str, row: usize) -> DataError {
 struct Table {
     classes: BTreeMap<String, Vec<f32>>,
     length: Option<usize>,
+    rows: usize,
 }
 
 impl Table {
@@ -170,7 +171,8 @@ impl Table {
         found: Column<T>,
         number: impl Fn(T) -> f32,
     ) -> Result<(), DataError> {
-        let lengths = found.lengths(EMBEDDING)?;
+        let lengths = found.lengths(EMBEDDING, self.rows)?;
+        self.rows += lengths.len();
         let mut values = found.values.into_iter().map(number);
         for (name, found) in names.into_iter().zip(lengths) {
             let wanted = *self.length.get_or_insert(found);

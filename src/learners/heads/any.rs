@@ -4,6 +4,7 @@ use burn::tensor::{Int, Tensor};
 use serde_json::Value;
 
 use super::*;
+use crate::data::Comparison;
 
 /// Declares an enum of heads, each with its name and how one with the paper's settings is made from
 /// the shape `[c, h, w]` of the maps that embeddings are made of, and a device.
@@ -53,6 +54,14 @@ macro_rules! forward_head {
                 match self { $(Self::$variant(head) => Head::<B>::loss(head, logits, labels),)+ }
             }
 
+            fn comparison(&self) -> Option<Comparison> {
+                match self { $(Self::$variant(head) => Head::<B>::comparison(head),)+ }
+            }
+
+            fn transductive(&self) -> bool {
+                match self { $(Self::$variant(head) => Head::<B>::transductive(head),)+ }
+            }
+
             fn name(&self) -> &'static str {
                 match self { $(Self::$variant(head) => Head::<B>::name(head),)+ }
             }
@@ -94,6 +103,7 @@ any_of! {
     SimpleCnaps(SimpleCnaps) = "simple-cnaps", |_, _| SimpleCnaps::new();
     Feat(Feat<B>) = "feat", |[c, h, w], device| FeatConfig::new(c * h * w).init(device);
     Dn4(Dn4) = "dn4", |maps, _| Dn4::new(maps);
+    Leo(Leo<B>) = "leo", |[c, h, w], device| LeoConfig::new(c * h * w).init(device);
     R2d2(R2d2<B>) = "r2d2", |_, device| R2d2Config::new().init(device);
     MetaOptNet(MetaOptNet<B>) = "meta-opt-net", |_, device| MetaOptNet::new(device);
     Logistic(LogisticRegression) = "logistic", |_, _| LogisticRegression::new();

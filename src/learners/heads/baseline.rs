@@ -13,8 +13,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// `p(y = k | x) = softmax_k(x · w_k + b_k)`
 ///
 /// # Conventions
-/// - Every step sees the whole support. The authors' code draws mini-batches of 4, whose gradients
-///   are the same in the mean; a drawn order would make the result depend on a seed.
+/// - Every one of 100 steps sees the whole support. The authors' code takes `100 ceil(n / 4)` steps of
+///   mini-batches of 4, whose gradients are the same in the mean; a drawn order would make the result
+///   depend on a seed.
 /// - Weights and biases start at zero. The loss is convex, and strictly so by its weight decay, so
 ///   that the start decides only how far along a fixed number of steps gets; zero prefers no class.
 ///   The authors' start is drawn uniformly within `1 / sqrt(d)` of zero.

@@ -6,12 +6,9 @@ use serde_json::{Value, json};
 
 use super::descent::positive;
 use super::sgd::Sgd;
-use super::similarity::unit;
 use super::slopes::cross_entropy_slopes;
+use super::unit_length::{LEAST_SQUARE, unit_length};
 use super::{EmbeddedSupport, FittedHead, Head};
-
-/// Least square of a length that a direction is divided by.
-const LEAST_SQUARE: f64 = 1e-24;
 
 /// Baseline++: a layer of cosines, trained on the support with cross-entropy.
 ///
@@ -21,7 +18,8 @@ const LEAST_SQUARE: f64 = 1e-24;
 /// # Conventions
 /// - The scale is 2, as in the authors' code, which has 4 for one of its experiments (CUB with
 ///   ResNet-10) and 10 above 200 classes.
-/// - Every step sees the whole support. The authors' code draws mini-batches of 4.
+/// - Every one of 100 steps sees the whole support. The authors' code takes `100 ceil(n / 4)` steps of
+///   mini-batches of 4.
 /// - Directions start as the class means of the normalised embeddings, at length 1, and gains at 1:
 ///   unlike [`Baseline`](super::Baseline)'s zero, a direction of length 0 points nowhere, and this
 ///   one is the nearest that is known before training. The authors' directions are drawn, and their
@@ -84,7 +82,7 @@ impl BaselinePlusPlus {
     /// `scale * g_k * v_k / |v_k|` after the training, `[t, ways, d]`: the logits are its products
     /// with normalised embeddings.
     pub fn class_weights<B: Backend>(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
-        let x = unit(support.embeddings.clone().detach());
+        let x = unit_length(support.embeddings.clone().detach(), 2);
         let one_hot = support.one_hot();
         let products = product(x.clone(), x.clone().swap_dims(1, 2));
         let mut shares = first_shares(&products, &one_hot);
@@ -137,7 +135,7 @@ impl<B: Backend> Head<B> for BaselinePlusPlus {
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let weights = self.class_weights(support).swap_dims(1, 2);
-        FittedHead::new(ways, move |queries| product(unit(queries), weights.clone()))
+        FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
     }
 
     fn name(&self) -> &'static str {

@@ -5,8 +5,9 @@ use fewshot_kernels::product;
 use serde_json::{Value, json};
 
 use super::descent::{Descent, positive, some_steps};
-use super::similarity::{Scored, Similarity, unit};
+use super::similarity::{Scored, Similarity};
 use super::slopes::cross_entropy_slopes;
+use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
 /// Fine-tuned prototypes: class means that Adam moves down the cross-entropy of the support.
@@ -101,9 +102,9 @@ impl Finetune {
 impl<B: Backend> Head<B> for Finetune {
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
-        let weights = unit(self.class_weights(support)) * self.temperature;
+        let weights = unit_length(self.class_weights(support), 2) * self.temperature;
         let weights = weights.swap_dims(1, 2);
-        FittedHead::new(ways, move |queries| product(unit(queries), weights.clone()))
+        FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
     }
 
     fn name(&self) -> &'static str {

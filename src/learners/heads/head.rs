@@ -4,6 +4,7 @@ use burn::tensor::{Int, Tensor};
 use serde_json::Value;
 
 use super::cross_entropy;
+use crate::data::Comparison;
 
 /// Labelled embeddings, from which a head learns one task or several.
 #[derive(Clone, Debug)]
@@ -72,6 +73,18 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// - `labels`: `[t, q]`
     fn loss(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
         cross_entropy(logits, labels)
+    }
+
+    /// How embeddings are compared with class means, of a head that takes the nearest and nothing else:
+    /// tests on [`Features`](crate::data::Features) can then look up what many episodes have in common.
+    fn comparison(&self) -> Option<Comparison> {
+        None
+    }
+
+    /// Whether logits depend on the other queries of their task all the same: by batch-norm that
+    /// takes the moments of a task.
+    fn transductive(&self) -> bool {
+        false
     }
 
     /// Name of the method, for reports.

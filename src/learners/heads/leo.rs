@@ -1,138 +1,38 @@
-use burn::config::Config;
+mod config;
+mod draw;
+#[cfg(test)]
+mod tests;
+
 use burn::module::{Module, Param};
 use burn::tensor::activation::{relu, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Int, Tensor};
 use fewshot_kernels::{linear, product};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{
-    EmbeddedSupport, FittedHead, Head, LengthNormalisation, cross_entropy, one_hot, unit_length,
-};
+pub use config::{LeoCodes, LeoConfig, LeoLoss};
+use draw::Draw;
 
-/// The least deviation of what a [`Leo`] draws.
-const LEAST_DEVIATION: f64 = 1e-10;
+use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, cross_entropy, unit_length};
 
-/// Over what the support's losses are added up in the steps of a [`Leo`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeoLoss {
-    /// Over all examples, as in the paper.
-    #[default]
-    Sum,
-    /// Over all examples, and divided by the examples of the class whose code or weights step, as in
-    /// the authors' code.
-    PerShot,
-    /// Over all examples, and divided by their number, as in LibFewShot.
-    Mean,
-}
-
-/// What a [`Leo`] takes for codes and class weights on a backend that differentiates, as in training.
+/// A linear classifier whose weights are decoded from a code of few numbers for each class, which
+/// is what adapts to a task: latent embedding optimization.
 ///
-/// On other backends it is their means.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LeoCodes {
-    /// Draws from their distributions, with the backend's random numbers.
-    #[default]
-    Drawn,
-    /// Their means.
-    Mean,
-}
-
-/// Configuration of a [`Leo`]. Numbers are those of the authors' code, except for `dropout`.
-#[derive(Config, Debug)]
-pub struct LeoConfig {
-    /// Features of an embedding.
-    pub features: usize,
-    /// Features of a code.
-    #[config(default = 64)]
-    pub latents: usize,
-    /// Steps of the codes.
-    #[config(default = 5)]
-    pub steps: usize,
-    /// Steps of the class weights after that.
-    #[config(default = 5)]
-    pub fine_tuning_steps: usize,
-    /// Rate of the codes' steps at first; one for each of their features is learned.
-    #[config(default = 1.0)]
-    pub rate: f64,
-    /// Rate of the class weights' steps at first; one for each of their features is learned.
-    #[config(default = 0.001)]
-    pub fine_tuning_rate: f64,
-    /// Over what the support's losses are added up.
-    #[config(default = "LeoLoss::Sum")]
-    pub loss: LeoLoss,
-    /// What codes and class weights are in training.
-    #[config(default = "LeoCodes::Drawn")]
-    pub codes: LeoCodes,
-    /// Whether embeddings are brought to length 1, as in the authors' data.
-    #[config(default = "LengthNormalisation::Unit")]
-    pub lengths: LengthNormalisation,
-    /// Share of the features of embeddings that training drops out wherever they are read; 0.3 to
-    /// 0.475 in the authors' best settings.
-    #[config(default = 0.0)]
-    pub dropout: f64,
-    /// Weight in the loss of half the sum of all squared weights, `λ₁` in the paper.
-    #[config(default = 1e-8)]
-    pub l2_penalty: f64,
-    /// Weight in the loss of the mean squared difference between the cosines of the decoder's rows
-    /// and an identity matrix, `λ₂` in the paper.
-    #[config(default = 1e-3)]
-    pub orthogonality_penalty: f64,
-}
-
-impl LeoConfig {
-    /// The head with weights drawn as in the authors' code: Glorot's uniform distribution.
-    ///
-    /// # Panics
-    /// When a size or the number of steps of the codes is zero, a rate or a penalty is negative or not
-    /// a number, or the dropout is not from 0 to less than 1.
-    pub fn init<B: Backend>(&self, device: &B::Device) -> Leo<B> {
-        let Self { features, latents, steps, rate, fine_tuning_rate, dropout, .. } = *self;
-        let sizes = [features, latents, steps];
-        assert!(!sizes.contains(&0), "features, codes and steps of LEO must be some: {sizes:?}");
-        let numbers = [rate, fine_tuning_rate, self.l2_penalty, self.orthogonality_penalty];
-        let fit = numbers.iter().all(|number| *number >= 0.0 && number.is_finite());
-        assert!(fit, "rates and penalties of LEO cannot be negative, found {numbers:?}");
-        assert!((0.0..1.0).contains(&dropout), "dropout is from 0 to less than 1, found {dropout}");
-        let drawn = |inputs: usize, outputs: usize| {
-            let bound = (6.0 / (inputs + outputs) as f64).sqrt();
-            let uniform = Distribution::Uniform(-bound, bound);
-            Param::from_tensor(Tensor::random([inputs, outputs], uniform, device))
-        };
-        Leo {
-            encoder: drawn(features, latents),
-            relations: (0..3).map(|_| drawn(2 * latents, 2 * latents)).collect(),
-            decoder: drawn(latents, 2 * features),
-            rates: Param::from_tensor(Tensor::full([latents], rate, device)),
-            fine_tuning_rates: Param::from_tensor(Tensor::full(
-                [features],
-                fine_tuning_rate,
-                device,
-            )),
-            config: self.clone(),
-        }
-    }
-}
-
-/// A linear classifier whose weights are decoded from a code of few numbers for each class, which is
-/// what adapts to a task: latent embedding optimization.
-///
-/// A code is drawn as `z_k ~ N(mu_k, sigma_k²)`, where `[mu_k, ln sigma_k]` is the mean of `g([E x_i,
-/// E x_j])` over the examples `i` of class `k` and all examples `j`, with `g` three linear layers and
-/// ReLU between them; class weights as `w_k ~ N(mu'_k, sigma'_k²)` with `[mu'_k, ln sigma'_k] = D z_k`.
-/// Then `z_k <- z_k - alpha dL/dz_k` five times, with weights decoded after each, and `w_k <- w_k -
-/// beta dL/dw_k` five times, with `L` the support's cross-entropy; `logit_k(q) = <w_k, q>`.
+/// A code is drawn as `z_k ~ N(mu_k, sigma_k²)`, where `[mu_k, ln sigma_k]` is the mean of
+/// `g([E x_i, E x_j])` over the examples `i` of class `k` and all examples `j`, with `g` three
+/// linear layers and ReLU between them; class weights as `w_k ~ N(mu'_k, sigma'_k²)` with `[mu'_k,
+/// ln sigma'_k] = D z_k`. Then `z_k <- z_k - alpha dL/dz_k` five times, with weights decoded after
+/// each, and `w_k <- w_k - beta dL/dw_k` five times, with `L` the support's cross-entropy;
+/// `logit_k(q) = <w_k, q>`.
 ///
 /// # Conventions
 /// The meta-gradient goes through all steps, second derivatives included. Only training draws; a
-/// test takes `mu_k` and `mu'_k`. As in the authors' code, a deviation is `exp(s) - 1` for codes and
-/// `exp(s) - 1 + sqrt(2 / (ways + d))` for weights, at least 1e-10, with `s` where the formulas above
-/// have a logarithm; there are no biases, embeddings have length 1, and all have the class's weights
-/// in common. The authors' code draws a code and weights for each example of a class, averages their
-/// logits, and so has [steps](LeoLoss::PerShot) shorter by the number of shots.
+/// test takes `mu_k` and `mu'_k`. As in the authors' code there are no biases, embeddings have
+/// length 1, and with `s` where the formulas above have a logarithm, a deviation is `exp(s) - 1`
+/// for codes and `exp(s) - 1 + sqrt(2 / (ways + d))` for weights, but at least 1e-10. As in the
+/// paper, a class has one code; the authors' code draws a code and weights for each of its examples
+/// and averages their logits, by which its [steps](LeoLoss::PerShot), and those here, are shorter
+/// by the number of shots.
 ///
 /// [`loss`](Head::loss) has the penalties on parameters, those on the squared weights and on the
 /// decoder. Those on codes are left out, since a loss sees logits only: the divergence of a code's
@@ -153,8 +53,8 @@ impl LeoConfig {
 /// ```
 ///
 /// # Source
-/// Rusu, Rao, Sygnowski, Vinyals, Pascanu, Osindero and Hadsell, "Meta-Learning with Latent Embedding
-/// Optimization", ICLR 2019.
+/// Rusu, Rao, Sygnowski, Vinyals, Pascanu, Osindero and Hadsell, "Meta-Learning with Latent
+/// Embedding Optimization", ICLR 2019.
 #[derive(Module, Debug)]
 pub struct Leo<B: Backend> {
     /// `E`, `[d, l]`, applied as `x E`, as are the other weights.
@@ -199,7 +99,8 @@ impl<B: Backend> Leo<B> {
         // By weights, of the loss of the support.
         let slope = |weights: Tensor<B, 3>| {
             let seen = self.dropped(support.embeddings.clone());
-            let errors = softmax(product(seen.clone(), weights.swap_dims(1, 2)), 2) - labels.clone();
+            let errors =
+                softmax(product(seen.clone(), weights.swap_dims(1, 2)), 2) - labels.clone();
             product((errors * shares.clone()).swap_dims(1, 2), seen)
         };
         let rates = self.rates.val().unsqueeze::<3>();
@@ -295,46 +196,8 @@ impl<B: Backend> Head<B> for Leo<B> {
     }
 }
 
-/// A draw from normal distributions.
-struct Draw<B: Backend> {
-    value: Tensor<B, 3>,
-    /// Derivative by what its deviation is made of; zero without noise.
-    slope: Option<Tensor<B, 3>>,
-}
-
-impl<B: Backend> Draw<B> {
-    /// From `moments` `[t, ways, 2k]`, means and then what deviations are made of; they are `spread`
-    /// where that is zero.
-    fn new(
-        moments: Tensor<B, 3>,
-        spread: f64,
-        noise: impl Fn(&Tensor<B, 3>) -> Option<Tensor<B, 3>>,
-    ) -> Self {
-        let half = moments.dims()[2] / 2;
-        let mean = moments.clone().narrow(2, 0, half);
-        let Some(noise) = noise(&mean) else { return Self { value: mean, slope: None } };
-        let grown = moments.narrow(2, half, half).exp();
-        let deviation = grown.clone() - (1.0 - spread);
-        let free = deviation.clone().greater_elem(LEAST_DEVIATION).float();
-        let value = mean + deviation.clamp_min(LEAST_DEVIATION) * noise.clone();
-        Self { value, slope: Some(grown * noise * free) }
-    }
-
-    /// Gradient by the moments, `[t, ways, 2k]`, from that by the value.
-    fn by_moments(&self, by_value: Tensor<B, 3>) -> Tensor<B, 3> {
-        let by_spread = match &self.slope {
-            Some(slope) => by_value.clone() * slope.clone(),
-            None => by_value.zeros_like(),
-        };
-        Tensor::cat(vec![by_value, by_spread], 2)
-    }
-}
-
 /// `x W` of `[t, m, i]` and `[i, o]`.
 fn times<B: Backend>(x: Tensor<B, 3>, weight: Tensor<B, 2>) -> Tensor<B, 3> {
     let ([tasks, rows, inputs], [_, outputs]) = (x.dims(), weight.dims());
     linear(x.reshape([tasks * rows, inputs]), weight, None).reshape([tasks, rows, outputs])
 }
-
-#[cfg(test)]
-mod tests;

@@ -17,6 +17,14 @@ pub enum PrototypeScore {
 }
 
 impl PrototypeScore {
+    /// What orders prototypes as it does.
+    pub(super) fn metric(self) -> Metric {
+        match self {
+            Self::SquaredEuclidean | Self::Euclidean => Metric::SquaredEuclidean,
+            Self::Cosine => Metric::Cosine,
+        }
+    }
+
     /// Scores `[t, q, ways]` of `queries` `[t, q, d]` and `prototypes` `[t, ways, d]`.
     pub(super) fn of<B: Backend>(
         self,

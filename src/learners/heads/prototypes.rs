@@ -3,6 +3,7 @@ use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+use crate::data::Comparison;
 
 /// A query belongs to the class whose mean embedding is nearest.
 ///
@@ -72,6 +73,10 @@ impl<B: Backend> Head<B> for Prototypes {
             let logits = score.of(queries, prototypes.clone());
             if scale == 1.0 { logits } else { logits * scale }
         })
+    }
+
+    fn comparison(&self) -> Option<Comparison> {
+        Some(Comparison::plain(self.score.metric()))
     }
 
     fn name(&self) -> &'static str {

@@ -178,7 +178,7 @@ impl<B: Backend> TransductiveHead<B> for PtMap {
             "lambda": self.lambda,
             "rate": self.rate,
             "steps": self.steps,
-            "after-power": self.after_power,
+            "after_power": self.after_power,
         })
     }
 }

@@ -1,7 +1,8 @@
-use burn::module::{Module, Param, RunningState};
+use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Moments, NormStatistics, norm_relu};
+use fewshot_models::nn::RunningAverage;
 
 const EPSILON: f64 = 1e-5;
 
@@ -15,9 +16,9 @@ pub struct RelationBlock<B: Backend> {
     /// Shift of the normalisation, `[o]`.
     pub beta: Param<Tensor<B, 1>>,
     /// Running mean, `[o]`.
-    pub running_mean: RunningState<Tensor<B, 1>>,
+    pub running_mean: RunningAverage<B>,
     /// Running variance, `[o]`.
-    pub running_var: RunningState<Tensor<B, 1>>,
+    pub running_var: RunningAverage<B>,
     momentum: f64,
 }
 
@@ -28,8 +29,8 @@ impl<B: Backend> RelationBlock<B> {
             bias: Param::from_tensor(zeros.clone()),
             gamma: Param::from_tensor(ones.clone()),
             beta: Param::from_tensor(zeros.clone()),
-            running_mean: RunningState::new(zeros),
-            running_var: RunningState::new(ones),
+            running_mean: RunningAverage::new(zeros),
+            running_var: RunningAverage::new(ones),
             momentum,
         }
     }
@@ -45,10 +46,8 @@ impl<B: Backend> RelationBlock<B> {
         let [tasks, pairs, channels, height, width] = maps.dims();
         let [gamma, beta] = [&self.gamma, &self.beta].map(Param::val);
         if !by_task {
-            let running = Moments {
-                mean: self.running_mean.value_sync(),
-                variance: self.running_var.value_sync(),
-            };
+            let running =
+                Moments { mean: self.running_mean.value(), variance: self.running_var.value() };
             let flat = maps.reshape([tasks * pairs, channels, height, width]);
             let running = NormStatistics::Running(running);
             let (flat, _) = norm_relu(flat, Some(gamma), Some(beta), running, EPSILON, halved);
@@ -71,11 +70,10 @@ impl<B: Backend> RelationBlock<B> {
     }
 
     /// Moves a running average towards the mean over tasks of `moments` `[t * o]`.
-    fn track(&self, average: &RunningState<Tensor<B, 1>>, moments: Tensor<B, 1>) {
-        let before = average.value_sync();
-        let channels = before.dims()[0];
+    fn track(&self, average: &RunningAverage<B>, moments: Tensor<B, 1>) {
+        let channels = average.value().dims()[0];
         let tasks = moments.dims()[0] / channels;
         let batch = moments.reshape([tasks, channels]).mean_dim(0).reshape([channels]);
-        average.update((before * (1.0 - self.momentum) + batch * self.momentum).detach());
+        average.move_towards(batch, self.momentum);
     }
 }

@@ -266,6 +266,10 @@ impl<B: Backend> Head<B> for RelationNet<B> {
         (logits - one_hot(labels, ways)).square().mean()
     }
 
+    fn transductive(&self) -> bool {
+        self.config.statistics == RelationStatistics::Task
+    }
+
     fn name(&self) -> &'static str {
         "relation"
     }

@@ -10,10 +10,11 @@ use super::descent::{Descent, positive, some_steps};
 /// `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (`v = g` at the first
 /// step), `w = w - rate * v`.
 ///
-/// By default as Chen et al. train their classifiers: 100 steps at a rate of 0.01.
+/// By default 100 steps with the settings of Chen et al.'s code, which passes 100 times over the support in
+/// batches of 4: of `n` examples it takes `100 ceil(n / 4)` steps.
 #[derive(Module, Clone, Debug, PartialEq, Serialize)]
 pub struct Sgd {
-    /// Number of steps; the paper has 100.
+    /// Number of steps.
     pub steps: usize,
     /// Learning rate; the authors' code has 0.01.
     pub rate: f64,

@@ -4,10 +4,7 @@ use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 
 use super::EmbeddedSupport;
-use super::unit_length::unit_length;
-
-/// Least squared length that is divided by.
-const LEAST_SQUARE: f64 = 1e-24;
+use super::unit_length::{LEAST_SQUARE, unit_length};
 
 /// Whether a transductive head divides embeddings by their lengths before all else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

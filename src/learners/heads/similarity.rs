@@ -3,8 +3,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde::Serialize;
 
-/// Least square of a length that something is divided by: that of `F.normalize`.
-const LEAST_SQUARE: f64 = 1e-24;
+use super::unit_length::{length, unit_length};
 
 /// Share of an embedding's squared length below which its squared distance is rounding.
 const ROUNDING: f64 = 1e-6;
@@ -48,7 +47,7 @@ impl<B: Backend> Scored<B> {
     ) -> Self {
         let (embeddings, frame) = match similarity {
             Similarity::Dot => (embeddings, Frame::Dot),
-            Similarity::Cosine => (unit(embeddings), Frame::Cosine),
+            Similarity::Cosine => (unit_length(embeddings, 2), Frame::Cosine),
             Similarity::SquaredEuclidean | Similarity::Euclidean => {
                 let rooted = similarity == Similarity::Euclidean;
                 let frame = Frame::distance(&embeddings, start, rooted);
@@ -62,7 +61,7 @@ impl<B: Backend> Scored<B> {
     pub(super) fn logits(&self, weights: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.frame {
             Frame::Dot => self.products(weights * self.temperature),
-            Frame::Cosine => self.products(unit(weights) * self.temperature),
+            Frame::Cosine => self.products(unit_length(weights, 2) * self.temperature),
             Frame::Distance { start, squares, rooted } => {
                 // |x - w|^2 = |x - s|^2 - 2 x·m + m·(w + s) for weights that moved by m from s: the
                 // short way of an embedding that is its class's prototype would drown in |x|^2.
@@ -95,7 +94,7 @@ impl<B: Backend> Scored<B> {
         match &self.frame {
             Frame::Dot => self.pull(slopes),
             Frame::Cosine => {
-                let length = length(weights.clone());
+                let length = length(weights.clone(), 2);
                 let unit = weights.clone() / length.clone();
                 let pull = self.pull(slopes);
                 let along = (pull.clone() * unit.clone()).sum_dim(2);
@@ -136,17 +135,6 @@ impl<B: Backend> Frame<B> {
         let same = squares.clone().lower_equal(rounding.expand(squares.dims()));
         Self::Distance { start: start.clone(), squares: squares.mask_fill(same, 0.0), rooted }
     }
-}
-
-/// `x / |x|` along the features; zero stays zero.
-pub(super) fn unit<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
-    x.clone() / length(x)
-}
-
-/// `[t, n, d]` to `[t, n, 1]`.
-fn length<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
-    // Clamped before the root, whose derivative at zero is infinite.
-    x.square().sum_dim(2).clamp_min(LEAST_SQUARE).sqrt()
 }
 
 #[cfg(all(test, feature = "flex"))]

@@ -7,8 +7,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::descent::{Descent, positive, some_steps};
-use super::similarity::{Scored, Similarity, unit};
+use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
+use super::unit_length::unit_length;
 use super::{EmbeddedSupport, TransductiveHead, no_logits};
 
 /// Least sum of a class over all queries, which something is divided by.
@@ -179,7 +180,7 @@ impl Tim {
         let one_hot = support.one_hot();
         let seen = |embeddings: Tensor<B, 3>| match self.similarity {
             Similarity::Cosine => embeddings.detach(),
-            _ => unit(embeddings.detach()),
+            _ => unit_length(embeddings.detach(), 2),
         };
         let support = support.with_embeddings(seen(support.embeddings.clone()));
         let start = support.prototypes();

@@ -5,8 +5,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::descent::{Descent, positive, some_steps};
-use super::similarity::{Scored, Similarity, unit};
+use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
+use super::unit_length::unit_length;
 use super::{EmbeddedSupport, TransductiveHead, no_logits};
 
 /// How the two terms of the loss are lowered.
@@ -126,15 +127,15 @@ impl TransductiveFineTuning {
     /// What the classifier sees of embeddings.
     fn seen<B: Backend>(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
         match self.similarity {
-            Similarity::Dot => with_feature(unit(embeddings), 1.0),
+            Similarity::Dot => with_feature(unit_length(embeddings, 2), 1.0),
             _ => embeddings,
         }
     }
 
     fn start<B: Backend>(&self, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
         match self.similarity {
-            Similarity::Dot => with_feature(unit(prototypes), 0.0),
-            Similarity::Cosine => unit(prototypes),
+            Similarity::Dot => with_feature(unit_length(prototypes, 2), 0.0),
+            Similarity::Cosine => unit_length(prototypes, 2),
             Similarity::SquaredEuclidean | Similarity::Euclidean => prototypes,
         }
     }

@@ -1,13 +1,20 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+/// Least square of a length that something is divided by: that of PyTorch's `F.normalize`.
+pub(super) const LEAST_SQUARE: f64 = 1e-24;
+
+/// Euclidean length of `x` along `dim`, at least 1e-12.
+pub(super) fn length<B: Backend, const D: usize>(x: Tensor<B, D>, dim: usize) -> Tensor<B, D> {
+    // Clamped before the root, whose derivative at zero is infinite.
+    x.square().sum_dim(dim).clamp_min(LEAST_SQUARE).sqrt()
+}
+
 /// `x` over its Euclidean length along `dim`, or over 1e-12 if that is more: PyTorch's
 /// `F.normalize`.
 pub(in crate::learners) fn unit_length<B: Backend, const D: usize>(
     x: Tensor<B, D>,
     dim: usize,
 ) -> Tensor<B, D> {
-    // Clamped before the root, whose derivative at zero is infinite.
-    let length = x.clone().square().sum_dim(dim).clamp_min(1e-24).sqrt();
-    x / length
+    x.clone() / length(x, dim)
 }

@@ -10,7 +10,6 @@ use serde_json::Value;
 
 use super::gram::Gram;
 use super::mean_and_ci95;
-use crate::data::Comparison;
 use crate::episode::{FeatureBatch, FeatureSampler, Protocol, QueryCounts};
 use crate::learners;
 use crate::learners::heads::{EmbeddedSupport, Head, TransductiveHead};
@@ -82,15 +81,28 @@ impl FeatureTest {
     }
 
     /// Tests a classifier that judges each query by itself.
+    ///
+    /// Of one that takes the [nearest class mean](Head::comparison), where episodes are many and the
+    /// products of all pairs of features take no more than 1 GiB, these are computed once and looked up
+    /// in each episode: accuracies are the same up to rounding.
     pub fn run<B: Backend>(
         &self,
         head: &impl Head<B>,
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
-        let logits = |support, queries| head.fit(support).logits(queries);
         let (method, settings) = (head.name(), head.settings());
-        self.tell(method, settings, false, sampler, || self.general(logits, sampler, device))
+        let comparison = head.comparison().filter(|_| Gram::pays(sampler, self.episodes));
+        self.tell(method, settings, head.transductive(), sampler, || match &comparison {
+            Some(comparison) => {
+                let gram = Gram::of::<B>(comparison, sampler.features(), device);
+                gram.accuracies(sampler, self.episodes)
+            }
+            None => {
+                let logits = |support, queries| head.fit(support).logits(queries);
+                self.general(logits, sampler, device)
+            }
+        })
     }
 
     /// Tests a classifier that judges all queries of an episode together.
@@ -103,25 +115,6 @@ impl FeatureTest {
         let logits = |support, queries| head.logits(support, queries);
         let (method, settings) = (head.name(), head.settings());
         self.tell(method, settings, true, sampler, || self.general(logits, sampler, device))
-    }
-
-    /// As [`run`](Self::run), of a classifier that takes the nearest class mean as `comparison` says.
-    ///
-    /// Accuracies are the same up to rounding. Where episodes are many and the products of all pairs of
-    /// features take no more than 1 GiB, these are computed once and looked up in each episode.
-    pub fn run_compared<B: Backend>(
-        &self,
-        head: &impl Head<B>,
-        comparison: &Comparison,
-        sampler: &FeatureSampler,
-        device: &B::Device,
-    ) -> FeatureEvaluation {
-        if !Gram::pays(sampler, self.episodes) {
-            return self.run(head, sampler, device);
-        }
-        self.tell(head.name(), head.settings(), false, sampler, || {
-            Gram::of::<B>(comparison, sampler.features(), device).accuracies(sampler, self.episodes)
-        })
     }
 
     /// What a test came to that finds the accuracy of each episode.
