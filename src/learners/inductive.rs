@@ -90,7 +90,13 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
         let embeddings = embed_jointly(&self.encoder, batch, statistics);
         let [labels, _] = batch.labels();
         let [support, queries] = parted(embeddings, labels.dims()[1]);
-        self.fit(support, labels, batch.ways()).logits(queries)
+        match statistics {
+            BnStatistics::Track => {
+                let support = EmbeddedSupport::new(support, labels, batch.ways());
+                self.head.train_logits(support, queries)
+            }
+            _ => self.fit(support, labels, batch.ways()).logits(queries),
+        }
     }
 
     fn on_embeddings(&self) -> Option<&dyn OnEmbeddings<B>> {
@@ -137,7 +143,8 @@ where
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
     H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
 {
-    const DRAWS: bool = E::DRAWS;
+    /// A head such as [LEO](super::heads::Leo) draws, whatever the encoder does.
+    const DRAWS: bool = true;
 
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         if let Some(classes) = &self.classes {

@@ -250,7 +250,8 @@ pub fn gradients_are_central_differences<B: Backend>() {
             (logits * weights).sum()
         };
         let x = tasks.support.clone().detach().require_grad();
-        let gradient = x.grad(&value(x.clone()).backward()).expect(head.name());
+        let gradient =
+            x.grad(&value(x.clone()).backward()).unwrap_or_else(|| panic!("{}", head.name()));
         let way = TensorData::new(drawn(96, 33), [1, 6, FEATURES]);
         let way = Tensor::<A<B>, 3>::from_data(way, &x.device()) - 0.5;
         let along: f32 = (gradient * way.clone().inner()).sum().into_scalar().elem();

@@ -210,19 +210,24 @@ fn scores_are_those_of_the_network_on_all_pairs() {
     }
 }
 
+/// Scores in training of three queries.
+fn trained(head: &RelationNet<Trained>, rows: &[f64], queries: &[f64]) -> Vec<f64> {
+    let queries = tensor(queries, [1, 3, queries.len() / 3]);
+    values(head.train_logits(support(rows, &LABELS, 2), queries))
+}
+
 #[test]
 fn each_of_several_tasks_has_its_own_moments_in_training() {
     let config = RelationNetConfig::new([3, 4, 4]).with_channels(5);
     let head = made::<Trained>(config);
     let tasks = [1, 2].map(|seed| (drawn(4 * 48, seed), drawn(3 * 48, seed + 10)));
-    let alone =
-        tasks.clone().map(|(rows, queries)| logits(&head, support(&rows, &LABELS, 2), &queries));
+    let alone = tasks.clone().map(|(rows, queries)| trained(&head, &rows, &queries));
     let [(a, p), (b, q)] = tasks;
     let one = support::<Trained>(&a, &LABELS, 2);
     let labels = Tensor::cat(vec![one.labels.clone(), one.labels], 0);
     let rows = tensor([a, b].concat().as_slice(), [2, 4, 48]);
     let both = fewshot::learners::heads::EmbeddedSupport::new(rows, labels, 2);
-    let found = head.fit(both).logits(tensor([p, q].concat().as_slice(), [2, 3, 48]));
+    let found = head.train_logits(both, tensor([p, q].concat().as_slice(), [2, 3, 48]));
     assert_near(&values(found), &alone.concat(), 1e-5);
 }
 
@@ -231,14 +236,16 @@ fn training_moves_running_averages_and_a_test_does_not() {
     let config = RelationNetConfig::new([3, 4, 4]).with_channels(5).with_momentum(1.0);
     let head = made::<Trained>(config);
     let (rows, queries) = (drawn(4 * 48, 5), drawn(3 * 48, 6));
-    let trained = logits(&head, support(&rows, &LABELS, 2), &queries);
+    let trained = trained(&head, &rows, &queries);
     let test = head.valid();
     let before = values(test.first.running_mean.value());
     assert!(before.iter().all(|mean| mean.abs() > 1e-4), "{before:?}");
     // With a momentum of one, the running moments are those of the batch just seen.
     let tested = logits(&test, support(&rows, &LABELS, 2), &queries);
     assert_near(&tested, &trained, 1e-5);
+    logits(&head, support(&rows, &LABELS, 2), &drawn(3 * 48, 7));
     assert_eq!(values(test.first.running_mean.value()), before);
+    assert_eq!(values(head.valid().first.running_mean.value()), before);
 }
 
 #[test]
@@ -251,7 +258,7 @@ fn all_parameters_are_learned() {
         // Three convolution weights, three vectors of each block, two linear layers. The step is so
         // small that hardly a ReLU turns over.
         are_differences(&head, 3 + 6 + 4, 2e-4, |head| {
-            weighted(head.fit(support(&rows, &LABELS, 2)).logits(queries.clone()), 9) * 3.0
+            weighted(head.train_logits(support(&rows, &LABELS, 2), queries.clone()), 9) * 3.0
         });
     }
 }

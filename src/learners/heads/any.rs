@@ -1,3 +1,6 @@
+// A program has one of them, and burn's records of an enum are enums.
+#![allow(clippy::large_enum_variant)]
+
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
@@ -19,7 +22,7 @@ macro_rules! any_of {
 
         $(#[$doc])*
         #[derive(Module, Debug)]
-        #[allow(missing_docs, clippy::large_enum_variant)]
+        #[allow(missing_docs)]
         pub enum $any<B: Backend> {
             $($variant($head),)+
         }
@@ -48,6 +51,14 @@ macro_rules! forward_head {
         impl<B: Backend> Head<B> for $any<B> {
             fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
                 match self { $(Self::$variant(head) => head.fit(support),)+ }
+            }
+
+            fn train_logits(
+                &self,
+                support: EmbeddedSupport<B>,
+                queries: Tensor<B, 3>,
+            ) -> Tensor<B, 3> {
+                match self { $(Self::$variant(head) => head.train_logits(support, queries),)+ }
             }
 
             fn loss(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {

@@ -66,6 +66,12 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// Learns the tasks of `support`.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
 
+    /// Logits `[t, q, ways]` of queries `[t, q, d]` in meta-training: those of [`fit`](Self::fit) but for a
+    /// head with batch-norm, which normalises by the task and moves its running averages.
+    fn train_logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.fit(support).logits(queries)
+    }
+
     /// What meta-training lowers: by default the mean cross-entropy over all queries, `[1]`.
     ///
     /// # Shapes

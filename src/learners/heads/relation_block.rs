@@ -6,6 +6,17 @@ use fewshot_models::nn::RunningAverage;
 
 const EPSILON: f64 = 1e-5;
 
+/// Which moments a block normalises with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NormMoments {
+    /// The running averages.
+    Running,
+    /// Those of each task.
+    Task,
+    /// Those of each task, towards whose mean the running averages move.
+    TaskTracked,
+}
+
 /// What follows a convolution of a relation network: batch-norm, ReLU and a pool.
 #[derive(Module, Debug)]
 pub struct RelationBlock<B: Backend> {
@@ -36,16 +47,16 @@ impl<B: Backend> RelationBlock<B> {
     }
 
     /// Normalises and rectifies `maps` `[t, m, o, h, w]`, those of each task by their own moments
-    /// or all by running ones, and takes the largest of every 2x2 window if they shall be `halved`.
+    /// or all by running ones, as `moments` says, and takes the largest of every 2x2 window if they shall be `halved`.
     pub(super) fn rectified(
         &self,
         maps: Tensor<B, 5>,
-        by_task: bool,
+        moments: NormMoments,
         halved: bool,
     ) -> Tensor<B, 5> {
         let [tasks, pairs, channels, height, width] = maps.dims();
         let [gamma, beta] = [&self.gamma, &self.beta].map(Param::val);
-        if !by_task {
+        if moments == NormMoments::Running {
             let running =
                 Moments { mean: self.running_mean.value(), variance: self.running_var.value() };
             let flat = maps.reshape([tasks * pairs, channels, height, width]);
@@ -58,9 +69,9 @@ impl<B: Backend> RelationBlock<B> {
         let folded = maps.swap_dims(0, 1).reshape([pairs, tasks * channels, height, width]);
         let [gamma, beta] = [gamma, beta].map(|vector| Some(vector.repeat_dim(0, tasks)));
         let batch = NormStatistics::Batch;
-        let (folded, moments) = norm_relu(folded, gamma, beta, batch, EPSILON, halved);
-        if let Some(Moments { mean, variance }) = moments
-            && B::ad_enabled(&folded.device())
+        let (folded, found) = norm_relu(folded, gamma, beta, batch, EPSILON, halved);
+        if let Some(Moments { mean, variance }) = found
+            && moments == NormMoments::TaskTracked
         {
             self.track(&self.running_mean, mean);
             self.track(&self.running_var, variance);

@@ -7,8 +7,8 @@ use fewshot_kernels::{conv2d, linear, product};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::relation_block::RelationBlock;
-use super::{EmbeddedSupport, FittedHead, Head, one_hot};
+use super::relation_block::{NormMoments, RelationBlock};
+use super::{EmbeddedSupport, FittedHead, Head, no_logits, one_hot};
 
 /// What a [`RelationNet`] makes of the maps of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,10 +34,8 @@ pub enum RelationPools {
     Adaptive,
 }
 
-/// What a [`RelationNet`] normalises with on a backend that does not differentiate.
-///
-/// On one that does, as in training, it is the moments of each task, and running averages move
-/// towards them.
+/// What a [`RelationNet`] normalises with in a test. In training it is the moments of each
+/// task, and running averages move towards them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RelationStatistics {
@@ -214,7 +212,12 @@ impl<B: Backend> RelationNet<B> {
 
     /// Scores `[t, q, ways]` from what classes `[t, ways, o, h, w]` and queries `[t, q, o, h, w]`
     /// have in the first convolution.
-    fn scores(&self, classes: Tensor<B, 5>, queries: Tensor<B, 5>) -> Tensor<B, 3> {
+    fn scores(
+        &self,
+        classes: Tensor<B, 5>,
+        queries: Tensor<B, 5>,
+        moments: NormMoments,
+    ) -> Tensor<B, 3> {
         let ([tasks, ways, ..], [_, asked, channels, height, width]) =
             (classes.dims(), queries.dims());
         let values = channels * height * width;
@@ -226,24 +229,28 @@ impl<B: Backend> RelationNet<B> {
             RelationPools::Halving => (Pool::Halving, Pool::Halving, self.config.padding),
             RelationPools::Adaptive => (Pool::To(5), Pool::To(1), 0),
         };
-        let maps = self.pooled(&self.first, pairs, first_pool);
+        let maps = self.pooled(&self.first, pairs, first_pool, moments);
         let bias = Some(self.second.bias.val());
         let maps = conv2d(maps.flatten(0, 1), self.of_pair.val(), bias, 1, padding);
-        let maps = self.pooled(&self.second, by_task(maps, tasks), second_pool);
+        let maps = self.pooled(&self.second, by_task(maps, tasks), second_pool, moments);
         let flat = maps.flatten::<4>(0, 1).flatten(1, 3);
         let hidden = linear(flat, self.to_hidden.val(), Some(self.hidden_bias.val()));
         let scores = linear(relu(hidden), self.to_score.val(), Some(self.score_bias.val()));
         sigmoid(scores).reshape([tasks, asked, ways])
     }
 
-    fn pooled(&self, block: &RelationBlock<B>, maps: Tensor<B, 5>, pool: Pool) -> Tensor<B, 5> {
-        let training = B::ad_enabled(&maps.device());
-        let own = training || self.config.statistics == RelationStatistics::Task;
+    fn pooled(
+        &self,
+        block: &RelationBlock<B>,
+        maps: Tensor<B, 5>,
+        pool: Pool,
+        moments: NormMoments,
+    ) -> Tensor<B, 5> {
         let [tasks, _, _, height, width] = maps.dims();
         match pool {
-            Pool::Halving => block.rectified(maps, own, height > 1 && width > 1),
+            Pool::Halving => block.rectified(maps, moments, height > 1 && width > 1),
             Pool::To(side) => {
-                let maps = block.rectified(maps, own, false).flatten::<4>(0, 1);
+                let maps = block.rectified(maps, moments, false).flatten::<4>(0, 1);
                 by_task(largest(largest(maps, 2, side), 3, side), tasks)
             }
         }
@@ -253,11 +260,25 @@ impl<B: Backend> RelationNet<B> {
 impl<B: Backend> Head<B> for RelationNet<B> {
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
+        let moments = match self.config.statistics {
+            RelationStatistics::Running => NormMoments::Running,
+            RelationStatistics::Task => NormMoments::Task,
+        };
         let classes = self.convolved(self.class_maps(support), &self.of_class, None);
         FittedHead::new(ways, move |queries| {
             let bias = Some(head.first.bias.val());
-            head.scores(classes.clone(), head.convolved(queries, &head.of_query, bias))
+            let queries = head.convolved(queries, &head.of_query, bias);
+            head.scores(classes.clone(), queries, moments)
         })
+    }
+
+    fn train_logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        if let Some(none) = no_logits(&queries, support.ways) {
+            return none;
+        }
+        let classes = self.convolved(self.class_maps(support), &self.of_class, None);
+        let queries = self.convolved(queries, &self.of_query, Some(self.first.bias.val()));
+        self.scores(classes, queries, NormMoments::TaskTracked)
     }
 
     /// The mean squared distance of scores to 1 for the right class and 0 for others.

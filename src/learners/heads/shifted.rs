@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::EmbeddedSupport;
 use super::unit_length::{LEAST_SQUARE, unit_length};
 
-/// Whether a transductive head divides embeddings by their lengths before all else.
+/// Whether a head divides embeddings by their lengths before all else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LengthNormalisation {
