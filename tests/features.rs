@@ -222,7 +222,7 @@ mod files {
         );
         let null = said("features_null.parquet");
         assert!(
-            null.ends_with("column embedding in row 1 is null or empty, wanted are values"),
+            null.ends_with("column embedding in row 5 is null or empty, wanted are values"),
             "{null}"
         );
         let text = said("features_text.parquet");
