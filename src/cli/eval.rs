@@ -27,6 +27,9 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
         world::refuse_several(&*world, "eval --features")?;
         return features::eval_features(&args, path);
     }
+    if let Some(option) = args.features.given() {
+        return Err(CliError::Usage(format!("{option} is for --features, not for a run")));
+    }
     world::together(&*world, || run_in(args, world.clone()))
 }
 

@@ -35,6 +35,9 @@ fn a_head_is_put_on_the_encoder_of_a_run() {
     assert!(usage(&eval(&["--method", "tim"])).contains("no method \"tim\""));
     assert!(usage(&eval(&["--method", "tim-gd,tim-adm"])).contains("--features"));
     assert!(usage(&eval(&["--shots", "1,5"])).contains("--features"));
+    for option in [&["--plot", "a.svg"][..], &["--base-features", "f"], &["--unbalanced"]] {
+        assert!(usage(&eval(option)).contains("for --features"));
+    }
 }
 
 #[test]

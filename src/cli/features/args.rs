@@ -55,7 +55,7 @@ pub(crate) struct FeatureArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "checkpoint")]
     pub(crate) features: Option<PathBuf>,
     /// Features of the base classes, of which the mean is taken
-    #[arg(long, value_name = "FILE", requires = "features")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) base_features: Option<PathBuf>,
     /// Spread queries unevenly over classes, by a Dirichlet distribution of this alpha [default: 2];
     /// a class may get none or all of them
@@ -64,13 +64,25 @@ pub(crate) struct FeatureArgs {
         value_name = "ALPHA",
         num_args = 0..=1,
         default_missing_value = "2",
-        value_parser = count(1..=1000),
-        requires = "features"
+        value_parser = count(1..=1000)
     )]
     pub(crate) unbalanced: Option<usize>,
     /// Draw the accuracies as bars, .svg
-    #[arg(long, value_name = "FILE", requires = "features")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) plot: Option<PathBuf>,
+}
+
+impl FeatureArgs {
+    /// The first option that was given beside the features themselves.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        // Clap waives what an option requires where that conflicts with a run.
+        let options = [
+            ("--base-features", self.base_features.is_some()),
+            ("--unbalanced", self.unbalanced.is_some()),
+            ("--plot", self.plot.is_some()),
+        ];
+        options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    }
 }
 
 /// What methods are tested on.
