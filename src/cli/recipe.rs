@@ -75,6 +75,9 @@ pub(crate) trait LearnerJob<B: AutodiffBackend> {
     fn run<L: MetaLearner<B>>(self, learner: L) -> Result<Self::Output, CliError>;
 }
 
+/// Heads with networks that compare at random before episodes have trained them.
+pub(crate) const TRAINED_ON_EPISODES: [&str; 3] = ["relation", "feat", "leo"];
+
 /// Cosines span only -1 to 1.
 const COSINE_SCALE: f64 = 10.0;
 
@@ -86,10 +89,7 @@ impl Recipe {
         checkpointing: Checkpointing,
         job: J,
     ) -> Result<J::Output, CliError> {
-        let config = self.network()?;
-        self.precision.check::<B>(device).map_err(TrainError::from)?;
-        B::seed(device, self.seed);
-        let encoder = config.init::<B>(device);
+        let (config, encoder) = self.drawn::<B>(device)?;
         if self.method == Method::Plastic {
             let ways = self.test.ways;
             let rule = TraceRule::default();
@@ -108,6 +108,15 @@ impl Recipe {
             }
             method => job.run(inner.learner(method, classifier)?),
         }
+    }
+
+    /// The network, its parameters freshly drawn.
+    fn drawn<B: Backend>(&self, device: &B::Device) -> Result<(Conv4Config, Conv4<B>), CliError> {
+        let config = self.network()?;
+        self.precision.check::<B>(device).map_err(TrainError::from)?;
+        B::seed(device, self.seed);
+        let encoder = config.init(device);
+        Ok((config, encoder))
     }
 
     fn proto_net<B: Backend>(&self, encoder: Conv4<B>) -> ProtoNet<B, Conv4<B>> {
@@ -142,10 +151,7 @@ impl Recipe {
         checkpoint: &Checkpoint,
         device: &B::Device,
     ) -> Result<Conv4<B::InnerBackend>, CliError> {
-        let config = self.network()?;
-        self.precision.check::<B>(device).map_err(TrainError::from)?;
-        B::seed(device, self.seed);
-        let encoder = config.init::<B>(device);
+        let (config, encoder) = self.drawn::<B>(device)?;
         if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
         }
@@ -399,9 +405,9 @@ impl Method {
         TRANSDUCTIVE_HEAD_NAMES.contains(&self.to_string().as_str())
     }
 
-    /// Whether it has a network that compares at random before episodes have trained it.
+    /// Whether it is one of those [`TRAINED_ON_EPISODES`].
     pub(crate) fn needs_episodes(self) -> bool {
-        ["relation", "feat", "leo"].contains(&self.head_name().as_str())
+        TRAINED_ON_EPISODES.contains(&self.head_name().as_str())
     }
 
     /// Whether episodes train something of it, or the encoder through it.

@@ -16,10 +16,8 @@ use crate::cli::args::EvalArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
+use crate::cli::recipe::TRAINED_ON_EPISODES;
 use crate::cli::report::rounded;
-
-/// Methods whose networks compare at random before episodes have trained them.
-const TRAINED: [&str; 3] = ["relation", "feat", "leo"];
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError> {
@@ -50,13 +48,13 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError
 /// The methods that are asked for, each once.
 fn methods(asked: &[String]) -> Result<Vec<&'static str>, CliError> {
     let all = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
-    let known = || all().filter(|name| !TRAINED.contains(name));
+    let known = || all().filter(|name| !TRAINED_ON_EPISODES.contains(name));
     let mut found: Vec<&str> = Vec::new();
     for name in asked {
         let named: Vec<_> = match name.as_str() {
             "all" => known().collect(),
             "protonet" => vec!["prototypes"],
-            name if TRAINED.contains(&name) => {
+            name if TRAINED_ON_EPISODES.contains(&name) => {
                 return Err(CliError::Usage(format!(
                     "{name} has weights of its own, which a file of features does not bring"
                 )));
