@@ -7,7 +7,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{TaskLoss, task_loss, with_reference};
 
-use crate::judge::{assert_close, read};
+use crate::judge::{Judge, assert_close, read};
 use crate::numbers::Numbers;
 
 const SHAPES: [[usize; 3]; 4] = [[1, 1, 1], [2, 3, 5], [3, 7, 1], [4, 150, 6]];
@@ -27,24 +27,48 @@ fn targets<B: Backend>(shape: [usize; 3], of: TaskLoss) -> Tensor<B, 3> {
     }
 }
 
-fn close(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
+/// NdArray's vectorised reciprocal, through which the gradient of a logarithm goes, is right to 11 bits on
+/// AVX2 and 14 on AVX-512. A buffer's ends are exact, and where they are depends on its address.
+fn bound<B: Backend>() -> f32 {
+    if B::name(&Default::default()).contains("ndarray") { 1e-3 } else { 2e-6 }
+}
+
+fn close<B: Backend>(what: &str, found: &[Vec<f32>], expected: &[Vec<f32>]) {
     for (found, expected) in found.iter().zip(expected) {
         let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
-        assert_close(what, found, expected, 2e-6 * most);
+        assert_close(what, found, expected, bound::<B>() * most);
     }
+}
+
+/// The loss, and the gradient of its square.
+fn first_order<B: AutodiffBackend>(shape: [usize; 3], of: TaskLoss) -> [Vec<f32>; 2] {
+    let outputs = drawn::<B>(shape, 1).mul_scalar(3.0).require_grad();
+    let loss = task_loss(outputs.clone(), targets(shape, of), of);
+    let gradients = (loss.clone() * loss.clone()).backward();
+    let found = outputs.grad(&gradients).expect("tracked");
+    [read(loss.inner()), read(found)]
+}
+
+/// The gradient of a sum of the gradient, with a loss that is curved in the inner loss too, or is not.
+fn second_order<B: AutodiffBackend>(
+    shape: [usize; 3],
+    of: TaskLoss,
+    curved: bool,
+) -> [Vec<f32>; 1] {
+    let outer = drawn::<B>(shape, 1).mul_scalar(3.0).require_grad();
+    let outputs = Tensor::<Autodiff<B>, 3>::from_inner(outer.clone()).require_grad();
+    let loss = task_loss(outputs.clone(), targets(shape, of), of);
+    let loss = if curved { loss.clone() * loss } else { loss };
+    let gradient = outputs.grad(&loss.backward()).expect("tracked");
+    let found = (gradient * drawn::<B>(shape, 5)).sum().backward();
+    [read(outer.grad(&found).expect("tracked"))]
 }
 
 pub fn losses_and_gradients_are_those_of_plain_operations<B: AutodiffBackend>() {
     for shape in SHAPES {
         for of in LOSSES {
-            let run = || {
-                let outputs = drawn::<B>(shape, 1).mul_scalar(3.0).require_grad();
-                let loss = task_loss(outputs.clone(), targets(shape, of), of);
-                let gradients = (loss.clone() * loss.clone()).backward();
-                let found = outputs.grad(&gradients).expect("tracked");
-                [read(loss.inner()), read(found)]
-            };
-            close(&format!("{of:?} of {shape:?}"), &run(), &with_reference(run));
+            let expected = with_reference(|| first_order::<Judge>(shape, of));
+            close::<B>(&format!("{of:?} of {shape:?}"), &first_order::<B>(shape, of), &expected);
         }
     }
 }
@@ -52,21 +76,10 @@ pub fn losses_and_gradients_are_those_of_plain_operations<B: AutodiffBackend>() 
 pub fn gradients_of_gradients_are_too<B: AutodiffBackend>() {
     for shape in SHAPES {
         for of in LOSSES {
-            // With a loss that is curved in the inner loss too, and one that is not.
             for curved in [false, true] {
-                let run = || {
-                    let outer = drawn::<B>(shape, 1).mul_scalar(3.0).require_grad();
-                    let outputs =
-                        Tensor::<Autodiff<B>, 3>::from_inner(outer.clone()).require_grad();
-                    let loss = task_loss(outputs.clone(), targets(shape, of), of);
-                    let loss = if curved { loss.clone() * loss } else { loss };
-                    let gradient = outputs.grad(&loss.backward()).expect("tracked");
-                    let along = drawn::<B>(shape, 5);
-                    let found = (gradient * along).sum().backward();
-                    [read(outer.grad(&found).expect("tracked"))]
-                };
                 let what = format!("{of:?} of {shape:?}, curved: {curved}");
-                close(&what, &run(), &with_reference(run));
+                let expected = with_reference(|| second_order::<Judge>(shape, of, curved));
+                close::<B>(&what, &second_order::<B>(shape, of, curved), &expected);
             }
         }
     }
