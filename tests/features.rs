@@ -9,8 +9,13 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot::data::{Comparison, DataError, Features, ImageSet, ImageShape};
-use fewshot::episode::{EpisodeError, FeatureSampler, Protocol, QueryCounts, SampleEpisodes};
-use fewshot::learners::heads::{EmbeddedSupport, FittedHead, Head, TransductiveHead};
+use fewshot::episode::{
+    EpisodeError, FeatureBatch, FeatureSampler, Protocol, QueryCounts, SampleEpisodes,
+};
+use fewshot::learners::accuracies;
+use fewshot::learners::heads::{
+    AnyTransductiveHead, EmbeddedSupport, FittedHead, Head, TransductiveHead,
+};
 use fewshot::metric::{Metric, scores};
 use fewshot::train::FeatureTest;
 use safetensors::tensor::{Dtype, TensorView};
@@ -455,6 +460,34 @@ mod tests {
                     assert!((general.accuracy - fast.accuracy).abs() < slack, "{general} {fast}");
                     assert!((general.ci95 - fast.ci95).abs() < 1e-2, "{general} {fast}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn heads_that_need_products_alone_classify_in_tests_as_they_do_elsewhere() {
+        let features = clusters(7, 60, 32);
+        let protocol = Protocol::new(4, 2).with_queries(10);
+        let sampler = FeatureSampler::new(features, protocol, 9).unwrap();
+        let sampler = sampler.with_query_counts(QueryCounts::Dirichlet { alpha: 2 }).unwrap();
+        let device = Default::default();
+        let rows = sampler.features().tensor::<B>(&device);
+        for name in ["bd-cspn", "laplacian-shot", "pt-map"] {
+            let head = AnyTransductiveHead::<B>::with_name(name, [32, 1, 1], &device).unwrap();
+            assert!(head.gram_head().is_some(), "{name}");
+            // With fewer episodes than products of all pairs pay for, and with more.
+            for episodes in [40, 300] {
+                let FeatureBatch { support, labels, ways, queries, query_labels } =
+                    sampler.batch(0..episodes, &rows);
+                let logits = head.logits(EmbeddedSupport::new(support, labels, ways), queries);
+                let wanted: f32 = accuracies(logits, query_labels).mean().into_scalar();
+                let wanted = 100.0 * f64::from(wanted);
+                let found = FeatureTest::new(episodes as usize);
+                let found = found.run_transductive(&head, &sampler, &device).accuracy;
+                let queries = episodes as f64 * 40.0;
+                // A query or two in between two classes.
+                assert!((found - wanted).abs() < 200.0 / queries + 1e-4, "{name} {found} {wanted}");
+                assert!((30.0..99.9).contains(&found), "{name} {found}");
             }
         }
     }

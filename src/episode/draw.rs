@@ -54,6 +54,17 @@ impl Episode {
             examples.iter().map(move |&example| Shown { class, example, turn })
         })
     }
+
+    /// The labels of a part, class by class.
+    pub(crate) fn labels(&self, part: Part) -> impl Iterator<Item = usize> {
+        self.classes.iter().enumerate().flat_map(move |(label, draw)| {
+            let examples = match part {
+                Part::Support => &draw.support,
+                Part::Query => &draw.query,
+            };
+            std::iter::repeat_n(label, examples.len())
+        })
+    }
 }
 
 /// What an episode is drawn from, as far as the draw has to know.

@@ -159,16 +159,8 @@ impl FeatureSampler {
 
 /// Those of a part of each episode, `[t, n]`.
 fn labels<B: Backend>(episodes: &[Episode], part: Part, device: &B::Device) -> Tensor<B, 2, Int> {
-    let label = |(label, draw): (usize, &super::ClassDraw)| {
-        let examples = match part {
-            Part::Support => &draw.support,
-            Part::Query => &draw.query,
-        };
-        std::iter::repeat_n(label as i32, examples.len())
-    };
-    let of_episode =
-        |episode: &Episode| episode.classes.iter().enumerate().flat_map(label).collect::<Vec<_>>();
-    let labels: Vec<_> = episodes.iter().flat_map(of_episode).collect();
+    let labels = episodes.iter().flat_map(|episode| episode.labels(part));
+    let labels: Vec<_> = labels.map(|label| label as i32).collect();
     let shape = [episodes.len(), labels.len() / episodes.len().max(1)];
     Tensor::from_data(TensorData::new(labels, shape), device)
 }

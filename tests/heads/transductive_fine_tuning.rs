@@ -53,13 +53,23 @@ fn a_linear_layer_on_normalized_embeddings_takes_its_losses_in_turn() {
     for (steps, rate) in [(25.0, 5e-5), (20.0, 0.02)] {
         let wanted =
             moved(&task.normalized(), start.clone(), linear, [steps, rate], EntropyUpdate::InTurn);
-        let head = TransductiveFineTuning::new().with_steps(steps as usize).with_rate(rate);
+        let published = TransductiveFineTuning::published();
+        let head = published.clone().with_steps(steps as usize).with_rate(rate);
         assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 0.01 * rate);
-        let default = TransductiveFineTuning::new();
-        let same = default.logits(task.support::<Flex>(), task.queries());
+        let same = published.logits(task.support::<Flex>(), task.queries());
         let far = (same - head.logits(task.support(), task.queries())).abs().max().into_scalar();
-        assert_eq!(far == 0.0, rate == 5e-5, "the default is the paper's");
+        assert_eq!(far == 0.0, rate == 5e-5, "the published ones are the paper's");
     }
+}
+
+#[test]
+fn by_default_cosines_take_their_losses_in_turn() {
+    let task = Task::new(2, 7, 0.8, 1);
+    let start = normalized(&task.prototypes(), task.features);
+    let logit: Logit = |x, w, _| 15.0 * cosine(x, w);
+    let wanted = moved(&task, start, logit, [25.0, 1e-3], EntropyUpdate::InTurn);
+    let head = TransductiveFineTuning::new();
+    assert_near(head.logits(task.support::<Flex>(), task.queries()), &wanted, 1e-3);
 }
 
 #[test]

@@ -91,6 +91,10 @@ macro_rules! forward_transductive {
                 match self { $(Self::$variant(head) => head.logits(support, queries),)+ }
             }
 
+            fn gram_head(&self) -> Option<&dyn GramHead<B>> {
+                match self { $(Self::$variant(head) => head.gram_head(),)+ }
+            }
+
             fn name(&self) -> &'static str {
                 match self { $(Self::$variant(head) => TransductiveHead::<B>::name(head),)+ }
             }

@@ -1,37 +1,13 @@
 use burn::module::Module;
 use burn::tensor::Tensor;
-use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::product;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::shifted::{LengthNormalisation, Shifted};
-use super::unit_length::unit_length;
-use super::{EmbeddedSupport, TransductiveHead, no_logits, one_hot};
-
-/// Weights from `exp(-2 s)` to 1 are numbers above 0 in f32.
-pub(super) const MOST_SCALE: f64 = 40.0;
-
-/// Which queries are compared with prototypes in the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScoredQueries {
-    /// Those moved onto the support, by which prototypes are rectified too.
-    Shifted,
-    /// Those before the shift.
-    Unshifted,
-}
-
-/// How much embeddings count in the rectified prototype of their class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RectificationWeights {
-    /// A softmax of scaled cosines over all embeddings of the class: BD-CSPN.
-    WithinClass,
-    /// A softmax of scaled cosines over all classes, in a plain mean: LaplacianShot's authors' code.
-    OverClasses,
-}
+use super::gram::{self, GramHead, TaskGram};
+use super::rectification::{
+    LEAST_SQUARE, LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
+};
+use super::{EmbeddedSupport, TransductiveHead};
 
 /// BD-CSPN: class means drawn towards the queries that seem to belong to them.
 ///
@@ -48,6 +24,8 @@ pub enum RectificationWeights {
 /// lengths as they are, scores queries before the shift, and has `s = 1`:
 /// [`with_lengths`](Self::with_lengths), [`with_scored`](Self::with_scored) and
 /// [`with_scale`](Self::with_scale).
+///
+/// No gradient flows through this head.
 ///
 /// # Example
 /// ```
@@ -85,11 +63,7 @@ impl BdCspn {
     /// # Panics
     /// Unless it is above 0 and up to 40.
     pub fn with_scale(self, scale: f64) -> Self {
-        assert!(
-            scale > 0.0 && scale <= MOST_SCALE,
-            "a scale is above 0 and up to 40, found {scale}"
-        );
-        Self { scale, ..self }
+        Self { scale: cosine_scale(scale), ..self }
     }
 
     /// With embeddings of length 1 or as they are.
@@ -109,19 +83,34 @@ impl Default for BdCspn {
     }
 }
 
+impl<B: Backend> GramHead<B> for BdCspn {
+    fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
+        self.lengths.of(embeddings)
+    }
+
+    fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
+        let weights = RectificationWeights::WithinClass;
+        let rectified = Rectified::new(gram, weights, self.scale, self.scored);
+        let Rectified { gram, squares, dots, of_queries } = rectified;
+        let length = |square: f32| square.max(LEAST_SQUARE).sqrt();
+        let lengths: Vec<_> = squares.into_iter().map(length).collect();
+        let (ways, queries) = (gram.ways(), gram.queries());
+        let mut logits = Vec::with_capacity(ways * queries);
+        for (query, square) in of_queries.into_iter().enumerate() {
+            let factor = self.scale as f32 / length(square);
+            logits.extend((0..ways).map(|way| factor * dots[way * queries + query] / lengths[way]));
+        }
+        logits
+    }
+}
+
 impl<B: Backend> TransductiveHead<B> for BdCspn {
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        if let Some(none) = no_logits(&queries, support.ways) {
-            return none;
-        }
-        let (support, queries) = Shifted::new(support, queries, self.lengths);
-        let prototypes =
-            rectified(&support, &queries, RectificationWeights::WithinClass, self.scale);
-        let queries = match self.scored {
-            ScoredQueries::Shifted => queries,
-            ScoredQueries::Unshifted => queries.unshifted(),
-        };
-        queries.cosines(prototypes) * self.scale
+        gram::logits(self, support, queries)
+    }
+
+    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
+        Some(self)
     }
 
     fn name(&self) -> &'static str {
@@ -131,33 +120,4 @@ impl<B: Backend> TransductiveHead<B> for BdCspn {
     fn settings(&self) -> Value {
         json!({ "scale": self.scale, "lengths": self.lengths, "scored": self.scored })
     }
-}
-
-/// Means of support and pseudo-labelled queries, `[t, ways, d]`.
-pub(super) fn rectified<B: Backend>(
-    support: &EmbeddedSupport<B>,
-    queries: &Shifted<B>,
-    weights: RectificationWeights,
-    scale: f64,
-) -> Tensor<B, 3> {
-    let prototypes = unit_length(support.prototypes(), 2);
-    let units = unit_length(support.embeddings.clone(), 2);
-    let of_support = product(units, prototypes.clone().swap_dims(1, 2));
-    let of_queries = queries.cosines(prototypes);
-    let members = support.one_hot();
-    let pseudo = one_hot(of_queries.clone().argmax(2).squeeze_dim(2), support.ways);
-    let weigh = |cosines: Tensor<B, 3>, members: Tensor<B, 3>| match weights {
-        RectificationWeights::WithinClass => ((cosines - 1.0) * scale).exp() * members,
-        RectificationWeights::OverClasses => softmax(cosines * scale, 2) * members,
-    };
-    let of_support = weigh(of_support, members.clone());
-    let of_queries = weigh(of_queries, pseudo.clone());
-    let totals = match weights {
-        RectificationWeights::WithinClass => {
-            of_support.clone().sum_dim(1) + of_queries.clone().sum_dim(1)
-        }
-        RectificationWeights::OverClasses => members.sum_dim(1) + pseudo.sum_dim(1),
-    };
-    let sums = product(of_support.swap_dims(1, 2), support.embeddings.clone());
-    (sums + queries.sums(of_queries)) / totals.swap_dims(1, 2)
 }

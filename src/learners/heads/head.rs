@@ -3,7 +3,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use serde_json::Value;
 
-use super::cross_entropy;
+use super::{GramHead, cross_entropy};
 use crate::data::Comparison;
 
 /// Labelled embeddings, from which a head learns one task or several.
@@ -106,6 +106,11 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
 pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
     /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
+
+    /// This head, if its logits follow from the scalar products of a task's embeddings.
+    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
+        None
+    }
 
     /// Name of the method, for reports.
     fn name(&self) -> &'static str;

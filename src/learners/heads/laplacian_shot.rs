@@ -1,17 +1,14 @@
 use burn::module::{Module, Param};
-use burn::tensor::activation::log_softmax;
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{IndexingUpdateOp, Tensor};
-use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::bd_cspn::{MOST_SCALE, RectificationWeights, ScoredQueries, rectified};
-use super::shifted::{LengthNormalisation, Shifted};
-use super::{EmbeddedSupport, TransductiveHead, no_logits};
-
-/// Farther than any query.
-const FAR: f64 = 1e30;
+use super::gram::{self, GramHead, TaskGram};
+use super::rectification::{
+    LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
+};
+use super::{EmbeddedSupport, TransductiveHead};
 
 /// Which queries [`LaplacianShot`] draws together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +43,7 @@ pub enum Affinity {
 /// are, rectifies with the weights [within a class](RectificationWeights::WithinClass) at a scale of 1, measures
 /// [unshifted](ScoredQueries::Unshifted) queries, has `lambda` 0.7, and returns `y`.
 ///
-/// No gradient flows through the choice of neighbours and of the last step.
+/// No gradient flows through this head.
 ///
 /// # Panics
 /// When the base mean has not as many features as the embeddings.
@@ -142,11 +139,7 @@ impl<B: Backend> LaplacianShot<B> {
     /// # Panics
     /// Unless the scale is above 0 and up to 40.
     pub fn with_rectification(self, weights: RectificationWeights, scale: f64) -> Self {
-        assert!(
-            scale > 0.0 && scale <= MOST_SCALE,
-            "a scale is above 0 and up to 40, found {scale}"
-        );
-        Self { weights, scale, ..self }
+        Self { weights, scale: cosine_scale(scale), ..self }
     }
 
     /// With embeddings of length 1 or as they are.
@@ -159,56 +152,81 @@ impl<B: Backend> LaplacianShot<B> {
         Self { scored, ..self }
     }
 
-    fn centred(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
-        let Some(mean) = &self.base_mean else { return embeddings };
-        let (mean, [.., features]) = (mean.val(), embeddings.dims());
-        assert_eq!(mean.dims(), [features], "a base mean has as many features as the embeddings");
-        embeddings - mean.unsqueeze()
+    /// Those that each query is drawn to, by the products of all.
+    fn neighbours_of(&self, gram: &TaskGram) -> Vec<Vec<usize>> {
+        let (first, size) = (gram.labels().len(), gram.size());
+        let count = self.neighbours.min(size - first - 1);
+        let nearest = |at: usize| {
+            let (row, mut found) = (gram.row(at), Vec::with_capacity(count + 1));
+            for other in (first..size).filter(|other| *other != at) {
+                let distance = gram.square(other) - 2.0 * row[other];
+                if found.len() < count || found.last().is_some_and(|(most, _)| distance < *most) {
+                    let place = found.partition_point(|(nearer, _)| *nearer <= distance);
+                    found.insert(place, (distance, other - first));
+                    found.truncate(count);
+                }
+            }
+            found.into_iter().map(|(_, other)| other).collect()
+        };
+        let mut found: Vec<Vec<_>> = (first..size).map(nearest).collect();
+        if self.affinity == Affinity::Symmetric {
+            for (at, others) in found.clone().into_iter().enumerate() {
+                for other in others {
+                    if !found[other].contains(&at) {
+                        found[other].push(at);
+                    }
+                }
+            }
+        }
+        found
     }
 
-    /// `W`, `[t, q, q]`, from squared distances of the same shape.
-    fn affinities(&self, mut distances: Tensor<B, 3>) -> Tensor<B, 3> {
-        let ([tasks, queries, _], device) = (distances.dims(), distances.device());
-        let mut affinities = distances.zeros_like();
-        let chosen = Tensor::ones([tasks, queries, 1], &device);
-        // Row by row of all tasks, since a matrix broadcasts faster along tasks as one long row.
-        let itself = Tensor::<B, 2>::eye(queries, &device).reshape([1, queries * queries]) * FAR;
-        distances = (distances.flatten::<2>(1, 2) + itself).reshape([tasks, queries, queries]);
-        for _ in 0..self.neighbours.min(queries.saturating_sub(1)) {
-            let nearest = distances.clone().argmin(2);
-            let put = |to: Tensor<B, 3>, value: f64| {
-                to.scatter(2, nearest.clone(), chosen.clone() * value, IndexingUpdateOp::Add)
-            };
-            (affinities, distances) = (put(affinities, 1.0), put(distances, FAR));
-        }
-        match self.affinity {
-            Affinity::Directed => affinities,
-            Affinity::Symmetric => affinities.clone().max_pair(affinities.swap_dims(1, 2)),
-        }
-    }
-
-    /// `log y`, from `a` `[t, q, ways]` and `W` `[t, q, q]`.
-    fn assigned(&self, unary: Tensor<B, 3>, affinities: Tensor<B, 3>) -> Tensor<B, 3> {
-        let pull = |y: Tensor<B, 3>| product(affinities.clone(), y) * self.lambda;
-        let mut logits = log_softmax(unary.clone().neg(), 2);
-        let mut pulled = pull(logits.clone().exp());
-        let mut before = Tensor::zeros([unary.dims()[0], 1, 1], &unary.device());
-        let mut stopped = before.clone().bool();
+    /// `log y` `[q, ways]` of squared distances `[q, ways]` to prototypes.
+    fn assigned(&self, unary: &[f32], neighbours: &[Vec<usize>], ways: usize) -> Vec<f32> {
+        let lambda = self.lambda as f32;
+        let pull = |y: &[f32], pulled: &mut [f32]| {
+            pulled.fill(0.0);
+            for (others, pulled) in neighbours.iter().zip(pulled.chunks_exact_mut(ways)) {
+                for other in others {
+                    let y = &y[other * ways..][..ways];
+                    pulled.iter_mut().zip(y).for_each(|(sum, y)| *sum += lambda * y);
+                }
+            }
+        };
+        let mut y = vec![0.0; unary.len()];
+        let mut logs: Vec<f32> = unary.iter().map(|distance| -distance).collect();
+        let mut pulled = vec![0.0; unary.len()];
+        log_softmax(&mut logs, &mut y, ways);
+        let mut before = 0.0;
         for step in 0..self.steps {
-            let next = log_softmax(pulled - unary.clone(), 2);
-            let y = next.clone().exp();
-            pulled = pull(y.clone());
-            let held = stopped.clone().expand(next.dims());
-            logits = next.clone().mask_where(held, logits);
-            let bound =
-                (y * (next + unary.clone() - pulled.clone())).sum_dim(2).sum_dim(1).detach();
-            if step > 1 {
-                let moved = (bound.clone() - before.clone()).abs();
-                stopped = stopped.bool_or(moved.lower_equal(before.abs() * self.tolerance));
+            pull(&y, &mut pulled);
+            for ((log, pulled), distance) in logs.iter_mut().zip(&pulled).zip(unary) {
+                *log = pulled - distance;
+            }
+            log_softmax(&mut logs, &mut y, ways);
+            pull(&y, &mut pulled);
+            let terms = y.iter().zip(&logs).zip(unary.iter().zip(&pulled));
+            let bound: f64 = terms
+                .map(|((y, log), (distance, pulled))| f64::from(y * (log + distance - pulled)))
+                .sum();
+            if step > 1 && (bound - before).abs() <= before.abs() * self.tolerance {
+                break;
             }
             before = bound;
         }
-        logits
+        logs
+    }
+}
+
+/// Rows of `ways` logits become logarithms of probabilities, whose exponentials `y` takes.
+fn log_softmax(logits: &mut [f32], y: &mut [f32], ways: usize) {
+    for (logits, y) in logits.chunks_exact_mut(ways).zip(y.chunks_exact_mut(ways)) {
+        let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        y.iter_mut().zip(&*logits).for_each(|(y, logit)| *y = (logit - most).exp());
+        let sum: f32 = y.iter().sum();
+        let log_sum = most + sum.ln();
+        logits.iter_mut().for_each(|logit| *logit -= log_sum);
+        y.iter_mut().for_each(|y| *y /= sum);
     }
 }
 
@@ -218,20 +236,40 @@ impl<B: Backend> Default for LaplacianShot<B> {
     }
 }
 
+impl<B: Backend> GramHead<B> for LaplacianShot<B> {
+    fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
+        let centred = match &self.base_mean {
+            Some(mean) => {
+                let (mean, [_, features]) = (mean.val(), embeddings.dims());
+                let fits = mean.dims() == [features];
+                assert!(fits, "a base mean has as many features as the embeddings");
+                embeddings - mean.unsqueeze()
+            }
+            None => embeddings,
+        };
+        self.lengths.of(centred)
+    }
+
+    fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
+        let rectified = Rectified::new(gram, self.weights, self.scale, self.scored);
+        let Rectified { gram, squares, dots, of_queries } = rectified;
+        let (ways, queries) = (gram.ways(), gram.queries());
+        let mut unary = Vec::with_capacity(ways * queries);
+        for (query, square) in of_queries.into_iter().enumerate() {
+            let far = |way: usize| square + squares[way] - 2.0 * dots[way * queries + query];
+            unary.extend((0..ways).map(far));
+        }
+        self.assigned(&unary, &self.neighbours_of(&gram), ways)
+    }
+}
+
 impl<B: Backend> TransductiveHead<B> for LaplacianShot<B> {
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        if let Some(none) = no_logits(&queries, support.ways) {
-            return none;
-        }
-        let support = support.with_embeddings(self.centred(support.embeddings.clone()));
-        let (support, queries) = Shifted::new(support, self.centred(queries), self.lengths);
-        let prototypes = rectified(&support, &queries, self.weights, self.scale);
-        let affinities = self.affinities(queries.among().detach());
-        let queries = match self.scored {
-            ScoredQueries::Shifted => queries,
-            ScoredQueries::Unshifted => queries.unshifted(),
-        };
-        self.assigned(queries.distances(prototypes), affinities)
+        gram::logits(self, support, queries)
+    }
+
+    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
+        Some(self)
     }
 
     fn name(&self) -> &'static str {

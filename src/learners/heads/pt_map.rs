@@ -2,13 +2,16 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::gram::{self, GramHead, TaskGram};
 use super::sinkhorn::Sinkhorn;
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, TransductiveHead, no_logits};
+use super::{EmbeddedSupport, TransductiveHead};
+
+/// That of the authors' code.
+const SINKHORN: Sinkhorn = Sinkhorn { tolerance: 1e-6, iterations: 1000 };
 
 /// What [`PtMap`] does to embeddings after the power transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,35 +110,17 @@ impl PtMap {
         Self { after_power, ..self }
     }
 
-    fn prepared<B: Backend>(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
-        let positive = relu(embeddings.detach()) + 1e-6;
-        let powers =
-            if self.power == 0.5 { positive.sqrt() } else { positive.powf_scalar(self.power) };
-        match self.after_power {
-            AfterPower::Nothing => powers,
-            AfterPower::Centred => {
-                let units = unit_length(powers, 2);
-                let mean = units.clone().mean_dim(1);
-                unit_length(units - mean, 2)
-            }
+    /// `-lambda |q_j - p_k|²` `[ways, q]`, up to what is the same for all classes, of prototypes that are
+    /// sums of all embeddings with `weights` `[ways, m]`.
+    fn affinities(&self, gram: &TaskGram, weights: &[f32]) -> Vec<f64> {
+        let sums = gram.sums(weights);
+        let mut nearness = Vec::with_capacity(gram.ways() * gram.queries());
+        for (dots, square) in sums.dots.chunks_exact(gram.size()).zip(sums.squares) {
+            // The length of a query is a factor of its row, which its mass divides out.
+            let near = |dot: &f32| self.lambda * f64::from(2.0 * dot - square);
+            nearness.extend(dots[gram.labels().len()..].iter().map(near));
         }
-    }
-
-    /// `log P` `[ways, t, q]` for prototypes that are sums of all embeddings with weights
-    /// `[t, ways, n + q]`, given the embeddings' products `[t, n + q, n + q]`.
-    fn assigned<B: Backend>(
-        &self,
-        weights: Tensor<B, 3>,
-        products: Tensor<B, 3>,
-        queries: usize,
-    ) -> Tensor<B, 3> {
-        let all = weights.dims()[2];
-        let dots = product(weights.clone(), products);
-        let squares = (dots.clone() * weights).sum_dim(2);
-        // The length of a query is a factor of its row, which its mass divides out.
-        let nearness = (dots.narrow(2, all - queries, queries) * 2.0 - squares) * self.lambda;
-        let sinkhorn = Sinkhorn { tolerance: 1e-6, iterations: 1000 };
-        sinkhorn.log_plan(nearness.swap_dims(0, 1))
+        nearness
     }
 }
 
@@ -145,27 +130,53 @@ impl Default for PtMap {
     }
 }
 
+impl<B: Backend> GramHead<B> for PtMap {
+    fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
+        let positive = relu(embeddings) + 1e-6;
+        let powers =
+            if self.power == 0.5 { positive.sqrt() } else { positive.powf_scalar(self.power) };
+        match self.after_power {
+            AfterPower::Nothing => powers,
+            AfterPower::Centred => unit_length(powers, 1),
+        }
+    }
+
+    fn gram_logits(&self, mut gram: TaskGram) -> Vec<f32> {
+        let (support, queries) = (gram.labels().len(), gram.queries());
+        if self.after_power == AfterPower::Centred {
+            let mut means = [vec![0.0; gram.size()], vec![0.0; gram.size()]];
+            means[0][..support].fill(-1.0 / support as f32);
+            means[1][support..].fill(-1.0 / queries as f32);
+            gram = gram.translated([&means[0], &means[1]]).normalised();
+        }
+        let mut weights = gram.class_means();
+        let mut class_sizes = vec![0.0; gram.ways()];
+        gram.labels().iter().for_each(|&label| class_sizes[label] += 1.0);
+        for _ in 0..self.steps {
+            let plan = SINKHORN.plan(&self.affinities(&gram, &weights), gram.ways());
+            let of_class = weights.chunks_exact_mut(gram.size()).zip(plan.chunks_exact(queries));
+            for (class, (weights, plan)) in of_class.enumerate() {
+                let mass = class_sizes[class] + plan.iter().sum::<f64>();
+                let of_support = gram.labels().iter().map(|&label| f64::from(label == class));
+                let of_all = of_support.chain(plan.iter().copied());
+                for (weight, share) in weights.iter_mut().zip(of_all) {
+                    *weight += (share / mass - f64::from(*weight)) as f32 * self.rate as f32;
+                }
+            }
+        }
+        let plan = SINKHORN.log_plan(&self.affinities(&gram, &weights), gram.ways());
+        let logit = |at: usize| plan[at % gram.ways() * queries + at / gram.ways()] as f32;
+        (0..plan.len()).map(logit).collect()
+    }
+}
+
 impl<B: Backend> TransductiveHead<B> for PtMap {
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        if let Some(none) = no_logits(&queries, support.ways) {
-            return none;
-        }
-        let [tasks, count, _] = queries.dims();
-        let members = support.one_hot().swap_dims(1, 2);
-        let ways = support.ways;
-        let rows = [support.embeddings, queries].map(|embeddings| self.prepared(embeddings));
-        let rows = Tensor::cat(rows.into(), 1);
-        let products = product(rows.clone(), rows.swap_dims(1, 2));
-        let means = |of_queries: Tensor<B, 3>| {
-            let all = Tensor::cat(vec![members.clone(), of_queries], 2);
-            all.clone() / all.sum_dim(2)
-        };
-        let mut weights = means(Tensor::zeros([tasks, ways, count], &products.device()));
-        for _ in 0..self.steps {
-            let plan = self.assigned(weights.clone(), products.clone(), count).exp();
-            weights = weights.clone() + (means(plan.swap_dims(0, 1)) - weights) * self.rate;
-        }
-        self.assigned(weights, products, count).permute([1, 2, 0])
+        gram::logits(self, support, queries)
+    }
+
+    fn gram_head(&self) -> Option<&dyn GramHead<B>> {
+        Some(self)
     }
 
     fn name(&self) -> &'static str {

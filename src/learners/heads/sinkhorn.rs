@@ -1,17 +1,12 @@
-use burn::tensor::activation::log_softmax;
-use burn::tensor::backend::Backend;
-use burn::tensor::{ElementConversion, Tensor};
-
-/// Iterations from one exact start to the next, each of which waits for the device.
+/// Iterations from one exact start to the next.
 const BLOCK: usize = 10;
 
 /// The plan of optimal transport from queries to classes, `P_jk = u_j exp(a_jk) v_k`, in which every
 /// query has a mass of 1 and every class the same share of them.
 ///
-/// All that is kept of a plan is `log v`. A block of iterations scales the plan itself, which takes
-/// two sums and no exponential; the next one starts from logarithms, so that nothing overflows and
-/// what vanished in between comes back. A task that has converged keeps its `v`, whatever the tasks
-/// beside it do.
+/// All that is kept of a plan is `log v`. A block of iterations scales the plan itself, without an
+/// exponential; the next one starts from logarithms, so that nothing overflows and what vanished in
+/// between comes back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sinkhorn {
     /// Largest change of a query's mass in an iteration that ends them.
@@ -21,68 +16,104 @@ pub(super) struct Sinkhorn {
 }
 
 impl Sinkhorn {
-    /// `log P` of affinities `a` `[ways, t, q]`, in the same shape; the mass of classes is exact.
-    pub fn log_plan<B: Backend>(&self, affinities: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [_, tasks, queries] = affinities.dims();
-        let device = affinities.device();
-        let mut state = State {
-            // Exact, so that every class has a mass that a block can start with.
-            scales: missing(log_softmax(affinities.clone(), 0)),
-            masses: Tensor::full([1, tasks, queries], f64::INFINITY, &device),
-            active: Tensor::ones([1, tasks, 1], &device),
-        };
-        for _ in 0..self.iterations.div_ceil(BLOCK) {
-            state = self.block(affinities.clone(), state);
-            if state.active.clone().max().into_scalar().elem::<f32>() == 0.0 {
+    /// `P` of affinities `a` `[ways, q]`, in the same shape; the mass of classes is exact.
+    pub fn plan(&self, affinities: &[f64], ways: usize) -> Vec<f64> {
+        self.solve(affinities, ways).0
+    }
+
+    /// `log P`, finite where `P` vanishes.
+    pub fn log_plan(&self, affinities: &[f64], ways: usize) -> Vec<f64> {
+        let (_, scales) = self.solve(affinities, ways);
+        let mut logs = log_shares(affinities, &scales);
+        let queries = affinities.len() / ways;
+        let missing = missing(&logs, ways);
+        for (logs, missing) in logs.chunks_exact_mut(queries).zip(missing) {
+            logs.iter_mut().for_each(|log| *log += missing);
+        }
+        logs
+    }
+
+    /// `P`, and `log v`.
+    fn solve(&self, affinities: &[f64], ways: usize) -> (Vec<f64>, Vec<f64>) {
+        let queries = affinities.len() / ways;
+        let mass = queries as f64 / ways as f64;
+        // From logarithms, so that every class has a mass that can be scaled.
+        let mut scales = missing(&log_shares(affinities, &vec![0.0; ways]), ways);
+        let mut plan = Vec::new();
+        let (mut sums, mut before) = (vec![0.0; queries], vec![f64::INFINITY; queries]);
+        for iteration in 0..self.iterations.div_ceil(BLOCK) * BLOCK {
+            if iteration % BLOCK == 0 {
+                plan = shares(affinities, &scales);
+            } else {
+                for plan in plan.chunks_exact_mut(queries) {
+                    plan.iter_mut().zip(&before).for_each(|(share, sum)| *share /= sum);
+                }
+            }
+            sums.fill(0.0);
+            for (plan, scale) in plan.chunks_exact_mut(queries).zip(&mut scales) {
+                let gain = mass / plan.iter().sum::<f64>();
+                *scale += gain.ln();
+                for (share, sum) in plan.iter_mut().zip(&mut sums) {
+                    *share *= gain;
+                    *sum += *share;
+                }
+            }
+            let changes = sums.iter().zip(&before).map(|(now, before)| (now - before).abs());
+            let change = changes.fold(0.0, f64::max);
+            std::mem::swap(&mut sums, &mut before);
+            if change <= self.tolerance {
                 break;
             }
         }
-        let plan = log_softmax(affinities + state.scales, 0);
-        plan.clone() + missing(plan)
+        (plan, scales)
     }
+}
 
-    /// A block of iterations.
-    ///
-    /// A class whose mass was right has at least the mass `1 / (q ways)` once queries have theirs
-    /// again, so that no sum vanishes.
-    fn block<B: Backend>(&self, affinities: Tensor<B, 3>, state: State<B>) -> State<B> {
-        let [ways, tasks, queries] = affinities.dims();
-        let mass = queries as f64 / ways as f64;
-        let State { mut scales, mut masses, mut active } = state;
-        let logits = affinities + scales.clone();
-        let largest = logits.clone().max_dim(0);
-        let mut plan = (logits - largest).exp();
-        let mut sums = plan.clone().sum_dim(0);
-        for _ in 0..BLOCK {
-            // As matrices, which a row divides faster than a plane does a cube.
-            let rows = sums.reshape([1, tasks * queries]);
-            plan = (plan.reshape([ways, tasks * queries]) / rows).reshape([ways, tasks, queries]);
-            let gain = plan.clone().sum_dim(2).recip() * mass;
-            plan = plan * gain.clone();
-            sums = plan.clone().sum_dim(0);
-            scales = scales + gain.log() * active.clone();
-            let moved = (sums.clone() - masses).abs().max_dim(2);
-            active = active * moved.greater_elem(self.tolerance).float();
-            masses = sums.clone();
+/// `a + log v`.
+fn scaled(affinities: &[f64], scales: &[f64]) -> Vec<f64> {
+    let of_class = affinities.chunks_exact(affinities.len() / scales.len()).zip(scales);
+    of_class.flat_map(|(of, scale)| of.iter().map(move |near| near + scale)).collect()
+}
+
+/// `P` of queries with a mass of 1, for given `log v`.
+fn shares(affinities: &[f64], scales: &[f64]) -> Vec<f64> {
+    let queries = affinities.len() / scales.len();
+    let mut plan = scaled(affinities, scales);
+    let (mut most, mut sums) = (plan[..queries].to_vec(), vec![0.0; queries]);
+    for logs in plan.chunks_exact(queries) {
+        most.iter_mut().zip(logs).for_each(|(most, log)| *most = most.max(*log));
+    }
+    for plan in plan.chunks_exact_mut(queries) {
+        for ((share, most), sum) in plan.iter_mut().zip(&most).zip(&mut sums) {
+            *share = (*share - most).exp();
+            *sum += *share;
         }
-        State { scales, masses, active }
     }
+    for plan in plan.chunks_exact_mut(queries) {
+        plan.iter_mut().zip(&sums).for_each(|(share, sum)| *share /= sum);
+    }
+    plan
 }
 
-/// What one block leaves to the next.
-struct State<B: Backend> {
-    /// `log v`, `[ways, t, 1]`.
-    scales: Tensor<B, 3>,
-    /// Of the queries, `[1, t, q]`.
-    masses: Tensor<B, 3>,
-    /// 1 for tasks that have not converged, and 0 for others, `[1, t, 1]`.
-    active: Tensor<B, 3>,
+/// `log P` of queries with a mass of 1.
+fn log_shares(affinities: &[f64], scales: &[f64]) -> Vec<f64> {
+    let queries = affinities.len() / scales.len();
+    let mut logs = scaled(affinities, scales);
+    for query in 0..queries {
+        let log_sum = log_sum_exp(logs[query..].iter().step_by(queries));
+        logs[query..].iter_mut().step_by(queries).for_each(|log| *log -= log_sum);
+    }
+    logs
 }
 
-/// What the logarithms of a plan `[ways, t, q]` lack for classes of the same mass, `[ways, t, 1]`.
-fn missing<B: Backend>(plan: Tensor<B, 3>) -> Tensor<B, 3> {
-    let [ways, _, queries] = plan.dims();
-    let largest = plan.clone().max_dim(2);
-    let sums = (plan - largest.clone()).exp().sum_dim(2).log() + largest;
-    sums.neg() + (queries as f64 / ways as f64).ln()
+/// What the logarithms of a plan `[ways, q]` lack for classes of the same mass, `[ways]`.
+fn missing(logs: &[f64], ways: usize) -> Vec<f64> {
+    let queries = logs.len() / ways;
+    let log_mass = (queries as f64 / ways as f64).ln();
+    logs.chunks_exact(queries).map(|logs| log_mass - log_sum_exp(logs.iter())).collect()
+}
+
+fn log_sum_exp<'a>(logs: impl Iterator<Item = &'a f64> + Clone) -> f64 {
+    let most = logs.clone().copied().fold(f64::NEG_INFINITY, f64::max);
+    most + logs.map(|log| (log - most).exp()).sum::<f64>().ln()
 }

@@ -1,4 +1,4 @@
-//! Products of all pairs of features, of which the scores of nearest class means are sums.
+//! Products of all pairs of features, which many episodes have in common.
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
@@ -7,13 +7,14 @@ use rayon::prelude::*;
 
 use crate::data::{Comparison, Features};
 use crate::episode::{FeatureSampler, Part};
+use crate::learners::heads::{GramHead, TaskGram, task_logits};
 use crate::metric::Metric;
 
 /// Most products that are kept, 1 GiB of `f32`.
 const KEPT: usize = 1 << 28;
 
 /// Rows of products in a launch.
-const BLOCK: usize = 1024;
+const BLOCK: usize = 512;
 
 /// So many products take as long as gathering a row of an episode and computing with it, whatever the
 /// length of rows: both are measured on two cores with AVX-512.
@@ -22,10 +23,119 @@ const PRODUCTS: usize = 128;
 /// A class mean is no nearer to 0 than this, for cosines.
 const LEAST_SQUARE: f32 = 1e-24;
 
-/// The matrix of the products of each row of features with each.
-pub(super) struct Gram {
-    products: Vec<f32>,
+/// The scalar products of each row of features with each.
+struct Products {
+    values: Vec<f32>,
     rows: usize,
+}
+
+impl Products {
+    fn of<B: Backend>(features: Tensor<B, 2>) -> Self {
+        let [rows, _] = features.dims();
+        let mut values = vec![0.0; rows * rows];
+        // The matrix is symmetric: each block is of columns from its first row on.
+        for first in (0..rows).step_by(BLOCK) {
+            let (count, rest) = (BLOCK.min(rows - first), rows - first);
+            let columns = features.clone().narrow(0, first, rest);
+            let block = product(columns.clone().narrow(0, 0, count), columns.transpose());
+            let block = block.into_data().convert::<f32>();
+            let block = block.as_slice::<f32>().expect("converted");
+            values.par_chunks_exact_mut(rows).enumerate().skip(first).for_each(|(row, to)| {
+                let own = row - first;
+                if own < count {
+                    to[first..].copy_from_slice(&block[own * rest..][..rest]);
+                } else {
+                    let column = block[own..].iter().step_by(rest);
+                    to[first..][..count].iter_mut().zip(column).for_each(|(to, of)| *to = *of);
+                }
+            });
+        }
+        Self { values, rows }
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        &self.values[row * self.rows..][..self.rows]
+    }
+}
+
+/// The accuracies of the first episodes by a head that needs no more than products, which are taken of
+/// all pairs first where that is less than those of the episodes.
+pub(super) fn gram_accuracies<B: Backend>(
+    head: &dyn GramHead<B>,
+    sampler: &FeatureSampler,
+    episodes: usize,
+    together: usize,
+    device: &B::Device,
+) -> Vec<f64> {
+    let rows = head.transform(sampler.features().tensor::<B>(device));
+    let (count, protocol) = (sampler.features().rows(), sampler.protocol());
+    let size = protocol.ways * protocol.examples();
+    let products = count.saturating_mul(count);
+    if products <= KEPT && products <= (size * size).saturating_mul(episodes) {
+        let products = Products::of(rows);
+        let accuracy = |index| {
+            let task = Task::new(sampler, index);
+            let row = |of: &usize| {
+                let row = products.row(*of);
+                task.rows.iter().map(|other| row[*other])
+            };
+            let among = task.rows.iter().flat_map(row).collect();
+            let gram = TaskGram::new(among, task.labels.clone(), protocol.ways);
+            task.accuracy(&head.gram_logits(gram), protocol.ways)
+        };
+        return (0..episodes as u64).into_par_iter().map(accuracy).collect();
+    }
+    let mut found = Vec::with_capacity(episodes);
+    for first in (0..episodes).step_by(together) {
+        let last = (first + together).min(episodes);
+        let tasks = (first as u64..last as u64).into_par_iter();
+        let tasks: Vec<_> = tasks.map(|index| Task::new(sampler, index)).collect();
+        let places: Vec<_> =
+            tasks.iter().flat_map(|task| &task.rows).map(|row| *row as i32).collect();
+        let places = Tensor::from_data(TensorData::new(places, [tasks.len() * size]), device);
+        let gathered = rows.clone().select(0, places);
+        let gathered = gathered.reshape([tasks.len(), size, rows.dims()[1]]);
+        let labels = tasks.iter().map(|task| task.labels.clone()).collect();
+        let logits = task_logits(head, gathered, labels, protocol.ways);
+        let of_tasks = tasks.iter().zip(&logits);
+        found.extend(of_tasks.map(|(task, logits)| task.accuracy(logits, protocol.ways)));
+    }
+    found
+}
+
+/// The rows of an episode, support first, and the classes of the support and of the queries.
+struct Task {
+    rows: Vec<usize>,
+    labels: Vec<usize>,
+    wanted: Vec<usize>,
+}
+
+impl Task {
+    fn new(sampler: &FeatureSampler, index: u64) -> Self {
+        let episode = sampler.episode(index);
+        let rows = [Part::Support, Part::Query].map(|part| sampler.rows(&episode, part));
+        Self {
+            rows: rows.into_iter().flatten().collect(),
+            labels: episode.labels(Part::Support).collect(),
+            wanted: episode.labels(Part::Query).collect(),
+        }
+    }
+
+    /// The share of queries whose own class has the largest of `logits` `[q, ways]`, the first of several.
+    fn accuracy(&self, logits: &[f32], ways: usize) -> f64 {
+        let rows = logits.chunks_exact(ways).zip(&self.wanted);
+        let correct = rows.filter(|(logits, wanted)| {
+            let own = logits[**wanted];
+            let before = logits[..**wanted].iter().all(|other| *other < own);
+            before && logits[**wanted + 1..].iter().all(|other| *other <= own)
+        });
+        correct.count() as f64 / self.wanted.len() as f64
+    }
+}
+
+/// Products of which the scores of nearest class means are sums.
+pub(super) struct Gram {
+    products: Products,
     metric: Metric,
 }
 
@@ -43,16 +153,10 @@ impl Gram {
         features: &Features,
         device: &B::Device,
     ) -> Self {
-        let (rows, metric) = (features.rows(), comparison.metric);
-        let values = TensorData::new(comparison.rows(features), [rows, features.length()]);
-        let values = Tensor::<B, 2>::from_data(values, device);
-        let columns = values.clone().transpose();
-        let mut products = Vec::with_capacity(rows * rows);
-        for block in values.split(BLOCK, 0) {
-            let block = product(block, columns.clone()).into_data().convert::<f32>();
-            products.extend_from_slice(block.as_slice().expect("converted"));
-        }
-        Self { products, rows, metric }
+        let shape = [features.rows(), features.length()];
+        let values = TensorData::new(comparison.rows(features), shape);
+        let products = Products::of(Tensor::<B, 2>::from_data(values, device));
+        Self { products, metric: comparison.metric }
     }
 
     /// The accuracy of each of the first episodes.
@@ -62,24 +166,21 @@ impl Gram {
     }
 
     fn accuracy(&self, sampler: &FeatureSampler, index: u64) -> f64 {
-        let episode = sampler.episode(index);
+        let task = Task::new(sampler, index);
         let shots = sampler.protocol().shots;
-        let support: Vec<_> = sampler.rows(&episode, Part::Support).collect();
-        let queries: Vec<_> = sampler.rows(&episode, Part::Query).collect();
+        let (support, queries) = task.rows.split_at(task.labels.len());
         let mut best = vec![(f32::NEG_INFINITY, 0); queries.len()];
         let mut scores = vec![0.0; queries.len()];
         for (way, support) in support.chunks_exact(shots).enumerate() {
-            self.score(support, &queries, &mut scores);
+            self.score(support, queries, &mut scores);
             for (best, &score) in best.iter_mut().zip(&scores) {
                 if score > best.0 {
                     *best = (score, way);
                 }
             }
         }
-        let classes = episode.classes.iter().enumerate();
-        let labels = classes.flat_map(|(way, draw)| draw.query.iter().map(move |_| way));
-        let correct = labels.zip(&best).filter(|(label, best)| *label == best.1).count();
-        correct as f64 / queries.len() as f64
+        let correct = task.wanted.iter().zip(&best).filter(|(label, best)| **label == best.1);
+        correct.count() as f64 / queries.len() as f64
     }
 
     /// How near each query is to the mean of `support`, up to what is the same for all classes: with
@@ -89,7 +190,7 @@ impl Gram {
         scores.fill(0.0);
         let mut square = 0.0;
         for &row in support {
-            let products = &self.products[row * self.rows..][..self.rows];
+            let products = self.products.row(row);
             for (score, &query) in scores.iter_mut().zip(queries) {
                 *score += products[query];
             }
