@@ -9,6 +9,7 @@ use super::cpu::{self, Elements};
 use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
 use crate::cpu::body;
 use crate::grad_stats;
+use crate::gram;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 use crate::inverse_power;
 use crate::rank_update::{self, Lost, UpdateRate};
@@ -44,6 +45,10 @@ impl<B: HostBackend> FusedSteps for B {
         rate: UpdateRate<FloatTensor<B>>,
     ) -> FloatTensor<B> {
         rank_update::host::rank_update::<B>(weight, lost, factors, rate)
+    }
+
+    fn gram(x: FloatTensor<B>) -> FloatTensor<B> {
+        gram::host::gram::<B>(x)
     }
 
     fn weighted_sums(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {

@@ -6,6 +6,7 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{StepRule, StepTensors, Stepped};
 use crate::grad_stats;
+use crate::gram;
 use crate::inverse_power;
 use crate::local_learning::LocalBody;
 use crate::rank_update::{self, Lost, UpdateRate};
@@ -80,6 +81,11 @@ pub trait FusedSteps: Backend {
         weighted_sums::reference::weighted_sums::<Self>(x, weight)
     }
 
+    /// See [`gram`](crate::gram()): `[t, m, d]`. Plain operations, unless a backend has better.
+    fn gram(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        gram::reference::gram::<Self>(x)
+    }
+
     /// See [`inverse_power`](crate::inverse_power()): the inverse and the new mean. Plain operations,
     /// unless a backend has better.
     fn inverse_power(
@@ -120,6 +126,7 @@ pub(crate) struct StepTable<B: Backend> {
     pub summed_all: LanesFn<B>,
     pub rank_update: RankUpdateFn<B>,
     pub weighted_sums: WeightedSumsFn<B>,
+    pub gram: fn(FloatTensor<B>) -> FloatTensor<B>,
     pub inverse_power: InversePowerFn<B>,
     pub local_learning: Option<LocalBody<B>>,
 }
@@ -136,6 +143,7 @@ impl<B: FusedSteps> StepTable<B> {
             summed_all: B::summed_all,
             rank_update: B::rank_update,
             weighted_sums: B::weighted_sums,
+            gram: B::gram,
             inverse_power: B::inverse_power,
             local_learning: B::local_learning(),
         }

@@ -33,7 +33,7 @@ pub fn weighted_sums(body: &dyn Body, [x, weight]: [&[f32]; 2], inputs: usize) -
 }
 
 /// Rows of `inputs` floats as `[tiles of rows, inputs, TILE]`.
-fn tiles(body: &dyn Body, x: &[f32], inputs: usize) -> Buffer {
+pub fn tiles(body: &dyn Body, x: &[f32], inputs: usize) -> Buffer {
     let tile = body.tile();
     let grid = Grid { size: [1, inputs], row: 0, pixel: tile };
     let mut packed = Buffer::stale(x.len().next_multiple_of(tile * inputs));

@@ -52,6 +52,7 @@ mod axpy;
 mod conv_stack;
 mod empty;
 mod gather_images;
+mod gram;
 mod inverse_power;
 mod judge;
 mod layers;

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::product;
+use fewshot_kernels::gram;
 use rayon::prelude::*;
 
 use super::{EmbeddedSupport, no_logits};
@@ -185,8 +185,7 @@ pub(crate) fn task_logits<B: Backend>(
     ways: usize,
 ) -> Vec<Vec<f32>> {
     let size = embeddings.dims()[1];
-    let products = product(embeddings.clone(), embeddings.swap_dims(1, 2));
-    let products = products.into_data().convert::<f32>();
+    let products = gram(embeddings).into_data().convert::<f32>();
     let products = products.as_slice::<f32>().expect("converted");
     let tasks = products.par_chunks_exact(size * size).zip(labels);
     tasks

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::product;
+use fewshot_kernels::{Route, product, route};
 use rayon::prelude::*;
 
 use crate::data::{Comparison, Features};
@@ -85,10 +85,9 @@ pub(super) fn gram_accuracies<B: Backend>(
         };
         return (0..episodes as u64).into_par_iter().map(accuracy).collect();
     }
-    let mut found = Vec::with_capacity(episodes);
-    for first in (0..episodes).step_by(together) {
+    let accuracies = |first: usize| {
         let last = (first + together).min(episodes);
-        let tasks = (first as u64..last as u64).into_par_iter();
+        let tasks = first as u64..last as u64;
         let tasks: Vec<_> = tasks.map(|index| Task::new(sampler, index)).collect();
         let places: Vec<_> =
             tasks.iter().flat_map(|task| &task.rows).map(|row| *row as i32).collect();
@@ -98,9 +97,14 @@ pub(super) fn gram_accuracies<B: Backend>(
         let labels = tasks.iter().map(|task| task.labels.clone()).collect();
         let logits = task_logits(head, gathered, labels, protocol.ways);
         let of_tasks = tasks.iter().zip(&logits);
-        found.extend(of_tasks.map(|(task, logits)| task.accuracy(logits, protocol.ways)));
+        of_tasks.map(|(task, logits)| task.accuracy(logits, protocol.ways)).collect::<Vec<_>>()
+    };
+    let firsts: Vec<_> = (0..episodes).step_by(together).collect();
+    match route::<B>() {
+        // A device takes its launches from one thread.
+        Route::Device(_) => firsts.into_iter().flat_map(accuracies).collect(),
+        _ => firsts.into_par_iter().flat_map_iter(accuracies).collect(),
     }
-    found
 }
 
 /// The rows of an episode, support first, and the classes of the support and of the queries.

@@ -1,0 +1,78 @@
+//! The matrices over slices of host memory.
+
+use rayon::prelude::*;
+
+use crate::cpu::body::Body;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::contract::{Contraction, Places, Run};
+use crate::weighted_sums::tiles;
+
+/// The products of the rows of each of `tasks` matrices of `rows` rows of `features` floats.
+///
+/// Every sum is made from the first feature to the last, so the result does not depend on the number of
+/// threads.
+pub fn gram(body: &dyn Body, x: &[f32], [tasks, rows, features]: [usize; 3]) -> Vec<f32> {
+    let mut out = vec![0.0; tasks * rows * rows];
+    if out.is_empty() || features == 0 {
+        return out;
+    }
+    let of_tasks = out.par_chunks_exact_mut(rows * rows).zip(x.par_chunks_exact(rows * features));
+    of_tasks.for_each(|(out, x)| gram_of(body, x, features, out));
+    out
+}
+
+/// Of one task: tiles of columns, each with the rows from its own first one on, and mirrored.
+fn gram_of(body: &dyn Body, x: &[f32], features: usize, out: &mut [f32]) {
+    let (rows, tile) = (x.len() / features, body.tile());
+    let packed = tiles(body, x, features);
+    let mut products = Buffer::stale(rows * tile);
+    for (place, b) in packed.chunks_exact(tile * features).enumerate() {
+        let first = place * tile;
+        let starts: Vec<usize> = (first * features..x.len()).step_by(features).collect();
+        let job = Contraction {
+            a: x,
+            rows: &starts,
+            b,
+            runs: &[Run { a: 0, b: 0, len: features }],
+            a_step: 1,
+            b_step: tile,
+            to: Places::Apart(tile),
+            accumulate: false,
+        };
+        body.contract(&job, &mut products[..starts.len() * tile]);
+        for (row, products) in (first..rows).zip(products.chunks_exact(tile)) {
+            let columns = tile.min(row + 1 - first);
+            for (column, product) in (first..).zip(&products[..columns]) {
+                out[row * rows + column] = *product;
+                out[column * rows + row] = *product;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::body::bodies;
+
+    #[test]
+    fn every_shape_has_the_products_of_its_rows() {
+        // Small integers, so that sums do not depend on their order.
+        let integer = |i: usize| ((i * 37 + 101) % 23) as f32 - 11.0;
+        for (rows, features) in
+            [1, 2, 15, 16, 17, 31, 33, 64, 80].into_iter().flat_map(|m| [1, 7, 64].map(|d| (m, d)))
+        {
+            let x: Vec<f32> = (0..3 * rows * features).map(integer).collect();
+            let of_task = |x: &[f32]| -> Vec<f32> {
+                let x: Vec<_> = x.chunks(features).collect();
+                let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum();
+                x.iter().flat_map(|a| x.iter().map(|b| dot(a, b)).collect::<Vec<_>>()).collect()
+            };
+            let wanted: Vec<f32> = x.chunks(rows * features).flat_map(of_task).collect();
+            for body in bodies() {
+                let found = gram(body, &x, [3, rows, features]);
+                assert_eq!(found, wanted, "{} {rows} of {features}", body.name());
+            }
+        }
+    }
+}
