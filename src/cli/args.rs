@@ -248,6 +248,8 @@ pub(crate) enum Method {
     Feat,
     /// Nearest neighbours among local descriptors, Li et al. 2019
     Dn4,
+    /// The earth mover's distance between places of maps, Zhang et al. 2020
+    DeepEmd,
     /// Adaptation of a code that class weights are decoded from, Rusu et al. 2019
     Leo,
     /// Differentiable ridge regression, Bertinetto et al. 2019

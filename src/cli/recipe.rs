@@ -420,6 +420,7 @@ impl Method {
             | Self::SimpleCnaps
             | Self::Feat
             | Self::Dn4
+            | Self::DeepEmd
             | Self::Leo
             | Self::R2d2
             | Self::MetaOptNet => true,

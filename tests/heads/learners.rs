@@ -167,6 +167,7 @@ fn episodes_train_encoder_and_head() {
         "simple-cnaps",
         "feat",
         "dn4",
+        "deep-emd",
         "r2d2",
         "meta-opt-net",
     ];

@@ -5,6 +5,7 @@ mod baseline;
 mod baseline_plus_plus;
 mod bd_cspn;
 mod closed_form;
+mod deep_emd;
 mod descending;
 mod dn4;
 mod easyfsl;

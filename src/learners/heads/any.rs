@@ -118,6 +118,7 @@ any_of! {
     SimpleCnaps(SimpleCnaps) = "simple-cnaps", |_, _| SimpleCnaps::new();
     Feat(Feat<B>) = "feat", |[c, h, w], device| FeatConfig::new(c * h * w).init(device);
     Dn4(Dn4) = "dn4", |maps, _| Dn4::new(maps);
+    DeepEmd(DeepEmd) = "deep-emd", |maps, _| DeepEmd::new(maps);
     Leo(Leo<B>) = "leo", |[c, h, w], device| LeoConfig::new(c * h * w).init(device);
     R2d2(R2d2<B>) = "r2d2", |_, device| R2d2Config::new().init(device);
     MetaOptNet(MetaOptNet<B>) = "meta-opt-net", |_, device| MetaOptNet::new(device);

@@ -24,6 +24,7 @@ mod baseline;
 mod baseline_plus_plus;
 mod bd_cspn;
 mod class_blocks;
+mod deep_emd;
 mod descent;
 mod dn4;
 mod feat;
@@ -61,6 +62,7 @@ pub use any::{AnyHead, AnyTransductiveHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES}
 pub use baseline::Baseline;
 pub use baseline_plus_plus::BaselinePlusPlus;
 pub use bd_cspn::BdCspn;
+pub use deep_emd::DeepEmd;
 pub use dn4::Dn4;
 pub use feat::{Feat, FeatConfig};
 pub use finetune::Finetune;
