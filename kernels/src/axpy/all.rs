@@ -5,9 +5,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::one;
-use crate::door;
 use crate::lists::{has_elements, in_groups, in_parts};
 use crate::refusal::all_f32;
+use crate::registry;
 
 /// A backend with fused bodies over lists of tensors.
 ///
@@ -80,7 +80,7 @@ pub fn axpy_all<B: Backend>(
     }
     let pairs: Vec<_> = ys.into_iter().zip(xs).collect();
     let alone = |(y, x)| one::<B>(y, alpha, x);
-    let Some(table) = door::table::<AxpyTable<B>>() else {
+    let Some(table) = registry::table::<AxpyTable<B>>() else {
         return pairs.into_iter().map(alone).collect();
     };
     let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
@@ -101,7 +101,7 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
         true => B::float_mul_scalar(x, alpha.into()),
         false => x,
     };
-    let Some(table) = door::table::<AxpyTable<B>>() else {
+    let Some(table) = registry::table::<AxpyTable<B>>() else {
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
@@ -115,7 +115,7 @@ pub fn fan_out<B: Backend>(xs: Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2] 
     let types = || xs.iter().map(TensorMetadata::dtype);
     let one_device =
         || xs.windows(2).all(|two| B::float_device(&two[0]) == B::float_device(&two[1]));
-    match door::table::<AxpyTable<B>>() {
+    match registry::table::<AxpyTable<B>>() {
         Some(table)
             if xs.iter().all(has_elements) && all_f32("fan_out", types()) && one_device() =>
         {

@@ -17,10 +17,10 @@ pub use shape::{ConvShape, Role};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::layers::{ConvolutionTable, through_f32, types, wide};
 use crate::refusal::Refusal;
+use crate::registry;
 
 /// Convolves `x` with `weight` and adds `bias`.
 ///
@@ -91,7 +91,7 @@ fn table<B: Backend>(
     of: DType,
     mut types: impl Iterator<Item = DType>,
 ) -> Option<&'static ConvolutionTable<B>> {
-    let table = door::table::<ConvolutionTable<B>>()?;
+    let table = registry::table::<ConvolutionTable<B>>()?;
     match types.find(|&found| found != of || !(table.takes)(found)) {
         Some(found) => {
             Refusal::ElementType { found }.note("conv2d");

@@ -6,10 +6,10 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
-use crate::door::StackTable;
 use crate::host::{unwrap, wrap};
 use crate::precision::Precision;
 use crate::refusal::Refusal;
+use crate::registry::StackTable;
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]

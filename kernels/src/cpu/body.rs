@@ -44,8 +44,8 @@ pub trait Body: Planes + Steps + Send + Sync {
     /// See [`activate`](super::activate::activate).
     fn activate(&self, strip: &Strip<'_>, out: &mut [f32], out_row: usize);
 
-    /// See [`activate_along`](super::activate::activate_along).
-    fn activate_along(&self, strip: &Strip<'_>, along: &Strip<'_>, out: &mut [f32], out_row: usize);
+    /// See [`activate_jvp`](super::activate::activate_jvp).
+    fn activate_jvp(&self, strip: &Strip<'_>, tangent: &Strip<'_>, out: &mut [f32], out_row: usize);
 
     /// See [`add_tilted`](super::spread::add_tilted).
     fn add_tilted(&self, part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
@@ -156,7 +156,7 @@ macro_rules! implement_body {
         super::steps::implement_steps!($simd, ($(#[$feature])?));
 
         const _: () = {
-            use super::activate::{Strip, activate, activate_along};
+            use super::activate::{Strip, activate, activate_jvp};
             use super::body::{Body, compile_loop};
             use super::contract::{Contraction, contract};
             use super::gates::{gate, rectify};
@@ -193,8 +193,8 @@ macro_rules! implement_body {
                 compile_loop!($simd, ($(#[$feature])?),
                     fn activate(strip: &Strip<'_>, out: &mut [f32], out_row: usize));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn activate_along(
-                        strip: &Strip<'_>, along: &Strip<'_>, out: &mut [f32], out_row: usize
+                    fn activate_jvp(
+                        strip: &Strip<'_>, tangent: &Strip<'_>, out: &mut [f32], out_row: usize
                     ));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn add_tilted(

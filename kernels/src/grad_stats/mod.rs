@@ -11,11 +11,11 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorMetadata};
 
-use crate::door;
 use crate::host::wrap;
 use crate::lists::{has_elements, in_parts};
 use crate::optim_step::StepTable;
 use crate::refusal::Refusal;
+use crate::registry;
 
 /// What is to be known of gradients before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -117,7 +117,7 @@ pub(crate) const PART: usize = 3;
 
 /// The table of `B`, if it takes all of these.
 fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {
-    let table = door::table::<StepTable<B>>()?;
+    let table = registry::table::<StepTable<B>>()?;
     match gradients.iter().map(TensorMetadata::dtype).find(|&found| !(table.takes)(found)) {
         Some(found) => {
             Refusal::ElementType { found }.note("grad_stats");

@@ -113,10 +113,10 @@ where
         let dx = of_x.then(|| {
             let [_, scale, _] = map.clone();
             let of_batch = inverse.zip(sums.clone());
-            let drift = of_batch.map(|(inverse, sums)| {
-                norm_relu::cube::drift([scale, inverse, sums], per_channel::<Self>(&x))
+            let moment_grad = of_batch.map(|(inverse, sums)| {
+                norm_relu::cube::moment_grad([scale, inverse, sums], per_channel::<Self>(&x))
             });
-            norm_relu::cube::combine(dz, x, map, drift, after)
+            norm_relu::cube::combine(dz, x, map, moment_grad, after)
         });
         [sums.filter(|_| of_sums), dx]
     }

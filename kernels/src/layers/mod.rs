@@ -1,4 +1,4 @@
-//! The door to the single layers: what a backend must fuse, and the table of those that do.
+//! Dispatch of single layers: the trait a backend implements to fuse them, and the table of its functions.
 //!
 //! Every primitive's derivatives are primitives of the level of autodiff below, so gradients stay
 //! fused under every level that is registered.
@@ -17,9 +17,9 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
-use crate::door;
 use crate::norm_relu::{self, Rectified};
 use crate::refusal::Refusal;
+use crate::registry;
 
 /// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
 /// over channels f32, and shapes have been checked.
@@ -170,7 +170,7 @@ pub(crate) fn table<B: Backend>(
     of: DType,
     vectors: impl IntoIterator<Item = DType>,
 ) -> Option<(&'static LayerTable<B>, FloatDType)> {
-    let table = door::table::<LayerTable<B>>()?;
+    let table = registry::table::<LayerTable<B>>()?;
     match vectors.into_iter().chain([of]).find(|&found| !goes_into_f32(found)) {
         Some(found) => {
             Refusal::ElementType { found }.note(operation);
@@ -199,7 +199,7 @@ pub(crate) fn through_f32<B: Backend>(
             return None;
         }
     }
-    (low && door::on_host::<B>()).then(|| of.into())
+    (low && registry::on_host::<B>()).then(|| of.into())
 }
 
 /// The vectors that are there as f32.

@@ -22,10 +22,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
 use crate::refusal::{Refusal, all_f32};
+use crate::registry;
 
 /// Weights times sequences of a tick at most, which one multiprocessor takes a millisecond for, as plain
 /// operations take for their launches: these have all multiprocessors.
@@ -85,7 +85,7 @@ pub fn local_settings<B: Backend>(
 }
 
 fn local_body<B: Backend>() -> Option<&'static LocalBody<B>> {
-    door::table::<StepTable<B>>()?.local_learning.as_ref()
+    registry::table::<StepTable<B>>()?.local_learning.as_ref()
 }
 
 /// What layers that learned locally give, and are.

@@ -8,9 +8,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape, TensorMetadata};
 
 use super::{FusedMetrics, LossCall};
-use crate::bundle::{self, Bundle, Places};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
+use crate::variadic_op::{self, OptionalTensors, VariadicBackward};
 use crate::{proto_loss, prototypes};
 
 impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
@@ -68,7 +68,7 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         let shapes = parts.each_ref().map(TensorMetadata::shape);
         let (device, dtype) = (B::float_device(&parts[0]), parts[0].dtype());
         let of_parts = Rejoined { shapes, device, dtype };
-        let parts = bundle::record::<B, C>(&[x], || Arc::new(of_parts), parts.into());
+        let parts = variadic_op::record::<B, C>(&[x], || Arc::new(of_parts), parts.into());
         parts.try_into().expect("two results of two parts")
     }
 }
@@ -80,8 +80,8 @@ struct Rejoined<B: FusedMetrics> {
     dtype: DType,
 }
 
-impl<B: FusedMetrics> Bundle<B> for Rejoined<B> {
-    fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
+impl<B: FusedMetrics> VariadicBackward<B> for Rejoined<B> {
+    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
         if wanted != [true] {
             return vec![None];
         }

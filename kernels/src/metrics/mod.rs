@@ -1,5 +1,5 @@
-//! The door to distances and what is made of them: what a backend must fuse, and the table of those
-//! that do.
+//! Dispatch of distances and what is computed from them: the trait a backend implements to fuse them, and
+//! the table of its functions.
 //!
 //! Tensors carry `t` tasks: queries `[t, q, d]`, prototypes `[t, ways, d]`, labels `[t, q]` or
 //! `[t, n]` from 0 to `ways - 1`.
@@ -20,9 +20,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor};
 
 use crate::distances::Metric;
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::refusal::Refusal;
+use crate::registry;
 
 /// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -127,7 +127,7 @@ impl<B: FusedMetrics> MetricTable<B> {
 pub fn parted<B: Backend>(x: Tensor<B, 3>, at: usize) -> [Tensor<B, 3>; 2] {
     let [_, rows, _] = x.dims();
     assert!(0 < at && at < rows, "{rows} rows cannot be parted at {at}");
-    match door::table::<MetricTable<B>>() {
+    match registry::table::<MetricTable<B>>() {
         Some(table) => (table.parted)(unwrap(x), at).map(wrap),
         None => sliced(x, at),
     }
@@ -144,7 +144,7 @@ pub(crate) fn table<B: Backend>(
     operation: &'static str,
     of: &[&Tensor<B, 3>],
 ) -> Option<&'static MetricTable<B>> {
-    let table = door::table::<MetricTable<B>>()?;
+    let table = registry::table::<MetricTable<B>>()?;
     let first = of[0].dtype();
     match of.iter().map(|x| x.dtype()).find(|&x| x != first || !(table.takes)(x)) {
         Some(found) => {

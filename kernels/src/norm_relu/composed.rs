@@ -5,7 +5,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, TensorMetadata};
 
 use super::Rectified;
-use crate::batch_norm::fused::drift;
+use crate::batch_norm::fused::moment_grad;
 use crate::channels::Tied;
 use crate::channels::autodiff::scaled;
 use crate::host::{unwrap, wrap};
@@ -44,7 +44,7 @@ pub fn backward<B: FusedLayers>(
         let Some((inverse, sums)) = inverse.zip(sums.clone()) else {
             return scaled::<B>(dy, scale);
         };
-        let [tilt, mean] = drift::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
+        let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
         let direct = Tied { x: dy, centre: mean, scale };
         B::channel_combine(direct, Tied { x, centre, scale: tilt })
     });

@@ -28,9 +28,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
-use crate::door;
 use crate::lists::{has_elements, in_parts};
 use crate::refusal::Refusal;
+use crate::registry;
 
 /// What a rule remembers of a parameter.
 #[derive(Clone, Debug)]
@@ -151,7 +151,7 @@ pub fn optim_step<B: Backend>(
         true => reference::optim_step::<B>(one, rule, learning_rate),
         false => passed::<B>(one, rule),
     };
-    let Some(table) = door::table::<StepTable<B>>() else {
+    let Some(table) = registry::table::<StepTable<B>>() else {
         return of.into_iter().map(plain).collect();
     };
     let takes = |one: &StepTensors<FloatTensor<B>>| {

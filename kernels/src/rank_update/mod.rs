@@ -10,9 +10,9 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
+use crate::registry;
 
 /// What a weight loses of itself at a rate of 1.
 #[derive(Clone, Debug)]
@@ -142,7 +142,7 @@ pub fn rank_update<B: Backend>(
     let (lost, rate) = (lost.map(unwrap), rate.map(unwrap));
     let all = [&weight].into_iter().chain(lost.tensor()).chain(&factors).chain(rate.tensor());
     let types = all.map(TensorMetadata::dtype);
-    wrap(match door::f32_table::<StepTable<B>>("rank_update", types) {
+    wrap(match registry::f32_table::<StepTable<B>>("rank_update", types) {
         Some(table) => (table.rank_update)(weight, lost, factors, rate),
         None => reference::rank_update::<B>(weight, lost, factors, rate),
     })

@@ -1,4 +1,4 @@
-use fewshot_kernels::conv_stack::cpu::{BlockShape, Followed, StackShape};
+use fewshot_kernels::conv_stack::cpu::{BlockShape, BufferPoolModel, StackShape};
 use fewshot_kernels::{Precision, Route, conv2d};
 
 use super::{Cost, CostModel, SegmentCost};
@@ -176,8 +176,12 @@ impl Part<'_> {
         };
         let costs = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
-                let [kept, nested, tangents] = [stack.kept(), stack.between(), stack.tangents()];
-                [kept, nested, tangents, stack.parameters(), 0, stack.working()]
+                let [kept, nested, tangents] = [
+                    stack.saved_floats(),
+                    stack.intermediate_grad_floats(),
+                    stack.saved_tangent_floats(),
+                ];
+                [kept, nested, tangents, stack.parameters(), 0, stack.workspace_floats()]
             }
             (Precision::F32, Route::Device(_)) => on_device(self.layer_by_layer(route)),
             (_, Route::Device(_)) => on_device(self.rounded(route)),
@@ -206,16 +210,16 @@ fn is_fused(route: Route) -> bool {
 /// Floats of the buffers that are there when every stack but the last has gone forward without keeping
 /// anything, from the first on, and then all forward, kept, and backward, from the last to the first.
 fn in_turns(stacks: &[StackShape]) -> usize {
-    let mut buffers = Followed::default();
+    let mut buffers = BufferPoolModel::default();
     for stack in &stacks[..stacks.len().saturating_sub(1)] {
         let used = buffers.forward(stack, 1, false);
-        buffers.leave(used);
+        buffers.release(used);
     }
     for (index, stack) in stacks.iter().enumerate().rev() {
-        let kept = buffers.forward(stack, 1, true);
-        let between = buffers.backward(stack, 1, index > 0, false);
-        buffers.leave(between);
-        buffers.leave(kept);
+        let saved = buffers.forward(stack, 1, true);
+        let gradients = buffers.backward(stack, 1, index > 0, false);
+        buffers.release(gradients);
+        buffers.release(saved);
     }
     buffers.floats()
 }

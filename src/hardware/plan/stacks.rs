@@ -1,4 +1,4 @@
-use fewshot_kernels::conv_stack::cpu::{Followed, InUse, StackShape};
+use fewshot_kernels::conv_stack::cpu::{BufferPoolModel, InUse, StackShape};
 use serde::{Deserialize, Serialize};
 
 use super::InnerGraphs;
@@ -38,7 +38,7 @@ impl Stacks {
     pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> Sourced {
         let stack = StackShape { n: batch, ..self.together.clone() };
         let floats = |live: usize| {
-            let mut passes = Passes { buffers: Followed::default(), live, body: true };
+            let mut passes = Passes { buffers: BufferPoolModel::default(), live, body: true };
             // As below.
             for _ in 0..2 {
                 (0..steps.min(2)).for_each(|_| passes.there_and_back(&stack));
@@ -53,7 +53,7 @@ impl Stacks {
     /// pass.
     pub(super) fn one_by_one(&self, live: usize) -> Sourced {
         let floats = |live: usize| {
-            let mut passes = Passes { buffers: Followed::default(), live: 1, body: true };
+            let mut passes = Passes { buffers: BufferPoolModel::default(), live: 1, body: true };
             // As above.
             for _ in 0..2 {
                 let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.together)).collect();
@@ -65,7 +65,7 @@ impl Stacks {
     }
 
     fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs, body: bool) -> usize {
-        let mut passes = Passes { buffers: Followed::default(), live, body };
+        let mut passes = Passes { buffers: BufferPoolModel::default(), live, body };
         // What one meta-step leaves may not serve the next in the order in which it was left.
         for _ in 0..2 {
             match graphs {
@@ -104,7 +104,7 @@ fn beyond_many(count: usize, floats: impl Fn(usize) -> usize) -> usize {
 
 /// Passes of so many tasks side by side, whose body moves or does not.
 struct Passes {
-    buffers: Followed,
+    buffers: BufferPoolModel,
     live: usize,
     body: bool,
 }
@@ -122,7 +122,7 @@ impl Passes {
     /// A forward pass without a graph.
     fn there(&mut self, stack: &StackShape) {
         let outputs = self.buffers.forward(stack, self.live, false);
-        self.buffers.leave(outputs);
+        self.buffers.release(outputs);
     }
 
     /// An inner gradient with its graph, which stays.
@@ -137,11 +137,11 @@ impl Passes {
     /// Through the graph of an inner gradient: the derivative of a gradient, or of features alone.
     fn through(&mut self, stack: &StackShape, kept: Vec<InUse>) {
         if self.body {
-            self.buffers.along(stack, self.live);
+            self.buffers.hvp(stack, self.live);
         } else {
             self.plain(stack);
         }
-        kept.into_iter().for_each(|kept| self.buffers.leave(kept));
+        kept.into_iter().for_each(|kept| self.buffers.release(kept));
     }
 
     fn there_and_back(&mut self, stack: &StackShape) {
@@ -155,13 +155,13 @@ impl Passes {
 
     fn back(&mut self, stack: &StackShape, kept: InUse) {
         self.plain(stack);
-        self.buffers.leave(kept);
+        self.buffers.release(kept);
     }
 
     /// A backward pass that leaves nothing.
     fn plain(&mut self, stack: &StackShape) {
         let gradients = self.buffers.backward(stack, self.live, false, false);
-        self.buffers.leave(gradients);
+        self.buffers.release(gradients);
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(bytes(2, 2, InnerGraphs::One), bytes(2, 50, InnerGraphs::One));
         assert_eq!(bytes(2, 1, InnerGraphs::One), bytes(2, 1, InnerGraphs::Every));
         let support = stacks(15).support;
-        let kept = 4 * 2 * (support.kept() + support.between());
+        let kept = 4 * 2 * (support.saved_floats() + support.intermediate_grad_floats());
         // A step takes buffers that are larger than it needs, and the next makes those anew: about a
         // quarter more, by the width of vectors. By which of them it finds, a step takes up to a
         // fortieth more or less than others; eight take what the next eight do.
@@ -207,7 +207,7 @@ mod tests {
     fn what_queries_leave_serves_where_it_is_large_enough() {
         let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One, true).bytes.0;
         let [same, three_times] = [chain(5), chain(15)];
-        let kept = |queries| 4 * stacks(queries).queries.kept() as u64;
+        let kept = |queries| 4 * stacks(queries).queries.saved_floats() as u64;
         assert!(three_times - same > kept(15) - kept(5), "{same} and {three_times}");
     }
 

@@ -216,11 +216,11 @@ impl Plan {
 
     /// A strip of `tile` with the affine map that normalises it.
     pub fn affine<'a>(&self, tile: usize, y: &'a [f32], norm: &'a Norm) -> Strip<'a> {
-        self.affine_along(tile, y, (&norm.scale, &norm.shift))
+        self.affine_jvp(tile, y, (&norm.scale, &norm.shift))
     }
 
     /// A strip of `tile` with an affine map of all channels.
-    pub fn affine_along<'a>(
+    pub fn affine_jvp<'a>(
         &self,
         tile: usize,
         y: &'a [f32],

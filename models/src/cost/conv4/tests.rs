@@ -93,7 +93,7 @@ fn a_gradient_that_is_differentiated_leaves_maps_of_its_own() {
     let strided = 196 + 49 + 16 + 4;
     assert_eq!(nested(Conv4Config::omniglot_strided(), device), 10 * 64 * 2 * strided);
     let stack = Conv4Config::omniglot().stack(10, HOST).expect("a fused stack");
-    assert_eq!(nested(Conv4Config::omniglot(), HOST), stack.between() as u64);
+    assert_eq!(nested(Conv4Config::omniglot(), HOST), stack.intermediate_grad_floats() as u64);
     assert_eq!(Conv4Config::omniglot().cost(10, device).tangents, 0);
 }
 
@@ -124,7 +124,7 @@ fn segments_end_where_maps_are_halved() {
         ],
     };
     let all = host.iter().map(|part| part.left).sum::<u64>();
-    assert!(host[0].graph.kept as usize > first.kept() && host[0].left < all);
+    assert!(host[0].graph.kept as usize > first.saved_floats() && host[0].left < all);
     let low = deep.with_precision(Precision::MixedBf16);
     assert_eq!(low.segment_costs(1, layers), None);
     assert_eq!(low.segment_costs(10, HOST), Some(host));

@@ -1,4 +1,4 @@
-//! The one door to fused operations: a registry of tables of functions, typed on the backend.
+//! The registry of fused operations: tables of functions (vtables), keyed by the type of the backend.
 //!
 //! A backend has a table for each family of operations that it fuses. Looking one up costs about
 //! 20 ns. The registry fills itself on first use with the stacks of the enabled features;
@@ -30,11 +30,13 @@ use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
 use crate::refusal::all_f32;
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-use crate::smooth::Leaf;
-use crate::smooth::{self, Forward, OnGraph, Passes, SmoothOps};
-#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
-use crate::task_loss::LossOf;
+use crate::task_loss::TaskLossCall;
 use crate::task_loss::{FusedTaskLoss, TaskLossTable};
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::twice_differentiable::InnermostBackend;
+use crate::twice_differentiable::{
+    self, ForwardPass, TrackedOutput, TwiceDifferentiable, TwiceDifferentiableBackend,
+};
 
 /// A backend with fused bodies for the operations of this crate.
 ///
@@ -82,12 +84,13 @@ impl<B: HostBackend> FusedOps for B {
         operands: Vec<FloatTensor<B>>,
         call: &StackCall,
     ) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
-        let Forward { result, aside, .. } = <B as SmoothOps>::forward(call, operands, false);
-        (result, aside)
+        let ForwardPass { result, aux, .. } =
+            <B as TwiceDifferentiableBackend>::forward(call, operands, false);
+        (result, aux)
     }
 
     fn linear_stack(operands: Vec<FloatTensor<B>>, call: &LinearCall) -> FloatTensor<B> {
-        <B as SmoothOps>::forward(call, operands, false).result
+        <B as TwiceDifferentiableBackend>::forward(call, operands, false).result
     }
 
     fn axpy(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
@@ -99,10 +102,10 @@ impl<B: HostBackend> FusedOps for B {
     }
 }
 
-impl<B: SmoothOps + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C>
+impl<B: TwiceDifferentiableBackend + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C>
 where
-    StackCall: Passes<B::Leaf>,
-    LinearCall: Passes<B::Leaf>,
+    StackCall: TwiceDifferentiable<B::Innermost>,
+    LinearCall: TwiceDifferentiable<B::Innermost>,
 {
     const ON_HOST: bool = B::ON_HOST;
 
@@ -110,12 +113,13 @@ where
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
     ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
-        let OnGraph { result, aside, .. } = smooth::on_graph::<B, C, _>(call, &operands, false);
-        (result, aside)
+        let TrackedOutput { result, aux, .. } =
+            twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false);
+        (result, aux)
     }
 
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
-        smooth::on_graph::<B, C, _>(call, &operands, false).result
+        twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false).result
     }
 
     fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -290,7 +294,7 @@ fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 fn insert_device_stacks<B>(registry: &mut Registry)
 where
-    B: Leaf
+    B: InnermostBackend
         + FusedSteps
         + FusedOps
         + FusedMetrics
@@ -298,9 +302,9 @@ where
         + FusedTaskLoss
         + FusedGather
         + MeasuredLimits,
-    StackCall: Passes<B>,
-    LinearCall: Passes<B>,
-    LossOf: Passes<B>,
+    StackCall: TwiceDifferentiable<B>,
+    LinearCall: TwiceDifferentiable<B>,
+    TaskLossCall: TwiceDifferentiable<B>,
 {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);

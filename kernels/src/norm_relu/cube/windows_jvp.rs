@@ -1,23 +1,23 @@
-//! How the passes with a pool change where the map and its vectors move: a unit for each 2x2 window.
+//! Tangents of the passes with a pool: a unit for each 2x2 window.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::windows::taken;
-use super::{Along, Change};
+use super::windows::argmax;
+use super::{DualGrad, DualInput};
 use crate::channels::cube::Parts;
 use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like, row_of_cubes};
 
 #[cube(launch_unchecked)]
 fn activate_kernel<F: Float, G: Float>(
     x: &Array<F>,
-    moved: &Array<F>,
+    x_tangent: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    bend: &Array<f32>,
+    map_tangent: &Array<f32>,
     z: &mut Array<G>,
     windows: usize,
     channels: usize,
@@ -34,11 +34,13 @@ fn activate_kernel<F: Float, G: Float>(
     let plane = row / rows;
     let c = plane % channels;
     let first = (plane * h + row % rows * 2) * w + window % across * 2;
-    let best = taken(x, first, w, centre[c], scale[c], shift[c]);
+    let best = argmax(x, first, w, centre[c], scale[c], shift[c]);
     let mut value = 0.0f32;
     if best.value > 0.0f32 || best.value.is_nan() {
         let far = f32::cast_from(x[best.at]) - centre[c];
-        value = f32::cast_from(moved[best.at]) * scale[c] + far * bend[c] + bend[channels + c];
+        value = f32::cast_from(x_tangent[best.at]) * scale[c]
+            + far * map_tangent[c]
+            + map_tangent[channels + c];
     }
     z[window] = G::cast_from(value);
 }
@@ -46,20 +48,20 @@ fn activate_kernel<F: Float, G: Float>(
 #[cube(launch_unchecked)]
 fn sums_kernel<F: Float, G: Float>(
     dz: &Array<G>,
-    change: &Array<G>,
+    dz_tangent: &Array<G>,
     x: &Array<F>,
-    moved: &Array<F>,
+    x_tangent: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    drawn: &Array<f32>,
+    centre_tangent: &Array<f32>,
     parts: &mut Array<f32>,
     channels: usize,
     h: usize,
     w: usize,
     windows: usize,
     cubes: usize,
-    #[comptime] changes: bool,
+    #[comptime] has_dz_tangent: bool,
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
@@ -68,7 +70,7 @@ fn sums_kernel<F: Float, G: Float>(
         terminate!();
     }
     let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
-    let drawn = drawn[channel];
+    let centre_tangent = centre_tangent[channel];
     let (rows, across) = (h / 2, w / 2);
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
@@ -77,14 +79,15 @@ fn sums_kernel<F: Float, G: Float>(
         let row = window / across;
         let plane = row / rows * channels + channel;
         let first = (plane * h + row % rows * 2) * w + window % across * 2;
-        let best = taken(x, first, w, centre, scale, shift);
+        let best = argmax(x, first, w, centre, scale, shift);
         if best.value > 0.0f32 || best.value.is_nan() {
             let at = (plane * rows + row % rows) * across + window % across;
-            product += f32::cast_from(dz[at]) * (f32::cast_from(moved[best.at]) - drawn);
-            if comptime!(changes) {
-                let change = f32::cast_from(change[at]);
-                sum += change;
-                product += change * (f32::cast_from(x[best.at]) - centre);
+            product +=
+                f32::cast_from(dz[at]) * (f32::cast_from(x_tangent[best.at]) - centre_tangent);
+            if comptime!(has_dz_tangent) {
+                let dz_tangent = f32::cast_from(dz_tangent[at]);
+                sum += dz_tangent;
+                product += dz_tangent * (f32::cast_from(x[best.at]) - centre);
             }
         }
         window += cubes * comptime!(units as usize);
@@ -102,21 +105,21 @@ fn sums_kernel<F: Float, G: Float>(
 #[cube(launch_unchecked)]
 fn combine_kernel<F: Float, G: Float>(
     dz: &Array<G>,
-    change: &Array<G>,
+    dz_tangent: &Array<G>,
     x: &Array<F>,
-    moved: &Array<F>,
+    x_tangent: &Array<F>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    bend: &Array<f32>,
-    drift: &Array<f32>,
+    map_tangent: &Array<f32>,
+    moment_grad: &Array<f32>,
     dx: &mut Array<F>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
-    #[comptime] changes: bool,
-    #[comptime] drifts: bool,
+    #[comptime] has_dz_tangent: bool,
+    #[comptime] has_moment_grad: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let window = ABSOLUTE_POS;
@@ -135,13 +138,13 @@ fn combine_kernel<F: Float, G: Float>(
     let mut chosen = first + h * w;
     let mut gradient = 0.0f32;
     if row < h / 2 && column < w / 2 {
-        let best = taken(x, first, w, centre, scale[c], shift[c]);
+        let best = argmax(x, first, w, centre, scale[c], shift[c]);
         if best.value > 0.0f32 || best.value.is_nan() {
             chosen = best.at;
             let at = (plane * (h / 2) + row) * (w / 2) + column;
-            gradient = f32::cast_from(dz[at]) * bend[c];
-            if comptime!(changes) {
-                gradient += f32::cast_from(change[at]) * scale[c];
+            gradient = f32::cast_from(dz[at]) * map_tangent[c];
+            if comptime!(has_dz_tangent) {
+                gradient += f32::cast_from(dz_tangent[at]) * scale[c];
             }
         }
     }
@@ -151,10 +154,12 @@ fn combine_kernel<F: Float, G: Float>(
         if row * 2 + down < h && column * 2 + right < w {
             let at = first + down * w + right;
             let mut value = 0.0f32;
-            if comptime!(drifts) {
+            if comptime!(has_moment_grad) {
                 let far = f32::cast_from(x[at]) - centre;
-                let moved = f32::cast_from(moved[at]);
-                value = moved * drift[c] + far * drift[channels + c] + drift[2 * channels + c];
+                let x_tangent = f32::cast_from(x_tangent[at]);
+                value = x_tangent * moment_grad[c]
+                    + far * moment_grad[channels + c]
+                    + moment_grad[2 * channels + c];
             }
             if at == chosen {
                 value += gradient;
@@ -164,7 +169,7 @@ fn combine_kernel<F: Float, G: Float>(
     }
 }
 
-pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
+pub fn activate<R: CubeRuntime>(of: &DualInput<R>, dtype: DType) -> CubeTensor<R> {
     let [n, channels, h, w] = of.x.meta.shape().dims();
     let z = empty(&of.x, [n, channels, h / 2, w / 2], dtype);
     let windows = z.meta.num_elements();
@@ -174,18 +179,18 @@ pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
     }
     let (count, dim) = elementwise(&z.client, windows);
     // SAFETY: both maps have planes of `h` rows of `w` pixels, each of a channel that has an element in
-    // every vector and two in `bend`; every window lies in one of them, and units stop at the last.
+    // every vector and two in `map_tangent`; every window lies in one of them, and units stop at the last.
     unsafe {
         activate_kernel::launch_unchecked::<R>(
             &z.client,
             count,
             dim,
             of.x.clone().into_array_arg(),
-            of.moved.clone().into_array_arg(),
+            of.x_tangent.clone().into_array_arg(),
             centre,
             scale,
             shift,
-            of.bend.clone().into_array_arg(),
+            of.map_tangent.clone().into_array_arg(),
             z.clone().into_array_arg(),
             windows,
             channels,
@@ -197,13 +202,17 @@ pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
     z
 }
 
-pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTensor<R>) -> Parts<R> {
+pub fn correlate<R: CubeRuntime>(
+    of: &DualInput<R>,
+    by: &DualGrad<R>,
+    centre_tangent: CubeTensor<R>,
+) -> Parts<R> {
     let [_, channels, h, w] = of.x.meta.shape().dims();
     let windows = by.dz.meta.num_elements() / channels;
     let [centre, scale, shift] = of.map();
     let (cubes, units) = cubes_of_channel(&of.x.client, channels, windows);
     let parts = empty(&of.x, [channels * cubes * 2], DType::F32);
-    // SAFETY: as in `activate`; the gradient and its change, read where there is one, have an element a
+    // SAFETY: as in `activate`; the gradient and its tangent, read where there is one, have an element a
     // window, there are two parts for each cube of each channel, and units stop at the last window.
     unsafe {
         sums_kernel::launch_unchecked::<R>(
@@ -211,20 +220,20 @@ pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTenso
             row_of_cubes(&parts.client, cubes * channels),
             CubeDim::new_1d(units),
             by.dz.clone().into_array_arg(),
-            by.change_or_any(),
+            by.tangent_or_placeholder(),
             of.x.clone().into_array_arg(),
-            of.moved.clone().into_array_arg(),
+            of.x_tangent.clone().into_array_arg(),
             centre,
             scale,
             shift,
-            drawn.into_array_arg(),
+            centre_tangent.into_array_arg(),
             parts.clone().into_array_arg(),
             channels,
             h,
             w,
             windows,
             cubes,
-            by.change.is_some(),
+            by.dz_tangent.is_some(),
             units,
             [of.x.dtype, by.dz.dtype].map(Into::into),
         );
@@ -233,16 +242,16 @@ pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTenso
 }
 
 pub fn combine<R: CubeRuntime>(
-    of: &Along<R>,
-    by: &Change<R>,
-    drift: Option<CubeTensor<R>>,
+    of: &DualInput<R>,
+    by: &DualGrad<R>,
+    moment_grad: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let [n, channels, h, w] = of.x.meta.shape().dims();
     let dx = empty_like(&of.x);
     let windows = n * channels * h.div_ceil(2) * w.div_ceil(2);
-    let drifts = drift.is_some();
-    // Not read where the map does not drift.
-    let drift = drift.unwrap_or_else(|| of.bend.clone());
+    let has_moment_grad = moment_grad.is_some();
+    // Not read where the map has no gradient through its moments.
+    let moment_grad = moment_grad.unwrap_or_else(|| of.map_tangent.clone());
     let [centre, scale, shift] = of.map();
     if windows == 0 {
         return dx;
@@ -256,21 +265,21 @@ pub fn combine<R: CubeRuntime>(
             count,
             dim,
             by.dz.clone().into_array_arg(),
-            by.change_or_any(),
+            by.tangent_or_placeholder(),
             of.x.clone().into_array_arg(),
-            of.moved.clone().into_array_arg(),
+            of.x_tangent.clone().into_array_arg(),
             centre,
             scale,
             shift,
-            of.bend.clone().into_array_arg(),
-            drift.into_array_arg(),
+            of.map_tangent.clone().into_array_arg(),
+            moment_grad.into_array_arg(),
             dx.clone().into_array_arg(),
             windows,
             channels,
             h,
             w,
-            by.change.is_some(),
-            drifts,
+            by.dz_tangent.is_some(),
+            has_moment_grad,
             [of.x.dtype, by.dz.dtype].map(Into::into),
         );
     }

@@ -1,5 +1,4 @@
-//! How the passes without a pool change where the map and its vectors move: a unit for each vector of
-//! pixels.
+//! Tangents of the passes without a pool: a unit for each vector of pixels.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -7,18 +6,18 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::pixels::rectified;
-use super::{Along, Change};
+use super::{DualGrad, DualInput};
 use crate::channels::cube::{Parts, Plan, place};
 use crate::cube::{cube_sum, elementwise, empty, empty_like, lane_sum, wide};
 
 #[cube(launch_unchecked)]
 fn activate_kernel<F: Float, G: Float, N: Size>(
     x: &Array<Vector<F, N>>,
-    moved: &Array<Vector<F, N>>,
+    x_tangent: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    bend: &Array<f32>,
+    map_tangent: &Array<f32>,
     z: &mut Array<Vector<G, N>>,
     vectors: usize,
     channels: usize,
@@ -32,27 +31,27 @@ fn activate_kernel<F: Float, G: Float, N: Size>(
     let c = at / plane % channels;
     let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
-    let tilted = far * Vector::new(bend[c]) + Vector::new(bend[channels + c]);
-    let along = wide(moved[at]) * Vector::new(scale[c]) + tilted;
-    z[at] = Vector::cast_from(rectified(v, along));
+    let tilted = far * Vector::new(map_tangent[c]) + Vector::new(map_tangent[channels + c]);
+    let tangent = wide(x_tangent[at]) * Vector::new(scale[c]) + tilted;
+    z[at] = Vector::cast_from(rectified(v, tangent));
 }
 
 #[cube(launch_unchecked)]
 fn sums_kernel<F: Float, G: Float, N: Size>(
     dz: &Array<Vector<G, N>>,
-    change: &Array<Vector<G, N>>,
+    dz_tangent: &Array<Vector<G, N>>,
     x: &Array<Vector<F, N>>,
-    moved: &Array<Vector<F, N>>,
+    x_tangent: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    drawn: &Array<f32>,
+    centre_tangent: &Array<f32>,
     parts: &mut Array<f32>,
     channels: usize,
     plane: usize,
     vectors: usize,
     cubes: usize,
-    #[comptime] changes: bool,
+    #[comptime] has_dz_tangent: bool,
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
@@ -63,7 +62,7 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
     let centre = Vector::new(centre[channel]);
     let scale = Vector::new(scale[channel]);
     let shift = Vector::new(shift[channel]);
-    let drawn = Vector::new(drawn[channel]);
+    let centre_tangent = Vector::new(centre_tangent[channel]);
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
     let mut at = part * comptime!(units as usize) + UNIT_POS as usize;
@@ -71,11 +70,12 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
         let place = place(at, channel, channels, plane);
         let far = wide(x[place]) - centre;
         let v = far * scale + shift;
-        product += lane_sum(rectified(v, wide(dz[place])) * (wide(moved[place]) - drawn));
-        if comptime!(changes) {
-            let change = rectified(v, wide(change[place]));
-            sum += lane_sum(change);
-            product += lane_sum(change * far);
+        product +=
+            lane_sum(rectified(v, wide(dz[place])) * (wide(x_tangent[place]) - centre_tangent));
+        if comptime!(has_dz_tangent) {
+            let dz_tangent = rectified(v, wide(dz_tangent[place]));
+            sum += lane_sum(dz_tangent);
+            product += lane_sum(dz_tangent * far);
         }
         at += cubes * comptime!(units as usize);
     }
@@ -91,20 +91,20 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
 #[cube(launch_unchecked)]
 fn combine_kernel<F: Float, G: Float, N: Size>(
     dz: &Array<Vector<G, N>>,
-    change: &Array<Vector<G, N>>,
+    dz_tangent: &Array<Vector<G, N>>,
     x: &Array<Vector<F, N>>,
-    moved: &Array<Vector<F, N>>,
+    x_tangent: &Array<Vector<F, N>>,
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    bend: &Array<f32>,
-    drift: &Array<f32>,
+    map_tangent: &Array<f32>,
+    moment_grad: &Array<f32>,
     dx: &mut Array<Vector<F, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
-    #[comptime] changes: bool,
-    #[comptime] drifts: bool,
+    #[comptime] has_dz_tangent: bool,
+    #[comptime] has_moment_grad: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let at = ABSOLUTE_POS;
@@ -114,18 +114,19 @@ fn combine_kernel<F: Float, G: Float, N: Size>(
     let c = at / plane % channels;
     let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
-    let mut gradient = rectified(v, wide(dz[at])) * Vector::new(bend[c]);
-    if comptime!(changes) {
-        gradient += rectified(v, wide(change[at])) * Vector::new(scale[c]);
+    let mut gradient = rectified(v, wide(dz[at])) * Vector::new(map_tangent[c]);
+    if comptime!(has_dz_tangent) {
+        gradient += rectified(v, wide(dz_tangent[at])) * Vector::new(scale[c]);
     }
-    if comptime!(drifts) {
-        gradient += wide(moved[at]) * Vector::new(drift[c]);
-        gradient += far * Vector::new(drift[channels + c]) + Vector::new(drift[2 * channels + c]);
+    if comptime!(has_moment_grad) {
+        gradient += wide(x_tangent[at]) * Vector::new(moment_grad[c]);
+        gradient += far * Vector::new(moment_grad[channels + c])
+            + Vector::new(moment_grad[2 * channels + c]);
     }
     dx[at] = Vector::cast_from(gradient);
 }
 
-pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
+pub fn activate<R: CubeRuntime>(of: &DualInput<R>, dtype: DType) -> CubeTensor<R> {
     let plan = Plan::new(&of.x);
     let z = empty(&of.x, of.x.meta.shape().clone(), dtype);
     let [centre, scale, shift] = of.map();
@@ -134,7 +135,7 @@ pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
     }
     let (count, dim) = elementwise(&z.client, plan.all());
     // SAFETY: all maps have `all` vectors, in planes of `channels` channels, each of which has an
-    // element in every vector of the map and two in `bend`; units stop there.
+    // element in every vector of the map and two in `map_tangent`; units stop there.
     unsafe {
         activate_kernel::launch_unchecked::<R>(
             &z.client,
@@ -142,11 +143,11 @@ pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
             dim,
             plan.width,
             of.x.clone().into_array_arg(),
-            of.moved.clone().into_array_arg(),
+            of.x_tangent.clone().into_array_arg(),
             centre,
             scale,
             shift,
-            of.bend.clone().into_array_arg(),
+            of.map_tangent.clone().into_array_arg(),
             z.clone().into_array_arg(),
             plan.all(),
             plan.channels,
@@ -157,11 +158,15 @@ pub fn activate<R: CubeRuntime>(of: &Along<R>, dtype: DType) -> CubeTensor<R> {
     z
 }
 
-pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTensor<R>) -> Parts<R> {
+pub fn correlate<R: CubeRuntime>(
+    of: &DualInput<R>,
+    by: &DualGrad<R>,
+    centre_tangent: CubeTensor<R>,
+) -> Parts<R> {
     let plan = Plan::new(&of.x);
     let parts = empty(&of.x, [plan.channels * plan.cubes * 2], DType::F32);
     let [centre, scale, shift] = of.map();
-    // SAFETY: as in `activate`, the gradient and its change, read where there is one, among the maps;
+    // SAFETY: as in `activate`, the gradient and its tangent, read where there is one, among the maps;
     // there are two parts for each cube of each channel, and units stop at the last vector of theirs.
     unsafe {
         sums_kernel::launch_unchecked::<R>(
@@ -170,19 +175,19 @@ pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTenso
             plan.dim(),
             plan.width,
             by.dz.clone().into_array_arg(),
-            by.change_or_any(),
+            by.tangent_or_placeholder(),
             of.x.clone().into_array_arg(),
-            of.moved.clone().into_array_arg(),
+            of.x_tangent.clone().into_array_arg(),
             centre,
             scale,
             shift,
-            drawn.into_array_arg(),
+            centre_tangent.into_array_arg(),
             parts.clone().into_array_arg(),
             plan.channels,
             plan.plane,
             plan.vectors,
             plan.cubes,
-            by.change.is_some(),
+            by.dz_tangent.is_some(),
             plan.units,
             [of.x.dtype, by.dz.dtype].map(Into::into),
         );
@@ -191,15 +196,15 @@ pub fn correlate<R: CubeRuntime>(of: &Along<R>, by: &Change<R>, drawn: CubeTenso
 }
 
 pub fn combine<R: CubeRuntime>(
-    of: &Along<R>,
-    by: &Change<R>,
-    drift: Option<CubeTensor<R>>,
+    of: &DualInput<R>,
+    by: &DualGrad<R>,
+    moment_grad: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let plan = Plan::new(&of.x);
     let dx = empty_like(&of.x);
-    let drifts = drift.is_some();
-    // Not read where the map does not drift.
-    let drift = drift.unwrap_or_else(|| of.bend.clone());
+    let has_moment_grad = moment_grad.is_some();
+    // Not read where the map has no gradient through its moments.
+    let moment_grad = moment_grad.unwrap_or_else(|| of.map_tangent.clone());
     let [centre, scale, shift] = of.map();
     if plan.all() == 0 {
         return dx;
@@ -213,20 +218,20 @@ pub fn combine<R: CubeRuntime>(
             dim,
             plan.width,
             by.dz.clone().into_array_arg(),
-            by.change_or_any(),
+            by.tangent_or_placeholder(),
             of.x.clone().into_array_arg(),
-            of.moved.clone().into_array_arg(),
+            of.x_tangent.clone().into_array_arg(),
             centre,
             scale,
             shift,
-            of.bend.clone().into_array_arg(),
-            drift.into_array_arg(),
+            of.map_tangent.clone().into_array_arg(),
+            moment_grad.into_array_arg(),
             dx.clone().into_array_arg(),
             plan.all(),
             plan.channels,
             plan.plane,
-            by.change.is_some(),
-            drifts,
+            by.dz_tangent.is_some(),
+            has_moment_grad,
             [of.x.dtype, by.dz.dtype].map(Into::into),
         );
     }

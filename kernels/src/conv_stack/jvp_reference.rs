@@ -1,26 +1,24 @@
-//! The stack along a direction, by two levels of autodiff over plain Burn operations.
+//! Forward-mode derivatives of the stack, by two levels of autodiff over plain Burn operations.
 //!
-//! For the gradient `G(x, p, g)` of `<g, f(x, p)>` and a direction `u`, the gradient of `<u, G>` by
-//! `g` is how `f` changes along `u`, and by `x` and `p`, how `G` does.
+//! For the gradient `G(x, p, g)` of `<g, f(x, p)>` and tangents `u`, the gradient of `<u, G>` by `g` is
+//! the tangent of `f`, and by `x` and `p` that of `G` (double backward).
 
 use burn::backend::Autodiff;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
-use super::{
-    BlockTangent, ConvBlock, Moments, StackDirection, StackOptions, Statistics, reference,
-};
+use super::{BlockTangent, ConvBlock, Moments, StackOptions, StackTangent, Statistics, reference};
 
 type Inner<B> = Autodiff<B>;
 type Outer<B> = Autodiff<Autodiff<B>>;
 
-/// A point and a direction.
-pub(super) struct Point<B: Backend> {
+/// A primal point and tangents.
+pub(super) struct TwoLevels<B: Backend> {
     pub images: Tensor<B, 4>,
     pub blocks: Vec<ConvBlock<B>>,
     pub statistics: Statistics<B>,
     pub options: StackOptions,
-    pub direction: StackDirection<B>,
+    pub tangents: StackTangent<B>,
 }
 
 /// What the double gradient is taken by.
@@ -68,7 +66,7 @@ fn dot<B: Backend, const D: usize>(a: Tensor<B, D>, b: &Tensor<B, D>) -> Tensor<
     (a * b.clone()).sum()
 }
 
-impl<B: Backend> Point<B> {
+impl<B: Backend> TwoLevels<B> {
     fn statistics(&self) -> Statistics<Outer<B>> {
         let constant = |vector: &Tensor<B, 1>| {
             Tensor::from_inner(Tensor::<Inner<B>, 1>::from_inner(vector.clone()))
@@ -95,7 +93,7 @@ impl<B: Backend> Point<B> {
         Run { inner, outer, features: output.features }
     }
 
-    /// The gradients for that of the features, times the direction.
+    /// The gradients, given that of the features, times the tangents.
     fn product(
         &self,
         outer: &Leaves<Outer<B>>,
@@ -104,29 +102,29 @@ impl<B: Backend> Point<B> {
     ) -> Tensor<Inner<B>, 1> {
         let grads = dot(features, &Tensor::from_inner(grad.clone())).backward();
         let mut sum = dot(grad.clone(), &grad.zeros_like());
-        if let Some(moved) = &self.direction.images {
-            let moved = Tensor::from_inner(moved.clone());
-            sum = sum + dot(gradient(&outer.images, &grads), &moved);
+        if let Some(tangent) = &self.tangents.images {
+            let tangent = Tensor::from_inner(tangent.clone());
+            sum = sum + dot(gradient(&outer.images, &grads), &tangent);
         }
-        for (block, moved) in outer.blocks.iter().zip(&self.direction.blocks) {
-            let weight = Tensor::from_inner(moved.weight.clone());
+        for (block, tangent) in outer.blocks.iter().zip(&self.tangents.blocks) {
+            let weight = Tensor::from_inner(tangent.weight.clone());
             sum = sum + dot(gradient(&block.weight, &grads), &weight);
             let pairs = [
-                (&block.bias, &moved.bias),
-                (&block.gamma, &moved.gamma),
-                (&block.beta, &moved.beta),
+                (&block.bias, &tangent.bias),
+                (&block.gamma, &tangent.gamma),
+                (&block.beta, &tangent.beta),
             ];
-            for (vector, moved) in pairs {
-                if let (Some(vector), Some(moved)) = (vector, moved) {
-                    sum = sum + dot(gradient(vector, &grads), &Tensor::from_inner(moved.clone()));
+            for (vector, tangent) in pairs {
+                if let (Some(vector), Some(tangent)) = (vector, tangent) {
+                    sum = sum + dot(gradient(vector, &grads), &Tensor::from_inner(tangent.clone()));
                 }
             }
         }
         sum
     }
 
-    /// The features, and how fast they change.
-    pub fn forward(&self) -> (Tensor<B, 4>, Tensor<B, 4>) {
+    /// The features and their tangent.
+    pub fn jvp(&self) -> (Tensor<B, 4>, Tensor<B, 4>) {
         let Run { outer, features, .. } = self.run();
         let value = features.clone().inner().inner();
         let grad = lift::<Inner<B>, 4>(&value.zeros_like());
@@ -134,18 +132,18 @@ impl<B: Backend> Point<B> {
         (value, gradient(&grad, &grads))
     }
 
-    /// How fast the gradients change.
-    pub fn gradients(
+    /// The tangents of the gradients.
+    pub fn hvp(
         &self,
         grad: Tensor<B, 4>,
-        grad_along: Option<Tensor<B, 4>>,
+        grad_tangent: Option<Tensor<B, 4>>,
         images: bool,
-    ) -> StackDirection<B> {
+    ) -> StackTangent<B> {
         let Run { inner, outer, features } = self.run();
         let inner_features = features.clone().inner();
         let mut sum = self.product(&outer, features, &Tensor::from_inner(grad));
-        if let Some(along) = grad_along {
-            sum = sum + dot(inner_features, &Tensor::from_inner(along));
+        if let Some(grad_tangent) = grad_tangent {
+            sum = sum + dot(inner_features, &Tensor::from_inner(grad_tangent));
         }
         let grads = sum.backward();
         let vector = |vector: &Option<Tensor<Inner<B>, 1>>| {
@@ -157,7 +155,7 @@ impl<B: Backend> Point<B> {
             gamma: vector(&block.gamma),
             beta: vector(&block.beta),
         };
-        StackDirection {
+        StackTangent {
             images: images.then(|| gradient(&inner.images, &grads)),
             blocks: inner.blocks.iter().map(block).collect(),
         }

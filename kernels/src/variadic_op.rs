@@ -1,10 +1,10 @@
-//! Operations of any number of tensors with any number of results, under autodiff.
+//! Autodiff nodes for operations with any number of operands and any number of results.
 //!
-//! A node of Burn's graph has a fixed number of parents and one result, and joining tensors into one,
-//! or cutting one into parts, moves all of them at every level of autodiff. Here the operands hang on
-//! links, the last of which stands for the operation, and every result is a node of its
-//! own behind that. Gradients go from one to the other through an [`Exchange`]; the nodes between
-//! hand on nothing but their turn.
+//! A node of Burn's graph has a fixed number of parents and one result. Concatenating tensors to fit
+//! would copy all of them at every level of autodiff. Here a chain of parent nodes has the operands as
+//! parents; the last node of the chain is the operation itself, and every result is a node behind it.
+//! The gradients lie in [`SharedGradients`]; what Burn hands from node to node is a placeholder
+//! of one element that triggers the next node.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,25 +20,25 @@ use burn::tensor::ops::FloatTensor;
 
 use crate::layers::node;
 
-/// One tensor or none in each place.
-pub type Places<B> = Vec<Option<FloatTensor<B>>>;
+/// One optional tensor for each operand or result.
+pub type OptionalTensors<B> = Vec<Option<FloatTensor<B>>>;
 
-/// An operation that was computed, and now is to be differentiated.
-pub trait Bundle<B: Backend>: Send + Sync {
+/// The backward pass of an operation with any number of operands and results.
+pub trait VariadicBackward<B: Backend>: Send + Sync {
     /// The gradients of the operands that want one, given those of the results; a result that nothing
     /// depends on has none. An operand that comes back without one gets nothing from here, and must be
     /// a leaf or get something from elsewhere.
-    fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B>;
+    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B>;
 }
 
-/// Parents of a link: the link before it, and operands. One link serves a stack of eight blocks: the
-/// gradients of further links' operands stay until these have their turn.
-const PARENTS: usize = 40;
+/// Parents of a chain node: the chain node before it, then operands. One node serves a stack of eight
+/// blocks; of a longer list, gradients of operands stay in memory until their own chain node runs.
+const MAX_PARENTS: usize = 40;
 
 /// The `results` of an operation on `operands`, on the graph if any of the operands is.
 pub fn record<B: Backend, C: CheckpointStrategy>(
     operands: &[FloatTensor<Autodiff<B, C>>],
-    bundle: impl FnOnce() -> Arc<dyn Bundle<B>>,
+    operation: impl FnOnce() -> Arc<dyn VariadicBackward<B>>,
     results: Vec<FloatTensor<B>>,
 ) -> Vec<FloatTensor<Autodiff<B, C>>> {
     let from_inner = <Autodiff<B, C> as AutodiffBackend>::from_inner;
@@ -46,100 +46,101 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
     let Some(first) = results.first().filter(|_| wanted.contains(&true)) else {
         return results.into_iter().map(from_inner).collect();
     };
-    let turn = B::float_empty([1].into(), &B::float_device(first), first.dtype().into());
-    let places = (0..results.len()).map(|_| None).collect();
-    let exchange = Arc::new(Exchange {
-        turn: turn.clone(),
-        inside: Mutex::new(Inside { bundle: Some(bundle()), places }),
+    let placeholder = B::float_empty([1].into(), &B::float_device(first), first.dtype().into());
+    let gradients = (0..results.len()).map(|_| None).collect();
+    let shared = Arc::new(SharedGradients {
+        placeholder: placeholder.clone(),
+        state: Mutex::new(State { operation: Some(operation()), gradients }),
         wanted,
     });
-    let constant = from_inner(turn.clone());
-    let tracked: Vec<_> = (0..operands.len()).filter(|&index| exchange.wanted[index]).collect();
-    let mut links = tracked.chunks(PARENTS - 1).peekable();
+    let constant = from_inner(placeholder.clone());
+    let tracked: Vec<_> = (0..operands.len()).filter(|&index| shared.wanted[index]).collect();
+    let mut chunks = tracked.chunks(MAX_PARENTS - 1).peekable();
     let mut previous = None;
-    while let Some(own) = links.next() {
-        let parents: [_; PARENTS] = std::array::from_fn(|place| match place.checked_sub(1) {
+    while let Some(own) = chunks.next() {
+        let parents: [_; MAX_PARENTS] = std::array::from_fn(|place| match place.checked_sub(1) {
             None => previous.as_ref().unwrap_or(&constant),
             Some(place) => own.get(place).map_or(&constant, |&index| &operands[index]),
         });
-        let state = || LinkState {
-            exchange: exchange.clone(),
+        let state = || ParentNodeState {
+            shared: shared.clone(),
             operands: own.to_vec(),
-            last: links.peek().is_none(),
+            last: chunks.peek().is_none(),
         };
-        previous = Some(node::record::<B, C, _, _>(Link, parents, state, turn.clone()));
+        previous =
+            Some(node::record::<B, C, _, _>(ParentNode, parents, state, placeholder.clone()));
     }
     let last = previous.expect("an operand is tracked");
     let result = |(place, result)| {
-        let state = || ResultState { exchange: exchange.clone(), place };
-        node::record::<B, C, _, _>(OneResult, [&last], state, result)
+        let state = || ResultNodeState { shared: shared.clone(), place };
+        node::record::<B, C, _, _>(ResultNode, [&last], state, result)
     };
     results.into_iter().enumerate().map(result).collect()
 }
 
-/// Where gradients lie between the steps of a backward pass.
-struct Exchange<B: Backend> {
-    /// What nodes register where the gradient itself lies here.
-    turn: FloatTensor<B>,
-    inside: Mutex<Inside<B>>,
-    /// Of every operand.
+/// The gradients of one operation during a backward pass, shared by its nodes.
+struct SharedGradients<B: Backend> {
+    /// Registered with Burn in place of a gradient that lies here, `[1]`.
+    placeholder: FloatTensor<B>,
+    state: Mutex<State<B>>,
+    /// Whether an operand needs its gradient, for every operand.
     wanted: Vec<bool>,
 }
 
-struct Inside<B: Backend> {
-    /// Until its one step, for it holds much.
-    bundle: Option<Arc<dyn Bundle<B>>>,
-    /// Of the results until that step, then of the operands.
-    places: Places<B>,
+struct State<B: Backend> {
+    /// Taken when it runs, which frees the tensors it saved.
+    operation: Option<Arc<dyn VariadicBackward<B>>>,
+    /// Gradients of the results until the operation ran, then of the operands.
+    gradients: OptionalTensors<B>,
 }
 
-impl<B: Backend> Exchange<B> {
-    fn inside(&self) -> MutexGuard<'_, Inside<B>> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+impl<B: Backend> SharedGradients<B> {
+    fn state(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Debug)]
-struct Link;
+struct ParentNode;
 
 #[derive(Clone)]
-struct LinkState<B: Backend> {
-    exchange: Arc<Exchange<B>>,
-    /// Operands among the parents, from the second on.
+struct ParentNodeState<B: Backend> {
+    shared: Arc<SharedGradients<B>>,
+    /// Indices of the operands that are parents, from the second parent on.
     operands: Vec<usize>,
     /// Whether this is the operation itself.
     last: bool,
 }
 
-impl<B: Backend> fmt::Debug for LinkState<B> {
+impl<B: Backend> fmt::Debug for ParentNodeState<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LinkState").field("operands", &self.operands).finish_non_exhaustive()
+        f.debug_struct("ParentNodeState").field("operands", &self.operands).finish_non_exhaustive()
     }
 }
 
-impl<B: Backend> Backward<B, PARENTS> for Link {
-    type State = LinkState<B>;
+impl<B: Backend> Backward<B, MAX_PARENTS> for ParentNode {
+    type State = ParentNodeState<B>;
 
     fn backward(
         self,
-        ops: Ops<LinkState<B>, PARENTS>,
+        ops: Ops<ParentNodeState<B>, MAX_PARENTS>,
         grads: &mut Gradients,
         _: &mut Checkpointer,
     ) {
-        let turn = grads.consume::<B>(&ops.node);
-        let LinkState { exchange, operands, last } = ops.state;
-        let mut inside = exchange.inside();
+        let placeholder = grads.consume::<B>(&ops.node);
+        let ParentNodeState { shared, operands, last } = ops.state;
+        let mut state = shared.state();
         if last {
-            let bundle = inside.bundle.take().expect("a step is made once");
-            let results = std::mem::take(&mut inside.places);
-            inside.places = bundle.gradients(results, &exchange.wanted);
+            let operation = state.operation.take().expect("a backward pass runs once");
+            let results = std::mem::take(&mut state.gradients);
+            state.gradients = operation.gradients(results, &shared.wanted);
         }
         let mut parents = ops.parents.into_iter();
         if let Some(before) = parents.next().flatten() {
-            grads.register::<B>(before.id, turn);
+            grads.register::<B>(before.id, placeholder);
         }
         for (parent, index) in parents.flatten().zip(operands) {
-            if let Some(gradient) = inside.places[index].take() {
+            if let Some(gradient) = state.gradients[index].take() {
                 grads.register::<B>(parent.id, gradient);
             }
         }
@@ -147,33 +148,38 @@ impl<B: Backend> Backward<B, PARENTS> for Link {
 }
 
 #[derive(Debug)]
-struct OneResult;
+struct ResultNode;
 
 #[derive(Clone)]
-struct ResultState<B: Backend> {
-    exchange: Arc<Exchange<B>>,
+struct ResultNodeState<B: Backend> {
+    shared: Arc<SharedGradients<B>>,
     place: usize,
 }
 
-impl<B: Backend> fmt::Debug for ResultState<B> {
+impl<B: Backend> fmt::Debug for ResultNodeState<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResultState").field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("ResultNodeState").field("place", &self.place).finish_non_exhaustive()
     }
 }
 
-impl<B: Backend> Backward<B, 1> for OneResult {
-    type State = ResultState<B>;
+impl<B: Backend> Backward<B, 1> for ResultNode {
+    type State = ResultNodeState<B>;
 
-    fn backward(self, ops: Ops<ResultState<B>, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(
+        self,
+        ops: Ops<ResultNodeState<B>, 1>,
+        grads: &mut Gradients,
+        _: &mut Checkpointer,
+    ) {
         let gradient = grads.consume::<B>(&ops.node);
-        let ResultState { exchange, place } = ops.state;
-        let mut inside = exchange.inside();
-        let first = inside.places.iter().all(Option::is_none);
-        inside.places[place] = Some(gradient);
+        let ResultNodeState { shared, place } = ops.state;
+        let mut state = shared.state();
+        let first = state.gradients.iter().all(Option::is_none);
+        state.gradients[place] = Some(gradient);
         if first {
             let [last] = ops.parents;
             let last = last.expect("tracked, as an operand is");
-            grads.register::<B>(last.id, exchange.turn.clone());
+            grads.register::<B>(last.id, shared.placeholder.clone());
         }
     }
 }
@@ -192,8 +198,12 @@ mod tests {
     /// Two results: the sums of all operands, times their places and the squares of these.
     struct Weighted;
 
-    impl Bundle<Flex> for Weighted {
-        fn gradients(&self, results: Places<Flex>, wanted: &[bool]) -> Places<Flex> {
+    impl VariadicBackward<Flex> for Weighted {
+        fn gradients(
+            &self,
+            results: OptionalTensors<Flex>,
+            wanted: &[bool],
+        ) -> OptionalTensors<Flex> {
             let [one, other] = [0, 1].map(|place| {
                 let given = results[place].clone().map(wrap::<Flex, 1>);
                 given.unwrap_or_else(|| Tensor::zeros([1], &Default::default()))
@@ -213,8 +223,8 @@ mod tests {
             unwrap(each.reduce(|sum, more| sum + more).expect("operands"))
         });
         let operands: Vec<_> = operands.iter().cloned().map(unwrap).collect();
-        let bundle = || Arc::new(Weighted) as Arc<dyn Bundle<Flex>>;
-        let found = record::<Flex, NoCheckpointing>(&operands, bundle, results.to_vec());
+        let operation = || Arc::new(Weighted) as Arc<dyn VariadicBackward<Flex>>;
+        let found = record::<Flex, NoCheckpointing>(&operands, operation, results.to_vec());
         let [one, other] = found.try_into().expect("two results");
         [one, other].map(wrap)
     }
@@ -234,7 +244,7 @@ mod tests {
 
     #[test]
     fn any_number_of_operands_gets_its_gradients() {
-        for count in [1, 2, PARENTS - 1, PARENTS, 60, 61, 200] {
+        for count in [1, 2, MAX_PARENTS - 1, MAX_PARENTS, 60, 61, 200] {
             let leaves = leaves(count);
             let [one, other] = run(&leaves);
             let found = (one * 2.0 + other.clone() * other.clone()).backward();

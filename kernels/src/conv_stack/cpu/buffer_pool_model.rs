@@ -1,4 +1,4 @@
-//! Which buffers stay after passes that are only said to be made.
+//! A model of the pool of buffers: how much memory it holds after given passes, without running them.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -11,48 +11,48 @@ use crate::cpu::body::{Body, chosen};
 use crate::cpu::slots::slots;
 use crate::precision::Precision;
 
-/// The buffers that stacks leave for later calls, followed through passes without making them.
+/// The pool of working memory that fused stacks reuse, simulated: its methods allocate and release the
+/// lengths that the passes would, and compute nothing.
 ///
-/// A call takes the smallest buffer that is left of at least the length it needs and at most twice
-/// that, or makes one. Passes are of `lanes` stacks side by side, as many at once as there are
-/// threads.
+/// An allocation takes the smallest free buffer of at least its length and at most twice that, or
+/// makes a new one. Passes are of `lanes` stacks side by side, as many at once as there are threads.
 ///
 /// # Example
 /// ```
-/// use fewshot_kernels::conv_stack::cpu::{BlockShape, Followed, StackShape};
+/// use fewshot_kernels::conv_stack::cpu::{BlockShape, BufferPoolModel, StackShape};
 ///
 /// let blocks = vec![BlockShape { channels_out: 64, stride: 1, pool: true }; 4];
 /// let shape = StackShape { n: 10, c: 1, h: 28, w: 28, blocks };
-/// let mut buffers = Followed::default();
-/// let kept = buffers.forward(&shape, 1, true);
-/// let between = buffers.backward(&shape, 1, false, false);
-/// buffers.leave(between);
-/// buffers.leave(kept);
+/// let mut buffers = BufferPoolModel::default();
+/// let saved = buffers.forward(&shape, 1, true);
+/// let intermediate_grads = buffers.backward(&shape, 1, false, false);
+/// buffers.release(intermediate_grads);
+/// buffers.release(saved);
 /// let all = buffers.floats();
-/// assert!(all > shape.kept());
+/// assert!(all > shape.saved_floats());
 /// let again = buffers.forward(&shape, 1, true);
 /// assert_eq!(buffers.floats(), all);
-/// buffers.leave(again);
+/// buffers.release(again);
 /// ```
 #[derive(Debug, Default)]
-pub struct Followed {
-    /// How many there are of each length.
+pub struct BufferPoolModel {
+    /// Number of free buffers of each length.
     free: BTreeMap<usize, usize>,
-    all: usize,
+    floats: usize,
 }
 
 /// The lengths of buffers in use.
 #[derive(Debug)]
-#[must_use = "buffers that are not left are in use for ever"]
+#[must_use = "buffers that are not released stay in use"]
 pub struct InUse(Vec<usize>);
 
-impl Followed {
+impl BufferPoolModel {
     /// Floats of all buffers, in use or not.
     pub fn floats(&self) -> usize {
-        self.all
+        self.floats
     }
 
-    /// A forward pass, and what it keeps if `keep` asks for what a backward pass needs.
+    /// A forward pass. Returns what it saves: for a backward pass if `keep` is set, else its output.
     pub fn forward(&mut self, shape: &StackShape, lanes: usize, keep: bool) -> InUse {
         self.forward_by(chosen(), shape, lanes, keep)
     }
@@ -64,18 +64,18 @@ impl Followed {
         lanes: usize,
         keep: bool,
     ) -> InUse {
-        let pass = Pass::new(body, shape, lanes);
-        // What nobody asked for is gone with its lane.
+        let pass = StackPass::new(body, shape, lanes);
+        // What is not kept is released with its lane.
         let there = if keep { lanes } else { pass.at_once };
-        let kept = self.take(times(there, pass.maps(keep)));
+        let saved = self.allocate(times(there, pass.maps(keep)));
         let inputs = if lanes > 1 { vec![shape.input()] } else { Vec::new() };
-        let used = self.take(times(pass.at_once, [inputs, pass.forward_work(1)].concat()));
-        self.leave(used);
-        kept
+        let used = self.allocate(times(pass.at_once, [inputs, pass.forward_work(1)].concat()));
+        self.release(used);
+        saved
     }
 
-    /// A backward pass; the gradient of the images where `images` asks for it. What it leaves for the
-    /// passes along a direction if `keep` asks for it.
+    /// A backward pass, with the gradient of the images if `images` is set. Returns the intermediate
+    /// gradients that it saves for a Hessian-vector product if `keep` is set.
     pub fn backward(
         &mut self,
         shape: &StackShape,
@@ -94,62 +94,65 @@ impl Followed {
         images: bool,
         keep: bool,
     ) -> InUse {
-        let pass = Pass::new(body, shape, lanes);
-        let kept = if keep { self.take(times(lanes, pass.between())) } else { InUse(Vec::new()) };
+        let pass = StackPass::new(body, shape, lanes);
+        let saved = if keep {
+            self.allocate(times(lanes, pass.intermediate_grads()))
+        } else {
+            InUse(Vec::new())
+        };
         // One lane's part of the gradient, which is all of it where there is one lane, and in tiles.
         let start = vec![pass.output(); usize::from(lanes > 1) + usize::from(!keep)];
-        let mut grads = self.take(times(pass.at_once, start));
+        let mut grads = self.allocate(times(pass.at_once, start));
         for (k, plan) in pass.plans.iter().enumerate().rev() {
             let wanted = k > 0 || images;
             let there = wanted && (k == 0 || !keep);
             let input = if there { pass.images * plan.input_grad.image() } else { 0 };
-            let inputs = self.take(times(pass.at_once, vec![input]));
-            let used = self.take(pass.block_work(plan, wanted, 1));
-            self.leave(used);
-            self.leave(mem::replace(&mut grads, inputs));
+            let inputs = self.allocate(times(pass.at_once, vec![input]));
+            let used = self.allocate(pass.block_work(plan, wanted, 1));
+            self.release(used);
+            self.release(mem::replace(&mut grads, inputs));
         }
-        self.leave(grads);
-        kept
+        self.release(grads);
+        saved
     }
 
-    /// The passes along a direction of the parameters, forward and backward, whose images stand
-    /// still.
-    pub fn along(&mut self, shape: &StackShape, lanes: usize) {
-        self.along_by(chosen(), shape, lanes);
+    /// A Hessian-vector product for tangents of the parameters: `jvp`, then `jvp_of_vjp`.
+    pub fn hvp(&mut self, shape: &StackShape, lanes: usize) {
+        self.hvp_by(chosen(), shape, lanes);
     }
 
-    fn along_by(&mut self, body: &dyn Body, shape: &StackShape, lanes: usize) {
-        let pass = Pass::new(body, shape, lanes);
-        let tangents = self.take(times(lanes, pass.tangents()));
-        let used = self.take(times(pass.at_once, pass.forward_work(2)));
-        self.leave(used);
-        let mut grads = self.take(times(pass.at_once, vec![pass.output(); 2]));
+    fn hvp_by(&mut self, body: &dyn Body, shape: &StackShape, lanes: usize) {
+        let pass = StackPass::new(body, shape, lanes);
+        let tangents = self.allocate(times(lanes, pass.tangents()));
+        let used = self.allocate(times(pass.at_once, pass.forward_work(2)));
+        self.release(used);
+        let mut grads = self.allocate(times(pass.at_once, vec![pass.output(); 2]));
         for (k, plan) in pass.plans.iter().enumerate().rev() {
             let input = if k > 0 { pass.images * plan.input_grad.image() } else { 0 };
-            let inputs = self.take(times(pass.at_once, vec![input]));
-            let used = self.take(pass.block_work(plan, k > 0, 2));
-            self.leave(used);
-            self.leave(mem::replace(&mut grads, inputs));
+            let inputs = self.allocate(times(pass.at_once, vec![input]));
+            let used = self.allocate(pass.block_work(plan, k > 0, 2));
+            self.release(used);
+            self.release(mem::replace(&mut grads, inputs));
         }
-        self.leave(grads);
-        self.leave(tangents);
+        self.release(grads);
+        self.release(tangents);
     }
 
-    /// Gives back what a pass kept, for later ones.
-    pub fn leave(&mut self, used: InUse) {
+    /// Returns what a pass saved to the pool.
+    pub fn release(&mut self, used: InUse) {
         for length in used.0 {
             *self.free.entry(length).or_default() += 1;
         }
     }
 
-    fn take(&mut self, lengths: Vec<usize>) -> InUse {
+    fn allocate(&mut self, lengths: Vec<usize>) -> InUse {
         let lengths = lengths.into_iter().filter(|&length| length > 0);
-        InUse(lengths.map(|length| self.take_one(length.next_multiple_of(16))).collect())
+        InUse(lengths.map(|length| self.allocate_one(length.next_multiple_of(16))).collect())
     }
 
-    fn take_one(&mut self, wanted: usize) -> usize {
+    fn allocate_one(&mut self, wanted: usize) -> usize {
         let Some((&length, count)) = self.free.range_mut(wanted..=2 * wanted).next() else {
-            self.all += wanted;
+            self.floats += wanted;
             return wanted;
         };
         *count -= 1;
@@ -164,19 +167,19 @@ fn times(count: usize, lengths: Vec<usize>) -> Vec<usize> {
     lengths.repeat(count)
 }
 
-/// What passes of a stack take, as lengths of buffers of one lane unless said otherwise.
-struct Pass {
+/// The lengths of buffers that the passes of a stack allocate, for one lane unless said otherwise.
+struct StackPass {
     plans: Vec<Plan>,
     images: usize,
     slots: usize,
-    /// Lanes that are worked on at once.
+    /// Lanes that run at once.
     at_once: usize,
-    /// Slots of all lanes that are.
+    /// Slots of all lanes that run at once.
     busy: usize,
     parameters: usize,
 }
 
-impl Pass {
+impl StackPass {
     fn new(body: &dyn Body, shape: &StackShape, lanes: usize) -> Self {
         let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
         Self {
@@ -195,7 +198,7 @@ impl Pass {
     }
 
     /// The gradients of the outputs of all blocks.
-    fn between(&self) -> Vec<usize> {
+    fn intermediate_grads(&self) -> Vec<usize> {
         let inner = self.plans.iter().skip(1).map(|plan| self.images * plan.input_grad.image());
         inner.chain([self.output()]).collect()
     }
@@ -218,17 +221,17 @@ impl Pass {
         inputs.chain(last).chain(convs).chain([self.parameters]).collect()
     }
 
-    /// Prepared weights, strips, and room for transforms, of convolutions of so many terms.
+    /// Prepared weights, strips and transforms of convolutions of so many terms.
     fn forward_work(&self, terms: usize) -> Vec<usize> {
         let weights = self.plans.iter().flat_map(|plan| vec![plan.forward.prepared(); terms]);
         let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
-        let rooms = self.plans.iter().flat_map(|plan| plan.forward.scratch_lengths(terms));
-        let slot = rooms.chain([strip]).collect();
+        let transforms = self.plans.iter().flat_map(|plan| plan.forward.scratch_lengths(terms));
+        let slot = transforms.chain([strip]).collect();
         weights.chain(times(self.slots, slot)).collect()
     }
 
-    /// Of a block on the way back, of all lanes that are worked on at once: parts of the gradient of
-    /// the weight, the turned weights, and what the slots have that are worked on.
+    /// Of a block in the backward pass, of all lanes that run at once: parts of the gradient of the
+    /// weight, the turned weights, and the working memory of the slots that run.
     fn block_work(&self, plan: &Plan, wanted: bool, terms: usize) -> Vec<usize> {
         let packed = plan.forward.prepared();
         let turned = if wanted { vec![plan.turned.prepared(); terms] } else { Vec::new() };
@@ -249,7 +252,7 @@ mod tests {
     use super::super::backward::backward;
     use super::super::forward::{self, Planned, Saved, Statistics};
     use super::super::shape::BlockShape;
-    use super::super::tangent::{Direction, backward_along, forward_along};
+    use super::super::tangent::{InputTangents, jvp, jvp_of_vjp};
     use super::super::tests::parts;
     use super::*;
     use crate::cpu::body::bodies;
@@ -262,18 +265,19 @@ mod tests {
         forward::forward(&planned, &x, &params, how, forward::Pass { keep, lanes: 1 }).saved
     }
 
-    /// Floats that are said to stay and that stay after passes of stacks, and then along a direction.
+    /// Floats in the pool as modelled and as measured, after passes of stacks and then after a
+    /// Hessian-vector product.
     fn passes(body: &'static dyn Body) -> [[usize; 2]; 2] {
         let block = |pool| BlockShape { channels_out: 20, stride: 1, pool };
         let blocks = vec![block(false), block(true)];
         let stack = |(c, side)| StackShape { n: 10, c, h: side, w: side, blocks: blocks.clone() };
         let stacks = [(3, 40), (20, 20), (20, 10)].map(stack);
         release_buffers();
-        let mut followed = Followed::default();
+        let mut model = BufferPoolModel::default();
         for shape in &stacks {
             forward(body, shape, false);
-            let used = followed.forward_by(body, shape, 1, false);
-            followed.leave(used);
+            let used = model.forward_by(body, shape, 1, false);
+            model.release(used);
         }
         let of = |shape: &StackShape| {
             let saved = forward(body, shape, true).expect("kept, as asked");
@@ -284,40 +288,41 @@ mod tests {
             let (saved, [params, mut gradients], dy) = of(shape);
             let to = &mut parts(shape, &mut gradients);
             backward(shape, &saved, &params, &dy, (index > 0, false), to);
-            let kept = followed.forward_by(body, shape, 1, true);
-            let between = followed.backward_by(body, shape, 1, index > 0, false);
-            [kept, between].into_iter().for_each(|used| followed.leave(used));
+            let saved_buffers = model.forward_by(body, shape, 1, true);
+            let intermediate_grads = model.backward_by(body, shape, 1, index > 0, false);
+            [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
         }
-        let plain = [followed.floats(), kept_floats()];
+        let plain = [model.floats(), kept_floats()];
 
         let shape = &stacks[1];
         let (saved, [params, mut gradients], dy) = of(shape);
         let to = &mut parts(shape, &mut gradients);
-        let (_, between) = backward(shape, &saved, &params, &dy, (false, true), to);
-        let direction = Direction { images: None, parameters: &params };
-        let tangent = forward_along(&saved, &params, direction).saved;
-        let between = between.expect("kept, as asked");
-        let moves = (&*params, &tangent);
-        backward_along(&saved, &params, moves, (&between, Some(&*dy)), false, to);
-        drop((saved, tangent, between));
-        let kept = followed.forward_by(body, shape, 1, true);
-        let between = followed.backward_by(body, shape, 1, false, true);
-        followed.along_by(body, shape, 1);
-        [kept, between].into_iter().for_each(|used| followed.leave(used));
-        [plain, [followed.floats(), kept_floats()]]
+        let (_, intermediate_grads) = backward(shape, &saved, &params, &dy, (false, true), to);
+        let tangents = InputTangents { images: None, parameters: &params };
+        let saved_tangent = jvp(&saved, &params, tangents).saved;
+        let intermediate_grads = intermediate_grads.expect("kept, as asked");
+        let tangents = (&*params, &saved_tangent);
+        jvp_of_vjp(&saved, &params, tangents, (&intermediate_grads, Some(&*dy)), false, to);
+        drop((saved, saved_tangent, intermediate_grads));
+        let saved_buffers = model.forward_by(body, shape, 1, true);
+        let intermediate_grads = model.backward_by(body, shape, 1, false, true);
+        model.hvp_by(body, shape, 1);
+        [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
+        [plain, [model.floats(), kept_floats()]]
     }
 
     #[test]
-    fn buffers_that_stay_are_those_that_were_followed() {
+    fn the_pool_is_as_large_as_modelled() {
         for body in bodies() {
-            let near = |[said, found]: [usize; 2]| (said as f64 / found as f64 - 1.0).abs() < 0.1;
+            let near =
+                |[modelled, found]: [usize; 2]| (modelled as f64 / found as f64 - 1.0).abs() < 0.1;
             let mut last = [[0; 2]; 2];
             // Tests beside this one leave buffers too, and take some.
             let alone = (0..20).any(|_| {
                 last = passes(body);
                 last.into_iter().all(near)
             });
-            assert!(alone, "{last:?} said and found by {}", body.name());
+            assert!(alone, "{last:?} modelled and found by {}", body.name());
         }
         release_buffers();
     }
