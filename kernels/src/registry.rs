@@ -20,6 +20,7 @@ use crate::axpy::{self, AxpyTable, FusedAxpy};
 use crate::conv_stack::StackCall;
 use crate::cpu;
 use crate::environment::{self, UnknownKernels};
+use crate::fallback::all_f32;
 use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::HostBackend;
 use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
@@ -28,7 +29,6 @@ use crate::limits::{LimitTable, MeasuredLimits};
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
-use crate::refusal::all_f32;
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::task_loss::TaskLossCall;
 use crate::task_loss::{FusedTaskLoss, TaskLossTable};
@@ -240,7 +240,7 @@ pub(crate) fn on_host<B: Backend>() -> bool {
 /// # Errors
 /// If it has another value than [`route`] tells of, or names instructions that this processor lacks.
 pub fn check_environment() -> Result<(), UnknownKernels> {
-    cpu::body::named(environment::wanted()).map(|_| ())
+    cpu::instruction_set::named(environment::wanted()).map(|_| ())
 }
 
 /// The table of this type, unless the reference is asked for.

@@ -4,7 +4,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
-use fewshot_kernels::parted;
+use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
         batch: &EpisodeBatch<B>,
     ) -> (Tensor<B, 3>, Tensor<B, 3>) {
         let [labels, _] = batch.labels();
-        let [support, queries] = parted(embeddings, labels.dims()[1]);
+        let [support, queries] = split_at(embeddings, labels.dims()[1]);
         (prototypes(support, labels, batch.ways()), queries)
     }
 

@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{Lost, product, rank_update};
+use fewshot_kernels::{Decay, product, rank_update};
 
 use super::Rate;
 
@@ -49,12 +49,12 @@ impl<B: Backend> Change<B> {
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
         let (weight, lost) = match self.forgetting {
-            Forgetting::None => (weight, Lost::Share(0.0)),
-            Forgetting::Same(forgotten) => (weight, Lost::Share(forgotten)),
-            Forgetting::Each(rates) => (weight, Lost::Each(rates)),
+            Forgetting::None => (weight, Decay::Share(0.0)),
+            Forgetting::Same(forgotten) => (weight, Decay::Share(forgotten)),
+            Forgetting::Each(rates) => (weight, Decay::Each(rates)),
             Forgetting::Between(mix) => {
                 let lost = product(rate.times(mix), weight.clone());
-                (weight - lost, Lost::Share(0.0))
+                (weight - lost, Decay::Share(0.0))
             }
         };
         rank_update(weight, lost, self.post, self.pre, rate.of_update())

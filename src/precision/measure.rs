@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
-use fewshot_kernels::{UnreadStats, grad_stats, unread_grad_stats};
+use fewshot_kernels::{DeviceGradStats, grad_stats, grad_stats_on_device};
 
 /// The gradients of `module` times `factor`, and their joint Euclidean norm after that.
 ///
@@ -31,10 +31,10 @@ pub(crate) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
 pub(super) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
     gradients: &GradientsParams,
     module: &M,
-) -> UnreadStats<B::InnerBackend> {
+) -> DeviceGradStats<B::InnerBackend> {
     let mut sharing = Sharing::<B> { from: gradients, seen: HashSet::new(), tensors: Vec::new() };
     module.visit(&mut sharing);
-    unread_grad_stats::<B::InnerBackend>(sharing.tensors)
+    grad_stats_on_device::<B::InnerBackend>(sharing.tensors)
 }
 
 /// The gradients of `module` times `factor`; all others as they are.

@@ -1,7 +1,7 @@
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::UnreadStats;
+use fewshot_kernels::DeviceGradStats;
 
 use super::measure::{Kinds, kinds, measured, unread};
 use super::{FiniteGrads, LossScale, NonFinite, ScaleError};
@@ -69,7 +69,7 @@ impl ScaledGrads {
     pub(crate) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
         self,
         module: &M,
-    ) -> (GradientsParams, UnreadStats<B::InnerBackend>) {
+    ) -> (GradientsParams, DeviceGradStats<B::InnerBackend>) {
         assert_eq!(self.scale, LossScale::ONE, "a loss that is not scaled");
         self.check::<B, M>(module).unwrap_or_else(|error| panic!("{error}"));
         let stats = unread::<B, M>(&self.gradients, module);

@@ -5,8 +5,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::one;
+use crate::fallback::all_f32;
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::refusal::all_f32;
 use crate::registry;
 
 /// A backend with fused bodies over lists of tensors.

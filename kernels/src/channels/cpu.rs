@@ -9,7 +9,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::Tied;
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
 use crate::cpu::planes::Line;
 
@@ -123,7 +123,7 @@ fn pieces(plane: usize) -> usize {
 fn by_piece<const N: usize>(
     x: &[f32],
     plane: usize,
-    sum: impl Fn(&dyn Body, usize, Range<usize>, &mut [f32]) + Sync,
+    sum: impl Fn(&dyn InstructionSet, usize, Range<usize>, &mut [f32]) + Sync,
 ) -> Vec<f32> {
     let (body, planes) = (chosen(), x.len() / plane);
     let mut sums = vec![0.0; planes * pieces(plane) * N];

@@ -69,8 +69,8 @@ pub fn conv_stack<B: Backend>(
     };
     match fused::check(&images, blocks, &statistics) {
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),
-        Err(refusal) => {
-            refusal.note("conv_stack");
+        Err(reason) => {
+            reason.note("conv_stack");
             reference::conv_stack(images, blocks, statistics, options)
         }
     }

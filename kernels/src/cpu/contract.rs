@@ -156,7 +156,7 @@ unsafe fn group_of<S: Simd, const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::{Contraction, Places, Run};
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::body::Body;
 use super::buffers::Buffer;
 use super::contract::{Contraction, Places, Run};
+use super::instruction_set::InstructionSet;
 use super::layout::{Map, STRIP_PIXELS, Tap};
-use super::reach::Side;
+use super::padding_taps::Side;
 use super::winograd::{Scratch, Winograd};
 
 /// Weights of a tile used for all rows of a strip before the next ones: they fit the L1 cache
@@ -120,7 +120,7 @@ impl Convolution {
     }
 
     /// The form of the packed weight that this convolution takes.
-    pub fn prepare(&self, body: &dyn Body, packed: Buffer) -> Buffer {
+    pub fn prepare(&self, body: &dyn InstructionSet, packed: Buffer) -> Buffer {
         match &self.winograd {
             Some(winograd) => winograd.expand(body, &packed),
             None => packed,
@@ -134,7 +134,7 @@ impl Convolution {
     }
 
     /// The gradient of the packed weight, from that of its prepared form.
-    pub fn restore(&self, body: &dyn Body, prepared: Buffer) -> Buffer {
+    pub fn restore(&self, body: &dyn InstructionSet, prepared: Buffer) -> Buffer {
         match &self.winograd {
             Some(winograd) => winograd.reduce(body, &prepared),
             None => prepared,
@@ -178,7 +178,7 @@ impl Convolution {
     /// Computes a group of images, the sum over `terms`, into `out`.
     pub fn images<'a>(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'a>],
         out: &mut [f32],
         scratch: &mut Option<Scratch>,
@@ -194,7 +194,7 @@ impl Convolution {
     }
 
     /// Computes images that the classes have the pixels of.
-    fn pixels(&self, body: &dyn Body, terms: &[Term<'_>], out: &mut [f32]) {
+    fn pixels(&self, body: &dyn InstructionSet, terms: &[Term<'_>], out: &mut [f32]) {
         for class in &self.classes {
             let pixels = out.len() / self.out.image() * class.pixels;
             for start in (0..pixels).step_by(STRIP_PIXELS) {
@@ -213,7 +213,7 @@ impl Convolution {
     /// `out [rows, w, tile]`.
     pub fn rows(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'_>],
         tile: usize,
         rows: Range<usize>,
@@ -228,7 +228,7 @@ impl Convolution {
     /// Computes some pixels of a class of output tile `tile`, given their windows and places.
     fn strip(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'_>],
         (class, tile): (&Class, usize),
         (rows, to): (&[usize], Places<'_>),

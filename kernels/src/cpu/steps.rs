@@ -1,7 +1,7 @@
 //! The inner loops of optimizers: parameters, gradients and states side by side, in place.
 
+use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
-use super::sweep::{Update, sweep};
 
 /// The loops over parameters for one set of vector instructions.
 pub trait Steps {
@@ -174,19 +174,19 @@ impl<S: Simd> Update<S, 0, 1> for Scale {
 /// Moves `p` against the gradient.
 #[inline(always)]
 pub fn descend<S: Simd>(simd: S, by: &Descent, g: &[f32], p: &mut [f32]) {
-    sweep(simd, by, [g], [p]);
+    elementwise(simd, by, [g], [p]);
 }
 
 /// Moves `p` against its velocity, which `g` changes first.
 #[inline(always)]
 pub fn follow<S: Simd>(simd: S, by: &Following, g: &[f32], p: &mut [f32], velocity: &mut [f32]) {
-    sweep(simd, by, [g], [p, velocity]);
+    elementwise(simd, by, [g], [p, velocity]);
 }
 
 /// Moves `p` against the ratio of its moments, which `g` changes first.
 #[inline(always)]
 pub fn adapt<S: Simd>(simd: S, by: &Adapting, g: &[f32], p: &mut [f32], [m, v]: [&mut [f32]; 2]) {
-    sweep(simd, by, [g], [p, m, v]);
+    elementwise(simd, by, [g], [p, m, v]);
 }
 
 /// Changes the moments, given the gradient and the parameter, and writes the sums of the squares of
@@ -206,7 +206,7 @@ pub fn turn<S: Simd>(
     let moments = m.chunks_mut(BLOCK).zip(v.chunks_mut(BLOCK));
     for ((g, p), (m, v)) in given.zip(moments) {
         let direction = &mut direction[..g.len()];
-        sweep(simd, by, [g, p], [m, v, direction]);
+        elementwise(simd, by, [g, p], [m, v, direction]);
         let mut sums = [0.0; 2];
         square_sum(simd, p, &mut sums[0]);
         square_sum(simd, direction, &mut sums[1]);
@@ -217,13 +217,13 @@ pub fn turn<S: Simd>(
 /// Moves `p` by `step` against the direction that its moments give.
 #[inline(always)]
 pub fn advance<S: Simd>(simd: S, by: &Turning, step: f32, moments: [&[f32]; 2], p: &mut [f32]) {
-    sweep(simd, &Advance(by, step), moments, [p]);
+    elementwise(simd, &Advance(by, step), moments, [p]);
 }
 
 /// Multiplies `x`.
 #[inline(always)]
 pub fn scale<S: Simd>(simd: S, factor: f32, x: &mut [f32]) {
-    sweep(simd, &Scale(factor), [], [x]);
+    elementwise(simd, &Scale(factor), [], [x]);
 }
 
 /// Writes the sum of the squares in double precision, where none of them overflows or is rounded.
@@ -246,11 +246,11 @@ pub fn square_sum<S: Simd>(_: S, x: &[f32], out: &mut f64) {
 }
 
 /// Implements [`Steps`] for a [`Simd`], as
-/// [`implement_body`](super::body::implement_body) does its loops.
+/// [`implement_body`](super::instruction_set::implement_body) does its loops.
 macro_rules! implement_steps {
     ($simd:ty, ($(#[$feature:meta])?)) => {
         const _: () = {
-            use super::body::compile_loop;
+            use super::instruction_set::compile_loop;
             use super::steps::{Adapting, Descent, Following, Steps, Turning};
             use super::steps::{adapt, advance, descend, follow, scale, square_sum, turn};
 

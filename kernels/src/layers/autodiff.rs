@@ -8,8 +8,8 @@ use burn::tensor::ops::FloatTensor;
 use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::norm_relu::{self, Rectified};
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
@@ -79,7 +79,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
 }
 
 impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
-    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         B::serves(shape)
     }
 

@@ -10,9 +10,9 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use super::{FusedConvolution, FusedLayers, goes_into_f32};
 use crate::channels::{self, Tied, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::{self, Rectified};
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<R, F, I, BT> FusedLayers for CubeBackend<R, F, I, BT>
@@ -129,7 +129,7 @@ where
     I: IntElement,
     BT: BoolElement,
 {
-    fn serves(_: &ConvShape) -> Result<(), Refusal> {
+    fn serves(_: &ConvShape) -> Result<(), FallbackReason> {
         Ok(())
     }
 

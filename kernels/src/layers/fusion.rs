@@ -7,10 +7,10 @@ use burn_fusion::{Fusion, FusionBackend};
 use super::{FusedConvolution, FusedLayers};
 use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::fusion::{record, record_one};
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::Rectified;
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool};
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
@@ -142,7 +142,7 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
 }
 
 impl<B: FusionBackend + FusedConvolution> FusedConvolution for Fusion<B> {
-    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         B::serves(shape)
     }
 

@@ -5,9 +5,9 @@ use burn::tensor::ops::FloatTensor;
 use super::{FusedConvolution, FusedLayers};
 use crate::channels::{self, Tied};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::host::HostBackend;
 use crate::norm_relu::Rectified;
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
@@ -62,7 +62,7 @@ impl<B: HostBackend> FusedLayers for B {
 }
 
 impl<B: HostBackend> FusedConvolution for B {
-    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         conv2d::cpu::serves(shape)
     }
 

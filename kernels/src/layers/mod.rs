@@ -17,8 +17,8 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use crate::channels::Tied;
 use crate::conv2d::{ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::norm_relu::{self, Rectified};
-use crate::refusal::Refusal;
 use crate::registry;
 
 /// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
@@ -107,8 +107,8 @@ pub trait FusedConvolution: FusedLayers {
     /// Whether the body takes convolutions of this shape.
     ///
     /// # Errors
-    /// A [`Refusal`] with what it was asked for.
-    fn serves(shape: &ConvShape) -> Result<(), Refusal>;
+    /// A [`FallbackReason`] with what it was asked for.
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason>;
 
     /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
     /// follow.
@@ -122,7 +122,7 @@ pub trait FusedConvolution: FusedLayers {
 /// What a convolution is made of.
 pub(crate) struct ConvolutionTable<B: Backend> {
     pub takes: fn(DType) -> bool,
-    pub serves: fn(&ConvShape) -> Result<(), Refusal>,
+    pub serves: fn(&ConvShape) -> Result<(), FallbackReason>,
     pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
     pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
 }
@@ -173,7 +173,7 @@ pub(crate) fn table<B: Backend>(
     let table = registry::table::<LayerTable<B>>()?;
     match vectors.into_iter().chain([of]).find(|&found| !goes_into_f32(found)) {
         Some(found) => {
-            Refusal::ElementType { found }.note(operation);
+            FallbackReason::ElementType { found }.note(operation);
             None
         }
         None if (table.takes)(of) => Some((table, of.into())),

@@ -7,7 +7,7 @@ mod jvp;
 
 use std::ops::Range;
 
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::product::{Product, Start};
 
 pub use jvp::{Tangents, jvp, jvp_of_vjp};
@@ -84,7 +84,7 @@ impl<'a> Lane<'a> {
 
 /// Working memory that lanes use in turn, and the vector instructions that they run on.
 pub struct Workspace {
-    body: &'static dyn Body,
+    body: &'static dyn InstructionSet,
     /// The transpose of a weight.
     turned: Vec<f32>,
     /// The outputs of all layers, or their gradients.

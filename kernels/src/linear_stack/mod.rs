@@ -16,9 +16,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
+use crate::fallback::all_f32;
 use crate::host::{unwrap, wrap};
 use crate::precision::Precision;
-use crate::refusal::all_f32;
 use crate::registry::{self, StackTable};
 
 /// A linear layer of every lane.

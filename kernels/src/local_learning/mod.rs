@@ -22,9 +22,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
+use crate::fallback::{FallbackReason, all_f32};
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
-use crate::refusal::{Refusal, all_f32};
 use crate::registry;
 
 /// Weights times sequences of a tick at most, which one multiprocessor takes a millisecond for, as plain
@@ -68,17 +68,17 @@ pub fn local_settings<B: Backend>(
     let name = "local_learning";
     let body = local_body::<B>()?;
     let Some(settings) = settings() else {
-        Refusal::LearnedByOther.note(name);
+        FallbackReason::LearnedByOther.note(name);
         return None;
     };
     let (most, found) = ((body.most_layers)(device), settings.layers.len());
     if found > most {
-        Refusal::Layers { most, found }.note(name);
+        FallbackReason::Layers { most, found }.note(name);
         return None;
     }
     let found = settings.work();
     if found > MOST_WORK {
-        Refusal::Work { most: MOST_WORK, found }.note(name);
+        FallbackReason::Work { most: MOST_WORK, found }.note(name);
         return None;
     }
     all_f32(name, types).then_some(settings)

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::factors::{self, Factors};
-use crate::cpu::body::Body;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::steps::{Adapting, Averages, Descent, Following, Ratio, Turning};
 
 /// Floats of one slice in a chunk: a task of a thread, and a summand of a norm.
@@ -23,7 +23,7 @@ pub struct Elements<'a> {
 /// Moves all parameters in place.
 ///
 /// Chunks do not depend on the number of threads, so neither does the result.
-pub fn step(body: &dyn Body, of: Vec<Elements<'_>>) {
+pub fn step(body: &dyn InstructionSet, of: Vec<Elements<'_>>) {
     let mut squares = vec![[0.0; 2]; of.len()];
     let mut chunks = Vec::new();
     for (tensor, elements) in of.into_iter().enumerate() {
@@ -121,7 +121,7 @@ impl<'a> Elements<'a> {
 }
 
 impl Chunk<'_> {
-    fn run(&mut self, body: &dyn Body) {
+    fn run(&mut self, body: &dyn InstructionSet) {
         let [first, second] = &mut self.state;
         match &self.motion {
             Motion::Descend(by) => body.descend(by, self.g, self.p),
@@ -138,7 +138,7 @@ impl Chunk<'_> {
     }
 
     /// Moves along the direction, given the sums of squares over the whole parameter.
-    fn advance(&mut self, body: &dyn Body, [parameter, direction]: [f64; 2]) {
+    fn advance(&mut self, body: &dyn InstructionSet, [parameter, direction]: [f64; 2]) {
         let Motion::Turn(by, rate) = &self.motion else { return };
         let defined = parameter > 0.0 && direction > 0.0;
         let trust = if defined { (parameter / direction).sqrt() } else { 1.0 };
@@ -151,7 +151,7 @@ impl Chunk<'_> {
 mod tests {
     use super::super::{Momentum, StepRule, WeightDecay};
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     /// What stands around every slice, and must stand there afterwards.
     const GUARD: f32 = 77.5;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// All slices after a step over parameters of these sizes.
-    fn stepped(body: &dyn Body, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
+    fn stepped(body: &dyn InstructionSet, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
         let set = |seed: usize| sizes.iter().map(move |&size| values(size, seed)).collect();
         let [mut p, g, mut first, mut second]: [Vec<Vec<f32>>; 4] = [1, 2, 3, 4].map(set);
         for second in second.iter_mut().flatten() {

@@ -1,7 +1,7 @@
 use std::env;
 use std::thread;
 
-use fewshot_kernels::limit_heaps;
+use fewshot_kernels::limit_malloc_arenas;
 
 /// Large enough for what a step of a small network frees, small enough not to matter.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
@@ -23,7 +23,7 @@ const BLOCK: usize = 4 << 20;
 /// up to its size come from the heap, and twice its size is kept at the heap's end.
 pub fn keep_freed_memory() {
     if ["MALLOC_ARENA_MAX", "GLIBC_TUNABLES"].iter().all(|name| env::var_os(name).is_none()) {
-        limit_heaps(1 + thread::available_parallelism().map_or(1, usize::from));
+        limit_malloc_arenas(1 + thread::available_parallelism().map_or(1, usize::from));
     }
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     drop(std::hint::black_box(Vec::<u8>::with_capacity(BLOCK)));

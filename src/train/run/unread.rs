@@ -6,7 +6,7 @@ use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, Transaction};
-use fewshot_kernels::{Route, UnreadStats, route};
+use fewshot_kernels::{DeviceGradStats, Route, route};
 
 use super::Run;
 use crate::episode::TaskSource;
@@ -48,7 +48,7 @@ pub(super) struct Unread<B: AutodiffBackend> {
 
 struct UnreadStep<B: AutodiffBackend> {
     figures: [Tensor<B::InnerBackend, 1>; 2],
-    gradients: UnreadStats<B::InnerBackend>,
+    gradients: DeviceGradStats<B::InnerBackend>,
     /// Steps done with this one.
     step: u64,
     learning_rate: f64,

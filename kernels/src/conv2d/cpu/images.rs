@@ -3,15 +3,15 @@
 use rayon::prelude::*;
 
 use super::Plan;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::Map;
 use crate::cpu::slots::{groups, slots, split};
 
 impl Plan {
     /// The output for images `x` and the weight `w`.
-    pub fn output(&self, body: &dyn Body, x: &[f32], w: &[f32]) -> Vec<f32> {
+    pub fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
         let way = together(self.forward());
         let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
         Pass { body, way, weight, from: self.from, to: self.to }.run(x)
@@ -19,7 +19,7 @@ impl Plan {
 
     /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
     /// of `dy` with the turned weight.
-    pub fn input(&self, body: &dyn Body, w: &[f32], dy: &[f32]) -> Vec<f32> {
+    pub fn input(&self, body: &dyn InstructionSet, w: &[f32], dy: &[f32]) -> Vec<f32> {
         let way = Convolution::turned(&self.delta, self.input, self.shape.stride, self.shape.n);
         let way = together(way);
         let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
@@ -35,7 +35,7 @@ fn together(way: Convolution) -> Convolution {
 
 /// A convolution from images to images.
 struct Pass<'a> {
-    body: &'a dyn Body,
+    body: &'a dyn InstructionSet,
     way: Convolution,
     weight: Buffer,
     from: Map,

@@ -9,9 +9,9 @@ use super::forward::Saved;
 use super::norm::NormGradient;
 use super::parameters::{Parameters, unpack};
 use super::shape::StackShape;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::slots::split;
 
 /// The gradients of the outputs of all blocks, in tiles: what [`backward`] saves for
@@ -87,7 +87,7 @@ pub(super) struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    pub fn body(&self) -> &dyn Body {
+    pub fn body(&self) -> &dyn InstructionSet {
         self.saved.body
     }
 

@@ -7,7 +7,7 @@ use rayon::current_num_threads;
 
 use super::plan::Plan;
 use super::shape::StackShape;
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::slots::slots;
 use crate::precision::Precision;
 
@@ -59,7 +59,7 @@ impl BufferPoolModel {
 
     fn forward_by(
         &mut self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         shape: &StackShape,
         lanes: usize,
         keep: bool,
@@ -88,7 +88,7 @@ impl BufferPoolModel {
 
     fn backward_by(
         &mut self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         shape: &StackShape,
         lanes: usize,
         images: bool,
@@ -121,7 +121,7 @@ impl BufferPoolModel {
         self.hvp_by(chosen(), shape, lanes);
     }
 
-    fn hvp_by(&mut self, body: &dyn Body, shape: &StackShape, lanes: usize) {
+    fn hvp_by(&mut self, body: &dyn InstructionSet, shape: &StackShape, lanes: usize) {
         let pass = StackPass::new(body, shape, lanes);
         let tangents = self.allocate(times(lanes, pass.tangents()));
         let used = self.allocate(times(pass.at_once, pass.forward_work(2)));
@@ -180,7 +180,7 @@ struct StackPass {
 }
 
 impl StackPass {
-    fn new(body: &dyn Body, shape: &StackShape, lanes: usize) -> Self {
+    fn new(body: &dyn InstructionSet, shape: &StackShape, lanes: usize) -> Self {
         let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
         Self {
             plans: Plan::all(shape, body.tile(), Precision::F32),
@@ -255,10 +255,10 @@ mod tests {
     use super::super::tangent::{InputTangents, jvp, jvp_of_vjp};
     use super::super::tests::parts;
     use super::*;
-    use crate::cpu::body::bodies;
     use crate::cpu::buffers::{kept_floats, release_buffers};
+    use crate::cpu::instruction_set::bodies;
 
-    fn forward(body: &'static dyn Body, shape: &StackShape, keep: bool) -> Option<Saved> {
+    fn forward(body: &'static dyn InstructionSet, shape: &StackShape, keep: bool) -> Option<Saved> {
         let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
         let how = (Statistics::Batch, 1e-5);
         let planned = Planned::by(body, shape, Precision::F32);
@@ -267,7 +267,7 @@ mod tests {
 
     /// Floats in the pool as modelled and as measured, after passes of stacks and then after a
     /// Hessian-vector product.
-    fn passes(body: &'static dyn Body) -> [[usize; 2]; 2] {
+    fn passes(body: &'static dyn InstructionSet) -> [[usize; 2]; 2] {
         let block = |pool| BlockShape { channels_out: 20, stride: 1, pool };
         let blocks = vec![block(false), block(true)];
         let stack = |(c, side)| StackShape { n: 10, c, h: side, w: side, blocks: blocks.clone() };

@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::shape::StackShape;
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::slots::slots;
 use crate::precision::Precision;
 
@@ -17,7 +17,7 @@ impl StackShape {
         self.saved_floats_by(chosen())
     }
 
-    fn saved_floats_by(&self, body: &dyn Body) -> usize {
+    fn saved_floats_by(&self, body: &dyn InstructionSet) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let maps =
             |plan: &Plan| plan.input.image() + if plan.recompute { 0 } else { plan.conv.image() };
@@ -52,9 +52,9 @@ mod tests {
     use super::super::forward::{Pass, Planned, Saved, Statistics, forward};
     use super::super::shape::BlockShape;
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
-    fn saved(shape: &StackShape, body: &'static dyn Body) -> Saved {
+    fn saved(shape: &StackShape, body: &'static dyn InstructionSet) -> Saved {
         let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
         let planned = Planned::by(body, shape, Precision::F32);
         let pass = Pass { keep: true, lanes: 1 };

@@ -1,12 +1,12 @@
 //! The contractions of one block of queries.
 
 use super::prepared::{Prepared, pack};
-use crate::cpu::body::Body;
 use crate::cpu::contract::{Contraction, Places, Run};
+use crate::cpu::instruction_set::InstructionSet;
 
 /// Some queries of one task.
 pub struct Block<'a> {
-    pub body: &'a dyn Body,
+    pub body: &'a dyn InstructionSet,
     pub prepared: &'a Prepared,
     /// `[n, d]`.
     pub queries: &'a [f32],

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use super::block::Block;
 use super::prepared::{Prepared, pull};
 use super::{BLOCK, Dims, lengths};
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 
 /// What to do with the products of queries and prototypes.
@@ -67,7 +67,7 @@ struct Slot<'a> {
 
 /// Does `work` on `queries` `[tasks, queries, d]` and `prototypes` `[tasks, ways, d]`.
 pub fn pass(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     queries: &[f32],
     prototypes: &[f32],
     dims: Dims,
@@ -143,7 +143,7 @@ fn cut<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 
 /// `queries` are all of the task.
 fn run_slot(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     queries: &[f32],
     prepared: &Prepared,
     dims: Dims,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::Dims;
 use super::block::Block;
 use super::passes::{Settling, Work, pass};
-use crate::cpu::body::Body;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::softmax::{Rows, Scoring};
 use crate::distances::Metric;
 use crate::metrics::LossCall;
@@ -63,7 +63,7 @@ impl Work for Scores {
 
 /// Scores `[tasks, queries, ways]`.
 pub fn scores(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     metric: Metric,
     [queries, prototypes]: [&[f32]; 2],
     dims: Dims,
@@ -121,7 +121,7 @@ impl Work for Tilt<'_> {
 
 /// The gradients of `<g, scores>` by queries and by prototypes.
 pub fn scores_gradients(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     metric: Metric,
     g: &[f32],
     [queries, prototypes]: [&[f32]; 2],
@@ -189,7 +189,7 @@ pub struct Found {
 
 /// The mean over all queries of `-log softmax(scale * scores)` at their labels.
 pub fn loss(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     call: LossCall,
     [queries, prototypes]: [&[f32]; 2],
     labels: &[usize],

@@ -9,14 +9,14 @@ use super::super::plan::Plan;
 use super::backward::{Dual, Stack};
 use super::norm::TangentSums;
 use crate::cpu::activate::Strip;
-use crate::cpu::body::Body;
+use crate::cpu::activate_vjp::{Slope, Target};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
 use crate::cpu::slots::groups;
 use crate::cpu::slots::sum;
-use crate::cpu::spread::{Slope, Target};
 use crate::cpu::winograd::Scratch;
 
 /// Result of one block.
@@ -59,7 +59,7 @@ struct Piece<'a> {
 }
 
 impl Stack<'_> {
-    fn body(&self) -> &dyn Body {
+    fn body(&self) -> &dyn InstructionSet {
         self.primal.body()
     }
 
@@ -108,11 +108,11 @@ impl Stack<'_> {
                     };
                     let grad = plan.grad_rows(tile, &rows, grads.tangent.get(n));
                     let target = Target { d: &mut dz, row, pixel: lane };
-                    self.body().spread(&strip, grad, &slope, target);
+                    self.body().activate_vjp(&strip, grad, &slope, target);
                     correlate(strip.y, means.0, &dz, &mut sums.grad);
                     let grad = plan.grad_rows(tile, &rows, grads.primal.get(n));
                     let target = Target { d: &mut dz, row, pixel: lane };
-                    self.body().spread(&strip, grad, &slope, target);
+                    self.body().activate_vjp(&strip, grad, &slope, target);
                     correlate(strip.y, means.0, &dz, &mut sums.primal);
                     correlate(tangent, means.1, &dz, &mut sums.conv);
                 }
@@ -204,14 +204,14 @@ impl Stack<'_> {
         let grad = plan.grad_rows(tile, rows, grads.primal.get(n));
         let grad_tangent = plan.grad_rows(tile, rows, grads.tangent.get(n));
         let target = Target { d: &mut run.delta[start..], row, pixel };
-        self.body().spread(&strip, grad, &norm.slope(channels.clone()), target);
+        self.body().activate_vjp(&strip, grad, &norm.slope(channels.clone()), target);
         let target = Target { d: &mut run.delta_tangent[start..], row, pixel };
-        self.body().spread(&strip, grad, &norm_tangent.slope(channels.clone()), target);
+        self.body().activate_vjp(&strip, grad, &norm_tangent.slope(channels.clone()), target);
         let part = Target { d: &mut run.part, row: plan.conv.row(), pixel: lane };
         let zeros = vec![0.0; lane];
         let gain = &norm.gain[channels.clone()];
         let slope = Slope { gain, tilt: &zeros, offset: &zeros };
-        self.body().spread(&strip, grad_tangent, &slope, part);
+        self.body().activate_vjp(&strip, grad_tangent, &slope, part);
         let target = Target { d: &mut run.delta_tangent[start..], row, pixel };
         let part = &run.part[..tangent.len()];
         self.body().add_tilted(part, (tangent, &norm.tilt[channels]), strip.w, target);

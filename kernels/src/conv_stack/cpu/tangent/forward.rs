@@ -11,10 +11,10 @@ use super::super::plan::Plan;
 use super::super::reduction::total;
 use super::InputTangents;
 use super::norm::NormTangent;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
 use crate::cpu::slots::{groups, split};
 use crate::cpu::winograd::Scratch;
@@ -104,7 +104,7 @@ struct SlotRun<'a> {
 }
 
 impl Stack<'_> {
-    fn body(&self) -> &dyn Body {
+    fn body(&self) -> &dyn InstructionSet {
         self.saved.body
     }
 

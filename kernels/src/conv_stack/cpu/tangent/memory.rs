@@ -2,7 +2,7 @@
 
 use super::super::plan::Plan;
 use super::super::shape::StackShape;
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::precision::Precision;
 
 impl StackShape {
@@ -25,13 +25,13 @@ impl StackShape {
         self.intermediate_grad_floats_by(chosen())
     }
 
-    fn intermediate_grad_floats_by(&self, body: &dyn Body) -> usize {
+    fn intermediate_grad_floats_by(&self, body: &dyn InstructionSet) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let inner = plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
         self.n * (inner + plans.last().map_or(0, |plan| plan.out.image()))
     }
 
-    fn saved_tangent_floats_by(&self, body: &dyn Body) -> usize {
+    fn saved_tangent_floats_by(&self, body: &dyn InstructionSet) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let inputs = plans.iter().skip(1).map(|plan| plan.input.image());
         let image = inputs.chain(plans.iter().map(|plan| plan.conv.image())).sum::<usize>();
@@ -48,7 +48,7 @@ mod tests {
     use super::super::super::tests::parts;
     use super::super::{InputTangents, SavedTangent, jvp};
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     fn floats(saved: &SavedTangent, shape: &StackShape) -> usize {
         // Of the last, the output, only images at hand are there.

@@ -2,7 +2,8 @@
 
 use super::reference::{Reference, exact, stack, wide};
 use super::{
-    BlockShape, Body, Case, EPSILON, Gradients, StackShape, bodies, distance, noise, parts,
+    BlockShape, Case, EPSILON, Gradients, InstructionSet, StackShape, bodies, distance, noise,
+    parts,
 };
 use crate::conv_stack::cpu::{InputTangents, backward, jvp, jvp_of_vjp};
 
@@ -37,7 +38,7 @@ impl CaseWithTangents {
         exact(&case.shape, x, &params, running.as_deref(), f64::from(EPSILON), dy)
     }
 
-    fn run(&self, body: &'static dyn Body) -> (Vec<f32>, Gradients) {
+    fn run(&self, body: &'static dyn InstructionSet) -> (Vec<f32>, Gradients) {
         let case = &self.case;
         let saved = case.forward(body).saved.expect("it was asked for");
         let inputs = InputTangents { images: self.images.as_deref(), parameters: &self.params };

@@ -34,7 +34,7 @@ struct Vectors<V> {
 /// `dz` goes to the first largest pixel of a window, as in PyTorch, if it is above zero; which one
 /// that is follows from `y`, so no mask is stored.
 #[inline(always)]
-pub fn spread<S: Simd>(
+pub fn activate_vjp<S: Simd>(
     simd: S,
     strip: &Strip<'_>,
     grad: &[f32],

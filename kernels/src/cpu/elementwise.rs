@@ -1,15 +1,15 @@
-//! One pass over slices side by side.
+//! Elementwise updates of slices of one length, in one pass.
 
 use super::simd::{Simd, WIDEST};
 
-/// What becomes of the elements of `W` slices, given those of `R` others.
+/// The update of an element of each of `W` slices, given those of `R` others.
 pub trait Update<S: Simd, const R: usize, const W: usize> {
     fn apply(&self, simd: S, given: [S::Vector; R], of: [S::Vector; W]) -> [S::Vector; W];
 }
 
 /// Updates all elements of slices of one length.
 #[inline(always)]
-pub fn sweep<S: Simd, const R: usize, const W: usize>(
+pub fn elementwise<S: Simd, const R: usize, const W: usize>(
     simd: S,
     update: &impl Update<S, R, W>,
     given: [&[f32]; R],

@@ -1,4 +1,4 @@
-//! What a fused body does not serve.
+//! Why a call falls back from a fused body to the reference.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -8,7 +8,7 @@ use burn::tensor::DType;
 /// Why a fused body leaves a call to the reference.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum FallbackReason {
     /// Elements of a type it has no arithmetic for.
     #[error("elements of {found:?}")]
     ElementType {
@@ -46,9 +46,9 @@ pub enum Refusal {
     },
 }
 
-static NOTED: Mutex<Option<HashSet<(&str, Refusal)>>> = Mutex::new(None);
+static NOTED: Mutex<Option<HashSet<(&str, FallbackReason)>>> = Mutex::new(None);
 
-impl Refusal {
+impl FallbackReason {
     /// Logs, the first time in this process, that `operation` runs as plain Burn operations.
     pub(crate) fn note(self, operation: &'static str) {
         let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +63,7 @@ impl Refusal {
 pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
     let found = types.into_iter().find(|&found| found != DType::F32);
     if let Some(found) = found {
-        Refusal::ElementType { found }.note(operation);
+        FallbackReason::ElementType { found }.note(operation);
     }
     found.is_none()
 }

@@ -1,9 +1,9 @@
 //! How much memory a program has from its allocator, exactly.
 
 mod allocator;
-mod heaps;
+mod arenas;
 mod peak;
 
 pub use allocator::{AllocatorCounts, CountingAllocator};
-pub use heaps::limit_heaps;
+pub use arenas::limit_malloc_arenas;
 pub use peak::PeakWatch;

@@ -14,7 +14,7 @@ unsafe extern "C" {
 ///
 /// # Source
 /// `mallopt(3)`, `M_ARENA_MAX`.
-pub fn limit_heaps(count: usize) {
+pub fn limit_malloc_arenas(count: usize) {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     // SAFETY: glibc writes one number, under the lock of its first heap; a thread that asks for a heap
     // meanwhile goes by the old number or the new one.

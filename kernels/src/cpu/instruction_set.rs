@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 
 use super::activate::Strip;
+use super::activate_vjp::{Slope, Target};
 use super::contract::Contraction;
 use super::moments::Correlation;
 use super::planes::Planes;
@@ -10,7 +11,6 @@ use super::portable::Portable;
 use super::product::Product;
 use super::rank::RankUpdate;
 use super::softmax::Rows;
-use super::spread::{Slope, Target};
 use super::steps::Steps;
 use super::transforms::{Corner, CornerMut};
 use crate::environment::{self, UnknownKernels};
@@ -19,7 +19,7 @@ use crate::precision::Precision;
 /// The inner loops for one set of vector instructions.
 ///
 /// All of them work on tiles of `tile()` adjacent channels.
-pub trait Body: Planes + Steps + Send + Sync {
+pub trait InstructionSet: Planes + Steps + Send + Sync {
     /// What the set of instructions is called.
     fn name(&self) -> &'static str;
 
@@ -47,7 +47,7 @@ pub trait Body: Planes + Steps + Send + Sync {
     /// See [`activate_jvp`](super::activate::activate_jvp).
     fn activate_jvp(&self, strip: &Strip<'_>, tangent: &Strip<'_>, out: &mut [f32], out_row: usize);
 
-    /// See [`add_tilted`](super::spread::add_tilted).
+    /// See [`add_tilted`](super::activate_vjp::add_tilted).
     fn add_tilted(&self, part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
 
     /// See [`rectify`](super::gates::rectify).
@@ -56,8 +56,8 @@ pub trait Body: Planes + Steps + Send + Sync {
     /// See [`gate`](super::gates::gate).
     fn gate(&self, by: &[f32], values: &mut [f32]);
 
-    /// See [`spread`](super::spread::spread).
-    fn spread(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
+    /// See [`activate_vjp`](super::activate_vjp::activate_vjp).
+    fn activate_vjp(&self, strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>);
 
     /// See [`rank_update`](super::rank::rank_update).
     fn rank_update(&self, job: &RankUpdate<'_>, w: &mut [f32]);
@@ -85,8 +85,8 @@ pub trait Body: Planes + Steps + Send + Sync {
 }
 
 /// The bodies this processor can run, fastest first.
-pub fn bodies() -> Vec<&'static dyn Body> {
-    let mut bodies: Vec<&'static dyn Body> = Vec::new();
+pub fn bodies() -> Vec<&'static dyn InstructionSet> {
+    let mut bodies: Vec<&'static dyn InstructionSet> = Vec::new();
     #[cfg(target_arch = "x86_64")]
     if let Some(body) = super::avx512::Avx512::detect() {
         bodies.push(body);
@@ -105,8 +105,8 @@ pub fn bodies() -> Vec<&'static dyn Body> {
 ///
 /// # Panics
 /// If `FEWSHOT_KERNELS` names something this processor does not have.
-pub fn chosen() -> &'static dyn Body {
-    static CHOSEN: LazyLock<Result<&'static dyn Body, UnknownKernels>> =
+pub fn chosen() -> &'static dyn InstructionSet {
+    static CHOSEN: LazyLock<Result<&'static dyn InstructionSet, UnknownKernels>> =
         LazyLock::new(|| named(environment::wanted()));
     match &*CHOSEN {
         Ok(body) => *body,
@@ -115,7 +115,7 @@ pub fn chosen() -> &'static dyn Body {
 }
 
 /// The body that a value of `FEWSHOT_KERNELS` means; the fastest where it names none.
-pub fn named(wanted: Option<&str>) -> Result<&'static dyn Body, UnknownKernels> {
+pub fn named(wanted: Option<&str>) -> Result<&'static dyn InstructionSet, UnknownKernels> {
     let bodies = bodies();
     let Some(wanted) = wanted.filter(|wanted| *wanted != "reference") else {
         return Ok(bodies[0]);
@@ -128,7 +128,7 @@ pub fn named(wanted: Option<&str>) -> Result<&'static dyn Body, UnknownKernels> 
     })
 }
 
-/// One method of [`Body`] that runs the loop of the same name.
+/// One method of [`InstructionSet`] that runs the loop of the same name.
 macro_rules! compile_loop {
     ($simd:ty, ($(#[$feature:meta])?), fn $name:ident($($arg:ident: $type:ty),*)) => {
         fn $name(&self, $($arg: $type),*) {
@@ -146,7 +146,7 @@ macro_rules! compile_loop {
 }
 pub(super) use compile_loop;
 
-/// Implements [`Body`] for a [`Simd`](super::simd::Simd), compiling every loop under the attribute.
+/// Implements [`InstructionSet`] for a [`Simd`](super::simd::Simd), compiling every loop under the attribute.
 ///
 /// A function cannot be generic over target features, so each loop is inlined into a function that
 /// has them.
@@ -157,7 +157,7 @@ macro_rules! implement_body {
 
         const _: () = {
             use super::activate::{Strip, activate, activate_jvp};
-            use super::body::{Body, compile_loop};
+            use super::instruction_set::{InstructionSet, compile_loop};
             use super::contract::{Contraction, contract};
             use super::gates::{gate, rectify};
             use super::moments::{Correlation, correlate, deviations};
@@ -165,13 +165,13 @@ macro_rules! implement_body {
             use super::rank::{RankUpdate, rank_update};
             use super::rounding::round;
             use super::softmax::{Rows, settle};
-            use super::spread::{Slope, Target, add_tilted, spread};
+            use super::activate_vjp::{Slope, Target, add_tilted, activate_vjp};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
             use super::transforms::{expand_weight, reduce_weight};
             use crate::precision::Precision;
 
-            impl Body for $simd {
+            impl InstructionSet for $simd {
                 fn name(&self) -> &'static str {
                     <$simd as Simd>::NAME
                 }
@@ -205,7 +205,7 @@ macro_rules! implement_body {
                 compile_loop!($simd, ($(#[$feature])?),
                     fn gate(by: &[f32], values: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn spread(
+                    fn activate_vjp(
                         strip: &Strip<'_>, grad: &[f32], slope: &Slope<'_>, target: Target<'_>
                     ));
                 compile_loop!($simd, ($(#[$feature])?),
