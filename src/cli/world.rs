@@ -31,8 +31,8 @@ pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result<(),
     }
 }
 
-/// Runs `work`; if it fails, so do the other processes, which would wait for this one.
-pub(super) fn together<T>(
+/// Runs `work`; if it fails, aborts the other processes, which would wait for this one.
+pub(super) fn run_or_abort<T>(
     world: &dyn Communicator,
     work: impl FnOnce() -> Result<T, CliError>,
 ) -> Result<T, CliError> {

@@ -17,7 +17,7 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
 
     /// Most tasks that share a network unless said otherwise, as lanes with the parameters of task
     /// after task along dimension 0 of each: enough that a graph costs little beside its tasks. More
-    /// keep an accelerator busy; on a CPU, where networks take turns on teams of threads, they only take
+    /// keep an accelerator busy; on a CPU, where networks run on worker pools, they only take
     /// memory. A network without lanes has 1.
     const LANES: usize;
 

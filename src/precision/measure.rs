@@ -28,7 +28,7 @@ pub(crate) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
 }
 
 /// The joint Euclidean norm of the gradients of `module`, without reading from the device.
-pub(super) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub(super) fn on_device<B: AutodiffBackend, M: AutodiffModule<B>>(
     gradients: &GradientsParams,
     module: &M,
 ) -> DeviceGradStats<B::InnerBackend> {

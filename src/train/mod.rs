@@ -10,13 +10,14 @@ mod error;
 mod evaluate;
 mod event;
 mod finite;
-mod gather;
 mod meta_batch;
 mod metrics;
+mod micro_batches;
 mod progress;
+mod replica_group;
 mod run;
 mod run_folder;
-mod team;
+mod step_gradients;
 mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointError};

@@ -8,8 +8,8 @@ use burn::tensor::backend::AutodiffBackend;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::micro_batches::MicroBatches;
 use super::run::Run;
-use super::team::MicroBatches;
 use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
 use crate::episode::{DataPlacement, EpisodeSampler, TaskSource};
 use crate::learners::{Learner, MetaLearner};

@@ -7,8 +7,8 @@ use fewshot::catalog::{
     Backbone, Catalog, Estimate, Method, Recommendation, Target as Meant, recommend,
 };
 use fewshot::hardware::{
-    Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFit,
-    OptimizerKind, PlacementPolicy, Source, Sourced, Tier, Work, place, run_on,
+    Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFigure,
+    MemoryFit, OptimizerKind, PlacementPolicy, Provenance, Tier, Work, place, run_on,
 };
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
@@ -360,7 +360,7 @@ fn need(name: &str, args: &PlanArgs, routes: &[Route]) -> Result<Bytes, CliError
     let needs = routes.iter().map(|&route| {
         let need = training_need(&backbone, &args.task, args.grad_checkpoint, route)?;
         match need.source {
-            Source::Unknown => Err(CliError::Usage(format!(
+            Provenance::Unknown => Err(CliError::Usage(format!(
                 "what {name} takes under this --grad-checkpoint is not known where operations go \
                  {route}: say {name}=AMOUNT"
             ))),
@@ -376,7 +376,7 @@ pub(super) fn training_need(
     task: &TaskArgs,
     checkpointing: GradCheckpoint,
     route: Route,
-) -> Result<Sourced, CliError> {
+) -> Result<MemoryFigure, CliError> {
     let optimizer = OptimizerKind::Adam;
     let work = Estimating { backbone, task, optimizer, checkpointing, route };
     Ok(counting(work)?.plan(1).total())

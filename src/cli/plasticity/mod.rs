@@ -1,10 +1,10 @@
 //! Plastic hierarchies on generated inputs.
 
 mod args;
-mod course;
-mod pace;
 mod plot;
+mod progress;
 mod report;
+mod training;
 
 pub(crate) use args::{PlasticityRunArgs, RUN_HELP};
 
@@ -18,7 +18,7 @@ use super::backend::{self, Job, Place};
 use super::error::CliError;
 use super::output::tell;
 use args::RuleName;
-use course::Course;
+use training::Training;
 
 /// Sources of the inputs, unless these are shorter.
 const SOURCES: usize = 20;
@@ -85,7 +85,7 @@ impl PlasticityRunArgs {
         let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);
         let learned = sources(self.seed).map_err(usage)?;
         let unseen = sources(self.seed.wrapping_add(1)).map_err(usage)?;
-        Course::new(self, learned, unseen, place.device.clone()).run(running)
+        Training::new(self, learned, unseen, place.device.clone()).run(running)
     }
 }
 

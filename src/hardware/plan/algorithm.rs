@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Activations, MemoryPlanner, TaskShape};
-use crate::hardware::{Checkpointing, Sourced};
+use crate::hardware::{Checkpointing, MemoryFigure};
 
 /// How tasks are learned, as far as memory goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,11 +73,11 @@ struct Inner {
     live: u64,
     graphs: InnerGraphs,
     /// The tensors that move.
-    moved: Sourced,
+    moved: MemoryFigure,
 }
 
 /// What the algorithm takes besides what is counted.
-pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str, Sourced)> {
+pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str, MemoryFigure)> {
     let activations = &planner.activations;
     let inner = |steps: &usize, lanes: &usize, graphs, moved| Inner {
         steps: *steps as u64,
@@ -126,12 +126,12 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
 
 /// The largest tensor: of the images of all tasks, of maps between layers, which have all tasks that
 /// are side by side, and of parameters, of which each of these has its own where they adapt.
-pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> Sourced {
+pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> MemoryFigure {
     let Activations { widest, widest_apart, checkpointing, .. } = planner.activations;
     let live = planner.algorithm.lanes().map_or(tasks, |lanes| tasks.min(lanes)) as u64;
     let parameter = modelled(planner.profile.largest_trainable());
     let images = planner.task.support.max(planner.task.queries).saturating_mul(tasks) as u64;
-    let images = modelled(Sourced::exact(planner.task.example.0).times(images));
+    let images = modelled(MemoryFigure::exact(planner.task.example.0).times(images));
     let computed = match (&planner.algorithm, checkpointing) {
         (Algorithm::Prototypical, Checkpointing::Segments) => larger(widest, parameter),
         (Algorithm::Prototypical, _) => larger(widest.times(live), parameter),
@@ -146,9 +146,9 @@ pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> Sourced {
 }
 
 impl Inner {
-    fn lines(&self, planner: &MemoryPlanner) -> Vec<(&'static str, Sourced)> {
+    fn lines(&self, planner: &MemoryPlanner) -> Vec<(&'static str, MemoryFigure)> {
         let activations = &planner.activations;
-        let each = |amount: Sourced| amount.times(self.live);
+        let each = |amount: MemoryFigure| amount.times(self.live);
         let (outer, passing) = match (&planner.algorithm, self.graphs) {
             (Algorithm::Reptile { batch, .. }, _) => {
                 let part = |amount| planner.task.part(amount, *batch);
@@ -172,7 +172,7 @@ impl Inner {
         let remembered = match &planner.algorithm {
             // Both means of Adam.
             Algorithm::Reptile { .. } => modelled(self.moved.times(2)),
-            _ => Sourced::exact(0),
+            _ => MemoryFigure::exact(0),
         };
         let rule = [
             ("means of the inner rule", each(remembered)),
@@ -204,16 +204,18 @@ impl Inner {
     }
 
     /// Examples of a task in one batch, and of these the ones of a step.
-    fn mini_batches(&self, planner: &MemoryPlanner) -> Sourced {
-        let Algorithm::Reptile { batch, .. } = planner.algorithm else { return Sourced::exact(0) };
+    fn mini_batches(&self, planner: &MemoryPlanner) -> MemoryFigure {
+        let Algorithm::Reptile { batch, .. } = planner.algorithm else {
+            return MemoryFigure::exact(0);
+        };
         let TaskShape { support, queries, example } = planner.task;
-        let all = modelled(Sourced::exact(example.0).times((support + queries) as u64));
+        let all = modelled(MemoryFigure::exact(example.0).times((support + queries) as u64));
         all + planner.task.part(all, batch)
     }
 
     /// A task's own values at the start, if it has any, and what moves after every step that is
     /// stored: all, or where no graph is wanted the last and the one at hand.
-    fn fast_weights(&self, whole: Sourced) -> Sourced {
+    fn fast_weights(&self, whole: MemoryFigure) -> MemoryFigure {
         let start = whole.times(u64::from(self.live > 1));
         let stored = match self.graphs {
             InnerGraphs::None => self.steps.min(2),
@@ -223,17 +225,17 @@ impl Inner {
     }
 
     /// What the graph of a step adds to the gradient, by what moves and what does not.
-    fn changes(&self, planner: &MemoryPlanner) -> Sourced {
+    fn changes(&self, planner: &MemoryPlanner) -> MemoryFigure {
         match self.graphs {
-            InnerGraphs::None => Sourced::exact(0),
+            InnerGraphs::None => MemoryFigure::exact(0),
             InnerGraphs::One | InnerGraphs::Every => modelled(planner.profile.trainable()),
         }
     }
 
     /// The support's activations and what its gradient leaves for every graph, and once tangents.
-    fn graphs(&self, Activations { support, nested, tangents, .. }: &Activations) -> Sourced {
+    fn graphs(&self, Activations { support, nested, tangents, .. }: &Activations) -> MemoryFigure {
         let graphs = match self.graphs {
-            InnerGraphs::None => return Sourced::exact(0),
+            InnerGraphs::None => return MemoryFigure::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
@@ -243,18 +245,18 @@ impl Inner {
 
 /// Where every layer is an operation of its own, the gradient of a task is added to that of those
 /// before it, tensor by tensor: beside the sum, both.
-fn added(planner: &MemoryPlanner, live: usize) -> Sourced {
+fn added(planner: &MemoryPlanner, live: usize) -> MemoryFigure {
     let layers = live > 1 && planner.activations.stacks.is_none();
     let largest = modelled(planner.profile.largest_trainable());
     largest.times(if layers { 2 } else { 0 })
 }
 
-fn larger(one: Sourced, other: Sourced) -> Sourced {
+fn larger(one: MemoryFigure, other: MemoryFigure) -> MemoryFigure {
     let sum = one + other;
-    Sourced { bytes: one.bytes.max(other.bytes), ..sum }
+    MemoryFigure { bytes: one.bytes.max(other.bytes), ..sum }
 }
 
 /// Counted tensors, whose number a formula tells.
-fn modelled(amount: Sourced) -> Sourced {
-    amount + Sourced::modelled(0)
+fn modelled(amount: MemoryFigure) -> MemoryFigure {
+    amount + MemoryFigure::modelled(0)
 }

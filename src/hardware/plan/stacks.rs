@@ -2,7 +2,7 @@ use fewshot_kernels::conv_stack::cpu::{BufferPoolModel, InUse, StackShape};
 use serde::{Deserialize, Serialize};
 
 use super::InnerGraphs;
-use crate::hardware::Sourced;
+use crate::hardware::MemoryFigure;
 
 /// The fused stacks that a task's images go through on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,15 +27,15 @@ impl Stacks {
         steps: usize,
         graphs: InnerGraphs,
         body: bool,
-    ) -> Sourced {
+    ) -> MemoryFigure {
         let floats = |live, steps| self.followed(live, steps, graphs, body);
         let all = beyond_many(live, |live| beyond_many(steps, |steps| floats(live, steps)));
-        Sourced::modelled(4 * all as u64)
+        MemoryFigure::modelled(4 * all as u64)
     }
 
     /// Of a way of steps on `batch` of the examples each, and queries at its end, all that stays in
     /// buffers from their passes.
-    pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> Sourced {
+    pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> MemoryFigure {
         let stack = StackShape { n: batch, ..self.together.clone() };
         let floats = |live: usize| {
             let mut passes = Passes { buffers: BufferPoolModel::default(), live, body: true };
@@ -46,12 +46,12 @@ impl Stacks {
             }
             passes.buffers.floats()
         };
-        Sourced::modelled(4 * beyond_many(live, floats) as u64)
+        MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
     }
 
     /// All that stays in buffers of `live` graphs of both, one after the other, with a joint backward
     /// pass.
-    pub(super) fn one_by_one(&self, live: usize) -> Sourced {
+    pub(super) fn one_by_one(&self, live: usize) -> MemoryFigure {
         let floats = |live: usize| {
             let mut passes = Passes { buffers: BufferPoolModel::default(), live: 1, body: true };
             // As above.
@@ -61,7 +61,7 @@ impl Stacks {
             }
             passes.buffers.floats()
         };
-        Sourced::modelled(4 * beyond_many(live, floats) as u64)
+        MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
     }
 
     fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs, body: bool) -> usize {

@@ -3,7 +3,7 @@ use fewshot_models::{Cost, CostModel, SegmentCost};
 use serde::{Deserialize, Serialize};
 
 use super::Stacks;
-use crate::hardware::{Bytes, Checkpointing, Sourced};
+use crate::hardware::{Bytes, Checkpointing, MemoryFigure};
 
 /// One task of a meta-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,10 +18,10 @@ pub struct TaskShape {
 
 impl TaskShape {
     /// What a batch of so many examples takes, of what all take together.
-    pub(crate) fn part(&self, amount: Sourced, batch: usize) -> Sourced {
+    pub(crate) fn part(&self, amount: MemoryFigure, batch: usize) -> MemoryFigure {
         let all = self.support + self.queries;
         let bytes = u128::from(amount.bytes.0) * batch as u128 / all.max(1) as u128;
-        Sourced { bytes: Bytes(bytes.try_into().unwrap_or(u64::MAX)), ..amount }
+        MemoryFigure { bytes: Bytes(bytes.try_into().unwrap_or(u64::MAX)), ..amount }
     }
 }
 
@@ -29,30 +29,30 @@ impl TaskShape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
     /// Kept of the support for a backward pass.
-    pub support: Sourced,
+    pub support: MemoryFigure,
     /// What the support's gradient leaves when it is itself differentiated.
-    pub nested: Sourced,
+    pub nested: MemoryFigure,
     /// Tangents of what is kept of the support, which that gradient has on its way.
-    pub tangents: Sourced,
+    pub tangents: MemoryFigure,
     /// Kept of the queries.
-    pub queries: Sourced,
+    pub queries: MemoryFigure,
     /// Kept of both in one batch; under [`Checkpointing::Segments`] of the segment that takes the
     /// most, with what others left that is of no use to it.
-    pub together: Sourced,
+    pub together: MemoryFigure,
     /// Under [`Checkpointing::Segments`], what goes into that segment and those before it.
-    pub inputs: Sourced,
+    pub inputs: MemoryFigure,
     /// Gradients of the parameters on their way to them.
-    pub returned: Sourced,
+    pub returned: MemoryFigure,
     /// Gradients of activations on their way back, of support and queries in one batch.
-    pub passing: Sourced,
+    pub passing: MemoryFigure,
     /// The same where they are batches of their own, of the larger one.
-    pub passing_apart: Sourced,
+    pub passing_apart: MemoryFigure,
     /// Working memory, however many tasks there are side by side.
-    pub working: Sourced,
+    pub working: MemoryFigure,
     /// The largest map between two layers, of support and queries in one batch.
-    pub widest: Sourced,
+    pub widest: MemoryFigure,
     /// The same where they are batches of their own.
-    pub widest_apart: Sourced,
+    pub widest_apart: MemoryFigure,
     /// What of all this is computed again.
     pub checkpointing: Checkpointing,
     /// Where a task's images go through fused operations of a CPU, their stacks: buffers that one
@@ -100,7 +100,7 @@ impl Activations {
             tangents: elements(support.tangents),
             queries: elements(queries.kept),
             together: elements(both.kept),
-            inputs: Sourced::exact(0),
+            inputs: MemoryFigure::exact(0),
             returned: elements(both.returned),
             passing: elements(both.passing),
             passing_apart: elements(support.passing.max(queries.passing)),
@@ -137,7 +137,7 @@ impl Activations {
 
     /// Nothing is known of the network.
     pub fn unknown() -> Self {
-        let unknown = Sourced::unknown();
+        let unknown = MemoryFigure::unknown();
         Self {
             support: unknown,
             nested: unknown,
@@ -158,6 +158,6 @@ impl Activations {
 }
 
 /// Of f32.
-fn elements(count: u64) -> Sourced {
-    Sourced::modelled(4 * count)
+fn elements(count: u64) -> MemoryFigure {
+    MemoryFigure::modelled(4 * count)
 }

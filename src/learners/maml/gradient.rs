@@ -9,7 +9,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 use fewshot_models::BnStatistics;
 
-use super::teams::{on_device, on_host, side_by_side, teams};
+use super::worker_pools::{on_device, on_host, parallel_reduce, worker_count};
 use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
 use crate::adapt::{
     AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
@@ -34,12 +34,12 @@ where
         let tasks = N::Kind::tasks(support);
         let groups: Vec<_> = self.groups(tasks).collect();
         // Random numbers come in the order of the tasks.
-        let teams = if N::DRAWS { 1 } else { teams::<B>(groups.len()) };
-        let learner = || if teams > 1 { self.on_graphs_of_its_own() } else { self.clone() };
+        let workers = if N::DRAWS { 1 } else { worker_count::<B>(groups.len()) };
+        let learner = || if workers > 1 { self.on_graphs_of_its_own() } else { self.clone() };
         let groups = groups.into_iter().map(|group| (learner(), group));
         let gradient =
             |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
-        let total = side_by_side(teams, groups.collect(), gradient, GroupGradient::plus);
+        let total = parallel_reduce(workers, groups.collect(), gradient, GroupGradient::plus);
         let total = total.expect("a batch has at least one task");
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
@@ -175,7 +175,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         group: &Range<usize>,
     ) -> InnerBatches<B> {
         let examples = match self.settings.outer {
-            Outer::Way => together(support, N::Kind::judged(batch, group.clone())),
+            Outer::Way => concatenated(support, N::Kind::judged(batch, group.clone())),
             _ => support,
         };
         InnerBatches::new(examples, self.settings.batch[0], self.settings.meta_steps)
@@ -328,8 +328,8 @@ fn way<B: AutodiffBackend>(
     MetaGradient { loss, start: back.collect(), rates: Vec::new() }
 }
 
-/// All examples of the same tasks.
-fn together<B: AutodiffBackend>(one: Examples<B>, other: Examples<B>) -> Examples<B> {
+/// The examples of both, for the same tasks, in one batch.
+fn concatenated<B: AutodiffBackend>(one: Examples<B>, other: Examples<B>) -> Examples<B> {
     Examples {
         inputs: Tensor::cat(vec![one.inputs, other.inputs], 1),
         targets: Tensor::cat(vec![one.targets, other.targets], 1),

@@ -5,7 +5,7 @@ mod annealing;
 mod batches;
 mod gradient;
 mod prototypes;
-mod teams;
+mod worker_pools;
 
 pub use adapted::AdaptedMaml;
 pub use annealing::Annealing;
@@ -31,7 +31,7 @@ use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
 use prototypes::prototypical_head;
-use teams::on_device;
+use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
 /// lead to a classifier of its queries, or to the function they are values of.

@@ -7,8 +7,8 @@ use crate::episode::{Measure, TaskKind, TaskSource};
 use crate::learners::{Divergence, MetaLearner};
 use crate::phase::{self, Phase, PhaseTimes, phase_on};
 use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
-use crate::train::gather::{Figures, StepGradients, StepTasks, gather};
 use crate::train::metrics::Line;
+use crate::train::step_gradients::{Figures, StepGradients, StepTasks, step_gradients};
 use crate::train::{Event, StepMetrics, TrainError, averages};
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
@@ -26,12 +26,13 @@ where
         let mut learner = self.learner.take().expect("every step puts the learner back");
         learner.at_step(self.progress.step);
         let averages = self.scaler.is_some().then(|| averages::of::<B, L>(&learner));
-        let (learner, found) = gather::<B, T, L>(learner, self.tasks(), &self.team, scale)?;
+        let (learner, found) =
+            step_gradients::<B, T, L>(learner, self.tasks(), &self.group, scale)?;
         self.learner = Some(learner);
         let StepGradients { figures, gradients } = found;
         let figures = match figures {
             Figures::OnDevice(both) if self.reads_later() => {
-                return self.step_unread(both, gradients);
+                return self.step_deferred(both, gradients);
             }
             figures => figures,
         };
@@ -123,16 +124,16 @@ where
     /// Where a loss was lost.
     fn not_finite(&self, loss: f32) -> TrainError {
         let tasks = self.tasks();
-        let (size, rank) = (self.team.devices.len(), self.team.communicator.rank());
+        let (size, rank) = (self.group.devices.len(), self.group.communicator.rank());
         let mine = (rank * size..(rank + 1) * size)
-            .flat_map(|replica| self.parts.of_replica(replica, self.team.replicas()));
+            .flat_map(|replica| self.parts.of_replica(replica, self.group.count()));
         let mut mine = mine.into_iter();
         let divergence = mine.find_map(|part| {
             let found = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
             let task = self.parts.tasks(part).start + found.task;
             Some(Divergence { task, ..found })
         });
-        let divergence = match self.team.first(divergence.map(|it| [it.task, it.step])) {
+        let divergence = match self.group.first_of(divergence.map(|it| [it.task, it.step])) {
             Ok(divergence) => divergence.map(|[task, step]| Divergence { task, step }),
             Err(error) => return error.into(),
         };

@@ -3,15 +3,15 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Bool, Int, Tensor};
 
 /// `module` with every tensor on `device`; frozen parameters stay frozen.
-pub(crate) fn on<B: Backend, M: Module<B>>(module: M, device: &B::Device) -> M {
-    module.map(&mut Placed { device })
+pub(crate) fn to_device<B: Backend, M: Module<B>>(module: M, device: &B::Device) -> M {
+    module.map(&mut DeviceMapper { device })
 }
 
-struct Placed<'a, B: Backend> {
+struct DeviceMapper<'a, B: Backend> {
     device: &'a B::Device,
 }
 
-impl<B: Backend> ModuleMapper<B> for Placed<'_, B> {
+impl<B: Backend> ModuleMapper<B> for DeviceMapper<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         param.map(|tensor| {
             if tensor.device() == *self.device {

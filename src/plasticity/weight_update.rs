@@ -12,7 +12,7 @@ use super::Rate;
 /// - `post`: `[k, neurons]`, with the mean over a batch already in it
 /// - `pre`: `[k, inputs]`
 #[derive(Clone, Debug)]
-pub struct Change<B: Backend> {
+pub struct WeightUpdate<B: Backend> {
     /// Left factor of the growth.
     pub post: Tensor<B, 2>,
     /// Right factor of the growth.
@@ -21,7 +21,7 @@ pub struct Change<B: Backend> {
     pub forgetting: Forgetting<B>,
 }
 
-/// The part of a [`Change`] that is linear in the weight.
+/// The part of a [`WeightUpdate`] that is linear in the weight.
 #[derive(Clone, Debug)]
 pub enum Forgetting<B: Backend> {
     /// Nothing.
@@ -34,7 +34,7 @@ pub enum Forgetting<B: Backend> {
     Between(Tensor<B, 2>),
 }
 
-impl<B: Backend> Change<B> {
+impl<B: Backend> WeightUpdate<B> {
     /// The change of `weight` at a rate of 1.
     pub fn delta(self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
         let growth = product(self.post.transpose(), self.pre);

@@ -9,7 +9,7 @@ use super::Bytes;
 /// Where a number comes from, the surest first.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum Provenance {
     /// Counted.
     Exact,
     /// From measurements at other sizes.
@@ -25,27 +25,27 @@ pub enum Source {
 
 /// An amount of memory, and how it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sourced {
-    /// How much; at least so much, where the source is [`Source::Unknown`].
+pub struct MemoryFigure {
+    /// How much; at least so much, where the source is [`Provenance::Unknown`].
     pub bytes: Bytes,
     /// How it is known.
-    pub source: Source,
+    pub source: Provenance,
 }
 
-impl Sourced {
+impl MemoryFigure {
     /// A counted amount.
     pub fn exact(bytes: u64) -> Self {
-        Self { bytes: Bytes(bytes), source: Source::Exact }
+        Self { bytes: Bytes(bytes), source: Provenance::Exact }
     }
 
     /// An amount by a formula.
     pub fn modelled(bytes: u64) -> Self {
-        Self { bytes: Bytes(bytes), source: Source::Modelled }
+        Self { bytes: Bytes(bytes), source: Provenance::Modelled }
     }
 
     /// No amount is known.
     pub fn unknown() -> Self {
-        Self { bytes: Bytes(0), source: Source::Unknown }
+        Self { bytes: Bytes(0), source: Provenance::Unknown }
     }
 
     /// So many of it.
@@ -57,14 +57,14 @@ impl Sourced {
     pub fn fits(self, budget: Bytes) -> Option<bool> {
         match self.source {
             _ if self.bytes > budget => Some(false),
-            Source::Unknown => None,
+            Provenance::Unknown => None,
             _ => Some(true),
         }
     }
 }
 
 /// As sure as the less sure of the two; nothing is added by zero bytes that are known.
-impl Add for Sourced {
+impl Add for MemoryFigure {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
@@ -76,13 +76,13 @@ impl Add for Sourced {
     }
 }
 
-impl Sum for Sourced {
+impl Sum for MemoryFigure {
     fn sum<I: Iterator<Item = Self>>(amounts: I) -> Self {
         amounts.fold(Self::exact(0), Self::add)
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for Provenance {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Exact => f.write_str("exact"),
@@ -95,11 +95,11 @@ impl fmt::Display for Source {
     }
 }
 
-impl fmt::Display for Sourced {
+impl fmt::Display for MemoryFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self { bytes: Bytes(0), source: Source::Unknown } => f.write_str("unknown"),
-            Self { bytes, source: Source::Unknown } => write!(f, "at least {bytes}"),
+            Self { bytes: Bytes(0), source: Provenance::Unknown } => f.write_str("unknown"),
+            Self { bytes, source: Provenance::Unknown } => write!(f, "at least {bytes}"),
             Self { bytes, source } => write!(f, "{bytes} {source}"),
         }
     }
@@ -109,35 +109,38 @@ impl fmt::Display for Sourced {
 mod tests {
     use super::*;
 
-    fn measured(bytes: u64, residual_percent: f64) -> Sourced {
-        Sourced { bytes: Bytes(bytes), source: Source::Measured { residual_percent } }
+    fn measured(bytes: u64, residual_percent: f64) -> MemoryFigure {
+        MemoryFigure { bytes: Bytes(bytes), source: Provenance::Measured { residual_percent } }
     }
 
     #[test]
     fn a_sum_is_as_sure_as_its_least_sure_part() {
-        let [exact, modelled] = [Sourced::exact(1), Sourced::modelled(2)];
-        assert_eq!(exact + modelled, Sourced::modelled(3));
-        assert_eq!(modelled + exact, Sourced::modelled(3));
+        let [exact, modelled] = [MemoryFigure::exact(1), MemoryFigure::modelled(2)];
+        assert_eq!(exact + modelled, MemoryFigure::modelled(3));
+        assert_eq!(modelled + exact, MemoryFigure::modelled(3));
         assert_eq!(measured(4, 3.0) + measured(5, 1.0), measured(9, 3.0));
-        assert_eq!([exact, modelled, Sourced::unknown()].into_iter().sum::<Sourced>().bytes.0, 3);
-        assert_eq!((modelled + Sourced::unknown()).source, Source::Unknown);
-        assert_eq!([exact; 3].into_iter().sum::<Sourced>(), Sourced::exact(3));
+        assert_eq!(
+            [exact, modelled, MemoryFigure::unknown()].into_iter().sum::<MemoryFigure>().bytes.0,
+            3
+        );
+        assert_eq!((modelled + MemoryFigure::unknown()).source, Provenance::Unknown);
+        assert_eq!([exact; 3].into_iter().sum::<MemoryFigure>(), MemoryFigure::exact(3));
     }
 
     #[test]
     fn what_is_not_known_neither_fits_nor_does_not() {
         let budget = Bytes(10);
-        assert_eq!(Sourced::exact(10).fits(budget), Some(true));
+        assert_eq!(MemoryFigure::exact(10).fits(budget), Some(true));
         assert_eq!(measured(11, 1.0).fits(budget), Some(false));
-        assert_eq!((Sourced::exact(10) + Sourced::unknown()).fits(budget), None);
-        assert_eq!((Sourced::exact(11) + Sourced::unknown()).fits(budget), Some(false));
+        assert_eq!((MemoryFigure::exact(10) + MemoryFigure::unknown()).fits(budget), None);
+        assert_eq!((MemoryFigure::exact(11) + MemoryFigure::unknown()).fits(budget), Some(false));
     }
 
     #[test]
     fn amounts_are_written_with_their_source() {
-        assert_eq!(Sourced::exact(1536).to_string(), "1.50 KiB exact");
+        assert_eq!(MemoryFigure::exact(1536).to_string(), "1.50 KiB exact");
         assert_eq!(measured(1536, 2.96).to_string(), "1.50 KiB measured (residual 3.0 %)");
-        assert_eq!(Sourced::unknown().to_string(), "unknown");
-        assert_eq!((Sourced::exact(7) + Sourced::unknown()).to_string(), "at least 7 B");
+        assert_eq!(MemoryFigure::unknown().to_string(), "unknown");
+        assert_eq!((MemoryFigure::exact(7) + MemoryFigure::unknown()).to_string(), "at least 7 B");
     }
 }

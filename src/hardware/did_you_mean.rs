@@ -1,7 +1,7 @@
 use super::HardwareError;
 
-/// That nothing is called `name`, with what it may have meant.
-pub(crate) fn unknown<'a>(
+/// The error that nothing is called `name`, with the known name that it may have meant.
+pub(crate) fn unknown_name<'a>(
     what: &'static str,
     name: &str,
     known: impl IntoIterator<Item = &'a str>,
@@ -27,7 +27,7 @@ mod tests {
     #[test]
     fn a_name_that_is_nearly_right_is_suggested() {
         let known = ["cuda", "vulkan", "flex"];
-        let text = |name| unknown("platform", name, known).to_string();
+        let text = |name| unknown_name("platform", name, known).to_string();
         assert_eq!(
             text("vulcan"),
             "there is no platform \"vulcan\"; did you mean \"vulkan\"? There is: cuda, vulkan, flex"

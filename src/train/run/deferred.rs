@@ -1,4 +1,5 @@
-//! Steps whose figures are on the device yet, so that nobody waits for it.
+//! Steps whose loss, score and finite check are still on the device, so that the host does not wait for
+//! it: they are read later, several at once.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::learners::MetaLearner;
 use crate::phase::{self, Phase, PhaseTimes, phase_on};
 use crate::precision::ScaledGrads;
 use crate::train::TrainError;
-use crate::train::gather::number;
+use crate::train::step_gradients::number;
 
 /// Steps that an accelerator is not read for, unless said.
 const STEPS: u64 = 32;
@@ -41,12 +42,12 @@ impl Interval {
 }
 
 /// What is known of steps that were made, and what is to be read of them.
-pub(super) struct Unread<B: AutodiffBackend> {
-    steps: Vec<UnreadStep<B>>,
+pub(super) struct DeferredSteps<B: AutodiffBackend> {
+    steps: Vec<DeferredStep<B>>,
     since: Instant,
 }
 
-struct UnreadStep<B: AutodiffBackend> {
+struct DeferredStep<B: AutodiffBackend> {
     figures: [Tensor<B::InnerBackend, 1>; 2],
     gradients: DeviceGradStats<B::InnerBackend>,
     /// Steps done with this one.
@@ -55,12 +56,12 @@ struct UnreadStep<B: AutodiffBackend> {
     phases: PhaseTimes,
 }
 
-impl<B: AutodiffBackend> Unread<B> {
+impl<B: AutodiffBackend> DeferredSteps<B> {
     pub(super) fn new() -> Self {
         Self { steps: Vec::new(), since: Instant::now() }
     }
 
-    fn push(&mut self, step: UnreadStep<B>) {
+    fn push(&mut self, step: DeferredStep<B>) {
         if self.steps.is_empty() {
             self.since = Instant::now();
         }
@@ -87,14 +88,14 @@ where
     }
 
     /// The step along gradients that are taken for finite until they are read.
-    pub(super) fn step_unread(
+    pub(super) fn step_deferred(
         &mut self,
         figures: [Tensor<B::InnerBackend, 1>; 2],
         gradients: ScaledGrads,
     ) -> Result<(), TrainError> {
         let device = self.device().clone();
         let (learning_rate, gradients) = phase_on::<B, _>(Phase::Step, &device, || {
-            let (gradients, stats) = gradients.unread::<B, L>(self.learner());
+            let (gradients, stats) = gradients.on_device::<B, L>(self.learner());
             let learning_rate = self.scheduler.step();
             let learner = self.learner.take().expect("every step puts the learner back");
             self.learner = Some(self.optimizer.step(learning_rate, learner, gradients));
@@ -104,8 +105,8 @@ where
         self.clock.steps += 1;
         let (step, phases) = (self.progress.step, phase::take());
         self.clock.phases += phases;
-        self.unread.push(UnreadStep { figures, gradients, step, learning_rate, phases });
-        match self.unread.is_due(self.interval) {
+        self.deferred.push(DeferredStep { figures, gradients, step, learning_rate, phases });
+        match self.deferred.is_due(self.interval) {
             true => self.read(),
             false => Ok(()),
         }
@@ -117,7 +118,7 @@ where
     /// That of the first step whose loss or gradient is not finite. Its parameters are gone, so that it
     /// cannot be told where an inner loop left the finite numbers.
     pub(super) fn read(&mut self) -> Result<(), TrainError> {
-        let mut steps = std::mem::take(&mut self.unread.steps);
+        let mut steps = std::mem::take(&mut self.deferred.steps);
         let Some(last) = steps.len().checked_sub(1) else { return Ok(()) };
         let read = phase::phase(Phase::Backward, || {
             let figures = steps.iter().flat_map(|step| step.figures.iter().cloned());
@@ -132,7 +133,7 @@ where
         let mut read = read.into_iter();
         let figures: Vec<_> = read.by_ref().take(2 * steps.len()).collect();
         for (done, figures) in steps.into_iter().zip(figures.chunks_exact(2)) {
-            let UnreadStep { gradients, step, learning_rate, phases, .. } = done;
+            let DeferredStep { gradients, step, learning_rate, phases, .. } = done;
             let (loss, score) = (number(&figures[0]) as f32, number(&figures[1]));
             if !loss.is_finite() {
                 return Err(TrainError::NonFiniteLoss {

@@ -1,43 +1,43 @@
-//! Processes that are threads, for tests.
+//! A [`Communicator`] among threads of one process, for tests.
 
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
 use super::{Communicator, ParallelError};
 
-struct Room {
-    /// What each of them says.
-    said: Vec<Mutex<Vec<u8>>>,
+struct Mailboxes {
+    /// The message of each rank.
+    messages: Vec<Mutex<Vec<u8>>>,
     barrier: Barrier,
 }
 
-struct Member<'a> {
+struct ThreadCommunicator<'a> {
     rank: usize,
-    room: &'a Room,
+    mailboxes: &'a Mailboxes,
 }
 
-/// What `body` returns in each of `size` processes.
-pub(super) fn together<T: Send>(
+/// Runs `body` once for each rank, on a thread each, and returns the results by rank.
+pub(super) fn run_ranks<T: Send>(
     size: usize,
     body: impl Fn(&dyn Communicator) -> T + Sync,
 ) -> Vec<T> {
-    let said = (0..size).map(|_| Mutex::default()).collect();
-    let room = &Room { said, barrier: Barrier::new(size) };
+    let messages = (0..size).map(|_| Mutex::default()).collect();
+    let mailboxes = &Mailboxes { messages, barrier: Barrier::new(size) };
     let body = &body;
     thread::scope(|scope| {
-        let start = |rank| scope.spawn(move || body(&Member { rank, room }));
+        let start = |rank| scope.spawn(move || body(&ThreadCommunicator { rank, mailboxes }));
         let threads = (0..size).map(start).collect::<Vec<_>>();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
 
-impl Communicator for Member<'_> {
+impl Communicator for ThreadCommunicator<'_> {
     fn rank(&self) -> usize {
         self.rank
     }
 
     fn size(&self) -> usize {
-        self.room.said.len()
+        self.mailboxes.messages.len()
     }
 
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), ParallelError> {
@@ -52,9 +52,10 @@ impl Communicator for Member<'_> {
     }
 
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError> {
-        *self.room.said[self.rank].lock().unwrap() = bytes.to_vec();
+        *self.mailboxes.messages[self.rank].lock().unwrap() = bytes.to_vec();
         self.barrier()?;
-        let all = self.room.said.iter().map(|said| said.lock().unwrap().clone()).collect();
+        let all =
+            self.mailboxes.messages.iter().map(|message| message.lock().unwrap().clone()).collect();
         self.barrier()?;
         Ok(all)
     }
@@ -65,7 +66,7 @@ impl Communicator for Member<'_> {
     }
 
     fn barrier(&self) -> Result<(), ParallelError> {
-        self.room.barrier.wait();
+        self.mailboxes.barrier.wait();
         Ok(())
     }
 

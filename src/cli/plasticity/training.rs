@@ -7,7 +7,7 @@ use fewshot::plasticity::{
 };
 
 use super::PlasticityRunArgs;
-use super::pace::Pace;
+use super::progress::Progress;
 use super::report::{Moment, Told};
 use crate::cli::error::CliError;
 
@@ -21,7 +21,7 @@ const VALUES: usize = 1 << 22;
 const UNSEEN: usize = 1000;
 
 /// The way through a run's inputs.
-pub(super) struct Course<'a, B: Backend> {
+pub(super) struct Training<'a, B: Backend> {
     args: &'a PlasticityRunArgs,
     stream: SourceStream,
     /// What is never learned, one sequence.
@@ -31,7 +31,7 @@ pub(super) struct Course<'a, B: Backend> {
     firings: Vec<usize>,
 }
 
-impl<'a, B: Backend> Course<'a, B> {
+impl<'a, B: Backend> Training<'a, B> {
     pub(super) fn new(
         args: &'a PlasticityRunArgs,
         learned: Sources,
@@ -52,7 +52,7 @@ impl<'a, B: Backend> Course<'a, B> {
         mut running: Running<B, R>,
     ) -> Result<Told, CliError> {
         let steps = self.args.steps;
-        let pace = Pace::new(steps);
+        let progress = Progress::new(steps);
         let mut moments = Vec::new();
         let mut spent = Duration::ZERO;
         let mut done = 0;
@@ -63,11 +63,11 @@ impl<'a, B: Backend> Course<'a, B> {
             running = self.through(running, xs).map_err(failed)?;
             B::sync(&self.device).expect("the device answers");
             spent += start.elapsed();
-            pace.tell(done, done + ticks, spent);
+            progress.tell(done, done + ticks, spent);
             done += ticks;
             moments.push(self.moment(&running, done)?);
         }
-        pace.finish();
+        progress.finish();
         Ok(Told { moments, firings: self.firings, seconds: spent.as_secs_f64() })
     }
 

@@ -5,10 +5,11 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{Tensor, TensorData, Transaction};
 
-use super::team::{MicroBatches, Team};
+use super::micro_batches::MicroBatches;
+use super::replica_group::ReplicaGroup;
 use super::{TrainError, averages};
 use crate::episode::{TaskKind, TaskSource};
-use crate::hardware::carried;
+use crate::hardware::to_device;
 use crate::learners::{MetaGradients, MetaLearner};
 use crate::parallel::{Contribution, FlatGradients, ParallelError, TreeSum, reduce};
 use crate::phase::{Phase, phase, phase_on};
@@ -66,10 +67,10 @@ impl<T: TaskSource> StepTasks<'_, T> {
 /// A step in one part is what the learner says. The parts of another begin with the same running
 /// averages, which then go the mean of their ways, and sums are made by a tree that depends on the
 /// parts alone: the result is the same, bit for bit, whoever computes which of them.
-pub(super) fn gather<B, T, L>(
+pub(super) fn step_gradients<B, T, L>(
     learner: L,
     tasks: StepTasks<'_, T>,
-    team: &Team<B::Device>,
+    group: &ReplicaGroup<B::Device>,
     scale: LossScale,
 ) -> Result<(L, StepGradients<B>), TrainError>
 where
@@ -78,9 +79,9 @@ where
     L: MetaLearner<B, T::Kind>,
 {
     if tasks.parts.count() > 1 {
-        return from_parts::<B, T, L>(learner, tasks, team, scale);
+        return from_parts::<B, T, L>(learner, tasks, group, scale);
     }
-    let device = &team.devices[0];
+    let device = &group.devices[0];
     let batch = tasks.batch::<B>(0, device);
     let MetaGradients { loss, score, gradients } =
         phase_on::<B, _>(Phase::Forward, device, || learner.meta_gradients(&batch, scale));
@@ -90,7 +91,7 @@ where
 fn from_parts<B, T, L>(
     learner: L,
     tasks: StepTasks<'_, T>,
-    team: &Team<B::Device>,
+    group: &ReplicaGroup<B::Device>,
     scale: LossScale,
 ) -> Result<(L, StepGradients<B>), TrainError>
 where
@@ -99,12 +100,12 @@ where
     L: MetaLearner<B, T::Kind>,
 {
     let before = averages::of::<B, L>(&learner);
-    let first = team.communicator.rank() * team.devices.len();
-    let mine: Vec<_> = (first..first + team.devices.len())
-        .map(|replica| tasks.parts.of_replica(replica, team.replicas()))
+    let first = group.communicator.rank() * group.devices.len();
+    let mine: Vec<_> = (first..first + group.devices.len())
+        .map(|replica| tasks.parts.of_replica(replica, group.count()))
         .collect();
     let replicas: Vec<L> =
-        team.devices.iter().map(|device| carried::<B, L>(learner.clone(), device)).collect();
+        group.devices.iter().map(|device| to_device::<B, L>(learner.clone(), device)).collect();
     let mut sums: Vec<_> = mine.iter().map(|_| TreeSum::new(tasks.parts.count())).collect();
     for round in 0..mine.iter().map(ExactSizeIterator::len).max().unwrap_or(0) {
         // Every device is given its part before the first one is waited for.
@@ -114,7 +115,7 @@ where
         });
         let at_work: Vec<_> = parts
             .map(|(index, part)| {
-                let batch = tasks.batch::<B>(part, &team.devices[index]);
+                let batch = tasks.batch::<B>(part, &group.devices[index]);
                 // A part must not move the averages that another one begins with.
                 let at_work =
                     AtWork::<B, L>::start::<T::Kind>(replicas[index].clone(), &batch, scale);
@@ -131,12 +132,12 @@ where
         for node in sums.into_iter().flat_map(TreeSum::into_nodes) {
             tree.push(node)?;
         }
-        reduce(&*team.communicator, team.reduction, tree)
+        reduce(&*group.communicator, group.reduction, tree)
     })?;
     let Contribution { gradients, loss, score, weight } = total;
     let share = (1.0 / weight) as f32;
     let mut gradients =
-        gradients.scaled(share).into_gradients::<B, L>(&learner, &team.devices[0])?;
+        gradients.scaled(share).into_gradients::<B, L>(&learner, &group.devices[0])?;
     let learner = averages::moved::<B, L>(learner, &mut gradients);
     let gradients = ScaledGrads::new(gradients, scale);
     let figures = Figures::Read { loss: (loss / weight) as f32, score: score / weight };
@@ -232,7 +233,7 @@ mod tests {
 
     /// A step by so many replicas, all on the one device there is.
     fn step(source: &EpisodeSampler, size: Option<usize>, replicas: usize, scale: f32) -> Found {
-        let team = Team {
+        let group = ReplicaGroup {
             devices: vec![Default::default(); replicas],
             communicator: Arc::new(Solo),
             reduction: Reduction::Exact,
@@ -241,7 +242,8 @@ mod tests {
         let tasks = StepTasks { source, first: 10, parts };
         let scaler = crate::precision::GradScalerConfig::new().with_init_scale(scale);
         let scale = scaler.init().unwrap().loss_scale();
-        let (learner, found) = gather::<B, _, Net>(learner(), tasks, &team, scale).unwrap();
+        let (learner, found) =
+            step_gradients::<B, _, Net>(learner(), tasks, &group, scale).unwrap();
         let mut all = All { gradients: found.gradients.gradients(), found: [vec![], vec![]] };
         learner.visit(&mut all);
         let [gradients, averages] = all.found;

@@ -1,4 +1,4 @@
-//! Groups of tasks at the same time, each on threads of its own.
+//! Groups of tasks in parallel, each on a pool of threads of its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,21 +9,22 @@ use rayon::{ThreadPool, ThreadPoolBuilder};
 
 use crate::phase::{self, PhaseTimes};
 
-/// The sum, by `plus` and in their order, of what `work` makes of each of the `jobs`, of which so many
-/// teams of threads take one after the other; one team is the thread that calls, with all others.
+/// Runs `work` on all `jobs` and reduces the results by `plus`, in the order of the jobs. Each of so many
+/// `workers` has a pool of threads and takes jobs from one queue; a single worker is the calling thread
+/// with its own pool.
 ///
 /// # Conventions
 /// Jobs may differentiate, if each has graphs of its own, holds every leaf of a graph until its
 /// backward pass is over, and uses none after it. At the end of a backward pass Burn 0.21 goes through
 /// the graphs of all threads, where it takes a node for dead that an operation under way is about to
 /// use; but it leaves a graph alone of which anything is held.
-pub(super) fn side_by_side<J: Send, T: Send>(
-    teams: usize,
+pub(super) fn parallel_reduce<J: Send, T: Send>(
+    workers: usize,
     jobs: Vec<J>,
     work: impl Fn(J) -> T + Sync,
     plus: impl Fn(T, T) -> T + Sync,
 ) -> Option<T> {
-    if teams < 2 {
+    if workers < 2 {
         return jobs.into_iter().map(work).reduce(plus);
     }
     let within = phase::pause();
@@ -38,9 +39,9 @@ pub(super) fn side_by_side<J: Send, T: Send>(
             lock(&sum).add(place, done, &plus);
         }
     };
-    let teams = Teams::of(rayon::current_num_threads(), teams);
-    on_each(&teams.pools, &take);
-    teams.back();
+    let pools = WorkerPools::acquire(rayon::current_num_threads(), workers);
+    on_each(&pools.pools, &take);
+    pools.release();
     phase::resume_like(*lock(&times));
     sum.into_inner().unwrap_or_else(PoisonError::into_inner).total
 }
@@ -66,9 +67,9 @@ impl<T> Sum<T> {
     }
 }
 
-/// How many teams share so many jobs: on a host as many as there are jobs, or threads; elsewhere one, the
-/// device.
-pub(super) fn teams<B: Backend>(jobs: usize) -> usize {
+/// The number of workers for so many jobs: on a host as many as there are jobs, or threads; on a device
+/// one.
+pub(super) fn worker_count<B: Backend>(jobs: usize) -> usize {
     if on_host::<B>() { jobs.min(rayon::current_num_threads()) } else { 1 }
 }
 
@@ -82,49 +83,49 @@ pub(super) fn on_device<B: Backend>() -> bool {
     matches!(route::<B>(), Route::Device(_))
 }
 
-/// Runs `work` once on each team, all at once.
-fn on_each(teams: &[ThreadPool], work: &(impl Fn() + Sync)) {
-    let Some((team, others)) = teams.split_first() else { return };
-    team.in_place_scope(|scope| {
+/// Runs `work` once on each pool, concurrently.
+fn on_each(pools: &[ThreadPool], work: &(impl Fn() + Sync)) {
+    let Some((pool, others)) = pools.split_first() else { return };
+    pool.in_place_scope(|scope| {
         scope.spawn(|_| work());
         on_each(others, work);
     });
 }
 
-/// Threads in teams.
-struct Teams {
-    /// Threads, and teams.
+/// One pool of threads for each worker.
+struct WorkerPools {
+    /// Threads of all pools, and pools.
     size: [usize; 2],
     pools: Vec<ThreadPool>,
 }
 
-/// Teams that stay for the next time. Who has some has them alone: a thread that waits within Burn's
-/// locks takes whatever its pool is given to do.
-static IDLE: Mutex<Vec<Teams>> = Mutex::new(Vec::new());
+/// Idle pools, kept for the next call. A call has its pools to itself: a thread that waits within Burn's
+/// locks runs whatever other work its pool is given.
+static IDLE: Mutex<Vec<WorkerPools>> = Mutex::new(Vec::new());
 
-/// Sizes of teams that stay.
-const STAY: usize = 4;
+/// Number of sizes of which idle pools are kept.
+const MAX_IDLE: usize = 4;
 
-impl Teams {
-    fn of(threads: usize, teams: usize) -> Self {
-        let size = [threads, teams];
+impl WorkerPools {
+    fn acquire(threads: usize, workers: usize) -> Self {
+        let size = [threads, workers];
         let mut idle = lock(&IDLE);
-        if let Some(place) = idle.iter().position(|teams| teams.size == size) {
+        if let Some(place) = idle.iter().position(|pools| pools.size == size) {
             return idle.remove(place);
         }
         drop(idle);
-        let pool = |team: usize| {
-            let threads = (team + 1) * threads / teams - team * threads / teams;
+        let pool = |worker: usize| {
+            let threads = (worker + 1) * threads / workers - worker * threads / workers;
             let pool = ThreadPoolBuilder::new().num_threads(threads).build();
             pool.expect("the system has threads to give")
         };
-        Self { size, pools: (0..teams).map(pool).collect() }
+        Self { size, pools: (0..workers).map(pool).collect() }
     }
 
-    fn back(self) {
+    fn release(self) {
         let mut idle = lock(&IDLE);
         idle.push(self);
-        let oldest = (idle.len() > STAY).then(|| idle.remove(0));
+        let oldest = (idle.len() > MAX_IDLE).then(|| idle.remove(0));
         drop(idle);
         drop(oldest);
     }
@@ -153,20 +154,20 @@ mod tests {
             all.extend(more);
             all
         };
-        let teams = teams::<Flex>(jobs.len());
-        side_by_side(teams, jobs, |job| vec![work(job)], plus).unwrap_or_default()
+        let workers = worker_count::<Flex>(jobs.len());
+        parallel_reduce(workers, jobs, |job| vec![work(job)], plus).unwrap_or_default()
     }
 
     #[test]
-    fn jobs_are_done_in_teams_and_summed_in_their_order() {
-        for (threads, jobs, teams) in [(1, 3, vec![1]), (2, 1, vec![2]), (3, 2, vec![1, 2])] {
+    fn jobs_run_on_worker_pools_and_are_summed_in_their_order() {
+        for (threads, jobs, pools) in [(1, 3, vec![1]), (2, 1, vec![2]), (3, 2, vec![1, 2])] {
             for _ in 0..3 {
                 let found = on(threads, || {
                     all((0..jobs).collect(), |job| (job, rayon::current_num_threads()))
                 });
                 let (order, sizes): (Vec<_>, Vec<_>) = found.into_iter().unzip();
                 assert_eq!(order, (0..jobs).collect::<Vec<usize>>());
-                assert!(sizes.iter().all(|size| teams.contains(size)), "{sizes:?} of {threads}");
+                assert!(sizes.iter().all(|size| pools.contains(size)), "{sizes:?} of {threads}");
             }
         }
         let slow_first = |job: u64| {

@@ -1,4 +1,4 @@
-//! Networks of tasks that take turns on teams of threads.
+//! Networks of tasks that run in parallel on worker pools.
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor};
@@ -45,7 +45,7 @@ fn assert_same<B: AutodiffBackend, N: AdaptableNetwork<B, Kind = Classification>
 }
 
 /// For every rule, mask and order of the golden values, by both ways to the derivative.
-pub fn what_teams_find_is_what_one_thread_finds<B: AutodiffBackend>() {
+pub fn what_worker_pools_find_is_what_one_thread_finds<B: AutodiffBackend>() {
     let golden = Golden::read();
     let mut checked = 0;
     for (case, network) in convolutional(&golden) {
@@ -65,7 +65,7 @@ pub fn what_teams_find_is_what_one_thread_finds<B: AutodiffBackend>() {
 }
 
 /// For learners that have no golden values in one step of a chain.
-pub fn what_teams_find_in_another_way_is_the_same<B: AutodiffBackend>() {
+pub fn what_worker_pools_find_by_other_methods_is_the_same<B: AutodiffBackend>() {
     let golden = Golden::read();
     let batch = repeated(golden.networks["conv_pool"].batch::<B>(WAYS, DType::F32), 4);
     let network = || {

@@ -11,9 +11,9 @@ use crate::hardware::{
 pub(super) const NAME: &str = "own";
 
 /// The devices of a backend that is not one of Burn's, as it tells itself.
-pub(super) struct Own<B>(PhantomData<fn() -> B>);
+pub(super) struct CustomBackend<B>(PhantomData<fn() -> B>);
 
-impl<B: Backend> Own<B> {
+impl<B: Backend> CustomBackend<B> {
     pub(super) fn new() -> Self {
         Self(PhantomData)
     }
@@ -25,7 +25,7 @@ pub(super) fn device<B: Backend>(index: usize) -> Result<B::Device, String> {
     Ok(B::Device::from_id(DeviceId::new(0, id)))
 }
 
-impl<B: Backend> Platform for Own<B> {
+impl<B: Backend> Platform for CustomBackend<B> {
     fn name(&self) -> &str {
         NAME
     }

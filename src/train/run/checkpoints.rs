@@ -28,8 +28,8 @@ where
         match self.options.folder.clone() {
             Some(Folder::Old(folder)) => self.resume(&folder),
             Some(Folder::New(folder)) => {
-                let team = self.team.clone();
-                team.made_by_first(|| {
+                let group = self.group.clone();
+                group.broadcast_from_root(|| {
                     let folder = self.folder.insert(RunFolder::create(folder)?);
                     folder.write_config(&self.settings)?;
                     self.check_parameters()?;
@@ -44,11 +44,11 @@ where
 
     /// The parameters of the first process.
     fn take_over(&mut self) -> Result<(), TrainError> {
-        if !self.team.has_others() {
+        if !self.group.is_multi_process() {
             return Ok(());
         }
-        let made = self.team.made_by_first(|| Ok(self.learner_checkpoint().to_bytes()))?;
-        if self.team.leads() {
+        let made = self.group.broadcast_from_root(|| Ok(self.learner_checkpoint().to_bytes()))?;
+        if self.group.is_root() {
             return Ok(());
         }
         let first = Checkpoint::from_bytes(&made, Path::new("what the first process sent"))?;
@@ -58,8 +58,8 @@ where
 
     fn resume(&mut self, folder: &Path) -> Result<(), TrainError> {
         let path = RunFolder::last(folder);
-        let team = self.team.clone();
-        let last = team.made_by_first(|| {
+        let group = self.group.clone();
+        let last = group.broadcast_from_root(|| {
             if !path.exists() {
                 return Err(TrainError::NothingToResume { folder: folder.to_owned() });
             }
@@ -84,10 +84,10 @@ where
         }
         if self.progress.best.is_some() {
             let path = RunFolder::best(folder);
-            let best = team.made_by_first(|| Ok(Checkpoint::read(&path)?.to_bytes()))?;
+            let best = group.broadcast_from_root(|| Ok(Checkpoint::read(&path)?.to_bytes()))?;
             self.best = Some(Checkpoint::from_bytes(&best, &path)?);
         }
-        team.made_by_first(|| {
+        group.broadcast_from_root(|| {
             self.folder = Some(RunFolder::resume(folder, self.progress.step)?);
             Ok(Vec::new())
         })?;
@@ -103,7 +103,7 @@ where
         let learner = self.learner().valid();
         let found = phase(Phase::Validate, || {
             let evaluator = Evaluator::new(*tasks);
-            evaluator.score_shared(&learner, source, self.device(), &*self.team.communicator)
+            evaluator.score_shared(&learner, source, self.device(), &*self.group.communicator)
         })?;
         if !found.mean.is_finite() {
             let (mean, step) = (found.mean, self.progress.step);
@@ -135,12 +135,12 @@ where
     /// In the first process, once all of them have the same parameters.
     pub(super) fn save(&mut self) -> Result<(), TrainError> {
         self.check_parameters()?;
-        if self.team.has_others() {
-            self.team.same(&self.learner_checkpoint().digest(), self.progress.step)?;
+        if self.group.is_multi_process() {
+            self.group.check_same(&self.learner_checkpoint().digest(), self.progress.step)?;
         }
         self.save_here()?;
         // Nobody goes on, and perhaps to an end that ends all, before everything is written.
-        Ok(self.team.communicator.barrier()?)
+        Ok(self.group.communicator.barrier()?)
     }
 
     fn save_here(&mut self) -> Result<(), TrainError> {

@@ -6,13 +6,13 @@ use super::state::State;
 
 /// Bytes charged to no model: reserved for one that is coming, or still held by one that leaves.
 /// They are given back when this is dropped, by a panic too.
-pub(super) struct Hold<'p, K: Hash + Eq, V> {
+pub(super) struct Reservation<'p, K: Hash + Eq, V> {
     pool: &'p ModelPool<K, V>,
     place: Place,
     bytes: u64,
 }
 
-impl<'p, K: Hash + Eq, V> Hold<'p, K, V> {
+impl<'p, K: Hash + Eq, V> Reservation<'p, K, V> {
     /// Answers for `bytes` that are charged already.
     pub(super) fn of(pool: &'p ModelPool<K, V>, place: Place, bytes: u64) -> Self {
         Self { pool, place, bytes }
@@ -36,7 +36,7 @@ impl<'p, K: Hash + Eq, V> Hold<'p, K, V> {
     }
 }
 
-impl<K: Hash + Eq, V> Drop for Hold<'_, K, V> {
+impl<K: Hash + Eq, V> Drop for Reservation<'_, K, V> {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.pool.lock().ledger.give_back(self.place, self.bytes);

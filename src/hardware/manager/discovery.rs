@@ -1,6 +1,6 @@
 use burn::tensor::backend::Backend;
 
-use super::own::{self, Own};
+use super::custom_backend::{self, CustomBackend};
 use crate::hardware::{
     Detection, DeviceKey, DevicePreference, HardwareError, Inventory, Registry, Rejection,
     platforms,
@@ -12,7 +12,7 @@ const ANOTHER_BACKEND: &str = "it is of another backend than this program's";
 /// what it says itself. Others are looked at where one is asked for, to say why it will not do.
 pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory {
     let Some(name) = platforms::name_for::<B::Device>() else {
-        return Registry::empty().with(Own::<B>::new()).detect(&Detection::default());
+        return Registry::empty().with(CustomBackend::<B>::new()).detect(&Detection::default());
     };
     let accelerators =
         *preference == DevicePreference::Gpu && platforms::HOST_PLATFORMS.contains(&name);
@@ -39,10 +39,10 @@ fn of_platform(found: Inventory, platform: &str) -> Inventory {
 
 /// The device of `B` with this key.
 pub(super) fn device<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
-    if key.platform != own::NAME {
+    if key.platform != custom_backend::NAME {
         return platforms::device_of::<B>(key);
     }
-    own::device::<B>(key.index).map_err(|reason| HardwareError::Unavailable {
+    custom_backend::device::<B>(key.index).map_err(|reason| HardwareError::Unavailable {
         device: key.to_string(),
         reason,
         usable: Vec::new(),

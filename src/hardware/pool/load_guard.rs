@@ -3,9 +3,9 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use super::evict::Room;
-use super::flight::Flight;
-use super::hold::Hold;
+use super::in_flight::InFlightLoad;
 use super::lease::Entry;
+use super::reservation::Reservation;
 use super::state::Slot;
 use super::{Footprint, Lease, ModelKey, ModelPool, PoolError};
 use crate::hardware::Bytes;
@@ -16,9 +16,9 @@ enum Way {
     Restored,
 }
 
-/// A call's turn to bring a model in, while others may wait for it. However it ends, its slot is
+/// Guards the loading of a model by one call, while others may wait for it. However it ends, its slot is
 /// filled or empty and nobody waits.
-pub(super) struct Turn<'p, K, V>
+pub(super) struct LoadGuard<'p, K, V>
 where
     K: Clone + Eq + Hash + Debug,
     V: Footprint,
@@ -26,11 +26,11 @@ where
     pool: &'p ModelPool<K, V>,
     device: usize,
     key: &'p ModelKey<K>,
-    flight: Arc<Flight<V>>,
+    in_flight: Arc<InFlightLoad<V>>,
     landed: bool,
 }
 
-impl<'p, K, V> Turn<'p, K, V>
+impl<'p, K, V> LoadGuard<'p, K, V>
 where
     K: Clone + Eq + Hash + Debug,
     V: Footprint,
@@ -39,9 +39,9 @@ where
         pool: &'p ModelPool<K, V>,
         device: usize,
         key: &'p ModelKey<K>,
-        flight: Arc<Flight<V>>,
+        in_flight: Arc<InFlightLoad<V>>,
     ) -> Self {
-        Self { pool, device, key, flight, landed: false }
+        Self { pool, device, key, in_flight, landed: false }
     }
 
     pub(super) fn fill<E: Debug + Display>(
@@ -53,7 +53,7 @@ where
         match &brought {
             Ok(lease) => {
                 self.landed = true;
-                self.flight.land(Ok(lease.clone()));
+                self.in_flight.land(Ok(lease.clone()));
             }
             Err(error) => {
                 let began = !matches!(error, PoolError::WouldNotFit { .. });
@@ -69,7 +69,7 @@ where
         load: impl FnOnce() -> Result<V, E>,
     ) -> Result<Lease<V>, PoolError<E>> {
         let room = self.pool.admit(self.device, self.key, planned).map_err(PoolError::of_load)?;
-        let Room { restorable, hold } = room;
+        let Room { restorable, reservation } = room;
         let (value, way) = match restorable {
             Some((record, _on_host)) => {
                 let restored = record.restore();
@@ -79,23 +79,28 @@ where
             }
             None => (load().map_err(PoolError::Load)?, Way::Loaded),
         };
-        self.settle(value, hold, way).map_err(PoolError::of_load)
+        self.settle(value, reservation, way).map_err(PoolError::of_load)
     }
 
     /// Charges the model with what it holds and puts it in its slot.
-    fn settle(&self, value: V, mut hold: Hold<'p, K, V>, way: Way) -> Result<Lease<V>, PoolError> {
+    fn settle(
+        &self,
+        value: V,
+        mut reservation: Reservation<'p, K, V>,
+        way: Way,
+    ) -> Result<Lease<V>, PoolError> {
         let bytes = value.bytes();
-        let more = bytes.0.saturating_sub(hold.bytes());
-        if let Err(error) = self.pool.widen(self.device, &mut hold, more) {
+        let more = bytes.0.saturating_sub(reservation.bytes());
+        if let Err(error) = self.pool.widen(self.device, &mut reservation, more) {
             drop(value);
             self.pool.release(self.device);
-            return Err(outgrown(error, Bytes(hold.bytes()), bytes));
+            return Err(outgrown(error, Bytes(reservation.bytes()), bytes));
         }
         let entry = Entry::new(value, self.device, bytes, self.pool.clock.clone());
         let lease = Lease::new(&entry);
         let mut state = self.pool.lock();
         state.slots.insert(self.key.clone(), Slot::Ready(entry));
-        hold.hand_over(&mut state, bytes.0);
+        reservation.hand_over(&mut state, bytes.0);
         match way {
             Way::Loaded => state.counted.loads += 1,
             Way::Restored => state.counted.restores += 1,
@@ -110,11 +115,11 @@ where
         state.slots.remove(self.key);
         state.counted.loads_failed += u64::from(began);
         drop(state);
-        self.flight.land(Err(reason));
+        self.in_flight.land(Err(reason));
     }
 }
 
-impl<K, V> Drop for Turn<'_, K, V>
+impl<K, V> Drop for LoadGuard<'_, K, V>
 where
     K: Clone + Eq + Hash + Debug,
     V: Footprint,

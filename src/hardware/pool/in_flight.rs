@@ -7,14 +7,14 @@ use super::Lease;
 type Outcome<V> = Result<Lease<V>, String>;
 
 /// A model on its way into the pool. One call loads it, others wait for that.
-pub(super) struct Flight<V> {
+pub(super) struct InFlightLoad<V> {
     loader: ThreadId,
     outcome: Mutex<Option<Outcome<V>>>,
     landed: Condvar,
 }
 
-impl<V> Flight<V> {
-    /// A flight that this thread lands.
+impl<V> InFlightLoad<V> {
+    /// A load that this thread finishes.
     pub(super) fn new() -> Self {
         let loader = thread::current().id();
         Self { loader, outcome: Mutex::new(None), landed: Condvar::new() }

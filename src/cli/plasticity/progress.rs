@@ -6,12 +6,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cli::output::tell;
 
 /// Tells how far a run is: a bar on a terminal, a line every twentieth part elsewhere.
-pub(super) struct Pace {
+pub(super) struct Progress {
     steps: usize,
     bar: Option<ProgressBar>,
 }
 
-impl Pace {
+impl Progress {
     pub(super) fn new(steps: usize) -> Self {
         let bar = std::io::stderr().is_terminal().then(|| {
             let template = "{bar:30} {pos}/{len}  {msg}";
