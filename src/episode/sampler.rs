@@ -121,7 +121,7 @@ impl TaskSource for EpisodeSampler {
         self.data_on.decide::<B>(self.dataset(), device, self.free)
     }
 
-    fn together(&self) -> usize {
+    fn test_batch_size(&self) -> usize {
         (400 / (self.protocol.ways * self.protocol.examples())).max(1)
     }
 

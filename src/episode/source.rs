@@ -30,8 +30,8 @@ pub trait TaskSource {
         Ok(DataPlacement::Host)
     }
 
-    /// Tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
-    fn together(&self) -> usize;
+    /// Number of tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
+    fn test_batch_size(&self) -> usize;
 
     /// The sampler, where tasks are nothing but its episodes: a test then needs each of their images
     /// only once.

@@ -86,12 +86,12 @@ pub fn axpy_all<B: Backend>(
     let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
         has_elements(y) && all_f32("axpy_all", [y.dtype(), x.dtype()])
     };
-    let together = |pairs: Vec<(_, _)>| {
+    let batched = |pairs: Vec<(_, _)>| {
         let (ys, xs) = pairs.into_iter().unzip();
         (table.axpy_all)(ys, alpha, xs)
     };
     let device = |(y, _): &(FloatTensor<B>, _)| B::float_device(y);
-    in_parts(pairs, takes, |pairs| in_groups(pairs, device, together), alone)
+    in_parts(pairs, takes, |pairs| in_groups(pairs, device, batched), alone)
 }
 
 /// `alpha x` of each of `xs`, tensors of any shapes: one operation on an accelerator, on the graph too,
@@ -105,8 +105,8 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
-    let together = |xs| (table.scaled_all)(xs, alpha);
-    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, together), alone)
+    let batched = |xs| (table.scaled_all)(xs, alpha);
+    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, batched), alone)
 }
 
 /// `xs` for two users, tensors of any shapes. Where they are on a graph of an accelerator, the gradients

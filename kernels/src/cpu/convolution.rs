@@ -142,7 +142,7 @@ impl Convolution {
     }
 
     /// With the pixels of so many images, where it had those of one.
-    pub fn together(mut self, images: usize) -> Self {
+    pub fn with_batch(mut self, images: usize) -> Self {
         for class in &mut self.classes {
             let of = |each: &[usize], image: usize| -> Vec<usize> {
                 (0..images).flat_map(|i| each.iter().map(move |at| i * image + at)).collect()

@@ -18,7 +18,7 @@ use crate::registry;
 pub fn tiled_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<FloatTensor<B>> {
     let alone = |x| reference::tiled::<B>(x, lanes);
     match registry::table::<StepTable<B>>() {
-        Some(table) => together::<B>(xs, |xs| (table.tiled_all)(xs, lanes), alone),
+        Some(table) => batched::<B>(xs, |xs| (table.tiled_all)(xs, lanes), alone),
         None => xs.into_iter().map(alone).collect(),
     }
 }
@@ -29,13 +29,13 @@ pub fn tiled_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<Float
 pub fn summed_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<FloatTensor<B>> {
     let alone = |x| reference::summed::<B>(x, lanes);
     match registry::table::<StepTable<B>>() {
-        Some(table) => together::<B>(xs, |xs| (table.summed_all)(xs, lanes), alone),
+        Some(table) => batched::<B>(xs, |xs| (table.summed_all)(xs, lanes), alone),
         None => xs.into_iter().map(alone).collect(),
     }
 }
 
 /// The results of `run` for the tensors of every device, and of `alone` for those that no body takes.
-fn together<B: Backend>(
+fn batched<B: Backend>(
     xs: Vec<FloatTensor<B>>,
     run: impl Fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
     alone: impl Fn(FloatTensor<B>) -> FloatTensor<B>,

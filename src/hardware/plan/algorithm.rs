@@ -92,7 +92,7 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
                 return vec![
                     ("buffers of fused operations", stacks.one_by_one(tasks)),
                     // Of one task, beside the sum.
-                    ("gradients of tasks", activations.returned),
+                    ("gradients of tasks", activations.parameter_grads),
                 ];
             }
             // Segments are those of one task after the other.
@@ -102,13 +102,13 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
             };
             return vec![
                 ("inputs of segments", activations.inputs),
-                ("activations", activations.together.times(live as u64)),
+                ("activations", activations.joint.times(live as u64)),
                 (
                     "gradients of tasks",
-                    activations.returned.times(live as u64) + added(planner, live),
+                    activations.parameter_grads.times(live as u64) + added(planner, live),
                 ),
-                ("gradients of activations", activations.passing),
-                ("working memory", activations.working),
+                ("gradients of activations", activations.activation_grads),
+                ("working memory", activations.workspace),
             ];
         }
         Algorithm::Maml { steps, lanes, graphs } => {
@@ -127,19 +127,19 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Vec<(&'static str,
 /// The largest tensor: of the images of all tasks, of maps between layers, which have all tasks that
 /// are side by side, and of parameters, of which each of these has its own where they adapt.
 pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> MemoryFigure {
-    let Activations { widest, widest_apart, checkpointing, .. } = planner.activations;
+    let Activations { largest_map, largest_map_apart, checkpointing, .. } = planner.activations;
     let live = planner.algorithm.lanes().map_or(tasks, |lanes| tasks.min(lanes)) as u64;
     let parameter = modelled(planner.profile.largest_trainable());
     let images = planner.task.support.max(planner.task.queries).saturating_mul(tasks) as u64;
     let images = modelled(MemoryFigure::exact(planner.task.example.0).times(images));
     let computed = match (&planner.algorithm, checkpointing) {
-        (Algorithm::Prototypical, Checkpointing::Segments) => larger(widest, parameter),
-        (Algorithm::Prototypical, _) => larger(widest.times(live), parameter),
+        (Algorithm::Prototypical, Checkpointing::Segments) => larger(largest_map, parameter),
+        (Algorithm::Prototypical, _) => larger(largest_map.times(live), parameter),
         (Algorithm::Reptile { batch, .. }, _) => {
-            larger(planner.task.part(widest, *batch), parameter).times(live)
+            larger(planner.task.part(largest_map, *batch), parameter).times(live)
         }
         (Algorithm::Maml { .. } | Algorithm::HeadOnly { .. }, _) => {
-            larger(widest_apart, parameter).times(live)
+            larger(largest_map_apart, parameter).times(live)
         }
     };
     larger(computed, images)
@@ -149,25 +149,26 @@ impl Inner {
     fn lines(&self, planner: &MemoryPlanner) -> Vec<(&'static str, MemoryFigure)> {
         let activations = &planner.activations;
         let each = |amount: MemoryFigure| amount.times(self.live);
-        let (outer, passing) = match (&planner.algorithm, self.graphs) {
+        let (outer, activation_grads) = match (&planner.algorithm, self.graphs) {
             (Algorithm::Reptile { batch, .. }, _) => {
                 let part = |amount| planner.task.part(amount, *batch);
-                (part(activations.together), part(activations.passing))
+                (part(activations.joint), part(activations.activation_grads))
             }
             // Whichever is larger: the graph of an inner step is gone before the outer one comes.
-            (_, InnerGraphs::None) => {
-                (larger(activations.support, activations.queries), activations.passing_apart)
-            }
-            _ => (activations.queries, activations.passing_apart),
+            (_, InnerGraphs::None) => (
+                larger(activations.support, activations.queries),
+                activations.activation_grads_apart,
+            ),
+            _ => (activations.queries, activations.activation_grads_apart),
         };
         let fast = [
             ("fast weights", each(self.fast_weights(planner.profile.bytes()))),
             ("gradients of fast weights", each(modelled(planner.profile.trainable()))),
         ];
-        let returned = match self.graphs {
+        let parameter_grads = match self.graphs {
             // They are the gradients of fast weights themselves.
-            InnerGraphs::None => activations.returned.times(0),
-            InnerGraphs::One | InnerGraphs::Every => activations.returned,
+            InnerGraphs::None => activations.parameter_grads.times(0),
+            InnerGraphs::One | InnerGraphs::Every => activations.parameter_grads,
         };
         let remembered = match &planner.algorithm {
             // Both means of Adam.
@@ -189,16 +190,18 @@ impl Inner {
                     stacks.inner(live, steps, self.graphs, body)
                 }
             };
-            let own =
-                [("buffers of fused operations", buffers), ("gradients of tasks", each(returned))];
+            let own = [
+                ("buffers of fused operations", buffers),
+                ("gradients of tasks", each(parameter_grads)),
+            ];
             return fast.chain(own).collect();
         }
         let layers = [
             ("inner graphs", each(self.graphs(activations))),
             ("activations", each(outer)),
-            ("gradients of tasks", each(returned)),
-            ("gradients of activations", each(passing)),
-            ("working memory", activations.working),
+            ("gradients of tasks", each(parameter_grads)),
+            ("gradients of activations", each(activation_grads)),
+            ("working memory", activations.workspace),
         ];
         fast.chain(layers).collect()
     }
@@ -233,13 +236,16 @@ impl Inner {
     }
 
     /// The support's activations and what its gradient leaves for every graph, and once tangents.
-    fn graphs(&self, Activations { support, nested, tangents, .. }: &Activations) -> MemoryFigure {
+    fn graphs(
+        &self,
+        Activations { support, intermediate_grads, saved_tangents, .. }: &Activations,
+    ) -> MemoryFigure {
         let graphs = match self.graphs {
             InnerGraphs::None => return MemoryFigure::exact(0),
             InnerGraphs::One => 1,
             InnerGraphs::Every => self.steps,
         };
-        (*support + *nested).times(graphs) + *tangents
+        (*support + *intermediate_grads).times(graphs) + *saved_tangents
     }
 }
 

@@ -12,7 +12,8 @@ pub struct Stacks {
     /// Of the queries.
     pub queries: StackShape,
     /// Of both in one batch.
-    pub together: StackShape,
+    #[serde(rename = "together")]
+    pub joint: StackShape,
 }
 
 /// Tasks side by side and graphs beyond which each more is taken for one more.
@@ -36,7 +37,7 @@ impl Stacks {
     /// Of a way of steps on `batch` of the examples each, and queries at its end, all that stays in
     /// buffers from their passes.
     pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> MemoryFigure {
-        let stack = StackShape { n: batch, ..self.together.clone() };
+        let stack = StackShape { n: batch, ..self.joint.clone() };
         let floats = |live: usize| {
             let mut passes = Passes { buffers: BufferPoolModel::default(), live, body: true };
             // As below.
@@ -56,8 +57,8 @@ impl Stacks {
             let mut passes = Passes { buffers: BufferPoolModel::default(), live: 1, body: true };
             // As above.
             for _ in 0..2 {
-                let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.together)).collect();
-                graphs.into_iter().for_each(|kept| passes.back(&self.together, kept));
+                let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
+                graphs.into_iter().for_each(|kept| passes.back(&self.joint, kept));
             }
             passes.buffers.floats()
         };
@@ -175,7 +176,7 @@ mod tests {
     fn stacks(queries: usize) -> Stacks {
         let config = Conv4Config::omniglot_strided();
         let stack = |examples| config.stack(examples, Route::Host("any")).expect("a fused stack");
-        Stacks { support: stack(5), queries: stack(queries), together: stack(5 + queries) }
+        Stacks { support: stack(5), queries: stack(queries), joint: stack(5 + queries) }
     }
 
     fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {

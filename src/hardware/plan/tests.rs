@@ -21,17 +21,17 @@ fn profile() -> ModelProfile {
 fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
     let activations = Activations {
         support: MemoryFigure::modelled(100),
-        nested: MemoryFigure::modelled(30),
-        tangents: MemoryFigure::modelled(90),
+        intermediate_grads: MemoryFigure::modelled(30),
+        saved_tangents: MemoryFigure::modelled(90),
         queries: MemoryFigure::modelled(1000),
-        together: MemoryFigure::modelled(1100),
+        joint: MemoryFigure::modelled(1100),
         inputs: MemoryFigure::exact(0),
-        returned: MemoryFigure::modelled(6),
-        passing: MemoryFigure::modelled(7),
-        passing_apart: MemoryFigure::modelled(5),
-        working: MemoryFigure::modelled(20),
-        widest: MemoryFigure::modelled(70),
-        widest_apart: MemoryFigure::modelled(50),
+        parameter_grads: MemoryFigure::modelled(6),
+        activation_grads: MemoryFigure::modelled(7),
+        activation_grads_apart: MemoryFigure::modelled(5),
+        workspace: MemoryFigure::modelled(20),
+        largest_map: MemoryFigure::modelled(70),
+        largest_map_apart: MemoryFigure::modelled(50),
         checkpointing: Checkpointing::Nothing,
         stacks: None,
     };
@@ -203,16 +203,16 @@ struct Halves(bool);
 
 impl CostModel for Halves {
     fn cost(&self, batch: usize, _: Route) -> Cost {
-        Cost { kept: 100 * batch as u64, ..Cost::default() }
+        Cost { saved: 100 * batch as u64, ..Cost::default() }
     }
 
     fn segment_costs(&self, batch: usize, _: Route) -> Option<Vec<SegmentCost>> {
         let batch = batch as u64;
-        let graph = |kept, passing| Cost {
-            kept: kept * batch,
-            passing,
-            returned: 3,
-            working: 5,
+        let graph = |saved, activation_grads| Cost {
+            saved: saved * batch,
+            activation_grads,
+            parameter_grads: 3,
+            workspace: 5,
             ..Cost::default()
         };
         let segments = vec![

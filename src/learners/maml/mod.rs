@@ -23,8 +23,8 @@ use serde_json::{Value, json};
 
 use super::{AdaptableNetwork, Adapted, Learner, Network, QueryNorm};
 use crate::adapt::{
-    AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
-    filled, lift, lifted, lifted_slope, stacked, values,
+    AdaptError, GradientFn, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind,
+    SecondOrder, filled, lift, lifted, lifted_gradient_fn, stacked, values,
 };
 use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
@@ -109,8 +109,9 @@ pub(super) enum Outer {
     GradientOfTheRest,
     /// The gradient at the minimum of a proximal inner loop.
     Implicit(Proximal),
-    /// The way that the inner loop went on support and queries together.
-    Way,
+    /// Start minus end of an inner loop on support and queries in one batch, in place of a gradient.
+    #[serde(rename = "way")]
+    Displacement,
 }
 
 /// What an inner loop begins with.
@@ -181,9 +182,10 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let loss = |step: usize, network: &Lifted<B, N>| {
                 loss(network, &support.at(step), statistics).1
             };
-            let slope = lifted_slope(&template, lanes, moves, self.network.precision(), &loss);
-            let slope = self.pulled(&slope, &start);
-            let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
+            let gradient_fn =
+                lifted_gradient_fn(&template, lanes, moves, self.network.precision(), &loss);
+            let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
+            let steps = InnerSteps { inner: &inner, moves, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
             let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
             Group { tasks: group, network, beside }
@@ -290,11 +292,15 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.batch[1] = Some(batch))
     }
 
-    /// The slope that the steps follow.
-    fn pulled<'a>(&self, slope: &'a Slope<'a, B>, start: &'a [Tensor<B, 1>]) -> Box<Slope<'a, B>> {
+    /// The gradient of the inner loss, with the proximal term if there is one.
+    fn with_proximal_term<'a>(
+        &self,
+        gradient_fn: &'a GradientFn<'a, B>,
+        start: &'a [Tensor<B, 1>],
+    ) -> Box<GradientFn<'a, B>> {
         match self.settings.outer {
-            Outer::Implicit(proximal) => Box::new(proximal.slope(slope, start)),
-            _ => Box::new(slope),
+            Outer::Implicit(proximal) => Box::new(proximal.gradient_fn(gradient_fn, start)),
+            _ => Box::new(gradient_fn),
         }
     }
 

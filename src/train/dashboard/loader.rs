@@ -115,7 +115,7 @@ pub struct ValidationTasks<B: Backend, T> {
 }
 
 impl<B: Backend, T> ValidationTasks<B, T> {
-    /// The first `tasks` of `source`, in batches of [`together`](TaskSource::together), as an
+    /// The first `tasks` of `source`, in batches of [`test_batch_size`](TaskSource::test_batch_size), as an
     /// [`Evaluator`](crate::train::Evaluator) takes them.
     ///
     /// # Panics
@@ -137,7 +137,7 @@ where
             device: &self.device,
             all: self.tasks.clone(),
             next: self.tasks.start,
-            together: self.source.together() as u64,
+            together: self.source.test_batch_size() as u64,
         })
     }
 

@@ -101,8 +101,8 @@ mod tests {
             self.sampler.tasks::<B>(indices, device)
         }
 
-        fn together(&self) -> usize {
-            self.sampler.together()
+        fn test_batch_size(&self) -> usize {
+            self.sampler.test_batch_size()
         }
 
         fn settings(&self) -> Value {

@@ -12,7 +12,7 @@ use crate::cpu::slots::{groups, slots, split};
 impl Plan {
     /// The output for images `x` and the weight `w`.
     pub fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
-        let way = together(self.forward());
+        let way = batched(self.forward());
         let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
         Pass { body, way, weight, from: self.from, to: self.to }.run(x)
     }
@@ -21,16 +21,16 @@ impl Plan {
     /// of `dy` with the turned weight.
     pub fn input(&self, body: &dyn InstructionSet, w: &[f32], dy: &[f32]) -> Vec<f32> {
         let way = Convolution::turned(&self.delta, self.input, self.shape.stride, self.shape.n);
-        let way = together(way);
+        let way = batched(way);
         let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
         Pass { body, way, weight, from: self.delta, to: self.input }.run(dy)
     }
 }
 
 /// With the pixels of as many images as it takes together.
-fn together(way: Convolution) -> Convolution {
+fn batched(way: Convolution) -> Convolution {
     let images = way.group();
-    way.together(images)
+    way.with_batch(images)
 }
 
 /// A convolution from images to images.

@@ -75,8 +75,8 @@ impl Plan {
             input_grad,
             recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
             taps: forward.taps.iter().map(|tap| tap.offset).collect(),
-            forward: forward.together(group),
-            turned: turned.together(group),
+            forward: forward.with_batch(group),
+            turned: turned.with_batch(group),
             group,
             precision: Precision::F32,
         }
