@@ -13,10 +13,10 @@ use serde_json::json;
 use super::args::FeatureProtocol;
 use super::{plot, table};
 use crate::cli::args::EvalArgs;
+use crate::cli::args::TRAINED_ON_EPISODES;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::CliError;
 use crate::cli::output::{print, tell};
-use crate::cli::recipe::TRAINED_ON_EPISODES;
 use crate::cli::report::rounded;
 
 /// `fewshot eval --features`, of the file `path`.
