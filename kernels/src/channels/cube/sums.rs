@@ -1,69 +1,13 @@
-//! The primitives on a device: sums in two stages, maps in one pass.
-//!
-//! Maps are f32, f16 or bf16; vectors, sums and all arithmetic are f32.
+//! Sums by channel, in two stages: a part for each cube, then their sum.
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-use super::Tied;
-use crate::cube::{
-    cube_sum, cubes_of_channel, elementwise, empty, empty_like, lane_sum, row_of_cubes,
-    vector_size, wide,
-};
-
-/// How a map `[n, c, h, w]` is read by channel.
-#[derive(Clone, Copy, Debug)]
-pub struct Plan {
-    pub channels: usize,
-    /// Vectors of a plane.
-    pub plane: usize,
-    /// Vectors of a channel.
-    pub vectors: usize,
-    pub width: usize,
-    /// Cubes of a channel, in a reduction.
-    pub cubes: usize,
-    pub units: u32,
-}
-
-impl Plan {
-    pub fn new<R: CubeRuntime>(x: &CubeTensor<R>) -> Self {
-        let [n, channels, h, w] = x.meta.shape().dims();
-        let width = vector_size(&x.client, h * w, x.elem_size());
-        let (plane, vectors) = (h * w / width, n * h * w / width);
-        let (cubes, units) = cubes_of_channel(&x.client, channels, vectors);
-        Self { channels, plane, vectors, width, cubes, units }
-    }
-
-    pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
-        row_of_cubes(client, self.cubes * self.channels)
-    }
-
-    pub fn dim(&self) -> CubeDim {
-        CubeDim::new_1d(self.units)
-    }
-
-    /// Vectors of the map.
-    pub fn all(&self) -> usize {
-        self.channels * self.vectors
-    }
-}
-
-/// Sums by channel that are yet to be added up: two for each of the cubes of every channel.
-pub struct Parts<R: CubeRuntime> {
-    pub sums: CubeTensor<R>,
-    pub channels: usize,
-    pub cubes: usize,
-}
-
-/// Where a vector of a channel lies in the map.
-#[cube]
-pub fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {
-    (vector / plane * channels + channel) * plane + vector % plane
-}
+use super::{Parts, Plan, place};
+use crate::cube::{cube_sum, elementwise, empty, lane_sum, wide};
 
 /// The mean of each cube's elements, and the sum of their squared deviations from it.
 #[cube(launch_unchecked)]
@@ -206,51 +150,6 @@ fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cube
     sums[channels + channel] = product;
 }
 
-#[cube(launch_unchecked)]
-fn affine_kernel<F: Float, N: Size>(
-    x: &Array<Vector<F, N>>,
-    centre: &Array<f32>,
-    scale: &Array<f32>,
-    shift: &Array<f32>,
-    y: &mut Array<Vector<F, N>>,
-    vectors: usize,
-    channels: usize,
-    plane: usize,
-    #[define(F)] _dtype: StorageType,
-) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
-    let channel = at / plane % channels;
-    let far = wide(x[at]) - Vector::new(centre[channel]);
-    y[at] = Vector::cast_from(far * Vector::new(scale[channel]) + Vector::new(shift[channel]));
-}
-
-#[cube(launch_unchecked)]
-fn combine_kernel<F: Float, N: Size>(
-    a: &Array<Vector<F, N>>,
-    a_centre: &Array<f32>,
-    a_scale: &Array<f32>,
-    b: &Array<Vector<F, N>>,
-    b_centre: &Array<f32>,
-    b_scale: &Array<f32>,
-    y: &mut Array<Vector<F, N>>,
-    vectors: usize,
-    channels: usize,
-    plane: usize,
-    #[define(F)] _dtype: StorageType,
-) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
-    let channel = at / plane % channels;
-    let of_a = (wide(a[at]) - Vector::new(a_centre[channel])) * Vector::new(a_scale[channel]);
-    let of_b = (wide(b[at]) - Vector::new(b_centre[channel])) * Vector::new(b_scale[channel]);
-    y[at] = Vector::cast_from(of_a + of_b);
-}
-
 /// Count, mean and sum of squared deviations of every cube's elements: three parts for each of the
 /// cubes of every channel.
 pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
@@ -354,69 +253,4 @@ pub fn total<R: CubeRuntime>(of: Parts<R>) -> CubeTensor<R> {
         );
     }
     sums
-}
-
-pub fn affine<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> CubeTensor<R> {
-    let x = into_contiguous(x);
-    let plan = Plan::new(&x);
-    let y = empty_like(&x);
-    let [centre, scale, shift] = map.map(into_contiguous).map(CubeTensor::into_array_arg);
-    if plan.all() == 0 {
-        return y;
-    }
-    let (count, dim) = elementwise(&y.client, plan.all());
-    // SAFETY: both maps have `all` vectors, in planes of `channels` channels, each of which has an
-    // element in every vector; units stop there.
-    unsafe {
-        affine_kernel::launch_unchecked::<R>(
-            &y.client,
-            count,
-            dim,
-            plan.width,
-            x.into_array_arg(),
-            centre,
-            scale,
-            shift,
-            y.clone().into_array_arg(),
-            plan.all(),
-            plan.channels,
-            plan.plane,
-            y.dtype.into(),
-        );
-    }
-    y
-}
-
-pub fn combine<R: CubeRuntime>(a: Tied<CubeTensor<R>>, b: Tied<CubeTensor<R>>) -> CubeTensor<R> {
-    let of_a = [a.x, a.centre, a.scale].map(into_contiguous);
-    let of_b = [b.x, b.centre, b.scale].map(into_contiguous);
-    let plan = Plan::new(&of_a[0]);
-    let y = empty_like(&of_a[0]);
-    let [a, a_centre, a_scale] = of_a.map(CubeTensor::into_array_arg);
-    let [b, b_centre, b_scale] = of_b.map(CubeTensor::into_array_arg);
-    if plan.all() == 0 {
-        return y;
-    }
-    let (count, dim) = elementwise(&y.client, plan.all());
-    // SAFETY: as in `affine`, for both maps.
-    unsafe {
-        combine_kernel::launch_unchecked::<R>(
-            &y.client,
-            count,
-            dim,
-            plan.width,
-            a,
-            a_centre,
-            a_scale,
-            b,
-            b_centre,
-            b_scale,
-            y.clone().into_array_arg(),
-            plan.all(),
-            plan.channels,
-            plan.plane,
-            y.dtype.into(),
-        );
-    }
-    y
 }
