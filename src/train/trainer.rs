@@ -5,17 +5,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::micro_batches::MicroBatches;
+use super::options::{Folder, Options};
+use super::report::Trained;
 use super::run::Run;
-use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
-use crate::episode::{DataPlacement, EpisodeSampler, TaskSource};
-use crate::learners::{Learner, MetaLearner};
+use super::{Event, TrainError, print_lines};
+use crate::episode::{EpisodeSampler, TaskSource};
+use crate::learners::MetaLearner;
 use crate::parallel::{Communicator, Reduction};
-use crate::phase::PhaseTimes;
-use crate::precision::{GradScalerConfig, Precision};
+use crate::precision::GradScalerConfig;
 
 /// Held while a thread differentiates.
 pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -57,116 +56,6 @@ pub struct MetaTrainer<L, O, S = f64, T = EpisodeSampler> {
     pub(super) observer: Box<dyn FnMut(&Event)>,
     pub(super) interrupt: Arc<AtomicBool>,
     pub(super) communicator: Option<Arc<dyn Communicator>>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Options {
-    pub(super) steps: u64,
-    pub(super) meta_batch: u64,
-    pub(super) accumulate: u64,
-    pub(super) micro_batch: Option<usize>,
-    pub(super) reduction: Reduction,
-    pub(super) scaler: Option<GradScalerConfig>,
-    pub(super) clip_norm: Option<f64>,
-    pub(super) validate_every: u64,
-    pub(super) patience: Option<u32>,
-    pub(super) checkpoint_every: u64,
-    pub(super) profile: bool,
-    pub(super) read_every: Option<u64>,
-    pub(super) folder: Option<Folder>,
-}
-
-impl Options {
-    /// Tasks of a step.
-    pub(super) fn tasks(&self) -> u64 {
-        self.meta_batch * self.accumulate
-    }
-
-    /// How the tasks of a step are cut.
-    pub(super) fn parts(&self, replicas: usize) -> Result<MicroBatches, TrainError> {
-        let count = |tasks| usize::try_from(tasks).unwrap_or(usize::MAX);
-        let (tasks, accumulated) = (count(self.tasks()), count(self.accumulate));
-        MicroBatches::new(tasks, accumulated, self.micro_batch, replicas)
-    }
-
-    pub(super) fn check(&self, validation: Option<usize>) -> Result<(), TrainError> {
-        let counts = [
-            ("the meta-batch", self.meta_batch),
-            ("the meta-batches in a step", self.accumulate),
-            ("the tasks in a micro-batch", self.micro_batch.map_or(1, |tasks| tasks as u64)),
-            ("the steps between validations", self.validate_every),
-            ("the steps between checkpoints", self.checkpoint_every),
-            ("the steps between readings", self.read_every.unwrap_or(1)),
-            ("the patience", self.patience.map_or(1, u64::from)),
-            ("the validation", validation.map_or(1, |tasks| tasks as u64)),
-        ];
-        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
-            return Err(TrainError::Zero(name));
-        }
-        if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
-            return Err(TrainError::ClipNorm(norm));
-        }
-        let Self { steps, meta_batch, accumulate, .. } = *self;
-        let tasks = steps.checked_mul(meta_batch).and_then(|tasks| tasks.checked_mul(accumulate));
-        match tasks {
-            Some(_) => Ok(()),
-            None => Err(TrainError::TooManyEpisodes { steps, meta_batch, accumulate }),
-        }
-    }
-}
-
-/// Where a run is kept.
-#[derive(Clone, Debug)]
-pub(super) enum Folder {
-    New(PathBuf),
-    Old(PathBuf),
-}
-
-impl Folder {
-    pub(super) fn name(&self) -> String {
-        match self {
-            Self::New(folder) => format!("new {}", folder.display()),
-            Self::Old(folder) => folder.display().to_string(),
-        }
-    }
-}
-
-/// A learner at the end of its training, without the autodiff that trained it.
-#[derive(Clone, Debug)]
-pub struct Trained<L> {
-    /// The learner at its best validation, or at the last step where none was made.
-    pub learner: L,
-    /// How training went.
-    pub report: TrainingReport,
-}
-
-/// How training went.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TrainingReport {
-    /// Steps done, those before a resume included.
-    pub steps: u64,
-    /// Training tasks a second in this process, validations not counted; 0 without a step.
-    pub episodes_per_s: f64,
-    /// How far the run came, with its best validation.
-    pub progress: Progress,
-    /// Loss of the last step made in this process.
-    pub last_loss: Option<f32>,
-    /// What the learner's products were computed in.
-    pub precision: Precision,
-    /// What losses are scaled by now, in `f16`.
-    pub loss_scale: Option<f32>,
-    /// Steps that were not made because gradients overflowed, those before a resume included.
-    pub skipped_steps: u64,
-    /// Devices, of all processes, that shared the tasks of a step.
-    pub replicas: usize,
-    /// Where the data of tasks lay: on the device or on the host.
-    pub data_on: DataPlacement,
-    /// How often this process read losses and scores of steps from the device, each time waiting for it.
-    pub reads: u64,
-    /// What a step of this process took, by phase, with its part of validations and checkpoints.
-    pub phase_ms: PhaseTimes,
-    /// What a step took besides, in milliseconds: the trainer itself.
-    pub other_ms: f64,
 }
 
 impl<L, O, T> MetaTrainer<L, O, f64, T> {
@@ -394,18 +283,5 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         Run::<B, L, O, S, T>::guarded(self, devices)
-    }
-}
-
-impl<L> Trained<L> {
-    /// Tests the learner on the first `episodes` episodes, with its own batch-norm
-    /// [`statistics`](Learner::statistics).
-    pub fn evaluate<B>(&self, sampler: &EpisodeSampler, episodes: usize) -> Evaluation
-    where
-        B: burn::tensor::backend::Backend,
-        L: Learner<B>,
-    {
-        let device = self.learner.devices().into_iter().next().unwrap_or_default();
-        Evaluator::new(episodes).run(&self.learner, sampler, &device)
     }
 }

@@ -12,7 +12,7 @@ use crate::phase::{Phase, phase};
 use crate::settings::difference;
 use crate::train::finite::all_finite;
 use crate::train::metrics::Line;
-use crate::train::trainer::Folder;
+use crate::train::options::Folder;
 use crate::train::{Checkpoint, Evaluator, Event, RunFolder, TrainError, ValidationMetrics};
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>

@@ -18,8 +18,10 @@ use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
 
 use super::micro_batches::MicroBatches;
+use super::options::{Folder, Options};
 use super::replica_group::ReplicaGroup;
-use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
+use super::report::{Trained, TrainingReport};
+use super::trainer::MetaTrainer;
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::{DataPlacement, TaskSource};
 use crate::hardware::{HardwareError, device_has_failed, memory_stats, to_device};
