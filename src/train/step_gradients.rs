@@ -17,17 +17,17 @@ use crate::precision::{LossScale, ScaledGrads};
 
 /// What a step learns from its tasks.
 pub(super) struct StepGradients<B: AutodiffBackend> {
-    pub(super) figures: Figures<B>,
+    pub(super) figures: LossAndScore<B>,
     pub(super) gradients: ScaledGrads,
 }
 
 /// Loss and score of a step.
-pub(super) enum Figures<B: AutodiffBackend> {
+pub(super) enum LossAndScore<B: AutodiffBackend> {
     Read { loss: f32, score: f64 },
     OnDevice([Tensor<B::InnerBackend, 1>; 2]),
 }
 
-impl<B: AutodiffBackend> Figures<B> {
+impl<B: AutodiffBackend> LossAndScore<B> {
     /// Both numbers.
     pub(super) fn read(self) -> (f32, f64) {
         match self {
@@ -85,7 +85,7 @@ where
     let batch = tasks.batch::<B>(0, device);
     let MetaGradients { loss, score, gradients } =
         phase_on::<B, _>(Phase::Forward, device, || learner.meta_gradients(&batch, scale));
-    Ok((learner, StepGradients { figures: Figures::OnDevice([loss, score]), gradients }))
+    Ok((learner, StepGradients { figures: LossAndScore::OnDevice([loss, score]), gradients }))
 }
 
 fn from_parts<B, T, L>(
@@ -113,17 +113,17 @@ where
             let part = parts.start + round;
             parts.contains(&part).then_some((index, part))
         });
-        let at_work: Vec<_> = parts
+        let pending: Vec<_> = parts
             .map(|(index, part)| {
                 let batch = tasks.batch::<B>(part, &group.devices[index]);
                 // A part must not move the averages that another one begins with.
-                let at_work =
-                    AtWork::<B, L>::start::<T::Kind>(replicas[index].clone(), &batch, scale);
-                (index, part, at_work)
+                let pending =
+                    PendingPart::<B, L>::start::<T::Kind>(replicas[index].clone(), &batch, scale);
+                (index, part, pending)
             })
             .collect();
-        for (index, part, at_work) in at_work {
-            sums[index].leaf(part, at_work.finish(&before)?)?;
+        for (index, part, pending) in pending {
+            sums[index].leaf(part, pending.finish(&before)?)?;
         }
     }
     drop(replicas);
@@ -138,20 +138,20 @@ where
     let share = (1.0 / weight) as f32;
     let mut gradients =
         gradients.scaled(share).into_gradients::<B, L>(&learner, &group.devices[0])?;
-    let learner = averages::moved::<B, L>(learner, &mut gradients);
+    let learner = averages::with_changes::<B, L>(learner, &mut gradients);
     let gradients = ScaledGrads::new(gradients, scale);
-    let figures = Figures::Read { loss: (loss / weight) as f32, score: score / weight };
+    let figures = LossAndScore::Read { loss: (loss / weight) as f32, score: score / weight };
     Ok((learner, StepGradients { figures, gradients }))
 }
 
 /// A replica that was given its part.
-struct AtWork<B: AutodiffBackend, L> {
+struct PendingPart<B: AutodiffBackend, L> {
     replica: L,
     queries: usize,
     found: MetaGradients<B>,
 }
 
-impl<B: AutodiffBackend, L: AutodiffModule<B>> AtWork<B, L> {
+impl<B: AutodiffBackend, L: AutodiffModule<B>> PendingPart<B, L> {
     fn start<K: TaskKind>(replica: L, batch: &K::Batch<B>, scale: LossScale) -> Self
     where
         L: MetaLearner<B, K>,
@@ -170,7 +170,7 @@ impl<B: AutodiffBackend, L: AutodiffModule<B>> AtWork<B, L> {
         let weight = queries as f64;
         let (mut gradients, _) = found.gradients.into_parts();
         phase(Phase::Backward, || {
-            averages::register_moves::<B, L>(&replica, before, &mut gradients);
+            averages::register_changes::<B, L>(&replica, before, &mut gradients);
             let gradients = FlatGradients::of::<B, L>(&replica, &gradients)?.scaled(weight as f32);
             let [loss, score] = read::<B>([found.loss, found.score]).map(|mean| weight * mean);
             Ok(Contribution { gradients, loss, score, weight })

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Tied;
+use super::CentredScaled;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
 use crate::cpu::planes::Line;
@@ -68,7 +68,12 @@ pub fn affine(x: Cow<'_, [f32]>, map: [&[f32]; 3], plane: usize) -> Vec<f32> {
 
 /// The sum of `(x - centre) * scale` over two maps, in the place of the first if that is owned;
 /// `a` is its centre and its scale.
-pub fn combine(x: Cow<'_, [f32]>, a: [&[f32]; 2], b: Tied<&[f32]>, plane: usize) -> Vec<f32> {
+pub fn combine(
+    x: Cow<'_, [f32]>,
+    a: [&[f32]; 2],
+    b: CentredScaled<&[f32]>,
+    plane: usize,
+) -> Vec<f32> {
     let body = chosen();
     replace(x, plane, |p, x| {
         let c = p % a[0].len();

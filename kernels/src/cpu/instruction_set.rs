@@ -165,7 +165,7 @@ macro_rules! implement_body {
             use super::rank::{RankUpdate, rank_update};
             use super::rounding::round;
             use super::softmax::{Rows, settle};
-            use super::activate_vjp::{Slope, Target, add_tilted, activate_vjp};
+            use super::activate_vjp::{Slope, Target, activate_vjp, add_tilted};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
             use super::transforms::{expand_weight, reduce_weight};

@@ -57,7 +57,7 @@ pub fn grad_stats<B: Backend>(
 ) -> (Vec<FloatTensor<B>>, GradStats) {
     let mut squares = 0.0;
     let table = table::<B>(&gradients);
-    let together = |gradients| {
+    let batched = |gradients| {
         let (gradients, found) = match table {
             Some(table) => (table.grad_stats)(gradients, factor),
             None => reference::grad_stats::<B>(gradients, factor),
@@ -65,7 +65,7 @@ pub fn grad_stats<B: Backend>(
         squares = found;
         gradients
     };
-    let gradients = in_parts(gradients, has_elements, together, |nothing| nothing);
+    let gradients = in_parts(gradients, has_elements, batched, |nothing| nothing);
     (gradients, GradStats { norm: squares.sqrt() })
 }
 

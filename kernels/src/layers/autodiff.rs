@@ -6,7 +6,7 @@ use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::{self, Tied};
+use crate::channels::{self, CentredScaled};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::fallback::FallbackReason;
 use crate::norm_relu::{self, Rectified};
@@ -54,8 +54,8 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     }
 
     fn channel_combine(
-        a: Tied<FloatTensor<Self>>,
-        b: Tied<FloatTensor<Self>>,
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         channels::autodiff::combine::<B, C>(a, b)
     }

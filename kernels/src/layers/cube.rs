@@ -8,7 +8,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::{FusedConvolution, FusedLayers, goes_into_f32};
-use crate::channels::{self, Tied, per_channel};
+use crate::channels::{self, CentredScaled, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
@@ -69,8 +69,8 @@ where
     }
 
     fn channel_combine(
-        a: Tied<FloatTensor<Self>>,
-        b: Tied<FloatTensor<Self>>,
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         channels::cube::combine(a, b)
     }

@@ -5,7 +5,7 @@ use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::Tied;
+use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
 use crate::fallback::FallbackReason;
 use crate::fusion::{record, record_one};
@@ -79,15 +79,15 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
     }
 
     fn channel_combine(
-        a: Tied<FloatTensor<Self>>,
-        b: Tied<FloatTensor<Self>>,
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let output = (a.x.shape(), a.x.dtype());
         let inputs = vec![a.x, a.centre, a.scale, b.x, b.centre, b.scale];
         record_one::<B, _>("channel_combine", inputs, output, |given| {
             let [a, b] = [0, 3].map(|start| {
                 let [x, centre, scale] = given.floats(start);
-                Tied { x, centre, scale }
+                CentredScaled { x, centre, scale }
             });
             B::channel_combine(a, b)
         })

@@ -3,7 +3,7 @@
 use burn::tensor::ops::FloatTensor;
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::{self, Tied};
+use crate::channels::{self, CentredScaled};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::fallback::FallbackReason;
 use crate::host::HostBackend;
@@ -47,7 +47,10 @@ impl<B: HostBackend> FusedLayers for B {
         channels::host::affine::<B>(x, map)
     }
 
-    fn channel_combine(a: Tied<FloatTensor<B>>, b: Tied<FloatTensor<B>>) -> FloatTensor<B> {
+    fn channel_combine(
+        a: CentredScaled<FloatTensor<B>>,
+        b: CentredScaled<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
         channels::host::combine::<B>(a, b)
     }
 

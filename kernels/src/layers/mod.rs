@@ -15,7 +15,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::channels::Tied;
+use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
 use crate::fallback::FallbackReason;
 use crate::norm_relu::{self, Rectified};
@@ -65,8 +65,10 @@ pub trait FusedLayers: Backend {
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
     /// See [`channels`](crate::channels).
-    fn channel_combine(a: Tied<FloatTensor<Self>>, b: Tied<FloatTensor<Self>>)
-    -> FloatTensor<Self>;
+    fn channel_combine(
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
 
     /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:
     /// `[2, c]`. `affine` is gamma and beta.

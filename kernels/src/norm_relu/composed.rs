@@ -6,7 +6,7 @@ use burn::tensor::{FloatDType, TensorMetadata};
 
 use super::Rectified;
 use crate::batch_norm::fused::moment_grad;
-use crate::channels::Tied;
+use crate::channels::CentredScaled;
 use crate::channels::autodiff::scaled;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
@@ -45,8 +45,8 @@ pub fn backward<B: FusedLayers>(
             return scaled::<B>(dy, scale);
         };
         let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
-        let direct = Tied { x: dy, centre: mean, scale };
-        B::channel_combine(direct, Tied { x, centre, scale: tilt })
+        let direct = CentredScaled { x: dy, centre: mean, scale };
+        B::channel_combine(direct, CentredScaled { x, centre, scale: tilt })
     });
     [sums.filter(|_| of_sums), dx]
 }

@@ -184,7 +184,7 @@ impl Inner {
         if let Some(stacks) = &activations.stacks {
             let (live, steps) = (self.live as usize, self.steps as usize);
             let buffers = match &planner.algorithm {
-                Algorithm::Reptile { batch, .. } => stacks.way(live, steps, *batch),
+                Algorithm::Reptile { batch, .. } => stacks.displacement(live, steps, *batch),
                 algorithm => {
                     let body = !matches!(algorithm, Algorithm::HeadOnly { .. });
                     stacks.inner(live, steps, self.graphs, body)

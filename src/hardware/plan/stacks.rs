@@ -20,8 +20,8 @@ pub struct Stacks {
 const MANY: usize = 16;
 
 impl Stacks {
-    /// Of an inner loop over `live` tasks, all that stays in buffers from its passes; whether the
-    /// body moves, that is the stack's own parameters.
+    /// Memory in the pool of buffers after an inner loop over `live` tasks; `body` tells whether it adapts
+    /// the stack's own parameters.
     pub(super) fn inner(
         &self,
         live: usize,
@@ -29,66 +29,75 @@ impl Stacks {
         graphs: InnerGraphs,
         body: bool,
     ) -> MemoryFigure {
-        let floats = |live, steps| self.followed(live, steps, graphs, body);
+        let floats = |live, steps| self.inner_loop_floats(live, steps, graphs, body);
         let all = beyond_many(live, |live| beyond_many(steps, |steps| floats(live, steps)));
         MemoryFigure::modelled(4 * all as u64)
     }
 
-    /// Of a way of steps on `batch` of the examples each, and queries at its end, all that stays in
-    /// buffers from their passes.
-    pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> MemoryFigure {
+    /// Memory in the pool of buffers after an inner loop of steps on `batch` of the examples each, whose
+    /// displacement is the outer gradient (Reptile), and the queries at its end.
+    pub(super) fn displacement(&self, live: usize, steps: usize, batch: usize) -> MemoryFigure {
         let stack = StackShape { n: batch, ..self.joint.clone() };
         let floats = |live: usize| {
             let mut passes = Passes { buffers: BufferPoolModel::default(), live, body: true };
             // As below.
             for _ in 0..2 {
-                (0..steps.min(2)).for_each(|_| passes.there_and_back(&stack));
-                passes.there(&self.queries);
+                (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
+                passes.forward_without_graph(&self.queries);
             }
             passes.buffers.floats()
         };
         MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
     }
 
-    /// All that stays in buffers of `live` graphs of both, one after the other, with a joint backward
-    /// pass.
+    /// Memory in the pool of buffers after `live` graphs of support and queries, one after the other, with a
+    /// joint backward pass.
     pub(super) fn one_by_one(&self, live: usize) -> MemoryFigure {
         let floats = |live: usize| {
             let mut passes = Passes { buffers: BufferPoolModel::default(), live: 1, body: true };
             // As above.
             for _ in 0..2 {
                 let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
-                graphs.into_iter().for_each(|kept| passes.back(&self.joint, kept));
+                graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
             }
             passes.buffers.floats()
         };
         MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
     }
 
-    fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs, body: bool) -> usize {
+    fn inner_loop_floats(
+        &self,
+        live: usize,
+        steps: usize,
+        graphs: InnerGraphs,
+        body: bool,
+    ) -> usize {
         let mut passes = Passes { buffers: BufferPoolModel::default(), live, body };
         // What one meta-step leaves may not serve the next in the order in which it was left.
         for _ in 0..2 {
             match graphs {
                 InnerGraphs::None => {
-                    (0..steps.min(2)).for_each(|_| passes.slope(&self.support));
-                    passes.there_and_back(&self.queries);
+                    (0..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
+                    passes.forward_backward(&self.queries);
                 }
                 InnerGraphs::One => {
-                    (1..steps.min(2)).for_each(|_| passes.slope(&self.support));
+                    (1..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
                     for step in 0..steps.min(2) {
-                        let graph = passes.graph(&self.support);
+                        let graph = passes.gradient_with_graph(&self.support);
                         if step == 0 {
-                            passes.there_and_back(&self.queries);
+                            passes.forward_backward(&self.queries);
                         }
-                        passes.through(&self.support, graph);
+                        passes.differentiate_graph(&self.support, graph);
                     }
                 }
                 InnerGraphs::Every => {
-                    let graphs = (0..steps).map(|_| passes.graph(&self.support));
+                    let graphs = (0..steps).map(|_| passes.gradient_with_graph(&self.support));
                     let graphs = graphs.collect::<Vec<_>>();
-                    passes.there_and_back(&self.queries);
-                    graphs.into_iter().rev().for_each(|kept| passes.through(&self.support, kept));
+                    passes.forward_backward(&self.queries);
+                    graphs
+                        .into_iter()
+                        .rev()
+                        .for_each(|kept| passes.differentiate_graph(&self.support, kept));
                 }
             }
         }
@@ -103,7 +112,7 @@ fn beyond_many(count: usize, floats: impl Fn(usize) -> usize) -> usize {
     few + count.saturating_sub(MANY) * each
 }
 
-/// Passes of so many tasks side by side, whose body moves or does not.
+/// Passes of `live` tasks side by side; `body` tells whether the stack's parameters adapt.
 struct Passes {
     buffers: BufferPoolModel,
     live: usize,
@@ -112,22 +121,22 @@ struct Passes {
 
 impl Passes {
     /// An inner gradient.
-    fn slope(&mut self, stack: &StackShape) {
+    fn inner_gradient(&mut self, stack: &StackShape) {
         if self.body {
-            self.there_and_back(stack);
+            self.forward_backward(stack);
         } else {
-            self.there(stack);
+            self.forward_without_graph(stack);
         }
     }
 
     /// A forward pass without a graph.
-    fn there(&mut self, stack: &StackShape) {
+    fn forward_without_graph(&mut self, stack: &StackShape) {
         let outputs = self.buffers.forward(stack, self.live, false);
         self.buffers.release(outputs);
     }
 
-    /// An inner gradient with its graph, which stays.
-    fn graph(&mut self, stack: &StackShape) -> Vec<InUse> {
+    /// An inner gradient whose graph is kept.
+    fn gradient_with_graph(&mut self, stack: &StackShape) -> Vec<InUse> {
         let mut kept = vec![self.forward(stack)];
         if self.body {
             kept.push(self.buffers.backward(stack, self.live, false, true));
@@ -135,32 +144,32 @@ impl Passes {
         kept
     }
 
-    /// Through the graph of an inner gradient: the derivative of a gradient, or of features alone.
-    fn through(&mut self, stack: &StackShape, kept: Vec<InUse>) {
+    /// The backward pass through the graph of an inner gradient, or of features alone.
+    fn differentiate_graph(&mut self, stack: &StackShape, kept: Vec<InUse>) {
         if self.body {
             self.buffers.hvp(stack, self.live);
         } else {
-            self.plain(stack);
+            self.backward_without_graph(stack);
         }
         kept.into_iter().for_each(|kept| self.buffers.release(kept));
     }
 
-    fn there_and_back(&mut self, stack: &StackShape) {
+    fn forward_backward(&mut self, stack: &StackShape) {
         let kept = self.forward(stack);
-        self.back(stack, kept);
+        self.backward(stack, kept);
     }
 
     fn forward(&mut self, stack: &StackShape) -> InUse {
         self.buffers.forward(stack, self.live, true)
     }
 
-    fn back(&mut self, stack: &StackShape, kept: InUse) {
-        self.plain(stack);
+    fn backward(&mut self, stack: &StackShape, kept: InUse) {
+        self.backward_without_graph(stack);
         self.buffers.release(kept);
     }
 
-    /// A backward pass that leaves nothing.
-    fn plain(&mut self, stack: &StackShape) {
+    /// A backward pass that keeps nothing.
+    fn backward_without_graph(&mut self, stack: &StackShape) {
         let gradients = self.buffers.backward(stack, self.live, false, false);
         self.buffers.release(gradients);
     }
@@ -215,7 +224,7 @@ mod tests {
     #[test]
     fn a_body_that_stands_still_has_no_passes_along_a_direction() {
         for graphs in [InnerGraphs::One, InnerGraphs::Every] {
-            let floats = |body| stacks(15).followed(2, 2, graphs, body);
+            let floats = |body| stacks(15).inner_loop_floats(2, 2, graphs, body);
             assert!(floats(false) < floats(true), "{graphs:?}");
         }
     }
@@ -224,8 +233,11 @@ mod tests {
     fn many_tasks_are_counted_on_from_fewer() {
         for graphs in [InnerGraphs::None, InnerGraphs::One, InnerGraphs::Every] {
             let said = bytes(48, 2, graphs) as f64;
-            let followed = 4.0 * stacks(15).followed(48, 2, graphs, true) as f64;
-            assert!((said / followed - 1.0).abs() < 0.05, "{graphs:?}: {said} for {followed}");
+            let inner_loop_floats = 4.0 * stacks(15).inner_loop_floats(48, 2, graphs, true) as f64;
+            assert!(
+                (said / inner_loop_floats - 1.0).abs() < 0.05,
+                "{graphs:?}: {said} for {inner_loop_floats}"
+            );
         }
     }
 }

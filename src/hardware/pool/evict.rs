@@ -14,7 +14,7 @@ use crate::hardware::{Bytes, DeviceKey};
 
 /// Where evicted models go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Eviction {
     /// To host memory, where the pool uses it.
     Host,
     Dropped,
@@ -35,13 +35,13 @@ where
 {
     /// Evicts all models that are not leased, and tells how many.
     pub fn evict_all(&self) -> usize {
-        (0..self.devices.len()).map(|device| self.empty(device, Fate::Host)).sum()
+        (0..self.devices.len()).map(|device| self.empty(device, Eviction::Host)).sum()
     }
 
     /// Drops all models that are not leased and all that are in host memory.
     pub fn clear(&self) {
         for device in 0..self.devices.len() {
-            self.empty(device, Fate::Dropped);
+            self.empty(device, Eviction::Dropped);
         }
         let mut state = self.lock();
         let gone = mem::take(&mut state.demoted);
@@ -69,7 +69,7 @@ where
             freeable: budget,
             budget,
         })?;
-        self.retire(device, victims, Fate::Host);
+        self.retire(device, victims, Eviction::Host);
         self.lock().ledger.devices[device].budget = budget.0;
         Ok(())
     }
@@ -91,7 +91,7 @@ where
             (demoted.record, held)
         });
         drop(state);
-        self.retire(device, victims, Fate::Host);
+        self.retire(device, victims, Eviction::Host);
         let mut reservation = Reservation::of(self, Place::Device(device), 0);
         reservation.grow(&mut self.lock(), need);
         Ok(Room { restorable, reservation })
@@ -109,7 +109,7 @@ where
         }
         let _gate = self.gate(device);
         let victims = self.choose(&mut self.lock(), device, more)?;
-        self.retire(device, victims, Fate::Host);
+        self.retire(device, victims, Eviction::Host);
         reservation.grow(&mut self.lock(), more);
         Ok(())
     }
@@ -131,7 +131,7 @@ where
     }
 
     /// Evicts what is idle on a device.
-    fn empty(&self, device: usize, fate: Fate) -> usize {
+    fn empty(&self, device: usize, fate: Eviction) -> usize {
         let _gate = self.gate(device);
         let victims = self.lock().take_all_idle(device);
         let count = victims.len();
@@ -140,7 +140,7 @@ where
     }
 
     /// Lets models go that were taken out, and then their bytes. The device's gate is held.
-    fn retire(&self, device: usize, victims: Vec<Victim<K, V>>, fate: Fate) {
+    fn retire(&self, device: usize, victims: Vec<Victim<K, V>>, fate: Eviction) {
         if victims.is_empty() {
             return;
         }
@@ -148,7 +148,7 @@ where
             (victims.len() as u64, victims.iter().map(|victim| victim.bytes).sum());
         let leaving = Reservation::of(self, Place::Device(device), bytes);
         for victim in victims {
-            if fate == Fate::Host {
+            if fate == Eviction::Host {
                 self.keep_on_host(&victim);
             }
         }

@@ -11,7 +11,7 @@ use super::{Footprint, Lease, ModelKey, ModelPool, PoolError};
 use crate::hardware::Bytes;
 
 /// How a model came to its device.
-enum Way {
+enum LoadKind {
     Loaded,
     Restored,
 }
@@ -75,9 +75,9 @@ where
                 let restored = record.restore();
                 let key = || self.key.to_string();
                 let failed = |reason| PoolError::Restore { key: key(), reason };
-                (restored.map_err(failed)?, Way::Restored)
+                (restored.map_err(failed)?, LoadKind::Restored)
             }
-            None => (load().map_err(PoolError::Load)?, Way::Loaded),
+            None => (load().map_err(PoolError::Load)?, LoadKind::Loaded),
         };
         self.settle(value, reservation, way).map_err(PoolError::of_load)
     }
@@ -87,7 +87,7 @@ where
         &self,
         value: V,
         mut reservation: Reservation<'p, K, V>,
-        way: Way,
+        way: LoadKind,
     ) -> Result<Lease<V>, PoolError> {
         let bytes = value.bytes();
         let more = bytes.0.saturating_sub(reservation.bytes());
@@ -102,8 +102,8 @@ where
         state.slots.insert(self.key.clone(), Slot::Ready(entry));
         reservation.hand_over(&mut state, bytes.0);
         match way {
-            Way::Loaded => state.counted.loads += 1,
-            Way::Restored => state.counted.restores += 1,
+            LoadKind::Loaded => state.counted.loads += 1,
+            LoadKind::Restored => state.counted.restores += 1,
         }
         Ok(lease)
     }

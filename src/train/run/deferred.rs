@@ -148,7 +148,7 @@ where
             if !stats.is_finite() {
                 return Err(TrainError::NonFiniteGradient { step: step - 1, kept: self.kept() });
             }
-            self.tell_figures(step, (loss, score), learning_rate, None, phases)?;
+            self.report_metrics(step, (loss, score), learning_rate, None, phases)?;
         }
         Ok(())
     }

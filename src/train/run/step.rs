@@ -8,7 +8,7 @@ use crate::learners::{Divergence, MetaLearner};
 use crate::phase::{self, Phase, PhaseTimes, phase_on};
 use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
 use crate::train::metrics::Line;
-use crate::train::step_gradients::{Figures, StepGradients, StepTasks, step_gradients};
+use crate::train::step_gradients::{LossAndScore, StepGradients, StepTasks, step_gradients};
 use crate::train::{Event, StepMetrics, TrainError, averages};
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
@@ -31,7 +31,7 @@ where
         self.learner = Some(learner);
         let StepGradients { figures, gradients } = found;
         let figures = match figures {
-            Figures::OnDevice(both) if self.reads_later() => {
+            LossAndScore::OnDevice(both) if self.reads_later() => {
                 return self.step_deferred(both, gradients);
             }
             figures => figures,
@@ -51,11 +51,11 @@ where
         let phases = phase::take();
         self.clock.phases += phases;
         let loss_scale = self.scaler.is_some().then_some(scale.value());
-        self.tell_figures(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
+        self.report_metrics(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
     }
 
     /// Tells of a step that was made.
-    pub(super) fn tell_figures(
+    pub(super) fn report_metrics(
         &mut self,
         step: u64,
         (loss, score): (f32, f64),

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::Plan;
-use crate::channels::Tied;
+use crate::channels::CentredScaled;
 use crate::cube::{elementwise, empty_like, wide};
 
 #[cube(launch_unchecked)]
@@ -85,7 +85,10 @@ pub fn affine<R: CubeRuntime>(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Cube
     y
 }
 
-pub fn combine<R: CubeRuntime>(a: Tied<CubeTensor<R>>, b: Tied<CubeTensor<R>>) -> CubeTensor<R> {
+pub fn combine<R: CubeRuntime>(
+    a: CentredScaled<CubeTensor<R>>,
+    b: CentredScaled<CubeTensor<R>>,
+) -> CubeTensor<R> {
     let of_a = [a.x, a.centre, a.scale].map(into_contiguous);
     let of_b = [b.x, b.centre, b.scale].map(into_contiguous);
     let plan = Plan::new(&of_a[0]);

@@ -29,11 +29,11 @@ pub trait Work: Sync {
     fn with_queries(&self) -> bool;
 
     /// Turns the products of the `queries` of a task into what is wanted.
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>);
+    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>);
 }
 
 /// The memory that a [`Work`] writes.
-pub struct Settling<'a> {
+pub struct QueryBuffers<'a> {
     /// In tiles of prototypes, see [`Block::at`].
     pub products: &'a mut [f32],
     /// The square of the length of each query and its inverse length.
@@ -172,7 +172,7 @@ fn run_slot(
         }));
         let width = work.width();
         let task = slot.task * dims.queries;
-        let settling = Settling {
+        let settling = QueryBuffers {
             products,
             lengths: &lengths_of,
             out: &mut slot.out[within.start * width..within.end * width],

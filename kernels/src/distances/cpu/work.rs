@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Dims;
 use super::block::Block;
-use super::passes::{Settling, Work, pass};
+use super::passes::{QueryBuffers, Work, pass};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::softmax::{Rows, Scoring};
 use crate::distances::Metric;
@@ -45,7 +45,7 @@ impl Work for Scores {
         false
     }
 
-    fn settle(&self, _: Range<usize>, block: &Block<'_>, to: Settling<'_>) {
+    fn settle(&self, _: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let of_row = row_scale(self.metric, to.lengths);
         for (row, out) in to.out.chunks_exact_mut(self.ways).enumerate() {
             let shift = match self.metric {
@@ -99,7 +99,7 @@ impl Work for Tilt<'_> {
         true
     }
 
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>) {
+    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let of_row = row_scale(self.metric, to.lengths);
         let g = &self.g[queries.start * self.ways..queries.end * self.ways];
         to.row_sums.fill(0.0);
@@ -159,7 +159,7 @@ impl Work for Loss<'_> {
         self.call.metric == Metric::Cosine
     }
 
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>) {
+    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let metric = self.call.metric;
         let of_row = row_scale(metric, to.lengths);
         let prepared = block.prepared;
