@@ -50,7 +50,7 @@ impl EpisodeSampler {
         })
     }
 
-    /// With images where this says, of accelerators; [`DataPlacement::Auto`] unless said.
+    /// Where images lie while an accelerator uses them; [`DataPlacement::Auto`] by default.
     pub fn with_data_on(self, data_on: DataPlacement) -> Self {
         Self { data_on, ..self }
     }

@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use super::Bytes;
 
-/// Where a number comes from, the surest first.
+/// How a number is known, the most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Provenance {
-    /// Counted.
+    /// Counted exactly.
     Exact,
-    /// From measurements at other sizes.
+    /// Extrapolated from measurements at other sizes.
     Measured {
-        /// How far off the last of them was, which was not fitted to.
+        /// Error of the fit at the last measurement, which was held out.
         residual_percent: f64,
     },
-    /// By a formula, from the shapes of layers.
+    /// Computed by a formula from the shapes of layers.
     Modelled,
-    /// Nothing tells: an amount beside it is what is known of it.
+    /// Not known; an amount beside it is a lower bound.
     Unknown,
 }
 
-/// An amount of memory, and how it is known.
+/// An amount of memory, with its provenance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryFigure {
-    /// How much; at least so much, where the source is [`Provenance::Unknown`].
+    /// The amount; a lower bound if the source is [`Provenance::Unknown`].
     pub bytes: Bytes,
     /// How it is known.
     pub source: Provenance,
@@ -48,12 +48,12 @@ impl MemoryFigure {
         Self { bytes: Bytes(0), source: Provenance::Unknown }
     }
 
-    /// So many of it.
+    /// `count` times the amount.
     pub fn times(self, count: u64) -> Self {
         Self { bytes: Bytes(self.bytes.0.saturating_mul(count)), ..self }
     }
 
-    /// Whether it is at most `budget`; `None` where that is not known.
+    /// Whether it is at most `budget`; `None` if that is not known.
     pub fn fits(self, budget: Bytes) -> Option<bool> {
         match self.source {
             _ if self.bytes > budget => Some(false),
@@ -63,7 +63,7 @@ impl MemoryFigure {
     }
 }
 
-/// As sure as the less sure of the two; nothing is added by zero bytes that are known.
+/// The sum has the less reliable provenance of the two; zero bytes that are known leave it as it is.
 impl Add for MemoryFigure {
     type Output = Self;
 

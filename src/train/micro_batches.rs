@@ -3,12 +3,12 @@ use std::ops::Range;
 use super::TrainError;
 use crate::parallel::shard;
 
-/// The tasks of a step in parts, each of which is one graph.
+/// The tasks of a step, cut into micro-batches (parts), each of which is one graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MicroBatches {
     tasks: usize,
     parts: usize,
-    /// Tasks of a part but the last, where that was said; else they are as equal as can be.
+    /// Number of tasks of every part but the last; `None` for parts as equal as possible.
     size: Option<usize>,
 }
 

@@ -7,10 +7,10 @@ use crate::learners::Learner;
 use crate::phase::PhaseTimes;
 use crate::precision::Precision;
 
-/// A learner at the end of its training, without the autodiff that trained it.
+/// A trained learner, on the backend without autodiff.
 #[derive(Clone, Debug)]
 pub struct Trained<L> {
-    /// The learner at its best validation, or at the last step where none was made.
+    /// The learner at its best validation, or at the last step if there was no validation.
     pub learner: L,
     /// How training went.
     pub report: TrainingReport,
@@ -19,29 +19,29 @@ pub struct Trained<L> {
 /// How training went.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TrainingReport {
-    /// Steps done, those before a resume included.
+    /// Steps done, including those before a resume.
     pub steps: u64,
     /// Training tasks a second in this process, validations not counted; 0 without a step.
     pub episodes_per_s: f64,
-    /// How far the run came, with its best validation.
+    /// Progress of the run, with its best validation.
     pub progress: Progress,
     /// Loss of the last step made in this process.
     pub last_loss: Option<f32>,
-    /// What the learner's products were computed in.
+    /// Precision of the learner's products.
     pub precision: Precision,
-    /// What losses are scaled by now, in `f16`.
+    /// The last loss scale, in `f16`.
     pub loss_scale: Option<f32>,
-    /// Steps that were not made because gradients overflowed, those before a resume included.
+    /// Steps skipped because gradients overflowed, including those before a resume.
     pub skipped_steps: u64,
-    /// Devices, of all processes, that shared the tasks of a step.
+    /// Number of replicas: devices of all processes.
     pub replicas: usize,
-    /// Where the data of tasks lay: on the device or on the host.
+    /// Whether the data of tasks was on the device or on the host.
     pub data_on: DataPlacement,
-    /// How often this process read losses and scores of steps from the device, each time waiting for it.
+    /// How often this process waited for the device to read losses and scores of steps.
     pub reads: u64,
-    /// What a step of this process took, by phase, with its part of validations and checkpoints.
+    /// Time of a step of this process, by phase, with its share of validations and checkpoints.
     pub phase_ms: PhaseTimes,
-    /// What a step took besides, in milliseconds: the trainer itself.
+    /// Time of a step outside of all phases, in milliseconds: the trainer itself.
     pub other_ms: f64,
 }
 

@@ -17,7 +17,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.route = route)
     }
 
-    /// With at most so many tasks in one network: unless said, on a CPU [`Network::LANES`] of every
+    /// With at most so many tasks in one network: by default, on a CPU [`Network::LANES`] of every
     /// thread, and on an accelerator all, for which it takes as many launches as for one. They take
     /// memory in proportion.
     ///

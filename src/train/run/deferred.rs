@@ -17,7 +17,7 @@ use crate::precision::ScaledGrads;
 use crate::train::TrainError;
 use crate::train::step_gradients::number;
 
-/// Steps that an accelerator is not read for, unless said.
+/// Steps that an accelerator is not read for, by default.
 const STEPS: u64 = 32;
 
 /// And how long it is not.

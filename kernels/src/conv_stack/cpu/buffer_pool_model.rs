@@ -167,7 +167,7 @@ fn times(count: usize, lengths: Vec<usize>) -> Vec<usize> {
     lengths.repeat(count)
 }
 
-/// The lengths of buffers that the passes of a stack allocate, for one lane unless said otherwise.
+/// The lengths of buffers that the passes of a stack allocate, for one lane except where noted.
 struct StackPass {
     plans: Vec<Plan>,
     images: usize,
