@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::buffers::Buffer;
-use super::contract::{Contraction, Places, Run};
+use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
 use super::layout::{Map, STRIP_PIXELS, Tap};
 use super::padding_taps::Side;
@@ -199,7 +199,7 @@ impl Convolution {
             let pixels = out.len() / self.out.image() * class.pixels;
             for start in (0..pixels).step_by(STRIP_PIXELS) {
                 let strip = start..(start + STRIP_PIXELS).min(pixels);
-                let places = Places::At(&class.places[strip.clone()]);
+                let places = RowOffsets::Indexed(&class.places[strip.clone()]);
                 let pixels = (&class.windows[strip], places);
                 for tile in 0..self.out.tiles() {
                     let out = &mut out[self.out.start(tile, 0)..];
@@ -221,7 +221,7 @@ impl Convolution {
     ) {
         let (class, w) = (self.whole.as_ref().unwrap_or(&self.classes[0]), self.out.w);
         let windows = &class.windows[rows.start * w..rows.end * w];
-        let pixels = (windows, Places::Apart(self.out.lane));
+        let pixels = (windows, RowOffsets::Strided(self.out.lane));
         self.strip(body, terms, (class, tile), pixels, out);
     }
 
@@ -231,7 +231,7 @@ impl Convolution {
         body: &dyn InstructionSet,
         terms: &[Term<'_>],
         (class, tile): (&Class, usize),
-        (rows, to): (&[usize], Places<'_>),
+        (rows, to): (&[usize], RowOffsets<'_>),
         out: &mut [f32],
     ) {
         let length = self.taps.len() * self.out.lane;

@@ -1,6 +1,6 @@
 //! The direct gradient of a convolution's weight.
 
-use super::contract::{Contraction, Places, Run};
+use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
 use super::layout::Map;
 
@@ -44,7 +44,7 @@ impl WeightRows<'_> {
             runs: &runs,
             a_step: self.stride * self.from.lane,
             b_step: self.delta.lane,
-            to: Places::Apart(self.delta.lane),
+            to: RowOffsets::Strided(self.delta.lane),
             accumulate: !first,
         };
         body.contract(&job, weight);

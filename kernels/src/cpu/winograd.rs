@@ -5,7 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::buffers::Buffer;
-use super::contract::{Contraction, Places, Run};
+use super::contract::{Contraction, RowOffsets, Run};
 use super::convolution::Term;
 use super::instruction_set::InstructionSet;
 use super::layout::Map;
@@ -186,7 +186,7 @@ impl Winograd {
                             runs: &runs,
                             a_step: 1,
                             b_step: lane,
-                            to: Places::Apart(lane),
+                            to: RowOffsets::Strided(lane),
                             accumulate: i > 0,
                         };
                         body.contract(&job, out);
@@ -244,7 +244,7 @@ impl Winograd {
                         runs: &runs,
                         a_step: self.padded(),
                         b_step: lane,
-                        to: Places::Apart(lane),
+                        to: RowOffsets::Strided(lane),
                         accumulate: !first || patches.start > 0,
                     };
                     body.contract(&job, weight);

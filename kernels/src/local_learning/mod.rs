@@ -111,7 +111,7 @@ pub fn local_learning<B: Backend>(
     memory: LocalMemory<B>,
 ) -> Learned<B> {
     let body = local_body::<B>().expect("a backend that learns locally");
-    let LocalMemory { numbers, places } = memory;
+    let LocalMemory { numbers, offsets } = memory;
     let tensors = LocalTensors {
         values: vec![unwrap(xs)],
         weights: weights.into_iter().map(unwrap).collect(),
@@ -120,7 +120,7 @@ pub fn local_learning<B: Backend>(
     let LocalTensors { values, weights, memory } = (body.run)(learning, start, tensors);
     Learned {
         weights: weights.into_iter().map(wrap).collect(),
-        memory: LocalMemory { numbers: wrap(memory), places },
+        memory: LocalMemory { numbers: wrap(memory), offsets },
         outputs: values.into_iter().map(wrap).collect(),
     }
 }

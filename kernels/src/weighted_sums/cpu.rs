@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::cpu::buffers::Buffer;
-use crate::cpu::contract::{Contraction, Places, Run};
+use crate::cpu::contract::{Contraction, RowOffsets, Run};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::interleave::Grid;
 
@@ -67,7 +67,7 @@ fn transposed(body: &dyn InstructionSet, packed: &[f32], weight: &[f32], inputs:
                 runs: &[Run { a: 0, b: 0, len: inputs }],
                 a_step: 1,
                 b_step: tile,
-                to: Places::Apart(examples),
+                to: RowOffsets::Strided(examples),
                 accumulate: false,
             };
             body.contract(&job, &mut sums[place * tile..]);

@@ -48,7 +48,7 @@ impl Job for PlasticityRunArgs {
         let hebb = || Hebb::new().with_decay(decay);
         let covariance = || Covariance::new(tau)?.with_decay(decay);
         let bcm = || Bcm::new(tau)?.with_decay(decay);
-        let told = match self.rule {
+        let result = match self.rule {
             RuleName::Hebb => self.with(hierarchy, hebb().map_err(usage)?, &place),
             RuleName::Covariance => self.with(hierarchy, covariance().map_err(usage)?, &place),
             RuleName::Oja => self.with(hierarchy, Oja, &place),
@@ -56,8 +56,8 @@ impl Job for PlasticityRunArgs {
             RuleName::Sanger => self.with(hierarchy, Sanger, &place),
             RuleName::Bcm => self.with(hierarchy, bcm().map_err(usage)?, &place),
         }?;
-        report::tell(&self, &told, place.backend, &place.label)?;
-        plot::write(&told, &self.plot)
+        report::write(&self, &result, place.backend, &place.label)?;
+        plot::write(&result, &self.plot)
     }
 }
 
@@ -79,7 +79,7 @@ impl PlasticityRunArgs {
         hierarchy: TemporalHierarchy<B::InnerBackend>,
         rule: R,
         place: &Place<B>,
-    ) -> Result<report::Told, CliError> {
+    ) -> Result<report::RunResult, CliError> {
         let rate = Rate::fixed(self.rate()).map_err(usage)?;
         let running = hierarchy.start(rule, rate).with_relative_rates(POWER_TAU).map_err(usage)?;
         let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);

@@ -8,7 +8,7 @@ use fewshot::plasticity::{
 
 use super::PlasticityRunArgs;
 use super::progress::Progress;
-use super::report::{Moment, Told};
+use super::report::{Moment, RunResult};
 use crate::cli::error::CliError;
 
 /// How often it is looked at the layers.
@@ -50,7 +50,7 @@ impl<'a, B: Backend> Training<'a, B> {
     pub(super) fn run<R: PlasticityRule<B>>(
         mut self,
         mut running: Running<B, R>,
-    ) -> Result<Told, CliError> {
+    ) -> Result<RunResult, CliError> {
         let steps = self.args.steps;
         let progress = Progress::new(steps);
         let mut moments = Vec::new();
@@ -68,7 +68,7 @@ impl<'a, B: Backend> Training<'a, B> {
             moments.push(self.moment(&running, done)?);
         }
         progress.finish();
-        Ok(Told { moments, firings: self.firings, seconds: spent.as_secs_f64() })
+        Ok(RunResult { moments, firings: self.firings, seconds: spent.as_secs_f64() })
     }
 
     /// Ticks at once; whole sequences end where all layers fire next.

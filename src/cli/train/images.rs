@@ -213,21 +213,21 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
             ))?;
             return print(format_args!("run folder: {}", folder.display()));
         }
-        let trained = Told { recipe, train: samplers.train.protocol(), meta_batch, folder };
-        let mut told = trained.json(&place, &report, &evaluation);
-        join(&mut told, used(&report, peak));
-        print(told)
+        let trained = TrainedRun { recipe, train: samplers.train.protocol(), meta_batch, folder };
+        let mut report_json = trained.json(&place, &report, &evaluation);
+        join(&mut report_json, used(&report, peak));
+        print(report_json)
     }
 }
 
-struct Told {
+struct TrainedRun {
     recipe: Recipe,
     train: Protocol,
     meta_batch: u64,
     folder: PathBuf,
 }
 
-impl Told {
+impl TrainedRun {
     fn json<B: AutodiffBackend>(
         &self,
         place: &Place<B>,

@@ -7,7 +7,8 @@ use crate::adapt::SecondOrder;
 use crate::learners::{Network, QueryNorm};
 
 impl<B: Backend, N: Network<B>> Maml<B, N> {
-    /// With another number of inner steps in the test, and in [`Learner::adapt`].
+    /// With another number of inner steps in the test, and in
+    /// [`Learner::adapt`](crate::learners::Learner::adapt).
     pub fn with_test_steps(self, test_steps: usize) -> Self {
         self.set(|settings| settings.test_steps = test_steps)
     }
@@ -29,7 +30,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++, here the same in every meta-step; where there is an [`Annealing`], once it
+    /// loss of MAML++, here the same in every meta-step; with an [`Annealing`](super::Annealing), once it
     /// is over. An implicit gradient and Reptile's way know the last one alone.
     ///
     /// # Panics

@@ -70,7 +70,7 @@ pub fn ticks_kernel<N: Size>(
                     let weight = weights.index_mut(index);
                     compute_output::<N>(weight, memory, &mut shared, layer, call.sequences, plan);
                     sync_storage();
-                    if comptime!(plan.told) {
+                    if comptime!(plan.returns_outputs) {
                         let output = outputs.index_mut(index);
                         write_output(output, memory, layer, tick, call.sequences, plan.units);
                     }

@@ -23,7 +23,7 @@ use cubecl::prelude::*;
 use self::kernel::ticks_kernel;
 use self::output::LANES;
 use self::plan::{CallLaunch, Kind, LayerLaunch, Plan};
-use super::memory::Places;
+use super::memory::Offsets;
 use super::{LocalBody, LocalLearning, LocalTensors};
 use crate::cube::{arrays, common_width, empty, most_tensors, owned};
 
@@ -67,7 +67,7 @@ where
     let memory = owned(memory);
     let wanted = learning.outputs(start, ticks);
     let mut outputs: Vec<_> = wanted.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
-    if learning.told {
+    if learning.returns_outputs {
         // A layer that does not fire in these ticks has an output that nothing is written to.
         outputs.resize_with(weights.len(), || empty(&xs, [1], DType::F32));
     }
@@ -144,7 +144,7 @@ fn launch<R: CubeRuntime>(
         learns: learning.rate != 0.0,
         relative: learning.relative.is_some(),
         top_down: learning.top_down != 0.0,
-        told: learning.told,
+        returns_outputs: learning.returns_outputs,
         alone: learning.sequences == 1,
         units: work.units,
     };
@@ -165,7 +165,7 @@ fn launch<R: CubeRuntime>(
         post,
         sums,
     );
-    let places = Places::all(learning);
+    let places = Offsets::all(learning);
     let layers = places.iter().enumerate().map(|(index, places)| {
         let layer = learning.layers[index];
         LayerLaunch::new(

@@ -1,4 +1,4 @@
-//! What a kernel is compiled for, and the sizes and places that it is told.
+//! What a kernel is compiled for, and the sizes and places that it is returns_outputs.
 
 use cubecl::prelude::*;
 
@@ -42,7 +42,7 @@ pub struct Plan {
     pub learns: bool,
     pub relative: bool,
     pub top_down: bool,
-    pub told: bool,
+    pub returns_outputs: bool,
     /// Whether there is one sequence.
     pub alone: bool,
     pub units: u32,
