@@ -50,7 +50,7 @@ static NOTED: Mutex<Option<HashSet<(&str, FallbackReason)>>> = Mutex::new(None);
 
 impl FallbackReason {
     /// Logs, the first time in this process, that `operation` runs as plain Burn operations.
-    pub(crate) fn note(self, operation: &'static str) {
+    pub(crate) fn log_once(self, operation: &'static str) {
         let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.to_string();
         if noted.get_or_insert_default().insert((operation, self)) {
@@ -63,7 +63,7 @@ impl FallbackReason {
 pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
     let found = types.into_iter().find(|&found| found != DType::F32);
     if let Some(found) = found {
-        FallbackReason::ElementType { found }.note(operation);
+        FallbackReason::ElementType { found }.log_once(operation);
     }
     found.is_none()
 }

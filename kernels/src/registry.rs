@@ -240,7 +240,7 @@ pub(crate) fn on_host<B: Backend>() -> bool {
 /// # Errors
 /// If it has another value than [`route`] tells of, or names instructions that this processor lacks.
 pub fn check_environment() -> Result<(), UnknownKernels> {
-    cpu::instruction_set::named(environment::wanted()).map(|_| ())
+    cpu::instruction_set::named(environment::requested()).map(|_| ())
 }
 
 /// The table of this type, unless the reference is asked for.

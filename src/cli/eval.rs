@@ -43,7 +43,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     let path = file(given);
     let (method, shots) = (args.method()?, args.shots()?);
     let checkpoint = Checkpoint::read(&path)?;
-    if sinusoids::made(&checkpoint) {
+    if sinusoids::is_sinusoid_run(&checkpoint) {
         return sinusoids::eval(args, path, checkpoint, world);
     }
     let trained: Recipe = recipe(&checkpoint, &path)?;

@@ -15,7 +15,7 @@ use super::output;
 /// When there are others, and this program cannot reach them.
 pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
     if let Some(launch) = launched() {
-        output::speak_as(launch.rank);
+        output::set_rank(launch.rank);
     }
     Ok(world()?.into())
 }
@@ -46,6 +46,6 @@ pub(super) fn run_or_abort<T>(
         // as Ctrl-C does, and kills them a second later.
         thread::sleep(Duration::from_secs(3));
     }
-    output::complain(error);
+    output::print_error(error);
     world.abort(i32::from(error.code()))
 }

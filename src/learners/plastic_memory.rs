@@ -77,7 +77,7 @@ impl<B: Backend> PlasticMemory<B> {
     fn step(&self, state: NetworkState<B>, drive: Tensor<B, 3>) -> NetworkState<B> {
         let connections = self.connections.effective(state.trace.clone());
         let next = (product(state.activity.clone(), connections) + drive).tanh();
-        let trace = self.connections.remember(state.trace, state.activity, next.clone());
+        let trace = self.connections.update_trace(state.trace, state.activity, next.clone());
         NetworkState { activity: next, trace }
     }
 }
@@ -101,7 +101,7 @@ impl<B: Backend> Learner<B, Regression> for PlasticMemory<B> {
         let on = Tensor::full([tasks, 1, 1], DRIVE, &patterns.device());
         let silence = Tensor::cat(vec![silence, on], 2);
         let activity = silence.zeros_like();
-        let mut state = NetworkState { activity, trace: self.connections.blank(tasks) };
+        let mut state = NetworkState { activity, trace: self.connections.zero_trace(tasks) };
         for example in (0..self.rounds).flat_map(|_| 0..examples) {
             let pattern = patterns.clone().narrow(1, example, 1);
             for _ in 0..self.steps {

@@ -61,7 +61,7 @@ pub fn conv2d<B: Backend>(
     match (table.serves)(&shape) {
         Ok(()) => fused(table, x, weight, bias, &shape),
         Err(reason) => {
-            reason.note("conv2d");
+            reason.log_once("conv2d");
             reference::conv2d(x, weight, bias, stride, padding)
         }
     }
@@ -94,7 +94,7 @@ fn table<B: Backend>(
     let table = registry::table::<ConvolutionTable<B>>()?;
     match types.find(|&found| found != of || !(table.takes)(found)) {
         Some(found) => {
-            FallbackReason::ElementType { found }.note("conv2d");
+            FallbackReason::ElementType { found }.log_once("conv2d");
             None
         }
         None => Some(table),

@@ -98,7 +98,7 @@ pub fn conv_stack_jvp<B: Backend>(
                 let call = StackCall::new(shape, &blocks, &statistics, options);
                 return on_host(images, blocks, statistics, call, tangents);
             }
-            Err(reason) => reason.note("conv_stack_jvp"),
+            Err(reason) => reason.log_once("conv_stack_jvp"),
         }
     }
     let tangents = StackTangent {

@@ -70,7 +70,7 @@ pub fn conv_stack<B: Backend>(
     match fused::check(&images, blocks, &statistics) {
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),
         Err(reason) => {
-            reason.note("conv_stack");
+            reason.log_once("conv_stack");
             reference::conv_stack(images, blocks, statistics, options)
         }
     }

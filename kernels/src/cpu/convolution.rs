@@ -63,7 +63,7 @@ impl Convolution {
     pub fn new(from: &Map, out: Map, stride: usize, images: usize) -> Self {
         let taps = from.taps();
         let reads = Reads {
-            windows: Side::both(from, [out.h, out.w], stride),
+            windows: Side::rows_and_columns(from, [out.h, out.w], stride),
             taps: taps.iter().map(|tap| (tap.offset, tap.at)).collect(),
             first: 0,
             places: out.windows(out.h, out.w, 1),
@@ -107,7 +107,7 @@ impl Convolution {
             let (h, w) = (count(out.h, row), count(out.w, column));
             let corner = row * out.row() + column * out.lane;
             let reads = Reads {
-                windows: Side::both(from, [h, w], 1),
+                windows: Side::rows_and_columns(from, [h, w], 1),
                 taps: reads,
                 first,
                 places: out.windows(h, w, stride).iter().map(|place| corner + place).collect(),
@@ -286,7 +286,7 @@ impl Reads {
             let mut taps: Vec<_> = self.taps.iter().map(|(_, at)| at[side]).collect();
             taps.sort_unstable();
             taps.dedup();
-            self.windows[side].alike(&taps)
+            self.windows[side].equal_runs(&taps)
         });
         let parts: Vec<_> = rows
             .iter()

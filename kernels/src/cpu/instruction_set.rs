@@ -65,8 +65,8 @@ pub trait InstructionSet: Planes + Steps + Send + Sync {
     /// See [`round`](super::rounding::round).
     fn round(&self, precision: Precision, values: &mut [f32]);
 
-    /// See [`settle`](super::softmax::settle).
-    fn settle(&self, rows: &mut Rows<'_>);
+    /// See [`softmax_scores`](super::softmax::softmax_scores).
+    fn softmax_scores(&self, rows: &mut Rows<'_>);
 
     /// See [`expand_input`](super::transforms::expand_input).
     fn expand_input(&self, from: &Corner<'_>, out: &mut [f32], step: usize);
@@ -107,7 +107,7 @@ pub fn bodies() -> Vec<&'static dyn InstructionSet> {
 /// If `FEWSHOT_KERNELS` names something this processor does not have.
 pub fn chosen() -> &'static dyn InstructionSet {
     static CHOSEN: LazyLock<Result<&'static dyn InstructionSet, UnknownKernels>> =
-        LazyLock::new(|| named(environment::wanted()));
+        LazyLock::new(|| named(environment::requested()));
     match &*CHOSEN {
         Ok(body) => *body,
         Err(error) => panic!("{error}"),
@@ -164,7 +164,7 @@ macro_rules! implement_body {
             use super::product::{Product, product, transposed};
             use super::rank::{RankUpdate, rank_update};
             use super::rounding::round;
-            use super::softmax::{Rows, settle};
+            use super::softmax::{Rows, softmax_scores};
             use super::activate_vjp::{Slope, Target, activate_vjp, add_tilted};
             use super::transforms::{Corner, CornerMut};
             use super::transforms::{expand_delta, expand_input, reduce_output};
@@ -213,7 +213,7 @@ macro_rules! implement_body {
                 compile_loop!($simd, ($(#[$feature])?),
                     fn round(precision: Precision, values: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn settle(rows: &mut Rows<'_>));
+                    fn softmax_scores(rows: &mut Rows<'_>));
                 compile_loop!($simd, ($(#[$feature])?),
                     fn expand_input(from: &Corner<'_>, out: &mut [f32], step: usize));
                 compile_loop!($simd, ($(#[$feature])?),

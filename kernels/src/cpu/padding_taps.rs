@@ -19,7 +19,7 @@ pub struct Side {
 
 impl Side {
     /// The windows' rows and columns, of so many each.
-    pub fn both(map: &Map, [h, w]: [usize; 2], step: usize) -> [Self; 2] {
+    pub fn rows_and_columns(map: &Map, [h, w]: [usize; 2], step: usize) -> [Self; 2] {
         [(h, map.h), (w, map.w)].map(|(count, pixels)| Self { count, step, ring: map.ring, pixels })
     }
 
@@ -29,7 +29,7 @@ impl Side {
     }
 
     /// Adjacent windows that have the same of these pixels inside.
-    pub fn alike(&self, taps: &[usize]) -> Vec<Range<usize>> {
+    pub fn equal_runs(&self, taps: &[usize]) -> Vec<Range<usize>> {
         let inside = |window: usize| taps.iter().map(move |&tap| self.inside(window, tap));
         let windows: Vec<_> = (0..self.count).collect();
         let parts = windows.chunk_by(|&one, &next| inside(one).eq(inside(next)));
@@ -44,12 +44,12 @@ mod tests {
     #[test]
     fn windows_at_the_edge_have_fewer_taps_inside() {
         let map = Map { channels: 1, lane: 1, h: 7, w: 4, ring: 1 };
-        let [rows, columns] = Side::both(&map, [4, 2], 2);
+        let [rows, columns] = Side::rows_and_columns(&map, [4, 2], 2);
         assert_eq!([0, 1, 2, 3].map(|window| rows.inside(window, 0)), [false, true, true, true]);
         assert_eq!([0, 1, 2, 3].map(|window| rows.inside(window, 2)), [true, true, true, false]);
         assert_eq!([0, 1].map(|window| columns.inside(window, 2)), [true, true]);
-        assert_eq!(rows.alike(&[0, 1, 2]), [0..1, 1..3, 3..4]);
-        assert_eq!(columns.alike(&[0, 1, 2]), [0..1, 1..2]);
-        assert_eq!(rows.alike(&[1]), vec![0..4]);
+        assert_eq!(rows.equal_runs(&[0, 1, 2]), [0..1, 1..3, 3..4]);
+        assert_eq!(columns.equal_runs(&[0, 1, 2]), [0..1, 1..2]);
+        assert_eq!(rows.equal_runs(&[1]), vec![0..4]);
     }
 }

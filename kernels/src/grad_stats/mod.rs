@@ -120,7 +120,7 @@ fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<
     let table = registry::table::<StepTable<B>>()?;
     match gradients.iter().map(TensorMetadata::dtype).find(|&found| !(table.takes)(found)) {
         Some(found) => {
-            FallbackReason::ElementType { found }.note("grad_stats");
+            FallbackReason::ElementType { found }.log_once("grad_stats");
             None
         }
         None => Some(table),

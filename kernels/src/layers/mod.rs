@@ -175,7 +175,7 @@ pub(crate) fn table<B: Backend>(
     let table = registry::table::<LayerTable<B>>()?;
     match vectors.into_iter().chain([of]).find(|&found| !goes_into_f32(found)) {
         Some(found) => {
-            FallbackReason::ElementType { found }.note(operation);
+            FallbackReason::ElementType { found }.log_once(operation);
             None
         }
         None if (table.takes)(of) => Some((table, of.into())),

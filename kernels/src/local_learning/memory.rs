@@ -102,7 +102,7 @@ impl<B: Backend> LocalMemory<B> {
     }
 
     /// The last output of a layer, `[b, neurons]`.
-    pub fn held(&self, layer: usize) -> Tensor<B, 2> {
+    pub fn output(&self, layer: usize) -> Tensor<B, 2> {
         let Offsets { held, sizes: [_, neurons, sequences], .. } = self.offsets[layer];
         self.part(held, [sequences, neurons])
     }

@@ -68,17 +68,17 @@ pub fn local_settings<B: Backend>(
     let name = "local_learning";
     let body = local_body::<B>()?;
     let Some(settings) = settings() else {
-        FallbackReason::LearnedByOther.note(name);
+        FallbackReason::LearnedByOther.log_once(name);
         return None;
     };
     let (most, found) = ((body.most_layers)(device), settings.layers.len());
     if found > most {
-        FallbackReason::Layers { most, found }.note(name);
+        FallbackReason::Layers { most, found }.log_once(name);
         return None;
     }
     let found = settings.work();
     if found > MOST_WORK {
-        FallbackReason::Work { most: MOST_WORK, found }.note(name);
+        FallbackReason::Work { most: MOST_WORK, found }.log_once(name);
         return None;
     }
     all_f32(name, types).then_some(settings)

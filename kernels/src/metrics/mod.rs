@@ -148,7 +148,7 @@ pub(crate) fn table<B: Backend>(
     let first = of[0].dtype();
     match of.iter().map(|x| x.dtype()).find(|&x| x != first || !(table.takes)(x)) {
         Some(found) => {
-            FallbackReason::ElementType { found }.note(operation);
+            FallbackReason::ElementType { found }.log_once(operation);
             None
         }
         None => Some(table),

@@ -81,7 +81,7 @@ impl<T: TensorMetadata> StepTensors<T> {
         let refused = refused.chain([gradient].into_iter().filter(|&found| found != of));
         match refused.chain(remembered.filter(|&found| found != DType::F32)).next() {
             Some(found) => {
-                FallbackReason::ElementType { found }.note("optim_step");
+                FallbackReason::ElementType { found }.log_once("optim_step");
                 false
             }
             None => true,

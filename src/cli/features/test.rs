@@ -16,7 +16,7 @@ use crate::cli::args::EvalArgs;
 use crate::cli::args::TRAINED_ON_EPISODES;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
+use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
 /// `fewshot eval --features`, of the file `path`.
@@ -102,7 +102,7 @@ impl Test {
         let all = samplers.iter().map(|sampler| {
             let found = self.methods.iter().map(|method| {
                 let found = self.one::<B>(method, sampler, device);
-                tell(&found);
+                print_status(&found);
                 figures(found)
             });
             let mut found: Vec<_> = found.collect();

@@ -16,7 +16,7 @@ use fewshot::plasticity::{
 
 use super::backend::{self, Job, Place};
 use super::error::CliError;
-use super::output::tell;
+use super::output::print_status;
 use args::RuleName;
 use training::Training;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
     backend::prepare(&args.device)?;
     args.check()?;
     if let Some(warning) = args.warning() {
-        tell(warning);
+        print_status(warning);
     }
     let device = args.device.clone();
     // A tick is short: a thread of the pool begins with its share of an operation while it wakes the

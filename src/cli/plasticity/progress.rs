@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::cli::output::tell;
+use crate::cli::output::print_status;
 
 /// Tells how far a run is: a bar on a terminal, a line every twentieth part elsewhere.
 pub(super) struct Progress {
@@ -32,7 +32,7 @@ impl Progress {
         let part = |steps: usize| steps as u128 * 20 / self.steps as u128;
         if part(done) > part(before) {
             let (steps, left) = (self.steps, (self.steps - done) as f64 / rate);
-            tell(format_args!("step {done}/{steps}  {rate:.0} steps/s  {left:.0} s left"));
+            print_status(format_args!("step {done}/{steps}  {rate:.0} steps/s  {left:.0} s left"));
         }
     }
 

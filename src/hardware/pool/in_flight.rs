@@ -25,7 +25,7 @@ impl<V> InFlightLoad<V> {
         self.loader == thread::current().id()
     }
 
-    pub(super) fn land(&self, outcome: Outcome<V>) {
+    pub(super) fn finish(&self, outcome: Outcome<V>) {
         *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
         self.landed.notify_all();
     }

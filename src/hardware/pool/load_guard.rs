@@ -53,7 +53,7 @@ where
         match &brought {
             Ok(lease) => {
                 self.landed = true;
-                self.in_flight.land(Ok(lease.clone()));
+                self.in_flight.finish(Ok(lease.clone()));
             }
             Err(error) => {
                 let began = !matches!(error, PoolError::WouldNotFit { .. });
@@ -115,7 +115,7 @@ where
         state.slots.remove(self.key);
         state.counted.loads_failed += u64::from(began);
         drop(state);
-        self.in_flight.land(Err(reason));
+        self.in_flight.finish(Err(reason));
     }
 }
 

@@ -128,7 +128,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 
     /// With levels that remember again what an accelerator did in their place.
-    pub(super) fn recalled(mut self) -> Self {
+    pub(super) fn restored(mut self) -> Self {
         let Some(memory) = self.memory.take() else {
             return self;
         };
@@ -139,7 +139,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         for (index, (level, layer)) in levels.enumerate() {
             let gain = layer.gain.clone().filter(|_| fed_back && index < last);
             let came = self.came(index);
-            let level = level.recalled(&kernel, layer, came, self.hierarchy.aggregate);
+            let level = level.restored(&kernel, layer, came, self.hierarchy.aggregate);
             self.levels.push(Level { gain, ..level });
         }
         self
@@ -166,7 +166,7 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
         }
     }
 
-    fn recalled(
+    fn restored(
         self,
         kernel: &KernelRule<B, R::State>,
         memory: LayerMemory<B>,

@@ -119,7 +119,7 @@ where
             folder.draw_curves()?;
         }
         self.clock.validating += start.elapsed().as_secs_f64();
-        self.tell(&Event::Validated { metrics, best });
+        self.emit(&Event::Validated { metrics, best });
         Ok(())
     }
 

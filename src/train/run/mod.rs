@@ -200,7 +200,7 @@ where
 
     fn train(&mut self) -> Result<(), TrainError> {
         let steps = self.options.steps;
-        self.tell(&Event::Started { step: self.progress.step, steps });
+        self.emit(&Event::Started { step: self.progress.step, steps });
         let _waiting = Waiting::set(self.options.profile);
         phase::take();
         self.clock = Clock::start();
@@ -227,7 +227,7 @@ where
             }
         }
         if self.exhausted() && self.progress.step < steps {
-            self.tell(&Event::StoppedEarly { step: self.progress.step });
+            self.emit(&Event::StoppedEarly { step: self.progress.step });
         }
         Ok(())
     }
@@ -245,7 +245,7 @@ where
     }
 
     /// One process speaks for all.
-    fn tell(&mut self, event: &Event) {
+    fn emit(&mut self, event: &Event) {
         if self.group.is_root() {
             (self.observer)(event);
         }

@@ -117,7 +117,7 @@ where
             self.learner = Some(averages::put_back::<B, L>(learner, &averages));
         }
         self.clock.phases += phase::take();
-        self.tell(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
+        self.emit(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
         Ok(())
     }
 
@@ -158,7 +158,7 @@ where
             episodes_per_s: self.episodes_per_s(),
             seconds_left: elapsed / self.clock.steps as f64 * left as f64,
         };
-        self.tell(&event);
+        self.emit(&event);
         Ok(())
     }
 }

@@ -22,14 +22,14 @@ pub trait Work: Sync {
     /// Whether the products are replaced by a gradient.
     fn gradient(&self) -> bool;
 
-    /// Whether `settle` sees how long queries are; they are as long as one to it otherwise.
+    /// Whether `finish_queries` sees how long queries are; they are as long as one to it otherwise.
     fn with_lengths(&self) -> bool;
 
     /// Whether the gradient by queries has a term of the queries themselves.
     fn with_queries(&self) -> bool;
 
     /// Turns the products of the `queries` of a task into what is wanted.
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>);
+    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>);
 }
 
 /// The memory that a [`Work`] writes.
@@ -172,14 +172,14 @@ fn run_slot(
         }));
         let width = work.width();
         let task = slot.task * dims.queries;
-        let settling = QueryBuffers {
+        let buffers = QueryBuffers {
             products,
             lengths: &lengths_of,
             out: &mut slot.out[within.start * width..within.end * width],
             row_sums: &mut row_sums[..rows.len()],
             column_sums: slot.column_sums,
         };
-        work.settle(task + rows.start..task + rows.end, &block, settling);
+        work.finish_queries(task + rows.start..task + rows.end, &block, buffers);
         if work.gradient() {
             let out = &mut slot.by_queries[within.start * d..within.end * d];
             block.by_queries(products, &mut sums[..rows.len() * tile], out);

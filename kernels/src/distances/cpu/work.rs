@@ -45,7 +45,7 @@ impl Work for Scores {
         false
     }
 
-    fn settle(&self, _: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
+    fn finish_queries(&self, _: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let of_row = row_scale(self.metric, to.lengths);
         for (row, out) in to.out.chunks_exact_mut(self.ways).enumerate() {
             let shift = match self.metric {
@@ -99,7 +99,7 @@ impl Work for Tilt<'_> {
         true
     }
 
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
+    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let of_row = row_scale(self.metric, to.lengths);
         let g = &self.g[queries.start * self.ways..queries.end * self.ways];
         to.row_sums.fill(0.0);
@@ -159,11 +159,11 @@ impl Work for Loss<'_> {
         self.call.metric == Metric::Cosine
     }
 
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
+    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let metric = self.call.metric;
         let of_row = row_scale(metric, to.lengths);
         let prepared = block.prepared;
-        block.body.settle(&mut Rows {
+        block.body.softmax_scores(&mut Rows {
             products: to.products,
             scoring: Scoring { scale: &prepared.scale, shift: &prepared.shift, row_scale: &of_row },
             labels: &self.labels[queries],
