@@ -64,9 +64,9 @@ impl Stream {
         low + (high - low) * self.unit()
     }
 
-    /// Bell-shaped with mean 0 and the given deviation, never beyond three of them: the sum of
-    /// three uniform numbers, which takes no function of the platform's mathematics library.
-    pub(crate) fn bell(&mut self, deviation: f64) -> f64 {
+    /// A sum of three uniform numbers (Irwin-Hall), nearly normal, with mean 0 and the given standard
+    /// deviation, never beyond three of them. It needs no function of the platform's mathematics library.
+    pub(crate) fn irwin_hall(&mut self, deviation: f64) -> f64 {
         let sum = self.unit() + self.unit() + self.unit();
         deviation * (2.0 * sum - 3.0)
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn numbers_keep_to_their_range_and_spread() {
         let mut stream = Stream::new(0, Purpose::GlyphStyle, [0, 0]);
-        let bells: Vec<f64> = (0..4000).map(|_| stream.bell(2.0)).collect();
+        let bells: Vec<f64> = (0..4000).map(|_| stream.irwin_hall(2.0)).collect();
         let mean = bells.iter().sum::<f64>() / 4000.0;
         let variance = bells.iter().map(|x| x * x).sum::<f64>() / 4000.0;
         assert!(mean.abs() < 0.1, "{mean}");

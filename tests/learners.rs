@@ -219,8 +219,8 @@ impl TaskSource for ByImages {
         self.0.batch(indices, device)
     }
 
-    fn together(&self) -> usize {
-        self.0.together()
+    fn test_batch_size(&self) -> usize {
+        self.0.test_batch_size()
     }
 
     fn settings(&self) -> Value {

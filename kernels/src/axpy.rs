@@ -21,10 +21,10 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
-use crate::door::{self, FusedOps, StackTable};
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 use crate::layers::node::{parents, record, register};
 use crate::lists::has_elements;
+use crate::registry::{self, FusedOps, StackTable};
 
 /// `y + alpha * x`.
 ///
@@ -49,7 +49,7 @@ pub fn axpy<B: Backend, const D: usize>(
 
 /// [`axpy`] of any rank.
 fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
-    match door::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
+    match registry::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
         Some(table) => (table.axpy)(y, alpha, x),
         None if has_elements(&x) => B::float_add(y, B::float_mul_scalar(x, alpha.into())),
         None => y,

@@ -14,7 +14,7 @@ pub struct UnknownKernels {
 }
 
 /// The value of `FEWSHOT_KERNELS` when it is first wanted, if there is one.
-pub fn wanted() -> Option<&'static str> {
+pub fn requested() -> Option<&'static str> {
     static WANTED: LazyLock<Option<String>> = LazyLock::new(|| {
         let value = std::env::var_os("FEWSHOT_KERNELS")?.to_string_lossy().trim().to_lowercase();
         (!value.is_empty()).then_some(value)
@@ -28,7 +28,7 @@ thread_local! {
 
 /// Whether operations that this thread starts now are to run as plain Burn operations.
 pub fn wants_reference() -> bool {
-    wanted() == Some("reference") || REFERENCE.get()
+    requested() == Some("reference") || REFERENCE.get()
 }
 
 /// Does `work` with the reference in place of every fused operation that this thread starts.
@@ -69,15 +69,15 @@ mod tests {
             with_reference(|| assert!(wants_reference()));
             assert!(wants_reference(), "still, after the inner one");
             let elsewhere = std::thread::spawn(wants_reference).join().unwrap();
-            assert_eq!(elsewhere, wanted() == Some("reference"));
+            assert_eq!(elsewhere, requested() == Some("reference"));
         });
-        assert_eq!(wants_reference(), wanted() == Some("reference"));
+        assert_eq!(wants_reference(), requested() == Some("reference"));
     }
 
     #[test]
     fn a_panic_inside_puts_the_choice_back() {
         let caught = std::panic::catch_unwind(|| with_reference(|| panic!("as meant")));
         assert!(caught.is_err());
-        assert_eq!(wants_reference(), wanted() == Some("reference"));
+        assert_eq!(wants_reference(), requested() == Some("reference"));
     }
 }

@@ -1,6 +1,6 @@
 //! Fused operations for few-shot learning on [Burn](https://burn.dev) backends.
 //!
-//! Every operation is a function generic over `B: Backend`. Behind it stands one door, [`door`]: a
+//! Every operation is a function generic over `B: Backend`. Behind it stands one [`registry`]: a
 //! backend that is registered there takes the fused path, any other one runs the plain-Burn
 //! reference, which is also the law the fused path is tested against. [`route`] tells which, and
 //! [`with_reference`] runs the reference beside it.
@@ -33,9 +33,9 @@
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
-//! [`Refusal`]. A [`Precision`] has convolutions and matrix products computed in a low type, and all
+//! [`FallbackReason`]. A [`Precision`] has convolutions and matrix products computed in a low type, and all
 //! else in f32.
-//! [`conv_stack_along`] is the derivative of the stack along a direction, and that of its gradients.
+//! [`conv_stack_jvp`] gives Jacobian-vector and Hessian-vector products of the stack.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
 //! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
@@ -46,20 +46,18 @@
 //! [`release_buffers`] gives it back.
 #![recursion_limit = "256"]
 
+mod alloc_counter;
 mod axpy;
 pub mod batch_norm;
-mod bundle;
-mod by_lane;
 pub mod channels;
 pub mod conv2d;
 pub mod conv_stack;
-mod counting;
 mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
 pub mod distances;
-pub mod door;
 mod environment;
+mod fallback;
 #[cfg(feature = "fusion")]
 mod fusion;
 pub mod gather_images;
@@ -78,34 +76,33 @@ pub mod max_pool;
 pub mod metrics;
 pub mod norm_relu;
 pub mod optim_step;
+mod parallel_lanes;
 pub mod precision;
 pub mod proto_loss;
 pub mod prototypes;
 pub mod rank_update;
-mod refusal;
-mod smooth;
+pub mod registry;
 pub mod task_loss;
 pub mod tiling;
+mod twice_differentiable;
+mod variadic_op;
 pub mod weighted_sums;
 
+pub use alloc_counter::{AllocatorCounts, CountingAllocator, PeakWatch, limit_malloc_arenas};
 pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all};
 pub use batch_norm::{NormError, NormStatistics, batch_norm};
 pub use conv_stack::{
-    BlockTangent, ConvBlock, GradientsOf, Moments, StackDirection, StackOptions, StackOutput,
-    StackTangent, Statistics, conv_stack, conv_stack_along,
+    BlockTangent, ConvBlock, GradientsOf, Moments, StackJvp, StackOptions, StackOutput,
+    StackTangent, Statistics, conv_stack, conv_stack_jvp,
 };
 pub use conv2d::{ConvError, conv2d};
-pub use counting::{AllocatorCounts, CountingAllocator, PeakWatch, limit_heaps};
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
-pub use door::{
-    FusedOps, Route, check_environment, register, register_axpy, register_gather, register_steps,
-    register_task_loss, route,
-};
 pub use environment::{UnknownKernels, with_reference};
+pub use fallback::FallbackReason;
 pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
-pub use grad_stats::{GradStats, UnreadStats, grad_stats, unread_grad_stats};
+pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use gram::gram;
 pub use host::HostBackend;
 pub use inverse_power::{PowerError, inverse_power};
@@ -113,14 +110,17 @@ pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{LinearError, linear, product};
 pub use linear_stack::{LinearLayer, LinearStackError, linear_stack};
 pub use max_pool::{PoolError, max_pool};
-pub use metrics::{FusedMetrics, MetricError, parted};
+pub use metrics::{FusedMetrics, MetricError, split_at};
 pub use norm_relu::norm_relu;
-pub use optim_step::{FusedSteps, StepRule, StepState, StepTensors, Stepped, optim_step};
+pub use optim_step::{FusedSteps, StepOutput, StepRule, StepState, StepTensors, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
-pub use rank_update::{Lost, RankError, UpdateRate, rank_update};
-pub use refusal::Refusal;
+pub use rank_update::{Decay, RankError, UpdateRate, rank_update};
+pub use registry::{
+    FusedOps, Route, check_environment, register, register_axpy, register_gather, register_steps,
+    register_task_loss, route,
+};
 pub use task_loss::{FusedTaskLoss, TaskLoss, task_loss};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::{SumsError, weighted_sums};

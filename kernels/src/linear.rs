@@ -3,10 +3,10 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::door::{self, StackTable};
 use crate::layers::{through_f32, types, wide};
 use crate::linear_stack::{LinearLayer, linear_stack};
 use crate::precision::Precision;
+use crate::registry::{self, StackTable};
 
 /// Operands that do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +102,7 @@ pub fn product<B: Backend, const D: usize>(
 
 /// Whether the operations of `B` are kernels of an accelerator.
 fn on_device<B: Backend>() -> bool {
-    door::table::<StackTable<B>>().is_some_and(|table| !table.on_host)
+    registry::table::<StackTable<B>>().is_some_and(|table| !table.on_host)
 }
 
 pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>) -> Tensor<B, 2> {

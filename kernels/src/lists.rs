@@ -7,12 +7,12 @@ pub fn has_elements(tensor: &impl TensorMetadata) -> bool {
     tensor.shape().num_elements() > 0
 }
 
-/// The results of `together` for the items that it `takes`, if there are any, and of `alone` for
+/// The results of `batched` for the items that it `takes`, if there are any, and of `alone` for
 /// each of the others, in the order of the items.
 pub fn in_parts<T, U>(
     items: Vec<T>,
     takes: impl Fn(&T) -> bool,
-    together: impl FnOnce(Vec<T>) -> Vec<U>,
+    batched: impl FnOnce(Vec<T>) -> Vec<U>,
     alone: impl Fn(T) -> U,
 ) -> Vec<U> {
     let mut results: Vec<Option<U>> = items.iter().map(|_| None).collect();
@@ -26,7 +26,7 @@ pub fn in_parts<T, U>(
         }
     }
     if !taken.is_empty() {
-        for (place, result) in places.into_iter().zip(together(taken)) {
+        for (place, result) in places.into_iter().zip(batched(taken)) {
             results[place] = Some(result);
         }
     }
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn results_come_in_the_order_of_the_items() {
         let items = vec![3, 1, 4, 1, 5, 9];
-        let together = |odd: Vec<i32>| odd.into_iter().map(|item| 10 * item).collect();
-        let found = in_parts(items.clone(), |item| item % 2 == 1, together, |item| -item);
+        let batched = |odd: Vec<i32>| odd.into_iter().map(|item| 10 * item).collect();
+        let found = in_parts(items.clone(), |item| item % 2 == 1, batched, |item| -item);
         assert_eq!(found, [30, 10, -4, 10, 50, 90]);
         let sums = |group: Vec<i32>| {
             let sum: i32 = group.iter().sum();

@@ -5,7 +5,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use super::chain::{OuterLoss, leaves};
-use super::{AdaptError, MetaGradient, Slope};
+use super::{AdaptError, GradientFn, MetaGradient};
 use crate::phase::{Phase, phase_on};
 
 /// A support loss with `strength / 2 * |theta - start|^2` added, which ties the fast weights to the
@@ -33,9 +33,9 @@ impl Proximal {
     }
 
     /// The gradient with the proximal term's.
-    pub(crate) fn slope<'a, B: Backend>(
+    pub(crate) fn gradient_fn<'a, B: Backend>(
         self,
-        slope: &'a Slope<'a, B>,
+        gradient_fn: &'a GradientFn<'a, B>,
         start: &'a [Tensor<B, 1>],
     ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
         move |step, values| {
@@ -43,20 +43,20 @@ impl Proximal {
                 (value.clone() - start.clone()) * self.strength
             };
             let pulls = values.iter().zip(start).map(pull);
-            let pairs = slope(step, values).into_iter().zip(pulls);
+            let pairs = gradient_fn(step, values).into_iter().zip(pulls);
             pairs.map(|(gradient, pull)| gradient.map(|gradient| gradient + pull)).collect()
         }
     }
 
     /// The gradient of `loss` of the fast weights `values` by what their inner loop began with:
     /// `(I + H / strength)^-1 v` for `lanes` tasks, with `v` the gradient of the outer loss and `H`
-    /// the Hessian of the support loss, whose gradient is `slope` without the proximal term.
+    /// the Hessian of the support loss, whose gradient is `gradient_fn` without the proximal term.
     ///
     /// What does not move has no gradient here: it is frozen. Exact where `values` are a minimum
     /// and conjugate gradients have converged; neither takes the memory of a graph of the steps.
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
-        slope: &Slope<'_, B>,
+        gradient_fn: &GradientFn<'_, B>,
         (values, moves): (&[Tensor<B, 1>], &[bool]),
         lanes: usize,
         loss: &OuterLoss<'_, B>,
@@ -66,13 +66,13 @@ impl Proximal {
         let outer = loss(steps, &tracked).expect("an outer loss after the last step");
         let device = outer.device();
         phase_on::<B, _>(Phase::Backward, &device, || {
-            self.back(slope, (values, moves), lanes, (tracked, outer))
+            self.back(gradient_fn, (values, moves), lanes, (tracked, outer))
         })
     }
 
     fn back<B: AutodiffBackend>(
         self,
-        slope: &Slope<'_, B>,
+        gradient_fn: &GradientFn<'_, B>,
         (values, moves): (&[Tensor<B, 1>], &[bool]),
         lanes: usize,
         (tracked, outer): (Vec<Tensor<B, 1>>, Tensor<B, 1>),
@@ -82,8 +82,9 @@ impl Proximal {
         let reached: Vec<_> =
             (0..found.len()).filter(|&index| moves[index] && found[index].is_some()).collect();
         let wanted: Vec<_> = reached.iter().filter_map(|&index| found[index].clone()).collect();
-        let solved = self
-            .solve(wanted, lanes, |direction| hessian_product(slope, values, &reached, direction));
+        let solved = self.solve(wanted, lanes, |direction| {
+            hessian_product(gradient_fn, values, &reached, direction)
+        });
         let mut start = vec![None; values.len()];
         for (index, solved) in reached.into_iter().zip(solved) {
             start[index] = Some(solved);
@@ -143,16 +144,16 @@ fn plus<B: Backend>(
     one.iter().zip(other).map(sum).collect()
 }
 
-/// The Hessian whose gradient is `slope`, at `values`, times a direction of the values that are
+/// The Hessian whose gradient is `gradient_fn`, at `values`, times a direction of the values that are
 /// `reached`.
 fn hessian_product<B: AutodiffBackend>(
-    slope: &Slope<'_, B>,
+    gradient_fn: &GradientFn<'_, B>,
     values: &[Tensor<B, 1>],
     reached: &[usize],
     direction: &[Tensor<B::InnerBackend, 1>],
 ) -> Vec<Tensor<B::InnerBackend, 1>> {
     let tracked = leaves(values);
-    let gradients = slope(0, &tracked);
+    let gradients = gradient_fn(0, &tracked);
     let products = reached.iter().zip(direction).filter_map(|(&index, direction)| {
         Some((gradients[index].clone()? * Tensor::from_inner(direction.clone())).sum())
     });
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn a_quadratic_has_the_derivative_that_one_computes_by_hand() {
         // Two tasks with the same A = [[2, 1], [1, 3]]; s = 4, so that A + s has determinant 41.
-        let slope = |_: usize, values: &[Tensor<B, 1>]| {
+        let gradient_fn = |_: usize, values: &[Tensor<B, 1>]| {
             let x: Tensor<B, 2> = values[0].clone().reshape([2, 2]);
             let (one, two) = (x.clone().narrow(1, 0, 1), x.narrow(1, 1, 1));
             let rows = [one.clone() * 2.0 + two.clone(), one + two * 3.0];
@@ -198,7 +199,7 @@ mod tests {
             |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
         let proximal = Proximal { strength: 4.0, iterations: 2 };
         let values = [vector(&[0.3, 0.7, -0.2, 0.1])];
-        let found = proximal.gradient(&slope, (&values, &[true]), 2, &loss, 1);
+        let found = proximal.gradient(&gradient_fn, (&values, &[true]), 2, &loss, 1);
         // s (A + s)^-1 = 4 / 41 [[7, -1], [-1, 6]]
         let by_hand = |v: [f64; 2]| [7.0 * v[0] - v[1], 6.0 * v[1] - v[0]].map(|x| 4.0 / 41.0 * x);
         let expected = [by_hand([1.0, -2.0]), by_hand([0.5, 3.0])].concat();
@@ -209,10 +210,10 @@ mod tests {
 
     #[test]
     fn the_proximal_term_pulls_towards_the_start() {
-        let slope = |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];
+        let gradient_fn = |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].zeros_like())];
         let start = [vector(&[1.0, 2.0])];
         let proximal = Proximal { strength: 3.0, iterations: 1 };
-        let found = proximal.slope(&slope, &start)(0, &[vector(&[1.5, 2.0])]);
+        let found = proximal.gradient_fn(&gradient_fn, &start)(0, &[vector(&[1.5, 2.0])]);
         assert_eq!(read(&found[0].clone().unwrap().inner()), [1.5, 0.0]);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
 pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use lists::{summed_all, tiled_all};
 pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
-pub(crate) use steps::{Fast, InnerSteps, Slope, flat_slope, lifted_slope};
+pub(crate) use steps::{Fast, GradientFn, InnerSteps, flat_gradient_fn, lifted_gradient_fn};
 
 use burn::backend::Autodiff;
 use burn::module::{HasAutodiffModule, Module};
@@ -105,8 +105,9 @@ where
     let template = lift::<B, M>(module);
     let moves = inner.mask.select(&slots::<B, M>(module))?;
     let loss = |_: usize, module: &Lifted<B, M>| loss(module);
-    let slope = lifted_slope::<B, Lifted<B, M>>(&template, 1, &moves, Precision::F32, &loss);
-    let steps = InnerSteps { inner, moves: &moves, slope: &slope, lanes: 1 };
+    let gradient_fn =
+        lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &moves, Precision::F32, &loss);
+    let steps = InnerSteps { inner, moves: &moves, gradient_fn: &gradient_fn, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
     let adapted = differentiating_twice::<B, M, _>(module, run)?;
     Ok(filled::<B, M>(module.clone(), &adapted.values, 1))

@@ -13,7 +13,8 @@ use crate::precision::Precision;
 
 /// The gradient of the support loss by tensor, at an inner step and given values; `None` where
 /// there is none.
-pub(crate) type Slope<'a, B> = dyn Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a;
+pub(crate) type GradientFn<'a, B> =
+    dyn Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a;
 
 /// Fast weights, and what the rule remembers of the steps to them.
 #[derive(Clone, Debug)]
@@ -45,7 +46,7 @@ impl<B: Backend> Fast<B> {
 pub(crate) struct InnerSteps<'a, B: Backend> {
     pub(crate) inner: &'a InnerLoop,
     pub(crate) moves: &'a [bool],
-    pub(crate) slope: &'a Slope<'a, B>,
+    pub(crate) gradient_fn: &'a GradientFn<'a, B>,
     pub(crate) lanes: usize,
 }
 
@@ -61,7 +62,7 @@ impl<B: Backend> InnerSteps<'_, B> {
         let Fast { values, mut memory } = fast;
         let values = rates.placed(step, values, self.lanes);
         let [values, shown] = fan_out(values);
-        let mut gradients = (self.slope)(step, &shown);
+        let mut gradients = (self.gradient_fn)(step, &shown);
         drop(shown);
         if self.inner.order == Order::First {
             gradients =
@@ -95,7 +96,7 @@ impl<B: Backend> InnerSteps<'_, B> {
 
 /// The slope of `loss` for a module one level of autodiff up, of which `template` is a copy with
 /// any values: on the graph of the values.
-pub(crate) fn lifted_slope<'a, B: Backend, M: Module<Autodiff<B>>>(
+pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     template: &'a M,
     lanes: usize,
     moves: &'a [bool],
@@ -112,7 +113,7 @@ pub(crate) fn lifted_slope<'a, B: Backend, M: Module<Autodiff<B>>>(
 
 /// The slope of `loss` for a module on the values' own backend, of which `template` is a copy: a
 /// constant. It asks for one derivative alone, so it serves every layer.
-pub(crate) fn flat_slope<'a, B: AutodiffBackend, M: Module<B>>(
+pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
     template: &'a M,
     lanes: usize,
     moves: &'a [bool],
@@ -234,7 +235,7 @@ mod tests {
     }
 
     /// The gradient of the loss times `scale`, divided by it.
-    fn slope(config: &Conv4Config, precision: Precision, scale: f64) -> Vec<f32> {
+    fn gradient_fn(config: &Conv4Config, precision: Precision, scale: f64) -> Vec<f32> {
         let device = Default::default();
         B::seed(&device, 7);
         let encoder = config.clone().with_precision(precision).init(&device);
@@ -246,7 +247,7 @@ mod tests {
         };
         let values = values::<B, _>(&network);
         let moves = vec![true; values.len()];
-        let found = flat_slope(&network, 1, &moves, precision, &loss)(0, &values);
+        let found = flat_gradient_fn(&network, 1, &moves, precision, &loss)(0, &values);
         let found = found.into_iter().flatten().map(|gradient| gradient / scale);
         found.flat_map(|gradient| gradient.into_data().into_vec::<f32>().unwrap()).collect()
     }
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_slope_takes_leaves_for_values_and_has_nothing_of_what_stands_still() {
+    fn a_flat_gradient_fn_takes_leaves_for_values_and_has_nothing_of_what_stands_still() {
         let (config, device) = (Conv4Config::omniglot(), Default::default());
         let encoder = config.init(&device);
         let network = Classifier::<B, Conv4<B>>::new(encoder, config.features(), 5, &device);
@@ -274,8 +275,9 @@ mod tests {
         let values: Vec<_> = values::<B, _>(&network);
         let values: Vec<_> =
             values.into_iter().map(|value| value.detach().require_grad()).collect();
-        let found =
-            |moves: &[bool]| flat_slope(&network, 1, moves, Precision::F32, &loss)(0, &values);
+        let found = |moves: &[bool]| {
+            flat_gradient_fn(&network, 1, moves, Precision::F32, &loss)(0, &values)
+        };
         let all = found(&vec![true; values.len()]);
         let moves: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();
         for (place, (some, all)) in found(&moves).into_iter().zip(all).enumerate() {
@@ -288,9 +290,9 @@ mod tests {
     #[test]
     fn inner_gradients_in_f16_lose_less_to_its_least_numbers_than_to_rounding() {
         for config in [Conv4Config::omniglot(), Conv4Config::mini_imagenet()] {
-            let low = |power: i32| slope(&config, Precision::MixedF16, 2f64.powi(power));
+            let low = |power: i32| gradient_fn(&config, Precision::MixedF16, 2f64.powi(power));
             let large = low(6);
-            let rounding = apart(&large, &slope(&config, Precision::F32, 1.0));
+            let rounding = apart(&large, &gradient_fn(&config, Precision::F32, 1.0));
             // As where the loss has fallen to a sixteenth.
             let lost = apart(&low(-4), &large);
             assert!(10.0 * lost < rounding, "{lost} of {rounding}");

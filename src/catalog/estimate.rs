@@ -198,20 +198,20 @@ impl Estimate {
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
     pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
         let MemoryPlanner { task, activations, .. } = &self.planner;
-        let Activations { support, queries, together, .. } = *activations;
+        let Activations { support, queries, joint, .. } = *activations;
         let batch = match self.method {
             Method::Reptile { batch, .. } => batch,
             _ => task.support + task.queries,
         };
-        let together = task.part(together, batch);
-        let [support, queries, together] = [support, queries, together].map(|all| all.bytes.0);
+        let joint = task.part(joint, batch);
+        let [support, queries, joint] = [support, queries, joint].map(|all| all.bytes.0);
         // Passes over activations, each of which is written and read on the way there and back.
         let (kept, passes) = match self.method {
-            Method::ProtoNet => (together, 1),
+            Method::ProtoNet => (joint, 1),
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
             }
-            Method::Reptile { steps, .. } => (steps as u64 * together, steps as u64),
+            Method::Reptile { steps, .. } => (steps as u64 * joint, steps as u64),
             Method::FirstOrder { steps } => (steps as u64 * support + queries, steps as u64 + 1),
             Method::Anil { steps } => (support + queries, steps as u64 + 1),
         };

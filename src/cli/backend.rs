@@ -11,7 +11,7 @@ use fewshot::kernels::check_environment;
 
 use super::args::DeviceArgs;
 use super::error::CliError;
-use super::output::tell;
+use super::output::print_status;
 use super::train::{GradCheckpoint, ScaleArgs};
 
 /// Work that runs on whichever backend was chosen.
@@ -94,7 +94,7 @@ pub(crate) fn dispatch_with<J: Job>(
     let selection = select(&wanted)?;
     // That something was not compiled in, or is of another system, is no news.
     for rejection in selection.passed_over.iter().filter(|rejection| rejection.tried) {
-        tell(format_args!("passed over {}: {}", rejection.what, rejection.reason));
+        print_status(format_args!("passed over {}: {}", rejection.what, rejection.reason));
     }
     let first = &selection.device.key;
     let others = usage.devices.iter().skip(1).map(|&index| {

@@ -6,7 +6,7 @@ use fewshot::data::{Color, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken
 use serde::{Deserialize, Serialize};
 
 use super::error::CliError;
-use super::output::tell;
+use super::output::print_status;
 
 /// Where tasks come from, as one word of the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +97,7 @@ fn open_folder(folder: &Path, options: FolderOptions) -> Result<Splits, CliError
     // The shuffle of the classes belongs to the data: no seed of a run changes it.
     let report = folder.open_splits(0)?;
     if !report.skipped.is_empty() {
-        tell(format_args!("broken images left out: {}", report.skipped.len()));
+        print_status(format_args!("broken images left out: {}", report.skipped.len()));
     }
     Ok(report.data)
 }

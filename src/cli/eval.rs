@@ -30,7 +30,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     if let Some(option) = args.features.given() {
         return Err(CliError::Usage(format!("{option} is for --features, not for a run")));
     }
-    world::together(&*world, || run_in(args, world.clone()))
+    world::run_or_abort(&*world, || run_in(args, world.clone()))
 }
 
 fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
@@ -43,7 +43,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     let path = file(given);
     let (method, shots) = (args.method()?, args.shots()?);
     let checkpoint = Checkpoint::read(&path)?;
-    if sinusoids::made(&checkpoint) {
+    if sinusoids::is_sinusoid_run(&checkpoint) {
         return sinusoids::eval(args, path, checkpoint, world);
     }
     let trained: Recipe = recipe(&checkpoint, &path)?;

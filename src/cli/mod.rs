@@ -32,7 +32,7 @@ use error::CliError;
 pub(crate) fn main() -> ExitCode {
     fewshot::hardware::keep_freed_memory();
     let line = Line::parse();
-    warnings::listen();
+    warnings::install();
     let Some(command) = line.command else {
         let _ = Line::command().print_help();
         return ExitCode::SUCCESS;
@@ -44,7 +44,7 @@ pub(crate) fn main() -> ExitCode {
     match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&error);
+            output::print_error(&error);
             error.exit_code()
         }
     }

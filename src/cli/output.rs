@@ -8,7 +8,7 @@ use super::error::CliError;
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
 /// From now on as one of several processes, of which the first one speaks.
-pub(crate) fn speak_as(rank: usize) {
+pub(crate) fn set_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }
 
@@ -30,14 +30,14 @@ pub(crate) fn print(line: impl Display) -> Result<(), CliError> {
 }
 
 /// Tells what goes on; whether anybody listens does not matter.
-pub(crate) fn tell(line: impl Display) {
+pub(crate) fn print_status(line: impl Display) {
     if speaks() {
         let _ = writeln!(io::stderr(), "{line}");
     }
 }
 
 /// Tells what went wrong in this process, whichever it is.
-pub(crate) fn complain(error: impl Display) {
+pub(crate) fn print_error(error: impl Display) {
     let _ = match RANK.load(Ordering::Relaxed) {
         0 => writeln!(io::stderr(), "error: {error}"),
         rank => writeln!(io::stderr(), "error in process {rank}: {error}"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use super::output::tell;
+use super::output::print_status;
 
 /// Tells what the library warns of. Drivers and backends have a lot to say that a user of the command
 /// can do nothing about, and of which only kernels are counted, where that is asked for.
@@ -27,7 +27,7 @@ impl Log for Warnings {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            tell(format_args!("warning: {}", record.args()));
+            print_status(format_args!("warning: {}", record.args()));
         } else if record.target().starts_with("cubecl_") {
             let text = record.args().to_string();
             let compiles = COMPILING.iter().any(|start| text.starts_with(start));
@@ -40,7 +40,7 @@ impl Log for Warnings {
 }
 
 /// From now on.
-pub(super) fn listen() {
+pub(super) fn install() {
     // It fails where another one listens already, which is nobody's concern here.
     if log::set_logger(&Warnings).is_ok() {
         log::set_max_level(LevelFilter::Warn);

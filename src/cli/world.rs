@@ -15,7 +15,7 @@ use super::output;
 /// When there are others, and this program cannot reach them.
 pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
     if let Some(launch) = launched() {
-        output::speak_as(launch.rank);
+        output::set_rank(launch.rank);
     }
     Ok(world()?.into())
 }
@@ -31,8 +31,8 @@ pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result<(),
     }
 }
 
-/// Runs `work`; if it fails, so do the other processes, which would wait for this one.
-pub(super) fn together<T>(
+/// Runs `work`; if it fails, aborts the other processes, which would wait for this one.
+pub(super) fn run_or_abort<T>(
     world: &dyn Communicator,
     work: impl FnOnce() -> Result<T, CliError>,
 ) -> Result<T, CliError> {
@@ -46,6 +46,6 @@ pub(super) fn together<T>(
         // as Ctrl-C does, and kills them a second later.
         thread::sleep(Duration::from_secs(3));
     }
-    output::complain(error);
+    output::print_error(error);
     world.abort(i32::from(error.code()))
 }

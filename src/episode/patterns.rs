@@ -101,7 +101,7 @@ impl TaskSource for PatternSampler {
     }
 
     /// What takes memory is a network of `length^2` connections for each task.
-    fn together(&self) -> usize {
+    fn test_batch_size(&self) -> usize {
         (CONNECTIONS / (self.length * self.length)).clamp(1, 64)
     }
 
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn long_patterns_are_tested_a_few_tasks_at_a_time() {
-        let together = |length| PatternSampler::new(length, 5, 1, 1).unwrap().together();
+        let together = |length| PatternSampler::new(length, 5, 1, 1).unwrap().test_batch_size();
         assert_eq!([20, 1000, 5000].map(together), [64, 4, 1]);
     }
 }

@@ -84,7 +84,7 @@ impl TaskSource for RegressionSampler {
         RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }
     }
 
-    fn together(&self) -> usize {
+    fn test_batch_size(&self) -> usize {
         64
     }
 

@@ -50,7 +50,7 @@ impl EpisodeSampler {
         })
     }
 
-    /// With images where this says, of accelerators; [`DataPlacement::Auto`] unless said.
+    /// Where images lie while an accelerator uses them; [`DataPlacement::Auto`] by default.
     pub fn with_data_on(self, data_on: DataPlacement) -> Self {
         Self { data_on, ..self }
     }
@@ -121,7 +121,7 @@ impl TaskSource for EpisodeSampler {
         self.data_on.decide::<B>(self.dataset(), device, self.free)
     }
 
-    fn together(&self) -> usize {
+    fn test_batch_size(&self) -> usize {
         (400 / (self.protocol.ways * self.protocol.examples())).max(1)
     }
 

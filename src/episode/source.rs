@@ -7,7 +7,7 @@ use super::{DataPlacement, EpisodeError, EpisodeSampler, TaskKind};
 
 /// Where tasks come from: the one with index `i` is a pure function of the source and `i`.
 pub trait TaskSource {
-    /// What the tasks ask for.
+    /// The kind of the tasks: classification, regression, or another one.
     type Kind: TaskKind;
 
     /// The tasks with these indices as tensors, in this order.
@@ -17,11 +17,11 @@ pub trait TaskSource {
         device: &B::Device,
     ) -> <Self::Kind as TaskKind>::Batch<B>;
 
-    /// Decides where the data of tasks lies on `device`, of which so many bytes are free, if that is
-    /// known; of several devices, one after the other.
+    /// Decides whether the data of tasks is kept on `device`, which has `_free` bytes free if that is known;
+    /// called once for each device.
     ///
     /// # Errors
-    /// Where it cannot lie where the source was told to keep it.
+    /// If the data does not fit where the source is set to keep it.
     fn place_data<B: Backend>(
         &mut self,
         _device: &B::Device,
@@ -30,8 +30,8 @@ pub trait TaskSource {
         Ok(DataPlacement::Host)
     }
 
-    /// Tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
-    fn together(&self) -> usize;
+    /// Number of tasks in one batch of a test: enough to keep the device busy, few enough to stay in cache.
+    fn test_batch_size(&self) -> usize;
 
     /// The sampler, where tasks are nothing but its episodes: a test then needs each of their images
     /// only once.
@@ -39,6 +39,6 @@ pub trait TaskSource {
         None
     }
 
-    /// What a run must find unchanged when it resumes.
+    /// Settings that a resumed run must find unchanged.
     fn settings(&self) -> Value;
 }

@@ -74,13 +74,13 @@ impl Report {
 pub(super) fn run(platforms: Vec<Box<dyn Platform>>, detection: &Detection) -> Vec<Report> {
     let _silence = Silence::begin();
     let deadline = Instant::now() + detection.deadline;
-    let waiting = platforms.into_iter().map(|platform| Waiting::start(platform, detection));
+    let waiting = platforms.into_iter().map(|platform| PendingProbe::start(platform, detection));
     let waiting = waiting.collect::<Vec<_>>();
     waiting.into_iter().map(|waiting| waiting.finish(deadline, detection.deadline)).collect()
 }
 
 /// A platform that is being tried.
-struct Waiting {
+struct PendingProbe {
     /// What its report is if there is no answer: all but the reason.
     silent: Report,
     answer: Receiver<Report>,
@@ -88,7 +88,7 @@ struct Waiting {
     process: Option<(Child, Receiver<String>)>,
 }
 
-impl Waiting {
+impl PendingProbe {
     fn start(platform: Box<dyn Platform>, detection: &Detection) -> Self {
         let silent = Report::rejecting(platform.as_ref(), String::new());
         match &detection.isolation {

@@ -31,13 +31,13 @@ pub enum HardwareError {
         reason: String,
     },
     /// Nothing of this name is there.
-    #[error("there is no {what} {name:?}{} There is: {}", nearest(.suggestion), .known.join(", "))]
+    #[error("there is no {what} {name:?}{} There is: {}", did_you_mean(.suggestion), .known.join(", "))]
     Unknown {
         /// The kind of thing: device, platform, model.
         what: &'static str,
         /// The name asked for.
         name: String,
-        /// The known name that is nearest to it, if one is near.
+        /// The known name that is did_you_mean to it, if one is near.
         suggestion: Option<String>,
         /// Every known name.
         known: Vec<String>,
@@ -187,7 +187,7 @@ fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> 
     if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
 }
 
-fn nearest(suggestion: &Option<String>) -> String {
+fn did_you_mean(suggestion: &Option<String>) -> String {
     suggestion.as_ref().map_or(".".to_owned(), |name| format!("; did you mean {name:?}?"))
 }
 

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Bytes, HardwareError, Source, Sourced, TrialMeasure};
+use super::{Bytes, HardwareError, MemoryFigure, Provenance, TrialMeasure};
 
 /// What some work takes by its size, `fixed + each * n`, as it was measured at two sizes and
 /// checked at a third.
@@ -46,9 +46,9 @@ impl MemoryFit {
     }
 
     /// What a size takes.
-    pub fn at(&self, size: usize) -> Sourced {
-        let source = Source::Measured { residual_percent: self.residual_percent };
-        Sourced { bytes: Bytes(self.line().at(size).round().max(0.0) as u64), source }
+    pub fn at(&self, size: usize) -> MemoryFigure {
+        let source = Provenance::Measured { residual_percent: self.residual_percent };
+        MemoryFigure { bytes: Bytes(self.line().at(size).round().max(0.0) as u64), source }
     }
 
     /// The largest size that takes at most `budget`; `None` where 1 takes more, or where more take
@@ -96,8 +96,8 @@ mod tests {
     fn a_line_is_found_and_has_no_residual() {
         let fit = MemoryFit::measure([1, 2, 4], run(|n| 100 + 7 * n)).unwrap();
         assert_eq!((fit.fixed, fit.each, fit.residual_percent), (100.0, 7.0, 0.0));
-        let source = Source::Measured { residual_percent: 0.0 };
-        assert_eq!(fit.at(10), Sourced { bytes: Bytes(170), source });
+        let source = Provenance::Measured { residual_percent: 0.0 };
+        assert_eq!(fit.at(10), MemoryFigure { bytes: Bytes(170), source });
         assert_eq!(fit.largest(Bytes(170)), Some(10));
         assert_eq!(fit.largest(Bytes(169)), Some(9));
         assert_eq!(fit.largest(Bytes(106)), None);
@@ -108,7 +108,7 @@ mod tests {
         let fit = MemoryFit::measure([1, 2, 4], run(|n| 100 * n * n)).unwrap();
         // 100 and 400 lead to 1000, where 1600 are.
         assert_eq!(fit.residual_percent, 37.5);
-        assert_eq!(fit.at(1).source, Source::Measured { residual_percent: 37.5 });
+        assert_eq!(fit.at(1).source, Provenance::Measured { residual_percent: 37.5 });
         let flat = MemoryFit::measure([1, 2, 4], run(|_| 100)).unwrap();
         assert_eq!((flat.at(1000).bytes, flat.largest(Bytes(200))), (Bytes(100), None));
     }

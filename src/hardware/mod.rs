@@ -8,6 +8,7 @@ mod config;
 mod detect;
 mod device_info;
 mod device_key;
+mod did_you_mean;
 mod error;
 mod fit;
 #[cfg(test)]
@@ -16,9 +17,7 @@ mod inventory;
 mod kernel_cache;
 mod manager;
 mod memory;
-mod nearest;
 mod panics;
-mod placed;
 mod placement;
 mod plan;
 mod platform;
@@ -27,8 +26,9 @@ mod pool;
 mod preference;
 mod probe;
 mod profile;
+mod provenance;
 mod registry;
-mod sourced;
+mod to_device;
 mod trial;
 
 pub use batch_size::{SearchBudget, SearchReport, find_batch_size};
@@ -38,6 +38,7 @@ pub use capabilities::{Capabilities, DTypeSupport};
 pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};
 pub use device_key::DeviceKey;
+pub(crate) use did_you_mean::unknown_name;
 pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator, Precision};
 pub use fit::MemoryFit;
@@ -49,9 +50,7 @@ pub use memory::{
     MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, keep_freed_memory, memory_stats,
     release,
 };
-pub(crate) use nearest::unknown;
 pub(crate) use panics::device_has_failed;
-pub(crate) use placed::on as carried;
 pub use placement::{
     DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
 };
@@ -66,6 +65,7 @@ pub use pool::{
 };
 pub use preference::{DevicePreference, Selection};
 pub use profile::{ModelProfile, OptimizerKind, ParameterProfile, record_size};
+pub use provenance::{MemoryFigure, Provenance};
 pub use registry::{Detection, Isolation, Registry};
-pub use sourced::{Source, Sourced};
+pub(crate) use to_device::to_device;
 pub use trial::{Trial, TrialMeasure, TrialOutcome};

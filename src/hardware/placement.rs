@@ -121,8 +121,8 @@ pub fn place<S: AsRef<str>>(
     policy: PlacementPolicy,
 ) -> Result<Placement, PlacementError> {
     unique(models.iter().map(|(name, _)| name.as_ref().to_owned()))?;
-    let board = Board::new(devices, policy)?;
-    board.clone().lay(models, Choice::LeastLoaded).or_else(|_| board.lay(models, Choice::FirstFit))
+    let state = PlacementState::new(devices, policy)?;
+    state.clone().lay(models, Choice::LeastLoaded).or_else(|_| state.lay(models, Choice::FirstFit))
 }
 
 /// The devices that can hold one whole replica of a model, in the order in which they are given:
@@ -135,10 +135,10 @@ pub fn replicate(
     devices: &[(DeviceKey, Bytes)],
     policy: PlacementPolicy,
 ) -> Result<Vec<DeviceKey>, PlacementError> {
-    let board = Board::new(devices, policy)?;
-    let roomy = board.loads.iter().filter(|load| load.left() >= bytes);
+    let state = PlacementState::new(devices, policy)?;
+    let roomy = state.loads.iter().filter(|load| load.left() >= bytes);
     let keys: Vec<DeviceKey> = roomy.map(|load| load.device.clone()).collect();
-    if keys.is_empty() { Err(board.refusal(model, bytes)) } else { Ok(keys) }
+    if keys.is_empty() { Err(state.refusal(model, bytes)) } else { Ok(keys) }
 }
 
 impl Placement {
@@ -165,13 +165,13 @@ enum Choice {
 
 /// Devices while models are laid on them.
 #[derive(Clone)]
-struct Board<'a> {
+struct PlacementState<'a> {
     devices: &'a [(DeviceKey, Bytes)],
     policy: PlacementPolicy,
     loads: Vec<DeviceLoad>,
 }
 
-impl<'a> Board<'a> {
+impl<'a> PlacementState<'a> {
     fn new(
         devices: &'a [(DeviceKey, Bytes)],
         policy: PlacementPolicy,

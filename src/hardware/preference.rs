@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::platforms::HOST_PLATFORMS;
-use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, nearest};
+use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, did_you_mean};
 
 /// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
 /// `metal`, `vulkan` and `webgpu` the system has) or one device (`cuda:1`). Serialised as that text.
@@ -180,7 +180,7 @@ impl Inventory {
             if known.iter().any(|name| WGPU.contains(name)) {
                 known.push("wgpu");
             }
-            return nearest::unknown("platform", platform, known);
+            return did_you_mean::unknown_name("platform", platform, known);
         }
         let there = self.devices.iter().filter(|device| of_platform(&device.key.platform)).count();
         let reasons = self.rejected.iter().filter(|rejection| wanted.missed(rejection));

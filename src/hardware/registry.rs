@@ -2,7 +2,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::detect::{self, Report};
-use super::{DeviceInfo, HardwareError, Inventory, Platform, nearest, platforms};
+use super::{DeviceInfo, HardwareError, Inventory, Platform, did_you_mean, platforms};
 
 /// The platforms to look for devices on, built-in ones and one's own.
 ///
@@ -122,7 +122,9 @@ impl Registry {
 
     fn platform(&self, name: &str) -> Result<&dyn Platform, HardwareError> {
         let found = self.platforms.iter().find(|platform| platform.name() == name);
-        found.map(Box::as_ref).ok_or_else(|| nearest::unknown("platform", name, self.names()))
+        found
+            .map(Box::as_ref)
+            .ok_or_else(|| did_you_mean::unknown_name("platform", name, self.names()))
     }
 }
 

@@ -1,7 +1,7 @@
 use burn::module::{AutodiffModule, Module};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
-use fewshot_kernels::parted;
+use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 
 use super::embed::{embed_jointly, embed_tasks};
@@ -89,7 +89,7 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
         }
         let embeddings = embed_jointly(&self.encoder, batch, statistics);
         let [labels, _] = batch.labels();
-        let [support, queries] = parted(embeddings, labels.dims()[1]);
+        let [support, queries] = split_at(embeddings, labels.dims()[1]);
         match statistics {
             BnStatistics::Track => {
                 let support = EmbeddedSupport::new(support, labels, batch.ways());

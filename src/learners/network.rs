@@ -15,13 +15,13 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// What it is for.
     type Kind: TaskKind;
 
-    /// Most tasks that share a network unless said otherwise, as lanes with the parameters of task
+    /// Most tasks that share a network by default, as lanes with the parameters of task
     /// after task along dimension 0 of each: enough that a graph costs little beside its tasks. More
-    /// keep an accelerator busy; on a CPU, where networks take turns on teams of threads, they only take
+    /// keep an accelerator busy; on a CPU, where networks run on worker pools, they only take
     /// memory. A network without lanes has 1.
     const LANES: usize;
 
-    /// The way to the exact derivative unless said otherwise: the graph of the whole loop is faster
+    /// The way to the exact derivative by default: the graph of the whole loop is faster
     /// where it is small.
     const SECOND_ORDER: SecondOrder = SecondOrder::Chain;
 

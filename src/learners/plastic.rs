@@ -63,9 +63,9 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
         }
         let [tasks, examples, _] = features.dims();
         let labels = Classification::learned(support, 0..tasks).targets;
-        let trace = (0..examples).fold(self.connections.blank(tasks), |trace, example| {
+        let trace = (0..examples).fold(self.connections.zero_trace(tasks), |trace, example| {
             let [x, y] = [&features, &labels].map(|all| all.clone().narrow(1, example, 1));
-            self.connections.remember(trace, x, y)
+            self.connections.update_trace(trace, x, y)
         });
         self.connections.effective(trace)
     }

@@ -73,17 +73,17 @@ impl<B: Backend> PlasticMemory<B> {
         Tensor::cat(vec![patterns, on], 2) * DRIVE
     }
 
-    /// One step of life: the next activity, and the trace of this one with the next.
-    fn live(&self, life: Life<B>, drive: Tensor<B, 3>) -> Life<B> {
-        let connections = self.connections.effective(life.trace.clone());
-        let next = (product(life.activity.clone(), connections) + drive).tanh();
-        let trace = self.connections.remember(life.trace, life.activity, next.clone());
-        Life { activity: next, trace }
+    /// One step of the network: the next activity, and the trace of this one with the next.
+    fn step(&self, state: NetworkState<B>, drive: Tensor<B, 3>) -> NetworkState<B> {
+        let connections = self.connections.effective(state.trace.clone());
+        let next = (product(state.activity.clone(), connections) + drive).tanh();
+        let trace = self.connections.update_trace(state.trace, state.activity, next.clone());
+        NetworkState { activity: next, trace }
     }
 }
 
-/// What a task has left in its network.
-struct Life<B: Backend> {
+/// The activity and the plastic weights of the networks of tasks.
+struct NetworkState<B: Backend> {
     /// `[t, 1, neurons]`
     activity: Tensor<B, 3>,
     /// `[t, neurons, neurons]`
@@ -101,20 +101,20 @@ impl<B: Backend> Learner<B, Regression> for PlasticMemory<B> {
         let on = Tensor::full([tasks, 1, 1], DRIVE, &patterns.device());
         let silence = Tensor::cat(vec![silence, on], 2);
         let activity = silence.zeros_like();
-        let mut life = Life { activity, trace: self.connections.blank(tasks) };
+        let mut state = NetworkState { activity, trace: self.connections.zero_trace(tasks) };
         for example in (0..self.rounds).flat_map(|_| 0..examples) {
             let pattern = patterns.clone().narrow(1, example, 1);
             for _ in 0..self.steps {
-                life = self.live(life, pattern.clone());
+                state = self.step(state, pattern.clone());
             }
             for _ in 0..self.pause {
-                life = self.live(life, silence.clone());
+                state = self.step(state, silence.clone());
             }
         }
         AdaptedMemory {
             learner: self.clone(),
-            activity: life.activity,
-            connections: self.connections.effective(life.trace),
+            activity: state.activity,
+            connections: self.connections.effective(state.trace),
         }
     }
 

@@ -4,7 +4,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
-use fewshot_kernels::parted;
+use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
         batch: &EpisodeBatch<B>,
     ) -> (Tensor<B, 3>, Tensor<B, 3>) {
         let [labels, _] = batch.labels();
-        let [support, queries] = parted(embeddings, labels.dims()[1]);
+        let [support, queries] = split_at(embeddings, labels.dims()[1]);
         (prototypes(support, labels, batch.ways()), queries)
     }
 
@@ -159,7 +159,7 @@ where
             return self.by_segments(batch, scale);
         }
         let embeddings = embed_jointly(&self.encoder, batch, BnStatistics::Track);
-        let Judged { loss, score, gradients } = self.judge(embeddings, batch, 1.0, scale);
+        let EpisodeLoss { loss, score, gradients } = self.judge(embeddings, batch, 1.0, scale);
         let gradients = GradientsParams::from_grads(gradients, self);
         MetaGradients { loss, score, gradients: ScaledGrads::new(gradients, scale) }
     }
@@ -173,8 +173,8 @@ where
     }
 }
 
-/// What embeddings are worth.
-struct Judged<B: AutodiffBackend> {
+/// Loss and score of embeddings, with the gradient.
+struct EpisodeLoss<B: AutodiffBackend> {
     loss: Tensor<B::InnerBackend, 1>,
     score: Tensor<B::InnerBackend, 1>,
     /// Of the scaled share of the loss, by what is on the graph of the embeddings.
@@ -186,14 +186,14 @@ where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B>,
 {
-    /// What embeddings are worth, a `share` of the loss of all.
+    /// Loss and score of embeddings that have a `share` in the loss of all.
     fn judge(
         &self,
         embeddings: Tensor<B, 3>,
         batch: &EpisodeBatch<B>,
         share: f64,
         scale: LossScale,
-    ) -> Judged<B> {
+    ) -> EpisodeLoss<B> {
         let (prototypes, queries) = self.compared(embeddings, batch);
         let [_, labels] = batch.labels();
         let ProtoLoss { loss, correct } =
@@ -202,7 +202,7 @@ where
             let share = if share == 1.0 { loss.clone() } else { loss.clone() * share };
             scale.scale(share).into_inner().backward()
         });
-        Judged { loss: loss.inner(), score: correct.inner().mean(), gradients }
+        EpisodeLoss { loss: loss.inner(), score: correct.inner().mean(), gradients }
     }
 
     /// Task after task, of which nothing stays but gradients.
@@ -214,7 +214,7 @@ where
         for task in 0..batch.tasks() {
             let task = batch.part(task..task + 1);
             segments.pass(task.joined().flatten(0, 1), |features| {
-                let Judged { loss, score, gradients } =
+                let EpisodeLoss { loss, score, gradients } =
                     self.judge(features.unsqueeze(), &task, share, scale);
                 losses.push(loss);
                 scores.push(score);

@@ -30,6 +30,6 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         }
         let learner =
             Self::named("reptile", network, inner.with_order(Order::First), RateKind::Fixed)?;
-        Ok(learner.with_outer(Outer::Way).with_batch(batch))
+        Ok(learner.with_outer(Outer::Displacement).with_batch(batch))
     }
 }

@@ -3,7 +3,7 @@ use std::marker::PhantomData;
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
-use fewshot_kernels::parted;
+use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 
 use super::embed::{embed_jointly, embed_tasks};
@@ -73,7 +73,7 @@ impl<B: Backend, E: Encoder<B>, H: TransductiveHead<B>> Learner<B> for Transduct
         }
         let embeddings = embed_jointly(&self.encoder, batch, statistics);
         let [labels, _] = batch.labels();
-        let [support, queries] = parted(embeddings, labels.dims()[1]);
+        let [support, queries] = split_at(embeddings, labels.dims()[1]);
         self.of_embeddings(support, labels, batch.ways(), queries)
     }
 

@@ -6,7 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot_kernels::{StepRule, optim_step};
 
 use super::BurnRecords;
-use super::module::{PuttingBack, Taking};
+use super::module::{RestoreParameters, TakeParameters};
 use super::states::{Records, States};
 
 /// An optimizer that moves all parameters of a module in one call.
@@ -41,7 +41,7 @@ where
     }
 
     fn step_by(&mut self, rate: f64, module: M, gradients: GradAdaptor) -> M {
-        let mut taking = Taking {
+        let mut taking = TakeParameters {
             gradients,
             rule: &self.rule,
             clipping: self.clipping.as_ref(),
@@ -50,14 +50,14 @@ where
             taken: Vec::new(),
         };
         let module = module.map(&mut taking);
-        let Taking { left, taken, .. } = taking;
+        let TakeParameters { left, taken, .. } = taking;
         let stepped = optim_step::<B::InnerBackend>(taken, &self.rule, rate);
         let mut moved = Vec::with_capacity(stepped.len());
         for (left, stepped) in left.iter().flatten().zip(stepped) {
             self.states.keep(left.id, left.rank, stepped.state);
             moved.push(stepped.parameter);
         }
-        module.map(&mut PuttingBack::<B>::new(left, moved))
+        module.map(&mut RestoreParameters::<B>::new(left, moved))
     }
 }
 

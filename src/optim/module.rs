@@ -14,15 +14,15 @@ use super::BurnRecords;
 use super::state::{lift, lower};
 use super::states::States;
 
-/// A parameter that has left.
-pub(super) struct Left {
+/// A parameter that was taken out of its module.
+pub(super) struct TakenParameter {
     pub(super) id: ParamId,
     pub(super) rank: usize,
     require_grad: bool,
 }
 
 /// Takes every parameter that has a gradient out of a module, and leaves an empty tensor there.
-pub(super) struct Taking<'a, R, M, B>
+pub(super) struct TakeParameters<'a, R, M, B>
 where
     B: AutodiffBackend,
     M: AutodiffModule<B>,
@@ -33,11 +33,11 @@ where
     pub(super) clipping: Option<&'a GradientClipping>,
     pub(super) states: &'a mut States<R, M, B>,
     /// In the order of the module's parameters; none where one stayed.
-    pub(super) left: Vec<Option<Left>>,
+    pub(super) left: Vec<Option<TakenParameter>>,
     pub(super) taken: Vec<StepTensors<FloatTensor<B::InnerBackend>>>,
 }
 
-impl<R, M, B> ModuleMapper<B> for Taking<'_, R, M, B>
+impl<R, M, B> ModuleMapper<B> for TakeParameters<'_, R, M, B>
 where
     B: AutodiffBackend,
     M: AutodiffModule<B>,
@@ -53,7 +53,11 @@ where
             None => gradient,
         };
         let (id, tensor, mapper) = param.consume();
-        self.left.push(Some(Left { id, rank: D, require_grad: tensor.is_require_grad() }));
+        self.left.push(Some(TakenParameter {
+            id,
+            rank: D,
+            require_grad: tensor.is_require_grad(),
+        }));
         let parameter = match tensor.device() == device {
             true => tensor.inner(),
             false => tensor.inner().to_device(&device),
@@ -67,25 +71,28 @@ where
     }
 }
 
-/// Puts parameters where others of the same module have left.
-pub(super) struct PuttingBack<B: AutodiffBackend> {
-    left: IntoIter<Option<Left>>,
+/// Puts updated parameters back where they were taken out of a module.
+pub(super) struct RestoreParameters<B: AutodiffBackend> {
+    left: IntoIter<Option<TakenParameter>>,
     moved: IntoIter<FloatTensor<B::InnerBackend>>,
 }
 
-impl<B: AutodiffBackend> PuttingBack<B> {
-    pub(super) fn new(left: Vec<Option<Left>>, moved: Vec<FloatTensor<B::InnerBackend>>) -> Self {
+impl<B: AutodiffBackend> RestoreParameters<B> {
+    pub(super) fn new(
+        left: Vec<Option<TakenParameter>>,
+        moved: Vec<FloatTensor<B::InnerBackend>>,
+    ) -> Self {
         Self { left: left.into_iter(), moved: moved.into_iter() }
     }
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for PuttingBack<B> {
+impl<B: AutodiffBackend> ModuleMapper<B> for RestoreParameters<B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let Some(left) = self.left.next().expect("a module has the parameters it had") else {
             return param;
         };
         let (id, _, mapper) = param.consume();
-        let moved = self.moved.next().expect("whatever left has moved");
+        let moved = self.moved.next().expect("as many as were taken out");
         let tensor = Tensor::from_inner(lift(moved));
         let tensor = if left.require_grad { tensor.require_grad() } else { tensor };
         Param::from_mapped_value(id, tensor, mapper)

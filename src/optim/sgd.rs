@@ -14,7 +14,7 @@ use super::{BurnRecords, FusedOptimizer};
 /// Stochastic gradient descent, with momentum where it is not 0.
 ///
 /// # Conventions
-/// `torch.optim.SGD`, defaults included; Burn dampens momentum by 0.1 unless told otherwise.
+/// `torch.optim.SGD`, defaults included; Burn dampens momentum by 0.1 by default.
 ///
 /// # Source
 /// Nesterov's variant: Sutskever et al., "On the importance of initialization and momentum in deep

@@ -36,19 +36,19 @@ pub fn agree(
 
 #[cfg(test)]
 mod tests {
-    use super::super::together::together;
+    use super::super::thread_communicator::run_ranks;
     use super::*;
 
     #[test]
     fn processes_with_the_same_settings_agree() {
         let settings = json!({"seed": 7, "rate": 0.1});
-        let found = together(3, |process| agree(process, "settings", &settings));
+        let found = run_ranks(3, |process| agree(process, "settings", &settings));
         assert_eq!(found, [Ok(()), Ok(()), Ok(())]);
     }
 
     #[test]
     fn every_process_names_the_first_setting_that_differs_and_where() {
-        let found = together(4, |process| {
+        let found = run_ranks(4, |process| {
             let seed = if process.rank() % 2 == 1 { 8 } else { 7 };
             agree(process, "settings", &json!({"rate": 0.1, "seed": seed}))
         });
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn processes_at_different_places_of_a_program_do_not_agree() {
-        let found = together(2, |process| {
+        let found = run_ranks(2, |process| {
             let what = if process.rank() == 0 { "settings" } else { "resumption" };
             agree(process, what, &json!({}))
         });

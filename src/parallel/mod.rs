@@ -19,7 +19,7 @@ mod numbers;
 mod reduce;
 mod shard;
 #[cfg(test)]
-mod together;
+mod thread_communicator;
 mod tree;
 mod wire;
 

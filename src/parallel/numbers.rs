@@ -19,14 +19,14 @@ pub fn gather_numbers(
 
 #[cfg(test)]
 mod tests {
-    use super::super::together::together;
+    use super::super::thread_communicator::run_ranks;
     use super::*;
 
     #[test]
     fn every_process_gets_the_numbers_of_all() {
         let own = |rank: usize| vec![[0.1, -0.0, f64::MIN_POSITIVE][rank]; rank];
         let expected: Vec<_> = (0..3).map(own).collect();
-        for found in together(3, |process| gather_numbers(process, &own(process.rank()))) {
+        for found in run_ranks(3, |process| gather_numbers(process, &own(process.rank()))) {
             let found = found.unwrap();
             assert_eq!(found, expected);
             assert!(found[1][0].is_sign_negative());

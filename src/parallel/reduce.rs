@@ -106,7 +106,7 @@ fn decoded(messages: &[Vec<u8>], values: Values) -> Result<Vec<Message>, Paralle
 
 #[cfg(test)]
 mod tests {
-    use super::super::together::together;
+    use super::super::thread_communicator::run_ranks;
     use super::super::{FlatGradients, shard};
     use super::*;
 
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn reduced(leaves: usize, size: usize, how: Reduction) -> Vec<Contribution> {
-        together(size, |process| {
+        run_ranks(size, |process| {
             let range = shard(leaves, size, process.rank()).unwrap();
             reduce(process, how, tree(leaves, range)).unwrap()
         })
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn leaves_that_nobody_has_are_missed_by_everybody() {
         for how in [Reduction::Exact, Reduction::Fast] {
-            let found = together(2, |process| {
+            let found = run_ranks(2, |process| {
                 let range = if process.rank() == 0 { 0..3 } else { 3..5 };
                 reduce(process, how, tree(6, range))
             });
@@ -201,10 +201,10 @@ mod tests {
             tree.leaf(process.rank(), value).unwrap();
             reduce(process, Reduction::Fast, tree).unwrap_err().to_string()
         };
-        let found = together(2, |process| other(process, 2));
+        let found = run_ranks(2, |process| other(process, 2));
         assert!(found.iter().all(|text| text.contains("process 1")), "{found:?}");
         assert!(found.iter().all(|text| text.contains("other lengths")), "{found:?}");
-        let found = together(2, |process| other(process, 3 + process.rank()));
+        let found = run_ranks(2, |process| other(process, 3 + process.rank()));
         let expected = "the message of process 1 cannot be read: 4 micro-batches, process 0 has 3";
         assert_eq!(found, [expected, expected]);
     }

@@ -4,7 +4,7 @@ use fewshot_kernels::local_learning::{BcmForm, LocalRule};
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, KernelRule, PlasticityError, PlasticityRule};
+use super::{Forgetting, KernelRule, PlasticityError, PlasticityRule, WeightUpdate};
 
 /// The rule of Bienenstock, Cooper and Munro, `dw_i = <phi(y_i, theta_i) x> - decay w_i`.
 ///
@@ -95,7 +95,7 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         threshold: Tensor<B, 2>,
-    ) -> (Change<B>, Tensor<B, 2>) {
+    ) -> (WeightUpdate<B>, Tensor<B, 2>) {
         let above = y.clone() - threshold.clone();
         let phi = match self.form {
             BcmForm::IntratorCooper => above * y.clone(),
@@ -105,7 +105,7 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
             0.0 => Forgetting::None,
             decay => Forgetting::Same(decay),
         };
-        let change = Change { post: share(phi), pre: x, forgetting };
+        let change = WeightUpdate { post: share(phi), pre: x, forgetting };
         let square = mean_column(y.clone() * y).transpose();
         let threshold = threshold.clone() + (square - threshold) / self.tau;
         (change, threshold)

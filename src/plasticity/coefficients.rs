@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::rule::share;
-use super::{Change, Forgetting, PlasticityError, PlasticityRule};
+use super::{Forgetting, PlasticityError, PlasticityRule, WeightUpdate};
 
 /// A rule that can be learned, `dW = <A y x^T + B x^T + C y + D>`, with four numbers for all
 /// connections.
@@ -54,13 +54,13 @@ impl<B: Backend> PlasticityRule<B> for Coefficients<B> {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         (): (),
-    ) -> (Change<B>, ()) {
+    ) -> (WeightUpdate<B>, ()) {
         // Examples times two terms: (A y + B) x^T and (C y + D) 1^T.
         let with_inputs = y.clone() * self.value(0) + self.value(1);
         let without = y * self.value(2) + self.value(3);
         let ones = x.ones_like();
         let post = Tensor::cat(vec![share(with_inputs), share(without)], 0);
         let pre = Tensor::cat(vec![x, ones], 0);
-        (Change { post, pre, forgetting: Forgetting::None }, ())
+        (WeightUpdate { post, pre, forgetting: Forgetting::None }, ())
     }
 }

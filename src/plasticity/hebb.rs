@@ -4,7 +4,7 @@ use fewshot_kernels::local_learning::LocalRule;
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, KernelRule, PlasticityError, PlasticityRule};
+use super::{Forgetting, KernelRule, PlasticityError, PlasticityRule, WeightUpdate};
 
 /// Hebb's rule, `dW = <y x^T> - decay W`.
 ///
@@ -65,8 +65,8 @@ impl<B: Backend> PlasticityRule<B> for Hebb {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         (): (),
-    ) -> (Change<B>, ()) {
-        (Change { post: share(y), pre: x, forgetting: forgetting(self.decay) }, ())
+    ) -> (WeightUpdate<B>, ()) {
+        (WeightUpdate { post: share(y), pre: x, forgetting: forgetting(self.decay) }, ())
     }
 }
 
@@ -140,11 +140,11 @@ impl<B: Backend> PlasticityRule<B> for Covariance {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         state: CovarianceState<B>,
-    ) -> (Change<B>, CovarianceState<B>) {
+    ) -> (WeightUpdate<B>, CovarianceState<B>) {
         let row = |values: &Tensor<B, 2>| mean_column(values.clone()).transpose();
         let (now_x, now_y) = (row(&x), row(&y));
         let (mean_x, mean_y) = state.means.unwrap_or_else(|| (now_x.clone(), now_y.clone()));
-        let change = Change {
+        let change = WeightUpdate {
             post: share(y - mean_y.clone()),
             pre: x - mean_x.clone(),
             forgetting: forgetting(self.decay),

@@ -6,7 +6,7 @@ use fewshot_kernels::local_learning::Activation;
 use fewshot_kernels::weighted_sums;
 use fewshot_models::nn::drawn;
 
-use super::{Change, PlasticityRule, Rate};
+use super::{PlasticityRule, Rate, WeightUpdate};
 
 /// Configuration of a [`PlasticLinear`] layer.
 #[derive(Config, Debug)]
@@ -112,7 +112,7 @@ impl<B: Backend> PlasticLinear<B> {
         y: Tensor<B, 2>,
         rule: &R,
         state: R::State,
-        make: impl FnOnce(Change<B>, Tensor<B, 2>) -> Tensor<B, 2>,
+        make: impl FnOnce(WeightUpdate<B>, Tensor<B, 2>) -> Tensor<B, 2>,
     ) -> (Self, R::State) {
         let (weight, layer) = self.taken();
         let (change, state) = rule.change(&weight, x, y, state);

@@ -1,11 +1,10 @@
 //! Local learning rules on any backend: Hebb, Oja, BCM and rules that are learned themselves.
 //!
-//! A [`PlasticityRule`] tells the [`Change`] of a weight from what goes into its neurons and what
+//! A [`PlasticityRule`] tells the [`WeightUpdate`] of a weight from what goes into its neurons and what
 //! comes out; no gradient is needed. On an autodiff backend all of it is differentiable, so that
 //! rates, coefficients and first weights can be meta-learned.
 
 mod bcm;
-mod change;
 mod coefficients;
 mod error;
 mod hebb;
@@ -18,9 +17,9 @@ mod reactive;
 mod rule;
 mod sources;
 mod trace;
+mod weight_update;
 
 pub use bcm::Bcm;
-pub use change::{Change, Forgetting};
 pub use coefficients::Coefficients;
 pub use error::PlasticityError;
 pub use fewshot_kernels::local_learning::{Activation, Aggregate, BcmForm, LocalRule};
@@ -34,6 +33,7 @@ pub use reactive::{Expectation, Reaction, Reactive};
 pub use rule::{KernelRule, PlasticityRule};
 pub use sources::{SourceStream, Sources};
 pub use trace::{PlasticConnections, TraceRule};
+pub use weight_update::{Forgetting, WeightUpdate};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

@@ -4,7 +4,7 @@ use fewshot_kernels::local_learning::LocalRule;
 use fewshot_kernels::product;
 
 use super::rule::{mean_column, share};
-use super::{Change, Forgetting, KernelRule, PlasticityRule};
+use super::{Forgetting, KernelRule, PlasticityRule, WeightUpdate};
 
 /// Oja's rule for each neuron by itself, `dw_i = <y_i (x - y_i w_i)>`.
 ///
@@ -55,9 +55,9 @@ impl<B: Backend> PlasticityRule<B> for Oja {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         (): (),
-    ) -> (Change<B>, ()) {
+    ) -> (WeightUpdate<B>, ()) {
         let power = mean_column(y.clone() * y.clone());
-        (Change { post: share(y), pre: x, forgetting: Forgetting::Each(power) }, ())
+        (WeightUpdate { post: share(y), pre: x, forgetting: Forgetting::Each(power) }, ())
     }
 
     fn settles(&self) -> bool {
@@ -82,10 +82,10 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         (): (),
-    ) -> (Change<B>, ()) {
+    ) -> (WeightUpdate<B>, ()) {
         // What the outputs do not explain: two thin products in place of `<y y^T> W`.
         let pre = x - product(y.clone(), weight.clone());
-        (Change { post: share(y), pre, forgetting: Forgetting::None }, ())
+        (WeightUpdate { post: share(y), pre, forgetting: Forgetting::None }, ())
     }
 
     fn settles(&self) -> bool {
@@ -110,10 +110,10 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         (): (),
-    ) -> (Change<B>, ()) {
+    ) -> (WeightUpdate<B>, ()) {
         let post = share(y.clone());
         let lower = product(post.clone().transpose(), y).tril(0);
-        (Change { post, pre: x, forgetting: Forgetting::Between(lower) }, ())
+        (WeightUpdate { post, pre: x, forgetting: Forgetting::Between(lower) }, ())
     }
 
     fn settles(&self) -> bool {

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::local_learning::LocalRule;
 
-use super::Change;
+use super::WeightUpdate;
 
 /// How a weight `W` `[neurons, inputs]` changes with what its neurons get and give.
 ///
@@ -28,7 +28,7 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         state: Self::State,
-    ) -> (Change<B>, Self::State);
+    ) -> (WeightUpdate<B>, Self::State);
 
     /// The state without the graph that it came from, for truncated backpropagation.
     fn detach(&self, state: Self::State) -> Self::State;

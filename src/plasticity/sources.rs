@@ -61,7 +61,7 @@ impl Sources {
         };
         let begin = |sequence: usize| {
             let mut random = Stream::new(self.seed, Purpose::Sources, [sequence as u64, 0]);
-            let values = (0..self.sources).map(|_| random.bell(1.0)).collect();
+            let values = (0..self.sources).map(|_| random.irwin_hall(1.0)).collect();
             (random, values)
         };
         SourceStream {
@@ -98,6 +98,6 @@ fn mix(mixing: &[Vec<f32>], sources: &[f64], out: &mut [f32]) {
 fn advance(random: &mut Stream, sources: &mut [f64]) {
     for (k, source) in sources.iter_mut().enumerate() {
         let kept = 1.0 - 0.5f64.powi(k as i32 % 4 + 1);
-        *source = kept * *source + (1.0 - kept * kept).sqrt() * random.bell(1.0);
+        *source = kept * *source + (1.0 - kept * kept).sqrt() * random.irwin_hall(1.0);
     }
 }

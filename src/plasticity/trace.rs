@@ -63,7 +63,7 @@ impl<B: Backend> PlasticConnections<B> {
     }
 
     /// The trace that `tasks` tasks begin with, `[t, inputs, outputs]`.
-    pub fn blank(&self, tasks: usize) -> Tensor<B, 3> {
+    pub fn zero_trace(&self, tasks: usize) -> Tensor<B, 3> {
         let [inputs, outputs] = self.weight.dims();
         Tensor::zeros([tasks, inputs, outputs], &self.weight.val().device())
     }
@@ -77,7 +77,12 @@ impl<B: Backend> PlasticConnections<B> {
 
     /// The trace after one step with inputs `x`, `[t, 1, inputs]`, and outputs `y`, `[t, 1,
     /// outputs]`.
-    pub fn remember(&self, trace: Tensor<B, 3>, x: Tensor<B, 3>, y: Tensor<B, 3>) -> Tensor<B, 3> {
+    pub fn update_trace(
+        &self,
+        trace: Tensor<B, 3>,
+        x: Tensor<B, 3>,
+        y: Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
         let eta = self.eta.val().reshape([1, 1, 1]);
         let rated = y.clone() * eta.clone();
         let growth = product(x.swap_dims(1, 2), rated.clone());

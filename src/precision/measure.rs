@@ -7,7 +7,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorPrimitive};
-use fewshot_kernels::{UnreadStats, grad_stats, unread_grad_stats};
+use fewshot_kernels::{DeviceGradStats, grad_stats, grad_stats_on_device};
 
 /// The gradients of `module` times `factor`, and their joint Euclidean norm after that.
 ///
@@ -18,23 +18,25 @@ pub(crate) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     factor: f64,
 ) -> (GradientsParams, f64) {
-    let mut taking = Taking::<B> { from: &mut gradients, ids: Vec::new(), tensors: Vec::new() };
+    let mut taking =
+        TakeGradients::<B> { from: &mut gradients, ids: Vec::new(), tensors: Vec::new() };
     module.visit(&mut taking);
-    let Taking { ids, tensors, .. } = taking;
+    let TakeGradients { ids, tensors, .. } = taking;
     let (tensors, stats) = grad_stats::<B::InnerBackend>(tensors, factor);
     let tensors = ids.into_iter().zip(tensors).collect();
-    module.visit(&mut PuttingBack::<B> { into: &mut gradients, tensors });
+    module.visit(&mut RestoreGradients::<B> { into: &mut gradients, tensors });
     (gradients, stats.norm)
 }
 
 /// The joint Euclidean norm of the gradients of `module`, without reading from the device.
-pub(super) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub(super) fn on_device<B: AutodiffBackend, M: AutodiffModule<B>>(
     gradients: &GradientsParams,
     module: &M,
-) -> UnreadStats<B::InnerBackend> {
-    let mut sharing = Sharing::<B> { from: gradients, seen: HashSet::new(), tensors: Vec::new() };
+) -> DeviceGradStats<B::InnerBackend> {
+    let mut sharing =
+        CollectGradients::<B> { from: gradients, seen: HashSet::new(), tensors: Vec::new() };
     module.visit(&mut sharing);
-    unread_grad_stats::<B::InnerBackend>(sharing.tensors)
+    grad_stats_on_device::<B::InnerBackend>(sharing.tensors)
 }
 
 /// The gradients of `module` times `factor`; all others as they are.
@@ -43,7 +45,7 @@ pub(crate) fn multiplied<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     factor: f64,
 ) -> GradientsParams {
-    module.visit(&mut Scaling { gradients: &mut gradients, factor, seen: HashSet::new() });
+    module.visit(&mut ScaleGradients { gradients: &mut gradients, factor, seen: HashSet::new() });
     gradients
 }
 
@@ -60,18 +62,18 @@ pub(super) fn kinds<B: AutodiffBackend, M: AutodiffModule<B>>(
     gradients: &GradientsParams,
     module: &M,
 ) -> Kinds {
-    let mut looking = Looking { gradients, seen: HashSet::new(), half: None };
+    let mut looking = InspectGradients { gradients, seen: HashSet::new(), half: None };
     module.visit(&mut looking);
     Kinds { known: looking.seen.len(), half: looking.half }
 }
 
-struct Taking<'a, B: AutodiffBackend> {
+struct TakeGradients<'a, B: AutodiffBackend> {
     from: &'a mut GradientsParams,
     ids: Vec<ParamId>,
     tensors: Vec<FloatTensor<B::InnerBackend>>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Taking<'_, B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for TakeGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(gradient) = self.from.remove::<B::InnerBackend, D>(param.id) {
             self.ids.push(param.id);
@@ -80,13 +82,13 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Taking<'_, B> {
     }
 }
 
-struct Sharing<'a, B: AutodiffBackend> {
+struct CollectGradients<'a, B: AutodiffBackend> {
     from: &'a GradientsParams,
     seen: HashSet<ParamId>,
     tensors: Vec<FloatTensor<B::InnerBackend>>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Sharing<'_, B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for CollectGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if self.seen.insert(param.id)
             && let Some(gradient) = self.from.get::<B::InnerBackend, D>(param.id)
@@ -96,12 +98,12 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Sharing<'_, B> {
     }
 }
 
-struct PuttingBack<'a, B: AutodiffBackend> {
+struct RestoreGradients<'a, B: AutodiffBackend> {
     into: &'a mut GradientsParams,
     tensors: HashMap<ParamId, FloatTensor<B::InnerBackend>>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for PuttingBack<'_, B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for RestoreGradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(tensor) = self.tensors.remove(&param.id) {
             let gradient = Tensor::from_primitive(TensorPrimitive::Float(tensor));
@@ -110,14 +112,14 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for PuttingBack<'_, B> {
     }
 }
 
-struct Scaling<'a> {
+struct ScaleGradients<'a> {
     gradients: &'a mut GradientsParams,
     factor: f64,
     /// A parameter that a module has twice has one gradient.
     seen: HashSet<ParamId>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Scaling<'_> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for ScaleGradients<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if self.seen.insert(param.id)
             && let Some(gradient) = self.gradients.remove::<B::InnerBackend, D>(param.id)
@@ -128,13 +130,13 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Scaling<'_> {
     }
 }
 
-struct Looking<'a> {
+struct InspectGradients<'a> {
     gradients: &'a GradientsParams,
     seen: HashSet<ParamId>,
     half: Option<DType>,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Looking<'_> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for InspectGradients<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(gradient) = self.gradients.get::<B::InnerBackend, D>(param.id) {
             self.seen.insert(param.id);

@@ -1,9 +1,9 @@
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::UnreadStats;
+use fewshot_kernels::DeviceGradStats;
 
-use super::measure::{Kinds, kinds, measured, unread};
+use super::measure::{Kinds, kinds, measured, on_device};
 use super::{FiniteGrads, LossScale, NonFinite, ScaleError};
 
 /// Gradients of a scaled loss, finite or not.
@@ -66,13 +66,13 @@ impl ScaledGrads {
     ///
     /// # Panics
     /// As [`unscale`](Self::unscale), and of a loss that was scaled: its scale depends on what is read.
-    pub(crate) fn unread<B: AutodiffBackend, M: AutodiffModule<B>>(
+    pub(crate) fn on_device<B: AutodiffBackend, M: AutodiffModule<B>>(
         self,
         module: &M,
-    ) -> (GradientsParams, UnreadStats<B::InnerBackend>) {
+    ) -> (GradientsParams, DeviceGradStats<B::InnerBackend>) {
         assert_eq!(self.scale, LossScale::ONE, "a loss that is not scaled");
         self.check::<B, M>(module).unwrap_or_else(|error| panic!("{error}"));
-        let stats = unread::<B, M>(&self.gradients, module);
+        let stats = on_device::<B, M>(&self.gradients, module);
         (self.gradients, stats)
     }
 

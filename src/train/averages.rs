@@ -10,34 +10,34 @@ use fewshot_models::nn::RUNNING_AVERAGES;
 
 /// The running averages of `module`.
 pub(super) fn of<B: AutodiffBackend, M: Module<B>>(module: &M) -> GradientsParams {
-    let mut found = Found { within: Vec::new(), values: GradientsParams::new() };
+    let mut found = CollectAverages { within: Vec::new(), values: GradientsParams::new() };
     module.visit(&mut found);
     found.values
 }
 
-/// Registers how far the running averages of `module` are from what they were `before`.
-pub(super) fn register_moves<B: AutodiffBackend, M: Module<B>>(
+/// Registers the change of the running averages of `module` since `before`.
+pub(super) fn register_changes<B: AutodiffBackend, M: Module<B>>(
     module: &M,
     before: &GradientsParams,
     registered: &mut GradientsParams,
 ) {
-    module.visit(&mut Moves { before, registered });
+    module.visit(&mut RegisterChanges { before, registered });
 }
 
-/// `module` with its running averages moved as is registered, which takes them out.
-pub(super) fn moved<B: AutodiffBackend, M: Module<B>>(
+/// `module` with the registered changes added to its running averages; they are taken out of `registered`.
+pub(super) fn with_changes<B: AutodiffBackend, M: Module<B>>(
     module: M,
     registered: &mut GradientsParams,
 ) -> M {
-    module.map(&mut Moved { within: Vec::new(), registered })
+    module.map(&mut ApplyChanges { within: Vec::new(), registered })
 }
 
-struct Found {
+struct CollectAverages {
     within: Vec<String>,
     values: GradientsParams,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Found {
+impl<B: AutodiffBackend> ModuleVisitor<B> for CollectAverages {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.within.push(name.to_owned());
     }
@@ -53,12 +53,12 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Found {
     }
 }
 
-struct Moves<'a> {
+struct RegisterChanges<'a> {
     before: &'a GradientsParams,
     registered: &'a mut GradientsParams,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Moves<'_> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for RegisterChanges<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(before) = self.before.get::<B::InnerBackend, D>(param.id) {
             let now = param.val().inner();
@@ -71,12 +71,12 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Moves<'_> {
     }
 }
 
-struct Moved<'a> {
+struct ApplyChanges<'a> {
     within: Vec<String>,
     registered: &'a mut GradientsParams,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for Moved<'_> {
+impl<B: AutodiffBackend> ModuleMapper<B> for ApplyChanges<'_> {
     fn enter_module(&mut self, name: &str, _: &str) {
         self.within.push(name.to_owned());
     }
@@ -98,14 +98,14 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Moved<'_> {
 
 /// `module` with its running averages as they were `before`.
 pub(super) fn put_back<B: AutodiffBackend, M: Module<B>>(module: M, before: &GradientsParams) -> M {
-    module.map(&mut PutBack { before })
+    module.map(&mut RestoreAverages { before })
 }
 
-struct PutBack<'a> {
+struct RestoreAverages<'a> {
     before: &'a GradientsParams,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for PutBack<'_> {
+impl<B: AutodiffBackend> ModuleMapper<B> for RestoreAverages<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         match self.before.get::<B::InnerBackend, D>(param.id) {
             Some(before) => param.map(|_| Tensor::from_inner(before)),

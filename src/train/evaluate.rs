@@ -151,7 +151,7 @@ impl Evaluator {
         device: &B::Device,
         communicator: &dyn Communicator,
     ) -> Result<Score, ParallelError> {
-        let together = source.together();
+        let together = source.test_batch_size();
         let groups = self.episodes.div_ceil(together);
         let share = |rank| (groups * rank / communicator.size()) * together;
         let mine = share(communicator.rank())..share(communicator.rank() + 1);
@@ -178,7 +178,7 @@ impl Evaluator {
             return embedded::accuracies(learner, sampler, device, tasks);
         }
         let mut found = Vec::new();
-        let together = source.together();
+        let together = source.test_batch_size();
         for first in tasks.clone().step_by(together) {
             let last = (first + together).min(tasks.end);
             let batch = source.tasks::<B>(first as u64..last as u64, device);

@@ -5,19 +5,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::options::{Folder, Options};
+use super::report::Trained;
 use super::run::Run;
-use super::team::MicroBatches;
-use super::{Evaluation, Evaluator, Event, Progress, TrainError, print_lines};
-use crate::episode::{DataPlacement, EpisodeSampler, TaskSource};
-use crate::learners::{Learner, MetaLearner};
+use super::{Event, TrainError, print_lines};
+use crate::episode::{EpisodeSampler, TaskSource};
+use crate::learners::MetaLearner;
 use crate::parallel::{Communicator, Reduction};
-use crate::phase::PhaseTimes;
-use crate::precision::{GradScalerConfig, Precision};
+use crate::precision::GradScalerConfig;
 
-/// Held while a thread differentiates.
+/// Locked while a thread differentiates.
 pub(super) static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Meta-trains a learner on episodes, or on the tasks of another [`TaskSource`], step by step.
@@ -59,116 +58,6 @@ pub struct MetaTrainer<L, O, S = f64, T = EpisodeSampler> {
     pub(super) communicator: Option<Arc<dyn Communicator>>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Options {
-    pub(super) steps: u64,
-    pub(super) meta_batch: u64,
-    pub(super) accumulate: u64,
-    pub(super) micro_batch: Option<usize>,
-    pub(super) reduction: Reduction,
-    pub(super) scaler: Option<GradScalerConfig>,
-    pub(super) clip_norm: Option<f64>,
-    pub(super) validate_every: u64,
-    pub(super) patience: Option<u32>,
-    pub(super) checkpoint_every: u64,
-    pub(super) profile: bool,
-    pub(super) read_every: Option<u64>,
-    pub(super) folder: Option<Folder>,
-}
-
-impl Options {
-    /// Tasks of a step.
-    pub(super) fn tasks(&self) -> u64 {
-        self.meta_batch * self.accumulate
-    }
-
-    /// How the tasks of a step are cut.
-    pub(super) fn parts(&self, replicas: usize) -> Result<MicroBatches, TrainError> {
-        let count = |tasks| usize::try_from(tasks).unwrap_or(usize::MAX);
-        let (tasks, accumulated) = (count(self.tasks()), count(self.accumulate));
-        MicroBatches::new(tasks, accumulated, self.micro_batch, replicas)
-    }
-
-    pub(super) fn check(&self, validation: Option<usize>) -> Result<(), TrainError> {
-        let counts = [
-            ("the meta-batch", self.meta_batch),
-            ("the meta-batches in a step", self.accumulate),
-            ("the tasks in a micro-batch", self.micro_batch.map_or(1, |tasks| tasks as u64)),
-            ("the steps between validations", self.validate_every),
-            ("the steps between checkpoints", self.checkpoint_every),
-            ("the steps between readings", self.read_every.unwrap_or(1)),
-            ("the patience", self.patience.map_or(1, u64::from)),
-            ("the validation", validation.map_or(1, |tasks| tasks as u64)),
-        ];
-        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
-            return Err(TrainError::Zero(name));
-        }
-        if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
-            return Err(TrainError::ClipNorm(norm));
-        }
-        let Self { steps, meta_batch, accumulate, .. } = *self;
-        let tasks = steps.checked_mul(meta_batch).and_then(|tasks| tasks.checked_mul(accumulate));
-        match tasks {
-            Some(_) => Ok(()),
-            None => Err(TrainError::TooManyEpisodes { steps, meta_batch, accumulate }),
-        }
-    }
-}
-
-/// Where a run is kept.
-#[derive(Clone, Debug)]
-pub(super) enum Folder {
-    New(PathBuf),
-    Old(PathBuf),
-}
-
-impl Folder {
-    pub(super) fn name(&self) -> String {
-        match self {
-            Self::New(folder) => format!("new {}", folder.display()),
-            Self::Old(folder) => folder.display().to_string(),
-        }
-    }
-}
-
-/// A learner at the end of its training, without the autodiff that trained it.
-#[derive(Clone, Debug)]
-pub struct Trained<L> {
-    /// The learner at its best validation, or at the last step where none was made.
-    pub learner: L,
-    /// How training went.
-    pub report: TrainingReport,
-}
-
-/// How training went.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct TrainingReport {
-    /// Steps done, those before a resume included.
-    pub steps: u64,
-    /// Training tasks a second in this process, validations not counted; 0 without a step.
-    pub episodes_per_s: f64,
-    /// How far the run came, with its best validation.
-    pub progress: Progress,
-    /// Loss of the last step made in this process.
-    pub last_loss: Option<f32>,
-    /// What the learner's products were computed in.
-    pub precision: Precision,
-    /// What losses are scaled by now, in `f16`.
-    pub loss_scale: Option<f32>,
-    /// Steps that were not made because gradients overflowed, those before a resume included.
-    pub skipped_steps: u64,
-    /// Devices, of all processes, that shared the tasks of a step.
-    pub replicas: usize,
-    /// Where the data of tasks lay: on the device or on the host.
-    pub data_on: DataPlacement,
-    /// How often this process read losses and scores of steps from the device, each time waiting for it.
-    pub reads: u64,
-    /// What a step of this process took, by phase, with its part of validations and checkpoints.
-    pub phase_ms: PhaseTimes,
-    /// What a step took besides, in milliseconds: the trainer itself.
-    pub other_ms: f64,
-}
-
 impl<L, O, T> MetaTrainer<L, O, f64, T> {
     /// A trainer of 1000 steps of one episode, at a learning rate of 1e-3, that prints lines.
     pub fn new(learner: L, optimizer: O) -> Self {
@@ -202,80 +91,80 @@ impl<L, O, T> MetaTrainer<L, O, f64, T> {
 }
 
 impl<L, O, S, T> MetaTrainer<L, O, S, T> {
-    /// The episodes, or other tasks, to learn from.
+    /// The source of training tasks.
     pub fn episodes(self, source: T) -> Self {
         Self { source: Some(source), ..self }
     }
 
-    /// Chooses the best learner by its accuracy, or its error, on the first `tasks` of these.
+    /// Validates on the first `tasks` tasks of `source`; the learner with the best accuracy, or the least
+    /// error, is the one that [`fit`](Self::fit) returns.
     pub fn validation(self, source: T, tasks: usize) -> Self {
         Self { validation: Some((source, tasks)), ..self }
     }
 
-    /// Optimizer steps in all, those before a resume included.
+    /// Total number of optimizer steps, including those before a resume.
     pub fn steps(self, steps: u64) -> Self {
         self.with(|options| options.steps = steps)
     }
 
-    /// Tasks in a meta-batch, of which a step has one; their losses are averaged.
+    /// Number of tasks in a meta-batch, over which the loss is averaged.
     pub fn meta_batch(self, tasks: u64) -> Self {
         self.with(|options| options.meta_batch = tasks)
     }
 
-    /// Meta-batches in a step, 1 unless said, one after the other: the gradient is that of a meta-batch
-    /// so many times as large, and takes the memory of one.
+    /// Gradient accumulation: the number of meta-batches in a step, 1 by default. They are differentiated one
+    /// after the other; the gradient is that of one meta-batch so many times as large, in the memory of one.
     ///
-    /// Gradients are weighted by the number of queries that they are means over. A step is complete
-    /// with its last meta-batch, so that none is ever left over.
+    /// Gradients are weighted by their numbers of queries. Every step has all of its meta-batches, so no
+    /// partial step is left over.
     pub fn accumulate(self, meta_batches: u64) -> Self {
         self.with(|options| options.accumulate = meta_batches)
     }
 
-    /// Tasks that are differentiated at once, by which a step's tasks are cut: less memory, and the
-    /// same gradient within rounding. Unless said, that is a meta-batch, or the share of a replica
-    /// where there are more replicas than meta-batches in a step.
+    /// Number of tasks in a micro-batch, which is differentiated at once. Smaller ones take less memory;
+    /// the gradient of the step is the same within rounding. By default a micro-batch is a meta-batch, or the
+    /// share of a replica if there are more replicas than meta-batches in a step.
     ///
-    /// Every part begins with the running averages that the step began with, and they go the mean of
-    /// their ways: a step in many parts moves them less far than one in which a learner tracks task
-    /// after task. Those of `burn::nn::BatchNorm` are shared among copies, so that parts follow one
-    /// another in them. Random numbers of the backend, as dropout draws, depend on the cut and on the
-    /// replicas.
+    /// Every micro-batch starts from the running averages of batch-norm at the start of the step, and the mean
+    /// of their changes is applied: many micro-batches change them less than a learner that tracks task
+    /// after task. The running averages of `burn::nn::BatchNorm` are shared among copies, so micro-batches
+    /// update them in sequence. Random numbers of the backend, as for dropout, depend on the micro-batches
+    /// and on the replicas.
     ///
-    /// Steps cut alike are bit for bit the same whatever the number of replicas, on backends that
-    /// compute alike whenever they are asked the same, as those of the CPU do.
+    /// With the same micro-batches, steps are bitwise identical for any number of replicas, on backends that
+    /// are deterministic, as those of the CPU are.
     pub fn micro_batch(self, tasks: usize) -> Self {
         self.with(|options| options.micro_batch = Some(tasks))
     }
 
-    /// The processes that share the tasks of each step, and of validations; this one alone unless
-    /// said, and `fit` refuses then to be one of several that `mpirun` or `srun` started. For those,
-    /// [`world`](crate::parallel::world) is what is wanted; [`Solo`](crate::parallel::Solo) lets
-    /// each train for itself.
+    /// The processes that share the tasks of each step and of validations; by default this one alone, and
+    /// `fit` then refuses to run as one of several that `mpirun` or `srun` started. Those pass
+    /// [`world`](crate::parallel::world), or [`Solo`](crate::parallel::Solo) to train independently.
     ///
-    /// All must call `fit` with the same settings. The first one keeps the run folder and tells the
-    /// observer. Where `fit` fails in one process, others may wait for it for ever:
-    /// [`abort`](Communicator::abort) ends them.
+    /// All must call `fit` with the same settings. Rank 0 writes the run folder and calls the observer. If
+    /// `fit` fails in one process, others may wait for it forever: [`abort`](Communicator::abort) ends
+    /// them.
     pub fn communicator(self, communicator: Arc<dyn Communicator>) -> Self {
         Self { communicator: Some(communicator), ..self }
     }
 
-    /// How gradients of several processes become one, [`Reduction::Exact`] unless said.
+    /// How gradients of several processes are reduced, [`Reduction::Exact`] by default.
     pub fn reduction(self, reduction: Reduction) -> Self {
         self.with(|options| options.reduction = reduction)
     }
 
-    /// How the loss is scaled, of a learner that computes in `f16`; other ones need no scale.
+    /// Dynamic loss scaling for a learner that computes in `f16`; others are not scaled.
     pub fn loss_scaling(self, config: GradScalerConfig) -> Self {
         self.with(|options| options.scaler = Some(config))
     }
 
     /// Waits for the device at the end of each phase of a step, so that
-    /// [`TrainingReport::phase_ms`] is what the device took rather than its host.
+    /// [`phase_ms`](super::TrainingReport::phase_ms) measures the device and not the host.
     pub fn profile(self, profile: bool) -> Self {
         self.with(|options| options.profile = profile)
     }
 
-    /// A constant learning rate, or any of Burn's schedulers, stepped once an optimizer step.
+    /// The learning rate: a constant, or a scheduler of Burn, advanced once an optimizer step.
     pub fn learning_rate<R: LrScheduler>(self, scheduler: R) -> MetaTrainer<L, O, R, T> {
         MetaTrainer {
             scheduler,
@@ -291,44 +180,44 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         }
     }
 
-    /// Scales gradients down to this joint norm.
+    /// Clips the gradients by their global norm.
     pub fn clip_norm(self, norm: f64) -> Self {
         self.with(|options| options.clip_norm = Some(norm))
     }
 
-    /// Steps between validations, 100 unless said; there is one after the last step as well.
+    /// Steps between validations, 100 by default; there is one after the last step as well.
     pub fn validate_every(self, steps: u64) -> Self {
         self.with(|options| options.validate_every = steps)
     }
 
-    /// Stops after this many validations in a row without a new best.
+    /// Early stopping: ends training after this many validations in a row without a new best.
     pub fn patience(self, validations: u32) -> Self {
         self.with(|options| options.patience = Some(validations))
     }
 
-    /// Steps between checkpoints, 50 unless said; there is one at every validation as well.
+    /// Steps between checkpoints, 50 by default; there is one at every validation as well.
     pub fn checkpoint_every(self, steps: u64) -> Self {
         self.with(|options| options.checkpoint_every = steps)
     }
 
-    /// Reads losses and scores of so many steps at once, and tells the observer and the run folder of
-    /// each of them then, so that nobody waits for the device at every step. Before a validation, a
-    /// checkpoint and the end all are read; what is learned does not depend on it. Unless said, up to 32
-    /// steps or half a second of an accelerator, and one of a processor.
+    /// Number of steps whose losses and scores are read from the device at once, so that the host does not
+    /// wait for the device at every step; the observer and the run folder get them then. All are read
+    /// before a validation, a checkpoint and the end. It does not change what is learned. By default up to
+    /// 32 steps or half a second on an accelerator, and 1 step on a CPU.
     ///
-    /// A loss or gradient that is not finite is found when it is read, and told with its step; nothing is
-    /// kept in between. Every step is read where losses are scaled, gradients are clipped, or a step has
-    /// several parts.
+    /// A loss or gradient that is not finite is reported with its step when it is read; no checkpoint is
+    /// written in between. Every step is read if losses are scaled, gradients are clipped, or a step has
+    /// several micro-batches.
     pub fn read_every(self, steps: u64) -> Self {
         self.with(|options| options.read_every = Some(steps))
     }
 
-    /// Keeps settings, metrics, curves and checkpoints in a new run folder.
+    /// Writes settings, metrics, curves and checkpoints to a new run folder.
     pub fn run_folder(self, folder: impl Into<PathBuf>) -> Self {
         self.with(|options| options.folder = Some(Folder::New(folder.into())))
     }
 
-    /// Goes on with the run in this folder, bit for bit as if it had never stopped.
+    /// Resumes the run in this folder; the result is bitwise that of a run that never stopped.
     ///
     /// The backend, the data's classes and every setting but the number of steps must be the same;
     /// of the optimizer and the schedule only the state is checked. Micro-batches, devices and
@@ -338,17 +227,17 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.with(|options| options.folder = Some(Folder::Old(folder.into())))
     }
 
-    /// Anything that a run should remember and must find unchanged when it resumes.
+    /// Further settings, stored with the run; a resumed run must have the same.
     pub fn settings(self, settings: Value) -> Self {
         Self { settings, ..self }
     }
 
-    /// Takes the place of the lines on standard error.
+    /// Receives the events of training, in place of the lines on standard error.
     pub fn observe(self, observer: impl FnMut(&Event) + 'static) -> Self {
         Self { observer: Box::new(observer), ..self }
     }
 
-    /// When this becomes true, the step at hand is finished and saved and
+    /// When this becomes true, the current step is finished, a checkpoint written, and
     /// [`TrainError::Interrupted`] returned.
     pub fn interrupt(self, interrupt: Arc<AtomicBool>) -> Self {
         Self { interrupt, ..self }
@@ -375,12 +264,12 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
         self.fit_on::<B>(Vec::new())
     }
 
-    /// As [`fit`](Self::fit), with the tasks of each step shared by these devices; the learner's own
-    /// where there is none.
+    /// As [`fit`](Self::fit), data-parallel over these devices; on the learner's own device if there are
+    /// none.
     ///
-    /// One thread gives every device its part before it waits for the first, so that devices which
-    /// compute on their own do so side by side. The learner moves on the first one, and is copied to
-    /// the others before each step.
+    /// One thread submits work to every device before it waits for the first, so asynchronous devices run
+    /// concurrently. The optimizer updates the learner on the first device; it is copied to the others
+    /// before each step.
     ///
     /// # Errors
     /// As `fit`, and for a device that is named twice.
@@ -394,18 +283,5 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     {
         let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         Run::<B, L, O, S, T>::guarded(self, devices)
-    }
-}
-
-impl<L> Trained<L> {
-    /// Tests the learner on the first `episodes` episodes, with its own batch-norm
-    /// [`statistics`](Learner::statistics).
-    pub fn evaluate<B>(&self, sampler: &EpisodeSampler, episodes: usize) -> Evaluation
-    where
-        B: burn::tensor::backend::Backend,
-        L: Learner<B>,
-    {
-        let device = self.learner.devices().into_iter().next().unwrap_or_default();
-        Evaluator::new(episodes).run(&self.learner, sampler, &device)
     }
 }

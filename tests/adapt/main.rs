@@ -14,7 +14,7 @@ mod on_flex;
 mod regression;
 #[cfg(feature = "flex")]
 mod reptile;
-mod teams;
+mod worker_pools;
 
 macro_rules! on_backend {
     ($backend:ident, $feature:literal, $type:ty: $($laws:tt)*) => {
@@ -55,7 +55,7 @@ laws! {
     curves::regressions_have_the_gradients_of_pytorch
 }
 
-// Elsewhere there is one team.
+// On a device there is one worker.
 macro_rules! host_laws {
     ($($file:ident::$law:ident)*) => {
         on_backend!(host_flex, "flex", burn::backend::Flex: $($file::$law)*);
@@ -65,6 +65,6 @@ macro_rules! host_laws {
 }
 
 host_laws! {
-    teams::what_teams_find_is_what_one_thread_finds
-    teams::what_teams_find_in_another_way_is_the_same
+    worker_pools::what_worker_pools_find_is_what_one_thread_finds
+    worker_pools::what_worker_pools_find_by_other_methods_is_the_same
 }

@@ -45,8 +45,8 @@ impl TaskSource for Damaged {
         batch
     }
 
-    fn together(&self) -> usize {
-        self.episodes.together()
+    fn test_batch_size(&self) -> usize {
+        self.episodes.test_batch_size()
     }
 
     fn settings(&self) -> Value {

@@ -5,9 +5,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::one;
-use crate::door;
+use crate::fallback::all_f32;
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::refusal::all_f32;
+use crate::registry;
 
 /// A backend with fused bodies over lists of tensors.
 ///
@@ -80,18 +80,18 @@ pub fn axpy_all<B: Backend>(
     }
     let pairs: Vec<_> = ys.into_iter().zip(xs).collect();
     let alone = |(y, x)| one::<B>(y, alpha, x);
-    let Some(table) = door::table::<AxpyTable<B>>() else {
+    let Some(table) = registry::table::<AxpyTable<B>>() else {
         return pairs.into_iter().map(alone).collect();
     };
     let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
         has_elements(y) && all_f32("axpy_all", [y.dtype(), x.dtype()])
     };
-    let together = |pairs: Vec<(_, _)>| {
+    let batched = |pairs: Vec<(_, _)>| {
         let (ys, xs) = pairs.into_iter().unzip();
         (table.axpy_all)(ys, alpha, xs)
     };
     let device = |(y, _): &(FloatTensor<B>, _)| B::float_device(y);
-    in_parts(pairs, takes, |pairs| in_groups(pairs, device, together), alone)
+    in_parts(pairs, takes, |pairs| in_groups(pairs, device, batched), alone)
 }
 
 /// `alpha x` of each of `xs`, tensors of any shapes: one operation on an accelerator, on the graph too,
@@ -101,12 +101,12 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
         true => B::float_mul_scalar(x, alpha.into()),
         false => x,
     };
-    let Some(table) = door::table::<AxpyTable<B>>() else {
+    let Some(table) = registry::table::<AxpyTable<B>>() else {
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
-    let together = |xs| (table.scaled_all)(xs, alpha);
-    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, together), alone)
+    let batched = |xs| (table.scaled_all)(xs, alpha);
+    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, batched), alone)
 }
 
 /// `xs` for two users, tensors of any shapes. Where they are on a graph of an accelerator, the gradients
@@ -115,7 +115,7 @@ pub fn fan_out<B: Backend>(xs: Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2] 
     let types = || xs.iter().map(TensorMetadata::dtype);
     let one_device =
         || xs.windows(2).all(|two| B::float_device(&two[0]) == B::float_device(&two[1]));
-    match door::table::<AxpyTable<B>>() {
+    match registry::table::<AxpyTable<B>>() {
         Some(table)
             if xs.iter().all(has_elements) && all_f32("fan_out", types()) && one_device() =>
         {

@@ -8,7 +8,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, TensorMetadata};
 
 use super::FusedAxpy;
-use crate::bundle::{Bundle, Places, record};
+use crate::variadic_op::{OptionalTensors, VariadicBackward, record};
 
 impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
     fn axpy_all(
@@ -30,7 +30,8 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
         let [mut both, second] = B::fan_out(inner::<B, C>(&xs));
         both.extend(second);
-        let terms = || Arc::new(Shared(Terms::new::<C>(&xs, 0, 1.0))) as Arc<dyn Bundle<B>>;
+        let terms =
+            || Arc::new(Shared(Terms::new::<C>(&xs, 0, 1.0))) as Arc<dyn VariadicBackward<B>>;
         let mut first = record::<B, C>(&xs, terms, both);
         let second = first.split_off(xs.len());
         [first, second]
@@ -66,8 +67,8 @@ impl<B: FusedAxpy> Terms<B> {
     }
 }
 
-impl<B: FusedAxpy> Bundle<B> for Terms<B> {
-    fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
+impl<B: FusedAxpy> VariadicBackward<B> for Terms<B> {
+    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
         let of_scaled = results.iter().zip(&wanted[self.plain..]);
         let of_scaled = of_scaled.map(|(gradient, &wanted)| gradient.clone().filter(|_| wanted));
         let scaled = scaled::<B>(of_scaled.collect(), self.alpha);
@@ -84,8 +85,8 @@ impl<B: FusedAxpy> Bundle<B> for Terms<B> {
 /// Tensors that two users have.
 struct Shared<B: FusedAxpy>(Terms<B>);
 
-impl<B: FusedAxpy> Bundle<B> for Shared<B> {
-    fn gradients(&self, mut results: Places<B>, wanted: &[bool]) -> Places<B> {
+impl<B: FusedAxpy> VariadicBackward<B> for Shared<B> {
+    fn gradients(&self, mut results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
         let second = results.split_off(wanted.len());
         let (mut places, mut pairs) = (Vec::new(), (Vec::new(), Vec::new()));
         let mut found = Vec::new();
@@ -115,9 +116,9 @@ impl<B: FusedAxpy> Bundle<B> for Shared<B> {
 }
 
 /// `alpha` times what there is, in one operation.
-fn scaled<B: FusedAxpy>(of: Places<B>, alpha: f64) -> Places<B> {
+fn scaled<B: FusedAxpy>(of: OptionalTensors<B>, alpha: f64) -> OptionalTensors<B> {
     let places: Vec<_> = (0..of.len()).filter(|&place| of[place].is_some()).collect();
-    let mut scaled: Places<B> = of.iter().map(|_| None).collect();
+    let mut scaled: OptionalTensors<B> = of.iter().map(|_| None).collect();
     if !places.is_empty() {
         let products = B::scaled_all(of.into_iter().flatten().collect(), alpha);
         for (place, product) in places.into_iter().zip(products) {

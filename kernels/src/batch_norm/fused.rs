@@ -37,7 +37,7 @@ pub fn normalise<B: FusedLayers>(
 
 /// What the moments of a map `x` take of its gradient, given the sums of that: by what a pixel's
 /// deviation from the mean is multiplied, and the mean that is taken away before `scale`.
-pub fn drift<B: Backend>(
+pub fn moment_grad<B: Backend>(
     x: &FloatTensor<B>,
     [scale, inverse]: [FloatTensor<B>; 2],
     sums: FloatTensor<B>,

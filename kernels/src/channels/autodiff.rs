@@ -7,7 +7,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::ops::FloatTensor;
 
-use super::{Tied, per_channel, rows};
+use super::{CentredScaled, per_channel, rows};
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
 use crate::layers::node::{parents, record, register};
@@ -111,7 +111,7 @@ pub fn affine<B: FusedLayers, C: CheckpointStrategy>(
 struct Combine;
 
 impl<B: FusedLayers> Backward<B, 6> for Combine {
-    type State = [Tied<FloatTensor<B>>; 2];
+    type State = [CentredScaled<FloatTensor<B>>; 2];
 
     fn backward(self, ops: Ops<Self::State, 6>, grads: &mut Gradients, _: &mut Checkpointer) {
         let g = grads.consume::<B>(&ops.node);
@@ -129,10 +129,10 @@ impl<B: FusedLayers> Backward<B, 6> for Combine {
 }
 
 pub fn combine<B: FusedLayers, C: CheckpointStrategy>(
-    a: Tied<FloatTensor<Autodiff<B, C>>>,
-    b: Tied<FloatTensor<Autodiff<B, C>>>,
+    a: CentredScaled<FloatTensor<Autodiff<B, C>>>,
+    b: CentredScaled<FloatTensor<Autodiff<B, C>>>,
 ) -> FloatTensor<Autodiff<B, C>> {
-    let below = [&a, &b].map(|of| Tied {
+    let below = [&a, &b].map(|of| CentredScaled {
         x: of.x.primitive.clone(),
         centre: of.centre.primitive.clone(),
         scale: of.scale.primitive.clone(),

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::Tied;
-use crate::cpu::body::{Body, chosen};
+use super::CentredScaled;
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
 use crate::cpu::planes::Line;
 
@@ -68,7 +68,12 @@ pub fn affine(x: Cow<'_, [f32]>, map: [&[f32]; 3], plane: usize) -> Vec<f32> {
 
 /// The sum of `(x - centre) * scale` over two maps, in the place of the first if that is owned;
 /// `a` is its centre and its scale.
-pub fn combine(x: Cow<'_, [f32]>, a: [&[f32]; 2], b: Tied<&[f32]>, plane: usize) -> Vec<f32> {
+pub fn combine(
+    x: Cow<'_, [f32]>,
+    a: [&[f32]; 2],
+    b: CentredScaled<&[f32]>,
+    plane: usize,
+) -> Vec<f32> {
     let body = chosen();
     replace(x, plane, |p, x| {
         let c = p % a[0].len();
@@ -123,7 +128,7 @@ fn pieces(plane: usize) -> usize {
 fn by_piece<const N: usize>(
     x: &[f32],
     plane: usize,
-    sum: impl Fn(&dyn Body, usize, Range<usize>, &mut [f32]) + Sync,
+    sum: impl Fn(&dyn InstructionSet, usize, Range<usize>, &mut [f32]) + Sync,
 ) -> Vec<f32> {
     let (body, planes) = (chosen(), x.len() / plane);
     let mut sums = vec![0.0; planes * pieces(plane) * N];

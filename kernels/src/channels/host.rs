@@ -2,7 +2,7 @@
 
 use burn::tensor::ops::FloatTensor;
 
-use super::{Tied, cpu};
+use super::{CentredScaled, cpu};
 use crate::host::{HostBackend, consume, elements, wrap, write_like};
 
 pub fn moments<B: HostBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
@@ -30,12 +30,15 @@ pub fn affine<B: HostBackend>(x: FloatTensor<B>, map: [FloatTensor<B>; 3]) -> Fl
     write_like::<B, 4>(&map[0], found, shape)
 }
 
-pub fn combine<B: HostBackend>(a: Tied<FloatTensor<B>>, b: Tied<FloatTensor<B>>) -> FloatTensor<B> {
+pub fn combine<B: HostBackend>(
+    a: CentredScaled<FloatTensor<B>>,
+    b: CentredScaled<FloatTensor<B>>,
+) -> FloatTensor<B> {
     let shape @ [_, _, h, w] = dims::<B>(&a.x);
     let of_a = [&a.centre, &a.scale].map(elements::<B>);
     let of_a = of_a.each_ref().map(|of| &**of);
     let [x, centre, scale] = &[&b.x, &b.centre, &b.scale].map(elements::<B>);
-    let of_b = Tied { x: &**x, centre: &**centre, scale: &**scale };
+    let of_b = CentredScaled { x: &**x, centre: &**centre, scale: &**scale };
     let found = consume::<B, _>(a.x, |x| cpu::combine(x, of_a, of_b, h * w));
     write_like::<B, 4>(&b.x, found, shape)
 }

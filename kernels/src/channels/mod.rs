@@ -28,7 +28,7 @@ use crate::host::wrap;
 
 /// A map or part of one, `(x - centre) * scale` by channel.
 #[derive(Clone, Copy, Debug)]
-pub struct Tied<T> {
+pub struct CentredScaled<T> {
     /// `[n, c, h, w]`.
     pub x: T,
     /// `[c]`.

@@ -17,10 +17,10 @@ pub use shape::{ConvShape, Role};
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::door;
+use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
 use crate::layers::{ConvolutionTable, through_f32, types, wide};
-use crate::refusal::Refusal;
+use crate::registry;
 
 /// Convolves `x` with `weight` and adds `bias`.
 ///
@@ -60,8 +60,8 @@ pub fn conv2d<B: Backend>(
     };
     match (table.serves)(&shape) {
         Ok(()) => fused(table, x, weight, bias, &shape),
-        Err(refusal) => {
-            refusal.note("conv2d");
+        Err(reason) => {
+            reason.log_once("conv2d");
             reference::conv2d(x, weight, bias, stride, padding)
         }
     }
@@ -91,10 +91,10 @@ fn table<B: Backend>(
     of: DType,
     mut types: impl Iterator<Item = DType>,
 ) -> Option<&'static ConvolutionTable<B>> {
-    let table = door::table::<ConvolutionTable<B>>()?;
+    let table = registry::table::<ConvolutionTable<B>>()?;
     match types.find(|&found| found != of || !(table.takes)(found)) {
         Some(found) => {
-            Refusal::ElementType { found }.note("conv2d");
+            FallbackReason::ElementType { found }.log_once("conv2d");
             None
         }
         None => Some(table),

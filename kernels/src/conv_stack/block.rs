@@ -127,14 +127,14 @@ pub enum StackError {
         /// Width at the block's pool.
         width: usize,
     },
-    /// A direction that does not have the shape of what moves.
-    #[error("the direction of {name} needs shape {wanted:?}, found {found:?}")]
-    Direction {
-        /// What moves.
+    /// A tangent that does not have the shape of its primal.
+    #[error("the tangent of {name} needs shape {wanted:?}, found {found:?}")]
+    Tangent {
+        /// The primal.
         name: &'static str,
         /// Its shape.
         wanted: Vec<usize>,
-        /// Shape found; empty where the tensor that would move is absent.
+        /// Shape found; empty where the primal is absent.
         found: Vec<usize>,
     },
     /// Running statistics for another number of blocks.

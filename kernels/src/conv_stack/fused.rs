@@ -6,10 +6,10 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
-use crate::door::StackTable;
+use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
 use crate::precision::Precision;
-use crate::refusal::Refusal;
+use crate::registry::StackTable;
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]
@@ -65,12 +65,12 @@ impl StackCall {
 /// Whether the fused body takes these element types.
 ///
 /// # Errors
-/// A [`Refusal`] that names the first type it does not take.
+/// A [`FallbackReason`] that names the first type it does not take.
 pub(crate) fn check<B: Backend>(
     images: &Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: &Statistics<B>,
-) -> Result<(), Refusal> {
+) -> Result<(), FallbackReason> {
     let running = match statistics {
         Statistics::Batch => &[][..],
         Statistics::Running(moments) => moments,
@@ -81,7 +81,7 @@ pub(crate) fn check<B: Backend>(
     let weights = blocks.iter().map(|block| block.weight.dtype());
     let mut all = weights.chain(vectors).chain([images.dtype()]);
     match all.find(|dtype| !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)) {
-        Some(found) => Err(Refusal::ElementType { found }),
+        Some(found) => Err(FallbackReason::ElementType { found }),
         None => Ok(()),
     }
 }

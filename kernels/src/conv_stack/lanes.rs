@@ -8,12 +8,15 @@ use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::cpu::{
-    self, Between, Direction, Planned, Saved, SavedTangent, Tangent, backward_along, forward_along,
+    self, InputTangents, IntermediateGrads, JvpOutput, Planned, Saved, SavedTangent, jvp,
+    jvp_of_vjp,
 };
 use super::fused::StackCall;
-use crate::by_lane::by_lane;
 use crate::cpu::buffers::Buffer;
-use crate::smooth::{Moved, Passed, Point, Smooth};
+use crate::parallel_lanes::map_lanes;
+use crate::twice_differentiable::{
+    ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
+};
 
 /// A flat array of segments, each of which holds one part for every lane.
 struct Segments {
@@ -125,7 +128,7 @@ impl StackCall {
 }
 
 /// What the forward pass saved, by lane.
-pub struct Tape {
+pub struct SavedLanes {
     lanes: Vec<Lane>,
 }
 
@@ -134,28 +137,28 @@ struct Lane {
     saved: Saved,
 }
 
-/// Tangents of what the forward pass saved, with the direction they are along.
-pub struct TapeTangent {
+/// Tangents of what the forward pass saved, and of the parameters, by lane.
+pub struct SavedLanesTangent {
     lanes: Vec<LaneTangent>,
 }
 
 struct LaneTangent {
-    /// The direction of the parameters.
+    /// Tangents of the parameters.
     parameters: Buffer,
     saved: SavedTangent,
 }
 
-/// Operands are the images, then weight, bias, gamma and beta of every block; what stands aside are
-/// the moments of every block, mean and variance, none for running statistics.
-impl Smooth for StackCall {
-    type Tape = Tape;
+/// Operands are the images, then weight, bias, gamma and beta of every block. Auxiliary results are mean
+/// and variance of every block; there are none for running statistics.
+impl HostTwiceDifferentiable for StackCall {
+    type Saved = SavedLanes;
     /// By lane.
-    type Between = Vec<Between>;
-    type Tangent = TapeTangent;
+    type IntermediateGrads = Vec<IntermediateGrads>;
+    type SavedTangent = SavedLanesTangent;
 
     const READS_OPERANDS: bool = false;
 
-    fn operand(&self, place: usize) -> Shape {
+    fn operand_shape(&self, place: usize) -> Shape {
         let Some(place) = place.checked_sub(1) else { return self.images().into() };
         let (block, part) = (place / 4, place % 4);
         let out = self.shape.blocks[block].channels_out;
@@ -166,11 +169,11 @@ impl Smooth for StackCall {
         }
     }
 
-    fn result(&self) -> Shape {
+    fn result_shape(&self) -> Shape {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Tape> {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, SavedLanes> {
         let images = operands[0];
         let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
         let running = self.running.then(|| running.concat());
@@ -191,62 +194,63 @@ impl Smooth for StackCall {
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
-        let aside = match self.running {
+        let aux = match self.running {
             true => Vec::new(),
             false => self.moments().split(&self.moments().join(moments)),
         };
         let lanes = lanes.into_iter().collect::<Option<_>>();
-        let tape = lanes.map(|lanes| Tape { lanes });
-        Passed { result: self.output().join(features), aside, tape }
+        let saved = lanes.map(|lanes| SavedLanes { lanes });
+        ForwardOutput { result: self.output().join(features), aux, saved }
     }
 
-    fn backward(
+    fn vjp(
         &self,
-        at: Point<'_, Self>,
+        primal: PrimalSlices<'_, Self>,
         dy: &[f32],
         wanted: &[bool],
         keep: bool,
-    ) -> (Vec<Option<Vec<f32>>>, Option<Vec<Between>>) {
-        let (gradients, between) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &at.tape.lanes[t];
+    ) -> (Vec<Option<Vec<f32>>>, Option<Vec<IntermediateGrads>>) {
+        let (gradients, intermediate_grads) = self.gradients(wanted[0], |t, to| {
+            let Lane { parameters, saved } = &primal.saved.lanes[t];
             let dy = self.output().lane(dy, t);
             cpu::backward(&self.shape, saved, parameters, &dy, (wanted[0], keep), to)
         });
-        (gradients, between.into_iter().collect())
+        (gradients, intermediate_grads.into_iter().collect())
     }
 
-    fn forward_along(
+    fn jvp(
         &self,
-        at: Point<'_, Self>,
-        direction: &[Option<&[f32]>],
-    ) -> (Vec<f32>, TapeTangent) {
+        primal: PrimalSlices<'_, Self>,
+        tangents: &[Option<&[f32]>],
+    ) -> (Vec<f32>, SavedLanesTangent) {
         let run = |t: usize| {
-            let lane = &at.tape.lanes[t];
-            let images = direction[0].map(|images| self.input().lane(images, t));
-            let parameters = self.parameters(direction[1..].iter().copied(), t);
-            let direction = Direction { images: images.as_deref(), parameters: &parameters };
-            let Tangent { y, saved } = forward_along(&lane.saved, &lane.parameters, direction);
+            let lane = &primal.saved.lanes[t];
+            let images = tangents[0].map(|images| self.input().lane(images, t));
+            let parameters = self.parameters(tangents[1..].iter().copied(), t);
+            let tangents = InputTangents { images: images.as_deref(), parameters: &parameters };
+            let JvpOutput { y, saved } = jvp(&lane.saved, &lane.parameters, tangents);
             (y, LaneTangent { parameters, saved })
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (features, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
-        (self.output().join(features), TapeTangent { lanes })
+        (self.output().join(features), SavedLanesTangent { lanes })
     }
 
-    fn backward_along(
+    fn jvp_of_vjp(
         &self,
-        at: Point<'_, Self>,
-        moved: Moved<'_, Self>,
-        change: Option<&[f32]>,
+        primal: PrimalSlices<'_, Self>,
+        tangent: TangentSlices<'_, Self>,
+        grad_tangent: Option<&[f32]>,
         wanted: &[bool],
     ) -> Vec<Option<Vec<f32>>> {
         let (gradients, _) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &at.tape.lanes[t];
-            let LaneTangent { parameters: direction, saved: tangent } = &moved.tangent.lanes[t];
-            let change = change.map(|change| self.output().lane(change, t));
-            let grads = (&moved.between[t], change.as_deref());
-            let moves = (&**direction, tangent);
-            (backward_along(saved, parameters, moves, grads, wanted[0], to), ())
+            let Lane { parameters, saved } = &primal.saved.lanes[t];
+            let LaneTangent { parameters: tangents, saved: saved_tangent } =
+                &tangent.saved_tangent.lanes[t];
+            let grad_tangent = grad_tangent.map(|all| self.output().lane(all, t));
+            let grads = (&tangent.intermediate_grads[t], grad_tangent.as_deref());
+            let tangents = (&**tangents, saved_tangent);
+            (jvp_of_vjp(saved, parameters, tangents, grads, wanted[0], to), ())
         });
         gradients
     }
@@ -262,7 +266,7 @@ impl StackCall {
     ) -> (Vec<Option<Vec<f32>>>, Vec<T>) {
         let mut tensors: Vec<_> = self.parts().map(|part| vec![0.0; self.lanes * part]).collect();
         let all = (self.lanes, usize::MAX);
-        let found = by_lane(&mut tensors, all, || (), |(), index, to| lane(index, to));
+        let found = map_lanes(&mut tensors, all, || (), |(), index, to| lane(index, to));
         let (dx, rest): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let dx = dx.into_iter().collect::<Option<_>>().filter(|_| images);
         let dx = dx.map(|dx| self.input().join(dx));

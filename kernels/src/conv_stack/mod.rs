@@ -3,25 +3,25 @@
 //! A block is a 3x3 convolution with padding 1, batch normalisation, ReLU, and a 2x2 max-pool where
 //! asked for: `y = pool(relu(gamma * (conv(x) - mean) / sqrt(variance + epsilon) + beta))`.
 
-mod along;
-mod along_reference;
 mod block;
 pub mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::assign_op_pattern)]
 mod cube;
 mod fused;
+mod jvp;
+mod jvp_reference;
 mod lanes;
 pub mod reference;
 
-pub use along::{BlockTangent, GradientsOf, StackDirection, StackTangent, conv_stack_along};
 pub use block::{ConvBlock, Moments, StackError, StackOptions, StackOutput, Statistics};
 pub use fused::StackCall;
+pub use jvp::{BlockTangent, GradientsOf, StackJvp, StackTangent, conv_stack_jvp};
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::door::{self, StackTable};
+use crate::registry::{self, StackTable};
 
 /// Runs `images` through the blocks, each taking the output of the one before.
 ///
@@ -64,13 +64,13 @@ pub fn conv_stack<B: Backend>(
         Ok(shape) => shape,
         Err(error) => panic!("{error}"),
     };
-    let Some(table) = door::table::<StackTable<B>>() else {
+    let Some(table) = registry::table::<StackTable<B>>() else {
         return reference::conv_stack(images, blocks, statistics, options);
     };
     match fused::check(&images, blocks, &statistics) {
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),
-        Err(refusal) => {
-            refusal.note("conv_stack");
+        Err(reason) => {
+            reason.log_once("conv_stack");
             reference::conv_stack(images, blocks, statistics, options)
         }
     }

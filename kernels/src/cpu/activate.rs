@@ -63,13 +63,13 @@ fn pool_rows<S: Simd>(simd: S, strip: &Strip<'_>, rows: (&[f32], &[f32]), out: &
 }
 
 /// Writes the tangent of [`activate`]: `y' * scale + y * scale' + shift'` where the activation is
-/// positive, of the first largest pixel of a window if pooled. `along` holds `y'`, `scale'` and
+/// positive, of the first largest pixel of a window if pooled. `tangent` holds `y'`, `scale'` and
 /// `shift'`.
 #[inline(always)]
-pub fn activate_along<S: Simd>(
+pub fn activate_jvp<S: Simd>(
     simd: S,
     strip: &Strip<'_>,
-    along: &Strip<'_>,
+    tangent: &Strip<'_>,
     out: &mut [f32],
     out_row: usize,
 ) {
@@ -78,25 +78,25 @@ pub fn activate_along<S: Simd>(
     for at in [0, S::WIDTH] {
         let load = |from: &[f32], start: usize| simd.load(&from[start + at..]);
         let (scale, shift) = (load(strip.scale, 0), load(strip.shift, 0));
-        let (scale_along, shift_along) = (load(along.scale, 0), load(along.shift, 0));
+        let (scale_tangent, shift_tangent) = (load(tangent.scale, 0), load(tangent.shift, 0));
         for row in 0..rows / side {
             for column in 0..w / side {
-                let (mut z, mut moved) = ([shift; 4], [shift; 4]);
+                let (mut z, mut tangents) = ([shift; 4], [shift; 4]);
                 for corner in 0..side * side {
                     let (i, j) = (side * row + corner / 2, side * column + corner % 2);
                     let pixel = (i * w + j) * S::TILE;
                     let y = load(strip.y, pixel);
                     z[corner] = simd.mul_add(y, scale, shift);
-                    let turned = simd.mul_add(y, scale_along, shift_along);
-                    moved[corner] = simd.mul_add(load(along.y, pixel), scale, turned);
+                    let turned = simd.mul_add(y, scale_tangent, shift_tangent);
+                    tangents[corner] = simd.mul_add(load(tangent.y, pixel), scale, turned);
                 }
-                let (mut largest, mut chosen) = (z[0], moved[0]);
+                let (mut largest, mut chosen) = (z[0], tangents[0]);
                 if strip.pool {
                     largest = simd.max(simd.max(z[0], z[1]), simd.max(z[2], z[3]));
                     chosen = simd.splat(0.0);
                     // From last to first, so that the first of equals stays.
                     for corner in [3, 2, 1, 0] {
-                        let (here, _) = simd.part(z[corner], largest, moved[corner]);
+                        let (here, _) = simd.part(z[corner], largest, tangents[corner]);
                         let (_, others) = simd.part(z[corner], largest, chosen);
                         chosen = simd.add(here, others);
                     }

@@ -10,7 +10,7 @@ use std::arch::x86_64::{
     _mm512_unpacklo_ps,
 };
 
-use super::body::implement_body;
+use super::instruction_set::implement_body;
 use super::simd::Simd;
 
 /// Sixteen lanes with fused multiply-add. Only [`Avx512::detect`] makes one.

@@ -13,30 +13,30 @@ pub struct Run {
     pub len: usize,
 }
 
-/// Where the tiles of a contraction's rows lie.
+/// Offsets of the tiles of a contraction's rows.
 #[derive(Clone, Copy)]
-pub enum Places<'a> {
-    /// One after the other, so far apart.
-    Apart(usize),
-    /// At these positions.
-    At(&'a [usize]),
+pub enum RowOffsets<'a> {
+    /// Multiples of this stride.
+    Strided(usize),
+    /// One offset a row.
+    Indexed(&'a [usize]),
 }
 
-impl Places<'_> {
+impl RowOffsets<'_> {
     /// The place of a row.
     #[inline(always)]
     fn of(&self, row: usize) -> usize {
         match self {
-            Places::Apart(step) => row * step,
-            Places::At(places) => places[row],
+            RowOffsets::Strided(step) => row * step,
+            RowOffsets::Indexed(places) => places[row],
         }
     }
 
     /// The last place of so many rows.
     fn last(&self, rows: usize) -> usize {
         match self {
-            Places::Apart(step) => rows.saturating_sub(1) * step,
-            Places::At(places) => places[..rows].iter().copied().max().unwrap_or(0),
+            RowOffsets::Strided(step) => rows.saturating_sub(1) * step,
+            RowOffsets::Indexed(places) => places[..rows].iter().copied().max().unwrap_or(0),
         }
     }
 }
@@ -60,7 +60,7 @@ pub struct Contraction<'a> {
     /// Distance between the vectors of adjacent steps of a run.
     pub b_step: usize,
     /// Where the tiles of the rows lie in `out`.
-    pub to: Places<'a>,
+    pub to: RowOffsets<'a>,
     /// Whether to add to `out` instead of replacing it.
     pub accumulate: bool,
 }
@@ -155,8 +155,8 @@ unsafe fn group_of<S: Simd, const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Contraction, Places, Run};
-    use crate::cpu::body::bodies;
+    use super::{Contraction, RowOffsets, Run};
+    use crate::cpu::instruction_set::bodies;
 
     /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {
@@ -175,7 +175,7 @@ mod tests {
                 for accumulate in [false, true] {
                     let (a_step, b_step) = (2, 3 * tile);
                     let (a, b, rows, runs) = (&a[..], &b[..], &rows[..], &runs[..]);
-                    let to = Places::Apart(tile);
+                    let to = RowOffsets::Strided(tile);
                     let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
                     let mut out = integers(count * tile);
                     let mut wanted = if accumulate { out.clone() } else { vec![0.0; out.len()] };
@@ -202,7 +202,7 @@ mod tests {
             let rows: Vec<usize> = (0..9).collect();
             let (rows, out_step) = (&rows[..], tile + 3);
             let (a_step, b_step, accumulate) = (0, 0, false);
-            let to = Places::Apart(out_step);
+            let to = RowOffsets::Strided(out_step);
             let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
             let mut out = vec![7.0; 8 * out_step + tile];
             body.contract(&job, &mut out);
@@ -217,7 +217,7 @@ mod tests {
 
             let places: Vec<usize> = rows.iter().map(|row| (8 - row) * out_step).collect();
             let mut turned = vec![7.0; out.len()];
-            body.contract(&Contraction { to: Places::At(&places), ..job }, &mut turned);
+            body.contract(&Contraction { to: RowOffsets::Indexed(&places), ..job }, &mut turned);
             for (row, place) in places.into_iter().enumerate() {
                 assert_eq!(turned[place..][..tile], out[row * out_step..][..tile]);
             }
@@ -234,7 +234,7 @@ mod tests {
                 let runs = [run];
                 let (rows, a_step, b_step) = (&[2][..], 2, tile);
                 let (a, b, runs) = (&a[..], &b[..], &runs[..]);
-                let (to, accumulate) = (Places::Apart(tile), false);
+                let (to, accumulate) = (RowOffsets::Strided(tile), false);
                 let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
                 let go = || body.contract(&job, &mut vec![0.0; tile]);
                 let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(go)).is_err();

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::body::Body;
 use super::buffers::Buffer;
-use super::contract::{Contraction, Places, Run};
+use super::contract::{Contraction, RowOffsets, Run};
+use super::instruction_set::InstructionSet;
 use super::layout::{Map, STRIP_PIXELS, Tap};
-use super::reach::Side;
+use super::padding_taps::Side;
 use super::winograd::{Scratch, Winograd};
 
 /// Weights of a tile used for all rows of a strip before the next ones: they fit the L1 cache
@@ -63,7 +63,7 @@ impl Convolution {
     pub fn new(from: &Map, out: Map, stride: usize, images: usize) -> Self {
         let taps = from.taps();
         let reads = Reads {
-            windows: Side::both(from, [out.h, out.w], stride),
+            windows: Side::rows_and_columns(from, [out.h, out.w], stride),
             taps: taps.iter().map(|tap| (tap.offset, tap.at)).collect(),
             first: 0,
             places: out.windows(out.h, out.w, 1),
@@ -107,7 +107,7 @@ impl Convolution {
             let (h, w) = (count(out.h, row), count(out.w, column));
             let corner = row * out.row() + column * out.lane;
             let reads = Reads {
-                windows: Side::both(from, [h, w], 1),
+                windows: Side::rows_and_columns(from, [h, w], 1),
                 taps: reads,
                 first,
                 places: out.windows(h, w, stride).iter().map(|place| corner + place).collect(),
@@ -120,7 +120,7 @@ impl Convolution {
     }
 
     /// The form of the packed weight that this convolution takes.
-    pub fn prepare(&self, body: &dyn Body, packed: Buffer) -> Buffer {
+    pub fn prepare(&self, body: &dyn InstructionSet, packed: Buffer) -> Buffer {
         match &self.winograd {
             Some(winograd) => winograd.expand(body, &packed),
             None => packed,
@@ -134,7 +134,7 @@ impl Convolution {
     }
 
     /// The gradient of the packed weight, from that of its prepared form.
-    pub fn restore(&self, body: &dyn Body, prepared: Buffer) -> Buffer {
+    pub fn restore(&self, body: &dyn InstructionSet, prepared: Buffer) -> Buffer {
         match &self.winograd {
             Some(winograd) => winograd.reduce(body, &prepared),
             None => prepared,
@@ -142,7 +142,7 @@ impl Convolution {
     }
 
     /// With the pixels of so many images, where it had those of one.
-    pub fn together(mut self, images: usize) -> Self {
+    pub fn with_batch(mut self, images: usize) -> Self {
         for class in &mut self.classes {
             let of = |each: &[usize], image: usize| -> Vec<usize> {
                 (0..images).flat_map(|i| each.iter().map(move |at| i * image + at)).collect()
@@ -178,7 +178,7 @@ impl Convolution {
     /// Computes a group of images, the sum over `terms`, into `out`.
     pub fn images<'a>(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'a>],
         out: &mut [f32],
         scratch: &mut Option<Scratch>,
@@ -194,12 +194,12 @@ impl Convolution {
     }
 
     /// Computes images that the classes have the pixels of.
-    fn pixels(&self, body: &dyn Body, terms: &[Term<'_>], out: &mut [f32]) {
+    fn pixels(&self, body: &dyn InstructionSet, terms: &[Term<'_>], out: &mut [f32]) {
         for class in &self.classes {
             let pixels = out.len() / self.out.image() * class.pixels;
             for start in (0..pixels).step_by(STRIP_PIXELS) {
                 let strip = start..(start + STRIP_PIXELS).min(pixels);
-                let places = Places::At(&class.places[strip.clone()]);
+                let places = RowOffsets::Indexed(&class.places[strip.clone()]);
                 let pixels = (&class.windows[strip], places);
                 for tile in 0..self.out.tiles() {
                     let out = &mut out[self.out.start(tile, 0)..];
@@ -213,7 +213,7 @@ impl Convolution {
     /// `out [rows, w, tile]`.
     pub fn rows(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'_>],
         tile: usize,
         rows: Range<usize>,
@@ -221,17 +221,17 @@ impl Convolution {
     ) {
         let (class, w) = (self.whole.as_ref().unwrap_or(&self.classes[0]), self.out.w);
         let windows = &class.windows[rows.start * w..rows.end * w];
-        let pixels = (windows, Places::Apart(self.out.lane));
+        let pixels = (windows, RowOffsets::Strided(self.out.lane));
         self.strip(body, terms, (class, tile), pixels, out);
     }
 
     /// Computes some pixels of a class of output tile `tile`, given their windows and places.
     fn strip(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'_>],
         (class, tile): (&Class, usize),
-        (rows, to): (&[usize], Places<'_>),
+        (rows, to): (&[usize], RowOffsets<'_>),
         out: &mut [f32],
     ) {
         let length = self.taps.len() * self.out.lane;
@@ -286,7 +286,7 @@ impl Reads {
             let mut taps: Vec<_> = self.taps.iter().map(|(_, at)| at[side]).collect();
             taps.sort_unstable();
             taps.dedup();
-            self.windows[side].alike(&taps)
+            self.windows[side].equal_runs(&taps)
         });
         let parts: Vec<_> = rows
             .iter()

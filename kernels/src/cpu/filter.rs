@@ -1,7 +1,7 @@
 //! The weight of a convolution and its packed forms.
 
-use super::body::Body;
 use super::buffers::Buffer;
+use super::instruction_set::InstructionSet;
 use super::layout::Tap;
 
 /// Shape of a weight `[o, i, side, side]`.
@@ -22,7 +22,7 @@ impl Filter {
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
-    pub fn pack(&self, body: &dyn Body, weight: &[f32], taps: &[Tap]) -> Buffer {
+    pub fn pack(&self, body: &dyn InstructionSet, weight: &[f32], taps: &[Tap]) -> Buffer {
         let (tile, row) = (body.tile(), self.i * self.area());
         let places = self.places(taps, self.i, |at| at, tile);
         let mut packed = Buffer::stale(self.o.div_ceil(tile) * taps.len() * tile);
@@ -35,7 +35,7 @@ impl Filter {
 
     /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
     /// degrees, over the output's channels.
-    pub fn pack_turned(&self, body: &dyn Body, weight: &[f32], taps: &[Tap]) -> Buffer {
+    pub fn pack_turned(&self, body: &dyn InstructionSet, weight: &[f32], taps: &[Tap]) -> Buffer {
         let (tile, area) = (body.tile(), self.area());
         let turned = |at: [usize; 2]| at.map(|at| self.side - 1 - at);
         let places = self.places(taps, self.o, turned, tile);
@@ -50,7 +50,13 @@ impl Filter {
     }
 
     /// Copies a packed gradient `[o tiles, taps, tile]` into `weight`.
-    pub fn unpack(&self, body: &dyn Body, packed: &[f32], taps: &[Tap], weight: &mut [f32]) {
+    pub fn unpack(
+        &self,
+        body: &dyn InstructionSet,
+        packed: &[f32],
+        taps: &[Tap],
+        weight: &mut [f32],
+    ) {
         let (tile, row) = (body.tile(), self.i * self.area());
         let places = self.places(taps, self.i, |at| at, tile);
         let tiles = packed.chunks_exact(taps.len() * tile);
@@ -89,7 +95,12 @@ impl Filter {
 
 /// Writes the first `count` planes, at most a tile of them, to their lanes, and zeros to the lanes
 /// without one.
-fn place(body: &dyn Body, (planes, count): (&[f32], usize), places: &[usize], packed: &mut [f32]) {
+fn place(
+    body: &dyn InstructionSet,
+    (planes, count): (&[f32], usize),
+    places: &[usize],
+    packed: &mut [f32],
+) {
     if count >= body.tile() {
         return body.interleave_at(planes, places, packed);
     }

@@ -1,7 +1,7 @@
 //! ReLU and the gate of its gradient.
 
+use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
-use super::sweep::{Update, sweep};
 
 struct Rectify;
 
@@ -24,11 +24,11 @@ impl<S: Simd> Update<S, 1, 1> for Gate {
 /// `max(x, 0)`, or NaN where `x` is NaN.
 #[inline(always)]
 pub fn rectify<S: Simd>(simd: S, x: &mut [f32]) {
-    sweep(simd, &Rectify, [], [x]);
+    elementwise(simd, &Rectify, [], [x]);
 }
 
 /// Zeros the values, as many as there are of `by`, where that is neither positive nor NaN.
 #[inline(always)]
 pub fn gate<S: Simd>(simd: S, by: &[f32], values: &mut [f32]) {
-    sweep(simd, &Gate, [by], [&mut values[..by.len()]]);
+    elementwise(simd, &Gate, [by], [&mut values[..by.len()]]);
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::body::Body;
+use super::instruction_set::InstructionSet;
 use super::interleave::Grid;
 
 /// Pixels of a tile computed before the next pass over them: 16 KiB of eight-lane tiles.
@@ -137,7 +137,7 @@ impl Map {
     }
 
     /// Copies `nchw [c, h, w]` into `image`, whole tiles at once.
-    pub fn pack_tiles(&self, body: &dyn Body, nchw: &[f32], image: &mut [f32]) {
+    pub fn pack_tiles(&self, body: &dyn InstructionSet, nchw: &[f32], image: &mut [f32]) {
         let plane = self.h * self.w;
         for (tile, planes) in nchw.chunks(self.lane * plane).enumerate() {
             if planes.len() == body.tile() * plane {
@@ -151,7 +151,7 @@ impl Map {
     }
 
     /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
-    pub fn unpack_tiles(&self, body: &dyn Body, image: &[f32], nchw: &mut [f32]) {
+    pub fn unpack_tiles(&self, body: &dyn InstructionSet, image: &[f32], nchw: &mut [f32]) {
         let (grid, plane) = (self.grid(), self.h * self.w);
         let tiles = if self.lane == body.tile() { self.channels / self.lane } else { 0 };
         let (whole, rest) = nchw.split_at_mut(tiles * self.lane * plane);

@@ -2,34 +2,34 @@
 //! convolution, layouts, and buffers.
 
 pub mod activate;
+pub mod activate_vjp;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
-pub mod body;
 pub mod buffers;
 pub mod contract;
 pub mod convolution;
+pub mod elementwise;
 pub mod exponential;
 pub mod filter;
 pub mod gates;
 pub mod images;
+pub mod instruction_set;
 pub mod interleave;
 pub mod layout;
 pub mod moments;
+pub mod padding_taps;
 pub mod plane_sums;
 pub mod planes;
 pub mod portable;
 pub mod product;
 pub mod rank;
-pub mod reach;
 pub mod rounding;
 pub mod simd;
 pub mod slots;
 pub mod softmax;
-pub mod spread;
 pub mod steps;
-pub mod sweep;
 pub mod transforms;
 pub mod weight_rows;
 pub mod windows;
@@ -39,5 +39,5 @@ pub use buffers::release_buffers;
 
 /// The set of vector instructions that the CPU bodies run on here.
 pub fn instructions() -> &'static str {
-    body::chosen().name()
+    instruction_set::chosen().name()
 }

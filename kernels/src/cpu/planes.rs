@@ -92,11 +92,11 @@ fn through<S: Simd>(simd: S, x: S::Vector, map: Line) -> S::Vector {
 }
 
 /// Implements [`Planes`] for a [`Simd`], as
-/// [`implement_body`](super::body::implement_body) does its loops.
+/// [`implement_body`](super::instruction_set::implement_body) does its loops.
 macro_rules! implement_planes {
     ($simd:ty, ($(#[$feature:meta])?)) => {
         const _: () = {
-            use super::body::compile_loop;
+            use super::instruction_set::compile_loop;
             use super::interleave::{Grid, interleave, interleave_at, separate, separate_at};
             use super::plane_sums::{plane_correlate, plane_deviations, plane_sum};
             use super::planes::{Line, Planes, plane_affine, plane_combine};

@@ -1,6 +1,6 @@
 //! Body in plain Rust, for every processor.
 
-use super::body::implement_body;
+use super::instruction_set::implement_body;
 use super::simd::Simd;
 
 /// Lanes in an array, which the compiler turns into whatever the target has: four, or sixteen where

@@ -213,7 +213,7 @@ pub fn transposed<S: Simd>(simd: S, from: &[f32], columns: usize, to: &mut [f32]
 #[cfg(test)]
 mod tests {
     use super::{Product, Start};
-    use crate::cpu::body::{Body, bodies};
+    use crate::cpu::instruction_set::{InstructionSet, bodies};
 
     /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {
@@ -221,7 +221,7 @@ mod tests {
     }
 
     /// Widths about every number of vectors up to three panels.
-    fn widths(body: &dyn Body) -> impl Iterator<Item = usize> {
+    fn widths(body: &dyn InstructionSet) -> impl Iterator<Item = usize> {
         let vector = body.tile() / 2;
         (1..=7).flat_map(move |n| [n * vector - vector / 2, n * vector - 1, n * vector]).chain([1])
     }

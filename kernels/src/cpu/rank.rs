@@ -1,7 +1,7 @@
 //! The inner loop of a rank-k update: rows of a matrix, in place.
 
+use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
-use super::sweep::{Update, sweep};
 
 /// Rows that share what is read of the right factor: two vectors of each leave 4 of 16 registers for
 /// the operands.
@@ -99,7 +99,7 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
     if job.summands == 1 {
         for (row, w) in w.chunks_exact_mut(job.columns).enumerate() {
             let update = Row { kept: job.kept(row), left: job.rate * job.left[row] };
-            sweep(simd, &update, [&job.right[..job.columns]], [w]);
+            elementwise(simd, &update, [&job.right[..job.columns]], [w]);
         }
         return;
     }

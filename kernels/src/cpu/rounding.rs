@@ -56,7 +56,7 @@ mod tests {
     use burn::tensor::{bf16, f16};
 
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     /// Numbers of every exponent and either sign, those half between two of a low type and their
     /// neighbours, and what is no number.

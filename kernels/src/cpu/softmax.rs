@@ -38,9 +38,9 @@ pub struct Rows<'a> {
     pub scratch: &'a mut [f32],
 }
 
-/// Does what [`Rows`] says.
+/// Turns the products of [`Rows`] into scores and softmax, with what else is asked for there.
 #[inline(always)]
-pub fn settle<S: Simd>(simd: S, rows: &mut Rows<'_>) {
+pub fn softmax_scores<S: Simd>(simd: S, rows: &mut Rows<'_>) {
     let count = rows.labels.len();
     for row in 0..count {
         let largest = score_row(simd, rows, row, count);

@@ -1,24 +1,30 @@
 //! The inner loops of optimizers: parameters, gradients and states side by side, in place.
 
+use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
-use super::sweep::{Update, sweep};
 
 /// The loops over parameters for one set of vector instructions.
 pub trait Steps {
-    /// See [`descend`].
-    fn descend(&self, by: &Descent, g: &[f32], p: &mut [f32]);
+    /// See [`sgd`].
+    fn sgd(&self, by: &SgdStep, g: &[f32], p: &mut [f32]);
 
-    /// See [`follow`].
-    fn follow(&self, by: &Following, g: &[f32], p: &mut [f32], velocity: &mut [f32]);
+    /// See [`momentum`].
+    fn momentum(&self, by: &MomentumStep, g: &[f32], p: &mut [f32], velocity: &mut [f32]);
 
-    /// See [`adapt`].
-    fn adapt(&self, by: &Adapting, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);
+    /// See [`adam`].
+    fn adam(&self, by: &AdamStep, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);
 
-    /// See [`turn`].
-    fn turn(&self, by: &Turning, of: [&[f32]; 2], moments: [&mut [f32]; 2], squares: &mut [f64; 2]);
+    /// See [`lamb_direction`].
+    fn lamb_direction(
+        &self,
+        by: &LambStep,
+        of: [&[f32]; 2],
+        moments: [&mut [f32]; 2],
+        squares: &mut [f64; 2],
+    );
 
-    /// See [`advance`].
-    fn advance(&self, by: &Turning, step: f32, moments: [&[f32]; 2], p: &mut [f32]);
+    /// See [`lamb_apply`].
+    fn lamb_apply(&self, by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]);
 
     /// See [`scale`].
     fn scale(&self, factor: f32, x: &mut [f32]);
@@ -29,67 +35,67 @@ pub trait Steps {
 
 /// `g + l2 * p` for the gradient, `p * keep - rate * direction` for the parameter.
 #[derive(Clone, Copy, Debug)]
-pub struct Descent {
+pub struct SgdStep {
     pub l2: f32,
     pub keep: f32,
     pub rate: f32,
 }
 
-/// A velocity `old * v + new * g`, and the direction `v`, or `ahead * v + g` where that is wanted.
+/// A velocity `old * v + new * g`, and the direction `v`, or `nesterov * v + g` where that is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Following {
-    pub descent: Descent,
+pub struct MomentumStep {
+    pub descent: SgdStep,
     pub old: f32,
     pub new: f32,
-    pub ahead: Option<f32>,
+    pub nesterov: Option<f32>,
 }
 
-/// The shares of moments that stay, and those of the gradient and its square.
+/// Exponential averages of both moments: factors of the old moments, and of the gradient and its square.
 #[derive(Clone, Copy, Debug)]
-pub struct Averages {
+pub struct MomentDecay {
     pub old: [f32; 2],
     pub new: [f32; 2],
 }
 
 /// The direction `first * m / (root * sqrt(v) + epsilon)`.
 #[derive(Clone, Copy, Debug)]
-pub struct Ratio {
+pub struct AdamRatio {
     pub first: f32,
     pub root: f32,
     pub epsilon: f32,
 }
 
-/// Averages, and a descent along their ratio.
+/// Moments, and a step against their ratio.
 #[derive(Clone, Copy, Debug)]
-pub struct Adapting {
-    pub descent: Descent,
-    pub averages: Averages,
-    pub ratio: Ratio,
+pub struct AdamStep {
+    pub descent: SgdStep,
+    pub averages: MomentDecay,
+    pub ratio: AdamRatio,
 }
 
-/// Averages, and the direction of their ratio plus `pull * p`.
+/// Moments, and the direction of their ratio plus `weight_decay * p`.
 #[derive(Clone, Copy, Debug)]
-pub struct Turning {
-    pub averages: Averages,
-    pub ratio: Ratio,
-    pub pull: f32,
+pub struct LambStep {
+    pub averages: MomentDecay,
+    pub ratio: AdamRatio,
+    pub weight_decay: f32,
 }
 
-impl Descent {
+impl SgdStep {
     #[inline(always)]
-    fn pulled<S: Simd>(&self, simd: S, g: S::Vector, p: S::Vector) -> S::Vector {
+    fn with_l2<S: Simd>(&self, simd: S, g: S::Vector, p: S::Vector) -> S::Vector {
         // Nothing times infinity is not nothing.
         if self.l2 == 0.0 { g } else { simd.mul_add(p, simd.splat(self.l2), g) }
     }
 
     #[inline(always)]
-    fn moved<S: Simd>(&self, simd: S, p: S::Vector, direction: S::Vector) -> S::Vector {
+    fn updated<S: Simd>(&self, simd: S, p: S::Vector, direction: S::Vector) -> S::Vector {
         let kept = simd.mul(p, simd.splat(self.keep));
         simd.mul_add(direction, simd.splat(-self.rate), kept)
     }
 }
 
-impl Averages {
+impl MomentDecay {
     #[inline(always)]
     fn apply<S: Simd>(&self, simd: S, g: S::Vector, [m, v]: [S::Vector; 2]) -> [S::Vector; 2] {
         let m = simd.mul_add(m, simd.splat(self.old[0]), simd.mul(g, simd.splat(self.new[0])));
@@ -98,7 +104,7 @@ impl Averages {
     }
 }
 
-impl Ratio {
+impl AdamRatio {
     #[inline(always)]
     fn of<S: Simd>(&self, simd: S, [m, v]: [S::Vector; 2]) -> S::Vector {
         let epsilon = simd.splat(self.epsilon);
@@ -107,44 +113,48 @@ impl Ratio {
     }
 }
 
-impl Turning {
+impl LambStep {
     #[inline(always)]
     fn direction<S: Simd>(&self, simd: S, moments: [S::Vector; 2], p: S::Vector) -> S::Vector {
         let ratio = self.ratio.of(simd, moments);
-        if self.pull == 0.0 { ratio } else { simd.mul_add(p, simd.splat(self.pull), ratio) }
+        if self.weight_decay == 0.0 {
+            ratio
+        } else {
+            simd.mul_add(p, simd.splat(self.weight_decay), ratio)
+        }
     }
 }
 
-impl<S: Simd> Update<S, 1, 1> for Descent {
+impl<S: Simd> Update<S, 1, 1> for SgdStep {
     #[inline(always)]
     fn apply(&self, simd: S, [g]: [S::Vector; 1], [p]: [S::Vector; 1]) -> [S::Vector; 1] {
-        [self.moved(simd, p, self.pulled(simd, g, p))]
+        [self.updated(simd, p, self.with_l2(simd, g, p))]
     }
 }
 
-impl<S: Simd> Update<S, 1, 2> for Following {
+impl<S: Simd> Update<S, 1, 2> for MomentumStep {
     #[inline(always)]
     fn apply(&self, simd: S, [g]: [S::Vector; 1], [p, v]: [S::Vector; 2]) -> [S::Vector; 2] {
-        let g = self.descent.pulled(simd, g, p);
+        let g = self.descent.with_l2(simd, g, p);
         let v = simd.mul_add(v, simd.splat(self.old), simd.mul(g, simd.splat(self.new)));
-        let direction = match self.ahead {
-            Some(ahead) => simd.mul_add(v, simd.splat(ahead), g),
+        let direction = match self.nesterov {
+            Some(nesterov) => simd.mul_add(v, simd.splat(nesterov), g),
             None => v,
         };
-        [self.descent.moved(simd, p, direction), v]
+        [self.descent.updated(simd, p, direction), v]
     }
 }
 
-impl<S: Simd> Update<S, 1, 3> for Adapting {
+impl<S: Simd> Update<S, 1, 3> for AdamStep {
     #[inline(always)]
     fn apply(&self, simd: S, [g]: [S::Vector; 1], [p, m, v]: [S::Vector; 3]) -> [S::Vector; 3] {
-        let [m, v] = self.averages.apply(simd, self.descent.pulled(simd, g, p), [m, v]);
-        [self.descent.moved(simd, p, self.ratio.of(simd, [m, v])), m, v]
+        let [m, v] = self.averages.apply(simd, self.descent.with_l2(simd, g, p), [m, v]);
+        [self.descent.updated(simd, p, self.ratio.of(simd, [m, v])), m, v]
     }
 }
 
 /// The third slice becomes the direction.
-impl<S: Simd> Update<S, 2, 3> for Turning {
+impl<S: Simd> Update<S, 2, 3> for LambStep {
     #[inline(always)]
     fn apply(&self, simd: S, [g, p]: [S::Vector; 2], [m, v, _]: [S::Vector; 3]) -> [S::Vector; 3] {
         let [m, v] = self.averages.apply(simd, g, [m, v]);
@@ -153,9 +163,9 @@ impl<S: Simd> Update<S, 2, 3> for Turning {
 }
 
 /// A step along the direction.
-struct Advance<'a>(&'a Turning, f32);
+struct ApplyLamb<'a>(&'a LambStep, f32);
 
-impl<S: Simd> Update<S, 2, 1> for Advance<'_> {
+impl<S: Simd> Update<S, 2, 1> for ApplyLamb<'_> {
     #[inline(always)]
     fn apply(&self, simd: S, moments: [S::Vector; 2], [p]: [S::Vector; 1]) -> [S::Vector; 1] {
         [simd.mul_add(self.0.direction(simd, moments, p), simd.splat(-self.1), p)]
@@ -171,30 +181,36 @@ impl<S: Simd> Update<S, 0, 1> for Scale {
     }
 }
 
-/// Moves `p` against the gradient.
+/// SGD: moves `p` against the gradient.
 #[inline(always)]
-pub fn descend<S: Simd>(simd: S, by: &Descent, g: &[f32], p: &mut [f32]) {
-    sweep(simd, by, [g], [p]);
+pub fn sgd<S: Simd>(simd: S, by: &SgdStep, g: &[f32], p: &mut [f32]) {
+    elementwise(simd, by, [g], [p]);
 }
 
-/// Moves `p` against its velocity, which `g` changes first.
+/// SGD with momentum: updates the velocity by `g`, then moves `p` against it.
 #[inline(always)]
-pub fn follow<S: Simd>(simd: S, by: &Following, g: &[f32], p: &mut [f32], velocity: &mut [f32]) {
-    sweep(simd, by, [g], [p, velocity]);
-}
-
-/// Moves `p` against the ratio of its moments, which `g` changes first.
-#[inline(always)]
-pub fn adapt<S: Simd>(simd: S, by: &Adapting, g: &[f32], p: &mut [f32], [m, v]: [&mut [f32]; 2]) {
-    sweep(simd, by, [g], [p, m, v]);
-}
-
-/// Changes the moments, given the gradient and the parameter, and writes the sums of the squares of
-/// the parameter and of the direction.
-#[inline(always)]
-pub fn turn<S: Simd>(
+pub fn momentum<S: Simd>(
     simd: S,
-    by: &Turning,
+    by: &MomentumStep,
+    g: &[f32],
+    p: &mut [f32],
+    velocity: &mut [f32],
+) {
+    elementwise(simd, by, [g], [p, velocity]);
+}
+
+/// Adam: updates the moments by `g`, then moves `p` against their ratio.
+#[inline(always)]
+pub fn adam<S: Simd>(simd: S, by: &AdamStep, g: &[f32], p: &mut [f32], [m, v]: [&mut [f32]; 2]) {
+    elementwise(simd, by, [g], [p, m, v]);
+}
+
+/// First pass of LAMB: updates the moments, given the gradient and the parameter, and writes the sums of
+/// the squares of the parameter and of the direction.
+#[inline(always)]
+pub fn lamb_direction<S: Simd>(
+    simd: S,
+    by: &LambStep,
     [g, p]: [&[f32]; 2],
     [m, v]: [&mut [f32]; 2],
     squares: &mut [f64; 2],
@@ -206,7 +222,7 @@ pub fn turn<S: Simd>(
     let moments = m.chunks_mut(BLOCK).zip(v.chunks_mut(BLOCK));
     for ((g, p), (m, v)) in given.zip(moments) {
         let direction = &mut direction[..g.len()];
-        sweep(simd, by, [g, p], [m, v, direction]);
+        elementwise(simd, by, [g, p], [m, v, direction]);
         let mut sums = [0.0; 2];
         square_sum(simd, p, &mut sums[0]);
         square_sum(simd, direction, &mut sums[1]);
@@ -214,16 +230,16 @@ pub fn turn<S: Simd>(
     }
 }
 
-/// Moves `p` by `step` against the direction that its moments give.
+/// Second pass of LAMB: moves `p` by `step` against the direction that its moments give.
 #[inline(always)]
-pub fn advance<S: Simd>(simd: S, by: &Turning, step: f32, moments: [&[f32]; 2], p: &mut [f32]) {
-    sweep(simd, &Advance(by, step), moments, [p]);
+pub fn lamb_apply<S: Simd>(simd: S, by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]) {
+    elementwise(simd, &ApplyLamb(by, step), moments, [p]);
 }
 
 /// Multiplies `x`.
 #[inline(always)]
 pub fn scale<S: Simd>(simd: S, factor: f32, x: &mut [f32]) {
-    sweep(simd, &Scale(factor), [], [x]);
+    elementwise(simd, &Scale(factor), [], [x]);
 }
 
 /// Writes the sum of the squares in double precision, where none of them overflows or is rounded.
@@ -246,30 +262,30 @@ pub fn square_sum<S: Simd>(_: S, x: &[f32], out: &mut f64) {
 }
 
 /// Implements [`Steps`] for a [`Simd`], as
-/// [`implement_body`](super::body::implement_body) does its loops.
+/// [`implement_body`](super::instruction_set::implement_body) does its loops.
 macro_rules! implement_steps {
     ($simd:ty, ($(#[$feature:meta])?)) => {
         const _: () = {
-            use super::body::compile_loop;
-            use super::steps::{Adapting, Descent, Following, Steps, Turning};
-            use super::steps::{adapt, advance, descend, follow, scale, square_sum, turn};
+            use super::instruction_set::compile_loop;
+            use super::steps::{AdamStep, LambStep, MomentumStep, SgdStep, Steps};
+            use super::steps::{adam, lamb_apply, lamb_direction, momentum, scale, sgd, square_sum};
 
             impl Steps for $simd {
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn descend(by: &Descent, g: &[f32], p: &mut [f32]));
+                    fn sgd(by: &SgdStep, g: &[f32], p: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn follow(by: &Following, g: &[f32], p: &mut [f32], velocity: &mut [f32]));
+                    fn momentum(by: &MomentumStep, g: &[f32], p: &mut [f32], velocity: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn adapt(by: &Adapting, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]));
+                    fn adam(by: &AdamStep, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn turn(
-                        by: &Turning,
+                    fn lamb_direction(
+                        by: &LambStep,
                         of: [&[f32]; 2],
                         moments: [&mut [f32]; 2],
                         squares: &mut [f64; 2]
                     ));
                 compile_loop!($simd, ($(#[$feature])?),
-                    fn advance(by: &Turning, step: f32, moments: [&[f32]; 2], p: &mut [f32]));
+                    fn lamb_apply(by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?), fn scale(factor: f32, x: &mut [f32]));
                 compile_loop!($simd, ($(#[$feature])?), fn square_sum(x: &[f32], out: &mut f64));
             }

@@ -1,7 +1,7 @@
 //! The direct gradient of a convolution's weight.
 
-use super::body::Body;
-use super::contract::{Contraction, Places, Run};
+use super::contract::{Contraction, RowOffsets, Run};
+use super::instruction_set::InstructionSet;
 use super::layout::Map;
 
 /// The maps that a weight's gradient is taken from, row by row.
@@ -24,7 +24,7 @@ impl WeightRows<'_> {
     /// of them.
     pub fn add(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         input: &[f32],
         delta: &[f32],
         (images, rows): (usize, usize),
@@ -44,7 +44,7 @@ impl WeightRows<'_> {
             runs: &runs,
             a_step: self.stride * self.from.lane,
             b_step: self.delta.lane,
-            to: Places::Apart(self.delta.lane),
+            to: RowOffsets::Strided(self.delta.lane),
             accumulate: !first,
         };
         body.contract(&job, weight);

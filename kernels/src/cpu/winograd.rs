@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::body::Body;
 use super::buffers::Buffer;
-use super::contract::{Contraction, Places, Run};
+use super::contract::{Contraction, RowOffsets, Run};
 use super::convolution::Term;
+use super::instruction_set::InstructionSet;
 use super::layout::Map;
 use super::transforms::{Corner, CornerMut, PRODUCTS};
 
@@ -101,7 +101,7 @@ impl Winograd {
     }
 
     /// Packed weights `[o tiles, taps, lanes]` to `[o tiles, products, channels, lanes]`.
-    pub fn expand(&self, body: &dyn Body, packed: &[f32]) -> Buffer {
+    pub fn expand(&self, body: &dyn InstructionSet, packed: &[f32]) -> Buffer {
         let (lane, channels) = (self.out.lane, self.input.channels);
         let mut expanded = Buffer::stale(self.expanded());
         let tiles = expanded.par_chunks_exact_mut(PRODUCTS * channels * lane);
@@ -116,7 +116,7 @@ impl Winograd {
     }
 
     /// The gradient of the expanded weight to that of the packed weight.
-    pub fn reduce(&self, body: &dyn Body, expanded: &[f32]) -> Buffer {
+    pub fn reduce(&self, body: &dyn InstructionSet, expanded: &[f32]) -> Buffer {
         let (lane, channels) = (self.out.lane, self.input.channels);
         let mut packed = Buffer::stale(self.out.tiles() * 9 * channels * lane);
         let tiles = packed.par_chunks_exact_mut(9 * channels * lane);
@@ -139,7 +139,7 @@ impl Winograd {
 
     fn expand_inputs(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         inputs: &[f32],
         patches: Range<usize>,
         to: &mut [f32],
@@ -161,7 +161,7 @@ impl Winograd {
     /// Convolves a group of images with the expanded weight: the sum over `terms`.
     pub fn convolve(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         terms: &[Term<'_>],
         outputs: &mut [f32],
         scratch: &mut Scratch,
@@ -186,7 +186,7 @@ impl Winograd {
                             runs: &runs,
                             a_step: 1,
                             b_step: lane,
-                            to: Places::Apart(lane),
+                            to: RowOffsets::Strided(lane),
                             accumulate: i > 0,
                         };
                         body.contract(&job, out);
@@ -211,7 +211,7 @@ impl Winograd {
     /// with a ring.
     pub fn weight(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         inputs: &[f32],
         (delta, deltas): (Map, &[f32]),
         (weight, first): (&mut [f32], bool),
@@ -244,7 +244,7 @@ impl Winograd {
                         runs: &runs,
                         a_step: self.padded(),
                         b_step: lane,
-                        to: Places::Apart(lane),
+                        to: RowOffsets::Strided(lane),
                         accumulate: !first || patches.start > 0,
                     };
                     body.contract(&job, weight);

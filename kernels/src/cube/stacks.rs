@@ -4,11 +4,11 @@ use burn::tensor::ops::FloatTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use crate::conv_stack::StackCall;
-use crate::door::FusedOps;
 use crate::linear_stack::LinearCall;
-use crate::smooth::{Forward, Leaf, SmoothOps};
+use crate::registry::FusedOps;
+use crate::twice_differentiable::{ForwardPass, InnermostBackend, TwiceDifferentiableBackend};
 
-impl<R, F, I, BT> Leaf for CubeBackend<R, F, I, BT>
+impl<R, F, I, BT> InnermostBackend for CubeBackend<R, F, I, BT>
 where
     R: CubeRuntime,
     F: FloatElement,
@@ -28,11 +28,12 @@ where
         operands: Vec<FloatTensor<Self>>,
         call: &StackCall,
     ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
-        let Forward { result, aside, .. } = <Self as SmoothOps>::forward(call, operands, false);
-        (result, aside)
+        let ForwardPass { result, aux, .. } =
+            <Self as TwiceDifferentiableBackend>::forward(call, operands, false);
+        (result, aux)
     }
 
     fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
-        <Self as SmoothOps>::forward(call, operands, false).result
+        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
     }
 }

@@ -15,8 +15,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor};
 
-use crate::door;
 use crate::host::wrap;
+use crate::registry;
 
 /// Which of the chosen images are gathered, and what is made of their bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,7 +87,7 @@ impl<B: FusedGather> GatherTable<B> {
 /// Bytes of the largest bank that `device` gathers images from by a fused body; none where
 /// [`gather_images`](crate::gather_images()) is plain Burn operations.
 pub fn largest_bank<B: Backend>(device: &B::Device) -> Option<u64> {
-    door::table::<GatherTable<B>>().map(|table| (table.largest_bank)(device))
+    registry::table::<GatherTable<B>>().map(|table| (table.largest_bank)(device))
 }
 
 /// Images from a bank, in one pass: `gain * byte + shift`, by channel, of f32.
@@ -138,7 +138,7 @@ pub fn gather_images<B: Backend>(
         return Tensor::empty(call.output(), (&bank.device(), DType::F32));
     }
     assert!(bank.dims() != [0], "images of {c}x{h}x{w} from a bank that is empty");
-    match door::table::<GatherTable<B>>() {
+    match registry::table::<GatherTable<B>>() {
         Some(table) => {
             wrap((table.gather_images)(bank.into_primitive(), chosen.into_primitive(), call))
         }

@@ -4,7 +4,7 @@ use std::ops::{Add, Deref};
 
 use rayon::prelude::*;
 
-use crate::cpu::body::Body;
+use crate::cpu::instruction_set::InstructionSet;
 
 /// Floats in a chunk: a task of a thread, and a summand.
 const CHUNK: usize = 1 << 14;
@@ -13,7 +13,7 @@ const CHUNK: usize = 1 << 14;
 const PARALLEL: usize = 1 << 18;
 
 /// The sum of the squares of all elements, chunk by chunk in order.
-pub fn squares<T: Deref<Target = [f32]>>(body: &dyn Body, of: &[T]) -> f64 {
+pub fn squares<T: Deref<Target = [f32]>>(body: &dyn InstructionSet, of: &[T]) -> f64 {
     let chunks: Vec<_> = of.iter().flat_map(|elements| elements.chunks(CHUNK)).collect();
     let sum = |chunk: &&[f32]| {
         let mut sum = 0.0;
@@ -28,7 +28,7 @@ pub fn squares<T: Deref<Target = [f32]>>(body: &dyn Body, of: &[T]) -> f64 {
 }
 
 /// Multiplies all elements, and returns the sum of their squares.
-pub fn scale(body: &dyn Body, of: &mut [Vec<f32>], factor: f32) -> f64 {
+pub fn scale(body: &dyn InstructionSet, of: &mut [Vec<f32>], factor: f32) -> f64 {
     let floats: usize = of.iter().map(Vec::len).sum();
     let mut chunks: Vec<_> =
         of.iter_mut().flat_map(|elements| elements.chunks_mut(CHUNK)).collect();
@@ -48,7 +48,7 @@ pub fn scale(body: &dyn Body, of: &mut [Vec<f32>], factor: f32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     #[test]
     fn the_instructions_change_no_bit() {

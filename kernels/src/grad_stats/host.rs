@@ -4,7 +4,7 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
 use super::cpu;
-use crate::cpu::body;
+use crate::cpu::instruction_set;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 
 /// Every gradient times `factor`, and the sum of all squares of the result.
@@ -12,7 +12,7 @@ pub fn grad_stats<B: HostBackend>(
     gradients: Vec<FloatTensor<B>>,
     factor: f64,
 ) -> (Vec<FloatTensor<B>>, f64) {
-    let body = body::chosen();
+    let body = instruction_set::chosen();
     if factor == 1.0 {
         let read: Vec<_> = gradients.iter().map(elements::<B>).collect();
         let squares = cpu::squares(body, &read);

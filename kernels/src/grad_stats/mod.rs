@@ -11,11 +11,11 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorMetadata};
 
-use crate::door;
+use crate::fallback::FallbackReason;
 use crate::host::wrap;
 use crate::lists::{has_elements, in_parts};
 use crate::optim_step::StepTable;
-use crate::refusal::Refusal;
+use crate::registry;
 
 /// What is to be known of gradients before a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,7 +57,7 @@ pub fn grad_stats<B: Backend>(
 ) -> (Vec<FloatTensor<B>>, GradStats) {
     let mut squares = 0.0;
     let table = table::<B>(&gradients);
-    let together = |gradients| {
+    let batched = |gradients| {
         let (gradients, found) = match table {
             Some(table) => (table.grad_stats)(gradients, factor),
             None => reference::grad_stats::<B>(gradients, factor),
@@ -65,18 +65,18 @@ pub fn grad_stats<B: Backend>(
         squares = found;
         gradients
     };
-    let gradients = in_parts(gradients, has_elements, together, |nothing| nothing);
+    let gradients = in_parts(gradients, has_elements, batched, |nothing| nothing);
     (gradients, GradStats { norm: squares.sqrt() })
 }
 
 /// [`GradStats`] that are on devices yet: nobody has waited for them.
 #[derive(Clone, Debug)]
-pub struct UnreadStats<B: Backend> {
+pub struct DeviceGradStats<B: Backend> {
     parts: Vec<Tensor<B, 1>>,
     squares: fn(&[f32]) -> f64,
 }
 
-impl<B: Backend> UnreadStats<B> {
+impl<B: Backend> DeviceGradStats<B> {
     /// What is to be read, to be handed to [`read`](Self::read) in this order.
     pub fn tensors(&self) -> impl Iterator<Item = Tensor<B, 1>> {
         self.parts.iter().cloned()
@@ -100,7 +100,7 @@ impl<B: Backend> UnreadStats<B> {
 }
 
 /// What [`grad_stats`] with a factor of 1 tells of gradients, without reading from the device.
-pub fn unread_grad_stats<B: Backend>(gradients: Vec<FloatTensor<B>>) -> UnreadStats<B> {
+pub fn grad_stats_on_device<B: Backend>(gradients: Vec<FloatTensor<B>>) -> DeviceGradStats<B> {
     let table = table::<B>(&gradients);
     let filled: Vec<_> = gradients.into_iter().filter(has_elements).collect();
     let (parts, squares): (Vec<_>, fn(&[f32]) -> f64) = match table {
@@ -108,7 +108,7 @@ pub fn unread_grad_stats<B: Backend>(gradients: Vec<FloatTensor<B>>) -> UnreadSt
         Some(table) => ((table.grad_parts)(filled), table.part_squares),
         None => (reference::grad_parts::<B>(filled), reference::squares),
     };
-    UnreadStats { parts: parts.into_iter().map(wrap).collect(), squares }
+    DeviceGradStats { parts: parts.into_iter().map(wrap).collect(), squares }
 }
 
 /// Floats of a part: the largest magnitude, the sum of squares divided by its square, and what tells of
@@ -117,10 +117,10 @@ pub(crate) const PART: usize = 3;
 
 /// The table of `B`, if it takes all of these.
 fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {
-    let table = door::table::<StepTable<B>>()?;
+    let table = registry::table::<StepTable<B>>()?;
     match gradients.iter().map(TensorMetadata::dtype).find(|&found| !(table.takes)(found)) {
         Some(found) => {
-            Refusal::ElementType { found }.note("grad_stats");
+            FallbackReason::ElementType { found }.log_once("grad_stats");
             None
         }
         None => Some(table),

@@ -2,16 +2,16 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
-use crate::cpu::contract::{Contraction, Places, Run};
+use crate::cpu::contract::{Contraction, RowOffsets, Run};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::weighted_sums::tiles;
 
 /// The products of the rows of each of `tasks` matrices of `rows` rows of `features` floats.
 ///
 /// Every sum is made from the first feature to the last, so the result does not depend on the number of
 /// threads.
-pub fn gram(body: &dyn Body, x: &[f32], [tasks, rows, features]: [usize; 3]) -> Vec<f32> {
+pub fn gram(body: &dyn InstructionSet, x: &[f32], [tasks, rows, features]: [usize; 3]) -> Vec<f32> {
     let mut out = vec![0.0; tasks * rows * rows];
     if out.is_empty() || features == 0 {
         return out;
@@ -22,7 +22,7 @@ pub fn gram(body: &dyn Body, x: &[f32], [tasks, rows, features]: [usize; 3]) -> 
 }
 
 /// Of one task: tiles of columns, each with the rows from its own first one on, and mirrored.
-fn gram_of(body: &dyn Body, x: &[f32], features: usize, out: &mut [f32]) {
+fn gram_of(body: &dyn InstructionSet, x: &[f32], features: usize, out: &mut [f32]) {
     let (rows, tile) = (x.len() / features, body.tile());
     let packed = tiles(body, x, features);
     let mut products = Buffer::stale(rows * tile);
@@ -36,7 +36,7 @@ fn gram_of(body: &dyn Body, x: &[f32], features: usize, out: &mut [f32]) {
             runs: &[Run { a: 0, b: 0, len: features }],
             a_step: 1,
             b_step: tile,
-            to: Places::Apart(tile),
+            to: RowOffsets::Strided(tile),
             accumulate: false,
         };
         body.contract(&job, &mut products[..starts.len() * tile]);
@@ -53,7 +53,7 @@ fn gram_of(body: &dyn Body, x: &[f32], features: usize, out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     #[test]
     fn every_shape_has_the_products_of_its_rows() {

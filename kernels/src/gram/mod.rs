@@ -7,9 +7,9 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
+use crate::registry;
 
 /// The Gram matrices `x x^T`.
 ///
@@ -32,7 +32,7 @@ use crate::optim_step::StepTable;
 /// ```
 pub fn gram<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
     let x = unwrap(x);
-    wrap(match door::f32_table::<StepTable<B>>("gram", [x.dtype()]) {
+    wrap(match registry::f32_table::<StepTable<B>>("gram", [x.dtype()]) {
         Some(table) => (table.gram)(x),
         None => reference::gram::<B>(x),
     })

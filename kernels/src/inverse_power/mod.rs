@@ -8,9 +8,9 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
+use crate::registry;
 
 /// Operands that a power cannot be taken of.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -74,7 +74,7 @@ pub fn inverse_power<B: Backend>(
     }
     let (x, mean) = (unwrap(x), mean.map(unwrap));
     let types = [&x].into_iter().chain(&mean).map(TensorMetadata::dtype);
-    let [inverse, mean] = match door::f32_table::<StepTable<B>>("inverse_power", types) {
+    let [inverse, mean] = match registry::f32_table::<StepTable<B>>("inverse_power", types) {
         Some(table) => (table.inverse_power)(x, mean, tau),
         None => reference::inverse_power::<B>(x, mean, tau),
     };

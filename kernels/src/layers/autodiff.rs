@@ -6,10 +6,10 @@ use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::{self, Tied};
+use crate::channels::{self, CentredScaled};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::norm_relu::{self, Rectified};
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
@@ -54,8 +54,8 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     }
 
     fn channel_combine(
-        a: Tied<FloatTensor<Self>>,
-        b: Tied<FloatTensor<Self>>,
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         channels::autodiff::combine::<B, C>(a, b)
     }
@@ -79,7 +79,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
 }
 
 impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
-    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         B::serves(shape)
     }
 

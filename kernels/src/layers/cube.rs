@@ -8,11 +8,11 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::{FusedConvolution, FusedLayers, goes_into_f32};
-use crate::channels::{self, Tied, per_channel};
+use crate::channels::{self, CentredScaled, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::{self, Rectified};
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<R, F, I, BT> FusedLayers for CubeBackend<R, F, I, BT>
@@ -69,8 +69,8 @@ where
     }
 
     fn channel_combine(
-        a: Tied<FloatTensor<Self>>,
-        b: Tied<FloatTensor<Self>>,
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         channels::cube::combine(a, b)
     }
@@ -113,10 +113,10 @@ where
         let dx = of_x.then(|| {
             let [_, scale, _] = map.clone();
             let of_batch = inverse.zip(sums.clone());
-            let drift = of_batch.map(|(inverse, sums)| {
-                norm_relu::cube::drift([scale, inverse, sums], per_channel::<Self>(&x))
+            let moment_grad = of_batch.map(|(inverse, sums)| {
+                norm_relu::cube::moment_grad([scale, inverse, sums], per_channel::<Self>(&x))
             });
-            norm_relu::cube::combine(dz, x, map, drift, after)
+            norm_relu::cube::combine(dz, x, map, moment_grad, after)
         });
         [sums.filter(|_| of_sums), dx]
     }
@@ -129,7 +129,7 @@ where
     I: IntElement,
     BT: BoolElement,
 {
-    fn serves(_: &ConvShape) -> Result<(), Refusal> {
+    fn serves(_: &ConvShape) -> Result<(), FallbackReason> {
         Ok(())
     }
 

@@ -5,12 +5,12 @@ use burn::tensor::{DType, Shape, Tensor, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::Tied;
+use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::fusion::{record, record_one};
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::Rectified;
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool};
 
 impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
@@ -79,15 +79,15 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
     }
 
     fn channel_combine(
-        a: Tied<FloatTensor<Self>>,
-        b: Tied<FloatTensor<Self>>,
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
         let output = (a.x.shape(), a.x.dtype());
         let inputs = vec![a.x, a.centre, a.scale, b.x, b.centre, b.scale];
         record_one::<B, _>("channel_combine", inputs, output, |given| {
             let [a, b] = [0, 3].map(|start| {
                 let [x, centre, scale] = given.floats(start);
-                Tied { x, centre, scale }
+                CentredScaled { x, centre, scale }
             });
             B::channel_combine(a, b)
         })
@@ -142,7 +142,7 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
 }
 
 impl<B: FusionBackend + FusedConvolution> FusedConvolution for Fusion<B> {
-    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         B::serves(shape)
     }
 

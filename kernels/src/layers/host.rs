@@ -3,11 +3,11 @@
 use burn::tensor::ops::FloatTensor;
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::{self, Tied};
+use crate::channels::{self, CentredScaled};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::fallback::FallbackReason;
 use crate::host::HostBackend;
 use crate::norm_relu::Rectified;
-use crate::refusal::Refusal;
 use crate::{batch_norm, global_avg_pool, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
@@ -47,7 +47,10 @@ impl<B: HostBackend> FusedLayers for B {
         channels::host::affine::<B>(x, map)
     }
 
-    fn channel_combine(a: Tied<FloatTensor<B>>, b: Tied<FloatTensor<B>>) -> FloatTensor<B> {
+    fn channel_combine(
+        a: CentredScaled<FloatTensor<B>>,
+        b: CentredScaled<FloatTensor<B>>,
+    ) -> FloatTensor<B> {
         channels::host::combine::<B>(a, b)
     }
 
@@ -62,7 +65,7 @@ impl<B: HostBackend> FusedLayers for B {
 }
 
 impl<B: HostBackend> FusedConvolution for B {
-    fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         conv2d::cpu::serves(shape)
     }
 

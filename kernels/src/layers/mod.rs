@@ -1,4 +1,4 @@
-//! The door to the single layers: what a backend must fuse, and the table of those that do.
+//! Dispatch of single layers: the trait a backend implements to fuse them, and the table of its functions.
 //!
 //! Every primitive's derivatives are primitives of the level of autodiff below, so gradients stay
 //! fused under every level that is registered.
@@ -15,11 +15,11 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
 
-use crate::channels::Tied;
+use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
-use crate::door;
+use crate::fallback::FallbackReason;
 use crate::norm_relu::{self, Rectified};
-use crate::refusal::Refusal;
+use crate::registry;
 
 /// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
 /// over channels f32, and shapes have been checked.
@@ -65,8 +65,10 @@ pub trait FusedLayers: Backend {
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
     /// See [`channels`](crate::channels).
-    fn channel_combine(a: Tied<FloatTensor<Self>>, b: Tied<FloatTensor<Self>>)
-    -> FloatTensor<Self>;
+    fn channel_combine(
+        a: CentredScaled<FloatTensor<Self>>,
+        b: CentredScaled<FloatTensor<Self>>,
+    ) -> FloatTensor<Self>;
 
     /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:
     /// `[2, c]`. `affine` is gamma and beta.
@@ -107,8 +109,8 @@ pub trait FusedConvolution: FusedLayers {
     /// Whether the body takes convolutions of this shape.
     ///
     /// # Errors
-    /// A [`Refusal`] with what it was asked for.
-    fn serves(shape: &ConvShape) -> Result<(), Refusal>;
+    /// A [`FallbackReason`] with what it was asked for.
+    fn serves(shape: &ConvShape) -> Result<(), FallbackReason>;
 
     /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
     /// follow.
@@ -122,7 +124,7 @@ pub trait FusedConvolution: FusedLayers {
 /// What a convolution is made of.
 pub(crate) struct ConvolutionTable<B: Backend> {
     pub takes: fn(DType) -> bool,
-    pub serves: fn(&ConvShape) -> Result<(), Refusal>,
+    pub serves: fn(&ConvShape) -> Result<(), FallbackReason>,
     pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
     pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
 }
@@ -170,10 +172,10 @@ pub(crate) fn table<B: Backend>(
     of: DType,
     vectors: impl IntoIterator<Item = DType>,
 ) -> Option<(&'static LayerTable<B>, FloatDType)> {
-    let table = door::table::<LayerTable<B>>()?;
+    let table = registry::table::<LayerTable<B>>()?;
     match vectors.into_iter().chain([of]).find(|&found| !goes_into_f32(found)) {
         Some(found) => {
-            Refusal::ElementType { found }.note(operation);
+            FallbackReason::ElementType { found }.log_once(operation);
             None
         }
         None if (table.takes)(of) => Some((table, of.into())),
@@ -199,7 +201,7 @@ pub(crate) fn through_f32<B: Backend>(
             return None;
         }
     }
-    (low && door::on_host::<B>()).then(|| of.into())
+    (low && registry::on_host::<B>()).then(|| of.into())
 }
 
 /// The vectors that are there as f32.

@@ -17,7 +17,7 @@ use std::fmt;
 use burn::tensor::DType;
 use burn::tensor::backend::{Backend, BackendTypes};
 
-use crate::door;
+use crate::registry;
 
 /// What a launch of a kernel that does next to nothing takes, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -233,7 +233,7 @@ pub fn product_times<B: Backend>(
 }
 
 fn table<B: Backend>() -> Result<&'static LimitTable<B>, LimitError> {
-    door::table().ok_or(LimitError::NoKernels)
+    registry::table().ok_or(LimitError::NoKernels)
 }
 
 #[cfg(feature = "fusion")]

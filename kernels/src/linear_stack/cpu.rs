@@ -3,14 +3,14 @@
 //! Activations and their gradients lie in rows, those of layer after layer. Nothing is packed; a
 //! gradient goes back through the transpose of the weight.
 
-mod along;
+mod jvp;
 
 use std::ops::Range;
 
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::product::{Product, Start};
 
-pub use along::{Moves, backward_along, forward_along};
+pub use jvp::{Tangents, jvp, jvp_of_vjp};
 
 /// What a lane is computed from.
 #[derive(Clone, Copy)]
@@ -23,15 +23,15 @@ pub struct Lane<'a> {
     pub operands: Parts<'a, &'a [f32]>,
 }
 
-/// What is one lane's of tensors that have that of lane after lane.
+/// One lane's parts of tensors that hold lane after lane.
 #[derive(Clone, Copy)]
 pub struct Parts<'a, T> {
     pub all: &'a [T],
-    /// Which of how many.
+    /// The lane's index, and the number of lanes.
     pub lane: (usize, usize),
 }
 
-/// What is one lane's of a tensor that has that of lane after lane.
+/// One lane's part of a tensor that holds lane after lane.
 pub fn part(all: &[f32], (index, lanes): (usize, usize)) -> &[f32] {
     let length = all.len() / lanes;
     &all[index * length..][..length]
@@ -70,7 +70,7 @@ impl<'a> Lane<'a> {
         from..from + self.examples * self.widths[layer + 1]
     }
 
-    /// What a layer gets.
+    /// The input of a layer.
     fn input<'b>(&self, hidden: &'b [f32], layer: usize) -> &'b [f32]
     where
         'a: 'b,
@@ -82,16 +82,16 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Working memory that lanes use in turn, and what they run on.
-pub struct Room {
-    body: &'static dyn Body,
+/// Working memory that lanes use in turn, and the vector instructions that they run on.
+pub struct Workspace {
+    body: &'static dyn InstructionSet,
     /// The transpose of a weight.
     turned: Vec<f32>,
     /// The outputs of all layers, or their gradients.
     all: Vec<f32>,
 }
 
-impl Room {
+impl Workspace {
     pub fn new() -> Self {
         Self { body: chosen(), turned: Vec::new(), all: Vec::new() }
     }
@@ -128,7 +128,7 @@ impl Room {
         }
     }
 
-    /// Writes the gradient of a layer's weight, the sum of `a^T g` over pairs of what it gets and the
+    /// Writes the gradient of a layer's weight, the sum of `a^T g` over pairs of its input and the
     /// gradient of its outputs, if there are any.
     fn weight_gradient(&self, pairs: Pairs<'_>, [inputs, outputs]: [usize; 2], to: &mut [f32]) {
         let mut start = Start::Zeros;
@@ -151,10 +151,15 @@ impl Room {
     }
 }
 
-/// Writes the outputs to `y [examples, outputs]`, and what lies between the layers to `hidden` where
-/// it is to be kept.
-pub fn forward(room: &mut Room, lane: Lane<'_>, hidden: Option<&mut [f32]>, y: &mut [f32]) {
-    let mut own = std::mem::take(&mut room.all);
+/// Writes the outputs to `y [examples, outputs]`, and the hidden activations to `hidden` if they are
+/// to be kept.
+pub fn forward(
+    workspace: &mut Workspace,
+    lane: Lane<'_>,
+    hidden: Option<&mut [f32]>,
+    y: &mut [f32],
+) {
+    let mut own = std::mem::take(&mut workspace.all);
     let hidden = hidden.unwrap_or_else(|| {
         own.resize(lane.outputs(lane.last()).start, 0.0);
         &mut own
@@ -165,49 +170,49 @@ pub fn forward(room: &mut Room, lane: Lane<'_>, hidden: Option<&mut [f32]>, y: &
         let pair = [lane.input(before, layer), lane.weight(layer)];
         let last = layer == lane.last();
         let out = if last { &mut *y } else { &mut from[..lane.examples * outputs] };
-        room.add_up([Some(pair), None], outputs, Start::Row(lane.bias(layer)), out);
+        workspace.add_up([Some(pair), None], outputs, Start::Row(lane.bias(layer)), out);
         if !last {
-            room.body.rectify(out);
+            workspace.body.rectify(out);
         }
     }
-    room.all = own;
+    workspace.all = own;
 }
 
 /// Writes the gradients of `x`, if it is wanted, and of weight and bias of every layer, given that of
-/// the output `[examples, outputs]`; and those of all outputs before ReLU to `between` where they are
-/// to be kept.
+/// the output `[examples, outputs]`; and those of all outputs before ReLU to `layer_grads` if they
+/// are to be kept.
 pub fn backward(
-    room: &mut Room,
+    workspace: &mut Workspace,
     lane: Lane<'_>,
     hidden: &[f32],
     grad: &[f32],
-    between: Option<&mut [f32]>,
+    layer_grads: Option<&mut [f32]>,
     x_wanted: bool,
     to: &mut [&mut [f32]],
 ) {
-    let mut own = std::mem::take(&mut room.all);
-    let between = between.unwrap_or_else(|| {
+    let mut own = std::mem::take(&mut workspace.all);
+    let layer_grads = layer_grads.unwrap_or_else(|| {
         own.resize(lane.outputs(lane.last()).end, 0.0);
         &mut own
     });
-    between[lane.outputs(lane.last())].copy_from_slice(grad);
+    layer_grads[lane.outputs(lane.last())].copy_from_slice(grad);
     for layer in (0..=lane.last()).rev() {
         let sides @ [_, outputs] = lane.sides(layer);
-        let (before, from) = between.split_at_mut(lane.outputs(layer).start);
+        let (before, from) = layer_grads.split_at_mut(lane.outputs(layer).start);
         let grad = &from[..lane.examples * outputs];
         let pair = Some([lane.input(hidden, layer), grad]);
-        room.weight_gradient([pair, None], sides, to[1 + 2 * layer]);
-        room.bias_gradient(grad, outputs, to[2 + 2 * layer]);
+        workspace.weight_gradient([pair, None], sides, to[1 + 2 * layer]);
+        workspace.bias_gradient(grad, outputs, to[2 + 2 * layer]);
         let pairs = [Some([grad, lane.weight(layer)]), None];
         match layer.checked_sub(1) {
             Some(below) => {
                 let out = &mut before[lane.outputs(below)];
-                room.through_weights(pairs, sides, out);
-                room.body.gate(&hidden[lane.outputs(below)], out);
+                workspace.through_weights(pairs, sides, out);
+                workspace.body.gate(&hidden[lane.outputs(below)], out);
             }
-            None if x_wanted => room.through_weights(pairs, sides, to[0]),
+            None if x_wanted => workspace.through_weights(pairs, sides, to[0]),
             None => {}
         }
     }
-    room.all = own;
+    workspace.all = own;
 }

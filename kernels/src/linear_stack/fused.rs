@@ -3,10 +3,12 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{Shape, Tensor};
 
-use super::cpu::{self, Lane, Moves, Parts, Room, part};
+use super::cpu::{self, Lane, Parts, Tangents, Workspace, part};
 use super::{LinearLayer, LinearStackError};
-use crate::by_lane::by_lane;
-use crate::smooth::{Moved, Passed, Point, Smooth};
+use crate::parallel_lanes::map_lanes;
+use crate::twice_differentiable::{
+    ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
+};
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]
@@ -90,7 +92,7 @@ impl LinearCall {
         Lane { examples: self.examples, widths: &self.widths, operands }
     }
 
-    /// What is one lane's.
+    /// One lane's parts.
     fn parts<'a, T>(&self, all: &'a [T], index: usize) -> Parts<'a, T> {
         Parts { all, lane: (index, self.lanes) }
     }
@@ -99,25 +101,25 @@ impl LinearCall {
         part(all, (index, self.lanes))
     }
 
-    /// Room for the outputs of all layers but so many at the end.
-    fn between(&self, but: usize) -> Vec<f32> {
+    /// Zeros for the outputs of all layers but the last `but`.
+    fn layer_outputs(&self, but: usize) -> Vec<f32> {
         let widths: usize = self.widths[1..self.widths.len() - but].iter().sum();
         vec![0.0; self.lanes * self.examples * widths]
     }
 }
 
 /// Operands are `x`, then weight and bias of every layer.
-impl Smooth for LinearCall {
+impl HostTwiceDifferentiable for LinearCall {
     /// The hidden activations.
-    type Tape = Vec<f32>;
+    type Saved = Vec<f32>;
     /// The gradients of all layers' outputs before ReLU.
-    type Between = Vec<f32>;
-    /// How the hidden activations move.
-    type Tangent = Vec<f32>;
+    type IntermediateGrads = Vec<f32>;
+    /// The tangent of the hidden activations.
+    type SavedTangent = Vec<f32>;
 
     const READS_OPERANDS: bool = true;
 
-    fn operand(&self, place: usize) -> Shape {
+    fn operand_shape(&self, place: usize) -> Shape {
         let Some(place) = place.checked_sub(1) else {
             return [self.lanes, self.examples, self.widths[0]].into();
         };
@@ -128,74 +130,78 @@ impl Smooth for LinearCall {
         }
     }
 
-    fn result(&self) -> Shape {
+    fn result_shape(&self) -> Shape {
         self.outputs().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> Passed<Vec<f32>, Self::Tape> {
-        let mut found = vec![vec![0.0; self.result().num_elements()]];
-        found.extend(keep.then(|| self.between(1)));
-        by_lane(&mut found, self.work(1), Room::new, |room, index, to| {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Self::Saved> {
+        let mut found = vec![vec![0.0; self.result_shape().num_elements()]];
+        found.extend(keep.then(|| self.layer_outputs(1)));
+        map_lanes(&mut found, self.work(1), Workspace::new, |workspace, index, to| {
             let (y, hidden) = to.split_first_mut().expect("the result");
             let hidden = hidden.first_mut().map(|hidden| &mut **hidden);
-            cpu::forward(room, self.lane(operands, index), hidden, y);
+            cpu::forward(workspace, self.lane(operands, index), hidden, y);
         });
         let mut found = found.into_iter();
         let result = found.next().expect("the result");
-        Passed { result, aside: Vec::new(), tape: found.next() }
+        ForwardOutput { result, aux: Vec::new(), saved: found.next() }
     }
 
-    fn backward(
+    fn vjp(
         &self,
-        at: Point<'_, Self>,
+        primal: PrimalSlices<'_, Self>,
         grad: &[f32],
         wanted: &[bool],
         keep: bool,
-    ) -> (Vec<Option<Vec<f32>>>, Option<Self::Between>) {
-        let mut found = self.places(wanted);
-        found.extend(keep.then(|| self.between(0)));
-        by_lane(&mut found, self.work(2), Room::new, |room, index, to| {
-            let (lane, hidden) = (self.lane(at.operands, index), self.part(at.tape, index));
-            let (to, between) = to.split_at_mut(wanted.len());
-            let between = between.first_mut().map(|between| &mut **between);
-            cpu::backward(room, lane, hidden, self.part(grad, index), between, wanted[0], to);
+    ) -> (Vec<Option<Vec<f32>>>, Option<Self::IntermediateGrads>) {
+        let mut found = self.zeros(wanted);
+        found.extend(keep.then(|| self.layer_outputs(0)));
+        map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
+            let lane = self.lane(primal.operands, index);
+            let hidden = self.part(primal.saved, index);
+            let (to, layer_grads) = to.split_at_mut(wanted.len());
+            let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
+            let grad = self.part(grad, index);
+            cpu::backward(workspace, lane, hidden, grad, layer_grads, wanted[0], to);
         });
-        let between = if keep { found.pop() } else { None };
-        (found.into_iter().map(Some).collect(), between)
+        let intermediate_grads = if keep { found.pop() } else { None };
+        (found.into_iter().map(Some).collect(), intermediate_grads)
     }
 
-    fn forward_along(
+    fn jvp(
         &self,
-        at: Point<'_, Self>,
-        direction: &[Option<&[f32]>],
-    ) -> (Vec<f32>, Self::Tangent) {
-        let mut found = [vec![0.0; self.result().num_elements()], self.between(1)];
-        by_lane(&mut found, self.work(2), Room::new, |room, index, to| {
-            let (lane, hidden) = (self.lane(at.operands, index), self.part(at.tape, index));
-            let [y, moved] = to else { unreachable!("two tensors have two parts") };
-            cpu::forward_along(room, lane, hidden, self.parts(direction, index), moved, y);
+        primal: PrimalSlices<'_, Self>,
+        tangents: &[Option<&[f32]>],
+    ) -> (Vec<f32>, Self::SavedTangent) {
+        let mut found = [vec![0.0; self.result_shape().num_elements()], self.layer_outputs(1)];
+        map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
+            let lane = self.lane(primal.operands, index);
+            let hidden = self.part(primal.saved, index);
+            let [y, hidden_tangent] = to else { unreachable!("two tensors have two parts") };
+            cpu::jvp(workspace, lane, hidden, self.parts(tangents, index), hidden_tangent, y);
         });
-        let [change, moved] = found;
-        (change, moved)
+        let [tangent, hidden_tangent] = found;
+        (tangent, hidden_tangent)
     }
 
-    fn backward_along(
+    fn jvp_of_vjp(
         &self,
-        at: Point<'_, Self>,
-        moved: Moved<'_, Self>,
-        change: Option<&[f32]>,
+        primal: PrimalSlices<'_, Self>,
+        tangent: TangentSlices<'_, Self>,
+        grad_tangent: Option<&[f32]>,
         wanted: &[bool],
     ) -> Vec<Option<Vec<f32>>> {
-        let mut gradients = self.places(wanted);
-        by_lane(&mut gradients, self.work(4), Room::new, |room, index, to| {
-            let moves = Moves {
-                operands: self.parts(moved.direction, index),
-                hidden: self.part(at.tape, index),
-                moved: self.part(moved.tangent, index),
-                between: self.part(moved.between, index),
+        let mut gradients = self.zeros(wanted);
+        map_lanes(&mut gradients, self.work(4), Workspace::new, |workspace, index, to| {
+            let tangents = Tangents {
+                operands: self.parts(tangent.tangents, index),
+                hidden: self.part(primal.saved, index),
+                hidden_tangent: self.part(tangent.saved_tangent, index),
+                layer_grads: self.part(tangent.intermediate_grads, index),
             };
-            let change = change.map(|all| self.part(all, index));
-            cpu::backward_along(room, self.lane(at.operands, index), moves, change, wanted[0], to);
+            let grad_tangent = grad_tangent.map(|all| self.part(all, index));
+            let lane = self.lane(primal.operands, index);
+            cpu::jvp_of_vjp(workspace, lane, tangents, grad_tangent, wanted[0], to);
         });
         gradients.into_iter().map(Some).collect()
     }
@@ -209,10 +215,10 @@ impl LinearCall {
     }
 
     /// Zeros for every operand; nothing for an `x` that is not wanted.
-    fn places(&self, wanted: &[bool]) -> Vec<Vec<f32>> {
+    fn zeros(&self, wanted: &[bool]) -> Vec<Vec<f32>> {
         let zeros = |place| match place == 0 && !wanted[0] {
             true => Vec::new(),
-            false => vec![0.0; self.operand(place).num_elements()],
+            false => vec![0.0; self.operand_shape(place).num_elements()],
         };
         (0..wanted.len()).map(zeros).collect()
     }

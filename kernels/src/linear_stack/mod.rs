@@ -16,10 +16,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
-use crate::door::{self, StackTable};
+use crate::fallback::all_f32;
 use crate::host::{unwrap, wrap};
 use crate::precision::Precision;
-use crate::refusal::all_f32;
+use crate::registry::{self, StackTable};
 
 /// A linear layer of every lane.
 #[derive(Clone, Debug)]
@@ -113,7 +113,7 @@ pub fn linear_stack<B: Backend>(
         Ok(call) => call,
         Err(error) => panic!("{error}"),
     };
-    let table = door::table::<StackTable<B>>();
+    let table = registry::table::<StackTable<B>>();
     if call.is_empty() && table.is_some_and(|table| !table.on_host) {
         // No device may be asked for nothing.
         return Tensor::empty(call.outputs(), (&x.device(), x.dtype()));

@@ -28,9 +28,9 @@ pub struct LayerMemory<B: Backend> {
     pub of_neurons: Option<Tensor<B, 2>>,
 }
 
-/// Where a layer's memory lies.
+/// Offsets of a layer's values in the memory of all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct Offsets {
     pub numbers: usize,
     pub seen: usize,
     pub held: usize,
@@ -41,7 +41,7 @@ pub(super) struct Places {
     pub sizes: [usize; 3],
 }
 
-impl Places {
+impl Offsets {
     /// Of all layers: first their numbers, side by side, then all else.
     pub fn all(learning: &LocalLearning) -> Vec<Self> {
         let mut free = NUMBERS * learning.layers.len();
@@ -67,13 +67,13 @@ impl Places {
 #[derive(Clone, Debug)]
 pub struct LocalMemory<B: Backend> {
     pub(super) numbers: Tensor<B, 1>,
-    pub(super) places: Vec<Places>,
+    pub(super) offsets: Vec<Offsets>,
 }
 
 impl<B: Backend> LocalMemory<B> {
     /// Of layers that remember this.
     pub fn of(learning: &LocalLearning, layers: Vec<LayerMemory<B>>, device: &B::Device) -> Self {
-        let places = Places::all(learning);
+        let offsets = Offsets::all(learning);
         let number = |value: f32| Tensor::<B, 1>::from_data([value], device);
         let mut parts = Vec::new();
         for layer in &layers {
@@ -81,8 +81,8 @@ impl<B: Backend> LocalMemory<B> {
             let power = layer.power.clone().unwrap_or_else(|| number(-1.0));
             parts.extend([power, number(0.0), number(known)]);
         }
-        for (layer, places) in layers.into_iter().zip(&places) {
-            let [inputs, neurons, sequences] = places.sizes;
+        for (layer, offsets) in layers.into_iter().zip(&offsets) {
+            let [inputs, neurons, sequences] = offsets.sizes;
             let part = |tensor: Option<Tensor<B, 2>>, rows: usize, length: usize, absent: f32| {
                 let length = rows * length;
                 match tensor {
@@ -98,12 +98,12 @@ impl<B: Backend> LocalMemory<B> {
                 part(layer.of_neurons, 1, neurons, 0.0),
             ]);
         }
-        Self { numbers: Tensor::cat(parts, 0), places }
+        Self { numbers: Tensor::cat(parts, 0), offsets }
     }
 
     /// The last output of a layer, `[b, neurons]`.
-    pub fn held(&self, layer: usize) -> Tensor<B, 2> {
-        let Places { held, sizes: [_, neurons, sequences], .. } = self.places[layer];
+    pub fn output(&self, layer: usize) -> Tensor<B, 2> {
+        let Offsets { held, sizes: [_, neurons, sequences], .. } = self.offsets[layer];
         self.part(held, [sequences, neurons])
     }
 
@@ -117,20 +117,20 @@ impl<B: Backend> LocalMemory<B> {
     /// all else is there, be it written yet or not.
     pub fn layers(&self) -> Vec<LayerMemory<B>> {
         let numbers = self.read();
-        let layer = |(of, places): (&[f32], &Places)| {
-            let [inputs, neurons, sequences] = places.sizes;
+        let layer = |(of, offsets): (&[f32], &Offsets)| {
+            let [inputs, neurons, sequences] = offsets.sizes;
             let known = of[2] != 0.0;
             LayerMemory {
                 power: (of[0] >= 0.0 || of[0].is_nan())
-                    .then(|| self.numbers.clone().narrow(0, places.numbers, 1)),
-                seen: Some(self.part(places.seen, [sequences, inputs])),
-                held: Some(self.part(places.held, [sequences, neurons])),
-                gain: Some(self.part(places.gain, [sequences, neurons])),
-                of_inputs: known.then(|| self.part(places.of_inputs, [1, inputs])),
-                of_neurons: Some(self.part(places.of_neurons, [1, neurons])),
+                    .then(|| self.numbers.clone().narrow(0, offsets.numbers, 1)),
+                seen: Some(self.part(offsets.seen, [sequences, inputs])),
+                held: Some(self.part(offsets.held, [sequences, neurons])),
+                gain: Some(self.part(offsets.gain, [sequences, neurons])),
+                of_inputs: known.then(|| self.part(offsets.of_inputs, [1, inputs])),
+                of_neurons: Some(self.part(offsets.of_neurons, [1, neurons])),
             }
         };
-        numbers.chunks_exact(NUMBERS).zip(&self.places).map(layer).collect()
+        numbers.chunks_exact(NUMBERS).zip(&self.offsets).map(layer).collect()
     }
 
     fn part(&self, first: usize, [rows, length]: [usize; 2]) -> Tensor<B, 2> {
@@ -138,7 +138,7 @@ impl<B: Backend> LocalMemory<B> {
     }
 
     fn read(&self) -> Vec<f32> {
-        let numbers = self.numbers.clone().narrow(0, 0, NUMBERS * self.places.len());
+        let numbers = self.numbers.clone().narrow(0, 0, NUMBERS * self.offsets.len());
         numbers.into_data().iter::<f32>().collect()
     }
 }

@@ -22,10 +22,10 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
-use crate::door;
+use crate::fallback::{FallbackReason, all_f32};
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
-use crate::refusal::{Refusal, all_f32};
+use crate::registry;
 
 /// Weights times sequences of a tick at most, which one multiprocessor takes a millisecond for, as plain
 /// operations take for their launches: these have all multiprocessors.
@@ -68,24 +68,24 @@ pub fn local_settings<B: Backend>(
     let name = "local_learning";
     let body = local_body::<B>()?;
     let Some(settings) = settings() else {
-        Refusal::LearnedByOther.note(name);
+        FallbackReason::LearnedByOther.log_once(name);
         return None;
     };
     let (most, found) = ((body.most_layers)(device), settings.layers.len());
     if found > most {
-        Refusal::Layers { most, found }.note(name);
+        FallbackReason::Layers { most, found }.log_once(name);
         return None;
     }
     let found = settings.work();
     if found > MOST_WORK {
-        Refusal::Work { most: MOST_WORK, found }.note(name);
+        FallbackReason::Work { most: MOST_WORK, found }.log_once(name);
         return None;
     }
     all_f32(name, types).then_some(settings)
 }
 
 fn local_body<B: Backend>() -> Option<&'static LocalBody<B>> {
-    door::table::<StepTable<B>>()?.local_learning.as_ref()
+    registry::table::<StepTable<B>>()?.local_learning.as_ref()
 }
 
 /// What layers that learned locally give, and are.
@@ -111,7 +111,7 @@ pub fn local_learning<B: Backend>(
     memory: LocalMemory<B>,
 ) -> Learned<B> {
     let body = local_body::<B>().expect("a backend that learns locally");
-    let LocalMemory { numbers, places } = memory;
+    let LocalMemory { numbers, offsets } = memory;
     let tensors = LocalTensors {
         values: vec![unwrap(xs)],
         weights: weights.into_iter().map(unwrap).collect(),
@@ -120,7 +120,7 @@ pub fn local_learning<B: Backend>(
     let LocalTensors { values, weights, memory } = (body.run)(learning, start, tensors);
     Learned {
         weights: weights.into_iter().map(wrap).collect(),
-        memory: LocalMemory { numbers: wrap(memory), places },
+        memory: LocalMemory { numbers: wrap(memory), offsets },
         outputs: values.into_iter().map(wrap).collect(),
     }
 }

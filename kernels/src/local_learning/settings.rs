@@ -136,7 +136,7 @@ pub struct LocalLearning {
     /// Number of sequences, at least one.
     pub sequences: usize,
     /// Whether the outputs of all firings are wanted.
-    pub told: bool,
+    pub returns_outputs: bool,
 }
 
 impl LocalLearning {
@@ -159,7 +159,7 @@ impl LocalLearning {
     /// Shapes of the outputs `[b, firings, neurons]` of the layers that fire in some ticks from `start`
     /// on, if they are wanted. Where a layer does not fire, those above do not.
     pub fn outputs(&self, start: usize, ticks: usize) -> Vec<[usize; 3]> {
-        let wanted = self.layers.iter().enumerate().filter(|_| self.told);
+        let wanted = self.layers.iter().enumerate().filter(|_| self.returns_outputs);
         let shape = |(index, layer): (usize, &LocalLayer)| {
             [self.sequences, self.firings(index, start, ticks), layer.neurons]
         };

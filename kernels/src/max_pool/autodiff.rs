@@ -15,9 +15,9 @@ use crate::layers::node::{parents, record, register};
 
 /// A pool or a gathering, whose gradient is scattered; the state is what selects.
 #[derive(Debug)]
-struct Taken;
+struct Gathered;
 
-impl<B: FusedLayers> Backward<B, 1> for Taken {
+impl<B: FusedLayers> Backward<B, 1> for Gathered {
     type State = FloatTensor<B>;
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -45,7 +45,7 @@ pub fn pool<B: FusedLayers, C: CheckpointStrategy>(
     x: FloatTensor<Autodiff<B, C>>,
 ) -> FloatTensor<Autodiff<B, C>> {
     let output = B::pool(x.primitive.clone());
-    record::<B, C, 1, _>(Taken, [&x], || x.primitive.clone(), output)
+    record::<B, C, 1, _>(Gathered, [&x], || x.primitive.clone(), output)
 }
 
 pub fn scatter<B: FusedLayers, C: CheckpointStrategy>(
@@ -61,5 +61,5 @@ pub fn gather<B: FusedLayers, C: CheckpointStrategy>(
     u: FloatTensor<Autodiff<B, C>>,
 ) -> FloatTensor<Autodiff<B, C>> {
     let output = B::pool_gather(x.primitive.clone(), u.primitive.clone());
-    record::<B, C, 1, _>(Taken, [&u], || x.primitive, output)
+    record::<B, C, 1, _>(Gathered, [&u], || x.primitive, output)
 }

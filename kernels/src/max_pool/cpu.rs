@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use crate::channels::cpu::task;
-use crate::cpu::body::chosen;
+use crate::cpu::instruction_set::chosen;
 
 /// The largest value of every window.
 pub fn pool(x: &[f32], [h, w]: [usize; 2]) -> Vec<f32> {

@@ -8,9 +8,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape, TensorMetadata};
 
 use super::{FusedMetrics, LossCall};
-use crate::bundle::{self, Bundle, Places};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
+use crate::variadic_op::{self, OptionalTensors, VariadicBackward};
 use crate::{proto_loss, prototypes};
 
 impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
@@ -63,25 +63,25 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         proto_loss::autodiff::loss_gradients::<B, C>(call, of, labels)
     }
 
-    fn parted(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
-        let parts = B::parted(x.primitive.clone(), at);
+    fn split_at(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
+        let parts = B::split_at(x.primitive.clone(), at);
         let shapes = parts.each_ref().map(TensorMetadata::shape);
         let (device, dtype) = (B::float_device(&parts[0]), parts[0].dtype());
-        let of_parts = Rejoined { shapes, device, dtype };
-        let parts = bundle::record::<B, C>(&[x], || Arc::new(of_parts), parts.into());
+        let of_parts = SplitBackward { shapes, device, dtype };
+        let parts = variadic_op::record::<B, C>(&[x], || Arc::new(of_parts), parts.into());
         parts.try_into().expect("two results of two parts")
     }
 }
 
-/// The gradient of what was parted: those of the parts, joined.
-struct Rejoined<B: FusedMetrics> {
+/// The gradient of a split: those of the parts, concatenated.
+struct SplitBackward<B: FusedMetrics> {
     shapes: [Shape; 2],
     device: B::Device,
     dtype: DType,
 }
 
-impl<B: FusedMetrics> Bundle<B> for Rejoined<B> {
-    fn gradients(&self, results: Places<B>, wanted: &[bool]) -> Places<B> {
+impl<B: FusedMetrics> VariadicBackward<B> for SplitBackward<B> {
+    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
         if wanted != [true] {
             return vec![None];
         }

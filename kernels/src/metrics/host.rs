@@ -4,7 +4,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor};
 
 use super::{FusedMetrics, LossCall, MetricError};
-use crate::cpu::body::chosen;
+use crate::cpu::instruction_set::chosen;
 use crate::distances::Metric;
 use crate::distances::cpu::{self, Dims, Found};
 use crate::host::{HostBackend, elements, unwrap, wrap, write_like};

@@ -1,5 +1,5 @@
-//! The door to distances and what is made of them: what a backend must fuse, and the table of those
-//! that do.
+//! Dispatch of distances and what is computed from them: the trait a backend implements to fuse them, and
+//! the table of its functions.
 //!
 //! Tensors carry `t` tasks: queries `[t, q, d]`, prototypes `[t, ways, d]`, labels `[t, q]` or
 //! `[t, n]` from 0 to `ways - 1`.
@@ -20,9 +20,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor};
 
 use crate::distances::Metric;
-use crate::door;
+use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
-use crate::refusal::Refusal;
+use crate::registry;
 
 /// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,8 +79,8 @@ pub trait FusedMetrics: Backend {
         labels: IntTensor<Self>,
     ) -> [FloatTensor<Self>; 4];
 
-    /// See [`parted`]; neither part is empty.
-    fn parted(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
+    /// See [`split_at`]; neither part is empty.
+    fn split_at(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
         sliced::<Self>(wrap(x), at).map(unwrap)
     }
 
@@ -96,7 +96,7 @@ pub(crate) struct MetricTable<B: Backend> {
     pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
     pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
     pub proto_loss: LossFn<B>,
-    parted: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
+    split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
 }
 
 type LossFn<B> = fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2];
@@ -108,7 +108,7 @@ impl<B: FusedMetrics> MetricTable<B> {
             class_means: B::class_means,
             scores: B::scores,
             proto_loss: B::proto_loss,
-            parted: B::parted,
+            split_at: B::split_at,
         }
     }
 }
@@ -124,11 +124,11 @@ impl<B: FusedMetrics> MetricTable<B> {
 ///
 /// # Panics
 /// Where one of the two would have no row.
-pub fn parted<B: Backend>(x: Tensor<B, 3>, at: usize) -> [Tensor<B, 3>; 2] {
+pub fn split_at<B: Backend>(x: Tensor<B, 3>, at: usize) -> [Tensor<B, 3>; 2] {
     let [_, rows, _] = x.dims();
-    assert!(0 < at && at < rows, "{rows} rows cannot be parted at {at}");
-    match door::table::<MetricTable<B>>() {
-        Some(table) => (table.parted)(unwrap(x), at).map(wrap),
+    assert!(0 < at && at < rows, "{rows} rows cannot be split at {at}");
+    match registry::table::<MetricTable<B>>() {
+        Some(table) => (table.split_at)(unwrap(x), at).map(wrap),
         None => sliced(x, at),
     }
 }
@@ -144,11 +144,11 @@ pub(crate) fn table<B: Backend>(
     operation: &'static str,
     of: &[&Tensor<B, 3>],
 ) -> Option<&'static MetricTable<B>> {
-    let table = door::table::<MetricTable<B>>()?;
+    let table = registry::table::<MetricTable<B>>()?;
     let first = of[0].dtype();
     match of.iter().map(|x| x.dtype()).find(|&x| x != first || !(table.takes)(x)) {
         Some(found) => {
-            Refusal::ElementType { found }.note(operation);
+            FallbackReason::ElementType { found }.log_once(operation);
             None
         }
         None => Some(table),

@@ -5,8 +5,8 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{FloatDType, TensorMetadata};
 
 use super::Rectified;
-use crate::batch_norm::fused::drift;
-use crate::channels::Tied;
+use crate::batch_norm::fused::moment_grad;
+use crate::channels::CentredScaled;
 use crate::channels::autodiff::scaled;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
@@ -44,9 +44,9 @@ pub fn backward<B: FusedLayers>(
         let Some((inverse, sums)) = inverse.zip(sums.clone()) else {
             return scaled::<B>(dy, scale);
         };
-        let [tilt, mean] = drift::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
-        let direct = Tied { x: dy, centre: mean, scale };
-        B::channel_combine(direct, Tied { x, centre, scale: tilt })
+        let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
+        let direct = CentredScaled { x: dy, centre: mean, scale };
+        B::channel_combine(direct, CentredScaled { x, centre, scale: tilt })
     });
     [sums.filter(|_| of_sums), dx]
 }

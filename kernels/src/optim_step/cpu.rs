@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 
 use super::factors::{self, Factors};
-use crate::cpu::body::Body;
-use crate::cpu::steps::{Adapting, Averages, Descent, Following, Ratio, Turning};
+use crate::cpu::instruction_set::InstructionSet;
+use crate::cpu::steps::{AdamRatio, AdamStep, LambStep, MomentDecay, MomentumStep, SgdStep};
 
 /// Floats of one slice in a chunk: a task of a thread, and a summand of a norm.
 const CHUNK: usize = 1 << 14;
@@ -23,21 +23,21 @@ pub struct Elements<'a> {
 /// Moves all parameters in place.
 ///
 /// Chunks do not depend on the number of threads, so neither does the result.
-pub fn step(body: &dyn Body, of: Vec<Elements<'_>>) {
+pub fn step(body: &dyn InstructionSet, of: Vec<Elements<'_>>) {
     let mut squares = vec![[0.0; 2]; of.len()];
     let mut chunks = Vec::new();
     for (tensor, elements) in of.into_iter().enumerate() {
         elements.cut(tensor, &mut chunks);
     }
     for_each(&mut chunks, |chunk| chunk.run(body));
-    if !chunks.iter().any(Chunk::turns) {
+    if !chunks.iter().any(Chunk::is_lamb) {
         return;
     }
     for chunk in &chunks {
         let sums = &mut squares[chunk.tensor];
         *sums = [sums[0] + chunk.squares[0], sums[1] + chunk.squares[1]];
     }
-    for_each(&mut chunks, |chunk| chunk.advance(body, squares[chunk.tensor]));
+    for_each(&mut chunks, |chunk| chunk.apply_lamb(body, squares[chunk.tensor]));
 }
 
 fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + Sync) {
@@ -50,57 +50,57 @@ fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + 
 
 /// Factors as the inner loops take them.
 #[derive(Clone, Copy)]
-enum Motion {
-    Descend(Descent),
-    Follow(Following),
-    Adapt(Adapting),
-    Turn(Turning, f64),
+enum Step {
+    Sgd(SgdStep),
+    Momentum(MomentumStep),
+    Adam(AdamStep),
+    Lamb(LambStep, f64),
 }
 
-impl Motion {
+impl Step {
     fn new(factors: Factors) -> Self {
         match factors {
             Factors::Sgd { decay, velocity, rate } => {
                 let descent = descent(decay, rate);
                 match velocity {
-                    None => Self::Descend(descent),
-                    Some(by) => Self::Follow(Following {
+                    None => Self::Sgd(descent),
+                    Some(by) => Self::Momentum(MomentumStep {
                         descent,
                         old: by.old as f32,
                         new: by.new as f32,
-                        ahead: (by.now != 0.0).then_some(by.ahead as f32),
+                        nesterov: (by.now != 0.0).then_some(by.ahead as f32),
                     }),
                 }
             }
-            Factors::Adam { decay, moments, rate } => Self::Adapt(Adapting {
+            Factors::Adam { decay, moments, rate } => Self::Adam(AdamStep {
                 descent: descent(decay, rate),
                 averages: averages(&moments),
                 ratio: ratio(&moments),
             }),
             Factors::Lamb { pull, moments, rate } => {
                 let (averages, ratio) = (averages(&moments), ratio(&moments));
-                Self::Turn(Turning { averages, ratio, pull: pull as f32 }, rate)
+                Self::Lamb(LambStep { averages, ratio, weight_decay: pull as f32 }, rate)
             }
         }
     }
 }
 
-fn descent(decay: factors::Decay, rate: f64) -> Descent {
-    Descent { l2: decay.l2 as f32, keep: decay.keep as f32, rate: rate as f32 }
+fn descent(decay: factors::Decay, rate: f64) -> SgdStep {
+    SgdStep { l2: decay.l2 as f32, keep: decay.keep as f32, rate: rate as f32 }
 }
 
-fn averages(of: &factors::Moments) -> Averages {
+fn averages(of: &factors::Moments) -> MomentDecay {
     let old = [of.beta_1, of.beta_2];
-    Averages { old: old.map(|old| old as f32), new: old.map(|old| (1.0 - old) as f32) }
+    MomentDecay { old: old.map(|old| old as f32), new: old.map(|old| (1.0 - old) as f32) }
 }
 
-fn ratio(of: &factors::Moments) -> Ratio {
-    Ratio { first: of.first as f32, root: of.root as f32, epsilon: of.epsilon as f32 }
+fn ratio(of: &factors::Moments) -> AdamRatio {
+    AdamRatio { first: of.first as f32, root: of.root as f32, epsilon: of.epsilon as f32 }
 }
 
 struct Chunk<'a> {
     tensor: usize,
-    motion: Motion,
+    step: Step,
     p: &'a mut [f32],
     g: &'a [f32],
     state: [&'a mut [f32]; 2],
@@ -111,39 +111,39 @@ struct Chunk<'a> {
 impl<'a> Elements<'a> {
     fn cut(self, tensor: usize, chunks: &mut Vec<Chunk<'a>>) {
         let Self { factors, p, g, state } = self;
-        let motion = Motion::new(factors);
+        let step = Step::new(factors);
         let mut states = state.map(|state| state.chunks_mut(CHUNK));
         for (p, g) in p.chunks_mut(CHUNK).zip(g.chunks(CHUNK)) {
             let state = states.each_mut().map(|state| state.next().unwrap_or_default());
-            chunks.push(Chunk { tensor, motion, p, g, state, squares: [0.0; 2] });
+            chunks.push(Chunk { tensor, step, p, g, state, squares: [0.0; 2] });
         }
     }
 }
 
 impl Chunk<'_> {
-    fn run(&mut self, body: &dyn Body) {
+    fn run(&mut self, body: &dyn InstructionSet) {
         let [first, second] = &mut self.state;
-        match &self.motion {
-            Motion::Descend(by) => body.descend(by, self.g, self.p),
-            Motion::Follow(by) => body.follow(by, self.g, self.p, first),
-            Motion::Adapt(by) => body.adapt(by, self.g, self.p, [first, second]),
-            Motion::Turn(by, _) => {
-                body.turn(by, [self.g, self.p], [first, second], &mut self.squares);
+        match &self.step {
+            Step::Sgd(by) => body.sgd(by, self.g, self.p),
+            Step::Momentum(by) => body.momentum(by, self.g, self.p, first),
+            Step::Adam(by) => body.adam(by, self.g, self.p, [first, second]),
+            Step::Lamb(by, _) => {
+                body.lamb_direction(by, [self.g, self.p], [first, second], &mut self.squares);
             }
         }
     }
 
-    fn turns(&self) -> bool {
-        matches!(self.motion, Motion::Turn(..))
+    fn is_lamb(&self) -> bool {
+        matches!(self.step, Step::Lamb(..))
     }
 
-    /// Moves along the direction, given the sums of squares over the whole parameter.
-    fn advance(&mut self, body: &dyn Body, [parameter, direction]: [f64; 2]) {
-        let Motion::Turn(by, rate) = &self.motion else { return };
+    /// Applies the direction of LAMB, given the sums of squares over the whole parameter.
+    fn apply_lamb(&mut self, body: &dyn InstructionSet, [parameter, direction]: [f64; 2]) {
+        let Step::Lamb(by, rate) = &self.step else { return };
         let defined = parameter > 0.0 && direction > 0.0;
         let trust = if defined { (parameter / direction).sqrt() } else { 1.0 };
         let [m, v] = &self.state;
-        body.advance(by, (rate * trust) as f32, [m, v], self.p);
+        body.lamb_apply(by, (rate * trust) as f32, [m, v], self.p);
     }
 }
 
@@ -151,7 +151,7 @@ impl Chunk<'_> {
 mod tests {
     use super::super::{Momentum, StepRule, WeightDecay};
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     /// What stands around every slice, and must stand there afterwards.
     const GUARD: f32 = 77.5;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// All slices after a step over parameters of these sizes.
-    fn stepped(body: &dyn Body, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
+    fn stepped(body: &dyn InstructionSet, rule: &StepRule, sizes: &[usize]) -> Vec<Vec<f32>> {
         let set = |seed: usize| sizes.iter().map(move |&size| values(size, seed)).collect();
         let [mut p, g, mut first, mut second]: [Vec<Vec<f32>>; 4] = [1, 2, 3, 4].map(set);
         for second in second.iter_mut().flatten() {

@@ -4,7 +4,7 @@ use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
+use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::axpy::scaled_all;
 use crate::fusion::{Recorded, record};
 use crate::lists::in_groups;
@@ -19,7 +19,7 @@ impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
         learning_rate: f64,
-    ) -> Vec<Stepped<FloatTensor<Self>>> {
+    ) -> Vec<StepOutput<FloatTensor<Self>>> {
         let device = |one: &StepTensors<Recorded<B>>| Self::float_device(&one.parameter);
         in_groups(of, device, |of| steps::<B>(of, *rule, learning_rate))
     }
@@ -46,7 +46,7 @@ fn steps<B: FusionBackend + FusedSteps>(
     of: Vec<StepTensors<Recorded<B>>>,
     rule: StepRule,
     learning_rate: f64,
-) -> Vec<Stepped<Recorded<B>>> {
+) -> Vec<StepOutput<Recorded<B>>> {
     let (mut inputs, mut outputs, mut states) = (Vec::new(), Vec::new(), Vec::new());
     for StepTensors { parameter, gradient, state: StepState { time, tensors } } in of {
         outputs.push((parameter.shape(), parameter.dtype()));
@@ -64,7 +64,7 @@ fn steps<B: FusionBackend + FusedSteps>(
             StepTensors { parameter, gradient, state: StepState { time, tensors } }
         });
         let moved = B::optim_step(taken.collect(), &rule, learning_rate);
-        let parts = |one: Stepped<FloatTensor<B>>| {
+        let parts = |one: StepOutput<FloatTensor<B>>| {
             [Some(one.parameter)].into_iter().chain(one.state.tensors).flatten()
         };
         moved.into_iter().flat_map(parts).collect()
@@ -75,7 +75,7 @@ fn steps<B: FusionBackend + FusedSteps>(
     let stepped = |time| {
         let parameter = place(true).expect("there");
         let tensors = [0, 1].map(|number| place(number < rule.remembers()));
-        Stepped { parameter, state: StepState { time, tensors } }
+        StepOutput { parameter, state: StepState { time, tensors } }
     };
     times.into_iter().map(stepped).collect()
 }

@@ -6,13 +6,13 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
 
 use super::cpu::{self, Elements};
-use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
-use crate::cpu::body;
+use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
+use crate::cpu::instruction_set;
 use crate::grad_stats;
 use crate::gram;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 use crate::inverse_power;
-use crate::rank_update::{self, Lost, UpdateRate};
+use crate::rank_update::{self, Decay, UpdateRate};
 use crate::weighted_sums;
 
 impl<B: HostBackend> FusedSteps for B {
@@ -20,7 +20,7 @@ impl<B: HostBackend> FusedSteps for B {
         of: Vec<StepTensors<FloatTensor<B>>>,
         rule: &StepRule,
         learning_rate: f64,
-    ) -> Vec<Stepped<FloatTensor<B>>> {
+    ) -> Vec<StepOutput<FloatTensor<B>>> {
         let (gradients, mut moving): (Vec<_>, Vec<_>) =
             of.into_iter().map(|one| Moving::<B>::new(one, rule)).unzip();
         let gradients: Vec<Cow<'_, [f32]>> = gradients.iter().map(elements::<B>).collect();
@@ -30,7 +30,7 @@ impl<B: HostBackend> FusedSteps for B {
             g: gradient,
             state: one.state.each_mut().map(Vec::as_mut_slice),
         });
-        cpu::step(body::chosen(), parameters.collect());
+        cpu::step(instruction_set::chosen(), parameters.collect());
         moving.into_iter().map(|one| one.stepped(rule)).collect()
     }
 
@@ -40,7 +40,7 @@ impl<B: HostBackend> FusedSteps for B {
 
     fn rank_update(
         weight: FloatTensor<B>,
-        lost: Lost<FloatTensor<B>>,
+        lost: Decay<FloatTensor<B>>,
         factors: [FloatTensor<B>; 2],
         rate: UpdateRate<FloatTensor<B>>,
     ) -> FloatTensor<B> {
@@ -87,7 +87,7 @@ impl<B: HostBackend> Moving<B> {
         (gradient, Self { shape, device, time, parameter: into_elements::<B>(parameter), state })
     }
 
-    fn stepped(self, rule: &StepRule) -> Stepped<FloatTensor<B>> {
+    fn stepped(self, rule: &StepRule) -> StepOutput<FloatTensor<B>> {
         let Self { shape, device, time, parameter, state } = self;
         let tensor = |elements| write_shape::<B>(elements, shape.clone(), &device);
         let mut place = 0..;
@@ -95,6 +95,6 @@ impl<B: HostBackend> Moving<B> {
             let remembered = place.next().is_some_and(|place| place < rule.remembers());
             remembered.then(|| tensor(elements))
         });
-        Stepped { parameter: tensor(parameter), state: StepState { time: time + 1, tensors } }
+        StepOutput { parameter: tensor(parameter), state: StepState { time: time + 1, tensors } }
     }
 }

@@ -28,9 +28,9 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
-use crate::door;
+use crate::fallback::FallbackReason;
 use crate::lists::{has_elements, in_parts};
-use crate::refusal::Refusal;
+use crate::registry;
 
 /// What a rule remembers of a parameter.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ pub struct StepTensors<T> {
 
 /// A parameter that has moved.
 #[derive(Clone, Debug)]
-pub struct Stepped<T> {
+pub struct StepOutput<T> {
     /// The parameter.
     pub parameter: T,
     /// What to remember of it, with everything that the rule needs.
@@ -81,7 +81,7 @@ impl<T: TensorMetadata> StepTensors<T> {
         let refused = refused.chain([gradient].into_iter().filter(|&found| found != of));
         match refused.chain(remembered.filter(|&found| found != DType::F32)).next() {
             Some(found) => {
-                Refusal::ElementType { found }.note("optim_step");
+                FallbackReason::ElementType { found }.log_once("optim_step");
                 false
             }
             None => true,
@@ -140,7 +140,7 @@ pub fn optim_step<B: Backend>(
     mut of: Vec<StepTensors<FloatTensor<B>>>,
     rule: &StepRule,
     learning_rate: f64,
-) -> Vec<Stepped<FloatTensor<B>>> {
+) -> Vec<StepOutput<FloatTensor<B>>> {
     for one in &mut of {
         let remembered = one.check(rule).unwrap_or_else(|error| panic!("{error}"));
         if remembered < rule.remembers() {
@@ -151,7 +151,7 @@ pub fn optim_step<B: Backend>(
         true => reference::optim_step::<B>(one, rule, learning_rate),
         false => passed::<B>(one, rule),
     };
-    let Some(table) = door::table::<StepTable<B>>() else {
+    let Some(table) = registry::table::<StepTable<B>>() else {
         return of.into_iter().map(plain).collect();
     };
     let takes = |one: &StepTensors<FloatTensor<B>>| {
@@ -161,7 +161,10 @@ pub fn optim_step<B: Backend>(
 }
 
 /// The step of a parameter without elements.
-fn passed<B: Backend>(of: StepTensors<FloatTensor<B>>, rule: &StepRule) -> Stepped<FloatTensor<B>> {
+fn passed<B: Backend>(
+    of: StepTensors<FloatTensor<B>>,
+    rule: &StepRule,
+) -> StepOutput<FloatTensor<B>> {
     let StepTensors { parameter, state: StepState { time, tensors }, .. } = of;
     let (device, dtype) = (B::float_device(&parameter), reference::working(parameter.dtype()));
     let mut place = 0..;
@@ -170,5 +173,5 @@ fn passed<B: Backend>(of: StepTensors<FloatTensor<B>>, rule: &StepRule) -> Stepp
         let new = || B::float_empty(parameter.shape(), &device, dtype.into());
         tensor.or_else(|| remembered.then(new))
     });
-    Stepped { parameter, state: StepState { time: time + 1, tensors } }
+    StepOutput { parameter, state: StepState { time: time + 1, tensors } }
 }

@@ -5,7 +5,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
 use super::factors::{Decay, Factors, Moments, Velocity};
-use super::{StepRule, StepState, StepTensors, Stepped};
+use super::{StepOutput, StepRule, StepState, StepTensors};
 use crate::host::{unwrap, wrap};
 
 /// See [`optim_step`](crate::optim_step()).
@@ -13,7 +13,7 @@ pub fn optim_step<B: Backend>(
     of: StepTensors<FloatTensor<B>>,
     rule: &StepRule,
     learning_rate: f64,
-) -> Stepped<FloatTensor<B>> {
+) -> StepOutput<FloatTensor<B>> {
     let StepTensors { parameter, gradient, state } = of;
     let (shape, dtype) = (parameter.shape(), parameter.dtype());
     let working = working(dtype);
@@ -47,7 +47,7 @@ pub fn optim_step<B: Backend>(
     let mut old = old.into_iter().map(shaped);
     let tensors = [0, 1].map(|i| old.next().filter(|_| i < rule.remembers()));
     let state = StepState { time: state.time + 1, tensors };
-    Stepped { parameter: shaped(p.cast(dtype)), state }
+    StepOutput { parameter: shaped(p.cast(dtype)), state }
 }
 
 /// The type of what is remembered of a parameter of type `dtype`.

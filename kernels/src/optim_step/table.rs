@@ -4,12 +4,12 @@ use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-use super::{StepRule, StepTensors, Stepped};
+use super::{StepOutput, StepRule, StepTensors};
 use crate::grad_stats;
 use crate::gram;
 use crate::inverse_power;
 use crate::local_learning::LocalBody;
-use crate::rank_update::{self, Lost, UpdateRate};
+use crate::rank_update::{self, Decay, UpdateRate};
 use crate::tiling;
 use crate::weighted_sums;
 
@@ -33,14 +33,14 @@ pub trait FusedSteps: Backend {
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
         learning_rate: f64,
-    ) -> Vec<Stepped<FloatTensor<Self>>>;
+    ) -> Vec<StepOutput<FloatTensor<Self>>>;
 
     /// See [`grad_stats`](crate::grad_stats()): every gradient times `factor`, untouched if that is
     /// one, and the sum of the squares of all elements of the result, with one read-back. The sum is
     /// finite if all elements are, infinite if some are, and NaN if one is NaN.
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
 
-    /// See [`unread_grad_stats`](crate::unread_grad_stats): vectors of parts of three floats, of which
+    /// See [`grad_stats_on_device`](crate::grad_stats_on_device): vectors of parts of three floats, of which
     /// [`part_squares`](Self::part_squares) makes the sum of squares of a part; there is a gradient, and
     /// all have elements. Plain operations, unless a backend has better.
     fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
@@ -68,7 +68,7 @@ pub trait FusedSteps: Backend {
     /// unless a backend has better.
     fn rank_update(
         weight: FloatTensor<Self>,
-        lost: Lost<FloatTensor<Self>>,
+        lost: Decay<FloatTensor<Self>>,
         factors: [FloatTensor<Self>; 2],
         rate: UpdateRate<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
@@ -104,12 +104,12 @@ pub trait FusedSteps: Backend {
 }
 
 type OptimStepFn<B> =
-    fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<Stepped<FloatTensor<B>>>;
+    fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<StepOutput<FloatTensor<B>>>;
 type GradStatsFn<B> = fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64);
 type LanesFn<B> = fn(Vec<FloatTensor<B>>, usize) -> Vec<FloatTensor<B>>;
 type RankUpdateFn<B> = fn(
     FloatTensor<B>,
-    Lost<FloatTensor<B>>,
+    Decay<FloatTensor<B>>,
     [FloatTensor<B>; 2],
     UpdateRate<FloatTensor<B>>,
 ) -> FloatTensor<B>;

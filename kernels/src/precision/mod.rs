@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 use serde::{Deserialize, Serialize};
 
-use crate::door;
+use crate::registry;
 
 /// What convolutions and matrix products compute in; all else is `f32`.
 ///
@@ -70,7 +70,7 @@ impl Precision {
     ) -> Tensor<B, F> {
         let Some(low) = self.low() else { return product(a, b) };
         let (a, b) = (a.cast(low), b.cast(low));
-        let y = match door::on_host::<B>() {
+        let y = match registry::on_host::<B>() {
             true => product(a.cast(FloatDType::F32), b.cast(FloatDType::F32)).cast(low),
             false => product(a, b),
         };

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 
-use crate::cpu::body::Body;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::rank::{BLOCK, RankUpdate, tiles};
 
 /// Multiply-adds in a task of a thread, about.
@@ -30,7 +30,7 @@ pub struct Update<'a> {
 /// Updates `w`, `[rows, columns]`, in place.
 ///
 /// A row does not depend on those beside it, so the result does not depend on the number of threads.
-pub fn rank_update(body: &dyn Body, of: &Update<'_>, w: &mut [f32]) {
+pub fn rank_update(body: &dyn InstructionSet, of: &Update<'_>, w: &mut [f32]) {
     if w.is_empty() {
         return;
     }
@@ -48,7 +48,7 @@ pub fn rank_update(body: &dyn Body, of: &Update<'_>, w: &mut [f32]) {
 
 impl Update<'_> {
     /// The right factor as `body` reads it.
-    fn right(&self, body: &dyn Body) -> Cow<'_, [f32]> {
+    fn right(&self, body: &dyn InstructionSet) -> Cow<'_, [f32]> {
         match self.summands {
             1 => Cow::Borrowed(self.right),
             _ => Cow::Owned(tiles(self.right, self.columns, body.tile())),
@@ -76,7 +76,7 @@ impl Update<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     /// What stands around every slice, and must stand there afterwards.
     const GUARD: f32 = 77.5;

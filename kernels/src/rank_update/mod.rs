@@ -10,13 +10,13 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
+use crate::registry;
 
-/// What a weight loses of itself at a rate of 1.
+/// The decay of a weight at a rate of 1: the share that it loses.
 #[derive(Clone, Debug)]
-pub enum Lost<T> {
+pub enum Decay<T> {
     /// The same share of all elements; 0 keeps all.
     Share(f64),
     /// A share of each row, `[rows, 1]`, or one read from the device, `[1, 1]`.
@@ -32,11 +32,11 @@ pub enum UpdateRate<T> {
     Read(T),
 }
 
-impl<T> Lost<T> {
-    fn map<U>(self, map: impl FnOnce(T) -> U) -> Lost<U> {
+impl<T> Decay<T> {
+    fn map<U>(self, map: impl FnOnce(T) -> U) -> Decay<U> {
         match self {
-            Self::Share(share) => Lost::Share(share),
-            Self::Each(shares) => Lost::Each(map(shares)),
+            Self::Share(share) => Decay::Share(share),
+            Self::Each(shares) => Decay::Each(map(shares)),
         }
     }
 
@@ -82,7 +82,7 @@ pub enum RankError {
     },
     /// Shares that are neither one for each row nor one for all.
     #[error("a weight of {rows} rows loses a share [{rows}, 1] or [1, 1], found {found:?}")]
-    Lost {
+    Decay {
         /// Rows of the weight.
         rows: usize,
         /// Shape of the shares.
@@ -96,7 +96,7 @@ pub enum RankError {
     },
 }
 
-/// `weight[i, j] * (1 - rate * lost[i]) + rate * sum over k of left[k, i] * right[k, j]`.
+/// `weight[i, j] * (1 - rate * decay[i]) + rate * sum over k of left[k, i] * right[k, j]`.
 ///
 /// A fused body writes to the memory of the weight where nothing else holds it, so pass on the only
 /// copy. It works below autodiff: on a backend that differentiates, plain operations run, and
@@ -109,7 +109,7 @@ pub enum RankError {
 ///
 /// # Conventions
 /// With one share for all it is BLAS's `ger` for `k = 1` and `gemm` with a transposed left factor
-/// otherwise, `torch.addmm(weight, left.T, right, beta=1 - rate * lost, alpha=rate)`.
+/// otherwise, `torch.addmm(weight, left.T, right, beta=1 - rate * decay, alpha=rate)`.
 ///
 /// # Panics
 /// With a [`RankError`], where shapes do not fit.
@@ -118,11 +118,11 @@ pub enum RankError {
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::Tensor;
-/// use fewshot_kernels::{Lost, UpdateRate, rank_update};
+/// use fewshot_kernels::{Decay, UpdateRate, rank_update};
 ///
 /// let row = |values| Tensor::<Flex, 2>::from_data([values], &Default::default());
 /// let weight = Tensor::ones([2, 2], &Default::default());
-/// let (half, rate) = (Lost::Share(0.5), UpdateRate::Fixed(0.5));
+/// let (half, rate) = (Decay::Share(0.5), UpdateRate::Fixed(0.5));
 /// let weight = rank_update(weight, half, row([1.0, 2.0]), row([10.0, 20.0]), rate);
 /// assert_eq!(weight.into_data(), Tensor::<Flex, 2>::from_data(
 ///     [[5.75, 10.75], [10.75, 20.75]], &Default::default(),
@@ -130,27 +130,27 @@ pub enum RankError {
 /// ```
 pub fn rank_update<B: Backend>(
     weight: Tensor<B, 2>,
-    lost: Lost<Tensor<B, 2>>,
+    decay: Decay<Tensor<B, 2>>,
     left: Tensor<B, 2>,
     right: Tensor<B, 2>,
     rate: UpdateRate<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    if let Err(error) = check(&weight, &lost, &left, &right, &rate) {
+    if let Err(error) = check(&weight, &decay, &left, &right, &rate) {
         panic!("{error}");
     }
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
-    let (lost, rate) = (lost.map(unwrap), rate.map(unwrap));
-    let all = [&weight].into_iter().chain(lost.tensor()).chain(&factors).chain(rate.tensor());
+    let (decay, rate) = (decay.map(unwrap), rate.map(unwrap));
+    let all = [&weight].into_iter().chain(decay.tensor()).chain(&factors).chain(rate.tensor());
     let types = all.map(TensorMetadata::dtype);
-    wrap(match door::f32_table::<StepTable<B>>("rank_update", types) {
-        Some(table) => (table.rank_update)(weight, lost, factors, rate),
-        None => reference::rank_update::<B>(weight, lost, factors, rate),
+    wrap(match registry::f32_table::<StepTable<B>>("rank_update", types) {
+        Some(table) => (table.rank_update)(weight, decay, factors, rate),
+        None => reference::rank_update::<B>(weight, decay, factors, rate),
     })
 }
 
 fn check<B: Backend>(
     weight: &Tensor<B, 2>,
-    lost: &Lost<Tensor<B, 2>>,
+    decay: &Decay<Tensor<B, 2>>,
     left: &Tensor<B, 2>,
     right: &Tensor<B, 2>,
     rate: &UpdateRate<Tensor<B, 1>>,
@@ -165,9 +165,9 @@ fn check<B: Backend>(
     if left[1] != rows || right != [left[0], columns] {
         return Err(RankError::Factors { weight, left, right });
     }
-    match lost {
-        Lost::Each(shares) if ![[rows, 1], [1, 1]].contains(&shares.dims()) => {
-            Err(RankError::Lost { rows, found: shares.dims() })
+    match decay {
+        Decay::Each(shares) if ![[rows, 1], [1, 1]].contains(&shares.dims()) => {
+            Err(RankError::Decay { rows, found: shares.dims() })
         }
         _ => Ok(()),
     }

@@ -4,14 +4,14 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-use super::{Lost, UpdateRate};
+use super::{Decay, UpdateRate};
 use crate::host::{unwrap, wrap};
 use crate::linear::product;
 
 /// See [`rank_update`](crate::rank_update()).
 pub fn rank_update<B: Backend>(
     weight: FloatTensor<B>,
-    lost: Lost<FloatTensor<B>>,
+    decay: Decay<FloatTensor<B>>,
     [left, right]: [FloatTensor<B>; 2],
     rate: UpdateRate<FloatTensor<B>>,
 ) -> FloatTensor<B> {
@@ -22,14 +22,14 @@ pub fn rank_update<B: Backend>(
     };
     let growth = product(times(wrap::<B, 2>(left)).transpose(), wrap(right));
     let weight: Tensor<B, 2> = wrap(weight);
-    let weight = match (lost, &rate) {
-        (Lost::Share(0.0), _) => weight,
-        (Lost::Share(share), UpdateRate::Fixed(rate)) => weight * (1.0 - rate * share),
-        (Lost::Share(share), UpdateRate::Read(rate)) => {
+    let weight = match (decay, &rate) {
+        (Decay::Share(0.0), _) => weight,
+        (Decay::Share(share), UpdateRate::Fixed(rate)) => weight * (1.0 - rate * share),
+        (Decay::Share(share), UpdateRate::Read(rate)) => {
             let kept: Tensor<B, 1> = 1.0 - wrap(rate.clone()) * share;
             weight * kept.reshape([1, 1])
         }
-        (Lost::Each(shares), _) => weight * (1.0 - times(wrap(shares))),
+        (Decay::Each(shares), _) => weight * (1.0 - times(wrap(shares))),
     };
     unwrap(weight + growth)
 }

@@ -7,10 +7,12 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::{FusedTaskLoss, LossOf, TaskLoss};
-use crate::bundle::Places;
+use super::{FusedTaskLoss, TaskLoss, TaskLossCall};
 use crate::cube::{cube_sum, elementwise, empty, empty_like, units, zeros};
-use crate::smooth::{At, MovedAlong, Passed, Passes, SmoothOps};
+use crate::twice_differentiable::{
+    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable, TwiceDifferentiableBackend,
+};
+use crate::variadic_op::OptionalTensors;
 
 /// Of a row of outputs and targets.
 #[derive(CubeType, Clone, Copy)]
@@ -19,18 +21,18 @@ struct Row {
     log_sum: f32,
     /// The sum of the targets.
     weight: f32,
-    /// How the outputs move, weighed by the softmax.
-    moved: f32,
+    /// The tangents of the outputs, weighted by the softmax.
+    outputs_tangent: f32,
 }
 
 #[cube]
 fn row(
     outputs: &Array<f32>,
     targets: &Array<f32>,
-    moved: &Array<f32>,
+    outputs_tangent: &Array<f32>,
     first: usize,
     length: usize,
-    #[comptime] along: bool,
+    #[comptime] tangent: bool,
 ) -> Row {
     let mut most = outputs[first];
     for place in 1..length {
@@ -43,25 +45,25 @@ fn row(
         let likely = f32::exp(outputs[first + place] - most);
         sum += likely;
         weight += targets[first + place];
-        if comptime!(along) {
-            mean += likely * moved[first + place];
+        if comptime!(tangent) {
+            mean += likely * outputs_tangent[first + place];
         }
     }
-    Row { log_sum: most + f32::ln(sum), weight, moved: mean / sum }
+    Row { log_sum: most + f32::ln(sum), weight, outputs_tangent: mean / sum }
 }
 
-/// The loss, or how it changes where the outputs move: one cube over all rows.
+/// The loss, or its tangent given that of the outputs: one cube over all rows.
 #[cube(launch_unchecked)]
 fn loss_kernel(
     outputs: &Array<f32>,
     targets: &Array<f32>,
-    moved: &Array<f32>,
+    outputs_tangent: &Array<f32>,
     loss: &mut Array<f32>,
     rows: usize,
     length: usize,
     share: f32,
     #[comptime] of: TaskLoss,
-    #[comptime] along: bool,
+    #[comptime] tangent: bool,
     #[comptime] units: u32,
 ) {
     let mut sum = 0.0f32;
@@ -70,14 +72,14 @@ fn loss_kernel(
         let first = at * length;
         match comptime!(of) {
             TaskLoss::CrossEntropy => {
-                let row = row(outputs, targets, moved, first, length, along);
+                let row = row(outputs, targets, outputs_tangent, first, length, tangent);
                 let mut found = row.weight * row.log_sum;
-                if comptime!(along) {
-                    found = row.weight * row.moved;
+                if comptime!(tangent) {
+                    found = row.weight * row.outputs_tangent;
                 }
                 for place in first..first + length {
-                    if comptime!(along) {
-                        found -= targets[place] * moved[place];
+                    if comptime!(tangent) {
+                        found -= targets[place] * outputs_tangent[place];
                     } else {
                         found -= targets[place] * outputs[place];
                     }
@@ -87,8 +89,8 @@ fn loss_kernel(
             TaskLoss::SquaredError => {
                 for place in first..first + length {
                     let apart = outputs[place] - targets[place];
-                    if comptime!(along) {
-                        sum += 2.0f32 * apart * moved[place];
+                    if comptime!(tangent) {
+                        sum += 2.0f32 * apart * outputs_tangent[place];
                     } else {
                         sum += apart * apart;
                     }
@@ -103,23 +105,23 @@ fn loss_kernel(
     }
 }
 
-/// The gradient of the outputs given that of the loss; or, where the outputs move, how it changes while
-/// that of the loss changes by `change`. A unit for each row.
+/// The gradient of the outputs given that of the loss; or the tangent of that gradient, given those of the
+/// outputs and of the gradient of the loss. A unit for each row.
 #[cube(launch_unchecked)]
 fn gradient_kernel(
     outputs: &Array<f32>,
     targets: &Array<f32>,
-    moved: &Array<f32>,
+    outputs_tangent: &Array<f32>,
     grad: &Array<f32>,
-    change: &Array<f32>,
+    grad_tangent: &Array<f32>,
     found: &mut Array<f32>,
     rows: usize,
     length: usize,
     share: f32,
     #[comptime] of: TaskLoss,
-    #[comptime] along: bool,
-    #[comptime] moves: bool,
-    #[comptime] changes: bool,
+    #[comptime] tangent: bool,
+    #[comptime] has_outputs_tangent: bool,
+    #[comptime] has_grad_tangent: bool,
 ) {
     let at = ABSOLUTE_POS;
     if at >= rows {
@@ -129,20 +131,20 @@ fn gradient_kernel(
     let grad = grad[0] * share;
     // By what the gradient itself is multiplied.
     let mut direct = grad;
-    if comptime!(along) {
+    if comptime!(tangent) {
         direct = 0.0f32;
-        if comptime!(changes) {
-            direct = change[0] * share;
+        if comptime!(has_grad_tangent) {
+            direct = grad_tangent[0] * share;
         }
     }
     match comptime!(of) {
         TaskLoss::CrossEntropy => {
-            let row = row(outputs, targets, moved, first, length, moves);
+            let row = row(outputs, targets, outputs_tangent, first, length, has_outputs_tangent);
             for place in first..first + length {
                 let likely = f32::exp(outputs[place] - row.log_sum) * row.weight;
                 let mut value = direct * (likely - targets[place]);
-                if comptime!(moves) {
-                    value += grad * likely * (moved[place] - row.moved);
+                if comptime!(has_outputs_tangent) {
+                    value += grad * likely * (outputs_tangent[place] - row.outputs_tangent);
                 }
                 found[place] = value;
             }
@@ -150,8 +152,8 @@ fn gradient_kernel(
         TaskLoss::SquaredError => {
             for place in first..first + length {
                 let mut value = direct * (outputs[place] - targets[place]);
-                if comptime!(moves) {
-                    value += grad * moved[place];
+                if comptime!(has_outputs_tangent) {
+                    value += grad * outputs_tangent[place];
                 }
                 found[place] = 2.0f32 * value;
             }
@@ -167,12 +169,12 @@ impl<R: CubeRuntime> Operands<R> {
         Self([&of[0], &of[1]].map(|of| into_contiguous(of.clone())))
     }
 
-    fn loss(&self, call: &LossOf, moved: Option<&CubeTensor<R>>) -> CubeTensor<R> {
+    fn loss(&self, call: &TaskLossCall, outputs_tangent: Option<&CubeTensor<R>>) -> CubeTensor<R> {
         let [outputs, targets] = &self.0;
         let loss = empty(outputs, [1], DType::F32);
         let [tasks, examples, length] = call.shape;
         let units = units(&loss.client);
-        // SAFETY: outputs, targets and the movement, read where there is one, have `length` elements a
+        // SAFETY: outputs, targets and the tangent, read where there is one, have `length` elements a
         // row, and units stop at the last row.
         unsafe {
             loss_kernel::launch_unchecked::<R>(
@@ -181,34 +183,34 @@ impl<R: CubeRuntime> Operands<R> {
                 CubeDim::new_1d(units),
                 outputs.clone().into_array_arg(),
                 targets.clone().into_array_arg(),
-                moved.unwrap_or(outputs).clone().into_array_arg(),
+                outputs_tangent.unwrap_or(outputs).clone().into_array_arg(),
                 loss.clone().into_array_arg(),
                 tasks * examples,
                 length,
                 call.share(),
                 call.of,
-                moved.is_some(),
+                outputs_tangent.is_some(),
                 units,
             );
         }
         loss
     }
 
-    /// The gradient of the outputs given that of the loss, or, where `along` says so, how it changes.
+    /// The gradient of the outputs given that of the loss, or its tangent if `tangent` is given.
     fn gradient(
         &self,
-        call: &LossOf,
+        call: &TaskLossCall,
         grad: &CubeTensor<R>,
-        along: Option<Along<'_, R>>,
+        tangent: Option<Tangents<'_, R>>,
     ) -> CubeTensor<R> {
         let [outputs, targets] = &self.0;
         let found = empty_like(outputs);
         let [tasks, examples, length] = call.shape;
         let rows = tasks * examples;
         let (count, dim) = elementwise(&found.client, rows);
-        let moved = along.as_ref().and_then(|along| along.moved);
-        let change = along.as_ref().and_then(|along| along.change);
-        // SAFETY: as in `loss`; the gradient and its change have an element, and a unit writes its row.
+        let outputs_tangent = tangent.as_ref().and_then(|tangent| tangent.outputs_tangent);
+        let grad_tangent = tangent.as_ref().and_then(|tangent| tangent.grad_tangent);
+        // SAFETY: as in `loss`; the gradient and its tangent have an element, and a unit writes its row.
         unsafe {
             gradient_kernel::launch_unchecked::<R>(
                 &found.client,
@@ -216,90 +218,99 @@ impl<R: CubeRuntime> Operands<R> {
                 dim,
                 outputs.clone().into_array_arg(),
                 targets.clone().into_array_arg(),
-                moved.unwrap_or(outputs).clone().into_array_arg(),
+                outputs_tangent.unwrap_or(outputs).clone().into_array_arg(),
                 grad.clone().into_array_arg(),
-                change.unwrap_or(grad).clone().into_array_arg(),
+                grad_tangent.unwrap_or(grad).clone().into_array_arg(),
                 found.clone().into_array_arg(),
                 rows,
                 length,
                 call.share(),
                 call.of,
-                along.is_some(),
-                moved.is_some(),
-                change.is_some(),
+                tangent.is_some(),
+                outputs_tangent.is_some(),
+                grad_tangent.is_some(),
             );
         }
         found
     }
 }
 
-/// How outputs move, and the gradient of the loss.
-struct Along<'a, R: CubeRuntime> {
-    moved: Option<&'a CubeTensor<R>>,
-    change: Option<&'a CubeTensor<R>>,
+/// The tangents of the outputs and of the gradient of the loss; `None` is zero.
+struct Tangents<'a, R: CubeRuntime> {
+    outputs_tangent: Option<&'a CubeTensor<R>>,
+    grad_tangent: Option<&'a CubeTensor<R>>,
 }
 
-impl<R, F, I, BT> Passes<CubeBackend<R, F, I, BT>> for LossOf
+impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for TaskLossCall
 where
     R: CubeRuntime,
     F: FloatElement,
     I: IntElement,
     BT: BoolElement,
 {
-    type Tape = ();
+    type Saved = ();
     /// The gradient of the loss.
-    type Between = CubeTensor<R>;
-    /// How the outputs move.
-    type Tangent = Option<CubeTensor<R>>;
+    type IntermediateGrads = CubeTensor<R>;
+    /// The tangent of the outputs.
+    type SavedTangent = Option<CubeTensor<R>>;
 
     const READS_OPERANDS: bool = true;
 
-    fn result(&self) -> Shape {
+    fn result_shape(&self) -> Shape {
         [1].into()
     }
 
-    fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> Passed<CubeTensor<R>, ()> {
+    fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> ForwardOutput<CubeTensor<R>, ()> {
         let result = Operands::new(operands).loss(self, None);
-        Passed { result, aside: Vec::new(), tape: keep.then_some(()) }
+        ForwardOutput { result, aux: Vec::new(), saved: keep.then_some(()) }
     }
 
-    fn backward(
+    fn vjp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad: &CubeTensor<R>,
         wanted: &[bool],
         keep: bool,
-    ) -> (Places<CubeBackend<R, F, I, BT>>, Option<CubeTensor<R>>) {
+    ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<CubeTensor<R>>) {
         let grad = into_contiguous(grad.clone());
-        let operands = Operands::new(at.operands);
+        let operands = Operands::new(primal.operands);
         let found = wanted[0].then(|| operands.gradient(self, &grad, None));
         (vec![found, None], keep.then_some(grad))
     }
 
-    fn forward_along(
+    fn jvp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
-        direction: &[Option<CubeTensor<R>>],
-    ) -> (CubeTensor<R>, Self::Tangent) {
-        let moved = direction[0].clone().map(into_contiguous);
-        let change = match &moved {
-            Some(moved) => Operands::new(at.operands).loss(self, Some(moved)),
-            None => zeros(&at.operands[0], [1], DType::F32),
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        tangents: &[Option<CubeTensor<R>>],
+    ) -> (CubeTensor<R>, Self::SavedTangent) {
+        let outputs_tangent = tangents[0].clone().map(into_contiguous);
+        let loss_tangent = match &outputs_tangent {
+            Some(outputs_tangent) => {
+                Operands::new(primal.operands).loss(self, Some(outputs_tangent))
+            }
+            None => zeros(&primal.operands[0], [1], DType::F32),
         };
-        (change, moved)
+        (loss_tangent, outputs_tangent)
     }
 
-    fn backward_along(
+    fn jvp_of_vjp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
-        MovedAlong { tangent, between, .. }: MovedAlong<'_, CubeBackend<R, F, I, BT>, Self>,
-        change: Option<&CubeTensor<R>>,
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        TangentTensors { saved_tangent, intermediate_grads, .. }: TangentTensors<
+            '_,
+            CubeBackend<R, F, I, BT>,
+            Self,
+        >,
+        grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
-    ) -> Places<CubeBackend<R, F, I, BT>> {
-        let change = change.cloned().map(into_contiguous);
-        let along = Along { moved: tangent.as_ref(), change: change.as_ref() };
-        let operands = Operands::new(at.operands);
-        let found = wanted[0].then(|| operands.gradient(self, between, Some(along)));
+    ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let grad_tangent = grad_tangent.cloned().map(into_contiguous);
+        let tangent = Tangents {
+            outputs_tangent: saved_tangent.as_ref(),
+            grad_tangent: grad_tangent.as_ref(),
+        };
+        let operands = Operands::new(primal.operands);
+        let found = wanted[0].then(|| operands.gradient(self, intermediate_grads, Some(tangent)));
         vec![found, None]
     }
 }
@@ -311,7 +322,7 @@ where
     I: IntElement,
     BT: BoolElement,
 {
-    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &LossOf) -> FloatTensor<Self> {
-        <Self as SmoothOps>::forward(call, operands, false).result
+    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &TaskLossCall) -> FloatTensor<Self> {
+        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
     }
 }

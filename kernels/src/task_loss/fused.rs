@@ -6,18 +6,18 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::TaskLoss;
-use crate::smooth::{self, Passes, SmoothOps};
+use crate::twice_differentiable::{self, TwiceDifferentiable, TwiceDifferentiableBackend};
 
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "cube"), allow(dead_code))]
-pub struct LossOf {
+pub struct TaskLossCall {
     /// Tasks, examples and outputs.
     pub(super) shape: [usize; 3],
     pub(super) of: TaskLoss,
 }
 
-impl LossOf {
+impl TaskLossCall {
     /// By what the sum over all elements is multiplied.
     #[cfg(feature = "cube")]
     pub(super) fn share(&self) -> f32 {
@@ -32,19 +32,19 @@ impl LossOf {
 /// A backend with a fused body for [`task_loss`](super::task_loss).
 pub trait FusedTaskLoss: Backend {
     /// The loss `[1]` of outputs and targets, of f32 and with elements.
-    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &LossOf) -> FloatTensor<Self>;
+    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &TaskLossCall) -> FloatTensor<Self>;
 }
 
-impl<B: SmoothOps, C: CheckpointStrategy> FusedTaskLoss for Autodiff<B, C>
+impl<B: TwiceDifferentiableBackend, C: CheckpointStrategy> FusedTaskLoss for Autodiff<B, C>
 where
-    LossOf: Passes<B::Leaf>,
+    TaskLossCall: TwiceDifferentiable<B::Innermost>,
 {
-    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &LossOf) -> FloatTensor<Self> {
-        smooth::on_graph::<B, C, _>(call, &operands, false).result
+    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &TaskLossCall) -> FloatTensor<Self> {
+        twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false).result
     }
 }
 
-type TaskLossFn<B> = fn(Vec<FloatTensor<B>>, &LossOf) -> FloatTensor<B>;
+type TaskLossFn<B> = fn(Vec<FloatTensor<B>>, &TaskLossCall) -> FloatTensor<B>;
 
 pub(crate) struct TaskLossTable<B: Backend> {
     pub task_loss: TaskLossFn<B>,

@@ -7,13 +7,13 @@ mod fused;
 pub mod reference;
 
 pub(crate) use fused::TaskLossTable;
-pub use fused::{FusedTaskLoss, LossOf};
+pub use fused::{FusedTaskLoss, TaskLossCall};
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use crate::door;
 use crate::host::{unwrap, wrap};
+use crate::registry;
 
 /// What the outputs of tasks are compared with their targets by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,10 +47,10 @@ pub fn task_loss<B: Backend>(
         let loss = if shape[0] == 0 { 0.0 } else { f32::NAN };
         return Tensor::full([1], loss, (&outputs.device(), outputs.dtype()));
     }
-    match door::f32_table::<TaskLossTable<B>>("task_loss", [outputs.dtype(), targets.dtype()]) {
+    match registry::f32_table::<TaskLossTable<B>>("task_loss", [outputs.dtype(), targets.dtype()]) {
         Some(table) => {
             let operands = vec![unwrap(outputs), unwrap(targets.detach())];
-            wrap((table.task_loss)(operands, &LossOf { shape, of }))
+            wrap((table.task_loss)(operands, &TaskLossCall { shape, of }))
         }
         None => reference::task_loss(outputs, targets, of),
     }

@@ -8,17 +8,17 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
-use crate::door;
 use crate::lists::{has_elements, in_groups, in_parts};
 use crate::optim_step::StepTable;
+use crate::registry;
 
 /// Each of `xs`, `[n]` of any `n`, as often as there are `lanes`, one after the other: `[lanes * n]`.
 ///
 /// On an accelerator one operation for all of them, of f32; below autodiff alone.
 pub fn tiled_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<FloatTensor<B>> {
     let alone = |x| reference::tiled::<B>(x, lanes);
-    match door::table::<StepTable<B>>() {
-        Some(table) => together::<B>(xs, |xs| (table.tiled_all)(xs, lanes), alone),
+    match registry::table::<StepTable<B>>() {
+        Some(table) => batched::<B>(xs, |xs| (table.tiled_all)(xs, lanes), alone),
         None => xs.into_iter().map(alone).collect(),
     }
 }
@@ -28,14 +28,14 @@ pub fn tiled_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<Float
 /// On an accelerator one operation for all of them, of f32; below autodiff alone.
 pub fn summed_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<FloatTensor<B>> {
     let alone = |x| reference::summed::<B>(x, lanes);
-    match door::table::<StepTable<B>>() {
-        Some(table) => together::<B>(xs, |xs| (table.summed_all)(xs, lanes), alone),
+    match registry::table::<StepTable<B>>() {
+        Some(table) => batched::<B>(xs, |xs| (table.summed_all)(xs, lanes), alone),
         None => xs.into_iter().map(alone).collect(),
     }
 }
 
 /// The results of `run` for the tensors of every device, and of `alone` for those that no body takes.
-fn together<B: Backend>(
+fn batched<B: Backend>(
     xs: Vec<FloatTensor<B>>,
     run: impl Fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
     alone: impl Fn(FloatTensor<B>) -> FloatTensor<B>,

@@ -2,9 +2,9 @@
 
 use rayon::prelude::*;
 
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
-use crate::cpu::contract::{Contraction, Places, Run};
+use crate::cpu::contract::{Contraction, RowOffsets, Run};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::interleave::Grid;
 
 /// Examples that the weight is read for once, about: as many as stay in cache.
@@ -20,7 +20,11 @@ const PARALLEL: usize = 1 << 20;
 ///
 /// Every sum is made from the first input to the last, so the result does not depend on the number
 /// of threads.
-pub fn weighted_sums(body: &dyn Body, [x, weight]: [&[f32]; 2], inputs: usize) -> Vec<f32> {
+pub fn weighted_sums(
+    body: &dyn InstructionSet,
+    [x, weight]: [&[f32]; 2],
+    inputs: usize,
+) -> Vec<f32> {
     let neurons = weight.len() / inputs;
     let mut out = vec![0.0; x.len() / inputs * neurons];
     let blocks = x.chunks(BLOCK * inputs).zip(out.chunks_mut(BLOCK * neurons));
@@ -33,7 +37,7 @@ pub fn weighted_sums(body: &dyn Body, [x, weight]: [&[f32]; 2], inputs: usize) -
 }
 
 /// Rows of `inputs` floats as `[tiles of rows, inputs, TILE]`.
-pub fn tiles(body: &dyn Body, x: &[f32], inputs: usize) -> Buffer {
+pub fn tiles(body: &dyn InstructionSet, x: &[f32], inputs: usize) -> Buffer {
     let tile = body.tile();
     let grid = Grid { size: [1, inputs], row: 0, pixel: tile };
     let mut packed = Buffer::stale(x.len().next_multiple_of(tile * inputs));
@@ -50,7 +54,7 @@ pub fn tiles(body: &dyn Body, x: &[f32], inputs: usize) -> Buffer {
 }
 
 /// The sums of every neuron in a row, `[neurons, tiles of rows, TILE]`.
-fn transposed(body: &dyn Body, packed: &[f32], weight: &[f32], inputs: usize) -> Buffer {
+fn transposed(body: &dyn InstructionSet, packed: &[f32], weight: &[f32], inputs: usize) -> Buffer {
     let (tile, examples) = (body.tile(), packed.len() / inputs);
     let mut sums = Buffer::stale(weight.len() / inputs * examples);
     let run = |weight: &[f32], sums: &mut [f32]| {
@@ -63,7 +67,7 @@ fn transposed(body: &dyn Body, packed: &[f32], weight: &[f32], inputs: usize) ->
                 runs: &[Run { a: 0, b: 0, len: inputs }],
                 a_step: 1,
                 b_step: tile,
-                to: Places::Apart(examples),
+                to: RowOffsets::Strided(examples),
                 accumulate: false,
             };
             body.contract(&job, &mut sums[place * tile..]);
@@ -79,7 +83,7 @@ fn transposed(body: &dyn Body, packed: &[f32], weight: &[f32], inputs: usize) ->
 }
 
 /// Writes the sums of the examples there are, one after the other.
-fn rows(body: &dyn Body, sums: &[f32], neurons: usize, out: &mut [f32]) {
+fn rows(body: &dyn InstructionSet, sums: &[f32], neurons: usize, out: &mut [f32]) {
     let (tile, examples) = (body.tile(), sums.len() / neurons);
     let grid = Grid { size: [1, neurons], row: 0, pixel: examples };
     for (place, out) in out.chunks_mut(tile * neurons).enumerate() {
@@ -97,7 +101,7 @@ fn rows(body: &dyn Body, sums: &[f32], neurons: usize, out: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     /// Small integers, so that sums do not depend on their order.
     fn integers(count: usize, seed: usize) -> Vec<f32> {

@@ -4,7 +4,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
 
 use super::{cpu, reference};
-use crate::cpu::body;
+use crate::cpu::instruction_set;
 use crate::host::{HostBackend, elements, write_shape};
 
 /// See [`FusedSteps`](crate::FusedSteps).
@@ -14,7 +14,10 @@ pub fn weighted_sums<B: HostBackend>(x: FloatTensor<B>, weight: FloatTensor<B>) 
     if examples < 2 || inputs * neurons == 0 {
         return reference::weighted_sums::<B>(x, weight);
     }
-    let sums =
-        cpu::weighted_sums(body::chosen(), [&elements::<B>(&x), &elements::<B>(&weight)], inputs);
+    let sums = cpu::weighted_sums(
+        instruction_set::chosen(),
+        [&elements::<B>(&x), &elements::<B>(&weight)],
+        inputs,
+    );
     write_shape::<B>(sums, Shape::new([examples, neurons]), &B::float_device(&x))
 }

@@ -13,9 +13,9 @@ pub(crate) use cpu::tiles;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::door;
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
+use crate::registry;
 
 /// Operands that do not fit each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ pub fn weighted_sums<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tenso
     }
     let (x, weight) = (unwrap(x), unwrap(weight));
     let types = [&x, &weight].map(TensorMetadata::dtype);
-    wrap(match door::f32_table::<StepTable<B>>("weighted_sums", types) {
+    wrap(match registry::f32_table::<StepTable<B>>("weighted_sums", types) {
         Some(table) => (table.weighted_sums)(x, weight),
         None => reference::weighted_sums::<B>(x, weight),
     })

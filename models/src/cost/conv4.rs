@@ -1,4 +1,4 @@
-use fewshot_kernels::conv_stack::cpu::{BlockShape, Followed, StackShape};
+use fewshot_kernels::conv_stack::cpu::{BlockShape, BufferPoolModel, StackShape};
 use fewshot_kernels::{Precision, Route, conv2d};
 
 use super::{Cost, CostModel, SegmentCost};
@@ -59,16 +59,17 @@ impl Conv4Config {
     /// than a segment before it: its graph takes no memory that there is not in any case.
     pub(crate) fn segment_starts(&self) -> Vec<usize> {
         let blocks = self.block_sizes();
-        let kept = |(index, block): (usize, &Block)| {
+        let saved = |(index, block): (usize, &Block)| {
             // That of an image's few channels is made again where a CPU's fused stack is.
             let convolved = if index > 0 { self.channels * block.convolved } else { 0 };
             block.input.iter().product::<usize>() + convolved
         };
-        let kept: Vec<_> = blocks.iter().enumerate().map(kept).collect();
-        let kept: Vec<usize> = kept.chunks(self.halve_every).map(|all| all.iter().sum()).collect();
-        let last = kept.len() - 1;
+        let saved: Vec<_> = blocks.iter().enumerate().map(saved).collect();
+        let saved: Vec<usize> =
+            saved.chunks(self.halve_every).map(|all| all.iter().sum()).collect();
+        let last = saved.len() - 1;
         let begins = |&first: &usize| {
-            let (before, after) = kept.split_at(first);
+            let (before, after) = saved.split_at(first);
             after.iter().sum::<usize>() <= before.iter().copied().max().unwrap_or(0)
         };
         let last = (1..last).find(begins).unwrap_or(last);
@@ -95,7 +96,7 @@ impl Part<'_> {
     }
 
     /// Elements of the largest map of one image.
-    fn widest(&self) -> usize {
+    fn largest_map(&self) -> usize {
         let convolved = self.blocks.iter().map(|block| self.config.channels * block.convolved);
         convolved.max().unwrap_or(0).max(self.inputs())
     }
@@ -115,14 +116,14 @@ impl Part<'_> {
     /// Elements of gradients of one image beside what is kept there, where a backward pass through
     /// the layers has most: what is kept of a block goes when its gradients are there.
     fn gradients_layer_by_layer(&self, route: Route) -> usize {
-        let mut kept = 0;
+        let mut saved = 0;
         let most = self.blocks.iter().map(|block| {
-            kept += block.layers(route);
+            saved += block.layers(route);
             // The gradient of its output takes the place of that, which the next block kept.
-            kept + block.convolved
+            saved + block.convolved
         });
         let most = most.max().unwrap_or(0);
-        self.config.channels * (most - kept)
+        self.config.channels * (most - saved)
     }
 
     /// Elements of gradients of one image where a backward pass on an accelerator has most: of a block's
@@ -161,39 +162,57 @@ impl Part<'_> {
 
     fn cost(&self, batch: usize, route: Route) -> Cost {
         let stack = self.stack(batch);
-        let layers = |kept| {
-            let (nested, passing) =
+        let layers = |saved| {
+            let (intermediate_grads, activation_grads) =
                 (self.layer_by_layer(route), self.gradients_layer_by_layer(route));
-            [kept, nested, 0, 0, passing, 0].map(|each| batch * each)
+            [saved, intermediate_grads, 0, 0, activation_grads, 0].map(|each| batch * each)
         };
         // Of every block the gradients of both of its maps, as many as are kept; on the way back those
         // of one and of its input, and the gradient of a weight in parts. How the maps move comes when
         // the graph of the queries is gone, which has more.
-        let on_device = |kept| {
+        let on_device = |saved| {
             let maps = batch * self.layer_by_layer(route);
-            let passing = batch * self.gradients_on_device();
-            [batch * kept, maps, 0, 0, passing, self.weight_parts(batch)]
+            let activation_grads = batch * self.gradients_on_device();
+            [batch * saved, maps, 0, 0, activation_grads, self.weight_parts(batch)]
         };
         let costs = match (self.config.precision, route) {
             (_, Route::Host(_)) => {
-                let [kept, nested, tangents] = [stack.kept(), stack.between(), stack.tangents()];
-                [kept, nested, tangents, stack.parameters(), 0, stack.working()]
+                let [saved, intermediate_grads, saved_tangents] = [
+                    stack.saved_floats(),
+                    stack.intermediate_grad_floats(),
+                    stack.saved_tangent_floats(),
+                ];
+                [
+                    saved,
+                    intermediate_grads,
+                    saved_tangents,
+                    stack.parameters(),
+                    0,
+                    stack.workspace_floats(),
+                ]
             }
             (Precision::F32, Route::Device(_)) => on_device(self.layer_by_layer(route)),
             (_, Route::Device(_)) => on_device(self.rounded(route)),
             (Precision::F32, _) => layers(self.layer_by_layer(route)),
             _ => layers(self.rounded(route)),
         };
-        let [kept, nested, tangents, returned, passing, working] = costs;
+        let [
+            saved,
+            intermediate_grads,
+            saved_tangents,
+            parameter_grads,
+            activation_grads,
+            workspace,
+        ] = costs;
         Cost {
             macs: self.macs(batch) as u64,
-            kept: kept as u64,
-            nested: nested as u64,
-            tangents: tangents as u64,
-            returned: returned as u64,
-            passing: passing as u64,
-            working: working as u64,
-            widest: (batch * self.widest()) as u64,
+            saved: saved as u64,
+            intermediate_grads: intermediate_grads as u64,
+            saved_tangents: saved_tangents as u64,
+            parameter_grads: parameter_grads as u64,
+            activation_grads: activation_grads as u64,
+            workspace: workspace as u64,
+            largest_map: (batch * self.largest_map()) as u64,
             outputs: (batch * self.outputs()) as u64,
         }
     }
@@ -206,16 +225,16 @@ fn is_fused(route: Route) -> bool {
 /// Floats of the buffers that are there when every stack but the last has gone forward without keeping
 /// anything, from the first on, and then all forward, kept, and backward, from the last to the first.
 fn in_turns(stacks: &[StackShape]) -> usize {
-    let mut buffers = Followed::default();
+    let mut buffers = BufferPoolModel::default();
     for stack in &stacks[..stacks.len().saturating_sub(1)] {
         let used = buffers.forward(stack, 1, false);
-        buffers.leave(used);
+        buffers.release(used);
     }
     for (index, stack) in stacks.iter().enumerate().rev() {
-        let kept = buffers.forward(stack, 1, true);
-        let between = buffers.backward(stack, 1, index > 0, false);
-        buffers.leave(between);
-        buffers.leave(kept);
+        let saved = buffers.forward(stack, 1, true);
+        let gradients = buffers.backward(stack, 1, index > 0, false);
+        buffers.release(gradients);
+        buffers.release(saved);
     }
     buffers.floats()
 }
@@ -272,12 +291,12 @@ impl CostModel for Conv4Config {
             let graph = part.cost(batch, route);
             let inputs = (batch * part.inputs()) as u64;
             let back = if index > 0 { inputs } else { 0 };
-            let passing = graph.passing + 3 * graph.outputs + back;
-            let graph = Cost { passing, ..graph };
+            let activation_grads = graph.activation_grads + 3 * graph.outputs + back;
+            let graph = Cost { activation_grads, ..graph };
             let Route::Host(_) = route else { return SegmentCost { inputs, graph, left: 0 } };
             let [own, others] = [index, index + 1].map(|from| in_turns(&stacks[from..]));
             let left = own.saturating_sub(others) as u64;
-            SegmentCost { inputs, graph: Cost { kept: left, working: 0, ..graph }, left }
+            SegmentCost { inputs, graph: Cost { saved: left, workspace: 0, ..graph }, left }
         };
         Some(segments.iter().enumerate().map(cost).collect())
     }

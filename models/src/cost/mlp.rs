@@ -20,23 +20,23 @@ impl CostModel for MlpConfig {
             None => (0, 0),
         };
         let joined = if self.context > 0 { first } else { 0 };
-        let kept = match self.precision {
+        let saved = match self.precision {
             Precision::F32 => 2 * hidden + joined,
             _ => hidden + elements_of_low(first + hidden, route),
         };
         let each = |count: usize| (batch * count) as u64;
         Cost {
             macs: each(pairs().map(|(from, to)| from * to).sum()),
-            kept: each(kept),
-            nested: match route {
+            saved: each(saved),
+            intermediate_grads: match route {
                 Route::Host(_) => each(self.layers.iter().sum()),
                 _ => 0,
             },
-            tangents: each(kept),
-            returned: 0,
-            passing: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
-            working: 0,
-            widest: each(inputs().max().unwrap_or(0)),
+            saved_tangents: each(saved),
+            parameter_grads: 0,
+            activation_grads: each(pairs().map(|(from, to)| from + to).max().unwrap_or(0)),
+            workspace: 0,
+            largest_map: each(inputs().max().unwrap_or(0)),
             outputs: each(outputs),
         }
     }
@@ -51,11 +51,11 @@ mod tests {
         let config = MlpConfig::new(1).with_layers(vec![40, 40, 1]);
         let cost = config.cost(10, Route::Reference);
         assert_eq!(cost.macs, 10 * (40 + 1600 + 40));
-        assert_eq!(cost.kept, 10 * 2 * (40 + 40));
-        assert_eq!(cost.nested, 0);
-        assert_eq!(config.cost(10, Route::Host("any")).nested, 10 * 81);
-        assert_eq!(cost.passing, 10 * 80);
-        assert_eq!(cost.widest, 10 * 40);
+        assert_eq!(cost.saved, 10 * 2 * (40 + 40));
+        assert_eq!(cost.intermediate_grads, 0);
+        assert_eq!(config.cost(10, Route::Host("any")).intermediate_grads, 10 * 81);
+        assert_eq!(cost.activation_grads, 10 * 80);
+        assert_eq!(cost.largest_map, 10 * 40);
         assert_eq!(cost.outputs, 10);
     }
 
@@ -64,20 +64,20 @@ mod tests {
         let config = MlpConfig::new(1).with_layers(vec![40, 40, 1]).with_context(5);
         let cost = config.cost(10, Route::Reference);
         assert_eq!(cost.macs, 10 * (6 * 40 + 1600 + 40));
-        assert_eq!(cost.kept, 10 * (2 * (40 + 40) + 6));
+        assert_eq!(cost.saved, 10 * (2 * (40 + 40) + 6));
     }
 
     #[test]
     fn low_precision_keeps_rounded_inputs() {
         let config = MlpConfig::new(2).with_layers(vec![40, 40, 1]);
         let low = config.with_precision(Precision::MixedF16);
-        assert_eq!(low.cost(10, Route::Host("any")).kept, 10 * (80 + 82));
-        assert_eq!(low.cost(10, Route::Device("CubeCL")).kept, 10 * (80 + 41));
+        assert_eq!(low.cost(10, Route::Host("any")).saved, 10 * (80 + 82));
+        assert_eq!(low.cost(10, Route::Device("CubeCL")).saved, 10 * (80 + 41));
     }
 
     #[test]
     fn one_layer_keeps_nothing_but_its_inputs() {
         let cost = MlpConfig::new(784).with_layers(vec![5]).cost(2, Route::Reference);
-        assert_eq!((cost.macs, cost.kept, cost.outputs), (2 * 784 * 5, 0, 10));
+        assert_eq!((cost.macs, cost.saved, cost.outputs), (2 * 784 * 5, 0, 10));
     }
 }

@@ -15,23 +15,29 @@ pub struct Cost {
     /// Multiply-accumulates of a forward pass in convolutions and matrix products; a backward pass
     /// for the parameters takes about twice as many.
     pub macs: u64,
-    /// Elements that a forward pass leaves for the backward pass, beside images and parameters.
-    pub kept: u64,
-    /// Elements that a gradient leaves when it is itself differentiated, beside what is kept.
-    pub nested: u64,
-    /// Elements of the tangents of what is kept, which a gradient that is differentiated has on its
-    /// way.
-    pub tangents: u64,
-    /// Elements of gradients of parameters on their way to them, which all calls that a backward
+    /// Elements that a forward pass saves for the backward pass, beside images and parameters.
+    #[serde(rename = "kept")]
+    pub saved: u64,
+    /// Elements of intermediate gradients, which a gradient that is itself differentiated saves besides.
+    #[serde(rename = "nested")]
+    pub intermediate_grads: u64,
+    /// Elements of the tangents of what is saved, which the derivative of a gradient computes.
+    #[serde(rename = "tangents")]
+    pub saved_tangents: u64,
+    /// Elements of gradients of parameters before they are added up, which all calls that a backward
     /// pass goes through have at once.
-    pub returned: u64,
-    /// Elements of gradients of activations where a backward pass has most, beyond what is kept: that
-    /// goes on the way. Tasks side by side have theirs at once.
-    pub passing: u64,
+    #[serde(rename = "returned")]
+    pub parameter_grads: u64,
+    /// The most elements of gradients of activations that a backward pass has at once, beyond what is
+    /// saved, which it frees as it goes. Tasks side by side have theirs at once.
+    #[serde(rename = "passing")]
+    pub activation_grads: u64,
     /// Elements of working memory, however many tasks there are side by side.
-    pub working: u64,
+    #[serde(rename = "working")]
+    pub workspace: u64,
     /// Elements of the largest map between two layers.
-    pub widest: u64,
+    #[serde(rename = "widest")]
+    pub largest_map: u64,
     /// Elements of the features.
     pub outputs: u64,
 }

@@ -12,7 +12,7 @@ use crate::cli::args::CompareArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::bench::Operation;
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
+use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
 /// One operation's cases on whichever backend.
@@ -59,7 +59,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
     let scale = if args.quick { Scale::Quick } else { Scale::Full };
     let say = |line: String| match args.json {
         true => {
-            tell(line);
+            print_status(line);
             Ok(())
         }
         false => print(line),

@@ -24,7 +24,7 @@ use fewshot::kernels::{Route, route};
 use super::args::BenchKernelsArgs;
 use super::backend::{self, Job, Place};
 use super::error::CliError;
-use super::output::{print, tell};
+use super::output::{print, print_status};
 use case::Scale;
 use limits::Limits;
 use machine::Machine;
@@ -54,7 +54,7 @@ impl Job for Measuring {
             if !args.json {
                 return print(line);
             }
-            tell(line);
+            print_status(line);
             Ok(())
         };
         say(report.heading())?;

@@ -5,7 +5,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::optim_step::{Momentum, WeightDecay};
-use fewshot::kernels::{self, Lost, StepRule, StepState, StepTensors, UpdateRate};
+use fewshot::kernels::{self, Decay, StepRule, StepState, StepTensors, UpdateRate};
 
 use super::case::{Case, Load, Pass, Reference, Scale};
 
@@ -81,7 +81,7 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
                     let shapes = [[examples, rows], [examples, columns], [rows, 1]];
                     (shapes.map(normal), normal([rows, columns]))
                 });
-                let shares = Lost::Each(lost.clone());
+                let shares = Decay::Each(lost.clone());
                 let (factors, rate) = ((left.clone(), right.clone()), UpdateRate::Fixed(0.1));
                 let new = kernels::rank_update(old, shares, factors.0, factors.1, rate);
                 B::sync(&device).expect("the device answers");

@@ -13,10 +13,10 @@ use serde_json::json;
 use super::args::FeatureProtocol;
 use super::{plot, table};
 use crate::cli::args::EvalArgs;
+use crate::cli::args::TRAINED_ON_EPISODES;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
-use crate::cli::recipe::TRAINED_ON_EPISODES;
+use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
 /// `fewshot eval --features`, of the file `path`.
@@ -102,7 +102,7 @@ impl Test {
         let all = samplers.iter().map(|sampler| {
             let found = self.methods.iter().map(|method| {
                 let found = self.one::<B>(method, sampler, device);
-                tell(&found);
+                print_status(&found);
                 figures(found)
             });
             let mut found: Vec<_> = found.collect();

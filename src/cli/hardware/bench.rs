@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::args::BenchArgs;
 use crate::cli::backend;
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
+use crate::cli::output::{print, print_status};
 
 /// Measuring whichever device it is.
 pub(super) struct Measure(pub(super) Effort);
@@ -25,7 +25,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), CliError> {
     let mut measured = Vec::new();
     for device in devices(args)? {
         if args.json {
-            tell(format_args!("measuring {} ({})", device.key, device.name));
+            print_status(format_args!("measuring {} ({})", device.key, device.name));
         } else {
             print(format_args!("{} ({})", device.key, device.name))?;
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fewshot::files;
 use fewshot::hardware::{Calibration, DeviceInfo};
 
-use crate::cli::output::tell;
+use crate::cli::output::print_status;
 
 /// What was measured of devices, kept from one run to the next.
 pub(super) struct Cache {
@@ -32,7 +32,7 @@ impl Cache {
         let text = serde_json::to_string_pretty(&all).expect("calibrations are plain data");
         let folder = path.parent().map_or(Ok(()), fs::create_dir_all);
         if let Err(error) = folder.and_then(|()| files::replace(path, text.as_bytes())) {
-            tell(format_args!("calibration not kept in {}: {error}", path.display()));
+            print_status(format_args!("calibration not kept in {}: {error}", path.display()));
         }
     }
 

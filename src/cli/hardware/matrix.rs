@@ -11,7 +11,7 @@ use super::args::{MatrixArgs, TaskArgs};
 use super::list;
 use super::models::{self, training_need};
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
+use crate::cli::output::{print, print_status};
 use crate::cli::train::GradCheckpoint;
 
 /// A column: a device that is there, or what was asked for and is not.
@@ -50,7 +50,7 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     });
     let matrix = Matrix { devices: devices.collect(), rows };
     for failure in matrix.failures() {
-        tell(failure);
+        print_status(failure);
     }
     match (args.machine.json, args.markdown) {
         (true, _) => print(serde_json::json!(matrix))?,
@@ -120,7 +120,12 @@ impl Work for Trying<'_> {
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;
         }
-        tell(format_args!("trying {} in {} on {}", backbone.name, precision.dtype(), info.key));
+        print_status(format_args!(
+            "trying {} in {} on {}",
+            backbone.name,
+            precision.dtype(),
+            info.key
+        ));
         let ran = guarded::<B, _>(&device, || smoke::<B>(backbone, precision, &device));
         Cell::ran(info, precision, ran.map_err(|error| error.to_string()).and_then(|ran| ran))
     }

@@ -7,8 +7,8 @@ use fewshot::catalog::{
     Backbone, Catalog, Estimate, Method, Recommendation, Target as Meant, recommend,
 };
 use fewshot::hardware::{
-    Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFit,
-    OptimizerKind, PlacementPolicy, Source, Sourced, Tier, Work, place, run_on,
+    Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFigure,
+    MemoryFit, OptimizerKind, PlacementPolicy, Provenance, Tier, Work, place, run_on,
 };
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
@@ -18,7 +18,7 @@ use super::args::{EstimateArgs, MethodName, PlanArgs, RecommendArgs, TaskArgs, W
 use super::list;
 use crate::cli::backend;
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
+use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 use crate::cli::train::GradCheckpoint;
 
@@ -58,7 +58,10 @@ impl Target {
         if let Some(found) = cache.get(&self.info) {
             return Ok(Some(found));
         }
-        tell(format_args!("measuring how fast {} is, for the time of a step", self.info.key));
+        print_status(format_args!(
+            "measuring how fast {} is, for the time of a step",
+            self.info.key
+        ));
         let found = run_on(&self.info.key, super::bench::Measure(Effort::Full))??;
         cache.put(&self.info, &found);
         Ok(Some(found))
@@ -162,7 +165,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
     let estimate = counting(work)?;
     let estimate = match args.measure {
         true => {
-            tell(format_args!("running steps on {}", target.info.key));
+            print_status(format_args!("running steps on {}", target.info.key));
             let fit = run_on(&target.info.key, Measuring(&estimate))??;
             estimate.with_measured(fit)
         }
@@ -331,7 +334,7 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
         let (told, untold): (Vec<_>, Vec<_>) =
             accelerators.chain(processor).partition(|info| info.memory.free.is_some());
         for DeviceInfo { key, .. } in untold {
-            tell(format_args!(
+            print_status(format_args!(
                 "left out {key}: it does not tell its memory; --devices {key}=AMOUNT takes it in"
             ));
         }
@@ -360,7 +363,7 @@ fn need(name: &str, args: &PlanArgs, routes: &[Route]) -> Result<Bytes, CliError
     let needs = routes.iter().map(|&route| {
         let need = training_need(&backbone, &args.task, args.grad_checkpoint, route)?;
         match need.source {
-            Source::Unknown => Err(CliError::Usage(format!(
+            Provenance::Unknown => Err(CliError::Usage(format!(
                 "what {name} takes under this --grad-checkpoint is not known where operations go \
                  {route}: say {name}=AMOUNT"
             ))),
@@ -376,7 +379,7 @@ pub(super) fn training_need(
     task: &TaskArgs,
     checkpointing: GradCheckpoint,
     route: Route,
-) -> Result<Sourced, CliError> {
+) -> Result<MemoryFigure, CliError> {
     let optimizer = OptimizerKind::Adam;
     let work = Estimating { backbone, task, optimizer, checkpointing, route };
     Ok(counting(work)?.plan(1).total())

@@ -1,10 +1,10 @@
 //! Plastic hierarchies on generated inputs.
 
 mod args;
-mod course;
-mod pace;
 mod plot;
+mod progress;
 mod report;
+mod training;
 
 pub(crate) use args::{PlasticityRunArgs, RUN_HELP};
 
@@ -16,9 +16,9 @@ use fewshot::plasticity::{
 
 use super::backend::{self, Job, Place};
 use super::error::CliError;
-use super::output::tell;
+use super::output::print_status;
 use args::RuleName;
-use course::Course;
+use training::Training;
 
 /// Sources of the inputs, unless these are shorter.
 const SOURCES: usize = 20;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
     backend::prepare(&args.device)?;
     args.check()?;
     if let Some(warning) = args.warning() {
-        tell(warning);
+        print_status(warning);
     }
     let device = args.device.clone();
     // A tick is short: a thread of the pool begins with its share of an operation while it wakes the
@@ -48,7 +48,7 @@ impl Job for PlasticityRunArgs {
         let hebb = || Hebb::new().with_decay(decay);
         let covariance = || Covariance::new(tau)?.with_decay(decay);
         let bcm = || Bcm::new(tau)?.with_decay(decay);
-        let told = match self.rule {
+        let result = match self.rule {
             RuleName::Hebb => self.with(hierarchy, hebb().map_err(usage)?, &place),
             RuleName::Covariance => self.with(hierarchy, covariance().map_err(usage)?, &place),
             RuleName::Oja => self.with(hierarchy, Oja, &place),
@@ -56,8 +56,8 @@ impl Job for PlasticityRunArgs {
             RuleName::Sanger => self.with(hierarchy, Sanger, &place),
             RuleName::Bcm => self.with(hierarchy, bcm().map_err(usage)?, &place),
         }?;
-        report::tell(&self, &told, place.backend, &place.label)?;
-        plot::write(&told, &self.plot)
+        report::write(&self, &result, place.backend, &place.label)?;
+        plot::write(&result, &self.plot)
     }
 }
 
@@ -79,13 +79,13 @@ impl PlasticityRunArgs {
         hierarchy: TemporalHierarchy<B::InnerBackend>,
         rule: R,
         place: &Place<B>,
-    ) -> Result<report::Told, CliError> {
+    ) -> Result<report::RunResult, CliError> {
         let rate = Rate::fixed(self.rate()).map_err(usage)?;
         let running = hierarchy.start(rule, rate).with_relative_rates(POWER_TAU).map_err(usage)?;
         let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);
         let learned = sources(self.seed).map_err(usage)?;
         let unseen = sources(self.seed.wrapping_add(1)).map_err(usage)?;
-        Course::new(self, learned, unseen, place.device.clone()).run(running)
+        Training::new(self, learned, unseen, place.device.clone()).run(running)
     }
 }
 

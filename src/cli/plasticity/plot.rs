@@ -3,7 +3,7 @@ use std::path::Path;
 use fewshot::files;
 use plotters::prelude::*;
 
-use super::report::{Moment, Told};
+use super::report::{Moment, RunResult};
 use crate::cli::error::CliError;
 
 const SIZE: (u32, u32) = (900, 420);
@@ -19,29 +19,29 @@ const COLORS: [RGBColor; 6] = [
 type Curve = Vec<(f64, f64)>;
 
 /// Row norms and explained variance of all layers over ticks, as SVG.
-pub(super) fn write(told: &Told, path: &Path) -> Result<(), CliError> {
+pub(super) fn write(result: &RunResult, path: &Path) -> Result<(), CliError> {
     let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
     let mut text = String::new();
-    paint(told, &mut text).map_err(failed)?;
+    paint(result, &mut text).map_err(failed)?;
     files::replace(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
 }
 
-fn paint(told: &Told, text: &mut String) -> Result<(), String> {
+fn paint(result: &RunResult, text: &mut String) -> Result<(), String> {
     let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
     root.fill(&WHITE).map_err(|error| error.to_string())?;
     let (left, right) = root.split_horizontally(SIZE.0 / 2);
-    let norms = curves(told, |moment| &moment.norms);
+    let norms = curves(result, |moment| &moment.norms);
     let top = norms.iter().flatten().map(|point| point.1).fold(1e-3, f64::max) * 1.05;
     panel(&left, "row norm", top, &norms)?;
-    panel(&right, "explained variance", 1.0, &curves(told, |moment| &moment.explained))?;
+    panel(&right, "explained variance", 1.0, &curves(result, |moment| &moment.explained))?;
     root.present().map_err(|error| error.to_string())
 }
 
-fn curves(told: &Told, values: fn(&Moment) -> &Vec<f64>) -> Vec<Curve> {
+fn curves(result: &RunResult, values: fn(&Moment) -> &Vec<f64>) -> Vec<Curve> {
     let layer = |layer: usize| {
-        told.moments.iter().map(|moment| (moment.tick as f64, values(moment)[layer])).collect()
+        result.moments.iter().map(|moment| (moment.tick as f64, values(moment)[layer])).collect()
     };
-    (0..told.firings.len()).map(layer).collect()
+    (0..result.firings.len()).map(layer).collect()
 }
 
 fn panel(

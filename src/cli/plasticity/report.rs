@@ -6,7 +6,7 @@ use crate::cli::output::print;
 use crate::cli::report::rounded;
 
 /// What a run showed.
-pub(super) struct Told {
+pub(super) struct RunResult {
     pub(super) moments: Vec<Moment>,
     /// Of each layer.
     pub(super) firings: Vec<usize>,
@@ -21,21 +21,21 @@ pub(super) struct Moment {
     pub(super) explained: Vec<f64>,
 }
 
-pub(super) fn tell(
+pub(super) fn write(
     args: &PlasticityRunArgs,
-    told: &Told,
+    result: &RunResult,
     backend: &str,
     device: &str,
 ) -> Result<(), CliError> {
-    let last = told.moments.last().expect("a run has at least one step");
-    let pace = args.steps as f64 / told.seconds;
+    let last = result.moments.last().expect("a run has at least one step");
+    let pace = args.steps as f64 / result.seconds;
     if args.json {
-        return print(object(args, told, last, [backend, device]));
+        return print(object(args, result, last, [backend, device]));
     }
     let plot = args.plot.display();
     for (layer, (norm, explained)) in last.norms.iter().zip(&last.explained).enumerate() {
         let (neurons, period) = (args.levels[layer + 1], args.periods[layer]);
-        let firings = told.firings[layer];
+        let firings = result.firings[layer];
         print(format_args!(
             "layer {}: {neurons} neurons, period {period}, {firings} firings, row norm {norm:.3}, \
              explained variance {:.1} %",
@@ -43,15 +43,15 @@ pub(super) fn tell(
             100.0 * explained
         ))?;
     }
-    let (steps, seconds) = (args.steps, told.seconds);
+    let (steps, seconds) = (args.steps, result.seconds);
     print(format_args!("{steps} steps in {seconds:.2} s, {pace:.0} steps/s; plot: {plot}"))
 }
 
-fn object(args: &PlasticityRunArgs, told: &Told, last: &Moment, place: [&str; 2]) -> Value {
+fn object(args: &PlasticityRunArgs, result: &RunResult, last: &Moment, place: [&str; 2]) -> Value {
     let layer = |layer: usize| {
         json!({
             "period": args.periods[layer],
-            "firings": told.firings[layer],
+            "firings": result.firings[layer],
             "row_norm": rounded(last.norms[layer], 4),
             "explained_variance": rounded(last.explained[layer], 4),
         })
@@ -71,9 +71,9 @@ fn object(args: &PlasticityRunArgs, told: &Told, last: &Moment, place: [&str; 2]
         "seed": args.seed,
         "steps": args.steps,
         "batch": args.batch,
-        "seconds": rounded(told.seconds, 4),
-        "steps_per_s": rounded(args.steps as f64 / told.seconds, 1),
-        "layers": (0..told.firings.len()).map(layer).collect::<Vec<_>>(),
+        "seconds": rounded(result.seconds, 4),
+        "steps_per_s": rounded(args.steps as f64 / result.seconds, 1),
+        "layers": (0..result.firings.len()).map(layer).collect::<Vec<_>>(),
         "backend": place[0],
         "device": place[1],
         "threads": rayon::current_num_threads(),

@@ -23,7 +23,7 @@ use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
 use super::error::CliError;
 use super::eval;
-use super::output::{print, tell};
+use super::output::{print, print_status};
 use super::recipe::InnerRecipe;
 use super::report::{peak_rss_mb, rounded, selected_by};
 use super::train::{Fitting, Pace, Tasks, World, folder, used};
@@ -58,7 +58,7 @@ const VALIDATION: u64 = 1 << 32;
 const TEST: u64 = 2 << 32;
 
 /// Whether a checkpoint is of a run on sine waves.
-pub(crate) fn made(checkpoint: &Checkpoint) -> bool {
+pub(crate) fn is_sinusoid_run(checkpoint: &Checkpoint) -> bool {
     checkpoint.settings()["user"]["data"] == SINUSOID
 }
 
@@ -241,7 +241,7 @@ impl Job for Training {
         let learner = recipe.learner::<B>(&place.device)?;
         let folder = folder(&args, recipe.method, SINUSOID, &world)?;
         let (shots, queries) = (train.shots(), train.queries());
-        tell(format_args!(
+        print_status(format_args!(
             "training {} on sinusoids ({shots} shots, {queries} queries), backend {} on {}, {}; run \
              folder {}",
             recipe.method,

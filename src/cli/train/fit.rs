@@ -21,7 +21,7 @@ use super::scale::{World, tell_profile, with_peak};
 use crate::cli::args::{Method, TrainArgs};
 use crate::cli::backend::Place;
 use crate::cli::error::CliError;
-use crate::cli::output::tell;
+use crate::cli::output::print_status;
 use crate::cli::progress;
 
 /// Tasks to train and to validate on, and how many in a step.
@@ -133,7 +133,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let found = find_meta_batch(learner, optimizer, source, device, budget, 1..=most)?;
         let all = gather_numbers(&**self.world, &[found.chosen as f64])?.concat();
         let chosen = all.into_iter().fold(f64::INFINITY, f64::min) as usize;
-        tell(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
+        print_status(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
         let cut = chosen < most || replicas as u64 > accumulate;
         Ok(cut.then_some(chosen))
     }
@@ -196,7 +196,7 @@ impl Interrupt {
             if asked.swap(true, Ordering::Relaxed) || saved.load(Ordering::Relaxed) {
                 std::process::exit(130);
             }
-            tell("stopping after this step; press Ctrl-C again to stop at once");
+            print_status("stopping after this step; press Ctrl-C again to stop at once");
         };
         ctrlc::set_handler(handler)
             .map_err(|error| CliError::Failed(format!("cannot listen for Ctrl-C: {error}")))?;

@@ -16,7 +16,7 @@ use crate::cli::backend::{self, Job, Place, Usage};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
 use crate::cli::error::CliError;
-use crate::cli::output::{print, tell};
+use crate::cli::output::{print, print_status};
 use crate::cli::recipe::{InnerRecipe, LearnerJob, Recipe};
 use crate::cli::report::{join, peak_rss_mb, rounded, selected_by, test_protocol};
 
@@ -109,7 +109,7 @@ impl Samplers {
         let [train, test] = [train, test].map(|sampler| sampler.with_data_on(data_on));
         let validation = validation.map(|sampler| sampler.with_data_on(data_on));
         if let Err(error) = &validation {
-            tell(format_args!("no validation, the last step is tested: {error}"));
+            print_status(format_args!("no validation, the last step is tested: {error}"));
         }
         Ok(Self { train, validation: validation.ok(), test, meta_batch })
     }
@@ -178,7 +178,7 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
         let Self { training: Training { args, recipe, samplers, world }, place } = self;
         let statistics = recipe.statistics(args.batch_norm)?;
         let folder = folder(&args, recipe.method, recipe.data.name(), &world)?;
-        tell(format_args!(
+        print_status(format_args!(
             "training {} on {} ({}), backend {} on {}, {}; run folder {}",
             recipe.method,
             recipe.data,
@@ -213,21 +213,21 @@ impl<B: AutodiffBackend> LearnerJob<B> for TrainingAt<B> {
             ))?;
             return print(format_args!("run folder: {}", folder.display()));
         }
-        let trained = Told { recipe, train: samplers.train.protocol(), meta_batch, folder };
-        let mut told = trained.json(&place, &report, &evaluation);
-        join(&mut told, used(&report, peak));
-        print(told)
+        let trained = TrainedRun { recipe, train: samplers.train.protocol(), meta_batch, folder };
+        let mut report_json = trained.json(&place, &report, &evaluation);
+        join(&mut report_json, used(&report, peak));
+        print(report_json)
     }
 }
 
-struct Told {
+struct TrainedRun {
     recipe: Recipe,
     train: Protocol,
     meta_batch: u64,
     folder: PathBuf,
 }
 
-impl Told {
+impl TrainedRun {
     fn json<B: AutodiffBackend>(
         &self,
         place: &Place<B>,

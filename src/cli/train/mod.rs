@@ -16,7 +16,7 @@ use super::{sinusoids, world};
 
 pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     let world = world::join()?;
-    world::together(&*world, || {
+    world::run_or_abort(&*world, || {
         check(&args)?;
         backend::prepare(&args.device)?;
         match args.data.clone() {

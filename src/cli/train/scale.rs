@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::cli::args::{Method, count, steps};
 use crate::cli::backend::Place;
 use crate::cli::error::CliError;
-use crate::cli::output::tell;
+use crate::cli::output::print_status;
 use crate::cli::report::rounded;
 
 #[derive(Clone, Debug, Args)]
@@ -168,10 +168,13 @@ pub(in crate::cli) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>)
 
 /// What `--profile` prints.
 pub(in crate::cli) fn tell_profile(report: &TrainingReport) {
-    tell(format_args!("a step, validations and checkpoints in proportion:\n{}", report.phase_ms));
+    print_status(format_args!(
+        "a step, validations and checkpoints in proportion:\n{}",
+        report.phase_ms
+    ));
     let total = report.phase_ms.total() + report.other_ms;
     let share = 100.0 * report.other_ms / total;
-    tell(format_args!("{:<9} {:10.3} ms, {share:.1} % of all", "other", report.other_ms));
+    print_status(format_args!("{:<9} {:10.3} ms, {share:.1} % of all", "other", report.other_ms));
 }
 
 /// The processes of this run.

@@ -24,9 +24,9 @@ impl Hand {
             seed,
             drawer,
             variation,
-            slant: stream.bell(0.12 * variation),
-            size: 1.0 + stream.bell(0.08 * variation),
-            pen: (1.0 + stream.bell(0.2 * variation).clamp(-0.5, 0.6)) * 0.028,
+            slant: stream.irwin_hall(0.12 * variation),
+            size: 1.0 + stream.irwin_hall(0.08 * variation),
+            pen: (1.0 + stream.irwin_hall(0.2 * variation).clamp(-0.5, 0.6)) * 0.028,
         }
     }
 
@@ -50,7 +50,7 @@ impl Hand {
     fn shaky(&self, stroke: &Stroke, stream: &mut Stream) -> Stroke {
         let mut off = |deviation: f64| {
             let deviation = deviation * self.variation;
-            Point::new(stream.bell(deviation), stream.bell(deviation))
+            Point::new(stream.irwin_hall(deviation), stream.irwin_hall(deviation))
         };
         let shift = off(0.022);
         stroke.map(|point| point + shift + off(0.03))
@@ -67,7 +67,7 @@ struct Placement {
 
 impl Placement {
     fn draw(hand: &Hand, stream: &mut Stream) -> Self {
-        let mut vary = |deviation: f64| stream.bell(deviation * hand.variation);
+        let mut vary = |deviation: f64| stream.irwin_hall(deviation * hand.variation);
         let (wide, high) = (hand.size * (1.0 + vary(0.07)), hand.size * (1.0 + vary(0.07)));
         let slant = hand.slant + vary(0.05);
         // Sine and cosine by the tangent of half the angle: exact arithmetic on every platform.

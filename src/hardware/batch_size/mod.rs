@@ -27,13 +27,13 @@ pub struct SearchBudget {
     /// What there is.
     pub bytes: Bytes,
     /// Share of it, from 0 to below 1, that stays free beside the size that is chosen:
-    /// [`KEEP_FREE`](Self::KEEP_FREE) unless said otherwise. A trial is two steps; of thousands,
+    /// [`KEEP_FREE`](Self::KEEP_FREE) by default. A trial is two steps; of thousands,
     /// some take more.
     pub keep_free: f64,
 }
 
 impl SearchBudget {
-    /// The share that stays free unless said otherwise.
+    /// The share that stays free by default.
     pub const KEEP_FREE: f64 = 0.05;
 
     /// What a size may take.

@@ -1,7 +1,7 @@
 //! The devices of one backend type, and work on them.
 
-mod found;
-mod own;
+mod custom_backend;
+mod discovery;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
@@ -14,7 +14,7 @@ use rayon::ThreadPool;
 use super::config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 use super::{
     Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Precision,
-    Rejection, Tier, memory_stats, placed, release,
+    Rejection, Tier, memory_stats, release, to_device,
 };
 use crate::episode::{TaskKind, TaskSource};
 
@@ -65,13 +65,13 @@ impl<B: Backend> HardwareManager<B> {
     /// [`HardwareError::Config`] for a field without meaning.
     pub fn detect(config: HardwareConfig) -> Result<Self, HardwareError> {
         check(&config)?;
-        Self::among(found::inventory::<B>(&config.device), config)
+        Self::among(discovery::inventory::<B>(&config.device), config)
     }
 
     fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
         let Chosen { infos, passed_over } = chosen(inventory, &config)?;
         let devices = infos.into_iter().map(|info| {
-            let device = found::device::<B>(&info.key)?;
+            let device = discovery::device::<B>(&info.key)?;
             if let Some(seed) = config.seed {
                 B::seed(&device, seed);
             }
@@ -131,7 +131,7 @@ impl<B: Backend> HardwareManager<B> {
     /// `module` on the device. What lies on another one is carried through the host's memory: a
     /// direct copy between devices is not there on every backend.
     pub fn place<M: Module<B>>(&self, module: M) -> M {
-        placed::on::<B, M>(module, self.device())
+        to_device::<B, M>(module, self.device())
     }
 
     /// The tasks with these indices, on the device.

@@ -1,7 +1,7 @@
 //! How much memory is used, and what running out of it looks like.
 
 pub(super) mod host;
-mod keep;
+mod malloc;
 mod meter;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 mod nvml;
@@ -16,7 +16,7 @@ mod stats;
 #[cfg(any(test, all(feature = "cuda", feature = "nvml")))]
 mod visible;
 
-pub use keep::keep_freed_memory;
+pub use malloc::keep_freed_memory;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 pub(super) use nvml::driver_version;
 pub(crate) use out_of_memory::devices_guarded;

@@ -69,19 +69,22 @@ impl Pool {
     /// Total and free memory of the device. wgpu has no way to ask; of CUDA's devices NVML knows,
     /// where it is compiled in, and else the driver.
     pub fn device_memory(&self) -> Option<(Bytes, Bytes)> {
-        self.cuda.and_then(|index| told(nvml_memory(index), || driver_memory(index)))
+        self.cuda.and_then(|index| nvml_or_driver(nvml_memory(index), || driver_memory(index)))
     }
 }
 
 /// Total and free memory.
-type Told = (Bytes, Bytes);
+type TotalAndFree = (Bytes, Bytes);
 
-/// What NVML tells, where it is compiled in, and else what the driver does. Why NVML does not is
+/// Memory of the device by NVML if that is compiled in and works, else by the driver. Why NVML fails is
 /// logged the first time: memory is asked for again and again.
-fn told(nvml: Option<Result<Told, String>>, driver: impl FnOnce() -> Option<Told>) -> Option<Told> {
+fn nvml_or_driver(
+    nvml: Option<Result<TotalAndFree, String>>,
+    driver: impl FnOnce() -> Option<TotalAndFree>,
+) -> Option<TotalAndFree> {
     static LOGGED: Once = Once::new();
     match nvml {
-        Some(Ok(told)) => return Some(told),
+        Some(Ok(memory)) => return Some(memory),
         Some(Err(reason)) => LOGGED.call_once(|| {
             log::warn!("NVML does not tell the memory of a device, the driver is asked: {reason}");
         }),
@@ -91,23 +94,23 @@ fn told(nvml: Option<Result<Told, String>>, driver: impl FnOnce() -> Option<Told
 }
 
 #[cfg(all(feature = "cuda", feature = "nvml"))]
-fn nvml_memory(index: usize) -> Option<Result<Told, String>> {
+fn nvml_memory(index: usize) -> Option<Result<TotalAndFree, String>> {
     Some(nvml::memory(index))
 }
 
 #[cfg(not(all(feature = "cuda", feature = "nvml")))]
-fn nvml_memory(_: usize) -> Option<Result<Told, String>> {
+fn nvml_memory(_: usize) -> Option<Result<TotalAndFree, String>> {
     None
 }
 
 #[cfg(feature = "cuda")]
-fn driver_memory(index: usize) -> Option<Told> {
+fn driver_memory(index: usize) -> Option<TotalAndFree> {
     let memory = crate::hardware::platforms::cuda_memory(index).ok()?;
     memory.total.zip(memory.free)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn driver_memory(_: usize) -> Option<Told> {
+fn driver_memory(_: usize) -> Option<TotalAndFree> {
     None
 }
 
@@ -118,9 +121,12 @@ mod tests {
     #[test]
     fn the_driver_is_asked_where_nvml_fails() {
         let [nvml, driver] = [(Bytes(8), Bytes(5)), (Bytes(8), Bytes(4))];
-        assert_eq!(told(Some(Ok(nvml)), || unreachable!("NVML told")), Some(nvml));
-        assert_eq!(told(Some(Err("not supported".to_owned())), || Some(driver)), Some(driver));
-        assert_eq!(told(None, || Some(driver)), Some(driver));
-        assert_eq!(told(Some(Err("not supported".to_owned())), || None), None);
+        assert_eq!(nvml_or_driver(Some(Ok(nvml)), || unreachable!("NVML told")), Some(nvml));
+        assert_eq!(
+            nvml_or_driver(Some(Err("not supported".to_owned())), || Some(driver)),
+            Some(driver)
+        );
+        assert_eq!(nvml_or_driver(None, || Some(driver)), Some(driver));
+        assert_eq!(nvml_or_driver(Some(Err("not supported".to_owned())), || None), None);
     }
 }

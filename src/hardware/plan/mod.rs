@@ -14,7 +14,7 @@ pub use algorithm::{Algorithm, InnerGraphs};
 pub use stacks::Stacks;
 pub use task::{Activations, TaskShape};
 
-use super::{Bytes, MemoryFit, ModelProfile, OptimizerKind, Source, Sourced};
+use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provenance};
 
 /// Everything that a plan follows from.
 ///
@@ -72,7 +72,7 @@ pub struct MemoryPlan {
     /// What the memory is for; nothing is in two lines.
     pub lines: Vec<PlanLine>,
     /// The largest tensor among all that: of images, of maps between layers or of parameters.
-    pub largest: Sourced,
+    pub largest: MemoryFigure,
     /// What a tensor may take at most, where there is a limit that is known.
     pub largest_buffer: Option<Bytes>,
 }
@@ -84,7 +84,7 @@ pub struct PlanLine {
     pub name: String,
     /// How much of it, and how that is known.
     #[serde(flatten)]
-    pub amount: Sourced,
+    pub amount: MemoryFigure,
 }
 
 impl MemoryPlanner {
@@ -101,11 +101,11 @@ impl MemoryPlanner {
 
     /// What measured steps took beside what is counted. Of tasks that follow others there is nothing
     /// else.
-    fn beside(&self, fit: &MemoryFit, tasks: usize) -> Sourced {
+    fn beside(&self, fit: &MemoryFit, tasks: usize) -> MemoryFigure {
         let live = self.algorithm.lanes().map_or(tasks, |lanes| tasks.min(lanes));
-        let counted: Sourced = self.counted(live).into_iter().map(|(_, amount)| amount).sum();
+        let counted: MemoryFigure = self.counted(live).into_iter().map(|(_, amount)| amount).sum();
         let all = fit.at(live);
-        Sourced { bytes: Bytes(all.bytes.0.saturating_sub(counted.bytes.0)), ..all }
+        MemoryFigure { bytes: Bytes(all.bytes.0.saturating_sub(counted.bytes.0)), ..all }
     }
 
     /// Most tasks of a meta-batch whose plan fits `budget`, 0 if none does; `None` where a line of
@@ -125,13 +125,13 @@ impl MemoryPlanner {
     }
 
     /// The lines that are counted, not modelled.
-    fn counted(&self, tasks: usize) -> Vec<(&'static str, Sourced)> {
+    fn counted(&self, tasks: usize) -> Vec<(&'static str, MemoryFigure)> {
         let examples = tasks.saturating_mul(self.task.support + self.task.queries) as u64;
         vec![
             ("parameters", self.profile.bytes()),
             ("gradients", self.profile.trainable()),
             ("optimizer state", self.profile.optimizer_state(self.optimizer)),
-            ("tasks", Sourced::exact(self.task.example.0).times(examples)),
+            ("tasks", MemoryFigure::exact(self.task.example.0).times(examples)),
         ]
     }
 }
@@ -142,23 +142,24 @@ const MOST: usize = 1 << 30;
 impl MemoryPlan {
     fn new(
         tasks: usize,
-        lines: Vec<(&'static str, Sourced)>,
-        largest: Sourced,
+        lines: Vec<(&'static str, MemoryFigure)>,
+        largest: MemoryFigure,
         largest_buffer: Option<Bytes>,
     ) -> Self {
-        let nothing = |amount: Sourced| amount.bytes.0 == 0 && amount.source != Source::Unknown;
+        let nothing =
+            |amount: MemoryFigure| amount.bytes.0 == 0 && amount.source != Provenance::Unknown;
         let lines = lines.into_iter().filter(|(_, amount)| !nothing(*amount));
         let line = |(name, amount): (&str, _)| PlanLine { name: name.to_owned(), amount };
         Self { tasks, lines: lines.map(line).collect(), largest, largest_buffer }
     }
 
     /// All lines together.
-    pub fn total(&self) -> Sourced {
+    pub fn total(&self) -> MemoryFigure {
         self.lines.iter().map(|line| line.amount).sum()
     }
 
     /// The line of this name.
-    pub fn line(&self, name: &str) -> Option<Sourced> {
+    pub fn line(&self, name: &str) -> Option<MemoryFigure> {
         self.lines.iter().find(|line| line.name == name).map(|line| line.amount)
     }
 
@@ -188,7 +189,7 @@ impl fmt::Display for MemoryPlan {
         let total = self.total();
         write!(f, "{:widest$}  {:>9}  {}", "total", total.bytes, total.source)?;
         let Some(most) = self.largest_buffer else { return Ok(()) };
-        let Sourced { bytes, source } = self.largest;
+        let MemoryFigure { bytes, source } = self.largest;
         write!(f, "\n{:widest$}  {bytes:>9}  {source}, {most} at most", "largest tensor")
     }
 }

@@ -1,8 +1,8 @@
-use fewshot_kernels::conv_stack::cpu::{Followed, InUse, StackShape};
+use fewshot_kernels::conv_stack::cpu::{BufferPoolModel, InUse, StackShape};
 use serde::{Deserialize, Serialize};
 
 use super::InnerGraphs;
-use crate::hardware::Sourced;
+use crate::hardware::MemoryFigure;
 
 /// The fused stacks that a task's images go through on a CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,82 +12,92 @@ pub struct Stacks {
     /// Of the queries.
     pub queries: StackShape,
     /// Of both in one batch.
-    pub together: StackShape,
+    #[serde(rename = "together")]
+    pub joint: StackShape,
 }
 
 /// Tasks side by side and graphs beyond which each more is taken for one more.
 const MANY: usize = 16;
 
 impl Stacks {
-    /// Of an inner loop over `live` tasks, all that stays in buffers from its passes; whether the
-    /// body moves, that is the stack's own parameters.
+    /// Memory in the pool of buffers after an inner loop over `live` tasks; `body` tells whether it adapts
+    /// the stack's own parameters.
     pub(super) fn inner(
         &self,
         live: usize,
         steps: usize,
         graphs: InnerGraphs,
         body: bool,
-    ) -> Sourced {
-        let floats = |live, steps| self.followed(live, steps, graphs, body);
+    ) -> MemoryFigure {
+        let floats = |live, steps| self.inner_loop_floats(live, steps, graphs, body);
         let all = beyond_many(live, |live| beyond_many(steps, |steps| floats(live, steps)));
-        Sourced::modelled(4 * all as u64)
+        MemoryFigure::modelled(4 * all as u64)
     }
 
-    /// Of a way of steps on `batch` of the examples each, and queries at its end, all that stays in
-    /// buffers from their passes.
-    pub(super) fn way(&self, live: usize, steps: usize, batch: usize) -> Sourced {
-        let stack = StackShape { n: batch, ..self.together.clone() };
+    /// Memory in the pool of buffers after an inner loop of steps on `batch` of the examples each, whose
+    /// displacement is the outer gradient (Reptile), and the queries at its end.
+    pub(super) fn displacement(&self, live: usize, steps: usize, batch: usize) -> MemoryFigure {
+        let stack = StackShape { n: batch, ..self.joint.clone() };
         let floats = |live: usize| {
-            let mut passes = Passes { buffers: Followed::default(), live, body: true };
+            let mut passes = Passes { buffers: BufferPoolModel::default(), live, body: true };
             // As below.
             for _ in 0..2 {
-                (0..steps.min(2)).for_each(|_| passes.there_and_back(&stack));
-                passes.there(&self.queries);
+                (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
+                passes.forward_without_graph(&self.queries);
             }
             passes.buffers.floats()
         };
-        Sourced::modelled(4 * beyond_many(live, floats) as u64)
+        MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
     }
 
-    /// All that stays in buffers of `live` graphs of both, one after the other, with a joint backward
-    /// pass.
-    pub(super) fn one_by_one(&self, live: usize) -> Sourced {
+    /// Memory in the pool of buffers after `live` graphs of support and queries, one after the other, with a
+    /// joint backward pass.
+    pub(super) fn one_by_one(&self, live: usize) -> MemoryFigure {
         let floats = |live: usize| {
-            let mut passes = Passes { buffers: Followed::default(), live: 1, body: true };
+            let mut passes = Passes { buffers: BufferPoolModel::default(), live: 1, body: true };
             // As above.
             for _ in 0..2 {
-                let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.together)).collect();
-                graphs.into_iter().for_each(|kept| passes.back(&self.together, kept));
+                let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
+                graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
             }
             passes.buffers.floats()
         };
-        Sourced::modelled(4 * beyond_many(live, floats) as u64)
+        MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
     }
 
-    fn followed(&self, live: usize, steps: usize, graphs: InnerGraphs, body: bool) -> usize {
-        let mut passes = Passes { buffers: Followed::default(), live, body };
+    fn inner_loop_floats(
+        &self,
+        live: usize,
+        steps: usize,
+        graphs: InnerGraphs,
+        body: bool,
+    ) -> usize {
+        let mut passes = Passes { buffers: BufferPoolModel::default(), live, body };
         // What one meta-step leaves may not serve the next in the order in which it was left.
         for _ in 0..2 {
             match graphs {
                 InnerGraphs::None => {
-                    (0..steps.min(2)).for_each(|_| passes.slope(&self.support));
-                    passes.there_and_back(&self.queries);
+                    (0..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
+                    passes.forward_backward(&self.queries);
                 }
                 InnerGraphs::One => {
-                    (1..steps.min(2)).for_each(|_| passes.slope(&self.support));
+                    (1..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
                     for step in 0..steps.min(2) {
-                        let graph = passes.graph(&self.support);
+                        let graph = passes.gradient_with_graph(&self.support);
                         if step == 0 {
-                            passes.there_and_back(&self.queries);
+                            passes.forward_backward(&self.queries);
                         }
-                        passes.through(&self.support, graph);
+                        passes.differentiate_graph(&self.support, graph);
                     }
                 }
                 InnerGraphs::Every => {
-                    let graphs = (0..steps).map(|_| passes.graph(&self.support));
+                    let graphs = (0..steps).map(|_| passes.gradient_with_graph(&self.support));
                     let graphs = graphs.collect::<Vec<_>>();
-                    passes.there_and_back(&self.queries);
-                    graphs.into_iter().rev().for_each(|kept| passes.through(&self.support, kept));
+                    passes.forward_backward(&self.queries);
+                    graphs
+                        .into_iter()
+                        .rev()
+                        .for_each(|kept| passes.differentiate_graph(&self.support, kept));
                 }
             }
         }
@@ -102,31 +112,31 @@ fn beyond_many(count: usize, floats: impl Fn(usize) -> usize) -> usize {
     few + count.saturating_sub(MANY) * each
 }
 
-/// Passes of so many tasks side by side, whose body moves or does not.
+/// Passes of `live` tasks side by side; `body` tells whether the stack's parameters adapt.
 struct Passes {
-    buffers: Followed,
+    buffers: BufferPoolModel,
     live: usize,
     body: bool,
 }
 
 impl Passes {
     /// An inner gradient.
-    fn slope(&mut self, stack: &StackShape) {
+    fn inner_gradient(&mut self, stack: &StackShape) {
         if self.body {
-            self.there_and_back(stack);
+            self.forward_backward(stack);
         } else {
-            self.there(stack);
+            self.forward_without_graph(stack);
         }
     }
 
     /// A forward pass without a graph.
-    fn there(&mut self, stack: &StackShape) {
+    fn forward_without_graph(&mut self, stack: &StackShape) {
         let outputs = self.buffers.forward(stack, self.live, false);
-        self.buffers.leave(outputs);
+        self.buffers.release(outputs);
     }
 
-    /// An inner gradient with its graph, which stays.
-    fn graph(&mut self, stack: &StackShape) -> Vec<InUse> {
+    /// An inner gradient whose graph is kept.
+    fn gradient_with_graph(&mut self, stack: &StackShape) -> Vec<InUse> {
         let mut kept = vec![self.forward(stack)];
         if self.body {
             kept.push(self.buffers.backward(stack, self.live, false, true));
@@ -134,34 +144,34 @@ impl Passes {
         kept
     }
 
-    /// Through the graph of an inner gradient: the derivative of a gradient, or of features alone.
-    fn through(&mut self, stack: &StackShape, kept: Vec<InUse>) {
+    /// The backward pass through the graph of an inner gradient, or of features alone.
+    fn differentiate_graph(&mut self, stack: &StackShape, kept: Vec<InUse>) {
         if self.body {
-            self.buffers.along(stack, self.live);
+            self.buffers.hvp(stack, self.live);
         } else {
-            self.plain(stack);
+            self.backward_without_graph(stack);
         }
-        kept.into_iter().for_each(|kept| self.buffers.leave(kept));
+        kept.into_iter().for_each(|kept| self.buffers.release(kept));
     }
 
-    fn there_and_back(&mut self, stack: &StackShape) {
+    fn forward_backward(&mut self, stack: &StackShape) {
         let kept = self.forward(stack);
-        self.back(stack, kept);
+        self.backward(stack, kept);
     }
 
     fn forward(&mut self, stack: &StackShape) -> InUse {
         self.buffers.forward(stack, self.live, true)
     }
 
-    fn back(&mut self, stack: &StackShape, kept: InUse) {
-        self.plain(stack);
-        self.buffers.leave(kept);
+    fn backward(&mut self, stack: &StackShape, kept: InUse) {
+        self.backward_without_graph(stack);
+        self.buffers.release(kept);
     }
 
-    /// A backward pass that leaves nothing.
-    fn plain(&mut self, stack: &StackShape) {
+    /// A backward pass that keeps nothing.
+    fn backward_without_graph(&mut self, stack: &StackShape) {
         let gradients = self.buffers.backward(stack, self.live, false, false);
-        self.buffers.leave(gradients);
+        self.buffers.release(gradients);
     }
 }
 
@@ -175,7 +185,7 @@ mod tests {
     fn stacks(queries: usize) -> Stacks {
         let config = Conv4Config::omniglot_strided();
         let stack = |examples| config.stack(examples, Route::Host("any")).expect("a fused stack");
-        Stacks { support: stack(5), queries: stack(queries), together: stack(5 + queries) }
+        Stacks { support: stack(5), queries: stack(queries), joint: stack(5 + queries) }
     }
 
     fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {
@@ -188,7 +198,7 @@ mod tests {
         assert_eq!(bytes(2, 2, InnerGraphs::One), bytes(2, 50, InnerGraphs::One));
         assert_eq!(bytes(2, 1, InnerGraphs::One), bytes(2, 1, InnerGraphs::Every));
         let support = stacks(15).support;
-        let kept = 4 * 2 * (support.kept() + support.between());
+        let kept = 4 * 2 * (support.saved_floats() + support.intermediate_grad_floats());
         // A step takes buffers that are larger than it needs, and the next makes those anew: about a
         // quarter more, by the width of vectors. By which of them it finds, a step takes up to a
         // fortieth more or less than others; eight take what the next eight do.
@@ -207,14 +217,14 @@ mod tests {
     fn what_queries_leave_serves_where_it_is_large_enough() {
         let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One, true).bytes.0;
         let [same, three_times] = [chain(5), chain(15)];
-        let kept = |queries| 4 * stacks(queries).queries.kept() as u64;
+        let kept = |queries| 4 * stacks(queries).queries.saved_floats() as u64;
         assert!(three_times - same > kept(15) - kept(5), "{same} and {three_times}");
     }
 
     #[test]
     fn a_body_that_stands_still_has_no_passes_along_a_direction() {
         for graphs in [InnerGraphs::One, InnerGraphs::Every] {
-            let floats = |body| stacks(15).followed(2, 2, graphs, body);
+            let floats = |body| stacks(15).inner_loop_floats(2, 2, graphs, body);
             assert!(floats(false) < floats(true), "{graphs:?}");
         }
     }
@@ -223,8 +233,11 @@ mod tests {
     fn many_tasks_are_counted_on_from_fewer() {
         for graphs in [InnerGraphs::None, InnerGraphs::One, InnerGraphs::Every] {
             let said = bytes(48, 2, graphs) as f64;
-            let followed = 4.0 * stacks(15).followed(48, 2, graphs, true) as f64;
-            assert!((said / followed - 1.0).abs() < 0.05, "{graphs:?}: {said} for {followed}");
+            let inner_loop_floats = 4.0 * stacks(15).inner_loop_floats(48, 2, graphs, true) as f64;
+            assert!(
+                (said / inner_loop_floats - 1.0).abs() < 0.05,
+                "{graphs:?}: {said} for {inner_loop_floats}"
+            );
         }
     }
 }

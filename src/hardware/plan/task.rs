@@ -3,7 +3,7 @@ use fewshot_models::{Cost, CostModel, SegmentCost};
 use serde::{Deserialize, Serialize};
 
 use super::Stacks;
-use crate::hardware::{Bytes, Checkpointing, Sourced};
+use crate::hardware::{Bytes, Checkpointing, MemoryFigure};
 
 /// One task of a meta-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,41 +18,50 @@ pub struct TaskShape {
 
 impl TaskShape {
     /// What a batch of so many examples takes, of what all take together.
-    pub(crate) fn part(&self, amount: Sourced, batch: usize) -> Sourced {
+    pub(crate) fn part(&self, amount: MemoryFigure, batch: usize) -> MemoryFigure {
         let all = self.support + self.queries;
         let bytes = u128::from(amount.bytes.0) * batch as u128 / all.max(1) as u128;
-        Sourced { bytes: Bytes(bytes.try_into().unwrap_or(u64::MAX)), ..amount }
+        MemoryFigure { bytes: Bytes(bytes.try_into().unwrap_or(u64::MAX)), ..amount }
     }
 }
 
 /// What the activations of one task take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Activations {
-    /// Kept of the support for a backward pass.
-    pub support: Sourced,
-    /// What the support's gradient leaves when it is itself differentiated.
-    pub nested: Sourced,
-    /// Tangents of what is kept of the support, which that gradient has on its way.
-    pub tangents: Sourced,
-    /// Kept of the queries.
-    pub queries: Sourced,
-    /// Kept of both in one batch; under [`Checkpointing::Segments`] of the segment that takes the
+    /// What the support saves for a backward pass.
+    pub support: MemoryFigure,
+    /// Intermediate gradients of the support, saved when its gradient is itself differentiated.
+    #[serde(rename = "nested")]
+    pub intermediate_grads: MemoryFigure,
+    /// Tangents of what the support saves, which the derivative of its gradient computes.
+    #[serde(rename = "tangents")]
+    pub saved_tangents: MemoryFigure,
+    /// What the queries save for a backward pass.
+    pub queries: MemoryFigure,
+    /// What both save in one batch; under [`Checkpointing::Segments`] of the segment that takes the
     /// most, with what others left that is of no use to it.
-    pub together: Sourced,
+    #[serde(rename = "together")]
+    pub joint: MemoryFigure,
     /// Under [`Checkpointing::Segments`], what goes into that segment and those before it.
-    pub inputs: Sourced,
-    /// Gradients of the parameters on their way to them.
-    pub returned: Sourced,
-    /// Gradients of activations on their way back, of support and queries in one batch.
-    pub passing: Sourced,
+    pub inputs: MemoryFigure,
+    /// Gradients of the parameters before they are added up.
+    #[serde(rename = "returned")]
+    pub parameter_grads: MemoryFigure,
+    /// Gradients of activations in the backward pass, of support and queries in one batch.
+    #[serde(rename = "passing")]
+    pub activation_grads: MemoryFigure,
     /// The same where they are batches of their own, of the larger one.
-    pub passing_apart: Sourced,
+    #[serde(rename = "passing_apart")]
+    pub activation_grads_apart: MemoryFigure,
     /// Working memory, however many tasks there are side by side.
-    pub working: Sourced,
+    #[serde(rename = "working")]
+    pub workspace: MemoryFigure,
     /// The largest map between two layers, of support and queries in one batch.
-    pub widest: Sourced,
+    #[serde(rename = "widest")]
+    pub largest_map: MemoryFigure,
     /// The same where they are batches of their own.
-    pub widest_apart: Sourced,
+    #[serde(rename = "widest_apart")]
+    pub largest_map_apart: MemoryFigure,
     /// What of all this is computed again.
     pub checkpointing: Checkpointing,
     /// Where a task's images go through fused operations of a CPU, their stacks: buffers that one
@@ -81,8 +90,7 @@ impl Activations {
         };
         let stack = |examples| network.stack(examples, route);
         let stacks = stack(task.support).zip(stack(task.queries)).zip(stack(both));
-        let stacks =
-            stacks.map(|((support, queries), together)| Stacks { support, queries, together });
+        let stacks = stacks.map(|((support, queries), joint)| Stacks { support, queries, joint });
         let all = Self { stacks, ..Self::of(support, queries, whole, checkpointing) };
         if checkpointing != Checkpointing::Segments {
             return all;
@@ -95,18 +103,20 @@ impl Activations {
 
     fn of(support: Cost, queries: Cost, both: Cost, checkpointing: Checkpointing) -> Self {
         Self {
-            support: elements(support.kept),
-            nested: elements(support.nested),
-            tangents: elements(support.tangents),
-            queries: elements(queries.kept),
-            together: elements(both.kept),
-            inputs: Sourced::exact(0),
-            returned: elements(both.returned),
-            passing: elements(both.passing),
-            passing_apart: elements(support.passing.max(queries.passing)),
-            working: elements(both.working),
-            widest: elements(both.widest),
-            widest_apart: elements(support.widest.max(queries.widest)),
+            support: elements(support.saved),
+            intermediate_grads: elements(support.intermediate_grads),
+            saved_tangents: elements(support.saved_tangents),
+            queries: elements(queries.saved),
+            joint: elements(both.saved),
+            inputs: MemoryFigure::exact(0),
+            parameter_grads: elements(both.parameter_grads),
+            activation_grads: elements(both.activation_grads),
+            activation_grads_apart: elements(
+                support.activation_grads.max(queries.activation_grads),
+            ),
+            workspace: elements(both.workspace),
+            largest_map: elements(both.largest_map),
+            largest_map_apart: elements(support.largest_map.max(queries.largest_map)),
             checkpointing,
             stacks: None,
         }
@@ -119,38 +129,38 @@ impl Activations {
             let graph = before[index].graph;
             let inputs = before.iter().map(|segment| segment.inputs).sum::<u64>();
             let left = after.iter().map(|segment| segment.left).sum::<u64>();
-            (inputs, Cost { kept: graph.kept + left, ..graph })
+            (inputs, Cost { saved: graph.saved + left, ..graph })
         };
         let all = |(inputs, graph): &(u64, Cost)| {
-            inputs + graph.kept + graph.returned + graph.passing + graph.working
+            inputs + graph.saved + graph.parameter_grads + graph.activation_grads + graph.workspace
         };
         let (inputs, graph) = (0..segments.len()).map(at).max_by_key(all).unwrap_or_default();
         Self {
             inputs: elements(inputs),
-            together: elements(graph.kept),
-            returned: elements(graph.returned),
-            passing: elements(graph.passing),
-            working: elements(graph.working),
+            joint: elements(graph.saved),
+            parameter_grads: elements(graph.parameter_grads),
+            activation_grads: elements(graph.activation_grads),
+            workspace: elements(graph.workspace),
             ..self
         }
     }
 
     /// Nothing is known of the network.
     pub fn unknown() -> Self {
-        let unknown = Sourced::unknown();
+        let unknown = MemoryFigure::unknown();
         Self {
             support: unknown,
-            nested: unknown,
-            tangents: unknown,
+            intermediate_grads: unknown,
+            saved_tangents: unknown,
             queries: unknown,
-            together: unknown,
+            joint: unknown,
             inputs: unknown,
-            returned: unknown,
-            passing: unknown,
-            passing_apart: unknown,
-            working: unknown,
-            widest: unknown,
-            widest_apart: unknown,
+            parameter_grads: unknown,
+            activation_grads: unknown,
+            activation_grads_apart: unknown,
+            workspace: unknown,
+            largest_map: unknown,
+            largest_map_apart: unknown,
             checkpointing: Checkpointing::Nothing,
             stacks: None,
         }
@@ -158,6 +168,6 @@ impl Activations {
 }
 
 /// Of f32.
-fn elements(count: u64) -> Sourced {
-    Sourced::modelled(4 * count)
+fn elements(count: u64) -> MemoryFigure {
+    MemoryFigure::modelled(4 * count)
 }

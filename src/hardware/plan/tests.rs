@@ -2,7 +2,7 @@ use fewshot_kernels::Route;
 use fewshot_models::{Cost, CostModel, SegmentCost};
 
 use super::*;
-use crate::hardware::{Checkpointing, ParameterProfile, Source};
+use crate::hardware::{Checkpointing, ParameterProfile, Provenance};
 
 /// 10 values to train in `body`, 3 in `head` and 2 running averages.
 fn profile() -> ModelProfile {
@@ -20,18 +20,18 @@ fn profile() -> ModelProfile {
 
 fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
     let activations = Activations {
-        support: Sourced::modelled(100),
-        nested: Sourced::modelled(30),
-        tangents: Sourced::modelled(90),
-        queries: Sourced::modelled(1000),
-        together: Sourced::modelled(1100),
-        inputs: Sourced::exact(0),
-        returned: Sourced::modelled(6),
-        passing: Sourced::modelled(7),
-        passing_apart: Sourced::modelled(5),
-        working: Sourced::modelled(20),
-        widest: Sourced::modelled(70),
-        widest_apart: Sourced::modelled(50),
+        support: MemoryFigure::modelled(100),
+        intermediate_grads: MemoryFigure::modelled(30),
+        saved_tangents: MemoryFigure::modelled(90),
+        queries: MemoryFigure::modelled(1000),
+        joint: MemoryFigure::modelled(1100),
+        inputs: MemoryFigure::exact(0),
+        parameter_grads: MemoryFigure::modelled(6),
+        activation_grads: MemoryFigure::modelled(7),
+        activation_grads_apart: MemoryFigure::modelled(5),
+        workspace: MemoryFigure::modelled(20),
+        largest_map: MemoryFigure::modelled(70),
+        largest_map_apart: MemoryFigure::modelled(50),
         checkpointing: Checkpointing::Nothing,
         stacks: None,
     };
@@ -65,8 +65,8 @@ fn a_prototypical_step_has_the_graphs_of_all_its_tasks() {
         ("working memory", 20),
     ];
     assert_eq!(lines(&plan), wanted);
-    assert_eq!(plan.total(), Sourced::modelled(60 + 52 + 104 + 540 + 3425));
-    assert_eq!(plan.line("gradients"), Some(Sourced::exact(52)));
+    assert_eq!(plan.total(), MemoryFigure::modelled(60 + 52 + 104 + 540 + 3425));
+    assert_eq!(plan.line("gradients"), Some(MemoryFigure::exact(52)));
 }
 
 fn maml(steps: usize, lanes: usize, graphs: InnerGraphs) -> MemoryPlanner {
@@ -142,7 +142,7 @@ fn what_is_not_known_stays_so() {
     let known = maml(3, 4, InnerGraphs::One);
     let planner = MemoryPlanner { activations: Activations::unknown(), ..known };
     let plan = planner.plan(2);
-    assert_eq!(plan.total().source, Source::Unknown);
+    assert_eq!(plan.total().source, Provenance::Unknown);
     assert_eq!((plan.fits(Bytes(1 << 40)), plan.fits(Bytes(1))), (None, Some(false)));
     assert_eq!(planner.max_tasks(Bytes(1 << 40)), None);
     assert!(plan.to_string().contains("activations"));
@@ -158,7 +158,7 @@ fn a_measured_plan_is_as_large_as_what_was_measured() {
     let [six, ten] = [6, 10].map(|tasks| planner(6).plan(tasks).total());
     assert_eq!((six, ten.bytes.0), (fit.at(6), fit.at(6).bytes.0 + 4 * 20 * 9));
     assert_eq!(planner(16).max_tasks(fit.at(10).bytes), Some(10));
-    assert_eq!(plan.line("parameters"), Some(Sourced::exact(60)));
+    assert_eq!(plan.line("parameters"), Some(MemoryFigure::exact(60)));
     let rest = plan.line("fast weights and activations").unwrap();
     assert_eq!(rest.bytes.0, 8000 - 60 - 52 - 10 * 20 * 9);
 }
@@ -173,7 +173,7 @@ fn a_tensor_beyond_the_largest_buffer_does_not_fit() {
     let prototypical = || planner(Algorithm::Prototypical, OptimizerKind::Adam);
     assert_eq!(prototypical().plan(3).fits(all), Some(true));
     let planner = limited(prototypical(), 1);
-    assert_eq!(planner.plan(2).largest, Sourced::modelled(140));
+    assert_eq!(planner.plan(2).largest, MemoryFigure::modelled(140));
     assert_eq!((planner.plan(2).fits(all), planner.plan(3).fits(all)), (Some(true), Some(false)));
     assert_eq!(planner.max_tasks(all), Some(2));
     let text = planner.plan(2).to_string();
@@ -181,9 +181,9 @@ fn a_tensor_beyond_the_largest_buffer_does_not_fit() {
     assert_eq!(last, "largest tensor 140 B modelled, 200 B at most");
     // Side by side are the lanes alone, and the images of all tasks are one tensor.
     let chain = || maml(1, 3, InnerGraphs::One);
-    assert_eq!(limited(chain(), 1).plan(8).largest, Sourced::modelled(3 * 50));
+    assert_eq!(limited(chain(), 1).plan(8).largest, MemoryFigure::modelled(3 * 50));
     assert_eq!(limited(chain(), 1).max_tasks(all), Some(13));
-    assert_eq!(limited(chain(), 9).plan(8).largest, Sourced::modelled(8 * 15 * 9));
+    assert_eq!(limited(chain(), 9).plan(8).largest, MemoryFigure::modelled(8 * 15 * 9));
     let unknown = MemoryPlanner { activations: Activations::unknown(), ..planner };
     assert_eq!(unknown.plan(1).largest_fits(), None);
 }
@@ -203,16 +203,16 @@ struct Halves(bool);
 
 impl CostModel for Halves {
     fn cost(&self, batch: usize, _: Route) -> Cost {
-        Cost { kept: 100 * batch as u64, ..Cost::default() }
+        Cost { saved: 100 * batch as u64, ..Cost::default() }
     }
 
     fn segment_costs(&self, batch: usize, _: Route) -> Option<Vec<SegmentCost>> {
         let batch = batch as u64;
-        let graph = |kept, passing| Cost {
-            kept: kept * batch,
-            passing,
-            returned: 3,
-            working: 5,
+        let graph = |saved, activation_grads| Cost {
+            saved: saved * batch,
+            activation_grads,
+            parameter_grads: 3,
+            workspace: 5,
             ..Cost::default()
         };
         let segments = vec![
@@ -247,17 +247,17 @@ fn segments_take_the_largest_of_one_task_and_what_goes_into_it() {
     ];
     assert_eq!(lines(&plan), wanted);
     let whole = segmented(&Halves(true), Checkpointing::Nothing).plan(3);
-    assert_eq!(whole.line("activations"), Some(Sourced::modelled(3 * 4 * 100 * 20)));
+    assert_eq!(whole.line("activations"), Some(MemoryFigure::modelled(3 * 4 * 100 * 20)));
     assert_eq!(whole.line("inputs of segments"), None);
 }
 
 #[test]
 fn what_is_computed_again_without_a_formula_is_not_known() {
     let sources = [
-        (true, Checkpointing::Nothing, Source::Modelled),
-        (true, Checkpointing::Segments, Source::Modelled),
-        (false, Checkpointing::Segments, Source::Unknown),
-        (true, Checkpointing::Balanced, Source::Unknown),
+        (true, Checkpointing::Nothing, Provenance::Modelled),
+        (true, Checkpointing::Segments, Provenance::Modelled),
+        (false, Checkpointing::Segments, Provenance::Unknown),
+        (true, Checkpointing::Balanced, Provenance::Unknown),
     ];
     for (known, checkpointing, source) in sources {
         let plan = segmented(&Halves(known), checkpointing).plan(3);

@@ -6,16 +6,16 @@ use std::fs;
 /// As NVML tells it, where it is compiled in, and else the kernel module, on Linux.
 #[cfg(feature = "cuda")]
 pub(super) fn driver_version() -> Option<String> {
-    told().or_else(|| parse(&fs::read_to_string("/proc/driver/nvidia/version").ok()?))
+    nvml_version().or_else(|| parse(&fs::read_to_string("/proc/driver/nvidia/version").ok()?))
 }
 
 #[cfg(all(feature = "cuda", feature = "nvml"))]
-fn told() -> Option<String> {
+fn nvml_version() -> Option<String> {
     crate::hardware::memory::driver_version()
 }
 
 #[cfg(all(feature = "cuda", not(feature = "nvml")))]
-fn told() -> Option<String> {
+fn nvml_version() -> Option<String> {
     None
 }
 

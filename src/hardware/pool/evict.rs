@@ -4,17 +4,17 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::mem;
 
-use super::hold::Hold;
 use super::host::Demoted;
 use super::lease::tick;
 use super::ledger::Place;
+use super::reservation::Reservation;
 use super::state::{State, Victim};
 use super::{Footprint, HostRecord, ModelKey, ModelPool, PoolError};
 use crate::hardware::{Bytes, DeviceKey};
 
 /// Where evicted models go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum Eviction {
     /// To host memory, where the pool uses it.
     Host,
     Dropped,
@@ -23,9 +23,9 @@ enum Fate {
 /// Room on a device for one model.
 pub(super) struct Room<'p, K: Hash + Eq, V> {
     /// The model itself, if it was in host memory, and the host memory it held.
-    pub(super) restorable: Option<(HostRecord<V>, Hold<'p, K, V>)>,
+    pub(super) restorable: Option<(HostRecord<V>, Reservation<'p, K, V>)>,
     /// Room for what the model is planned to hold, or is known to if it was there before.
-    pub(super) hold: Hold<'p, K, V>,
+    pub(super) reservation: Reservation<'p, K, V>,
 }
 
 impl<K, V> ModelPool<K, V>
@@ -35,13 +35,13 @@ where
 {
     /// Evicts all models that are not leased, and tells how many.
     pub fn evict_all(&self) -> usize {
-        (0..self.devices.len()).map(|device| self.empty(device, Fate::Host)).sum()
+        (0..self.devices.len()).map(|device| self.empty(device, Eviction::Host)).sum()
     }
 
     /// Drops all models that are not leased and all that are in host memory.
     pub fn clear(&self) {
         for device in 0..self.devices.len() {
-            self.empty(device, Fate::Dropped);
+            self.empty(device, Eviction::Dropped);
         }
         let mut state = self.lock();
         let gone = mem::take(&mut state.demoted);
@@ -69,7 +69,7 @@ where
             freeable: budget,
             budget,
         })?;
-        self.retire(device, victims, Fate::Host);
+        self.retire(device, victims, Eviction::Host);
         self.lock().ledger.devices[device].budget = budget.0;
         Ok(())
     }
@@ -87,21 +87,21 @@ where
         let need = known.unwrap_or(planned.0);
         let victims = self.choose(&mut state, device, need)?;
         let restorable = state.demoted.remove(key).map(|demoted| {
-            let held = Hold::of(self, Place::Host, demoted.bytes());
+            let held = Reservation::of(self, Place::Host, demoted.bytes());
             (demoted.record, held)
         });
         drop(state);
-        self.retire(device, victims, Fate::Host);
-        let mut hold = Hold::of(self, Place::Device(device), 0);
-        hold.grow(&mut self.lock(), need);
-        Ok(Room { restorable, hold })
+        self.retire(device, victims, Eviction::Host);
+        let mut reservation = Reservation::of(self, Place::Device(device), 0);
+        reservation.grow(&mut self.lock(), need);
+        Ok(Room { restorable, reservation })
     }
 
     /// Makes room for `more` bytes beside what is held already.
     pub(super) fn widen(
         &self,
         device: usize,
-        hold: &mut Hold<'_, K, V>,
+        reservation: &mut Reservation<'_, K, V>,
         more: u64,
     ) -> Result<(), PoolError> {
         if more == 0 {
@@ -109,8 +109,8 @@ where
         }
         let _gate = self.gate(device);
         let victims = self.choose(&mut self.lock(), device, more)?;
-        self.retire(device, victims, Fate::Host);
-        hold.grow(&mut self.lock(), more);
+        self.retire(device, victims, Eviction::Host);
+        reservation.grow(&mut self.lock(), more);
         Ok(())
     }
 
@@ -131,7 +131,7 @@ where
     }
 
     /// Evicts what is idle on a device.
-    fn empty(&self, device: usize, fate: Fate) -> usize {
+    fn empty(&self, device: usize, fate: Eviction) -> usize {
         let _gate = self.gate(device);
         let victims = self.lock().take_all_idle(device);
         let count = victims.len();
@@ -140,15 +140,15 @@ where
     }
 
     /// Lets models go that were taken out, and then their bytes. The device's gate is held.
-    fn retire(&self, device: usize, victims: Vec<Victim<K, V>>, fate: Fate) {
+    fn retire(&self, device: usize, victims: Vec<Victim<K, V>>, fate: Eviction) {
         if victims.is_empty() {
             return;
         }
         let (count, bytes) =
             (victims.len() as u64, victims.iter().map(|victim| victim.bytes).sum());
-        let leaving = Hold::of(self, Place::Device(device), bytes);
+        let leaving = Reservation::of(self, Place::Device(device), bytes);
         for victim in victims {
-            if fate == Fate::Host {
+            if fate == Eviction::Host {
                 self.keep_on_host(&victim);
             }
         }
@@ -168,9 +168,9 @@ where
     fn keep_on_host(&self, victim: &Victim<K, V>) {
         let Some(demote) = &self.demote else { return };
         // A record holds about what the model does; room is made before it is.
-        let kept = self.host_room(victim.bytes).and_then(|hold| {
+        let kept = self.host_room(victim.bytes).and_then(|reservation| {
             let record = demote(&victim.key, &victim.value)?;
-            self.file(victim, record, hold)
+            self.file(victim, record, reservation)
         });
         if let Err(reason) = kept {
             log::warn!("{} is dropped rather than kept in host memory: {reason}", victim.key);
@@ -178,37 +178,42 @@ where
         }
     }
 
-    fn host_room(&self, bytes: u64) -> Result<Hold<'_, K, V>, String> {
-        let mut hold = Hold::of(self, Place::Host, 0);
-        self.widen_on_host(&mut hold, bytes)?;
-        Ok(hold)
+    fn host_room(&self, bytes: u64) -> Result<Reservation<'_, K, V>, String> {
+        let mut reservation = Reservation::of(self, Place::Host, 0);
+        self.widen_on_host(&mut reservation, bytes)?;
+        Ok(reservation)
     }
 
-    fn widen_on_host(&self, hold: &mut Hold<'_, K, V>, more: u64) -> Result<(), String> {
+    fn widen_on_host(
+        &self,
+        reservation: &mut Reservation<'_, K, V>,
+        more: u64,
+    ) -> Result<(), String> {
         let mut state = self.lock();
         let gone = state.make_host_room(more);
         if gone.is_some() {
-            hold.grow(&mut state, more);
+            reservation.grow(&mut state, more);
         }
         let budget = Bytes(state.ledger.host.budget);
         drop(state);
-        gone.map(drop)
-            .ok_or_else(|| format!("its {} do not fit in {budget}", Bytes(hold.bytes() + more)))
+        gone.map(drop).ok_or_else(|| {
+            format!("its {} do not fit in {budget}", Bytes(reservation.bytes() + more))
+        })
     }
 
     fn file(
         &self,
         victim: &Victim<K, V>,
         record: HostRecord<V>,
-        mut hold: Hold<'_, K, V>,
+        mut reservation: Reservation<'_, K, V>,
     ) -> Result<(), String> {
         let bytes = record.bytes().0;
-        let more = bytes.saturating_sub(hold.bytes());
-        self.widen_on_host(&mut hold, more)?;
+        let more = bytes.saturating_sub(reservation.bytes());
+        self.widen_on_host(&mut reservation, more)?;
         let demoted = Demoted { record, on_device: victim.bytes, since: tick(&self.clock) };
         let mut state = self.lock();
         state.demoted.insert(victim.key.clone(), demoted);
-        hold.hand_over(&mut state, bytes);
+        reservation.hand_over(&mut state, bytes);
         state.counted.demotions += 1;
         Ok(())
     }

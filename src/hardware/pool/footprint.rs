@@ -23,17 +23,17 @@ pub trait Footprint {
 /// their scales, and those of less than a byte as one byte. What an allocator adds for alignment
 /// is not counted.
 pub fn module_bytes<B: Backend, M: Module<B>>(module: &M) -> Bytes {
-    let mut weigh = Weigh { seen: HashSet::new(), bytes: 0 };
+    let mut weigh = SizeVisitor { seen: HashSet::new(), bytes: 0 };
     module.visit(&mut weigh);
     Bytes(weigh.bytes)
 }
 
-struct Weigh {
+struct SizeVisitor {
     seen: HashSet<ParamId>,
     bytes: u64,
 }
 
-impl Weigh {
+impl SizeVisitor {
     fn add(&mut self, id: ParamId, shape: &Shape, dtype: DType) {
         if self.seen.insert(id) {
             self.bytes += shape.num_elements() as u64 * dtype.size().max(1) as u64;
@@ -41,7 +41,7 @@ impl Weigh {
     }
 }
 
-impl<B: Backend> ModuleVisitor<B> for Weigh {
+impl<B: Backend> ModuleVisitor<B> for SizeVisitor {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         let value = param.val();
         self.add(param.id, &value.shape(), value.dtype());

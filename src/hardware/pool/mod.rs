@@ -1,24 +1,24 @@
 //! A pool of models that share the memory of devices.
 //!
 //! A hit takes the pool's lock once, shared, and a lease ends without it. A model that is not
-//! there is brought in by one call, its *turn*, for which others wait on its *flight*. Room is made
+//! there is brought in by one call, under a *load guard*, for which others wait on its *in-flight load*. Room is made
 //! behind a gate that every device has, so that one call at a time evicts there; its bytes are
-//! charged in the *ledger* to a model, or to a *hold* that gives them back however the call ends.
+//! charged in the *ledger* to a model, or to a *reservation* that gives them back however the call ends.
 
 mod error;
 mod evict;
-mod flight;
 mod footprint;
-mod hold;
 mod host;
+mod in_flight;
 mod key;
 mod lease;
 mod ledger;
+mod load_guard;
 mod model_pool;
 mod module_record;
+mod reservation;
 mod state;
 mod statistics;
-mod turn;
 
 pub use error::PoolError;
 pub use footprint::{Footprint, Pooled, module_bytes};

@@ -3,11 +3,11 @@ use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
-use super::flight::Flight;
+use super::in_flight::InFlightLoad;
 use super::lease::Clock;
 use super::ledger::{Account, Ledger};
+use super::load_guard::LoadGuard;
 use super::state::{Slot, State};
-use super::turn::Turn;
 use super::{Footprint, HostRecord, Lease, ModelKey, PoolError, PoolStatistics, PoolUsage};
 use crate::hardware::{Bytes, DeviceKey};
 
@@ -146,26 +146,26 @@ where
             return Ok(lease);
         }
         let device = self.number(&key.device).map_err(PoolError::of_load)?;
-        let (flight, is_new) = {
+        let (in_flight, is_new) = {
             let mut state = self.lock();
             match state.slots.get(key) {
                 Some(Slot::Ready(entry)) => {
                     self.hits.fetch_add(1, Ordering::Relaxed);
                     return Ok(Lease::new(entry));
                 }
-                Some(Slot::Loading(flight)) => (flight.clone(), false),
+                Some(Slot::Loading(in_flight)) => (in_flight.clone(), false),
                 None => {
-                    let flight = Arc::new(Flight::new());
-                    state.slots.insert(key.clone(), Slot::Loading(flight.clone()));
+                    let in_flight = Arc::new(InFlightLoad::new());
+                    state.slots.insert(key.clone(), Slot::Loading(in_flight.clone()));
                     state.counted.misses += 1;
-                    (flight, true)
+                    (in_flight, true)
                 }
             }
         };
         if is_new {
-            return Turn::new(self, device, key, flight).fill(planned, load);
+            return LoadGuard::new(self, device, key, in_flight).fill(planned, load);
         }
-        self.wait(key, &flight).map_err(PoolError::of_load)
+        self.wait(key, &in_flight).map_err(PoolError::of_load)
     }
 
     fn lookup(&self, key: &ModelKey<K>) -> Option<Lease<V>> {
@@ -179,10 +179,10 @@ where
         }
     }
 
-    fn wait(&self, key: &ModelKey<K>, flight: &Flight<V>) -> Result<Lease<V>, PoolError> {
-        let outcome = match flight.is_own() {
+    fn wait(&self, key: &ModelKey<K>, in_flight: &InFlightLoad<V>) -> Result<Lease<V>, PoolError> {
+        let outcome = match in_flight.is_own() {
             true => Err(PoolError::Circular { key: key.to_string() }),
-            false => flight
+            false => in_flight
                 .wait()
                 .map_err(|reason| PoolError::OtherLoad { key: key.to_string(), reason }),
         };

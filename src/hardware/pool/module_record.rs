@@ -23,7 +23,7 @@ impl<B: Backend, M: Module<B> + 'static> Pooled<B, M> {
         &self,
         template: impl FnOnce() -> M + Send + Sync + 'static,
     ) -> Result<HostRecord<Self>, String> {
-        let mut read = Read { tensors: Vec::new(), failed: None };
+        let mut read = ReadTensors { tensors: Vec::new(), failed: None };
         self.visit(&mut read);
         if let Some(error) = read.failed {
             return Err(error.to_string());
@@ -56,12 +56,12 @@ struct Saved {
 }
 
 /// Reads all tensors of a module, in the order in which it is visited.
-struct Read {
+struct ReadTensors {
     tensors: Vec<Saved>,
     failed: Option<ExecutionError>,
 }
 
-impl Read {
+impl ReadTensors {
     fn keep(&mut self, id: ParamId, data: Result<TensorData, ExecutionError>) {
         match data {
             Ok(data) => {
@@ -76,7 +76,7 @@ impl Read {
     }
 }
 
-impl<B: Backend> ModuleVisitor<B> for Read {
+impl<B: Backend> ModuleVisitor<B> for ReadTensors {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         self.keep(param.id, param.transform_for_save().val().try_into_data());
     }

@@ -2,8 +2,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::flight::Flight;
 use super::host::Demoted;
+use super::in_flight::InFlightLoad;
 use super::lease::Entry;
 use super::ledger::{Ledger, Place};
 use super::{ModelKey, PoolStatistics};
@@ -11,7 +11,7 @@ use super::{ModelKey, PoolStatistics};
 /// What stands for a model.
 pub(super) enum Slot<V> {
     Ready(Arc<Entry<V>>),
-    Loading(Arc<Flight<V>>),
+    Loading(Arc<InFlightLoad<V>>),
 }
 
 /// All that the pool's lock guards.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 pub use optimizer_kind::OptimizerKind;
 pub use parameters::ParameterProfile;
 
-use super::{Bytes, Sourced};
+use super::{Bytes, MemoryFigure};
 
 /// The parameters of a module, and what training them takes beside activations.
 ///
@@ -47,20 +47,20 @@ impl ModelProfile {
     }
 
     /// All tensors, running averages included.
-    pub fn bytes(&self) -> Sourced {
+    pub fn bytes(&self) -> MemoryFigure {
         self.sum(|_| true)
     }
 
     /// The tensors that training moves; their gradients take as much.
-    pub fn trainable(&self) -> Sourced {
+    pub fn trainable(&self) -> MemoryFigure {
         self.sum(|parameter| parameter.trainable)
     }
 
     /// The largest tensor that training moves.
-    pub fn largest_trainable(&self) -> Sourced {
+    pub fn largest_trainable(&self) -> MemoryFigure {
         let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);
         let largest = trainable.map(|parameter| parameter.bytes.0).max();
-        Sourced::exact(largest.unwrap_or(0))
+        MemoryFigure::exact(largest.unwrap_or(0))
     }
 
     /// Number of values that training moves.
@@ -70,18 +70,18 @@ impl ModelProfile {
     }
 
     /// The trainable tensors in the module of this name, `head` or `encoder.blocks.3`.
-    pub fn trainable_in(&self, module: &str) -> Sourced {
+    pub fn trainable_in(&self, module: &str) -> MemoryFigure {
         self.sum(|parameter| parameter.trainable && parameter.is_in(module))
     }
 
     /// What an optimizer remembers after its first step.
-    pub fn optimizer_state(&self, optimizer: OptimizerKind) -> Sourced {
+    pub fn optimizer_state(&self, optimizer: OptimizerKind) -> MemoryFigure {
         self.trainable().times(optimizer.copies())
     }
 
-    fn sum(&self, counts: impl Fn(&ParameterProfile) -> bool) -> Sourced {
+    fn sum(&self, counts: impl Fn(&ParameterProfile) -> bool) -> MemoryFigure {
         let counted = self.parameters.iter().filter(|parameter| counts(parameter));
-        Sourced::exact(counted.map(|parameter| parameter.bytes.0).sum())
+        MemoryFigure::exact(counted.map(|parameter| parameter.bytes.0).sum())
     }
 }
 
@@ -90,10 +90,10 @@ impl ModelProfile {
 ///
 /// # Errors
 /// Where the module cannot be recorded.
-pub fn record_size<B: Backend, M: Module<B>>(module: &M) -> Result<Sourced, RecorderError> {
+pub fn record_size<B: Backend, M: Module<B>>(module: &M) -> Result<MemoryFigure, RecorderError> {
     let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
     let record = Recorder::<B>::record(&recorder, module.clone().into_record(), ())?;
-    Ok(Sourced::exact(record.len() as u64))
+    Ok(MemoryFigure::exact(record.len() as u64))
 }
 
 impl fmt::Display for ModelProfile {

@@ -6,7 +6,7 @@ use fewshot_models::nn::{Linear, LinearConfig};
 use fewshot_models::{Classifier, Conv4Config, MlpConfig};
 
 use super::*;
-use crate::hardware::Source;
+use crate::hardware::Provenance;
 use crate::optim::{Adam, AdamW, Lamb, Sgd};
 
 type B = Autodiff<Flex>;
@@ -22,9 +22,9 @@ fn a_conv4_is_the_one_counted_by_hand() {
     let profile = profile::<B, _>(&encoder);
     let trained = (9 * 3 * 64 + 3 * 9 * 64 * 64) + 4 * (64 + 64 + 64);
     assert_eq!(profile.trainable_values(), trained);
-    assert_eq!(profile.trainable(), Sourced::exact(4 * trained));
+    assert_eq!(profile.trainable(), MemoryFigure::exact(4 * trained));
     let averages = 4 * (64 + 64);
-    assert_eq!(profile.bytes(), Sourced::exact(4 * (trained + averages)));
+    assert_eq!(profile.bytes(), MemoryFigure::exact(4 * (trained + averages)));
     assert_eq!(profile.parameters.len(), 4 * 6);
     let first = &profile.parameters[0];
     assert_eq!((&*first.path, &*first.dtype), ("blocks.0.conv.weight", "f32"));
@@ -48,8 +48,8 @@ fn a_head_is_counted_by_its_name() {
     let config = Conv4Config::omniglot();
     let network = Classifier::new(config.init::<B>(&device), 64, 5, &device);
     let profile = profile::<B, _>(&network);
-    assert_eq!(profile.trainable_in("head"), Sourced::exact(4 * (64 * 5 + 5)));
-    assert_eq!(profile.trainable_in("hea"), Sourced::exact(0));
+    assert_eq!(profile.trainable_in("head"), MemoryFigure::exact(4 * (64 * 5 + 5)));
+    assert_eq!(profile.trainable_in("hea"), MemoryFigure::exact(0));
     assert_eq!(profile.trainable_in("encoder.blocks.3").bytes.0, 4 * (9 * 64 * 64 + 3 * 64));
 }
 
@@ -68,8 +68,8 @@ fn a_tensor_in_two_places_is_counted_once_and_a_frozen_one_is_not_trained() {
     let other = one.clone();
     let frozen = Param::from_tensor(Tensor::zeros([7], &device)).set_require_grad(false);
     let profile = profile::<B, _>(&Tied { one, other, frozen });
-    assert_eq!(profile.bytes(), Sourced::exact(4 * (12 + 4 + 7)));
-    assert_eq!(profile.trainable(), Sourced::exact(4 * (12 + 4)));
+    assert_eq!(profile.bytes(), MemoryFigure::exact(4 * (12 + 4 + 7)));
+    assert_eq!(profile.trainable(), MemoryFigure::exact(4 * (12 + 4)));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_record_has_the_size_that_is_said() {
     let encoder = MlpConfig::new(300).with_layers(vec![200, 5]).init::<B>(&Default::default());
     let size = record_size::<B, _>(&encoder).unwrap();
     let values = profile::<B, _>(&encoder).bytes().bytes.0;
-    assert_eq!(size.source, Source::Exact);
+    assert_eq!(size.source, Provenance::Exact);
     assert!((values..values + 1000).contains(&size.bytes.0), "{size} for {values} bytes");
 }
 

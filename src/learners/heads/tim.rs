@@ -2,7 +2,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::backend::Backend;
-use fewshot_kernels::parted;
+use fewshot_kernels::split_at;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -209,7 +209,7 @@ impl Tim {
 
     /// Derivative of the loss by the logits of support and queries.
     fn slopes<B: Backend>(&self, logits: Tensor<B, 3>, one_hot: &Tensor<B, 3>) -> Tensor<B, 3> {
-        let [support, queries] = parted(logits, one_hot.dims()[1]);
+        let [support, queries] = split_at(logits, one_hot.dims()[1]);
         let labelled = cross_entropy_slopes(support, one_hot.clone()) * self.cross_entropy;
         let unlabelled = entropy_slopes(queries, self.marginal_entropy, self.conditional_entropy);
         Tensor::cat(vec![labelled, unlabelled], 1)
@@ -226,7 +226,7 @@ impl Tim {
         for _ in 0..self.steps {
             let logits = scored.logits(weights.clone());
             let of_queries = shots as f64 / (logits.dims()[1] - shots) as f64;
-            let [support, queries] = parted(logits, shots);
+            let [support, queries] = split_at(logits, shots);
             let wanted =
                 [one_hot.clone() * of_support, self.assigned(queries.clone()) * of_queries];
             let found = [softmax(support, 2) * of_support, softmax(queries, 2) * of_queries];
@@ -255,7 +255,7 @@ impl<B: Backend> TransductiveHead<B> for Tim {
         }
         let shots = support.labels.dims()[1];
         let (weights, scored) = self.solve(support, queries);
-        let [_, logits] = parted(scored.logits(weights), shots);
+        let [_, logits] = split_at(scored.logits(weights), shots);
         logits
     }
 

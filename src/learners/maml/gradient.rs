@@ -9,12 +9,12 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 use fewshot_models::BnStatistics;
 
-use super::teams::{on_device, on_host, side_by_side, teams};
+use super::worker_pools::{on_device, on_host, parallel_reduce, worker_count};
 use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
 use crate::adapt::{
-    AdaptError, Fast, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder, Slope,
-    chain, differentiating_twice, filled, flat_slope, leaves, lift, lifted_slope, register,
-    stacked, sum, summed_all, tiled, tiled_all, unrolled, values,
+    AdaptError, Fast, GradientFn, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder,
+    chain, differentiating_twice, filled, flat_gradient_fn, leaves, lift, lifted_gradient_fn,
+    register, stacked, sum, summed_all, tiled, tiled_all, unrolled, values,
 };
 use crate::episode::{Examples, TaskKind};
 use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
@@ -34,12 +34,12 @@ where
         let tasks = N::Kind::tasks(support);
         let groups: Vec<_> = self.groups(tasks).collect();
         // Random numbers come in the order of the tasks.
-        let teams = if N::DRAWS { 1 } else { teams::<B>(groups.len()) };
-        let learner = || if teams > 1 { self.on_graphs_of_its_own() } else { self.clone() };
+        let workers = if N::DRAWS { 1 } else { worker_count::<B>(groups.len()) };
+        let learner = || if workers > 1 { self.on_graphs_of_its_own() } else { self.clone() };
         let groups = groups.into_iter().map(|group| (learner(), group));
         let gradient =
             |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
-        let total = side_by_side(teams, groups.collect(), gradient, GroupGradient::plus);
+        let total = parallel_reduce(workers, groups.collect(), gradient, GroupGradient::plus);
         let total = total.expect("a batch has at least one task");
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
@@ -66,10 +66,10 @@ where
         let loss =
             |_: usize, network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
         let precision = self.network.precision();
-        let slope = lifted_slope(&template, 1, &self.settings.moves, precision, &loss);
+        let gradient_fn = lifted_gradient_fn(&template, 1, &self.settings.moves, precision, &loss);
         let values = values::<B, _>(&self.network);
         let curved = || {
-            let gradients = slope(0, &values).into_iter().flatten();
+            let gradients = gradient_fn(0, &values).into_iter().flatten();
             let squares = gradients.map(|gradient| (gradient.clone() * gradient).sum());
             squares.reduce(|sum, square| sum + square).map(|sum| sum.backward())
         };
@@ -147,14 +147,14 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let learned = copies_all(learned, lanes);
         let start = self.start(learned.clone(), &support, statistics);
         let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
-        let flat = flat_slope(&self.network, lanes, moves, precision, &flat);
+        let flat = flat_gradient_fn(&self.network, lanes, moves, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
             self.solve(&flat, &flat, start, lanes, (&outer, scale))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
             let lifted = |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
-            let lifted = lifted_slope(&template, lanes, moves, precision, &lifted);
+            let lifted = lifted_gradient_fn(&template, lanes, moves, precision, &lifted);
             self.solve(&lifted, &flat, start, lanes, (&outer, scale))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
@@ -175,7 +175,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         group: &Range<usize>,
     ) -> InnerBatches<B> {
         let examples = match self.settings.outer {
-            Outer::Way => together(support, N::Kind::judged(batch, group.clone())),
+            Outer::Displacement => concatenated(support, N::Kind::judged(batch, group.clone())),
             _ => support,
         };
         InnerBatches::new(examples, self.settings.batch[0], self.settings.meta_steps)
@@ -211,12 +211,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let loss =
             |step: usize, network: &N| loss(network, &learned_from.at(step), BnStatistics::Batch).1;
         let precision = self.network.precision();
-        let slope = flat_slope(&self.network, lanes, moves, precision, &loss);
+        let gradient_fn = flat_gradient_fn(&self.network, lanes, moves, precision, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
         let start = self.start(start, &support, BnStatistics::Batch);
-        let slope = self.pulled(&slope, &start);
-        let steps = InnerSteps { inner, moves, slope: &*slope, lanes };
+        let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
+        let steps = InnerSteps { inner, moves, gradient_fn: &*gradient_fn, lanes };
         let queries = N::Kind::judged(batch, group.clone());
         // What is lost without a step is not lost by one.
         let judged = self.lost(&start, &queries, lanes).is_none();
@@ -242,12 +242,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         })
     }
 
-    /// The gradient of the outer loss, which is scaled, by `slope`, on the graph of its values, and
+    /// The gradient of the outer loss, which is scaled, by `gradient_fn`, on the graph of its values, and
     /// `flat`, the same as constants.
     fn solve(
         &self,
-        slope: &Slope<'_, B>,
-        flat: &Slope<'_, B>,
+        gradient_fn: &GradientFn<'_, B>,
+        flat: &GradientFn<'_, B>,
         start: Vec<Tensor<B, 1>>,
         lanes: usize,
         (outer, scale): (&OuterLoss<'_, B>, LossScale),
@@ -258,19 +258,25 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             Outer::Gradient | Outer::GradientOfTheRest => {}
             Outer::Implicit(proximal) => {
                 let start = constants();
-                let pulled = self.pulled(flat, &start);
-                let steps = InnerSteps { inner, moves, slope: &*pulled, lanes };
+                let pulled = self.with_proximal_term(flat, &start);
+                let steps = InnerSteps { inner, moves, gradient_fn: &*pulled, lanes };
                 let fast = steps.run(start.clone(), &self.rates);
-                return proximal.gradient(slope, (&fast.values, moves), lanes, outer, inner.steps);
+                return proximal.gradient(
+                    gradient_fn,
+                    (&fast.values, moves),
+                    lanes,
+                    outer,
+                    inner.steps,
+                );
             }
-            Outer::Way => {
+            Outer::Displacement => {
                 let start = constants();
-                let steps = InnerSteps { inner, moves, slope: flat, lanes };
+                let steps = InnerSteps { inner, moves, gradient_fn: flat, lanes };
                 let fast = steps.run(start.clone(), &self.rates);
                 return way(start, fast.values, moves, (outer, scale), inner.steps);
             }
         }
-        let steps = InnerSteps { inner, moves, slope, lanes };
+        let steps = InnerSteps { inner, moves, gradient_fn, lanes };
         match self.settings.route {
             SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
             SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
@@ -328,8 +334,8 @@ fn way<B: AutodiffBackend>(
     MetaGradient { loss, start: back.collect(), rates: Vec::new() }
 }
 
-/// All examples of the same tasks.
-fn together<B: AutodiffBackend>(one: Examples<B>, other: Examples<B>) -> Examples<B> {
+/// The examples of both, for the same tasks, in one batch.
+fn concatenated<B: AutodiffBackend>(one: Examples<B>, other: Examples<B>) -> Examples<B> {
     Examples {
         inputs: Tensor::cat(vec![one.inputs, other.inputs], 1),
         targets: Tensor::cat(vec![one.targets, other.targets], 1),

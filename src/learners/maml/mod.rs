@@ -3,9 +3,10 @@
 mod adapted;
 mod annealing;
 mod batches;
+mod builder;
 mod gradient;
 mod prototypes;
-mod teams;
+mod worker_pools;
 
 pub use adapted::AdaptedMaml;
 pub use annealing::Annealing;
@@ -23,15 +24,15 @@ use serde_json::{Value, json};
 
 use super::{AdaptableNetwork, Adapted, Learner, Network, QueryNorm};
 use crate::adapt::{
-    AdaptError, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind, SecondOrder, Slope,
-    filled, lift, lifted, lifted_slope, stacked, values,
+    AdaptError, GradientFn, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind,
+    SecondOrder, filled, lift, lifted, lifted_gradient_fn, stacked, values,
 };
 use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
 use prototypes::prototypical_head;
-use teams::on_device;
+use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
 /// lead to a classifier of its queries, or to the function they are values of.
@@ -109,8 +110,9 @@ pub(super) enum Outer {
     GradientOfTheRest,
     /// The gradient at the minimum of a proximal inner loop.
     Implicit(Proximal),
-    /// The way that the inner loop went on support and queries together.
-    Way,
+    /// Start minus end of an inner loop on support and queries in one batch, in place of a gradient.
+    #[serde(rename = "way")]
+    Displacement,
 }
 
 /// What an inner loop begins with.
@@ -181,9 +183,10 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let loss = |step: usize, network: &Lifted<B, N>| {
                 loss(network, &support.at(step), statistics).1
             };
-            let slope = lifted_slope(&template, lanes, moves, self.network.precision(), &loss);
-            let slope = self.pulled(&slope, &start);
-            let steps = InnerSteps { inner: &inner, moves, slope: &*slope, lanes };
+            let gradient_fn =
+                lifted_gradient_fn(&template, lanes, moves, self.network.precision(), &loss);
+            let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
+            let steps = InnerSteps { inner: &inner, moves, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
             let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
             Group { tasks: group, network, beside }
@@ -214,43 +217,6 @@ fn raised<B: Backend>(examples: Examples<B>) -> Examples<Autodiff<B>> {
 }
 
 impl<B: Backend, N: Network<B>> Maml<B, N> {
-    /// With another number of inner steps in the test, and in [`Learner::adapt`].
-    pub fn with_test_steps(self, test_steps: usize) -> Self {
-        self.set(|settings| settings.test_steps = test_steps)
-    }
-
-    /// With another way to the exact derivative than [`Network::SECOND_ORDER`].
-    pub fn with_second_order(self, route: SecondOrder) -> Self {
-        self.set(|settings| settings.route = route)
-    }
-
-    /// With at most so many tasks in one network: unless said, on a CPU [`Network::LANES`] of every
-    /// thread, and on an accelerator all, for which it takes as many launches as for one. They take
-    /// memory in proportion.
-    ///
-    /// # Panics
-    /// On 0.
-    pub fn with_lanes(self, lanes: usize) -> Self {
-        assert!(lanes > 0, "a network has at least one lane");
-        self.set(|settings| settings.lanes = Some(lanes))
-    }
-
-    /// With the query loss after every step in the outer loss, times these weights: the multi-step
-    /// loss of MAML++, here the same in every meta-step; where there is an [`Annealing`], once it
-    /// is over. An implicit gradient and Reptile's way know the last one alone.
-    ///
-    /// # Panics
-    /// Unless there is one weight a step.
-    pub fn with_step_weights(self, weights: Vec<f64>) -> Self {
-        let (found, wanted) = (weights.len(), self.settings.inner.steps);
-        assert_eq!(found, wanted, "{wanted} steps need as many weights, found {found}");
-        self.set(|settings| settings.step_weights = weights)
-    }
-
-    pub(super) fn with_head(self, head: Head) -> Self {
-        self.set(|settings| settings.head = head)
-    }
-
     /// What the inner loop begins with, from the learned values of each task; on their graph.
     fn start(
         &self,
@@ -265,42 +231,16 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         values
     }
 
-    /// With other moments for queries in the test, where batch-norm takes those of the batch at
-    /// hand; in meta-training queries are normalised together.
-    pub fn with_query_norm(self, query_norm: QueryNorm) -> Self {
-        self.set(|settings| settings.query_norm = query_norm)
-    }
-
-    pub(super) fn with_outer(self, outer: Outer) -> Self {
-        self.set(|settings| settings.outer = outer)
-    }
-
-    pub(super) fn with_batch(self, batch: usize) -> Self {
-        self.set(|settings| settings.batch = [Some(batch); 2])
-    }
-
-    /// With another number of examples in an inner step of the test, of a learner that takes them
-    /// in mini-batches.
-    ///
-    /// # Panics
-    /// On 0, and for a learner that does not take them so.
-    pub fn with_test_batch(self, batch: usize) -> Self {
-        assert!(batch > 0, "a mini-batch has at least one example");
-        assert!(self.settings.batch[0].is_some(), "{} has no mini-batches", self.settings.name);
-        self.set(|settings| settings.batch[1] = Some(batch))
-    }
-
-    /// The slope that the steps follow.
-    fn pulled<'a>(&self, slope: &'a Slope<'a, B>, start: &'a [Tensor<B, 1>]) -> Box<Slope<'a, B>> {
+    /// The gradient of the inner loss, with the proximal term if there is one.
+    fn with_proximal_term<'a>(
+        &self,
+        gradient_fn: &'a GradientFn<'a, B>,
+        start: &'a [Tensor<B, 1>],
+    ) -> Box<GradientFn<'a, B>> {
         match self.settings.outer {
-            Outer::Implicit(proximal) => Box::new(proximal.slope(slope, start)),
-            _ => Box::new(slope),
+            Outer::Implicit(proximal) => Box::new(proximal.gradient_fn(gradient_fn, start)),
+            _ => Box::new(gradient_fn),
         }
-    }
-
-    fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
-        change(&mut self.settings);
-        self
     }
 
     /// The network that the inner loop begins with.

@@ -14,16 +14,20 @@ use super::{Firings, Running};
 use crate::plasticity::{KernelRule, PlasticityError, PlasticityRule, Rate};
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
-    /// What a kernel is told that goes through `xs`, and gives outputs if they are to be `told`; none
+    /// What a kernel is returns_outputs that goes through `xs`, and gives outputs if they are to be `returns_outputs`; none
     /// where there is no such kernel.
-    pub(super) fn settings(&self, xs: &Tensor<B, 3>, told: bool) -> Option<LocalLearning> {
+    pub(super) fn settings(
+        &self,
+        xs: &Tensor<B, 3>,
+        returns_outputs: bool,
+    ) -> Option<LocalLearning> {
         let weights = self.hierarchy.layers.iter().map(|layer| layer.weight.val().dtype());
         let types = weights.chain([xs.dtype()]);
-        local_settings::<B>(&xs.device(), types, || self.built_in(xs.dims()[0], told))
+        local_settings::<B>(&xs.device(), types, || self.built_in(xs.dims()[0], returns_outputs))
     }
 
     /// The settings where all of them are such as kernels have.
-    fn built_in(&self, sequences: usize, told: bool) -> Option<LocalLearning> {
+    fn built_in(&self, sequences: usize, returns_outputs: bool) -> Option<LocalLearning> {
         let rule = self.learning.rule.kernel()?.rule;
         let Rate::Fixed(rate) = self.learning.rate else {
             return None;
@@ -47,7 +51,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             activation,
             top_down: hierarchy.top_down,
             sequences,
-            told,
+            returns_outputs,
         })
     }
 
@@ -124,7 +128,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 
     /// With levels that remember again what an accelerator did in their place.
-    pub(super) fn recalled(mut self) -> Self {
+    pub(super) fn restored(mut self) -> Self {
         let Some(memory) = self.memory.take() else {
             return self;
         };
@@ -135,7 +139,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         for (index, (level, layer)) in levels.enumerate() {
             let gain = layer.gain.clone().filter(|_| fed_back && index < last);
             let came = self.came(index);
-            let level = level.recalled(&kernel, layer, came, self.hierarchy.aggregate);
+            let level = level.restored(&kernel, layer, came, self.hierarchy.aggregate);
             self.levels.push(Level { gain, ..level });
         }
         self
@@ -162,7 +166,7 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
         }
     }
 
-    fn recalled(
+    fn restored(
         self,
         kernel: &KernelRule<B, R::State>,
         memory: LayerMemory<B>,

@@ -5,7 +5,7 @@ use fewshot_kernels::local_learning::Aggregate;
 
 use super::window::Window;
 use crate::plasticity::{
-    Change, Forgetting, PlasticLinear, PlasticityRule, Rate, TemporalHierarchy, largest_rate,
+    Forgetting, PlasticLinear, PlasticityRule, Rate, TemporalHierarchy, WeightUpdate, largest_rate,
 };
 
 /// By what the layers of a hierarchy learn.
@@ -92,12 +92,12 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
     ) -> (Self, PlasticLinear<B>) {
         let scale = learning.relative.map(|tau| self.scale(&seen, tau));
         let Learning { rule, rate, .. } = learning;
-        let make = |change: Change<B>, weight| match (scale, &change.forgetting) {
+        let make = |change: WeightUpdate<B>, weight| match (scale, &change.forgetting) {
             (None, _) => change.apply(weight, rate),
             // A steady decay has nothing to do with the inputs' power.
             (Some(scale), Forgetting::Same(_)) => {
                 let post = change.post * scale.reshape([1, 1]);
-                Change { post, ..change }.apply(weight, rate)
+                WeightUpdate { post, ..change }.apply(weight, rate)
             }
             (Some(scale), _) => change.apply(weight, &Rate::Learned(rate.times(scale))),
         };

@@ -75,7 +75,7 @@ impl<B: Backend> TemporalHierarchy<B> {
         Ok(Self { layers, schedule, aggregate, top_down: 0.0 })
     }
 
-    /// With a gain from each layer's parent on its output, 0 unless said.
+    /// With a gain from each layer's parent on its output, 0 by default.
     ///
     /// # Errors
     /// When it is no finite number, or parents see several outputs in a row.

@@ -74,9 +74,9 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 
     /// The output that a layer holds, `[b, neurons]`; none before the first tick.
-    pub fn held(&self, layer: usize) -> Option<Tensor<B, 2>> {
+    pub fn output(&self, layer: usize) -> Option<Tensor<B, 2>> {
         match &self.memory {
-            Some(memory) => Some(memory.held(layer)),
+            Some(memory) => Some(memory.output(layer)),
             None => self.levels[layer].output.clone(),
         }
     }
@@ -149,7 +149,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         told: &mut impl FnMut(usize, &Tensor<B, 2>),
     ) -> Result<Self, PlasticityError> {
         finite(xs.clone(), self.tick)?;
-        self = self.recalled();
+        self = self.restored();
         let [batch, ticks, length] = xs.dims();
         self.sequences = Some(batch);
         for tick in 0..ticks {

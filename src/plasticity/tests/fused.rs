@@ -134,7 +134,7 @@ fn assert_same<B: Backend, R: PlasticityRule<B>>(
     assert_eq!(found.tick(), wanted.tick());
     assert_near(what, &weights(found), &weights(wanted));
     for layer in 0..found.hierarchy().layers().len() {
-        let [found, wanted] = [found, wanted].map(|running| read(running.held(layer).unwrap()));
+        let [found, wanted] = [found, wanted].map(|running| read(running.output(layer).unwrap()));
         assert_near(what, &found, &wanted);
     }
 }

@@ -141,10 +141,10 @@ fn layers_hold_their_output_between_firings<B: Backend>() {
     let layers = vec![layer(1.0), layer(0.5)];
     let hierarchy = TemporalHierarchy::new(layers, &[1, 2], Aggregate::Mean).unwrap();
     let mut running = hierarchy.start(Hebb::new(), Rate::Fixed(0.0));
-    assert!(running.held(0).is_none() && running.held(1).is_none());
+    assert!(running.output(0).is_none() && running.output(1).is_none());
     for (x, held) in [(2.0, [2.0, 1.0]), (4.0, [4.0, 1.0]), (8.0, [8.0, 3.0])] {
         running = running.step(tensor(&[x], [1, 1])).unwrap();
-        let found = [0, 1].map(|layer| read(running.held(layer).unwrap())[0]);
+        let found = [0, 1].map(|layer| read(running.output(layer).unwrap())[0]);
         assert_close("held", &found, &held, 1e-6);
     }
 }

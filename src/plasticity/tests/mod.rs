@@ -28,7 +28,7 @@ fn read<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Vec<f32> {
 /// Bell-shaped numbers of deviation 1 that depend on the seed alone.
 fn noise(seed: u64, count: usize) -> Vec<f32> {
     let mut random = Stream::new(seed, Purpose::Sources, [1 << 40, 0]);
-    (0..count).map(|_| random.bell(1.0) as f32).collect()
+    (0..count).map(|_| random.irwin_hall(1.0) as f32).collect()
 }
 
 fn random<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {

@@ -21,9 +21,9 @@ fn traces_have_the_values_worked_out_by_hand<B: Backend>() {
     let y = || tensor::<B, 3>(&[0.5, 1.0], [1, 1, 2]);
     let twice = |rule| {
         let connections = connections::<B>(rule);
-        let once = connections.remember(connections.blank(1), x(), y());
+        let once = connections.update_trace(connections.zero_trace(1), x(), y());
         assert_close("once", &read(once.clone()), &[0.5, 1.0, -0.25, -0.5], 1e-6);
-        let trace = connections.remember(once, x(), y());
+        let trace = connections.update_trace(once, x(), y());
         (read(trace.clone()), read(connections.effective(trace)))
     };
     let (trace, effective) = twice(TraceRule::Hebb);
@@ -38,10 +38,10 @@ fn lanes_of_a_trace_are_lives_of_their_own<B: Backend>() {
     let connections = connections::<B>(TraceRule::Oja);
     let x = tensor::<B, 3>(&[2.0, -1.0, 0.5, 1.0], [2, 1, 2]);
     let y = tensor::<B, 3>(&[0.5, 1.0, 1.0, 0.0], [2, 1, 2]);
-    let both = read(connections.remember(connections.blank(2), x.clone(), y.clone()));
+    let both = read(connections.update_trace(connections.zero_trace(2), x.clone(), y.clone()));
     for lane in 0..2 {
         let [x, y] = [&x, &y].map(|all| all.clone().narrow(0, lane, 1));
-        let alone = read(connections.remember(connections.blank(1), x, y));
+        let alone = read(connections.update_trace(connections.zero_trace(1), x, y));
         assert_close("lane", &both[lane * 4..lane * 4 + 4], &alone, 1e-6);
     }
 }

@@ -81,7 +81,7 @@ where
             device: &self.device,
             all: first..first + self.tasks(),
             next: first,
-            together: self.meta_batch,
+            batch_size: self.meta_batch,
         })
     }
 
@@ -115,7 +115,7 @@ pub struct ValidationTasks<B: Backend, T> {
 }
 
 impl<B: Backend, T> ValidationTasks<B, T> {
-    /// The first `tasks` of `source`, in batches of [`together`](TaskSource::together), as an
+    /// The first `tasks` of `source`, in batches of [`test_batch_size`](TaskSource::test_batch_size), as an
     /// [`Evaluator`](crate::train::Evaluator) takes them.
     ///
     /// # Panics
@@ -137,7 +137,7 @@ where
             device: &self.device,
             all: self.tasks.clone(),
             next: self.tasks.start,
-            together: self.source.together() as u64,
+            batch_size: self.source.test_batch_size() as u64,
         })
     }
 
@@ -167,7 +167,7 @@ struct Batches<'a, B: Backend, T> {
     device: &'a B::Device,
     all: Range<u64>,
     next: u64,
-    together: u64,
+    batch_size: u64,
 }
 
 impl<B: Backend, T: TaskSource> Iterator for Batches<'_, B, T> {
@@ -178,9 +178,9 @@ impl<B: Backend, T: TaskSource> Iterator for Batches<'_, B, T> {
         if first >= self.all.end {
             return None;
         }
-        self.next = (first + self.together).min(self.all.end);
+        self.next = (first + self.batch_size).min(self.all.end);
         let batch = self.source.tasks::<B>(first..self.next, self.device);
-        Some(Tasks { step: first / self.together, batch })
+        Some(Tasks { step: first / self.batch_size, batch })
     }
 }
 

@@ -8,7 +8,8 @@ use crate::hardware::devices_guarded;
 use crate::learners::MetaLearner;
 use crate::phase;
 use crate::train::TrainError;
-use crate::train::trainer::{MetaTrainer, Trained};
+use crate::train::report::Trained;
+use crate::train::trainer::MetaTrainer;
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
 where
@@ -101,8 +102,8 @@ mod tests {
             self.sampler.tasks::<B>(indices, device)
         }
 
-        fn together(&self) -> usize {
-            self.sampler.together()
+        fn test_batch_size(&self) -> usize {
+            self.sampler.test_batch_size()
         }
 
         fn settings(&self) -> Value {

@@ -1,9 +1,9 @@
 //! Training under way.
 
+mod checkpoints;
+mod deferred;
 mod guard;
-mod keep;
 mod step;
-mod unread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,16 +17,19 @@ use fewshot_kernels::largest_bank;
 use fewshot_models::nn::drawn;
 use serde_json::{Value, json};
 
-use super::team::{MicroBatches, Team};
-use super::trainer::{Folder, MetaTrainer, Options, Trained, TrainingReport};
+use super::micro_batches::MicroBatches;
+use super::options::{Folder, Options};
+use super::replica_group::ReplicaGroup;
+use super::report::{Trained, TrainingReport};
+use super::trainer::MetaTrainer;
 use super::{Checkpoint, Event, Progress, RunFolder, TrainError};
 use crate::episode::{DataPlacement, TaskSource};
-use crate::hardware::{HardwareError, carried, device_has_failed, memory_stats};
+use crate::hardware::{HardwareError, device_has_failed, memory_stats, to_device};
 use crate::learners::MetaLearner;
 use crate::parallel::{agree, solo};
 use crate::phase::{self, Phase, PhaseTimes};
 use crate::precision::{Acceleration, GradScaler, GradScalerConfig, Precision};
-use unread::{Interval, Unread};
+use deferred::{DeferredSteps, Interval};
 
 /// A trainer at work.
 pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
@@ -41,7 +44,7 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     settings: Value,
     observer: Box<dyn FnMut(&Event)>,
     interrupt: Arc<AtomicBool>,
-    team: Team<B::Device>,
+    group: ReplicaGroup<B::Device>,
     parts: MicroBatches,
     /// Of a learner that computes in `f16`.
     scaler: Option<GradScaler>,
@@ -53,7 +56,7 @@ pub(super) struct Run<B: AutodiffBackend, L, O, S, T> {
     clock: Clock,
     last_loss: Option<f32>,
     interval: Interval,
-    unread: Unread<B>,
+    deferred: DeferredSteps<B>,
     /// How often figures were read.
     reads: u64,
 }
@@ -95,25 +98,25 @@ where
             true => vec![trainer.learner.devices().into_iter().next().unwrap_or_default()],
             false => devices,
         };
-        let learner = carried::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
+        let learner = to_device::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
         let communicator = match trainer.communicator {
             Some(communicator) => communicator,
             None => Arc::new(solo()?),
         };
-        let team = Team { devices, communicator, reduction: options.reduction };
-        let parts = options.parts(team.replicas())?;
+        let group = ReplicaGroup { devices, communicator, reduction: options.reduction };
+        let parts = options.parts(group.count())?;
         let precision = learner.precision();
-        for (index, device) in team.devices.iter().enumerate() {
-            if team.devices[..index].contains(device) {
+        for (index, device) in group.devices.iter().enumerate() {
+            if group.devices[..index].contains(device) {
                 return Err(TrainError::SameDevice { device: format!("{device:?}") });
             }
             warn_unaccelerated(precision, precision.check::<B>(device)?, device);
         }
         let mut source = trainer.source.ok_or(TrainError::NoEpisodes)?;
         let mut validation = trainer.validation;
-        let data_on = place_data::<B, T>(&mut source, &team.devices)?;
+        let data_on = place_data::<B, T>(&mut source, &group.devices)?;
         if let Some((source, _)) = &mut validation {
-            place_data::<B, T>(source, &team.devices)?;
+            place_data::<B, T>(source, &group.devices)?;
         }
         let interval = Interval::new::<B>(options.read_every);
         let mut run = Self {
@@ -130,7 +133,7 @@ where
             observer: trainer.observer,
             interrupt: trainer.interrupt,
             options,
-            team,
+            group,
             parts,
             folder: None,
             progress: Progress::default(),
@@ -138,7 +141,7 @@ where
             clock: Clock::start(),
             last_loss: None,
             interval,
-            unread: Unread::new(),
+            deferred: DeferredSteps::new(),
             reads: 0,
         };
         let first = run.source.tasks::<B>(0..1, run.device());
@@ -150,7 +153,7 @@ where
     }
 
     fn device(&self) -> &B::Device {
-        &self.team.devices[0]
+        &self.group.devices[0]
     }
 
     fn learner(&self) -> &L {
@@ -185,19 +188,19 @@ where
             "settings": self.settings,
             "steps": self.options.steps,
             "micro_batch": self.options.micro_batch,
-            "devices": self.team.devices.len(),
+            "devices": self.group.devices.len(),
             "patience": self.options.patience,
             "checkpoint_every": self.options.checkpoint_every,
             "validate_every": self.options.validate_every,
             "reduction": self.options.reduction,
             "folder": self.options.folder.as_ref().map(Folder::name),
         });
-        Ok(agree(&*self.team.communicator, "settings", &all)?)
+        Ok(agree(&*self.group.communicator, "settings", &all)?)
     }
 
     fn train(&mut self) -> Result<(), TrainError> {
         let steps = self.options.steps;
-        self.tell(&Event::Started { step: self.progress.step, steps });
+        self.emit(&Event::Started { step: self.progress.step, steps });
         let _waiting = Waiting::set(self.options.profile);
         phase::take();
         self.clock = Clock::start();
@@ -213,7 +216,7 @@ where
                 self.read()?;
                 self.validate()?;
             }
-            let interrupted = self.team.any(self.interrupt.load(Ordering::Relaxed))?;
+            let interrupted = self.group.any(self.interrupt.load(Ordering::Relaxed))?;
             let due = moved && step.is_multiple_of(self.options.checkpoint_every);
             if validating || due || interrupted || self.exhausted() {
                 self.read()?;
@@ -224,7 +227,7 @@ where
             }
         }
         if self.exhausted() && self.progress.step < steps {
-            self.tell(&Event::StoppedEarly { step: self.progress.step });
+            self.emit(&Event::StoppedEarly { step: self.progress.step });
         }
         Ok(())
     }
@@ -242,8 +245,8 @@ where
     }
 
     /// One process speaks for all.
-    fn tell(&mut self, event: &Event) {
-        if self.team.leads() {
+    fn emit(&mut self, event: &Event) {
+        if self.group.is_root() {
             (self.observer)(event);
         }
     }
@@ -269,7 +272,7 @@ where
             precision: self.learner().precision(),
             loss_scale: self.scaler.as_ref().map(|scaler| scaler.loss_scale().value()),
             skipped_steps: self.scaler.as_ref().map_or(0, GradScaler::skipped),
-            replicas: self.team.replicas(),
+            replicas: self.group.count(),
             data_on: self.data_on,
             reads: self.reads,
             phase_ms,

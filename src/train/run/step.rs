@@ -7,8 +7,8 @@ use crate::episode::{Measure, TaskKind, TaskSource};
 use crate::learners::{Divergence, MetaLearner};
 use crate::phase::{self, Phase, PhaseTimes, phase_on};
 use crate::precision::{FiniteGrads, GradScaler, LossScale, ScaledGrads};
-use crate::train::gather::{Figures, StepGradients, StepTasks, gather};
 use crate::train::metrics::Line;
+use crate::train::step_gradients::{LossAndScore, StepGradients, StepTasks, step_gradients};
 use crate::train::{Event, StepMetrics, TrainError, averages};
 
 impl<B, L, O, S, T> Run<B, L, O, S, T>
@@ -26,12 +26,13 @@ where
         let mut learner = self.learner.take().expect("every step puts the learner back");
         learner.at_step(self.progress.step);
         let averages = self.scaler.is_some().then(|| averages::of::<B, L>(&learner));
-        let (learner, found) = gather::<B, T, L>(learner, self.tasks(), &self.team, scale)?;
+        let (learner, found) =
+            step_gradients::<B, T, L>(learner, self.tasks(), &self.group, scale)?;
         self.learner = Some(learner);
         let StepGradients { figures, gradients } = found;
         let figures = match figures {
-            Figures::OnDevice(both) if self.reads_later() => {
-                return self.step_unread(both, gradients);
+            LossAndScore::OnDevice(both) if self.reads_later() => {
+                return self.step_deferred(both, gradients);
             }
             figures => figures,
         };
@@ -50,11 +51,11 @@ where
         let phases = phase::take();
         self.clock.phases += phases;
         let loss_scale = self.scaler.is_some().then_some(scale.value());
-        self.tell_figures(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
+        self.report_metrics(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
     }
 
     /// Tells of a step that was made.
-    pub(super) fn tell_figures(
+    pub(super) fn report_metrics(
         &mut self,
         step: u64,
         (loss, score): (f32, f64),
@@ -116,23 +117,23 @@ where
             self.learner = Some(averages::put_back::<B, L>(learner, &averages));
         }
         self.clock.phases += phase::take();
-        self.tell(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
+        self.emit(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
         Ok(())
     }
 
     /// Where a loss was lost.
     fn not_finite(&self, loss: f32) -> TrainError {
         let tasks = self.tasks();
-        let (size, rank) = (self.team.devices.len(), self.team.communicator.rank());
+        let (size, rank) = (self.group.devices.len(), self.group.communicator.rank());
         let mine = (rank * size..(rank + 1) * size)
-            .flat_map(|replica| self.parts.of_replica(replica, self.team.replicas()));
+            .flat_map(|replica| self.parts.of_replica(replica, self.group.count()));
         let mut mine = mine.into_iter();
         let divergence = mine.find_map(|part| {
             let found = self.learner().divergence(&tasks.batch::<B>(part, self.device()))?;
             let task = self.parts.tasks(part).start + found.task;
             Some(Divergence { task, ..found })
         });
-        let divergence = match self.team.first(divergence.map(|it| [it.task, it.step])) {
+        let divergence = match self.group.first_of(divergence.map(|it| [it.task, it.step])) {
             Ok(divergence) => divergence.map(|[task, step]| Divergence { task, step }),
             Err(error) => return error.into(),
         };
@@ -157,7 +158,7 @@ where
             episodes_per_s: self.episodes_per_s(),
             seconds_left: elapsed / self.clock.steps as f64 * left as f64,
         };
-        self.tell(&event);
+        self.emit(&event);
         Ok(())
     }
 }

@@ -3,39 +3,39 @@
 use rayon::prelude::*;
 
 use super::Plan;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::Map;
 use crate::cpu::slots::{groups, slots, split};
 
 impl Plan {
     /// The output for images `x` and the weight `w`.
-    pub fn output(&self, body: &dyn Body, x: &[f32], w: &[f32]) -> Vec<f32> {
-        let way = together(self.forward());
+    pub fn output(&self, body: &dyn InstructionSet, x: &[f32], w: &[f32]) -> Vec<f32> {
+        let way = batched(self.forward());
         let weight = way.prepare(body, self.filter.pack(body, w, &way.taps));
         Pass { body, way, weight, from: self.from, to: self.to }.run(x)
     }
 
     /// The gradient of the input for the weight `w` and the output's gradient `dy`: the convolution
     /// of `dy` with the turned weight.
-    pub fn input(&self, body: &dyn Body, w: &[f32], dy: &[f32]) -> Vec<f32> {
+    pub fn input(&self, body: &dyn InstructionSet, w: &[f32], dy: &[f32]) -> Vec<f32> {
         let way = Convolution::turned(&self.delta, self.input, self.shape.stride, self.shape.n);
-        let way = together(way);
+        let way = batched(way);
         let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
         Pass { body, way, weight, from: self.delta, to: self.input }.run(dy)
     }
 }
 
 /// With the pixels of as many images as it takes together.
-fn together(way: Convolution) -> Convolution {
+fn batched(way: Convolution) -> Convolution {
     let images = way.group();
-    way.together(images)
+    way.with_batch(images)
 }
 
 /// A convolution from images to images.
 struct Pass<'a> {
-    body: &'a dyn Body,
+    body: &'a dyn InstructionSet,
     way: Convolution,
     weight: Buffer,
     from: Map,

@@ -10,24 +10,24 @@ mod weight;
 mod tests;
 
 use super::shape::{ConvShape, Role};
-use crate::cpu::body::{Body, chosen};
 use crate::cpu::convolution::Convolution;
 use crate::cpu::filter::Filter;
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::layout::Map;
-use crate::refusal::Refusal;
+use crate::fallback::FallbackReason;
 
 /// Whether the body computes convolutions of this shape.
 ///
 /// # Errors
-/// A [`Refusal`] with what it was asked for.
-pub fn serves(shape: &ConvShape) -> Result<(), Refusal> {
+/// A [`FallbackReason`] with what it was asked for.
+pub fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
     let ConvShape { kernel, stride, padding, .. } = *shape;
     let window = matches!((kernel, padding), (3, 1) | (1, 0)) && matches!(stride, 1 | 2);
     let pixels = shape.n * shape.c * shape.o * shape.h * shape.w;
     if window && pixels > 0 && shape.lanes == 1 {
         return Ok(());
     }
-    Err(Refusal::Convolution { kernel, stride, padding })
+    Err(FallbackReason::Convolution { kernel, stride, padding })
 }
 
 /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles follow.
@@ -39,7 +39,7 @@ pub fn derivative(wanted: Role, shape: &ConvShape, operands: [&[f32]; 2]) -> Vec
 }
 
 fn derivative_with(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     wanted: Role,
     shape: &ConvShape,
     [first, second]: [&[f32]; 2],

@@ -2,7 +2,7 @@
 
 use super::super::shape::{ConvShape, Role};
 use super::derivative_with;
-use crate::cpu::body::bodies;
+use crate::cpu::instruction_set::bodies;
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -3,16 +3,16 @@
 use rayon::prelude::*;
 
 use super::Plan;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Convolution;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::strips;
 use crate::cpu::slots::{groups, slots, sum};
 use crate::cpu::weight_rows::WeightRows;
 
 impl Plan {
     /// The gradient of the weight for the output's gradient `dy` and images `x`.
-    pub fn weight(&self, body: &dyn Body, dy: &[f32], x: &[f32]) -> Vec<f32> {
+    pub fn weight(&self, body: &dyn InstructionSet, dy: &[f32], x: &[f32]) -> Vec<f32> {
         let way = self.forward();
         let slots = slots(self.shape.n, 1);
         let packed = way.prepared();
@@ -32,7 +32,7 @@ impl Plan {
     /// What the images of one slot contribute.
     fn slot_weight(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         way: &Convolution,
         [x, dy]: [&[f32]; 2],
         count: usize,
@@ -66,7 +66,7 @@ impl Plan {
     /// What a group of images contributes, without transforms; the first replaces what was there.
     fn direct(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         way: &Convolution,
         [inputs, deltas]: [&[f32]; 2],
         (weight, first): (&mut [f32], bool),

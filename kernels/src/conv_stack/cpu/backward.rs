@@ -9,14 +9,14 @@ use super::forward::Saved;
 use super::norm::NormGradient;
 use super::parameters::{Parameters, unpack};
 use super::shape::StackShape;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::slots::split;
 
-/// The gradients of the outputs of all blocks, in tiles: what [`backward`] leaves for the passes along a
-/// direction.
-pub struct Between(pub(super) Vec<Images>);
+/// The gradients of the outputs of all blocks, in tiles: what [`backward`] saves for
+/// [`jvp_of_vjp`](super::jvp_of_vjp()).
+pub struct IntermediateGrads(pub(super) Vec<Images>);
 
 /// The gradient of the input `[n, c, h, w]` if it is asked for, and those of the parameters in
 /// `dparams`, given the gradient `dy [n, c, h, w]` of the output; with those between the blocks where
@@ -34,7 +34,7 @@ pub fn backward(
     dy: &[f32],
     (need_dx, keep): (bool, bool),
     dparams: &mut [&mut [f32]],
-) -> (Option<Vec<f32>>, Option<Between>) {
+) -> (Option<Vec<f32>>, Option<IntermediateGrads>) {
     assert_eq!(shape, &saved.shape, "the shape of the forward pass");
     let wanted: usize = shape.output().iter().product();
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
@@ -45,7 +45,7 @@ pub fn backward(
 
     let last = blocks.len() - 1;
     let (mut grad, mut sums) = stack.start(dy);
-    let (mut dx, mut between) = (None, Vec::with_capacity(blocks.len()));
+    let (mut dx, mut intermediate_grads) = (None, Vec::with_capacity(blocks.len()));
     for k in (0..=last).rev() {
         let norm = stack.norm_gradient(k, &grad, &sums);
         let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
@@ -56,11 +56,11 @@ pub fn backward(
         }
         let behind = mem::replace(&mut grad, step.input);
         if keep {
-            between.push(behind);
+            intermediate_grads.push(behind);
         }
     }
-    between.reverse();
-    (dx, keep.then_some(Between(between)))
+    intermediate_grads.reverse();
+    (dx, keep.then_some(IntermediateGrads(intermediate_grads)))
 }
 
 pub(super) fn write_gradients(
@@ -87,7 +87,7 @@ pub(super) struct Stack<'a> {
 }
 
 impl Stack<'_> {
-    pub fn body(&self) -> &dyn Body {
+    pub fn body(&self) -> &dyn InstructionSet {
         self.saved.body
     }
 

@@ -7,11 +7,11 @@ use rayon::prelude::*;
 use super::backward::Stack;
 use super::norm::{NormGradient, Sums};
 use super::reduction::total;
+use crate::cpu::activate_vjp::Target;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::slots::{groups, sum};
-use crate::cpu::spread::Target;
 use crate::cpu::winograd::Scratch;
 
 /// Result of one block.
@@ -160,7 +160,7 @@ impl Stack<'_> {
                 };
                 let strip = plan.affine(tile, y, &self.saved.norms[k]);
                 let grad = plan.grad_rows(tile, &rows, grad);
-                self.body().spread(&strip, grad, &norm.slope(plan.channels(tile)), target);
+                self.body().activate_vjp(&strip, grad, &norm.slope(plan.channels(tile)), target);
                 plan.round_delta(self.body(), &mut run.delta[start..], rows.len());
                 if run.whole {
                     continue;

@@ -9,10 +9,10 @@ use super::norm::Norm;
 use super::parameters::Parameters;
 use super::plan::Plan;
 use super::shape::StackShape;
-use crate::cpu::body::{Body, chosen};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
 use crate::cpu::slots::{groups, slots, split};
 use crate::cpu::winograd::Scratch;
@@ -43,7 +43,7 @@ const PLANS: usize = 16;
 /// How the blocks are laid out, for any number of passes.
 #[derive(Clone)]
 pub struct Planned {
-    body: &'static dyn Body,
+    body: &'static dyn InstructionSet,
     shape: StackShape,
     plans: Arc<[Plan]>,
 }
@@ -71,7 +71,11 @@ impl Planned {
     }
 
     /// With a given body.
-    pub(super) fn by(body: &'static dyn Body, shape: &StackShape, precision: Precision) -> Self {
+    pub(super) fn by(
+        body: &'static dyn InstructionSet,
+        shape: &StackShape,
+        precision: Precision,
+    ) -> Self {
         let plans = Plan::all(shape, body.tile(), precision).into();
         Self { body, shape: shape.clone(), plans }
     }
@@ -90,7 +94,7 @@ pub struct Output {
 
 /// Everything the backward pass needs except the parameters. It can be used more than once.
 pub struct Saved {
-    pub(super) body: &'static dyn Body,
+    pub(super) body: &'static dyn InstructionSet,
     pub(super) shape: StackShape,
     pub(super) plans: Arc<[Plan]>,
     /// Input of every block, then the output of the last.
@@ -192,7 +196,7 @@ fn stores(
 
 /// What all slots share.
 struct Stack<'a> {
-    body: &'a dyn Body,
+    body: &'a dyn InstructionSet,
     plans: &'a [Plan],
     weights: Vec<Buffer>,
     x: &'a [f32],

@@ -1,23 +1,23 @@
-//! What the stack takes of memory, in floats.
+//! Memory of the stack's passes, in floats.
 
 use super::plan::Plan;
 use super::shape::StackShape;
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::slots::slots;
 use crate::precision::Precision;
 
 impl StackShape {
-    /// Floats that a forward pass leaves for its backward pass: the input of every block with its
+    /// Floats that a forward pass saves for its backward pass: the input of every block with its
     /// ring, the output of the last, every convolution that is not computed again, the parameters,
     /// and the statistics with their affine map; channels in whole tiles of this processor.
     ///
     /// # Panics
     /// As [`output`](Self::output).
-    pub fn kept(&self) -> usize {
-        self.kept_by(chosen())
+    pub fn saved_floats(&self) -> usize {
+        self.saved_floats_by(chosen())
     }
 
-    fn kept_by(&self, body: &dyn Body) -> usize {
+    fn saved_floats_by(&self, body: &dyn InstructionSet) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let maps =
             |plan: &Plan| plan.input.image() + if plan.recompute { 0 } else { plan.conv.image() };
@@ -27,13 +27,13 @@ impl StackShape {
         self.n * image + self.parameters() + statistics
     }
 
-    /// Floats of working memory of both passes, for the gradients of parameters alone, which is
-    /// kept for the next call: prepared weights, room for transforms, and the gradients of all
-    /// maps, and of the weight for every part of the batch.
+    /// Floats of working memory of both passes, without the gradient of the images; it is reused by the
+    /// next call: prepared weights, transforms, the gradients of all maps, and that of the weight for
+    /// every part of the batch.
     ///
     /// # Panics
     /// As [`output`](Self::output).
-    pub fn working(&self) -> usize {
+    pub fn workspace_floats(&self) -> usize {
         let plans = Plan::all(self, chosen().tile(), Precision::F32);
         let parts = slots(self.n, 1).len();
         let last = plans.last().map_or(0, |plan| plan.out.channels * plan.out.h * plan.out.w);
@@ -52,9 +52,9 @@ mod tests {
     use super::super::forward::{Pass, Planned, Saved, Statistics, forward};
     use super::super::shape::BlockShape;
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
-    fn saved(shape: &StackShape, body: &'static dyn Body) -> Saved {
+    fn saved(shape: &StackShape, body: &'static dyn InstructionSet) -> Saved {
         let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
         let planned = Planned::by(body, shape, Precision::F32);
         let pass = Pass { keep: true, lanes: 1 };
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_to_be_kept_is_what_a_pass_keeps() {
+    fn saved_floats_are_what_a_pass_saves() {
         let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
         let cases = [
             (1, vec![block(64, 1, true), block(64, 1, true)]),
@@ -79,8 +79,8 @@ mod tests {
         for (c, blocks) in cases {
             let shape = StackShape { n: 3, c, h: 14, w: 9, blocks };
             for body in bodies() {
-                let kept = floats(&saved(&shape, body), shape.n) + shape.parameters();
-                assert_eq!(shape.kept_by(body), kept, "{shape:?}");
+                let found = floats(&saved(&shape, body), shape.n) + shape.parameters();
+                assert_eq!(shape.saved_floats_by(body), found, "{shape:?}");
             }
         }
     }

@@ -7,7 +7,7 @@
 
 mod backward;
 mod block_gradient;
-mod followed;
+mod buffer_pool_model;
 mod forward;
 mod memory;
 mod norm;
@@ -19,8 +19,8 @@ mod tangent;
 #[cfg(test)]
 mod tests;
 
-pub use backward::{Between, backward};
-pub use followed::{Followed, InUse};
+pub use backward::{IntermediateGrads, backward};
+pub use buffer_pool_model::{BufferPoolModel, InUse};
 pub use forward::{Output, Pass, Planned, Saved, Statistics, forward};
 pub use shape::{BlockShape, StackShape};
-pub use tangent::{Direction, SavedTangent, Tangent, backward_along, forward_along};
+pub use tangent::{InputTangents, JvpOutput, SavedTangent, jvp, jvp_of_vjp};

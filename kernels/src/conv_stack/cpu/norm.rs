@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::parameters::Parameters;
-use crate::cpu::spread::Slope;
+use crate::cpu::activate_vjp::Slope;
 
 /// The statistics and the affine map of one block, padded to whole tiles.
 pub struct Norm {

@@ -1,9 +1,9 @@
 //! The flat parameters, block by block, and their packed forms.
 
 use super::shape::Geometry;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::filter::Filter;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::Tap;
 
 /// Parameters of one block.
@@ -36,19 +36,25 @@ impl<'a> Parameters<'a> {
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
-    pub fn pack(&self, body: &dyn Body, block: &Geometry, taps: &[Tap]) -> Buffer {
+    pub fn pack(&self, body: &dyn InstructionSet, block: &Geometry, taps: &[Tap]) -> Buffer {
         filter(block).pack(body, self.weight, taps)
     }
 
     /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
     /// degrees, over the output's channels.
-    pub fn pack_turned(&self, body: &dyn Body, block: &Geometry, taps: &[Tap]) -> Buffer {
+    pub fn pack_turned(&self, body: &dyn InstructionSet, block: &Geometry, taps: &[Tap]) -> Buffer {
         filter(block).pack_turned(body, self.weight, taps)
     }
 }
 
 /// Copies a packed gradient `[o tiles, taps, tile]` into `weight [o, i, 3, 3]`.
-pub fn unpack(body: &dyn Body, packed: &[f32], block: &Geometry, taps: &[Tap], weight: &mut [f32]) {
+pub fn unpack(
+    body: &dyn InstructionSet,
+    packed: &[f32],
+    block: &Geometry,
+    taps: &[Tap],
+    weight: &mut [f32],
+) {
     filter(block).unpack(body, packed, taps, weight);
 }
 

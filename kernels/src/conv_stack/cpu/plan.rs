@@ -6,9 +6,9 @@ use super::norm::{Deviation, Norm};
 use super::parameters::Parameters;
 use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::{Map, strips};
 use crate::cpu::weight_rows::WeightRows;
 use crate::precision::Precision;
@@ -75,38 +75,38 @@ impl Plan {
             input_grad,
             recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
             taps: forward.taps.iter().map(|tap| tap.offset).collect(),
-            forward: forward.together(group),
-            turned: turned.together(group),
+            forward: forward.with_batch(group),
+            turned: turned.with_batch(group),
             group,
             precision: Precision::F32,
         }
     }
 
     /// Rounds operands or results of convolutions to their type.
-    pub fn round(&self, body: &dyn Body, values: &mut [f32]) {
+    pub fn round(&self, body: &dyn InstructionSet, values: &mut [f32]) {
         body.round(self.precision, values);
     }
 
     /// Rounds rows of the gradient of the convolution's output, which start with the first pixel.
-    pub fn round_delta(&self, body: &dyn Body, delta: &mut [f32], rows: usize) {
+    pub fn round_delta(&self, body: &dyn InstructionSet, delta: &mut [f32], rows: usize) {
         let length = (rows - 1) * self.delta.row() + self.conv.w * self.delta.lane;
         self.round(body, &mut delta[..length]);
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
-    pub fn weight(&self, body: &dyn Body, parameters: &Parameters<'_>) -> Buffer {
+    pub fn weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
         let mut packed = parameters.pack(body, &self.block, &self.forward.taps);
         self.round(body, &mut packed);
         packed
     }
 
     /// The weight as [`forward`](Self::forward) takes it.
-    pub fn forward_weight(&self, body: &dyn Body, parameters: &Parameters<'_>) -> Buffer {
+    pub fn forward_weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
         self.forward.prepare(body, self.weight(body, parameters))
     }
 
     /// The weight as [`turned`](Self::turned) takes it.
-    pub fn turned_weight(&self, body: &dyn Body, parameters: &Parameters<'_>) -> Buffer {
+    pub fn turned_weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
         let mut packed = parameters.pack_turned(body, &self.block, &self.turned.taps);
         self.round(body, &mut packed);
         self.turned.prepare(body, packed)
@@ -144,7 +144,7 @@ impl Plan {
     /// Rows of one tile of the convolution's output, computed into `scratch` unless `y` stores it.
     pub fn strip<'a>(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         (weight, tile): (&[f32], usize),
         (input, y): (&[f32], &'a [f32]),
         rows: Range<usize>,
@@ -167,7 +167,7 @@ impl Plan {
     /// the first of them.
     pub fn weight_rows(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         input: &[f32],
         delta: &[f32],
         rows: (usize, usize),
@@ -187,7 +187,7 @@ impl Plan {
     /// convolutions, or replaces it if they are the first.
     pub fn weight_images(
         &self,
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         (inputs, deltas): (&[f32], &[f32]),
         (weight, first): (&mut [f32], bool),
     ) {
@@ -216,11 +216,11 @@ impl Plan {
 
     /// A strip of `tile` with the affine map that normalises it.
     pub fn affine<'a>(&self, tile: usize, y: &'a [f32], norm: &'a Norm) -> Strip<'a> {
-        self.affine_along(tile, y, (&norm.scale, &norm.shift))
+        self.affine_jvp(tile, y, (&norm.scale, &norm.shift))
     }
 
     /// A strip of `tile` with an affine map of all channels.
-    pub fn affine_along<'a>(
+    pub fn affine_jvp<'a>(
         &self,
         tile: usize,
         y: &'a [f32],

@@ -4,10 +4,10 @@ use rayon::prelude::*;
 
 use super::backward::Stack;
 use super::norm::{Deviation, NormGradient, Sums};
+use crate::cpu::activate_vjp::Target;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::{Images, Keep};
 use crate::cpu::moments::Correlation;
-use crate::cpu::spread::Target;
 
 impl Stack<'_> {
     /// The gradient of the output in tiles, and its sums.
@@ -87,7 +87,12 @@ impl Stack<'_> {
                         let y = plan.strip(self.body(), weights, (input, y), rows, &mut scratch);
                         let strip = plan.affine(tile, y, norm);
                         let target = Target { d: &mut dz, row, pixel: lane };
-                        self.body().spread(&strip, grad, &ones.slope(plan.channels(tile)), target);
+                        self.body().activate_vjp(
+                            &strip,
+                            grad,
+                            &ones.slope(plan.channels(tile)),
+                            target,
+                        );
                         let centre = &norm.mean[tile * lane..];
                         let (value, grad) = ((y, row), (&*dz, row));
                         let pair = Correlation { value, grad, size, centre, gated: false };

@@ -3,11 +3,13 @@
 //!
 //! A block takes four launches forward: convolution, partial moments, what it normalises with, and
 //! normalisation with ReLU and pool. Back it takes six: partial sums, the gradients by channel, the
-//! map's gradient, the input's, and the weight's in parts and their sum. Along a direction it is as
-//! many each way.
+//! map's gradient, the input's, and the weight's in parts and their sum. Their tangents take
+//! as many.
 
 #[allow(clippy::too_many_arguments)]
 mod vectors;
+#[allow(clippy::too_many_arguments)]
+mod vectors_jvp;
 
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, FloatDType, Shape};
@@ -15,20 +17,23 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use self::vectors::{Norm, NormAlong, Vectors};
+use self::vectors::{Norm, Vectors};
+use self::vectors_jvp::NormTangent;
 use super::StackCall;
-use crate::bundle::Places;
 use crate::channels::cube::{correlate, moment_parts};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
 use crate::norm_relu::Rectified;
 use crate::norm_relu::cube::{
-    Along, Change, activate, activate_along, combine, combine_along, correlate as correlate_dv,
-    correlate_along,
+    DualGrad, DualInput, activate, activate_jvp, combine, combine_jvp, correlate as correlate_dv,
+    correlate_jvp,
 };
-use crate::smooth::{At, MovedAlong, Passed, Passes};
+use crate::twice_differentiable::{
+    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
+};
+use crate::variadic_op::OptionalTensors;
 
-/// What a block leaves in the forward pass.
+/// What a block saves in the forward pass.
 #[derive(Clone)]
 pub struct Saved<T> {
     /// Its input.
@@ -40,7 +45,7 @@ pub struct Saved<T> {
 
 /// The gradients in a block.
 #[derive(Clone)]
-pub struct Between<T> {
+pub struct IntermediateGrads<T> {
     /// Of its output.
     dz: T,
     /// Of its convolution's output.
@@ -49,14 +54,14 @@ pub struct Between<T> {
     sums: T,
 }
 
-/// How a block moves.
+/// The tangents of what a block saved in the forward pass.
 #[derive(Clone)]
-pub struct SavedAlong<T> {
-    /// Its input; none where the images stand still.
+pub struct SavedTangent<T> {
+    /// Of its input; `None` if that of the images is zero.
     x: Option<T>,
-    /// The output of its convolution.
+    /// Of the output of its convolution.
     y: T,
-    norm: NormAlong<T>,
+    norm: NormTangent<T>,
 }
 
 /// One block of a call.
@@ -145,7 +150,7 @@ impl Wanted<'_> {
     }
 }
 
-/// The derivatives of a convolution with the gradients of its output.
+/// The sum of convolutions of these pairs of factors, of which the result is in the `wanted` role.
 fn convolved<R: CubeRuntime>(
     wanted: Role,
     terms: Vec<[&CubeTensor<R>; 2]>,
@@ -156,24 +161,28 @@ fn convolved<R: CubeRuntime>(
     convolution(wanted, terms, conv, dtype)
 }
 
-impl<R, F, I, BT> Passes<CubeBackend<R, F, I, BT>> for StackCall
+impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for StackCall
 where
     R: CubeRuntime,
     F: FloatElement,
     I: IntElement,
     BT: BoolElement,
 {
-    type Tape = Vec<Saved<CubeTensor<R>>>;
-    type Between = Vec<Between<CubeTensor<R>>>;
-    type Tangent = Vec<SavedAlong<CubeTensor<R>>>;
+    type Saved = Vec<Saved<CubeTensor<R>>>;
+    type IntermediateGrads = Vec<IntermediateGrads<CubeTensor<R>>>;
+    type SavedTangent = Vec<SavedTangent<CubeTensor<R>>>;
 
     const READS_OPERANDS: bool = true;
 
-    fn result(&self) -> Shape {
+    fn result_shape(&self) -> Shape {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> Passed<CubeTensor<R>, Self::Tape> {
+    fn forward(
+        &self,
+        operands: &[CubeTensor<R>],
+        keep: bool,
+    ) -> ForwardOutput<CubeTensor<R>, Self::Saved> {
         let blocks = self.on_device(operands);
         let images = operands[0].clone();
         let mut x = into_contiguous(match self.precision.low() {
@@ -181,7 +190,7 @@ where
             None => images,
         });
         let of = x.dtype;
-        let (mut tape, mut aside) = (Vec::new(), Vec::new());
+        let (mut saved, mut aux) = (Vec::new(), Vec::new());
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
             let y = convolved(Role::Output, vec![[&x, block.weight]], &block.conv, of);
             let norm = match block.running.clone() {
@@ -189,36 +198,38 @@ where
                 None => {
                     let parts = moment_parts(y.clone());
                     let (norm, moments) = vectors::of_batch(parts, &block.vectors, self.epsilon);
-                    aside.extend(moments);
+                    aux.extend(moments);
                     norm
                 }
             };
             let z = activate(y.clone(), norm.map(), block.after, self.output_type(left, of));
             if keep {
-                tape.push(Saved { x, y, norm });
+                saved.push(Saved { x, y, norm });
             }
             x = z;
         }
-        Passed { result: x, aside, tape: keep.then_some(tape) }
+        ForwardOutput { result: x, aux, saved: keep.then_some(saved) }
     }
 
-    fn backward(
+    fn vjp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad: &CubeTensor<R>,
         wanted: &[bool],
         keep: bool,
-    ) -> (Places<CubeBackend<R, F, I, BT>>, Option<Self::Between>) {
-        let blocks = self.on_device(at.operands);
+    ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<Self::IntermediateGrads>) {
+        let blocks = self.on_device(primal.operands);
         let wants = Wanted(wanted);
-        let mut found: Places<CubeBackend<R, F, I, BT>> = wanted.iter().map(|_| None).collect();
-        let mut between = Vec::new();
+        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
+            wanted.iter().map(|_| None).collect();
+        let mut intermediate_grads = Vec::new();
         let mut dz = into_contiguous(grad.clone());
-        for (index, (block, saved)) in blocks.iter().zip(at.tape).enumerate().rev() {
+        for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate().rev() {
             let Saved { x, y, norm } = saved;
             let parts = correlate_dv(dz.clone(), y.clone(), norm.map(), block.after);
             let of_vectors = vectors::gradients(parts, norm, &block.vectors, block.pixels());
-            let dy = combine(dz.clone(), y.clone(), norm.map(), of_vectors.drift, block.after);
+            let dy =
+                combine(dz.clone(), y.clone(), norm.map(), of_vectors.moment_grad, block.after);
             if wants.weight(index) {
                 let terms = vec![[&dy, x]];
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
@@ -229,103 +240,105 @@ where
             }
             if keep {
                 let (dz, dy) = (dz.clone(), dy.clone());
-                between.push(Between { dz, dy, sums: of_vectors.sums });
+                intermediate_grads.push(IntermediateGrads { dz, dy, sums: of_vectors.sums });
             }
             let before = if index == 0 { wants.images() } else { keep || wants.before(index) };
             if !before {
                 break;
             }
-            let dtype = if index == 0 { at.operands[0].dtype } else { x.dtype };
+            let dtype = if index == 0 { primal.operands[0].dtype } else { x.dtype };
             dz = convolved(Role::Input, vec![[block.weight, &dy]], &block.conv, dtype);
             if index == 0 {
                 found[0] = Some(dz.clone());
             }
         }
-        between.reverse();
-        (found, keep.then_some(between))
+        intermediate_grads.reverse();
+        (found, keep.then_some(intermediate_grads))
     }
 
-    fn forward_along(
+    fn jvp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
-        direction: &[Option<CubeTensor<R>>],
-    ) -> (CubeTensor<R>, Self::Tangent) {
-        let blocks = self.on_device(at.operands);
-        let mut moved = direction[0].clone().map(|images| match self.precision.low() {
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        tangents: &[Option<CubeTensor<R>>],
+    ) -> (CubeTensor<R>, Self::SavedTangent) {
+        let blocks = self.on_device(primal.operands);
+        let mut tangent = tangents[0].clone().map(|images| match self.precision.low() {
             Some(low) => CubeBackend::<R, F, I, BT>::float_cast(images, low),
             None => images,
         });
-        let mut tangent = Vec::new();
-        for (index, (block, saved)) in blocks.iter().zip(at.tape).enumerate() {
+        let mut saved_tangent = Vec::new();
+        for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate() {
             let Saved { x, y, norm } = saved;
             let [weight, bias, gamma, beta] =
-                [0, 1, 2, 3].map(|part| &direction[1 + 4 * index + part]);
-            let by_input = moved.as_ref().map(|moved| [moved, block.weight]);
-            let by_weight = weight.as_ref().map(|moved| [x, moved]);
+                [0, 1, 2, 3].map(|part| &tangents[1 + 4 * index + part]);
+            let by_input = tangent.as_ref().map(|tangent| [tangent, block.weight]);
+            let by_weight = weight.as_ref().map(|tangent| [x, tangent]);
             let terms: Vec<_> = by_input.into_iter().chain(by_weight).collect();
-            let y_moved = match terms.is_empty() {
+            let y_tangent = match terms.is_empty() {
                 true => {
-                    let (shape, device) = (y.meta.shape().clone(), at.device);
+                    let (shape, device) = (y.meta.shape().clone(), primal.device);
                     let dtype = FloatDType::from(y.dtype);
                     CubeBackend::<R, F, I, BT>::float_zeros(shape, device, dtype)
                 }
                 false => convolved(Role::Output, terms, &block.conv, y.dtype),
             };
-            let parts = block
-                .pixels()
-                .map(|pixels| (correlate(y_moved.clone(), y.clone(), norm.centre.clone()), pixels));
-            let moves = [bias, gamma, beta].map(|of| of.clone().map(into_contiguous));
-            let norm_moved = vectors::along(parts, norm, &block.vectors, &moves);
-            let along = Along {
+            let parts = block.pixels().map(|pixels| {
+                (correlate(y_tangent.clone(), y.clone(), norm.centre.clone()), pixels)
+            });
+            let vector_tangents = [bias, gamma, beta].map(|of| of.clone().map(into_contiguous));
+            let norm_tangent = vectors_jvp::norm_jvp(parts, norm, &block.vectors, &vector_tangents);
+            let input = DualInput {
                 x: y.clone(),
-                moved: y_moved.clone(),
+                x_tangent: y_tangent.clone(),
                 map: norm.map(),
-                bend: norm_moved.bend.clone(),
+                map_tangent: norm_tangent.map_tangent.clone(),
             };
             let dtype = self.output_type(blocks.len() - 1 - index, y.dtype);
-            let z_moved = activate_along(&along, block.after, dtype);
-            let x_moved = moved.replace(z_moved);
-            tangent.push(SavedAlong { x: x_moved, y: y_moved, norm: norm_moved });
+            let z_tangent = activate_jvp(&input, block.after, dtype);
+            let x_tangent = tangent.replace(z_tangent);
+            saved_tangent.push(SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent });
         }
-        (moved.expect("at least one block"), tangent)
+        (tangent.expect("at least one block"), saved_tangent)
     }
 
-    fn backward_along(
+    fn jvp_of_vjp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
-        moved: MovedAlong<'_, CubeBackend<R, F, I, BT>, Self>,
-        change: Option<&CubeTensor<R>>,
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
-    ) -> Places<CubeBackend<R, F, I, BT>> {
-        let MovedAlong { direction, tangent, between } = moved;
-        let blocks = self.on_device(at.operands);
+    ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
+        let blocks = self.on_device(primal.operands);
         let wants = Wanted(wanted);
-        let mut found: Places<CubeBackend<R, F, I, BT>> = wanted.iter().map(|_| None).collect();
-        let mut change = change.cloned().map(into_contiguous);
+        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
+            wanted.iter().map(|_| None).collect();
+        let mut grad_tangent = grad_tangent.cloned().map(into_contiguous);
         for (index, block) in blocks.iter().enumerate().rev() {
-            let Saved { x, y, norm } = &at.tape[index];
-            let Between { dz, dy, sums } = &between[index];
-            let SavedAlong { x: x_moved, y: y_moved, norm: norm_moved } = &tangent[index];
-            let along = Along {
+            let Saved { x, y, norm } = &primal.saved[index];
+            let IntermediateGrads { dz, dy, sums } = &intermediate_grads[index];
+            let SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent } =
+                &saved_tangent[index];
+            let input = DualInput {
                 x: y.clone(),
-                moved: y_moved.clone(),
+                x_tangent: y_tangent.clone(),
                 map: norm.map(),
-                bend: norm_moved.bend.clone(),
+                map_tangent: norm_tangent.map_tangent.clone(),
             };
-            let by = Change { dz: dz.clone(), change: change.take() };
-            let parts = correlate_along(&along, &by, norm_moved.centre.clone(), block.after);
-            let (drift, of_vectors) = vectors::gradients_along(
+            let by = DualGrad { dz: dz.clone(), dz_tangent: grad_tangent.take() };
+            let parts = correlate_jvp(&input, &by, norm_tangent.centre.clone(), block.after);
+            let (moment_grad, of_vectors) = vectors_jvp::gradients_jvp(
                 parts,
                 sums.clone(),
-                (norm, norm_moved),
+                (norm, norm_tangent),
                 &block.vectors,
-                &direction[2 + 4 * index].clone().map(into_contiguous),
+                &tangents[2 + 4 * index].clone().map(into_contiguous),
                 block.pixels(),
             );
-            let dy_moved = combine_along(&along, &by, drift, block.after);
+            let dy_tangent = combine_jvp(&input, &by, moment_grad, block.after);
             if wants.weight(index) {
-                let by_input = x_moved.as_ref().map(|moved| [dy, moved]);
-                let terms = [[&dy_moved, x]].into_iter().chain(by_input).collect();
+                let by_input = x_tangent.as_ref().map(|tangent| [dy, tangent]);
+                let terms = [[&dy_tangent, x]].into_iter().chain(by_input).collect();
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
@@ -335,13 +348,13 @@ where
             if !wants.before(index) {
                 break;
             }
-            let by_weight = direction[1 + 4 * index].as_ref().map(|moved| [moved, dy]);
-            let terms = [[block.weight, &dy_moved]].into_iter().chain(by_weight).collect();
-            let dtype = if index == 0 { at.operands[0].dtype } else { x.dtype };
+            let by_weight = tangents[1 + 4 * index].as_ref().map(|tangent| [tangent, dy]);
+            let terms = [[block.weight, &dy_tangent]].into_iter().chain(by_weight).collect();
+            let dtype = if index == 0 { primal.operands[0].dtype } else { x.dtype };
             let dx = convolved(Role::Input, terms, &block.conv, dtype);
             match index {
                 0 => found[0] = Some(dx),
-                _ => change = Some(dx),
+                _ => grad_tangent = Some(dx),
             }
         }
         found

@@ -18,7 +18,7 @@ struct Case {
     running: bool,
     /// Blocks with a bias.
     biased: bool,
-    /// Whether the images move, and the biases.
+    /// Whether the images and the biases have no tangent.
     still: bool,
     blocks: Vec<(usize, usize, bool)>,
 }
@@ -97,7 +97,9 @@ fn assert_all_close(
 fn check(case: &Case) {
     let call = case.call();
     let count = 1 + 4 * call.shape.blocks.len();
-    let operand = |place: usize| crate::smooth::Smooth::operand(&call, place);
+    let operand = |place: usize| {
+        crate::twice_differentiable::HostTwiceDifferentiable::operand_shape(&call, place)
+    };
     let random = |place: usize| match place.checked_sub(1).map(|place| place % 4) {
         Some(2) => drawn(operand(place), 0.5, 1.5),
         // As absent on a host.
@@ -111,72 +113,87 @@ fn check(case: &Case) {
             operands.extend([drawn(shape(), -0.3, 0.3), drawn(shape(), 0.5, 2.0)]);
         }
     }
-    let moves = |place: usize| match place {
+    let has_tangent = |place: usize| match place {
         0 => !case.still,
         _ => case.biased || place % 4 != 2,
     };
-    let direction: Vec<_> = (0..operands.len())
-        .map(|place| (place < count && moves(place)).then(|| random(place)))
+    let tangents: Vec<_> = (0..operands.len())
+        .map(|place| (place < count && has_tangent(place)).then(|| random(place)))
         .collect();
     let wanted: Vec<bool> = (0..operands.len()).map(|place| place < count).collect();
-    let [grad, change] = [0; 2].map(|_| drawn(Passes::<Flex>::result(&call), -1.0, 1.0));
+    let [grad, grad_tangent] =
+        [0; 2].map(|_| drawn(TwiceDifferentiable::<Flex>::result_shape(&call), -1.0, 1.0));
 
     let device = Default::default();
-    let on_host = Passes::<Flex>::forward(&call, &operands, true);
-    let tape = on_host.tape.as_ref().expect("kept");
-    let at = || At::<Flex, StackCall> { tape, operands: &operands, device: &device };
+    let on_host = TwiceDifferentiable::<Flex>::forward(&call, &operands, true);
+    let saved = on_host.saved.as_ref().expect("kept");
+    let primal =
+        || PrimalTensors::<Flex, StackCall> { saved, operands: &operands, device: &device };
     let device_operands: Vec<_> = operands.iter().map(lifted).collect();
-    let passed = Passes::<Device>::forward(&call, &device_operands, true);
+    let passed = TwiceDifferentiable::<Device>::forward(&call, &device_operands, true);
     let wgpu = Default::default();
-    let here = || At::<Device, StackCall> {
-        tape: passed.tape.as_ref().expect("kept"),
+    let here = || PrimalTensors::<Device, StackCall> {
+        saved: passed.saved.as_ref().expect("kept"),
         operands: &device_operands,
         device: &wgpu,
     };
     assert_close("result", &passed.result, &on_host.result);
-    assert_eq!(passed.aside.len(), on_host.aside.len());
-    for (found, expected) in passed.aside.iter().zip(&on_host.aside) {
+    assert_eq!(passed.aux.len(), on_host.aux.len());
+    for (found, expected) in passed.aux.iter().zip(&on_host.aux) {
         assert_close("moments", found, expected);
     }
 
-    let (expected, between) = call_backward(&call, at(), &grad, &wanted);
-    let (found, kept) = Passes::<Device>::backward(&call, here(), &lifted(&grad), &wanted, true);
+    let (expected, intermediate_grads) = host_vjp(&call, primal(), &grad, &wanted);
+    let (found, kept) =
+        TwiceDifferentiable::<Device>::vjp(&call, here(), &lifted(&grad), &wanted, true);
     assert_all_close("gradient", &found, &expected);
 
-    let (moved, tangent) = Passes::<Flex>::forward_along(&call, at(), &direction);
-    let on_device: Vec<_> = direction.iter().map(|of| of.as_ref().map(lifted)).collect();
-    let (found, along) = Passes::<Device>::forward_along(&call, here(), &on_device);
-    assert_close("result along", &found, &moved);
+    let (expected, saved_tangent) = TwiceDifferentiable::<Flex>::jvp(&call, primal(), &tangents);
+    let on_device: Vec<_> = tangents.iter().map(|of| of.as_ref().map(lifted)).collect();
+    let (found, saved) = TwiceDifferentiable::<Device>::jvp(&call, here(), &on_device);
+    assert_close("result tangent", &found, &expected);
 
-    for change in [None, Some(change)] {
-        let moved = MovedAlong::<Flex, StackCall> {
-            direction: &direction,
-            tangent: &tangent,
-            between: &between,
+    for grad_tangent in [None, Some(grad_tangent)] {
+        let tangent = TangentTensors::<Flex, StackCall> {
+            tangents: &tangents,
+            saved_tangent: &saved_tangent,
+            intermediate_grads: &intermediate_grads,
         };
-        let expected = Passes::<Flex>::backward_along(&call, at(), moved, change.as_ref(), &wanted);
-        let moved = MovedAlong::<Device, StackCall> {
-            direction: &on_device,
-            tangent: &along,
-            between: kept.as_ref().expect("kept"),
+        let expected = TwiceDifferentiable::<Flex>::jvp_of_vjp(
+            &call,
+            primal(),
+            tangent,
+            grad_tangent.as_ref(),
+            &wanted,
+        );
+        let tangent = TangentTensors::<Device, StackCall> {
+            tangents: &on_device,
+            saved_tangent: &saved,
+            intermediate_grads: kept.as_ref().expect("kept"),
         };
-        let change = change.as_ref().map(lifted);
-        let found =
-            Passes::<Device>::backward_along(&call, here(), moved, change.as_ref(), &wanted);
-        assert_all_close("gradient along", &found, &expected);
+        let grad_tangent = grad_tangent.as_ref().map(lifted);
+        let found = TwiceDifferentiable::<Device>::jvp_of_vjp(
+            &call,
+            here(),
+            tangent,
+            grad_tangent.as_ref(),
+            &wanted,
+        );
+        assert_all_close("gradient tangent", &found, &expected);
     }
 }
 
-type HostBetween = <StackCall as Passes<Flex>>::Between;
+type HostIntermediateGrads = <StackCall as TwiceDifferentiable<Flex>>::IntermediateGrads;
 
-fn call_backward(
+fn host_vjp(
     call: &StackCall,
-    at: At<'_, Flex, StackCall>,
+    primal: PrimalTensors<'_, Flex, StackCall>,
     grad: &FloatTensor<Flex>,
     wanted: &[bool],
-) -> (Places<Flex>, HostBetween) {
-    let (found, between) = Passes::<Flex>::backward(call, at, grad, wanted, true);
-    (found, between.expect("kept"))
+) -> (OptionalTensors<Flex>, HostIntermediateGrads) {
+    let (found, intermediate_grads) =
+        TwiceDifferentiable::<Flex>::vjp(call, primal, grad, wanted, true);
+    (found, intermediate_grads.expect("kept"))
 }
 
 #[test]
@@ -206,18 +223,25 @@ fn what_is_not_wanted_is_not_found() {
     };
     let call = case.call();
     let operands: Vec<_> = (0..9)
-        .map(|place| lifted(&drawn(crate::smooth::Smooth::operand(&call, place), 0.1, 1.0)))
+        .map(|place| {
+            lifted(&drawn(
+                crate::twice_differentiable::HostTwiceDifferentiable::operand_shape(&call, place),
+                0.1,
+                1.0,
+            ))
+        })
         .collect();
-    let passed = Passes::<Device>::forward(&call, &operands, true);
+    let passed = TwiceDifferentiable::<Device>::forward(&call, &operands, true);
     let device = Default::default();
-    let at = At::<Device, StackCall> {
-        tape: passed.tape.as_ref().expect("kept"),
+    let primal = PrimalTensors::<Device, StackCall> {
+        saved: passed.saved.as_ref().expect("kept"),
         operands: &operands,
         device: &device,
     };
     let wanted = [false, false, false, false, false, false, false, true, true];
-    let (found, between) = Passes::<Device>::backward(&call, at, &passed.result, &wanted, false);
+    let (found, intermediate_grads) =
+        TwiceDifferentiable::<Device>::vjp(&call, primal, &passed.result, &wanted, false);
     let found: Vec<bool> = found.iter().map(Option::is_some).collect();
     assert_eq!(found, wanted);
-    assert!(between.is_none());
+    assert!(intermediate_grads.is_none());
 }

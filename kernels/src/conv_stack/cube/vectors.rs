@@ -1,5 +1,5 @@
-//! What a block has by channel: what it normalises with, the gradients of its vectors, and how both
-//! change. A launch each, of a unit for every channel of every lane.
+//! What a block has by channel: what it normalises with, and the gradients of its vectors. A launch each,
+//! of a unit for every channel of every lane.
 //!
 //! `v = (y - centre) * scale + shift`, with `scale = gamma * inverse`, and `inverse` one over the
 //! deviation. Under the batch's own moments a bias moves the centre and `v` not at all; given ones
@@ -45,25 +45,14 @@ impl<R: CubeRuntime> Norm<CubeTensor<R>> {
     }
 }
 
-/// What the moments add to the gradient of a map, and the gradients of the block's vectors.
+/// What flows through the moments to the gradient of a map, and the gradients of the block's vectors.
 pub struct Gradients<R: CubeRuntime> {
     /// The sums over every channel of `dv` and of `dv * (y - centre)`, `[2, c]`.
     pub sums: CubeTensor<R>,
     /// `[2, c]`; none where the moments are given.
-    pub drift: Option<CubeTensor<R>>,
+    pub moment_grad: Option<CubeTensor<R>>,
     /// Of bias, gamma and beta.
     pub vectors: [CubeTensor<R>; 3],
-}
-
-/// How a block's normalisation moves.
-#[derive(Clone)]
-pub struct NormAlong<T> {
-    /// Of the centre, `[c]`.
-    pub centre: T,
-    /// Of the inverse deviation, `[c]`.
-    pub inverse: T,
-    /// Of scale, and of `v` at the centre, `[2, c]`.
-    pub bend: T,
 }
 
 #[cube(launch_unchecked)]
@@ -203,7 +192,7 @@ fn gradients_kernel(
     inverse: &Array<f32>,
     bias: &Array<f32>,
     sums: &mut Array<f32>,
-    drift: &mut Array<f32>,
+    moment_grad: &mut Array<f32>,
     d_bias: &mut Array<f32>,
     d_gamma: &mut Array<f32>,
     d_beta: &mut Array<f32>,
@@ -224,8 +213,8 @@ fn gradients_kernel(
     d_beta[c] = sum;
     let mut whole = product;
     if comptime!(batch) {
-        drift[c] = -(scale * inverse * (inverse * product) * share);
-        drift[channels + c] = -(scale * (sum * share));
+        moment_grad[c] = -(scale * inverse * (inverse * product) * share);
+        moment_grad[channels + c] = -(scale * (sum * share));
         d_bias[c] = 0.0f32;
     } else {
         if comptime!(biased) {
@@ -246,12 +235,14 @@ pub fn gradients<R: CubeRuntime>(
 ) -> Gradients<R> {
     let Parts { sums: parts, channels, cubes } = parts;
     let two = || empty(&parts, [2, channels], DType::F32);
-    let (sums, drift) = (two(), pixels.map(|_| two()));
+    let (sums, moment_grad) = (two(), pixels.map(|_| two()));
     let vectors = [(); 3].map(|()| empty(&parts, [channels], DType::F32));
     let [d_bias, d_gamma, d_beta] = vectors.clone().map(CubeTensor::into_array_arg);
     let (count, dim) = elementwise(&sums.client, channels);
-    // SAFETY: all vectors have an element a channel, sums and drift two, there are two parts for each
-    // cube of each channel, and units stop at the last channel. A drift is written where there is one.
+    // SAFETY: all vectors have an element a channel, sums and what flows through the
+    // moments two, there are two parts for each
+    // cube of each channel, and units stop at the last channel. What flows through the moments is
+    // written where there is any.
     unsafe {
         gradients_kernel::launch_unchecked::<R>(
             &sums.client,
@@ -262,7 +253,7 @@ pub fn gradients<R: CubeRuntime>(
             norm.inverse.clone().into_array_arg(),
             of.bias.clone().into_array_arg(),
             sums.clone().into_array_arg(),
-            drift.clone().unwrap_or_else(|| sums.clone()).into_array_arg(),
+            moment_grad.clone().unwrap_or_else(|| sums.clone()).into_array_arg(),
             d_bias,
             d_gamma,
             d_beta,
@@ -273,218 +264,5 @@ pub fn gradients<R: CubeRuntime>(
             of.biased,
         );
     }
-    Gradients { sums, drift, vectors }
-}
-
-#[cube(launch_unchecked)]
-fn along_kernel(
-    parts: &Array<f32>,
-    gamma: &Array<f32>,
-    bias: &Array<f32>,
-    scale: &Array<f32>,
-    inverse: &Array<f32>,
-    moved_gamma: &Array<f32>,
-    moved_beta: &Array<f32>,
-    moved_bias: &Array<f32>,
-    moved_centre: &mut Array<f32>,
-    moved_inverse: &mut Array<f32>,
-    bend: &mut Array<f32>,
-    channels: usize,
-    cubes: usize,
-    share: f32,
-    #[comptime] batch: bool,
-    #[comptime] biased: bool,
-    #[comptime] moves: u32,
-) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
-    let (scale, inverse) = (scale[c], inverse[c]);
-    let mut tilt = 0.0f32;
-    let mut level = 0.0f32;
-    if comptime!(moves & 1 != 0) {
-        tilt = moved_gamma[c] * inverse;
-    }
-    if comptime!(moves & 2 != 0) {
-        level = moved_beta[c];
-    }
-    if comptime!(batch) {
-        let (sum, product) = added(parts, c, cubes);
-        let centre = sum * share;
-        let over = -(inverse * inverse * inverse * (product * share));
-        tilt += gamma[c] * over;
-        level -= scale * centre;
-        moved_centre[c] = centre;
-        moved_inverse[c] = over;
-    } else {
-        if comptime!(biased) {
-            level += bias[c] * tilt;
-            if comptime!(moves & 4 != 0) {
-                level += moved_bias[c] * scale;
-            }
-        }
-        moved_centre[c] = 0.0f32;
-        moved_inverse[c] = 0.0f32;
-    }
-    bend[c] = tilt;
-    bend[channels + c] = level;
-}
-
-/// How bias, gamma and beta move, those without a direction standing still.
-pub type Moves<R> = [Option<CubeTensor<R>>; 3];
-
-/// Of the sums of how the map moves, in parts, where the moments are of its `pixels`.
-pub fn along<R: CubeRuntime>(
-    parts: Option<(Parts<R>, usize)>,
-    norm: &Norm<CubeTensor<R>>,
-    of: &Vectors<R>,
-    [bias, gamma, beta]: &Moves<R>,
-) -> NormAlong<CubeTensor<R>> {
-    let channels = of.gamma.meta.num_elements();
-    let one = || empty(&of.gamma, [channels], DType::F32);
-    let found = NormAlong {
-        centre: one(),
-        inverse: one(),
-        bend: empty(&of.gamma, [2, channels], DType::F32),
-    };
-    let moves =
-        [gamma, beta, bias].iter().rev().fold(0, |bits, of| bits << 1 | of.is_some() as u32);
-    // Not read where it stands still.
-    let any = |of: &Option<CubeTensor<R>>| of.as_ref().unwrap_or(&norm.scale).clone();
-    let batch = parts.is_some();
-    let (cubes, share, parts) = match parts {
-        Some((parts, pixels)) => (parts.cubes, 1.0 / pixels as f32, parts.sums),
-        None => (0, 0.0, norm.scale.clone()),
-    };
-    let client = found.bend.client.clone();
-    let (count, dim) = elementwise(&client, channels);
-    // SAFETY: all vectors have an element a channel and the bend two, there are two parts for each cube
-    // of each channel where they are read, and units stop at the last channel.
-    unsafe {
-        along_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            dim,
-            parts.into_array_arg(),
-            of.gamma.clone().into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            any(gamma).into_array_arg(),
-            any(beta).into_array_arg(),
-            any(bias).into_array_arg(),
-            found.centre.clone().into_array_arg(),
-            found.inverse.clone().into_array_arg(),
-            found.bend.clone().into_array_arg(),
-            channels,
-            cubes,
-            share,
-            batch,
-            of.biased,
-            moves,
-        );
-    }
-    found
-}
-
-#[cube(launch_unchecked)]
-fn gradients_along_kernel(
-    parts: &Array<f32>,
-    sums: &Array<f32>,
-    bias: &Array<f32>,
-    scale: &Array<f32>,
-    inverse: &Array<f32>,
-    moved_centre: &Array<f32>,
-    moved_inverse: &Array<f32>,
-    bend: &Array<f32>,
-    moved_bias: &Array<f32>,
-    drift: &mut Array<f32>,
-    d_bias: &mut Array<f32>,
-    d_gamma: &mut Array<f32>,
-    d_beta: &mut Array<f32>,
-    channels: usize,
-    cubes: usize,
-    share: f32,
-    #[comptime] batch: bool,
-    #[comptime] biased: bool,
-    #[comptime] bias_moves: bool,
-) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
-    let (moved_sum, moved_product) = added(parts, c, cubes);
-    let (sum, product) = (sums[c], sums[channels + c]);
-    let (scale, inverse, tilt) = (scale[c], inverse[c], bend[c]);
-    d_beta[c] = moved_sum;
-    if comptime!(batch) {
-        let over = moved_inverse[c];
-        let square = inverse * inverse;
-        let by_move = -(scale * square * product * share);
-        let moved_square = 2.0f32 * inverse * over * product + square * moved_product;
-        drift[c] = by_move;
-        drift[channels + c] = -((tilt * square * product + scale * moved_square) * share);
-        let level = -((tilt * sum + scale * moved_sum) * share);
-        drift[2 * channels + c] = level - by_move * moved_centre[c];
-        d_gamma[c] = inverse * moved_product + over * product;
-        d_bias[c] = 0.0f32;
-    } else {
-        let mut whole = moved_product;
-        if comptime!(biased) {
-            whole += bias[c] * moved_sum;
-            if comptime!(bias_moves) {
-                whole += moved_bias[c] * sum;
-            }
-        }
-        d_gamma[c] = inverse * whole;
-        d_bias[c] = tilt * sum + scale * moved_sum;
-    }
-}
-
-/// How [`gradients`] change, of how the sums do, in parts: the drift is `[3, c]`.
-pub fn gradients_along<R: CubeRuntime>(
-    parts: Parts<R>,
-    sums: CubeTensor<R>,
-    (norm, moved): (&Norm<CubeTensor<R>>, &NormAlong<CubeTensor<R>>),
-    of: &Vectors<R>,
-    moved_bias: &Option<CubeTensor<R>>,
-    pixels: Option<usize>,
-) -> (Option<CubeTensor<R>>, [CubeTensor<R>; 3]) {
-    let Parts { sums: parts, channels, cubes } = parts;
-    let drift = pixels.map(|_| empty(&parts, [3, channels], DType::F32));
-    let vectors = [(); 3].map(|()| empty(&parts, [channels], DType::F32));
-    let [d_bias, d_gamma, d_beta] = vectors.clone().map(CubeTensor::into_array_arg);
-    let bias_moves = moved_bias.is_some();
-    let moved_bias = moved_bias.as_ref().unwrap_or(&of.gamma).clone();
-    let client = sums.client.clone();
-    let (count, dim) = elementwise(&client, channels);
-    // SAFETY: as in `gradients`; a drift, of three elements a channel, is written where there is one.
-    unsafe {
-        gradients_along_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            dim,
-            parts.into_array_arg(),
-            sums.into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            moved.centre.clone().into_array_arg(),
-            moved.inverse.clone().into_array_arg(),
-            moved.bend.clone().into_array_arg(),
-            moved_bias.into_array_arg(),
-            drift.clone().unwrap_or_else(|| vectors[0].clone()).into_array_arg(),
-            d_bias,
-            d_gamma,
-            d_beta,
-            channels,
-            cubes,
-            pixels.map_or(0.0, |pixels| 1.0 / pixels as f32),
-            pixels.is_some(),
-            of.biased,
-            bias_moves,
-        );
-    }
-    (drift, vectors)
+    Gradients { sums, moment_grad, vectors }
 }

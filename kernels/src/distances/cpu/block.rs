@@ -1,12 +1,12 @@
 //! The contractions of one block of queries.
 
 use super::prepared::{Prepared, pack};
-use crate::cpu::body::Body;
-use crate::cpu::contract::{Contraction, Places, Run};
+use crate::cpu::contract::{Contraction, RowOffsets, Run};
+use crate::cpu::instruction_set::InstructionSet;
 
 /// Some queries of one task.
 pub struct Block<'a> {
-    pub body: &'a dyn Body,
+    pub body: &'a dyn InstructionSet,
     pub prepared: &'a Prepared,
     /// `[n, d]`.
     pub queries: &'a [f32],
@@ -30,7 +30,7 @@ impl Block<'_> {
         for (b, out) in panels.zip(out.chunks_exact_mut(rows.len() * tile)) {
             let runs = &[Run { a: 0, b: 0, len: d }];
             let (a, rows, accumulate) = (self.queries, &rows[..], false);
-            let (a_step, b_step, to) = (1, tile, Places::Apart(tile));
+            let (a_step, b_step, to) = (1, tile, RowOffsets::Strided(tile));
             let job = Contraction { a, rows, b, runs, a_step, b_step, to, accumulate };
             self.body.contract(&job, out);
         }
@@ -49,7 +49,7 @@ impl Block<'_> {
         for (i, b) in self.prepared.rows.chunks_exact(ways * tile).enumerate() {
             let first = i * tile;
             let (rows, runs, accumulate) = (&rows[..], &runs[..], false);
-            let to = Places::Apart(if first < whole { d } else { tile });
+            let to = RowOffsets::Strided(if first < whole { d } else { tile });
             let (a_step, b_step) = (1, tile);
             let job = Contraction { a: g, rows, b, runs, a_step, b_step, to, accumulate };
             if first < whole {
@@ -81,7 +81,7 @@ impl Block<'_> {
         for (b, out) in tiles.zip(out.chunks_exact_mut(self.ways * tile)) {
             let runs = &[Run { a: 0, b: 0, len: count }];
             let (rows, accumulate) = (&rows[..], true);
-            let (a_step, b_step, to) = (tile, tile, Places::Apart(tile));
+            let (a_step, b_step, to) = (tile, tile, RowOffsets::Strided(tile));
             let job = Contraction { a: g, rows, b, runs, a_step, b_step, to, accumulate };
             self.body.contract(&job, out);
         }

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use super::block::Block;
 use super::prepared::{Prepared, pull};
 use super::{BLOCK, Dims, lengths};
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 
 /// What to do with the products of queries and prototypes.
@@ -22,18 +22,18 @@ pub trait Work: Sync {
     /// Whether the products are replaced by a gradient.
     fn gradient(&self) -> bool;
 
-    /// Whether `settle` sees how long queries are; they are as long as one to it otherwise.
+    /// Whether `finish_queries` sees how long queries are; they are as long as one to it otherwise.
     fn with_lengths(&self) -> bool;
 
     /// Whether the gradient by queries has a term of the queries themselves.
     fn with_queries(&self) -> bool;
 
     /// Turns the products of the `queries` of a task into what is wanted.
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>);
+    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>);
 }
 
 /// The memory that a [`Work`] writes.
-pub struct Settling<'a> {
+pub struct QueryBuffers<'a> {
     /// In tiles of prototypes, see [`Block::at`].
     pub products: &'a mut [f32],
     /// The square of the length of each query and its inverse length.
@@ -67,7 +67,7 @@ struct Slot<'a> {
 
 /// Does `work` on `queries` `[tasks, queries, d]` and `prototypes` `[tasks, ways, d]`.
 pub fn pass(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     queries: &[f32],
     prototypes: &[f32],
     dims: Dims,
@@ -143,7 +143,7 @@ fn cut<'a>(rest: &mut &'a mut [f32], len: usize) -> &'a mut [f32] {
 
 /// `queries` are all of the task.
 fn run_slot(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     queries: &[f32],
     prepared: &Prepared,
     dims: Dims,
@@ -172,14 +172,14 @@ fn run_slot(
         }));
         let width = work.width();
         let task = slot.task * dims.queries;
-        let settling = Settling {
+        let buffers = QueryBuffers {
             products,
             lengths: &lengths_of,
             out: &mut slot.out[within.start * width..within.end * width],
             row_sums: &mut row_sums[..rows.len()],
             column_sums: slot.column_sums,
         };
-        work.settle(task + rows.start..task + rows.end, &block, settling);
+        work.finish_queries(task + rows.start..task + rows.end, &block, buffers);
         if work.gradient() {
             let out = &mut slot.by_queries[within.start * d..within.end * d];
             block.by_queries(products, &mut sums[..rows.len() * tile], out);

@@ -1,8 +1,8 @@
 //! The prototypes of a task as the contractions want them.
 
 use super::{Dims, lengths};
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
+use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -22,7 +22,7 @@ pub struct Prepared {
 
 impl Prepared {
     pub fn new(
-        body: &dyn Body,
+        body: &dyn InstructionSet,
         prototypes: &[f32],
         dims: Dims,
         (metric, factor): (Metric, f32),

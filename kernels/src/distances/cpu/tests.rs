@@ -1,5 +1,5 @@
 use super::{Dims, Found, loss, scores, scores_gradients};
-use crate::cpu::body::{Body, bodies};
+use crate::cpu::instruction_set::{InstructionSet, bodies};
 use crate::distances::Metric;
 use crate::metrics::LossCall;
 
@@ -46,7 +46,7 @@ impl Case {
         [&self.queries, &self.prototypes]
     }
 
-    fn loss(&self, body: &dyn Body, metric: Metric, gradient: bool) -> Found {
+    fn loss(&self, body: &dyn InstructionSet, metric: Metric, gradient: bool) -> Found {
         let call = LossCall { metric, scale: 1.5 };
         loss(body, call, self.operands(), &self.labels, self.dims, gradient)
     }

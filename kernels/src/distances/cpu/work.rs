@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::Dims;
 use super::block::Block;
-use super::passes::{Settling, Work, pass};
-use crate::cpu::body::Body;
+use super::passes::{QueryBuffers, Work, pass};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::softmax::{Rows, Scoring};
 use crate::distances::Metric;
 use crate::metrics::LossCall;
@@ -45,7 +45,7 @@ impl Work for Scores {
         false
     }
 
-    fn settle(&self, _: Range<usize>, block: &Block<'_>, to: Settling<'_>) {
+    fn finish_queries(&self, _: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let of_row = row_scale(self.metric, to.lengths);
         for (row, out) in to.out.chunks_exact_mut(self.ways).enumerate() {
             let shift = match self.metric {
@@ -63,7 +63,7 @@ impl Work for Scores {
 
 /// Scores `[tasks, queries, ways]`.
 pub fn scores(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     metric: Metric,
     [queries, prototypes]: [&[f32]; 2],
     dims: Dims,
@@ -99,7 +99,7 @@ impl Work for Tilt<'_> {
         true
     }
 
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>) {
+    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let of_row = row_scale(self.metric, to.lengths);
         let g = &self.g[queries.start * self.ways..queries.end * self.ways];
         to.row_sums.fill(0.0);
@@ -121,7 +121,7 @@ impl Work for Tilt<'_> {
 
 /// The gradients of `<g, scores>` by queries and by prototypes.
 pub fn scores_gradients(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     metric: Metric,
     g: &[f32],
     [queries, prototypes]: [&[f32]; 2],
@@ -159,11 +159,11 @@ impl Work for Loss<'_> {
         self.call.metric == Metric::Cosine
     }
 
-    fn settle(&self, queries: Range<usize>, block: &Block<'_>, to: Settling<'_>) {
+    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>) {
         let metric = self.call.metric;
         let of_row = row_scale(metric, to.lengths);
         let prepared = block.prepared;
-        block.body.settle(&mut Rows {
+        block.body.softmax_scores(&mut Rows {
             products: to.products,
             scoring: Scoring { scale: &prepared.scale, shift: &prepared.shift, row_scale: &of_row },
             labels: &self.labels[queries],
@@ -189,7 +189,7 @@ pub struct Found {
 
 /// The mean over all queries of `-log softmax(scale * scores)` at their labels.
 pub fn loss(
-    body: &dyn Body,
+    body: &dyn InstructionSet,
     call: LossCall,
     [queries, prototypes]: [&[f32]; 2],
     labels: &[usize],

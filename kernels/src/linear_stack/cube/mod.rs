@@ -8,9 +8,11 @@ use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::LinearCall;
-use crate::bundle::Places;
 use crate::cube::{Finish, Matrices, Products};
-use crate::smooth::{At, MovedAlong, Passed, Passes};
+use crate::twice_differentiable::{
+    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
+};
+use crate::variadic_op::OptionalTensors;
 
 /// One layer of every lane.
 struct Layer {
@@ -121,7 +123,7 @@ fn contiguous<R: CubeRuntime>(operands: &[CubeTensor<R>]) -> Vec<CubeTensor<R>> 
     operands.iter().cloned().map(into_contiguous).collect()
 }
 
-impl<R, F, I, BT> Passes<CubeBackend<R, F, I, BT>> for LinearCall
+impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for LinearCall
 where
     R: CubeRuntime,
     F: FloatElement,
@@ -129,19 +131,23 @@ where
     BT: BoolElement,
 {
     /// The hidden activations.
-    type Tape = Vec<CubeTensor<R>>;
+    type Saved = Vec<CubeTensor<R>>;
     /// The gradients of all layers' outputs before ReLU.
-    type Between = Vec<CubeTensor<R>>;
-    /// How the hidden activations move.
-    type Tangent = Vec<CubeTensor<R>>;
+    type IntermediateGrads = Vec<CubeTensor<R>>;
+    /// The tangents of the hidden activations.
+    type SavedTangent = Vec<CubeTensor<R>>;
 
     const READS_OPERANDS: bool = true;
 
-    fn result(&self) -> Shape {
+    fn result_shape(&self) -> Shape {
         self.outputs().into()
     }
 
-    fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> Passed<CubeTensor<R>, Self::Tape> {
+    fn forward(
+        &self,
+        operands: &[CubeTensor<R>],
+        keep: bool,
+    ) -> ForwardOutput<CubeTensor<R>, Self::Saved> {
         let operands = contiguous(operands);
         let on = OnDevice::new(self, &operands);
         let (mut x, mut hidden) = (operands[0].clone(), Vec::new());
@@ -154,107 +160,113 @@ where
             }
             x = y;
         }
-        Passed { aside: Vec::new(), result: x, tape: keep.then_some(hidden) }
+        ForwardOutput { aux: Vec::new(), result: x, saved: keep.then_some(hidden) }
     }
 
-    fn backward(
+    fn vjp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad: &CubeTensor<R>,
         wanted: &[bool],
         keep: bool,
-    ) -> (Places<CubeBackend<R, F, I, BT>>, Option<Self::Between>) {
-        let operands = contiguous(at.operands);
+    ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<Self::IntermediateGrads>) {
+        let operands = contiguous(primal.operands);
         let on = OnDevice::new(self, &operands);
-        let mut found: Places<CubeBackend<R, F, I, BT>> = wanted.iter().map(|_| None).collect();
-        let mut between = Vec::new();
+        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
+            wanted.iter().map(|_| None).collect();
+        let mut intermediate_grads = Vec::new();
         let mut grad = into_contiguous(grad.clone());
         for (index, layer) in on.layers.iter().enumerate().rev() {
             if wanted[1 + 2 * index] || wanted[2 + 2 * index] {
-                let x = on.input(at.tape, index);
+                let x = on.input(primal.saved, index);
                 let [weight, bias] = layer.of_parameters([Some([x, &grad]), None], &grad);
                 found[1 + 2 * index] = Some(weight);
                 found[2 + 2 * index] = Some(bias);
             }
             if keep {
-                between.push(grad.clone());
+                intermediate_grads.push(grad.clone());
             }
             let pairs = [Some([&grad, on.weight(index)]), None];
             match index.checked_sub(1) {
                 Some(below) if keep || wanted[..1 + 2 * index].contains(&true) => {
-                    grad = layer.through_weights(pairs, &grad, Some(&at.tape[below]));
+                    grad = layer.through_weights(pairs, &grad, Some(&primal.saved[below]));
                 }
                 None if wanted[0] => found[0] = Some(layer.through_weights(pairs, &grad, None)),
                 _ => break,
             }
         }
-        between.reverse();
-        (found, keep.then_some(between))
+        intermediate_grads.reverse();
+        (found, keep.then_some(intermediate_grads))
     }
 
-    fn forward_along(
+    fn jvp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
-        direction: &[Option<CubeTensor<R>>],
-    ) -> (CubeTensor<R>, Self::Tangent) {
-        let operands = contiguous(at.operands);
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        tangents: &[Option<CubeTensor<R>>],
+    ) -> (CubeTensor<R>, Self::SavedTangent) {
+        let operands = contiguous(primal.operands);
         let on = OnDevice::new(self, &operands);
-        let moves: Vec<_> =
-            direction.iter().map(|moved| moved.clone().map(into_contiguous)).collect();
-        let (mut x_moved, mut tangent) = (moves[0].clone(), Vec::new());
+        let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();
+        let (mut x_tangent, mut saved_tangent) = (tangents[0].clone(), Vec::new());
         for (index, layer) in on.layers.iter().enumerate() {
-            let weight_moved = moves[1 + 2 * index].as_ref();
+            let weight_tangent = tangents[1 + 2 * index].as_ref();
             let pairs = [
-                x_moved.as_ref().map(|moved| [moved, on.weight(index)]),
-                weight_moved.map(|moved| [on.input(at.tape, index), moved]),
+                x_tangent.as_ref().map(|tangent| [tangent, on.weight(index)]),
+                weight_tangent.map(|tangent| [on.input(primal.saved, index), tangent]),
             ];
-            let bias = moves[2 + 2 * index].clone();
-            let finish = Finish { bias, relu: false, gate: at.tape.get(index).cloned() };
-            let moved = layer.forward(pairs, &operands[0], finish);
+            let bias = tangents[2 + 2 * index].clone();
+            let finish = Finish { bias, relu: false, gate: primal.saved.get(index).cloned() };
+            let tangent = layer.forward(pairs, &operands[0], finish);
             if index < on.last() {
-                tangent.push(moved.clone());
+                saved_tangent.push(tangent.clone());
             }
-            x_moved = Some(moved);
+            x_tangent = Some(tangent);
         }
-        (x_moved.expect("at least one layer"), tangent)
+        (x_tangent.expect("at least one layer"), saved_tangent)
     }
 
-    fn backward_along(
+    fn jvp_of_vjp(
         &self,
-        at: At<'_, CubeBackend<R, F, I, BT>, Self>,
-        MovedAlong { direction, tangent, between }: MovedAlong<'_, CubeBackend<R, F, I, BT>, Self>,
-        change: Option<&CubeTensor<R>>,
+        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        TangentTensors { tangents, saved_tangent, intermediate_grads }: TangentTensors<
+            '_,
+            CubeBackend<R, F, I, BT>,
+            Self,
+        >,
+        grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
-    ) -> Places<CubeBackend<R, F, I, BT>> {
-        let operands = contiguous(at.operands);
+    ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let operands = contiguous(primal.operands);
         let on = OnDevice::new(self, &operands);
-        let moves: Vec<_> =
-            direction.iter().map(|moved| moved.clone().map(into_contiguous)).collect();
-        let mut found: Places<CubeBackend<R, F, I, BT>> = wanted.iter().map(|_| None).collect();
-        let mut change = change.cloned().map(into_contiguous);
+        let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();
+        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
+            wanted.iter().map(|_| None).collect();
+        let mut grad_tangent = grad_tangent.cloned().map(into_contiguous);
         for (index, layer) in on.layers.iter().enumerate().rev() {
-            let (x, grad) = (on.input(at.tape, index), &between[index]);
-            let x_moved = match index.checked_sub(1) {
-                None => moves[0].as_ref(),
-                Some(before) => Some(&tangent[before]),
+            let (x, grad) = (on.input(primal.saved, index), &intermediate_grads[index]);
+            let x_tangent = match index.checked_sub(1) {
+                None => tangents[0].as_ref(),
+                Some(before) => Some(&saved_tangent[before]),
             };
             if wanted[1 + 2 * index] || wanted[2 + 2 * index] {
-                // The change of the gradient comes first: its sums are the bias's.
-                let pairs =
-                    [change.as_ref().map(|change| [x, change]), x_moved.map(|moved| [moved, grad])];
+                // The tangent of the gradient comes first: its sums are the bias's.
+                let pairs = [
+                    grad_tangent.as_ref().map(|grad_tangent| [x, grad_tangent]),
+                    x_tangent.map(|tangent| [tangent, grad]),
+                ];
                 let [weight, bias] = layer.of_parameters(pairs, grad);
                 found[1 + 2 * index] = Some(weight);
                 found[2 + 2 * index] = Some(bias);
             }
             let pairs = [
-                change.as_ref().map(|change| [change, on.weight(index)]),
-                moves[1 + 2 * index].as_ref().map(|moved| [grad, moved]),
+                grad_tangent.as_ref().map(|grad_tangent| [grad_tangent, on.weight(index)]),
+                tangents[1 + 2 * index].as_ref().map(|tangent| [grad, tangent]),
             ];
             match index.checked_sub(1) {
                 Some(below) if wanted[..1 + 2 * index].contains(&true) => {
                     let changes = pairs.iter().any(Option::is_some);
-                    let next = || layer.through_weights(pairs, grad, Some(&at.tape[below]));
-                    change = changes.then(next);
+                    let next = || layer.through_weights(pairs, grad, Some(&primal.saved[below]));
+                    grad_tangent = changes.then(next);
                 }
                 None if wanted[0] => found[0] = Some(layer.through_weights(pairs, grad, None)),
                 _ => break,

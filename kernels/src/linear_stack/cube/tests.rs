@@ -8,7 +8,7 @@ use cubecl::wgpu::WgpuRuntime;
 use super::*;
 use crate::host::{elements, unwrap, wrap};
 use crate::linear_stack::LinearLayer;
-use crate::smooth::Smooth;
+use crate::twice_differentiable::HostTwiceDifferentiable;
 
 type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
@@ -66,49 +66,68 @@ fn call((lanes, examples, widths): &(usize, usize, Vec<usize>)) -> LinearCall {
 
 fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
     let count = 2 * call.widths().len() - 1;
-    let operands: Vec<_> = (0..count).map(|place| drawn(call.operand(place))).collect();
-    let moves = |place: usize| (!still.contains(&place)).then(|| drawn(call.operand(place)));
-    let direction: Vec<_> = (0..count).map(moves).collect();
+    let operands: Vec<_> = (0..count).map(|place| drawn(call.operand_shape(place))).collect();
+    let tangent =
+        |place: usize| (!still.contains(&place)).then(|| drawn(call.operand_shape(place)));
+    let tangents: Vec<_> = (0..count).map(tangent).collect();
     let mut wanted = vec![true; count];
     wanted[0] = wanted_x;
-    let [grad, change] = [0; 2].map(|_| drawn(Smooth::result(call)));
+    let [grad, grad_tangent] = [0; 2].map(|_| drawn(HostTwiceDifferentiable::result_shape(call)));
 
     let on_device: Vec<_> = operands.iter().map(lifted).collect();
-    let moves: Vec<_> = direction.iter().map(|of| of.as_ref().map(lifted)).collect();
-    let expected = Passes::<Flex>::forward(call, &operands, true);
-    let passed = Passes::<Device>::forward(call, &on_device, true);
+    let device_tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(lifted)).collect();
+    let expected = TwiceDifferentiable::<Flex>::forward(call, &operands, true);
+    let passed = TwiceDifferentiable::<Device>::forward(call, &on_device, true);
     assert_close("result", &passed.result, &expected.result);
     let (flex, wgpu) = (Default::default(), Default::default());
-    let (tape, kept) = (expected.tape.expect("kept"), passed.tape.expect("kept"));
-    let host = || At::<Flex, LinearCall> { tape: &tape, operands: &operands, device: &flex };
-    let here = || At::<Device, LinearCall> { tape: &kept, operands: &on_device, device: &wgpu };
+    let (saved, kept) = (expected.saved.expect("kept"), passed.saved.expect("kept"));
+    let host =
+        || PrimalTensors::<Flex, LinearCall> { saved: &saved, operands: &operands, device: &flex };
+    let here = || PrimalTensors::<Device, LinearCall> {
+        saved: &kept,
+        operands: &on_device,
+        device: &wgpu,
+    };
 
-    let (expected, between) = Passes::<Flex>::backward(call, host(), &grad, &wanted, true);
+    let (expected, intermediate_grads) =
+        TwiceDifferentiable::<Flex>::vjp(call, host(), &grad, &wanted, true);
     let (found, gradients) =
-        Passes::<Device>::backward(call, here(), &lifted(&grad), &wanted, true);
+        TwiceDifferentiable::<Device>::vjp(call, here(), &lifted(&grad), &wanted, true);
     assert_all_close("gradient", &found, &expected, &wanted);
 
-    let (expected, tangent) = Passes::<Flex>::forward_along(call, host(), &direction);
-    let (found, along) = Passes::<Device>::forward_along(call, here(), &moves);
-    assert_close("result along", &found, &expected);
+    let (expected, saved_tangent) = TwiceDifferentiable::<Flex>::jvp(call, host(), &tangents);
+    let (found, saved) = TwiceDifferentiable::<Device>::jvp(call, here(), &device_tangents);
+    assert_close("result tangent", &found, &expected);
 
-    let (between, gradients) = (between.expect("kept"), gradients.expect("kept"));
-    for change in [None, Some(change)] {
-        let moved = MovedAlong::<Flex, LinearCall> {
-            direction: &direction,
-            tangent: &tangent,
-            between: &between,
+    let (intermediate_grads, gradients) =
+        (intermediate_grads.expect("kept"), gradients.expect("kept"));
+    for grad_tangent in [None, Some(grad_tangent)] {
+        let tangent = TangentTensors::<Flex, LinearCall> {
+            tangents: &tangents,
+            saved_tangent: &saved_tangent,
+            intermediate_grads: &intermediate_grads,
         };
-        let expected =
-            Passes::<Flex>::backward_along(call, host(), moved, change.as_ref(), &wanted);
-        let moved = MovedAlong::<Device, LinearCall> {
-            direction: &moves,
-            tangent: &along,
-            between: &gradients,
+        let expected = TwiceDifferentiable::<Flex>::jvp_of_vjp(
+            call,
+            host(),
+            tangent,
+            grad_tangent.as_ref(),
+            &wanted,
+        );
+        let tangent = TangentTensors::<Device, LinearCall> {
+            tangents: &device_tangents,
+            saved_tangent: &saved,
+            intermediate_grads: &gradients,
         };
-        let change = change.as_ref().map(lifted);
-        let found = Passes::<Device>::backward_along(call, here(), moved, change.as_ref(), &wanted);
-        assert_all_close("gradient along", &found, &expected, &wanted);
+        let grad_tangent = grad_tangent.as_ref().map(lifted);
+        let found = TwiceDifferentiable::<Device>::jvp_of_vjp(
+            call,
+            here(),
+            tangent,
+            grad_tangent.as_ref(),
+            &wanted,
+        );
+        assert_all_close("gradient tangent", &found, &expected, &wanted);
     }
 }
 

@@ -2,9 +2,9 @@
 //! the map that was normalised.
 
 mod pixels;
-mod pixels_along;
+mod pixels_jvp;
 mod windows;
-mod windows_along;
+mod windows_jvp;
 
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
@@ -39,81 +39,82 @@ pub fn correlate<R: CubeRuntime>(
     if after.pool { windows::correlate(dz, x, map) } else { pixels::correlate(dz, x, map) }
 }
 
-/// A map that is normalised, and how it moves; all contiguous.
-pub struct Along<R: CubeRuntime> {
+/// A map that is normalised and its tangent, with the map `v` that normalises it and its tangent; all
+/// contiguous.
+pub struct DualInput<R: CubeRuntime> {
     /// `[n, c, h, w]`.
     pub x: CubeTensor<R>,
-    /// How it moves, of its shape and type.
-    pub moved: CubeTensor<R>,
+    /// Of its shape and type.
+    pub x_tangent: CubeTensor<R>,
     /// Centre, scale and shift, `[c]` each.
     pub map: [CubeTensor<R>; 3],
-    /// How `v` moves where `x` stands still, by channel: by what the deviation from the centre is
-    /// multiplied, and a constant, `[2, c]`.
-    pub bend: CubeTensor<R>,
+    /// The tangent of `v` for a constant `x`, by channel: a factor of the deviation from the centre, and
+    /// a constant, `[2, c]`.
+    pub map_tangent: CubeTensor<R>,
 }
 
-impl<R: CubeRuntime> Along<R> {
+impl<R: CubeRuntime> DualInput<R> {
     fn map(&self) -> [ArrayArg<R>; 3] {
         self.map.clone().map(CubeTensor::into_array_arg)
     }
 }
 
-/// A gradient of `z`, and how it changes, if it does; contiguous and of one type.
-pub struct Change<R: CubeRuntime> {
+/// A gradient of `z` and its tangent, `None` if that is zero; contiguous and of one type.
+pub struct DualGrad<R: CubeRuntime> {
     pub dz: CubeTensor<R>,
-    pub change: Option<CubeTensor<R>>,
+    pub dz_tangent: Option<CubeTensor<R>>,
 }
 
-impl<R: CubeRuntime> Change<R> {
-    /// The change, or for a kernel that does not read it anything.
-    fn change_or_any(&self) -> ArrayArg<R> {
-        self.change.as_ref().unwrap_or(&self.dz).clone().into_array_arg()
+impl<R: CubeRuntime> DualGrad<R> {
+    /// The tangent; if it is zero, another tensor for the argument that the kernel does not read.
+    fn tangent_or_placeholder(&self) -> ArrayArg<R> {
+        self.dz_tangent.as_ref().unwrap_or(&self.dz).clone().into_array_arg()
     }
 }
 
-/// How [`activate`]'s result moves.
-pub fn activate_along<R: CubeRuntime>(
-    of: &Along<R>,
+/// The tangent of the result of [`activate`].
+pub fn activate_jvp<R: CubeRuntime>(
+    of: &DualInput<R>,
     after: Rectified,
     dtype: DType,
 ) -> CubeTensor<R> {
-    if after.pool { windows_along::activate(of, dtype) } else { pixels_along::activate(of, dtype) }
+    if after.pool { windows_jvp::activate(of, dtype) } else { pixels_jvp::activate(of, dtype) }
 }
 
-/// How the sums of [`correlate`] change, in parts; `drawn` is how the mean moves, `[c]`.
-pub fn correlate_along<R: CubeRuntime>(
-    of: &Along<R>,
-    by: &Change<R>,
-    drawn: CubeTensor<R>,
+/// The tangents of the sums of [`correlate`], in parts; `centre_tangent` is `[c]`.
+pub fn correlate_jvp<R: CubeRuntime>(
+    of: &DualInput<R>,
+    by: &DualGrad<R>,
+    centre_tangent: CubeTensor<R>,
     after: Rectified,
 ) -> Parts<R> {
     match after.pool {
-        true => windows_along::correlate(of, by, drawn),
-        false => pixels_along::correlate(of, by, drawn),
+        true => windows_jvp::correlate(of, by, centre_tangent),
+        false => pixels_jvp::correlate(of, by, centre_tangent),
     }
 }
 
-/// How the result of [`combine`] changes; `drift` is what the moments add, `[3, c]`: by what the
-/// movement of the map is multiplied, by what its deviation from the centre, and a constant.
-pub fn combine_along<R: CubeRuntime>(
-    of: &Along<R>,
-    by: &Change<R>,
-    drift: Option<CubeTensor<R>>,
+/// The tangent of the result of [`combine`]; `moment_grad` is what the moments add, `[3, c]`: a factor of
+/// the tangent of the map, a factor of its deviation from the centre, and a constant.
+pub fn combine_jvp<R: CubeRuntime>(
+    of: &DualInput<R>,
+    by: &DualGrad<R>,
+    moment_grad: Option<CubeTensor<R>>,
     after: Rectified,
 ) -> CubeTensor<R> {
     match after.pool {
-        true => windows_along::combine(of, by, drift),
-        false => pixels_along::combine(of, by, drift),
+        true => windows_jvp::combine(of, by, moment_grad),
+        false => pixels_jvp::combine(of, by, moment_grad),
     }
 }
 
 /// A unit for each channel.
 #[cube(launch_unchecked)]
-fn drift_kernel(
+fn moment_grad_kernel(
     scale: &Array<f32>,
     inverse: &Array<f32>,
     sums: &Array<f32>,
-    drift: &mut Array<f32>,
+    moment_grad: &mut Array<f32>,
     channels: usize,
     share: f32,
 ) {
@@ -122,48 +123,48 @@ fn drift_kernel(
         terminate!();
     }
     let (scale, inverse) = (scale[channel], inverse[channel]);
-    drift[channel] = -(scale * inverse * (inverse * sums[channels + channel]) * share);
-    drift[channels + channel] = -(scale * (sums[channel] * share));
+    moment_grad[channel] = -(scale * inverse * (inverse * sums[channels + channel]) * share);
+    moment_grad[channels + channel] = -(scale * (sums[channel] * share));
 }
 
-/// What the moments of a map of `count` pixels a channel add to its gradient, `[2, c]`: by what a
-/// pixel's deviation from the centre is multiplied, and a constant. Given scale, inverse deviation and
-/// the [sums](correlate) of the gradient that comes.
-pub fn drift<R: CubeRuntime>(of: [CubeTensor<R>; 3], count: usize) -> CubeTensor<R> {
+/// What flows through the moments to the gradient of a map of `count` pixels a channel, `[2, c]`: a factor
+/// of a pixel's deviation from the centre, and a constant. Given scale, inverse deviation and the
+/// [sums](correlate) of the gradient of `v`.
+pub fn moment_grad<R: CubeRuntime>(of: [CubeTensor<R>; 3], count: usize) -> CubeTensor<R> {
     let [scale, inverse, sums] = of.map(into_contiguous);
-    let drift = empty_like(&sums);
-    let [_, channels] = drift.meta.shape().dims();
-    let (cubes, dim) = elementwise(&drift.client, channels);
+    let moment_grad = empty_like(&sums);
+    let [_, channels] = moment_grad.meta.shape().dims();
+    let (cubes, dim) = elementwise(&moment_grad.client, channels);
     // SAFETY: there are an element of scale and of the inverse deviation, two sums and two results a
     // channel, and units stop there.
     unsafe {
-        drift_kernel::launch_unchecked::<R>(
-            &drift.client,
+        moment_grad_kernel::launch_unchecked::<R>(
+            &moment_grad.client,
             cubes,
             dim,
             scale.into_array_arg(),
             inverse.into_array_arg(),
             sums.into_array_arg(),
-            drift.clone().into_array_arg(),
+            moment_grad.clone().into_array_arg(),
             channels,
             1.0 / count as f32,
         );
     }
-    drift
+    moment_grad
 }
 
-/// `dv * scale`, to which the [`drift`] is added where centre and scale are of the map's own moments.
+/// `dv * scale`, to which the [`moment_grad`] is added where centre and scale are of the map's own moments.
 pub fn combine<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-    drift: Option<CubeTensor<R>>,
+    moment_grad: Option<CubeTensor<R>>,
     after: Rectified,
 ) -> CubeTensor<R> {
     let ([dz, x], map) = ([dz, x].map(into_contiguous), map.map(into_contiguous));
     if after.pool {
-        windows::combine(dz, x, map, drift)
+        windows::combine(dz, x, map, moment_grad)
     } else {
-        pixels::combine(dz, x, map, drift)
+        pixels::combine(dz, x, map, moment_grad)
     }
 }

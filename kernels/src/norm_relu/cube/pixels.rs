@@ -87,12 +87,12 @@ fn combine_kernel<F: Float, G: Float, N: Size>(
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    drift: &Array<f32>,
+    moment_grad: &Array<f32>,
     dx: &mut Array<Vector<F, N>>,
     vectors: usize,
     channels: usize,
     plane: usize,
-    #[comptime] drifts: bool,
+    #[comptime] has_moment_grad: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let at = ABSOLUTE_POS;
@@ -103,8 +103,8 @@ fn combine_kernel<F: Float, G: Float, N: Size>(
     let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
     let mut gradient = rectified(v, wide(dz[at])) * Vector::new(scale[c]);
-    if comptime!(drifts) {
-        gradient += far * Vector::new(drift[c]) + Vector::new(drift[channels + c]);
+    if comptime!(has_moment_grad) {
+        gradient += far * Vector::new(moment_grad[c]) + Vector::new(moment_grad[channels + c]);
     }
     dx[at] = Vector::cast_from(gradient);
 }
@@ -182,14 +182,14 @@ pub fn combine<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-    drift: Option<CubeTensor<R>>,
+    moment_grad: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let plan = Plan::new(&x);
     let dx = empty_like(&x);
     let dtypes = [x.dtype, dz.dtype].map(Into::into);
-    let drifts = drift.is_some();
-    // Not read where the map does not drift.
-    let drift = drift.unwrap_or_else(|| map[1].clone());
+    let has_moment_grad = moment_grad.is_some();
+    // Not read where the map has no gradient through its moments.
+    let moment_grad = moment_grad.unwrap_or_else(|| map[1].clone());
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     if plan.all() == 0 {
         return dx;
@@ -207,12 +207,12 @@ pub fn combine<R: CubeRuntime>(
             centre,
             scale,
             shift,
-            drift.into_array_arg(),
+            moment_grad.into_array_arg(),
             dx.clone().into_array_arg(),
             plan.all(),
             plan.channels,
             plan.plane,
-            drifts,
+            has_moment_grad,
             dtypes,
         );
     }

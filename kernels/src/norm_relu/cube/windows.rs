@@ -10,21 +10,21 @@ use crate::cube::{cube_sum, cubes_of_channel, elementwise, empty, empty_like, ro
 
 /// A pixel that a window takes, and what the map makes of it.
 #[derive(CubeType, Clone, Copy)]
-pub struct Taken {
+pub struct Argmax {
     pub at: usize,
     pub value: f32,
 }
 
 /// The first largest pixel of a window in rows of `w`; NaN is the largest.
 #[cube]
-pub fn taken<F: Float>(
+pub fn argmax<F: Float>(
     x: &Array<F>,
     first: usize,
     w: usize,
     centre: f32,
     scale: f32,
     shift: f32,
-) -> Taken {
+) -> Argmax {
     let mut at = first;
     let mut value = (f32::cast_from(x[first]) - centre) * scale + shift;
     #[unroll]
@@ -36,7 +36,7 @@ pub fn taken<F: Float>(
             value = found;
         }
     }
-    Taken { at, value }
+    Argmax { at, value }
 }
 
 /// A unit for each window.
@@ -62,7 +62,7 @@ fn activate_kernel<F: Float, G: Float>(
     let plane = row / rows;
     let c = plane % channels;
     let first = (plane * h + row % rows * 2) * w + window % across * 2;
-    let best = taken(x, first, w, centre[c], scale[c], shift[c]);
+    let best = argmax(x, first, w, centre[c], scale[c], shift[c]);
     let mut value = best.value;
     if value <= 0.0f32 {
         value = 0.0f32;
@@ -101,7 +101,7 @@ fn sums_kernel<F: Float, G: Float>(
         let row = window / across;
         let plane = row / rows * channels + channel;
         let first = (plane * h + row % rows * 2) * w + window % across * 2;
-        let best = taken(x, first, w, centre, scale, shift);
+        let best = argmax(x, first, w, centre, scale, shift);
         if best.value > 0.0f32 || best.value.is_nan() {
             let g = f32::cast_from(dz[(plane * rows + row % rows) * across + window % across]);
             sum += g;
@@ -126,13 +126,13 @@ fn combine_kernel<F: Float, G: Float>(
     centre: &Array<f32>,
     scale: &Array<f32>,
     shift: &Array<f32>,
-    drift: &Array<f32>,
+    moment_grad: &Array<f32>,
     dx: &mut Array<F>,
     windows: usize,
     channels: usize,
     h: usize,
     w: usize,
-    #[comptime] drifts: bool,
+    #[comptime] has_moment_grad: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
     let window = ABSOLUTE_POS;
@@ -151,7 +151,7 @@ fn combine_kernel<F: Float, G: Float>(
     let mut chosen = first + h * w;
     let mut gradient = 0.0f32;
     if row < h / 2 && column < w / 2 {
-        let best = taken(x, first, w, centre, scale[c], shift[c]);
+        let best = argmax(x, first, w, centre, scale[c], shift[c]);
         if best.value > 0.0f32 || best.value.is_nan() {
             chosen = best.at;
             let dz = dz[(plane * (h / 2) + row) * (w / 2) + column];
@@ -164,8 +164,9 @@ fn combine_kernel<F: Float, G: Float>(
         if row * 2 + down < h && column * 2 + right < w {
             let at = first + down * w + right;
             let mut value = 0.0f32;
-            if comptime!(drifts) {
-                value = (f32::cast_from(x[at]) - centre) * drift[c] + drift[channels + c];
+            if comptime!(has_moment_grad) {
+                value =
+                    (f32::cast_from(x[at]) - centre) * moment_grad[c] + moment_grad[channels + c];
             }
             if at == chosen {
                 value += gradient;
@@ -251,15 +252,15 @@ pub fn combine<R: CubeRuntime>(
     dz: CubeTensor<R>,
     x: CubeTensor<R>,
     map: [CubeTensor<R>; 3],
-    drift: Option<CubeTensor<R>>,
+    moment_grad: Option<CubeTensor<R>>,
 ) -> CubeTensor<R> {
     let [n, channels, h, w] = x.meta.shape().dims();
     let dx = empty_like(&x);
     let dtypes = [x.dtype, dz.dtype].map(Into::into);
     let windows = n * channels * h.div_ceil(2) * w.div_ceil(2);
-    let drifts = drift.is_some();
-    // Not read where the map does not drift.
-    let drift = drift.unwrap_or_else(|| map[1].clone());
+    let has_moment_grad = moment_grad.is_some();
+    // Not read where the map has no gradient through its moments.
+    let moment_grad = moment_grad.unwrap_or_else(|| map[1].clone());
     let [centre, scale, shift] = map.map(CubeTensor::into_array_arg);
     if windows == 0 {
         return dx;
@@ -278,13 +279,13 @@ pub fn combine<R: CubeRuntime>(
             centre,
             scale,
             shift,
-            drift.into_array_arg(),
+            moment_grad.into_array_arg(),
             dx.clone().into_array_arg(),
             windows,
             channels,
             h,
             w,
-            drifts,
+            has_moment_grad,
             dtypes,
         );
     }

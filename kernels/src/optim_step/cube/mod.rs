@@ -16,7 +16,7 @@ use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
 use super::factors::Factors;
-use super::{FusedSteps, StepRule, StepState, StepTensors, Stepped};
+use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
 use crate::grad_stats;
 use crate::layers::goes_into_f32;
@@ -39,7 +39,7 @@ where
         of: Vec<StepTensors<FloatTensor<Self>>>,
         rule: &StepRule,
         learning_rate: f64,
-    ) -> Vec<Stepped<FloatTensor<Self>>> {
+    ) -> Vec<StepOutput<FloatTensor<Self>>> {
         let moving: Vec<_> = of.into_iter().map(|one| Moving::new(one, rule)).collect();
         // Parameters without a gradient at some step are behind the others.
         let of_a_kind = |one: &&Moving<R>| {
@@ -114,10 +114,10 @@ impl<R: CubeRuntime> Moving<R> {
         self.p.meta.num_elements()
     }
 
-    fn stepped(self) -> Stepped<CubeTensor<R>> {
+    fn stepped(self) -> StepOutput<CubeTensor<R>> {
         let mut state = self.state.into_iter();
         let tensors = [state.next(), state.next()];
-        Stepped { parameter: self.p, state: StepState { time: self.time + 1, tensors } }
+        StepOutput { parameter: self.p, state: StepState { time: self.time + 1, tensors } }
     }
 }
 

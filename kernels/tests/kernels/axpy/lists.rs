@@ -1,4 +1,4 @@
-//! Lists of tensors, longer than a launch or a link of a bundle takes.
+//! Lists of tensors, longer than a launch or a node of a variadic operation takes.
 
 use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};

@@ -1,4 +1,4 @@
-//! Second gradients, and the stack along a direction.
+//! Second gradients, and Jacobian-vector and Hessian-vector products of the stack.
 
 use std::collections::HashMap;
 
@@ -7,8 +7,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_kernels::conv_stack::reference;
 use fewshot_kernels::{
-    BlockTangent, GradientsOf, StackDirection, Statistics, conv_stack, conv_stack_along,
-    with_reference,
+    BlockTangent, GradientsOf, StackTangent, Statistics, conv_stack, conv_stack_jvp, with_reference,
 };
 
 use super::leaves::{Leaves, Stack, VECTORS, lifted};
@@ -73,7 +72,7 @@ fn draw<B: Backend, const D: usize>(numbers: &mut Numbers, like: &Tensor<B, D>) 
     Tensor::from_data(numbers.data(like.dims(), |x| x), &like.device())
 }
 
-pub fn nothing_of_a_directional_derivative_is_tracked<B: AutodiffBackend>() {
+pub fn no_part_of_a_jvp_is_tracked<B: AutodiffBackend>() {
     let network = Network::new(103, [2, 1, 6, 5], &[(3, 1, true)]);
     let leaves = Leaves::<B>::new(&network, |_| true);
     let blocks = leaves.blocks(&network);
@@ -83,12 +82,11 @@ pub fn nothing_of_a_directional_derivative_is_tracked<B: AutodiffBackend>() {
         gamma: block.gamma.clone(),
         beta: block.beta.clone(),
     });
-    let direction =
-        StackDirection { images: Some(leaves.images.clone()), blocks: tangents.collect() };
+    let tangent = StackTangent { images: Some(leaves.images.clone()), blocks: tangents.collect() };
     let images = leaves.images(&network);
-    let point = conv_stack_along(images, &blocks, Statistics::Batch, network.options(), direction);
-    let found = point.gradients(leaves.output_gradient.clone(), None, GradientsOf::Blocks);
-    let sum = point.features.sum() + point.along.sum() + found.blocks[0].weight.clone().sum();
+    let jvp = conv_stack_jvp(images, &blocks, Statistics::Batch, network.options(), tangent);
+    let found = jvp.hvp(leaves.output_gradient.clone(), None, GradientsOf::Blocks);
+    let sum = jvp.features.sum() + jvp.tangent.sum() + found.blocks[0].weight.clone().sum();
     // Something tracked, so that there is a graph to go back through.
     let anchor = Tensor::<B, 1>::ones([1], &Default::default()).require_grad();
     let gradients = (sum + anchor.clone()).backward();
@@ -96,13 +94,13 @@ pub fn nothing_of_a_directional_derivative_is_tracked<B: AutodiffBackend>() {
     assert!(leaves.gradients(&gradients).is_empty());
 }
 
-/// What `conv_stack_along` finds: features, their change, and the changes of the gradients.
-fn along<B: Backend>(network: &Network, still: bool) -> [HashMap<String, Vec<f32>>; 2] {
+/// What `conv_stack_jvp` finds: features, their tangent, and the tangents of the gradients.
+fn jvp_and_hvp<B: Backend>(network: &Network, still: bool) -> [HashMap<String, Vec<f32>>; 2] {
     let leaves = Leaves::<B>::new(network, |_| false);
     let (images, blocks) = (leaves.images(network), leaves.blocks(network));
     let numbers = &mut Numbers(6);
-    let moved = draw(numbers, &images);
-    let change = draw(numbers, &leaves.output_gradient);
+    let images_tangent = draw(numbers, &images);
+    let grad_tangent = draw(numbers, &leaves.output_gradient);
     let tangents = blocks.iter().map(|block| {
         let mut vector =
             |vector: &Option<Tensor<B, 1>>| vector.as_ref().map(|vector| draw(numbers, vector));
@@ -110,15 +108,15 @@ fn along<B: Backend>(network: &Network, still: bool) -> [HashMap<String, Vec<f32
         let weight = draw(numbers, &block.weight);
         BlockTangent { weight, bias, gamma, beta }
     });
-    let direction =
-        StackDirection { images: (!still).then_some(moved), blocks: tangents.collect() };
+    let tangent =
+        StackTangent { images: (!still).then_some(images_tangent), blocks: tangents.collect() };
     let statistics = network.statistics();
-    let point = conv_stack_along(images, &blocks, statistics, network.options(), direction);
-    let values = [("features", point.features.clone()), ("along", point.along.clone())];
+    let jvp = conv_stack_jvp(images, &blocks, statistics, network.options(), tangent);
+    let values = [("features", jvp.features.clone()), ("tangent", jvp.tangent.clone())];
     let values = values.map(|(name, tensor)| (name.to_string(), read(tensor)));
     let grad = leaves.output_gradient.clone();
     let of = if still { GradientsOf::Blocks } else { GradientsOf::ImagesAndBlocks };
-    let found = point.gradients(grad, (!still).then_some(change), of);
+    let found = jvp.hvp(grad, (!still).then_some(grad_tangent), of);
     assert_eq!(found.images.is_some(), !still);
     let mut gradients = vec![("images".to_string(), found.images.map(read))];
     for (k, (block, given)) in found.blocks.into_iter().zip(&blocks).enumerate() {
@@ -134,7 +132,7 @@ fn along<B: Backend>(network: &Network, still: bool) -> [HashMap<String, Vec<f32
     [values.into_iter().collect(), gradients.collect()]
 }
 
-pub fn directional_derivatives_equal_two_levels_of_autodiff<B: AutodiffBackend>() {
+pub fn jvps_and_hvps_equal_two_levels_of_autodiff<B: AutodiffBackend>() {
     for network in [
         Network::new(100, [3, 1, 9, 11], &[(5, 1, true), (7, 1, true)]),
         Network::new(101, [2, 33, 8, 7], &[(32, 1, false), (3, 2, false)]),
@@ -142,8 +140,8 @@ pub fn directional_derivatives_equal_two_levels_of_autodiff<B: AutodiffBackend>(
     ] {
         for network in [network.clone(), network.with_running()] {
             for still in [true, false] {
-                let expected = with_reference(|| along::<Flex>(&network, still));
-                let found = along::<B::InnerBackend>(&network, still);
+                let expected = with_reference(|| jvp_and_hvp::<Flex>(&network, still));
+                let found = jvp_and_hvp::<B::InnerBackend>(&network, still);
                 let batch = network.running.is_none();
                 let vanishes = |name: &str| batch && vanishes_under_batch_statistics(name);
                 assert_gradients(&network.name, &found[0], &expected[0], GRADIENTS, |_| false);

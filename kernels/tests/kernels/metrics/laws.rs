@@ -3,7 +3,7 @@
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{FloatDType, Int, Tensor, TensorData, f16};
 use fewshot_kernels::{
-    Metric, distances, mahalanobis, parted, proto_loss, prototypes, with_reference,
+    Metric, distances, mahalanobis, proto_loss, prototypes, split_at, with_reference,
 };
 
 use super::case::{Case, METRICS, assert_close, assert_outcomes, labels, numbers, read};
@@ -195,7 +195,7 @@ pub fn parts_have_the_gradients_of_slices<B: AutodiffBackend>() {
                 (values, read(x.grad(&gradients).unwrap()))
             };
             let x = leaf();
-            let found = gradient(x.clone(), parted(x, at));
+            let found = gradient(x.clone(), split_at(x, at));
             let x = leaf();
             let slices = [x.clone().narrow(1, 0, at), x.clone().narrow(1, at, 7 - at)];
             assert_eq!(found, gradient(x, slices), "{used:?} at {at}");

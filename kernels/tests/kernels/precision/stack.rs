@@ -3,8 +3,8 @@
 use fewshot_kernels::conv2d::reference::conv2d;
 use fewshot_kernels::norm_relu::{Rectified, reference};
 use fewshot_kernels::{
-    BlockTangent, ConvBlock, GradientsOf, Moments, StackDirection, StackOptions, Statistics,
-    conv_stack, conv_stack_along, with_reference,
+    BlockTangent, ConvBlock, GradientsOf, Moments, StackOptions, StackTangent, Statistics,
+    conv_stack, conv_stack_jvp, with_reference,
 };
 
 use super::*;
@@ -353,34 +353,34 @@ fn checkpointing_changes_no_bit_of_low_precision() {
     assert_eq!(gradient::<Once>(), gradient::<Autodiff<Flex, BalancedCheckpointing>>());
 }
 
-/// Features, their change along a direction, and those of the gradients by images and weights.
-fn along(precision: Precision, running: bool) -> Outcome {
+/// Features, their tangent, and the tangents of the gradients by images and weights.
+fn jvp_and_hvp(precision: Precision, running: bool) -> Outcome {
     let blocks = blocks::<Flex>();
     let statistics = statistics(&blocks, running);
-    let moved = |seed: u64, block: &ConvBlock<Flex>| BlockTangent {
+    let tangent = |seed: u64, block: &ConvBlock<Flex>| BlockTangent {
         weight: drawn(seed, block.weight.dims()),
         bias: None,
         gamma: block.gamma.as_ref().map(|gamma| drawn(seed + 1, gamma.dims())),
         beta: None,
     };
-    let moves = (50..).step_by(5).zip(&blocks).map(|(seed, block)| moved(seed, block));
-    let direction = StackDirection { images: Some(drawn(3, IMAGES)), blocks: moves.collect() };
+    let tangents = (50..).step_by(5).zip(&blocks).map(|(seed, block)| tangent(seed, block));
+    let tangent = StackTangent { images: Some(drawn(3, IMAGES)), blocks: tangents.collect() };
     let images = drawn::<Flex, 4>(1, IMAGES);
-    let point = conv_stack_along(images, &blocks, statistics, options(precision), direction);
-    assert_eq!([point.features.dtype(), point.along.dtype()], [DType::F32; 2]);
-    let grad = drawn::<Flex, 4>(2, point.features.dims());
-    let found = point.gradients(grad, None, GradientsOf::ImagesAndBlocks);
+    let jvp = conv_stack_jvp(images, &blocks, statistics, options(precision), tangent);
+    assert_eq!([jvp.features.dtype(), jvp.tangent.dtype()], [DType::F32; 2]);
+    let grad = drawn::<Flex, 4>(2, jvp.features.dims());
+    let found = jvp.hvp(grad, None, GradientsOf::ImagesAndBlocks);
     let images = found.images.expect("asked for");
     let weights = found.blocks.into_iter().map(|block| read(block.weight));
-    [read(point.features), read(point.along), read(images)].into_iter().chain(weights).collect()
+    [read(jvp.features), read(jvp.tangent), read(images)].into_iter().chain(weights).collect()
 }
 
 #[test]
-fn directional_derivatives_are_of_the_same_precision() {
+fn jvps_and_hvps_are_of_the_same_precision() {
     for running in [false, true] {
-        let exact = along(Precision::F32, running);
+        let exact = jvp_and_hvp(Precision::F32, running);
         for (precision, rounding) in LOW {
-            let found = along(precision, running);
+            let found = jvp_and_hvp(precision, running);
             if !running {
                 let error = distance(&found[0], &in_precision(precision)[0]);
                 assert!(error < rounding / 4.0, "features in {precision:?}: {error:e}");
@@ -396,12 +396,12 @@ fn directional_derivatives_are_of_the_same_precision() {
 }
 
 #[test]
-fn directional_derivatives_are_those_of_plain_operations() {
+fn jvps_and_hvps_are_those_of_plain_operations() {
     // Not in f16, in which those of Flex add up as well.
     let (precision, rounding) = LOW[0];
     assert_eq!(precision, Precision::MixedBf16);
-    let plain = with_reference(|| along(precision, true));
-    for (index, (found, plain)) in along(precision, true).iter().zip(&plain).enumerate() {
+    let plain = with_reference(|| jvp_and_hvp(precision, true));
+    for (index, (found, plain)) in jvp_and_hvp(precision, true).iter().zip(&plain).enumerate() {
         let error = distance(found, plain);
         // They round the two terms of the derivative of a product each.
         assert!(error < 2.0 * rounding, "{index}: {error:e}");

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorPrimitive};
-use fewshot_kernels::{Lost, UpdateRate, rank_update, with_reference};
+use fewshot_kernels::{Decay, UpdateRate, rank_update, with_reference};
 
 use crate::steps::set::{Layout, assert_close, laid_out, shaped, values};
 
@@ -20,13 +20,13 @@ pub fn read<B: Backend>(tensor: &Tensor<B, 2>) -> Vec<f32> {
 
 /// The three ways to lose a share of a weight, at three rates.
 pub fn ways<B: Backend>(rows: usize, layout: Layout) -> [Way<B>; 3] {
-    let each = |rows| Lost::Each(tensor::<B>([rows, 1], layout, 9));
+    let each = |rows| Decay::Each(tensor::<B>([rows, 1], layout, 9));
     let read = UpdateRate::Read(tensor::<B>([1, 1], layout, 8).reshape([1]));
     let whole = UpdateRate::Fixed(1.0);
-    [(Lost::Share(0.25), read), (each(rows), UpdateRate::Fixed(0.7)), (each(1), whole)]
+    [(Decay::Share(0.25), read), (each(rows), UpdateRate::Fixed(0.7)), (each(1), whole)]
 }
 
-type Way<B> = (Lost<Tensor<B, 2>>, UpdateRate<Tensor<B, 1>>);
+type Way<B> = (Decay<Tensor<B, 2>>, UpdateRate<Tensor<B, 1>>);
 
 pub fn updates_equal_the_reference<B: Backend>() {
     use Layout::*;
@@ -55,7 +55,7 @@ pub fn a_shared_weight_is_not_overwritten<B: Backend>() {
     // One that an update has written, and so owns all of its memory.
     let grow = |weight| {
         let factor = |length| tensor::<B>([2, length], Layout::Contiguous, 5);
-        rank_update(weight, Lost::Share(0.5), factor(37), factor(21), UpdateRate::Fixed(0.9))
+        rank_update(weight, Decay::Share(0.5), factor(37), factor(21), UpdateRate::Fixed(0.9))
     };
     let weight = grow(fresh(1));
     let before = read(&weight);
@@ -72,7 +72,7 @@ pub fn a_shared_weight_is_not_overwritten<B: Backend>() {
     let square = |seed| tensor::<B>([9, 9], Layout::Contiguous, seed);
     let update = || {
         let weight = square(1);
-        let (none, whole) = (Lost::Share(0.0), UpdateRate::Fixed(1.0));
+        let (none, whole) = (Decay::Share(0.0), UpdateRate::Fixed(1.0));
         rank_update(weight.clone(), none, weight.clone(), weight, whole)
     };
     assert_close("squared", &read(&update()), &read(&with_reference(update)), 1e-5);
@@ -89,7 +89,7 @@ pub fn what_is_not_finite_spreads_as_in_the_reference<B: Backend>() {
     for k in [1, 3] {
         let left: Vec<f32> = (0..k * rows).map(|i| pick(i / rows + i)).collect();
         let right = right.repeat(k);
-        for lost in [Lost::Share(0.5), Lost::Share(0.0), Lost::Each(given(&share, [rows, 1]))] {
+        for lost in [Decay::Share(0.5), Decay::Share(0.0), Decay::Each(given(&share, [rows, 1]))] {
             for ordinary in [None, Some(values(k * rows, 1))] {
                 let left = ordinary.as_ref().unwrap_or(&left);
                 let update = || {
@@ -109,7 +109,7 @@ pub fn all_and_nothing_can_be_kept<B: Backend>() {
     let weight = || tensor::<B>([6, 35], Layout::Contiguous, 1);
     let nothing = |length| given::<B>(&vec![0.0; length], [1, length]);
     let kept = |lost, rate| {
-        let (lost, rate) = (Lost::Share(lost), UpdateRate::Fixed(rate));
+        let (lost, rate) = (Decay::Share(lost), UpdateRate::Fixed(rate));
         read(&rank_update(weight(), lost, nothing(6), nothing(35), rate))
     };
     assert_eq!(kept(0.0, 0.3), read(&weight()));

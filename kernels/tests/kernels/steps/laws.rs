@@ -6,7 +6,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, TensorMetadata};
 use fewshot_kernels::{
-    StepRule, StepTensors, grad_stats, optim_step, optim_step as step, unread_grad_stats,
+    StepRule, StepTensors, grad_stats, grad_stats_on_device, optim_step, optim_step as step,
     with_reference,
 };
 
@@ -250,7 +250,7 @@ pub fn statistics_that_are_read_later_are_the_same<B: Backend>() {
         let set = || vec![vector::<B>(&[]), vector::<B>(&values(&[3.0])), vector::<B>(&large)];
         for gradients in [set(), Vec::new(), vec![vector::<B>(&[0.0; 7])]] {
             let wanted = grad_stats::<B>(gradients.clone(), 1.0).1.norm;
-            let unread = unread_grad_stats::<B>(gradients);
+            let unread = grad_stats_on_device::<B>(gradients);
             let read: Vec<_> = unread.tensors().map(|part| part.into_data()).collect();
             let found = unread.read(read).norm;
             let same = found == wanted || found.is_nan() && wanted.is_nan();

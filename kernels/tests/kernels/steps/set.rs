@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorMetadata, TensorPrimitive};
 use fewshot_kernels::optim_step::{Momentum, WeightDecay};
-use fewshot_kernels::{StepRule, StepState, StepTensors, Stepped};
+use fewshot_kernels::{StepOutput, StepRule, StepState, StepTensors};
 
 /// How a tensor lies in memory.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,13 +75,13 @@ pub fn read<B: Backend>(tensor: &FloatTensor<B>) -> Vec<f32> {
 }
 
 /// The elements of a parameter and of its state.
-pub fn read_all<B: Backend>(of: &Stepped<FloatTensor<B>>) -> Vec<Vec<f32>> {
+pub fn read_all<B: Backend>(of: &StepOutput<FloatTensor<B>>) -> Vec<Vec<f32>> {
     let state = of.state.tensors.iter().flatten();
     std::iter::once(&of.parameter).chain(state).map(read::<B>).collect()
 }
 
 /// What has moved, with the next gradient.
-pub fn next<T>(moved: Stepped<T>, gradient: T) -> StepTensors<T> {
+pub fn next<T>(moved: StepOutput<T>, gradient: T) -> StepTensors<T> {
     StepTensors { parameter: moved.parameter, gradient, state: moved.state }
 }
 

@@ -19,13 +19,13 @@ fn multiply_accumulates_are_those_counted_by_hand() {
 
 #[test]
 fn the_largest_map_is_a_convolutions_output() {
-    for (config, widest) in [
+    for (config, largest_map) in [
         (Conv4Config::mini_imagenet(), 64 * 84 * 84),
         (Conv4Config::omniglot_strided(), 64 * 14 * 14),
         (Conv4Config::omniglot_strided().with_channels(2), 28 * 28),
     ] {
         for route in [HOST, Route::Device("CubeCL")] {
-            assert_eq!(config.cost(3, route).widest, 3 * widest);
+            assert_eq!(config.cost(3, route).largest_map, 3 * largest_map);
         }
     }
 }
@@ -39,8 +39,8 @@ fn maps_that_are_not_halved_cost_as_much_as_those_before_them() {
     assert_eq!(deep.cost(2, HOST).outputs, 2 * 1600);
     let side_by_side = 2 * (84 * 84 + 42 * 42 + 21 * 21 + 10 * 10);
     let halved = 84 * 84 + 2 * 42 * 42 + 2 * 21 * 21 + 2 * 10 * 10 + 5 * 5;
-    let kept = deep.cost(1, Route::Device("CubeCL")).kept;
-    assert_eq!(kept, 64 * (side_by_side + halved));
+    let saved = deep.cost(1, Route::Device("CubeCL")).saved;
+    assert_eq!(saved, 64 * (side_by_side + halved));
     let strided = deep.with_downsampling(crate::Downsampling::Stride);
     let convolved = [84, 42, 42, 21, 21, 11, 11, 6].map(|side| side * side);
     let macs = 9 * 64 * (3 * convolved[0] + 64 * convolved[1..].iter().sum::<usize>());
@@ -55,46 +55,49 @@ fn the_fused_stack_keeps_inputs_with_rings_and_convolutions() {
     let convolutions = 64 * (14 * 14 + 7 * 7 + 3 * 3);
     let parameters = 9 * 64 + 3 * 9 * 64 * 64 + 4 * 3 * 64;
     let statistics = 4 * 4 * 64;
-    let kept = |n| Conv4Config::omniglot().cost(n, HOST).kept as usize;
+    let saved = |n| Conv4Config::omniglot().cost(n, HOST).saved as usize;
     for n in [1, 80] {
-        assert_eq!(kept(n), n * (inputs + convolutions) + parameters + statistics);
+        assert_eq!(saved(n), n * (inputs + convolutions) + parameters + statistics);
     }
 }
 
 #[test]
 fn the_fused_stack_keeps_less_than_layers_do() {
     let config = Conv4Config::mini_imagenet();
-    let kept = |route| config.cost(10, route).kept;
+    let saved = |route| config.cost(10, route).saved;
     let maps = 64 * (84 * 84 + 42 * 42 + 21 * 21 + 10 * 10);
     let halves = 64 * (42 * 42 + 21 * 21 + 10 * 10 + 5 * 5);
-    assert_eq!(kept(Route::Device("CubeCL")), 10 * (maps + halves));
-    assert_eq!(kept(Route::Reference), 10 * (4 * maps + 7 * halves));
-    assert_eq!(kept(Route::Forced), kept(Route::Reference));
-    assert!(2 * kept(HOST) < kept(Route::Device("CubeCL")));
+    assert_eq!(saved(Route::Device("CubeCL")), 10 * (maps + halves));
+    assert_eq!(saved(Route::Reference), 10 * (4 * maps + 7 * halves));
+    assert_eq!(saved(Route::Forced), saved(Route::Reference));
+    assert!(2 * saved(HOST) < saved(Route::Device("CubeCL")));
 }
 
 #[test]
 fn gradients_are_counted_where_most_is_there() {
-    let passing = |config: Conv4Config, route| config.cost(10, route).passing;
+    let activation_grads = |config: Conv4Config, route| config.cost(10, route).activation_grads;
     // In the first block: those of both of its maps, and the images have none.
     let device = Route::Device("CubeCL");
-    assert_eq!(passing(Conv4Config::omniglot(), device), 10 * 64 * (784 + 196));
-    assert_eq!(passing(Conv4Config::omniglot_strided(), device), 10 * 64 * 2 * 196);
+    assert_eq!(activation_grads(Conv4Config::omniglot(), device), 10 * 64 * (784 + 196));
+    assert_eq!(activation_grads(Conv4Config::omniglot_strided(), device), 10 * 64 * 2 * 196);
     // What a block kept goes before those of larger maps come: most are there in the last one.
-    assert_eq!(passing(Conv4Config::omniglot(), Route::Reference), 10 * 64 * 9);
+    assert_eq!(activation_grads(Conv4Config::omniglot(), Route::Reference), 10 * 64 * 9);
 }
 
 #[test]
 fn a_gradient_that_is_differentiated_leaves_maps_of_its_own() {
-    let nested = |config: Conv4Config, route| config.cost(10, route).nested;
+    let intermediate_grads = |config: Conv4Config, route| config.cost(10, route).intermediate_grads;
     let device = Route::Device("CubeCL");
     let (convolved, out) = (784 + 196 + 49 + 9, 196 + 49 + 9 + 1);
-    assert_eq!(nested(Conv4Config::omniglot(), device), 10 * 64 * (convolved + out));
+    assert_eq!(intermediate_grads(Conv4Config::omniglot(), device), 10 * 64 * (convolved + out));
     let strided = 196 + 49 + 16 + 4;
-    assert_eq!(nested(Conv4Config::omniglot_strided(), device), 10 * 64 * 2 * strided);
+    assert_eq!(intermediate_grads(Conv4Config::omniglot_strided(), device), 10 * 64 * 2 * strided);
     let stack = Conv4Config::omniglot().stack(10, HOST).expect("a fused stack");
-    assert_eq!(nested(Conv4Config::omniglot(), HOST), stack.between() as u64);
-    assert_eq!(Conv4Config::omniglot().cost(10, device).tangents, 0);
+    assert_eq!(
+        intermediate_grads(Conv4Config::omniglot(), HOST),
+        stack.intermediate_grad_floats() as u64
+    );
+    assert_eq!(Conv4Config::omniglot().cost(10, device).saved_tangents, 0);
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn segments_end_where_maps_are_halved() {
     });
     let whole = deep.cost(10, layers);
     let sum = |of: fn(&Cost) -> u64| found.iter().map(|part| of(&part.graph)).sum::<u64>();
-    assert_eq!((sum(|cost| cost.kept), sum(|cost| cost.macs)), (whole.kept, whole.macs));
+    assert_eq!((sum(|cost| cost.saved), sum(|cost| cost.macs)), (whole.saved, whole.macs));
     assert!(found.iter().all(|part| part.left == 0));
 
     let host = deep.segment_costs(10, HOST).expect("the fused stack has formulas");
@@ -124,7 +127,7 @@ fn segments_end_where_maps_are_halved() {
         ],
     };
     let all = host.iter().map(|part| part.left).sum::<u64>();
-    assert!(host[0].graph.kept as usize > first.kept() && host[0].left < all);
+    assert!(host[0].graph.saved as usize > first.saved_floats() && host[0].left < all);
     let low = deep.with_precision(Precision::MixedBf16);
     assert_eq!(low.segment_costs(1, layers), None);
     assert_eq!(low.segment_costs(10, HOST), Some(host));
@@ -158,13 +161,13 @@ fn balanced_checkpointing_leaves_the_fused_stack_alone() {
 fn low_precision_keeps_inputs_of_convolutions_in_its_own_type() {
     let config = Conv4Config::mini_imagenet();
     let low = config.clone().with_precision(Precision::MixedBf16);
-    let kept = |config: &Conv4Config, route| config.cost(10, route).kept;
+    let saved = |config: &Conv4Config, route| config.cost(10, route).saved;
     let (image, inputs) = (3 * 84 * 84, 64 * (42 * 42 + 21 * 21 + 10 * 10));
     let convolved = 64 * (84 * 84 + 42 * 42 + 21 * 21 + 10 * 10);
     for (route, halved) in
         [(Route::Device("CubeCL"), inputs + convolved), (Route::Reference, inputs)]
     {
-        assert_eq!(2 * kept(&low, route) + 10 * halved, 2 * kept(&config, route) + 10 * image);
+        assert_eq!(2 * saved(&low, route) + 10 * halved, 2 * saved(&config, route) + 10 * image);
     }
     // The fused stack rounds in place.
     assert_eq!(low.cost(10, HOST), config.cost(10, HOST));

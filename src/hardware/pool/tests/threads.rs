@@ -18,7 +18,7 @@ fn wait_for_waiters(pool: &ModelPool<usize, Block>, others: usize) {
     loop {
         let waiting = match pool.lock().slots.get(&key(0)) {
             // The slot and the call that loads refer to it too.
-            Some(Slot::Loading(flight)) => Arc::strong_count(flight) - 2,
+            Some(Slot::Loading(in_flight)) => Arc::strong_count(in_flight) - 2,
             _ => panic!("model 0 is not loading"),
         };
         if waiting == others {

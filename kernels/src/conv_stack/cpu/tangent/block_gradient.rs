@@ -6,17 +6,17 @@ use rayon::prelude::*;
 
 use super::super::norm::{NormGradient, Sums};
 use super::super::plan::Plan;
-use super::backward::{Pair, Stack};
+use super::backward::{Dual, Stack};
 use super::norm::TangentSums;
 use crate::cpu::activate::Strip;
-use crate::cpu::body::Body;
+use crate::cpu::activate_vjp::{Slope, Target};
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
 use crate::cpu::slots::groups;
 use crate::cpu::slots::sum;
-use crate::cpu::spread::{Slope, Target};
 use crate::cpu::winograd::Scratch;
 
 /// Result of one block.
@@ -36,7 +36,7 @@ struct SlotRun<'a> {
     weight: &'a mut [f32],
     /// Gradients of the convolution's output, for a group of images.
     delta: Buffer,
-    delta_along: Buffer,
+    delta_tangent: Buffer,
     strip: Buffer,
     part: Buffer,
     scratch: Option<Scratch>,
@@ -46,7 +46,7 @@ struct SlotRun<'a> {
 /// The weight for the gradient of the input, and its tangent.
 struct Turned {
     weight: Buffer,
-    moved: Buffer,
+    weight_tangent: Buffer,
 }
 
 /// One strip of an image.
@@ -59,12 +59,12 @@ struct Piece<'a> {
 }
 
 impl Stack<'_> {
-    fn body(&self) -> &dyn Body {
-        self.point.body()
+    fn body(&self) -> &dyn InstructionSet {
+        self.primal.body()
     }
 
     fn plan(&self, k: usize) -> &Plan {
-        &self.point.saved.plans[k]
+        &self.primal.saved.plans[k]
     }
 
     /// The convolution's output with the map that normalises it, and the tangents of both.
@@ -74,29 +74,29 @@ impl Stack<'_> {
         weights: &[f32],
         scratch: &'a mut [f32],
     ) -> (Strip<'a>, &'a [f32]) {
-        let (saved, plan) = (self.point.saved, self.plan(piece.k));
+        let (saved, plan) = (self.primal.saved, self.plan(piece.k));
         let (input, y) = (saved.inputs[piece.k].get(piece.n), saved.convs[piece.k].get(piece.n));
         let weights = (weights, piece.tile);
         let y = plan.strip(self.body(), weights, (input, y), piece.rows.clone(), scratch);
         let start = plan.conv.start(piece.tile, piece.rows.start);
-        let along = &self.tangent.convs[piece.k].get(piece.n)[start..start + y.len()];
-        (plan.affine(piece.tile, y, &saved.norms[piece.k]), along)
+        let tangent = &self.saved_tangent.convs[piece.k].get(piece.n)[start..start + y.len()];
+        (plan.affine(piece.tile, y, &saved.norms[piece.k]), tangent)
     }
 
     /// The sums over the batch that the gradient of block `k` needs.
-    pub fn sums(&self, k: usize, grads: Pair<'_>) -> TangentSums {
+    pub fn sums(&self, k: usize, grads: Dual<'_>) -> TangentSums {
         let plan = self.plan(k);
-        let (weights, lane) = (self.point.weights(k), plan.conv.lane);
+        let (weights, lane) = (self.primal.weights(k), plan.conv.lane);
         let identity = NormGradient::identity(plan.padded());
-        let means = (&self.point.saved.norms[k].mean, &self.tangent.norms[k].mean);
-        let parts = self.point.slots.par_iter().map(|images| {
+        let means = (&self.primal.saved.norms[k].mean, &self.saved_tangent.norms[k].mean);
+        let parts = self.primal.slots.par_iter().map(|images| {
             let mut sums = TangentSums::empty(plan.padded());
             let [mut scratch, mut dz] = [(); 2].map(|()| Buffer::stale(plan.strip_len()));
             let mut out = vec![0.0; 2 * lane];
             for n in images.clone() {
                 for (tile, rows) in plan.pieces() {
                     let piece = Piece { k, n, tile, rows: &rows };
-                    let (strip, along) = self.strips(&piece, &weights, &mut scratch);
+                    let (strip, tangent) = self.strips(&piece, &weights, &mut scratch);
                     let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
                     let slope = identity.slope(plan.channels(tile));
                     let mut correlate = |value, mean: &[f32], dz: &[f32], to: &mut Sums| {
@@ -106,15 +106,15 @@ impl Stack<'_> {
                         self.body().correlate(&pair, &mut out);
                         to.add_tile(tile * lane, &out);
                     };
-                    let grad = plan.grad_rows(tile, &rows, grads.along.get(n));
+                    let grad = plan.grad_rows(tile, &rows, grads.tangent.get(n));
                     let target = Target { d: &mut dz, row, pixel: lane };
-                    self.body().spread(&strip, grad, &slope, target);
+                    self.body().activate_vjp(&strip, grad, &slope, target);
                     correlate(strip.y, means.0, &dz, &mut sums.grad);
-                    let grad = plan.grad_rows(tile, &rows, grads.point.get(n));
+                    let grad = plan.grad_rows(tile, &rows, grads.primal.get(n));
                     let target = Target { d: &mut dz, row, pixel: lane };
-                    self.body().spread(&strip, grad, &slope, target);
-                    correlate(strip.y, means.0, &dz, &mut sums.point);
-                    correlate(along, means.1, &dz, &mut sums.conv);
+                    self.body().activate_vjp(&strip, grad, &slope, target);
+                    correlate(strip.y, means.0, &dz, &mut sums.primal);
+                    correlate(tangent, means.1, &dz, &mut sums.conv);
                 }
             }
             sums
@@ -129,20 +129,20 @@ impl Stack<'_> {
     pub fn block(
         &self,
         k: usize,
-        grads: Pair<'_>,
+        grads: Dual<'_>,
         norms: (&NormGradient, &NormGradient),
         need_input: bool,
     ) -> BlockTangents {
-        let (plan, slots) = (self.plan(k), self.point.slots);
+        let (plan, slots) = (self.plan(k), self.primal.slots);
         let keep = if need_input { Keep::All } else { Keep::None };
         let mut input = Images::new(slots, plan.input_grad.image(), keep);
         let packed = plan.forward.prepared();
         let mut weight = Buffer::stale(packed * slots.len());
-        let weights = self.point.weights(k);
+        let weights = self.primal.weights(k);
         let prepare = |parameters| plan.turned_weight(self.body(), parameters);
         let turned = need_input.then(|| Turned {
-            weight: prepare(&self.point.parameters[k]),
-            moved: prepare(&self.moved[k]),
+            weight: prepare(&self.primal.parameters[k]),
+            weight_tangent: prepare(&self.parameter_tangents[k]),
         });
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(slots)).zip(slots);
         parts.for_each(|((weight, input), images)| {
@@ -177,7 +177,7 @@ impl Stack<'_> {
             input,
             weight,
             delta: plan.deltas(group),
-            delta_along: plan.deltas(group),
+            delta_tangent: plan.deltas(group),
             strip: Buffer::stale(plan.strip_len()),
             part: Buffer::stale(plan.strip_len()),
             scratch: plan.forward.scratch(1),
@@ -190,32 +190,32 @@ impl Stack<'_> {
         &self,
         piece: &Piece<'_>,
         place: usize,
-        grads: Pair<'_>,
-        (norm, norm_along): (&NormGradient, &NormGradient),
+        grads: Dual<'_>,
+        (norm, norm_tangent): (&NormGradient, &NormGradient),
         weights: &[f32],
         run: &mut SlotRun<'_>,
     ) {
         let Piece { k, n, tile, rows } = *piece;
         let plan = self.plan(k);
         let (lane, channels) = (plan.conv.lane, plan.channels(tile));
-        let (strip, along) = self.strips(piece, weights, &mut run.strip);
+        let (strip, tangent) = self.strips(piece, weights, &mut run.strip);
         let start = plan.delta.start(place * plan.delta.tiles() + tile, rows.start);
         let (row, pixel) = (plan.delta.row(), plan.delta.lane);
-        let grad = plan.grad_rows(tile, rows, grads.point.get(n));
-        let grad_along = plan.grad_rows(tile, rows, grads.along.get(n));
+        let grad = plan.grad_rows(tile, rows, grads.primal.get(n));
+        let grad_tangent = plan.grad_rows(tile, rows, grads.tangent.get(n));
         let target = Target { d: &mut run.delta[start..], row, pixel };
-        self.body().spread(&strip, grad, &norm.slope(channels.clone()), target);
-        let target = Target { d: &mut run.delta_along[start..], row, pixel };
-        self.body().spread(&strip, grad, &norm_along.slope(channels.clone()), target);
+        self.body().activate_vjp(&strip, grad, &norm.slope(channels.clone()), target);
+        let target = Target { d: &mut run.delta_tangent[start..], row, pixel };
+        self.body().activate_vjp(&strip, grad, &norm_tangent.slope(channels.clone()), target);
         let part = Target { d: &mut run.part, row: plan.conv.row(), pixel: lane };
         let zeros = vec![0.0; lane];
         let gain = &norm.gain[channels.clone()];
         let slope = Slope { gain, tilt: &zeros, offset: &zeros };
-        self.body().spread(&strip, grad_along, &slope, part);
-        let target = Target { d: &mut run.delta_along[start..], row, pixel };
-        let part = &run.part[..along.len()];
-        self.body().add_tilted(part, (along, &norm.tilt[channels]), strip.w, target);
-        for delta in [&mut run.delta, &mut run.delta_along] {
+        self.body().activate_vjp(&strip, grad_tangent, &slope, part);
+        let target = Target { d: &mut run.delta_tangent[start..], row, pixel };
+        let part = &run.part[..tangent.len()];
+        self.body().add_tilted(part, (tangent, &norm.tilt[channels]), strip.w, target);
+        for delta in [&mut run.delta, &mut run.delta_tangent] {
             plan.round_delta(self.body(), &mut delta[start..], rows.len());
         }
     }
@@ -225,10 +225,10 @@ impl Stack<'_> {
     fn weight(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
         let plan = self.plan(k);
         let images = run.images.start + group.start..run.images.start + group.end;
-        let points = self.point.saved.inputs[k].group(images.clone());
-        let mut pairs = vec![(points, &*run.delta_along)];
-        if k > 0 || self.tangent.images {
-            pairs.push((self.tangent.inputs[k].group(images), &*run.delta));
+        let inputs = self.primal.saved.inputs[k].group(images.clone());
+        let mut pairs = vec![(inputs, &*run.delta_tangent)];
+        if k > 0 || self.saved_tangent.images {
+            pairs.push((self.saved_tangent.inputs[k].group(images), &*run.delta));
         }
         for (i, (inputs, deltas)) in pairs.into_iter().enumerate() {
             let weight = (&mut *run.weight, group.start == 0 && i == 0);
@@ -244,10 +244,10 @@ impl Stack<'_> {
     fn input(&self, k: usize, group: Range<usize>, turned: &Turned, run: &mut SlotRun<'_>) {
         let plan = self.plan(k);
         let len = group.len() * plan.delta.image();
-        let along = Term { weight: &turned.weight, input: &run.delta_along[..len] };
-        let moved = Term { weight: &turned.moved, input: &run.delta[..len] };
+        let by_delta = Term { weight: &turned.weight, input: &run.delta_tangent[..len] };
+        let by_weight = Term { weight: &turned.weight_tangent, input: &run.delta[..len] };
         let out = run.input.group_mut(group);
-        plan.turned.images(self.body(), &[along, moved], out, &mut run.turned_scratch);
+        plan.turned.images(self.body(), &[by_delta, by_weight], out, &mut run.turned_scratch);
         plan.round(self.body(), out);
     }
 }

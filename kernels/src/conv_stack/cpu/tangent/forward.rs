@@ -1,4 +1,4 @@
-//! Tangents of the forward pass.
+//! The tangent of the forward pass (Jacobian-vector product).
 
 use std::ops::Range;
 
@@ -9,47 +9,47 @@ use super::super::norm::Sums;
 use super::super::parameters::Parameters;
 use super::super::plan::Plan;
 use super::super::reduction::total;
-use super::Direction;
+use super::InputTangents;
 use super::norm::NormTangent;
-use crate::cpu::body::Body;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
 use crate::cpu::slots::{groups, split};
 use crate::cpu::winograd::Scratch;
 
-/// What the forward pass along a direction returns.
-pub struct Tangent {
+/// What [`jvp`] returns.
+pub struct JvpOutput {
     /// Of the output `[n, c, h, w]`.
     pub y: Vec<f32>,
-    /// What [`backward_along`](super::backward_along()) needs.
+    /// What [`jvp_of_vjp`](super::jvp_of_vjp()) needs.
     pub saved: SavedTangent,
 }
 
 /// Tangents of what the forward pass saved.
 pub struct SavedTangent {
-    /// Of the input of every block; of the first nothing is stored if the images stand still.
+    /// Of the input of every block; that of the first is not stored if the images have none.
     pub(super) inputs: Vec<Images>,
     /// Of the output of every convolution.
     pub(super) convs: Vec<Images>,
     pub(super) norms: Vec<NormTangent>,
-    /// Whether the images move.
+    /// Whether the images have a tangent.
     pub(super) images: bool,
 }
 
-/// How the output of the stack changes along `direction`, at the point of the forward pass that
-/// `saved` comes from.
+/// The tangent of the output of the stack, given those of its inputs, at the point of the forward pass
+/// that `saved` comes from.
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
-pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) -> Tangent {
+pub fn jvp(saved: &Saved, params: &[f32], tangents: InputTangents<'_>) -> JvpOutput {
     let shape = &saved.shape;
     let blocks = shape.geometry();
     let parameters = Parameters::split(&blocks, params);
-    let moved = Parameters::split(&blocks, direction.parameters);
-    if let Some(images) = direction.images {
-        assert_eq!(images.len(), shape.input(), "the direction of the input of {shape:?}");
+    let weight_tangents = Parameters::split(&blocks, tangents.parameters);
+    if let Some(images) = tangents.images {
+        assert_eq!(images.len(), shape.input(), "the tangent of the input of {shape:?}");
     }
     let slots = &saved.slots;
     let prepare =
@@ -57,8 +57,8 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
     let stack = Stack {
         saved,
         weights: saved.plans.iter().zip(&parameters).map(prepare).collect(),
-        moved: saved.plans.iter().zip(&moved).map(prepare).collect(),
-        images: direction.images,
+        weight_tangents: saved.plans.iter().zip(&weight_tangents).map(prepare).collect(),
+        images: tangents.images,
     };
     let (mut inputs, mut convs) = stack.stores(slots);
     let mut y = vec![0.0; shape.output().iter().product()];
@@ -77,19 +77,19 @@ pub fn forward_along(saved: &Saved, params: &[f32], direction: Direction<'_>) ->
         if let Some(plan) = saved.plans.get(k) {
             let pixels = saved.pixels(plan);
             let norm = &saved.norms[k];
-            norms.push(NormTangent::new(norm, &parameters[k], &moved[k], &sums, pixels));
+            norms.push(NormTangent::new(norm, &parameters[k], &weight_tangents[k], &sums, pixels));
         }
     }
     drop(runs);
-    let saved = SavedTangent { inputs, convs, norms, images: direction.images.is_some() };
-    Tangent { y, saved }
+    let saved = SavedTangent { inputs, convs, norms, images: tangents.images.is_some() };
+    JvpOutput { y, saved }
 }
 
 /// What all slots share.
 struct Stack<'a> {
     saved: &'a Saved,
     weights: Vec<Buffer>,
-    moved: Vec<Buffer>,
+    weight_tangents: Vec<Buffer>,
     images: Option<&'a [f32]>,
 }
 
@@ -104,7 +104,7 @@ struct SlotRun<'a> {
 }
 
 impl Stack<'_> {
-    fn body(&self) -> &dyn Body {
+    fn body(&self) -> &dyn InstructionSet {
         self.saved.body
     }
 
@@ -195,19 +195,19 @@ impl Stack<'_> {
     fn activate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, norm: &NormTangent) {
         let (saved, plan, n) = (self.saved, &self.saved.plans[k], run.images.start + i);
         let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
-        let along = run.convs[k].get(i);
+        let tangent = run.convs[k].get(i);
         let out = run.inputs[k + 1].get_mut(i);
         plan.out.clear_ring(out);
         for tile in 0..plan.conv.tiles() {
             for rows in plan.strips() {
                 let start = plan.out.start(tile, plan.out_rows(&rows).0);
                 let from = plan.conv.start(tile, rows.start);
-                let along = &along[from..from + rows.len() * plan.conv.row()];
+                let tangent = &tangent[from..from + rows.len() * plan.conv.row()];
                 let weights = (&*self.weights[k], tile);
                 let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
                 let strip = plan.affine(tile, y, &saved.norms[k]);
-                let along = plan.affine_along(tile, along, (&norm.scale, &norm.shift));
-                self.body().activate_along(&strip, &along, &mut out[start..], plan.out.row());
+                let tangent = plan.affine_jvp(tile, tangent, (&norm.scale, &norm.shift));
+                self.body().activate_jvp(&strip, &tangent, &mut out[start..], plan.out.row());
             }
         }
     }
@@ -215,14 +215,14 @@ impl Stack<'_> {
     /// The tangents of the convolution of block `k`: `W * p' + W' * p`.
     fn convolve(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
         let plan = &self.saved.plans[k];
-        let points = self.saved.inputs[k]
+        let inputs = self.saved.inputs[k]
             .group(run.images.start + group.start..run.images.start + group.end);
-        let moves = run.inputs[k].group(group.clone());
+        let input_tangents = run.inputs[k].group(group.clone());
         let terms = [
-            Term { weight: &self.moved[k], input: points },
-            Term { weight: &self.weights[k], input: moves },
+            Term { weight: &self.weight_tangents[k], input: inputs },
+            Term { weight: &self.weights[k], input: input_tangents },
         ];
-        let terms = if moves.is_empty() { &terms[..1] } else { &terms };
+        let terms = if input_tangents.is_empty() { &terms[..1] } else { &terms };
         let outputs = run.convs[k].group_mut(group);
         if run.scratch[k].is_none() {
             run.scratch[k] = plan.forward.scratch(2);
@@ -235,12 +235,12 @@ impl Stack<'_> {
     fn correlate(&self, plan: &Plan, k: usize, i: usize, run: &mut SlotRun<'_>, sums: &mut Sums) {
         let (saved, n, lane) = (self.saved, run.images.start + i, plan.conv.lane);
         let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
-        let along = run.convs[k].get(i);
+        let tangent = run.convs[k].get(i);
         let mut out = vec![0.0; 2 * lane];
         for tile in 0..plan.conv.tiles() {
             for rows in plan.strips() {
                 let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
-                let grad = (&along[plan.conv.start(tile, rows.start)..], row);
+                let grad = (&tangent[plan.conv.start(tile, rows.start)..], row);
                 let weights = (&*self.weights[k], tile);
                 let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
                 let centre = &saved.norms[k].mean[tile * lane..];

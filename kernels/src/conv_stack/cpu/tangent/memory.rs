@@ -1,37 +1,37 @@
-//! What the tangents take of memory, in floats.
+//! Memory of the passes of tangents, in floats.
 
 use super::super::plan::Plan;
 use super::super::shape::StackShape;
-use crate::cpu::body::{Body, chosen};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::precision::Precision;
 
 impl StackShape {
-    /// Floats that a pass along a direction of the parameters leaves for the backward pass along it:
-    /// the tangents of the inputs of all blocks but the first, of all convolutions, and of the
-    /// statistics with their affine map, and the direction; channels in whole tiles of this processor.
+    /// Floats that the `jvp` for tangents of the parameters saves for the `jvp_of_vjp`: the tangents of
+    /// the inputs of all blocks but the first, of all convolutions, of the statistics with their affine
+    /// map, and of the parameters; channels in whole tiles of this processor.
     ///
     /// # Panics
     /// As [`output`](Self::output).
-    pub fn tangents(&self) -> usize {
-        self.tangents_by(chosen())
+    pub fn saved_tangent_floats(&self) -> usize {
+        self.saved_tangent_floats_by(chosen())
     }
 
-    /// Floats that the backward pass leaves for the one along a direction: the gradients of the outputs
-    /// of all blocks; channels in whole tiles of this processor.
+    /// Floats that the backward pass saves for the `jvp_of_vjp`: the gradients of the outputs of all
+    /// blocks; channels in whole tiles of this processor.
     ///
     /// # Panics
     /// As [`output`](Self::output).
-    pub fn between(&self) -> usize {
-        self.between_by(chosen())
+    pub fn intermediate_grad_floats(&self) -> usize {
+        self.intermediate_grad_floats_by(chosen())
     }
 
-    fn between_by(&self, body: &dyn Body) -> usize {
+    fn intermediate_grad_floats_by(&self, body: &dyn InstructionSet) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let inner = plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
         self.n * (inner + plans.last().map_or(0, |plan| plan.out.image()))
     }
 
-    fn tangents_by(&self, body: &dyn Body) -> usize {
+    fn saved_tangent_floats_by(&self, body: &dyn InstructionSet) -> usize {
         let plans = Plan::all(self, body.tile(), Precision::F32);
         let inputs = plans.iter().skip(1).map(|plan| plan.input.image());
         let image = inputs.chain(plans.iter().map(|plan| plan.conv.image())).sum::<usize>();
@@ -46,9 +46,9 @@ mod tests {
     use super::super::super::forward::{Pass, Planned, Statistics, forward};
     use super::super::super::shape::BlockShape;
     use super::super::super::tests::parts;
-    use super::super::{Direction, SavedTangent, forward_along};
+    use super::super::{InputTangents, SavedTangent, jvp};
     use super::*;
-    use crate::cpu::body::bodies;
+    use crate::cpu::instruction_set::bodies;
 
     fn floats(saved: &SavedTangent, shape: &StackShape) -> usize {
         // Of the last, the output, only images at hand are there.
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn tangents_are_as_large_as_is_said() {
+    fn tangents_are_as_large_as_computed() {
         let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
         let cases = [
             (1, vec![block(64, 1, true), block(64, 1, true)]),
@@ -76,14 +76,20 @@ mod tests {
                 let mut gradients = vec![0.0; params.len()];
                 let to = &mut parts(&shape, &mut gradients);
                 let dy = vec![0.5; shape.output().iter().product()];
-                let (_, between) = backward(&shape, &saved, &params, &dy, (false, true), to);
-                let between = between.expect("kept, as asked").0;
-                let floats_between = between.iter().map(|images| images.group(0..shape.n).len());
-                assert_eq!(shape.between_by(body), floats_between.sum::<usize>(), "{shape:?}");
-                let direction = Direction { images: None, parameters: &params };
-                let tangent = forward_along(&saved, &params, direction).saved;
-                let wanted = floats(&tangent, &shape) + shape.parameters();
-                assert_eq!(shape.tangents_by(body), wanted, "{shape:?}");
+                let (_, intermediate_grads) =
+                    backward(&shape, &saved, &params, &dy, (false, true), to);
+                let intermediate_grads = intermediate_grads.expect("kept, as asked").0;
+                let floats_of_grads =
+                    intermediate_grads.iter().map(|images| images.group(0..shape.n).len());
+                assert_eq!(
+                    shape.intermediate_grad_floats_by(body),
+                    floats_of_grads.sum::<usize>(),
+                    "{shape:?}"
+                );
+                let tangents = InputTangents { images: None, parameters: &params };
+                let saved_tangent = jvp(&saved, &params, tangents).saved;
+                let wanted = floats(&saved_tangent, &shape) + shape.parameters();
+                assert_eq!(shape.saved_tangent_floats_by(body), wanted, "{shape:?}");
             }
         }
     }

@@ -1,9 +1,9 @@
-//! The stack along a direction: how fast its output and its gradients change where the images and
-//! the parameters move.
+//! Forward-mode derivatives of the stack: the tangents of its output and of its gradients, given those
+//! of the images and the parameters.
 //!
-//! Every map `a` of the first order has a tangent `a'`, and every rule is differentiated along it: of
-//! `y = W * p`, for instance, `y' = W * p' + W' * p`. The largest pixel of a window and the sign that
-//! ReLU asks for are taken as they are at the point.
+//! Every map `a` has a tangent `a'`, and every rule is differentiated: of `y = W * p`, for instance,
+//! `y' = W * p' + W' * p`. The largest pixel of a window and the sign that ReLU reads are those at the
+//! primal point.
 //!
 //! Source: Pearlmutter, "Fast exact multiplication by the Hessian", 1994.
 
@@ -13,13 +13,13 @@ mod forward;
 mod memory;
 mod norm;
 
-pub use backward::backward_along;
-pub use forward::{SavedTangent, Tangent, forward_along};
+pub use backward::jvp_of_vjp;
+pub use forward::{JvpOutput, SavedTangent, jvp};
 
-/// Where the stack's inputs move.
+/// The tangents of the stack's inputs.
 #[derive(Clone, Copy, Debug)]
-pub struct Direction<'a> {
-    /// Of the images `[n, c, h, w]`; none if they stand still.
+pub struct InputTangents<'a> {
+    /// Of the images `[n, c, h, w]`; `None` is zero.
     pub images: Option<&'a [f32]>,
     /// Of the parameters, laid out as they are.
     pub parameters: &'a [f32],

@@ -1,4 +1,4 @@
-//! Batch-norm along a direction.
+//! Tangents of batch-norm and of its gradient.
 
 use super::super::norm::{Deviation, Norm, NormGradient, Sums};
 use super::super::parameters::Parameters;
@@ -17,7 +17,7 @@ impl NormTangent {
     pub fn new(
         norm: &Norm,
         parameters: &Parameters<'_>,
-        direction: &Parameters<'_>,
+        parameter_tangents: &Parameters<'_>,
         sums: &Sums,
         pixels: Option<usize>,
     ) -> Self {
@@ -31,29 +31,30 @@ impl NormTangent {
         for (c, &gamma) in parameters.gamma.iter().enumerate() {
             let [at, inv_std, scale] =
                 [&norm.mean, &norm.inv_std, &norm.scale].map(|all| f64::from(all[c]));
-            let (mean, moved) = match pixels {
+            let (mean, inv_std_tangent) = match pixels {
                 Some(pixels) => {
                     let pixels = pixels as f64;
                     (sums.dz[c] / pixels, -inv_std.powi(3) * sums.product[c] / pixels)
                 }
                 // The bias is in the mean.
-                None => (-f64::from(direction.bias[c]), 0.0),
+                None => (-f64::from(parameter_tangents.bias[c]), 0.0),
             };
-            let turned = f64::from(direction.gamma[c]) * inv_std + f64::from(gamma) * moved;
-            let shift = f64::from(direction.beta[c]) - mean * scale - at * turned;
+            let scale_tangent = f64::from(parameter_tangents.gamma[c]) * inv_std
+                + f64::from(gamma) * inv_std_tangent;
+            let shift = f64::from(parameter_tangents.beta[c]) - mean * scale - at * scale_tangent;
             tangent.mean[c] = mean as f32;
-            tangent.inv_std[c] = moved as f32;
-            tangent.scale[c] = turned as f32;
+            tangent.inv_std[c] = inv_std_tangent as f32;
+            tangent.scale[c] = scale_tangent as f32;
             tangent.shift[c] = shift as f32;
         }
         tangent
     }
 }
 
-/// Sums over the batch that the gradient of one block along a direction needs.
+/// Sums over the batch that the tangent of the gradient of one block needs.
 pub struct TangentSums {
     /// Of `dz` and of `dz * (y - mean)`.
-    pub point: Sums,
+    pub primal: Sums,
     /// Of `dz'` and of `dz' * (y - mean)`.
     pub grad: Sums,
     /// Of `dz` and of `dz * (y' - mean')`.
@@ -63,13 +64,13 @@ pub struct TangentSums {
 impl TangentSums {
     /// No pixels yet.
     pub fn empty(padded: usize) -> Self {
-        let [point, grad, conv] = [(); 3].map(|()| Sums::empty(padded));
-        Self { point, grad, conv }
+        let [primal, grad, conv] = [(); 3].map(|()| Sums::empty(padded));
+        Self { primal, grad, conv }
     }
 
     /// Adds the sums of `other`.
     pub fn merge(&mut self, other: &Self) {
-        self.point.merge(&other.point);
+        self.primal.merge(&other.primal);
         self.grad.merge(&other.grad);
         self.conv.merge(&other.conv);
     }
@@ -78,40 +79,41 @@ impl TangentSums {
     /// `dy' = gain' * dz + gain * dz' + tilt' * y + tilt * y' + offset'`.
     pub fn gradients(
         &self,
-        (norm, along): (&Norm, &NormTangent),
+        (norm, norm_tangent): (&Norm, &NormTangent),
         parameters: &Parameters<'_>,
         pixels: Option<usize>,
     ) -> (NormGradient, NormGradient) {
-        let point =
-            NormGradient::new(norm, parameters, &self.point, Deviation::Convolution, pixels);
+        let primal =
+            NormGradient::new(norm, parameters, &self.primal, Deviation::Convolution, pixels);
         let padded = norm.mean.len();
         let mut tangent =
-            NormGradient { gain: along.scale.clone(), ..NormGradient::identity(padded) };
+            NormGradient { gain: norm_tangent.scale.clone(), ..NormGradient::identity(padded) };
         for c in 0..parameters.gamma.len() {
             let [mean, inv_std, scale] =
                 [&norm.mean, &norm.inv_std, &norm.scale].map(|all| f64::from(all[c]));
-            let [moved_mean, moved_inv_std, moved_scale] =
-                [&along.mean, &along.inv_std, &along.scale].map(|all| f64::from(all[c]));
-            let gamma = inv_std * self.point.product[c];
-            let moved_gamma = inv_std * (self.grad.product[c] + self.conv.product[c])
-                + moved_inv_std * self.point.product[c];
-            let (beta, moved_beta) = (self.point.dz[c], self.grad.dz[c]);
-            let moved_bias = moved_scale * beta + scale * moved_beta;
+            let [mean_tangent, inv_std_tangent, scale_tangent] =
+                [&norm_tangent.mean, &norm_tangent.inv_std, &norm_tangent.scale]
+                    .map(|all| f64::from(all[c]));
+            let gamma = inv_std * self.primal.product[c];
+            let gamma_tangent = inv_std * (self.grad.product[c] + self.conv.product[c])
+                + inv_std_tangent * self.primal.product[c];
+            let (beta, beta_tangent) = (self.primal.dz[c], self.grad.dz[c]);
+            let bias_tangent = scale_tangent * beta + scale * beta_tangent;
             if let Some(pixels) = pixels {
                 let pixels = pixels as f64;
                 let tilt = -scale * inv_std * gamma / pixels;
-                let moved_tilt = -(moved_scale * inv_std * gamma
-                    + scale * moved_inv_std * gamma
-                    + scale * inv_std * moved_gamma)
+                let tilt_tangent = -(scale_tangent * inv_std * gamma
+                    + scale * inv_std_tangent * gamma
+                    + scale * inv_std * gamma_tangent)
                     / pixels;
-                let offset = -moved_bias / pixels - moved_tilt * mean - tilt * moved_mean;
-                tangent.tilt[c] = moved_tilt as f32;
+                let offset = -bias_tangent / pixels - tilt_tangent * mean - tilt * mean_tangent;
+                tangent.tilt[c] = tilt_tangent as f32;
                 tangent.offset[c] = offset as f32;
             }
-            tangent.bias.push(if pixels.is_some() { 0.0 } else { moved_bias as f32 });
-            tangent.gamma.push(moved_gamma as f32);
-            tangent.beta.push(moved_beta as f32);
+            tangent.bias.push(if pixels.is_some() { 0.0 } else { bias_tangent as f32 });
+            tangent.gamma.push(gamma_tangent as f32);
+            tangent.beta.push(beta_tangent as f32);
         }
-        (point, tangent)
+        (primal, tangent)
     }
 }

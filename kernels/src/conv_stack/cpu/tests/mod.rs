@@ -6,7 +6,7 @@ mod tangent;
 
 use super::forward::{Output, Pass, Planned, Saved, Statistics, forward};
 use super::shape::{BlockShape, StackShape};
-use crate::cpu::body::{Body, bodies};
+use crate::cpu::instruction_set::{InstructionSet, bodies};
 use crate::precision::Precision;
 use reference::{Reference, reference, stack};
 
@@ -107,14 +107,14 @@ impl Case {
         self
     }
 
-    fn forward(&self, body: &'static dyn Body) -> Output {
+    fn forward(&self, body: &'static dyn InstructionSet) -> Output {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::by(body, &self.shape, Precision::F32);
         let pass = Pass { keep: true, lanes: self.lanes };
         forward(&planned, &self.x, &self.params, (statistics, EPSILON), pass)
     }
 
-    fn run(&self, body: &'static dyn Body) -> (Output, Gradients) {
+    fn run(&self, body: &'static dyn InstructionSet) -> (Output, Gradients) {
         let out = self.forward(body);
         let saved = out.saved.as_ref().expect("it was asked for");
         let gradients = backward(&self.shape, saved, &self.params, &self.dy, true);

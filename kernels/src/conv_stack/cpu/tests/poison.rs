@@ -3,7 +3,7 @@
 use super::reference::stack;
 use super::{Case, EPSILON, backward};
 use crate::conv_stack::cpu::forward::{Pass, Planned, Statistics, forward};
-use crate::cpu::body::bodies;
+use crate::cpu::instruction_set::bodies;
 use crate::precision::Precision;
 
 impl Case {

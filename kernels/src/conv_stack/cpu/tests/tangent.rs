@@ -2,19 +2,20 @@
 
 use super::reference::{Reference, exact, stack, wide};
 use super::{
-    BlockShape, Body, Case, EPSILON, Gradients, StackShape, bodies, distance, noise, parts,
+    BlockShape, Case, EPSILON, Gradients, InstructionSet, StackShape, bodies, distance, noise,
+    parts,
 };
-use crate::conv_stack::cpu::{Direction, backward, backward_along, forward_along};
+use crate::conv_stack::cpu::{InputTangents, backward, jvp, jvp_of_vjp};
 
-/// A case with a direction for everything that can move.
-struct Moving {
+/// A case with tangents for all of its inputs.
+struct CaseWithTangents {
     case: Case,
     images: Option<Vec<f32>>,
     params: Vec<f32>,
     dy: Option<Vec<f32>>,
 }
 
-impl Moving {
+impl CaseWithTangents {
     fn new(case: Case) -> Self {
         // Beyond the step of the central differences.
         let case = case.decided(3e-5);
@@ -24,31 +25,32 @@ impl Moving {
         Self { case, images, params, dy }
     }
 
-    /// The reference so far along the direction.
+    /// The reference at the inputs plus `step` times their tangents.
     fn at(&self, step: f64) -> Reference {
-        let along = |from: &[f32], by: Option<&Vec<f32>>| match by {
+        let stepped = |from: &[f32], by: Option<&Vec<f32>>| match by {
             Some(by) => wide(from).iter().zip(by).map(|(a, &b)| a + step * f64::from(b)).collect(),
             None => wide(from),
         };
         let case = &self.case;
-        let (x, dy) = (along(&case.x, self.images.as_ref()), along(&case.dy, self.dy.as_ref()));
-        let params = along(&case.params, Some(&self.params));
+        let (x, dy) = (stepped(&case.x, self.images.as_ref()), stepped(&case.dy, self.dy.as_ref()));
+        let params = stepped(&case.params, Some(&self.params));
         let running = case.running.as_deref().map(wide);
         exact(&case.shape, x, &params, running.as_deref(), f64::from(EPSILON), dy)
     }
 
-    fn run(&self, body: &'static dyn Body) -> (Vec<f32>, Gradients) {
+    fn run(&self, body: &'static dyn InstructionSet) -> (Vec<f32>, Gradients) {
         let case = &self.case;
         let saved = case.forward(body).saved.expect("it was asked for");
-        let direction = Direction { images: self.images.as_deref(), parameters: &self.params };
-        let tangent = forward_along(&saved, &case.params, direction);
-        let moves = (&*self.params, &tangent.saved);
+        let inputs = InputTangents { images: self.images.as_deref(), parameters: &self.params };
+        let output = jvp(&saved, &case.params, inputs);
+        let tangents = (&*self.params, &output.saved);
         let mut dparams = vec![f32::NAN; case.params.len()];
         let to = &mut parts(&case.shape, &mut dparams);
-        let (_, between) = backward(&case.shape, &saved, &case.params, &case.dy, (false, true), to);
-        let grads = (&between.expect("kept, as asked"), self.dy.as_deref());
-        let dx = backward_along(&saved, &case.params, moves, grads, true, to);
-        (tangent.y, Gradients { dx, dparams })
+        let (_, intermediate_grads) =
+            backward(&case.shape, &saved, &case.params, &case.dy, (false, true), to);
+        let grads = (&intermediate_grads.expect("kept, as asked"), self.dy.as_deref());
+        let dx = jvp_of_vjp(&saved, &case.params, tangents, grads, true, to);
+        (output.y, Gradients { dx, dparams })
     }
 
     fn check(&self) {
@@ -83,19 +85,20 @@ impl Moving {
 
 #[test]
 fn tangents_are_central_differences() {
-    Moving::new(Case::new(stack([3, 1, 12, 12], &[8, 5], 1, true))).check();
-    Moving::new(Case::new(stack([2, 3, 5, 7], &[17, 33], 1, false))).check();
-    Moving::new(Case::new(stack([9, 33, 6, 5], &[7], 1, false))).check();
-    Moving::new(Case::new(stack([4, 2, 11, 9], &[9, 16], 2, false))).check();
-    Moving::new(Case::new(stack([3, 40, 16, 15], &[33, 32], 1, true))).check();
-    Moving::new(Case::new(stack([6, 2, 13, 9], &[9, 16, 5], 2, false)).in_lanes(8)).check();
-    Moving::new(Case::new(stack([1, 1, 28, 28], &[16, 16, 8, 8], 1, true))).check();
+    CaseWithTangents::new(Case::new(stack([3, 1, 12, 12], &[8, 5], 1, true))).check();
+    CaseWithTangents::new(Case::new(stack([2, 3, 5, 7], &[17, 33], 1, false))).check();
+    CaseWithTangents::new(Case::new(stack([9, 33, 6, 5], &[7], 1, false))).check();
+    CaseWithTangents::new(Case::new(stack([4, 2, 11, 9], &[9, 16], 2, false))).check();
+    CaseWithTangents::new(Case::new(stack([3, 40, 16, 15], &[33, 32], 1, true))).check();
+    CaseWithTangents::new(Case::new(stack([6, 2, 13, 9], &[9, 16, 5], 2, false)).in_lanes(8))
+        .check();
+    CaseWithTangents::new(Case::new(stack([1, 1, 28, 28], &[16, 16, 8, 8], 1, true))).check();
 }
 
 #[test]
 fn tangents_hold_for_given_statistics() {
-    Moving::new(Case::new(stack([3, 1, 12, 12], &[8, 5], 1, true)).running()).check();
-    Moving::new(Case::new(stack([3, 33, 9, 9], &[32, 32], 1, false)).running()).check();
+    CaseWithTangents::new(Case::new(stack([3, 1, 12, 12], &[8, 5], 1, true)).running()).check();
+    CaseWithTangents::new(Case::new(stack([3, 33, 9, 9], &[32, 32], 1, false)).running()).check();
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn tangents_hold_for_every_gamma() {
     for (gamma, pool) in [(0.0, true), (-0.7, true), (1e-6, false)] {
         let case = Case::new(stack([4, 1, 8, 8], &[8, 8], 1, pool));
         let case = case.affine(|c| if c % 3 == 0 { gamma } else { 1.0 }, |_| 0.2);
-        let mut moving = Moving::new(case);
+        let mut moving = CaseWithTangents::new(case);
         // Where gamma is small, a step along it changes which pixel of a window is the largest.
         let mut end = 0;
         for g in moving.case.shape.geometry() {
@@ -119,16 +122,17 @@ fn tangents_hold_for_every_gamma() {
 fn blocks_with_tangents_may_differ() {
     let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
     let blocks = vec![block(5, 1, true), block(40, 2, false), block(3, 1, false)];
-    Moving::new(Case::new(StackShape { n: 4, c: 3, h: 15, w: 17, blocks })).check();
+    CaseWithTangents::new(Case::new(StackShape { n: 4, c: 3, h: 15, w: 17, blocks })).check();
 }
 
 #[test]
 fn what_stands_still_need_not_be_named() {
     let case = Case::new(stack([3, 2, 9, 8], &[8, 5], 1, true));
-    let still = Moving { images: None, dy: None, ..Moving::new(case.clone()) };
+    let still = CaseWithTangents { images: None, dy: None, ..CaseWithTangents::new(case.clone()) };
     still.check();
     let (images, dy) = (vec![0.0; case.x.len()], vec![0.0; case.dy.len()]);
-    let zeros = Moving { images: Some(images), dy: Some(dy), ..Moving::new(case) };
+    let zeros =
+        CaseWithTangents { images: Some(images), dy: Some(dy), ..CaseWithTangents::new(case) };
     let (a, b) = (still.run(bodies()[0]), zeros.run(bodies()[0]));
     assert!(distance(&a.0, &wide(&b.0)) < 1e-6);
     assert!(distance(&a.1.dparams, &wide(&b.1.dparams)) < 1e-6);
@@ -137,8 +141,8 @@ fn what_stands_still_need_not_be_named() {
 #[test]
 fn the_hessian_is_symmetric() {
     let case = Case::new(stack([5, 1, 10, 10], &[16, 8], 1, true));
-    let one = Moving { images: None, dy: None, ..Moving::new(case) };
-    let other = Moving {
+    let one = CaseWithTangents { images: None, dy: None, ..CaseWithTangents::new(case) };
+    let other = CaseWithTangents {
         case: one.case.clone(),
         images: None,
         dy: None,
@@ -155,7 +159,7 @@ fn the_hessian_is_symmetric() {
 
 #[test]
 fn threads_do_not_change_a_bit_of_a_tangent() {
-    let case = Moving::new(Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true)));
+    let case = CaseWithTangents::new(Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true)));
     let results = [1, 2, 3].map(|threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let (y, gradients) = pool.expect("threads").install(|| case.run(bodies()[0]));
@@ -171,13 +175,13 @@ fn gradients_are_the_transpose_of_tangents() {
         Case::new(stack([3, 33, 12, 9], &[34, 5], 1, true)),
         Case::new(stack([5, 1, 9, 11], &[16, 8], 2, false)).running(),
     ] {
-        let case = Moving::new(case);
+        let case = CaseWithTangents::new(case);
         for body in bodies() {
             let (_, gradients) = case.case.run(body);
             let (y, _) = case.run(body);
             let dot =
                 |a: &[f32], b: &[f32]| wide(a).iter().zip(wide(b)).map(|(a, b)| a * b).sum::<f64>();
-            let images = case.images.as_ref().expect("they move");
+            let images = case.images.as_ref().expect("they have a tangent");
             let there = dot(&case.case.dy, &y);
             let back = dot(&gradients.dx.expect("asked for"), images)
                 + dot(&gradients.dparams, &case.params);

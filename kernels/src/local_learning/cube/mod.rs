@@ -1,0 +1,208 @@
+//! All ticks on a device: one launch of one cube, which goes from tick to tick and layer to layer.
+//!
+//! No other cube could see what one wrote before a launch ends, and a launch costs more than a tick of
+//! small layers. Weights stay where they lie, in the cache that all multiprocessors share. Phases of a
+//! firing end with a barrier of the cube: sums of the rows, what the rule makes of inputs and outputs,
+//! and the change. All but the first have a unit for each of some columns in each of some segments of
+//! rows, so that neighbours read neighbours.
+
+mod kernel;
+mod learn;
+mod output;
+mod plan;
+mod walk;
+
+use burn::tensor::DType;
+use burn::tensor::ops::FloatTensor;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::tensor::CubeTensor;
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+use cubecl::client::ComputeClient;
+use cubecl::prelude::*;
+
+use self::kernel::ticks_kernel;
+use self::output::LANES;
+use self::plan::{CallLaunch, Kind, LayerLaunch, Plan};
+use super::memory::Offsets;
+use super::{LocalBody, LocalLearning, LocalTensors};
+use crate::cube::{arrays, common_width, empty, most_tensors, owned};
+
+/// Units of a cube at most. More would leave a unit too few registers.
+const MOST_UNITS: u32 = 1024;
+
+/// Elements of weights that a launch meets at most, once for each sequence: some tenths of a second.
+/// Systems end launches that take seconds.
+const MOST_WORK: usize = 1 << 30;
+
+/// The body of an accelerator.
+pub fn body<R, F, I, BT>() -> LocalBody<CubeBackend<R, F, I, BT>>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    LocalBody {
+        // A layer binds its weight and its outputs; beside them inputs, memory and workspace.
+        most_layers: |device| most_tensors(&R::client(device), 2, 3),
+        run: run::<R, F, I, BT>,
+    }
+}
+
+fn run<R, F, I, BT>(
+    learning: &LocalLearning,
+    start: usize,
+    of: LocalTensors<FloatTensor<CubeBackend<R, F, I, BT>>>,
+) -> LocalTensors<FloatTensor<CubeBackend<R, F, I, BT>>>
+where
+    R: CubeRuntime,
+    F: FloatElement,
+    I: IntElement,
+    BT: BoolElement,
+{
+    let LocalTensors { values, weights, memory } = of;
+    let xs = into_contiguous(values.into_iter().next().expect("the inputs"));
+    let ticks = xs.meta.shape()[1];
+    let weights: Vec<_> = weights.into_iter().map(owned).collect();
+    let memory = owned(memory);
+    let wanted = learning.outputs(start, ticks);
+    let mut outputs: Vec<_> = wanted.iter().map(|&shape| empty(&xs, shape, DType::F32)).collect();
+    if learning.returns_outputs {
+        // A layer that does not fire in these ticks has an output that nothing is written to.
+        outputs.resize_with(weights.len(), || empty(&xs, [1], DType::F32));
+    }
+    let work = Work::new(&xs.client, learning);
+    let workspace = empty(&xs, [work.workspace], DType::F32);
+    let mut first = 0;
+    while first < ticks {
+        let last = ticks.min(first + work.ticks);
+        let on = OnDevice { xs: &xs, weights: &weights, outputs: &outputs, memory: &memory };
+        launch(learning, [start, ticks, first, last], &on, &workspace, &work);
+        first = last;
+    }
+    outputs.truncate(wanted.len());
+    LocalTensors { values: outputs, weights, memory }
+}
+
+/// What a launch takes.
+struct Work {
+    units: u32,
+    /// Of a vector.
+    width: usize,
+    /// Elements of the workspace, and its places as `Call` has them.
+    workspace: usize,
+    places: [usize; 4],
+    /// Ticks of a launch at most.
+    ticks: usize,
+}
+
+impl Work {
+    fn new<R: CubeRuntime>(client: &ComputeClient<R>, learning: &LocalLearning) -> Self {
+        let sequences = learning.sequences;
+        let largest = |of: fn(&super::LocalLayer) -> usize| {
+            learning.layers.iter().map(of).max().expect("at least one layer")
+        };
+        let [inputs, neurons] = [largest(|layer| layer.inputs), largest(|layer| layer.neurons)];
+        let lengths: Vec<_> = learning.layers.iter().map(|layer| layer.inputs).collect();
+        let width = common_width(client, &lengths, size_of::<f32>());
+        let units = units(client, largest(|layer| layer.inputs * layer.neurons) / width);
+        let sums = sequences * inputs.max(units as usize * width);
+        let pre = neurons;
+        let post = pre + sequences * inputs;
+        let before = post + sequences * neurons;
+        let ticks = (MOST_WORK / learning.work()).max(1);
+        Self { units, width, workspace: before + sums, places: [0, pre, post, before], ticks }
+    }
+}
+
+/// Units of a cube for so many vectors of a weight: a power of two, with some vectors for each.
+fn units<R: CubeRuntime>(client: &ComputeClient<R>, vectors: usize) -> u32 {
+    let most = client.properties().hardware.max_units_per_cube.clamp(LANES as u32, MOST_UNITS);
+    let most = 1 << most.ilog2();
+    u32::try_from(vectors.div_ceil(8)).unwrap_or(most).next_power_of_two().clamp(32.min(most), most)
+}
+
+/// The tensors of a launch but its workspace.
+struct OnDevice<'a, R: CubeRuntime> {
+    xs: &'a CubeTensor<R>,
+    weights: &'a [CubeTensor<R>],
+    outputs: &'a [CubeTensor<R>],
+    memory: &'a CubeTensor<R>,
+}
+
+fn launch<R: CubeRuntime>(
+    learning: &LocalLearning,
+    [start, ticks, first, last]: [usize; 4],
+    on: &OnDevice<'_, R>,
+    workspace: &CubeTensor<R>,
+    work: &Work,
+) {
+    let plan = Plan {
+        kind: Kind::of(learning.rule),
+        aggregate: learning.aggregate,
+        activation: learning.activation,
+        learns: learning.rate != 0.0,
+        relative: learning.relative.is_some(),
+        top_down: learning.top_down != 0.0,
+        returns_outputs: learning.returns_outputs,
+        alone: learning.sequences == 1,
+        units: work.units,
+    };
+    let [kept, pre, post, sums] = work.places;
+    let call = CallLaunch::new(
+        start,
+        ticks,
+        first,
+        last,
+        learning.sequences,
+        learning.rate as f32,
+        learning.rule.decay() as f32,
+        learning.rule.tau() as f32,
+        learning.relative.unwrap_or(1.0) as f32,
+        learning.top_down as f32,
+        kept,
+        pre,
+        post,
+        sums,
+    );
+    let places = Offsets::all(learning);
+    let layers = places.iter().enumerate().map(|(index, places)| {
+        let layer = learning.layers[index];
+        LayerLaunch::new(
+            layer.neurons,
+            layer.inputs,
+            layer.inputs / learning.aggregate.length(1, learning.ratio(index)),
+            layer.period,
+            learning.period_below(index),
+            learning.ratio(index),
+            learning.firings(index, start, ticks),
+            start.div_ceil(layer.period),
+            places.numbers,
+            places.seen,
+            places.held,
+            places.gain,
+            places.of_inputs,
+            places.of_neurons,
+        )
+    });
+    let client = &on.xs.client;
+    // SAFETY: weights and memory have the places that `Layer` tells of, which are of the same settings as
+    // the tensors; outputs have a row for each firing of each sequence, and the workspace what
+    // `Work` counts. Units stop at the sizes of a layer. Nothing else holds the memory that is written to.
+    unsafe {
+        ticks_kernel::launch_unchecked::<R>(
+            client,
+            CubeCount::Static(1, 1, 1),
+            CubeDim::new_1d(work.units),
+            work.width,
+            on.xs.clone().into_array_arg(),
+            arrays(on.weights.iter()),
+            arrays(on.outputs.iter()),
+            on.memory.clone().into_array_arg(),
+            workspace.clone().into_array_arg(),
+            layers.collect(),
+            call,
+            plan,
+        );
+    }
+}

@@ -1,0 +1,351 @@
+//! The registry of fused operations: tables of functions (vtables), keyed by the type of the backend.
+//!
+//! A backend has a table for each family of operations that it fuses. Looking one up costs about
+//! 20 ns. The registry fills itself on first use with the stacks of the enabled features;
+//! [`register`] is open to other backends.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{LazyLock, RwLock};
+
+use burn::backend::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
+
+use crate::axpy::{self, AxpyTable, FusedAxpy};
+use crate::conv_stack::StackCall;
+use crate::cpu;
+use crate::environment::{self, UnknownKernels};
+use crate::fallback::all_f32;
+use crate::gather_images::{FusedGather, GatherTable};
+use crate::host::HostBackend;
+use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::limits::{LimitTable, MeasuredLimits};
+use crate::linear_stack::LinearCall;
+use crate::metrics::{FusedMetrics, MetricTable};
+use crate::optim_step::{FusedSteps, StepTable};
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::task_loss::TaskLossCall;
+use crate::task_loss::{FusedTaskLoss, TaskLossTable};
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+use crate::twice_differentiable::InnermostBackend;
+use crate::twice_differentiable::{
+    self, ForwardPass, TrackedOutput, TwiceDifferentiable, TwiceDifferentiableBackend,
+};
+
+/// A backend with fused bodies for the operations of this crate.
+///
+/// A backend whose tensors lie in host memory has it by `impl HostBackend`, bare and under two levels
+/// of autodiff.
+pub trait FusedOps: FusedConvolution {
+    /// Whether elements of tensors are read and written on the host, at the innermost level.
+    const ON_HOST: bool = false;
+
+    /// The stack of convolution blocks: of the images `[n, c, h, w]` and weight, bias, gamma and beta
+    /// of every block, the features `[n, c', h', w']` and untracked vectors of mean and variance of
+    /// every block's batch, none under running statistics.
+    ///
+    /// After these the moments that are given, if they are: mean and variance of every block.
+    ///
+    /// All operands are f32, but for images on a device; a bias, gamma or beta that is absent comes as
+    /// zeros, ones or zeros, a bias on a device as any numbers. The shapes fit the call.
+    fn conv_stack(
+        operands: Vec<FloatTensor<Self>>,
+        call: &StackCall,
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>);
+
+    /// Linear layers with ReLU between them: of `[t, n, i]`, and weight `[t * i, o]` and bias
+    /// `[t * o]` of every layer, `[t, n, o]`.
+    ///
+    /// All operands are f32; an absent bias comes as zeros. There is at least one lane and one
+    /// example, and the shapes fit the call.
+    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self>;
+
+    /// `y + alpha x`, of f32 and the same shape.
+    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        Self::float_add(y, Self::scaled(x, alpha))
+    }
+
+    /// `alpha x`, of f32.
+    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
+        Self::float_mul_scalar(x, alpha.into())
+    }
+}
+
+impl<B: HostBackend> FusedOps for B {
+    const ON_HOST: bool = true;
+
+    fn conv_stack(
+        operands: Vec<FloatTensor<B>>,
+        call: &StackCall,
+    ) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
+        let ForwardPass { result, aux, .. } =
+            <B as TwiceDifferentiableBackend>::forward(call, operands, false);
+        (result, aux)
+    }
+
+    fn linear_stack(operands: Vec<FloatTensor<B>>, call: &LinearCall) -> FloatTensor<B> {
+        <B as TwiceDifferentiableBackend>::forward(call, operands, false).result
+    }
+
+    fn axpy(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
+        axpy::host::<B>(y, alpha, x)
+    }
+
+    fn scaled(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
+        axpy::host_scaled::<B>(x, alpha)
+    }
+}
+
+impl<B: TwiceDifferentiableBackend + FusedOps, C: CheckpointStrategy> FusedOps for Autodiff<B, C>
+where
+    StackCall: TwiceDifferentiable<B::Innermost>,
+    LinearCall: TwiceDifferentiable<B::Innermost>,
+{
+    const ON_HOST: bool = B::ON_HOST;
+
+    fn conv_stack(
+        operands: Vec<FloatTensor<Self>>,
+        call: &StackCall,
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
+        let TrackedOutput { result, aux, .. } =
+            twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false);
+        (result, aux)
+    }
+
+    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
+        twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false).result
+    }
+
+    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        axpy::tracked::<B, C>(y, alpha, x)
+    }
+
+    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
+        Self::float_mul_scalar(x, alpha.into())
+    }
+}
+
+type LinearStackFn<B> = fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>;
+
+type ConvStackFn<B> = fn(Vec<FloatTensor<B>>, &StackCall) -> (FloatTensor<B>, Vec<FloatTensor<B>>);
+
+/// The fused stacks of a backend.
+pub(crate) struct StackTable<B: Backend> {
+    pub(crate) on_host: bool,
+    pub(crate) conv_stack: ConvStackFn<B>,
+    pub(crate) linear_stack: LinearStackFn<B>,
+    pub(crate) axpy: fn(FloatTensor<B>, f64, FloatTensor<B>) -> FloatTensor<B>,
+}
+
+/// That there are tables of a backend.
+struct Registered<B> {
+    on_device: bool,
+    backend: PhantomData<fn() -> B>,
+}
+
+/// Which way the operations of a backend go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Fused bodies over slices of host memory, with the instruction set they run on.
+    Host(&'static str),
+    /// Kernels on an accelerator, with what they are written in.
+    Device(&'static str),
+    /// Plain Burn operations: the backend is not registered.
+    Reference,
+    /// Plain Burn operations, because `FEWSHOT_KERNELS=reference` or
+    /// [`with_reference`](crate::with_reference) asks for them.
+    Forced,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(body) | Self::Device(body) => write!(f, "fused ({body})"),
+            Self::Reference => f.write_str("reference"),
+            Self::Forced => f.write_str("reference (asked for)"),
+        }
+    }
+}
+
+type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
+
+static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
+
+/// Opens the fused path to `B`, for instance a [`HostBackend`] of your own or another accelerator of
+/// CubeCL's; to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of
+/// optimizers by [`register_steps`]. Registering twice changes nothing.
+pub fn register<B: FusedOps + FusedMetrics>() {
+    insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+}
+
+/// Opens the fused path of optimizer steps and of local learning to `B`, a backend without autodiff.
+pub fn register_steps<B: FusedSteps>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, StepTable::<B>::new);
+}
+
+/// Opens the fused path of lists of tensors ([`axpy_all`](crate::axpy_all)) to `B`, an accelerator; to
+/// `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_axpy<B: FusedAxpy>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, AxpyTable::<B>::new);
+}
+
+/// Opens the fused path of [`gather_images`](crate::gather_images()) to `B`, an accelerator; to
+/// `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_gather<B: FusedGather>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, GatherTable::<B>::new);
+}
+
+/// Opens the fused path of [`task_loss`](crate::task_loss()) to `B`, an accelerator; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_task_loss<B: FusedTaskLoss>() {
+    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    add(&mut registry, TaskLossTable::<B>::new);
+}
+
+/// The path that the operations of `B` take in this process.
+///
+/// Set the environment variable `FEWSHOT_KERNELS=reference` before the first operation to force
+/// plain Burn operations, for instance to see whether a wrong result comes from a fused body; with
+/// the name of a set of instructions (`avx512`, `avx2`, `portable`), fused bodies run on that one.
+///
+/// # Panics
+/// Where [`check_environment`] finds an error.
+pub fn route<B: Backend>() -> Route {
+    if environment::wants_reference() {
+        return Route::Forced;
+    }
+    match table::<Registered<B>>() {
+        Some(Registered { on_device: false, .. }) => Route::Host(cpu::instructions()),
+        Some(Registered { on_device: true, .. }) => Route::Device("CubeCL"),
+        None => Route::Reference,
+    }
+}
+
+/// Whether the operations of `B` take fused bodies over slices of host memory.
+pub(crate) fn on_host<B: Backend>() -> bool {
+    table::<Registered<B>>().is_some_and(|registered| !registered.on_device)
+}
+
+/// Tells whether `FEWSHOT_KERNELS` means something here, before an operation has to.
+///
+/// # Errors
+/// If it has another value than [`route`] tells of, or names instructions that this processor lacks.
+pub fn check_environment() -> Result<(), UnknownKernels> {
+    cpu::instruction_set::named(environment::requested()).map(|_| ())
+}
+
+/// The table of this type, unless the reference is asked for.
+pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
+    if environment::wants_reference() {
+        return None;
+    }
+    let registry = REGISTRY.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    registry.get(&TypeId::of::<T>())?.downcast_ref()
+}
+
+/// This table, if the backend has it and all elements are f32; `operation` is the name of what asks.
+pub(crate) fn f32_table<T: Any + Send + Sync>(
+    operation: &'static str,
+    types: impl IntoIterator<Item = DType>,
+) -> Option<&'static T> {
+    table().filter(|_| all_f32(operation, types))
+}
+
+fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T) {
+    registry.entry(TypeId::of::<T>()).or_insert_with(|| Box::leak(Box::new(table())));
+}
+
+fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
+    add(registry, || Registered::<B> { on_device: !B::ON_HOST, backend: PhantomData });
+    add(registry, || StackTable::<B> {
+        on_host: B::ON_HOST,
+        conv_stack: B::conv_stack,
+        linear_stack: B::linear_stack,
+        axpy: B::axpy,
+    });
+    add(registry, LayerTable::<B>::new);
+    add(registry, ConvolutionTable::<B>::new);
+    add(registry, MetricTable::<B>::new);
+}
+
+/// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.
+fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
+    type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+    add(registry, StepTable::<B>::new);
+    insert::<B>(registry);
+    insert::<Autodiff<B>>(registry);
+    insert::<Balanced<B>>(registry);
+    insert::<Autodiff<Autodiff<B>>>(registry);
+    insert::<Autodiff<Balanced<B>>>(registry);
+    insert::<Balanced<Autodiff<B>>>(registry);
+    insert::<Balanced<Balanced<B>>>(registry);
+}
+
+/// Likewise of an accelerator, with the same strategy at both levels.
+#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
+fn insert_device_stacks<B>(registry: &mut Registry)
+where
+    B: InnermostBackend
+        + FusedSteps
+        + FusedOps
+        + FusedMetrics
+        + FusedAxpy
+        + FusedTaskLoss
+        + FusedGather
+        + MeasuredLimits,
+    StackCall: TwiceDifferentiable<B>,
+    LinearCall: TwiceDifferentiable<B>,
+    TaskLossCall: TwiceDifferentiable<B>,
+{
+    type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
+    add(registry, StepTable::<B>::new);
+    add(registry, LimitTable::<B>::new);
+    add(registry, AxpyTable::<B>::new);
+    add(registry, AxpyTable::<Autodiff<B>>::new);
+    add(registry, AxpyTable::<Balanced<B>>::new);
+    add(registry, AxpyTable::<Autodiff<Autodiff<B>>>::new);
+    add(registry, TaskLossTable::<B>::new);
+    add(registry, TaskLossTable::<Autodiff<B>>::new);
+    add(registry, TaskLossTable::<Balanced<B>>::new);
+    add(registry, TaskLossTable::<Autodiff<Autodiff<B>>>::new);
+    add(registry, GatherTable::<B>::new);
+    add(registry, GatherTable::<Autodiff<B>>::new);
+    add(registry, GatherTable::<Balanced<B>>::new);
+    add(registry, GatherTable::<Autodiff<Autodiff<B>>>::new);
+    insert::<B>(registry);
+    insert::<Autodiff<B>>(registry);
+    insert::<Balanced<B>>(registry);
+    insert::<Autodiff<Autodiff<B>>>(registry);
+}
+
+fn built_in() -> Registry {
+    #[allow(unused_mut)]
+    let mut registry = Registry::new();
+    #[cfg(feature = "flex")]
+    insert_stacks::<burn::backend::Flex>(&mut registry);
+    #[cfg(feature = "ndarray")]
+    insert_stacks::<burn::backend::NdArray<f32, i64>>(&mut registry);
+    #[cfg(feature = "ndarray")]
+    insert_stacks::<burn::backend::NdArray<f32, i32>>(&mut registry);
+    #[cfg(feature = "candle")]
+    #[allow(deprecated)]
+    insert_stacks::<burn::backend::Candle<f32, i64>>(&mut registry);
+    // The feature `fusion` decides what these are. Unit tests are about the host, and registering
+    // these would take the compiler minutes more.
+    #[cfg(all(feature = "wgpu", not(test)))]
+    insert_device_stacks::<burn::backend::Wgpu<f32, i32, u32>>(&mut registry);
+    #[cfg(all(feature = "cuda", not(test)))]
+    insert_device_stacks::<burn::backend::Cuda<f32, i32>>(&mut registry);
+    #[cfg(all(feature = "rocm", not(test)))]
+    insert_device_stacks::<burn::backend::Rocm<f32, i32, u8>>(&mut registry);
+    registry
+}

@@ -1,0 +1,308 @@
+//! What a backend implements: it runs every twice differentiable operation of its innermost backend,
+//! bare and under two levels of autodiff.
+
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::FloatDType;
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::ops::FloatTensor;
+
+use super::{ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable};
+use crate::host::HostBackend;
+use crate::variadic_op::{self, OptionalTensors, VariadicBackward};
+
+/// A backend without autodiff, on which the passes of operations run.
+pub trait InnermostBackend: Backend {}
+
+impl<B: HostBackend> InnermostBackend for B {}
+
+/// A backend that runs [`TwiceDifferentiable`] operations, bare and under two levels of autodiff.
+pub trait TwiceDifferentiableBackend: Backend {
+    /// The backend below all levels of autodiff.
+    type Innermost: InnermostBackend;
+
+    /// The forward pass; with what the gradients need if `keep` is set.
+    fn forward<S: TwiceDifferentiable<Self::Innermost>>(
+        call: &S,
+        operands: Vec<FloatTensor<Self>>,
+        keep: bool,
+    ) -> ForwardPass<Self, S>;
+
+    /// The wanted gradients of the operands, given that of the result.
+    fn gradients<S: TwiceDifferentiable<Self::Innermost>>(
+        state: &BackwardState<Self, S>,
+        grad: FloatTensor<Self>,
+        wanted: &[bool],
+    ) -> OptionalTensors<Self>;
+}
+
+/// What [`TwiceDifferentiableBackend::forward`] returns.
+pub struct ForwardPass<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
+    pub result: FloatTensor<B>,
+    /// Auxiliary results, untracked.
+    pub aux: Vec<FloatTensor<B>>,
+    state: Option<BackwardState<B, S>>,
+}
+
+/// What the backward pass of an operation needs.
+pub struct BackwardState<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
+    call: S,
+    operands: Vec<FloatTensor<B>>,
+    /// Tracked if an operand is; `None` below all levels of autodiff.
+    result: Option<FloatTensor<B>>,
+    shared: Arc<SharedState<B::Innermost, S>>,
+}
+
+/// What all levels of autodiff share of a forward pass.
+struct SharedState<H: Backend, S: TwiceDifferentiable<H>> {
+    saved: S::Saved,
+    device: H::Device,
+    hvp: Mutex<DeferredHvp<H, S>>,
+}
+
+/// The Hessian-vector product that the backward pass of the operation computes along with its own
+/// gradients.
+enum DeferredHvp<H: Backend, S: TwiceDifferentiable<H>> {
+    /// None was requested so far.
+    NotRequested,
+    /// To be computed.
+    Pending(HvpTangents<H, S>),
+    /// The backward pass of the operation is over.
+    Done,
+}
+
+/// The tangents of a Hessian-vector product.
+struct HvpTangents<H: Backend, S: TwiceDifferentiable<H>> {
+    /// Of the operands.
+    tangents: OptionalTensors<H>,
+    saved_tangent: S::SavedTangent,
+    intermediate_grads: Arc<S::IntermediateGrads>,
+}
+
+impl<H: Backend, S: TwiceDifferentiable<H>> SharedState<H, S> {
+    /// Defers a Hessian-vector product to the backward pass of the operation. Returns it if that pass
+    /// is over or has one already.
+    fn defer(&self, tangents: HvpTangents<H, S>) -> Option<HvpTangents<H, S>> {
+        let mut hvp = self.hvp.lock().unwrap_or_else(PoisonError::into_inner);
+        match *hvp {
+            DeferredHvp::NotRequested => *hvp = DeferredHvp::Pending(tangents),
+            DeferredHvp::Pending(_) | DeferredHvp::Done => return Some(tangents),
+        }
+        None
+    }
+
+    /// The deferred Hessian-vector product, if there is one, for the backward pass of the operation.
+    fn take_deferred(&self) -> Option<HvpTangents<H, S>> {
+        let mut hvp = self.hvp.lock().unwrap_or_else(PoisonError::into_inner);
+        match mem::replace(&mut *hvp, DeferredHvp::Done) {
+            DeferredHvp::Pending(tangents) => Some(tangents),
+            DeferredHvp::NotRequested | DeferredHvp::Done => None,
+        }
+    }
+}
+
+impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
+    type Innermost = B;
+
+    fn forward<S: TwiceDifferentiable<B>>(
+        call: &S,
+        operands: Vec<FloatTensor<B>>,
+        keep: bool,
+    ) -> ForwardPass<B, S> {
+        let device = B::float_device(&operands[0]);
+        let ForwardOutput { result, aux, saved } = call.forward(&operands, keep);
+        let state = saved.map(|saved| BackwardState {
+            call: call.clone(),
+            operands: if S::READS_OPERANDS { operands } else { Vec::new() },
+            result: None,
+            shared: Arc::new(SharedState {
+                saved,
+                device,
+                hvp: Mutex::new(DeferredHvp::NotRequested),
+            }),
+        });
+        ForwardPass { result, aux, state }
+    }
+
+    fn gradients<S: TwiceDifferentiable<B>>(
+        state: &BackwardState<B, S>,
+        grad: FloatTensor<B>,
+        wanted: &[bool],
+    ) -> OptionalTensors<B> {
+        match state.shared.take_deferred() {
+            Some(tangents) => state.hvp(&tangents, Some(&grad), wanted),
+            None => state.vjp(&grad, wanted, false).0,
+        }
+    }
+}
+
+impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
+    fn primal(&self) -> PrimalTensors<'_, B, S> {
+        let SharedState { saved, device, .. } = &*self.shared;
+        PrimalTensors { saved, operands: &self.operands, device }
+    }
+
+    /// The gradients; with the intermediate gradients if `keep` is set.
+    fn vjp(
+        &self,
+        grad: &FloatTensor<B>,
+        wanted: &[bool],
+        keep: bool,
+    ) -> (OptionalTensors<B>, Option<S::IntermediateGrads>) {
+        self.call.vjp(self.primal(), grad, wanted, keep)
+    }
+
+    /// The tangents of the gradients, given that of the gradient of the result; `None` is zero.
+    fn hvp(
+        &self,
+        tangents: &HvpTangents<B, S>,
+        grad_tangent: Option<&FloatTensor<B>>,
+        wanted: &[bool],
+    ) -> OptionalTensors<B> {
+        let tangent = TangentTensors {
+            tangents: &tangents.tangents,
+            saved_tangent: &tangents.saved_tangent,
+            intermediate_grads: &*tangents.intermediate_grads,
+        };
+        self.call.jvp_of_vjp(self.primal(), tangent, grad_tangent, wanted)
+    }
+}
+
+/// Runs the operation on `operands` and records it on their graph; with what its gradients need if an
+/// operand is tracked or `keep` is set.
+pub fn forward_tracked<B, C, S>(
+    call: &S,
+    operands: &[FloatTensor<Autodiff<B, C>>],
+    keep: bool,
+) -> TrackedOutput<B, C, S>
+where
+    B: TwiceDifferentiableBackend,
+    C: CheckpointStrategy,
+    S: TwiceDifferentiable<B::Innermost>,
+{
+    let keep = keep || operands.iter().any(|operand| operand.is_tracked());
+    let inner = operands.iter().map(|operand| operand.primitive.clone()).collect();
+    let ForwardPass { result, aux, state } = B::forward(call, inner, keep);
+    let shared = state.as_ref().map(|state| state.shared.clone());
+    let node = || Arc::new(state.expect("kept, as asked")) as Arc<dyn VariadicBackward<B>>;
+    let mut result = variadic_op::record::<B, C>(operands, node, vec![result]);
+    TrackedOutput {
+        result: result.pop().expect("one result"),
+        aux: aux.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect(),
+        shared,
+    }
+}
+
+/// What [`forward_tracked`] returns.
+pub struct TrackedOutput<B, C, S>
+where
+    B: TwiceDifferentiableBackend,
+    C: CheckpointStrategy,
+    S: TwiceDifferentiable<B::Innermost>,
+{
+    pub result: FloatTensor<Autodiff<B, C>>,
+    /// Auxiliary results, untracked.
+    pub aux: Vec<FloatTensor<Autodiff<B, C>>>,
+    shared: Option<Arc<SharedState<B::Innermost, S>>>,
+}
+
+impl<B, S> VariadicBackward<B> for BackwardState<B, S>
+where
+    B: TwiceDifferentiableBackend,
+    S: TwiceDifferentiable<B::Innermost>,
+{
+    fn gradients(&self, mut results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
+        let grad = results[0].take().expect("the gradient of the one result");
+        let found = B::gradients(self, grad, wanted);
+        debug_assert!(found.iter().zip(wanted).all(|(found, wanted)| found.is_some() >= *wanted));
+        found
+    }
+}
+
+impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for Autodiff<B, C> {
+    type Innermost = B;
+
+    fn forward<S: TwiceDifferentiable<B>>(
+        call: &S,
+        operands: Vec<FloatTensor<Self>>,
+        keep: bool,
+    ) -> ForwardPass<Self, S> {
+        let TrackedOutput { result, aux, shared } =
+            forward_tracked::<B, C, S>(call, &operands, keep);
+        let (call, same) = (call.clone(), result.clone());
+        let shared = shared.filter(|_| keep);
+        let state =
+            shared.map(|shared| BackwardState { call, operands, result: Some(same), shared });
+        ForwardPass { result, aux, state }
+    }
+
+    fn gradients<S: TwiceDifferentiable<B>>(
+        state: &BackwardState<Self, S>,
+        grad: FloatTensor<Self>,
+        wanted: &[bool],
+    ) -> OptionalTensors<Self> {
+        let read = state.operands.iter().filter(|_| <S as TwiceDifferentiable<B>>::READS_OPERANDS);
+        let operands = read.map(|operand| operand.primitive.clone()).collect();
+        let (call, shared) = (state.call.clone(), state.shared.clone());
+        let below = BackwardState { call, operands, result: None, shared };
+        let result = state.result.as_ref().expect("a result of this level");
+        let parents: Vec<_> = state.operands.iter().chain([&grad, result]).cloned().collect();
+        // The result is tracked if an operand is.
+        let (found, intermediate_grads) = below.vjp(&grad.primitive, wanted, result.is_tracked());
+        let indices: Vec<usize> =
+            (0..found.len()).filter(|&index| found[index].is_some()).collect();
+        let node = || {
+            let intermediate_grads = intermediate_grads.map(Arc::new);
+            let indices = indices.clone();
+            Arc::new(VjpNode { state: below, intermediate_grads, indices })
+                as Arc<dyn VariadicBackward<B>>
+        };
+        let results = found.into_iter().flatten().collect();
+        let found = variadic_op::record::<B, C>(&parents, node, results);
+        let mut all: OptionalTensors<Self> = wanted.iter().map(|_| None).collect();
+        for (index, gradient) in indices.into_iter().zip(found) {
+            all[index] = Some(gradient);
+        }
+        all
+    }
+}
+
+/// The `vjp` as an operation on the graph: its parents are the operands, the gradient of the result,
+/// and the result. It does not depend on the result, which is a parent so that this node runs before
+/// the backward pass of the operation, to which the Hessian-vector product is deferred.
+struct VjpNode<B: InnermostBackend, S: TwiceDifferentiable<B>> {
+    state: BackwardState<B, S>,
+    /// `None` if no operand is tracked.
+    intermediate_grads: Option<Arc<S::IntermediateGrads>>,
+    /// Indices of the operands whose gradients are the results.
+    indices: Vec<usize>,
+}
+
+impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VariadicBackward<B> for VjpNode<B, S> {
+    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
+        let BackwardState { call, shared, .. } = &self.state;
+        let [wanted @ .., grad_wanted, result_wanted] = wanted else {
+            unreachable!("operands, the gradient and the result are its parents");
+        };
+        let mut tangents: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
+        for (&index, cotangent) in self.indices.iter().zip(results) {
+            tangents[index] = cotangent;
+        }
+        let (result_tangent, saved_tangent) = call.jvp(self.state.primal(), &tangents);
+        let mut all: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
+        if let Some(intermediate_grads) = self.intermediate_grads.clone() {
+            let tangents = HvpTangents { tangents, saved_tangent, intermediate_grads };
+            if let Some(tangents) = shared.defer(tangents) {
+                all = self.state.hvp(&tangents, None, wanted);
+            }
+        }
+        all.push(grad_wanted.then_some(result_tangent));
+        // A gradient of zeros, so that the backward pass of the operation runs in any case.
+        let zeros = || B::float_zeros(call.result_shape(), &shared.device, FloatDType::F32);
+        all.push(result_wanted.then(zeros));
+        all
+    }
+}

@@ -1,0 +1,151 @@
+//! Twice differentiable operations under Burn's fusion: its streams are run up to the operands, and the
+//! passes themselves on the backend below.
+
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, TensorMetadata};
+use burn_fusion::stream::OperationStreams;
+use burn_fusion::{Fusion, FusionBackend, NoOp};
+use burn_ir::{InitOperationIr, OperationIr, OperationOutput};
+
+use super::{
+    ForwardOutput, ForwardPass, InnermostBackend, PrimalTensors, TangentTensors,
+    TwiceDifferentiable, TwiceDifferentiableBackend,
+};
+use crate::conv_stack::StackCall;
+use crate::fusion::Recorded;
+use crate::linear_stack::LinearCall;
+use crate::registry::FusedOps;
+use crate::task_loss::{FusedTaskLoss, TaskLossCall};
+use crate::variadic_op::OptionalTensors;
+
+impl<B: FusionBackend + InnermostBackend> InnermostBackend for Fusion<B> {}
+
+impl<B: FusionBackend + InnermostBackend + FusedOps> FusedOps for Fusion<B>
+where
+    StackCall: TwiceDifferentiable<B>,
+    LinearCall: TwiceDifferentiable<B>,
+{
+    fn conv_stack(
+        operands: Vec<FloatTensor<Self>>,
+        call: &StackCall,
+    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
+        let ForwardPass { result, aux, .. } =
+            <Self as TwiceDifferentiableBackend>::forward(call, operands, false);
+        (result, aux)
+    }
+
+    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
+        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
+    }
+}
+
+impl<B: FusionBackend + InnermostBackend + FusedTaskLoss> FusedTaskLoss for Fusion<B>
+where
+    TaskLossCall: TwiceDifferentiable<B>,
+{
+    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &TaskLossCall) -> FloatTensor<Self> {
+        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
+    }
+}
+
+/// The tensor of the backend below.
+fn lower<B: FusionBackend>(tensor: &Recorded<B>) -> FloatTensor<B> {
+    tensor.client.clone().resolve_tensor_float::<B>(tensor.clone())
+}
+
+fn lower_all<B: FusionBackend>(tensors: &[Option<Recorded<B>>]) -> OptionalTensors<B> {
+    tensors.iter().map(|tensor| tensor.as_ref().map(lower::<B>)).collect()
+}
+
+/// A tensor of the backend below, on the device of `like`.
+fn lift<B: FusionBackend>(tensor: FloatTensor<B>, like: &Recorded<B>) -> Recorded<B> {
+    let (shape, dtype) = (tensor.shape(), tensor.dtype());
+    let client = like.client.clone();
+    let handle = B::float_tensor_handle(tensor);
+    let made = InitOperationIr::create(shape, dtype, || client.register_tensor_handle(handle));
+    let streams = OperationStreams::default();
+    client.register(streams, OperationIr::Init(made), NoOp::<B>::new()).output()
+}
+
+fn lift_all<B: FusionBackend>(
+    tensors: OptionalTensors<B>,
+    like: &Recorded<B>,
+) -> OptionalTensors<Fusion<B>> {
+    tensors.into_iter().map(|tensor| tensor.map(|tensor| lift::<B>(tensor, like))).collect()
+}
+
+impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDifferentiable<Fusion<B>>
+    for S
+{
+    type Saved = S::Saved;
+    type IntermediateGrads = S::IntermediateGrads;
+    type SavedTangent = S::SavedTangent;
+
+    const READS_OPERANDS: bool = S::READS_OPERANDS;
+
+    fn result_shape(&self) -> Shape {
+        TwiceDifferentiable::<B>::result_shape(self)
+    }
+
+    fn forward(
+        &self,
+        operands: &[Recorded<B>],
+        keep: bool,
+    ) -> ForwardOutput<Recorded<B>, S::Saved> {
+        let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
+        let ForwardOutput { result, aux, saved } =
+            TwiceDifferentiable::<B>::forward(self, &lowered, keep);
+        let lift = |found| lift::<B>(found, &operands[0]);
+        ForwardOutput { result: lift(result), aux: aux.into_iter().map(lift).collect(), saved }
+    }
+
+    fn vjp(
+        &self,
+        PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
+        grad: &Recorded<B>,
+        wanted: &[bool],
+        keep: bool,
+    ) -> (OptionalTensors<Fusion<B>>, Option<S::IntermediateGrads>) {
+        let operands: Vec<_> = operands.iter().map(lower::<B>).collect();
+        let primal = PrimalTensors { saved, operands: &operands, device };
+        let (found, intermediate_grads) =
+            TwiceDifferentiable::<B>::vjp(self, primal, &lower::<B>(grad), wanted, keep);
+        (lift_all::<B>(found, grad), intermediate_grads)
+    }
+
+    fn jvp(
+        &self,
+        PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
+        tangents: &[Option<Recorded<B>>],
+    ) -> (Recorded<B>, S::SavedTangent) {
+        let like = &operands[0];
+        let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
+        let primal = PrimalTensors { saved, operands: &lowered, device };
+        let tangents = lower_all::<B>(tangents);
+        let (tangent, saved_tangent) = TwiceDifferentiable::<B>::jvp(self, primal, &tangents);
+        (lift::<B>(tangent, like), saved_tangent)
+    }
+
+    fn jvp_of_vjp(
+        &self,
+        PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
+        TangentTensors { tangents, saved_tangent, intermediate_grads }: TangentTensors<
+            '_,
+            Fusion<B>,
+            S,
+        >,
+        grad_tangent: Option<&Recorded<B>>,
+        wanted: &[bool],
+    ) -> OptionalTensors<Fusion<B>> {
+        let like = &operands[0];
+        let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
+        let primal = PrimalTensors { saved, operands: &lowered, device };
+        let tangents = lower_all::<B>(tangents);
+        let tangent = TangentTensors { tangents: &tangents, saved_tangent, intermediate_grads };
+        let grad_tangent = grad_tangent.map(lower::<B>);
+        let grad_tangent = grad_tangent.as_ref();
+        let found =
+            TwiceDifferentiable::<B>::jvp_of_vjp(self, primal, tangent, grad_tangent, wanted);
+        lift_all::<B>(found, like)
+    }
+}

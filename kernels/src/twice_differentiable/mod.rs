@@ -1,0 +1,33 @@
+//! Operations that can be differentiated twice, with fused derivatives.
+//!
+//! An operation `f` with operands `x` and one differentiated result has four passes, named as in JAX:
+//!
+//! | pass | returns |
+//! |---|---|
+//! | `forward` | `f(x)` |
+//! | `vjp` | the gradients of the operands, `G(x, g) = J^T g`, given the gradient `g` of the result |
+//! | `jvp` | the tangent of the result, `J u`, given tangents `u` of the operands |
+//! | `jvp_of_vjp` | the tangent of `G`, given tangents of `x` and `g`: a Hessian-vector product |
+//!
+//! Under one level of autodiff the backward pass is `vjp`. Under two levels, `vjp` is an operation on
+//! the graph of its own. Its backward pass gets a cotangent `u` of `G`; since second derivatives are
+//! symmetric, the gradient of `<u, G>` by `g` is the `jvp` along `u`, and by `x` the `jvp_of_vjp`
+//! along `u` (Pearlmutter, "Fast exact multiplication by the Hessian", 1994).
+//!
+//! Where the loss is not linear in the result, `g` depends on the result, whose own gradient comes
+//! later in the same backward pass. The `jvp_of_vjp` is therefore deferred to the backward pass of
+//! `f`, which computes both terms of the gradient of `x` in one pass.
+
+mod backend;
+#[cfg(feature = "fusion")]
+mod fusion;
+mod host;
+mod operation;
+
+#[cfg(feature = "cube")]
+pub use backend::InnermostBackend;
+pub use backend::{ForwardPass, TrackedOutput, TwiceDifferentiableBackend, forward_tracked};
+pub use operation::{
+    ForwardOutput, HostTwiceDifferentiable, PrimalSlices, PrimalTensors, TangentSlices,
+    TangentTensors, TwiceDifferentiable,
+};

@@ -1,0 +1,55 @@
+use clap::{Args, ValueEnum};
+use fewshot::episode::DataPlacement;
+use fewshot::hardware::DevicePreference;
+
+use super::count;
+
+/// Where to compute.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DeviceArgs {
+    /// Backend or device: auto (the best of what `fewshot hardware list` finds), gpu, cpu, flex,
+    /// ndarray, candle, cuda, rocm, wgpu, or one device as cuda:1
+    #[arg(long, default_value = "auto", value_name = "NAME")]
+    pub(crate) backend: DevicePreference,
+    /// Number of the device among those of the backend [default: the best]
+    #[arg(long, value_name = "N")]
+    pub(crate) device: Option<usize>,
+    /// Threads of the CPU backends [default: all cores]
+    #[arg(long, value_name = "N", value_parser = count(1..=1024))]
+    pub(crate) threads: Option<usize>,
+}
+
+/// Where the images of a dataset lie while an accelerator learns from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DataOn {
+    /// On the device if they take at most a quarter of its free memory, or 1 GiB where that is not
+    /// known
+    #[default]
+    Auto,
+    /// On the device
+    Device,
+    /// In host memory, from where episodes are uploaded
+    Host,
+}
+
+impl From<DataOn> for DataPlacement {
+    fn from(data_on: DataOn) -> Self {
+        match data_on {
+            DataOn::Auto => Self::Auto,
+            DataOn::Device => Self::Device,
+            DataOn::Host => Self::Host,
+        }
+    }
+}
+
+/// What batch-norm normalises with in a test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BatchNormRule {
+    /// Running averages of training, as in the official code
+    Running,
+    /// The moments of each test episode (transductive): of a protonet support and queries together,
+    /// of maml and its relatives apart
+    Batch,
+    /// Those of the support and one query at a time (inductive), of maml and its relatives alone
+    Support,
+}

@@ -1,0 +1,111 @@
+//! The command line: one file a command, and what several commands share.
+
+mod bench;
+mod device;
+mod eval;
+mod inner;
+mod method;
+mod train;
+
+use std::ops::RangeBounds;
+use std::path::PathBuf;
+
+use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::{Parser, Subcommand};
+use fewshot::data::Split;
+
+pub(crate) use bench::{BenchCommand, BenchKernelsArgs, CompareArgs};
+pub(crate) use device::{BatchNormRule, DataOn, DeviceArgs};
+pub(crate) use eval::EvalArgs;
+pub(crate) use inner::{InnerArgs, OrderName, RouteName};
+pub(crate) use method::{Method, TRAINED_ON_EPISODES};
+pub(crate) use train::{BaseLogitsName, ClassicalArgs, TrainArgs, TrainOn};
+
+use super::data_spec::DataSpec;
+use super::features::{EMBED_HELP, EmbedArgs};
+use super::hardware::HardwareCommand;
+use super::plasticity::{PlasticityRunArgs, RUN_HELP};
+use eval::EVAL_HELP;
+use train::TRAIN_HELP;
+
+/// Few-shot and meta-learning on any Burn backend.
+#[derive(Debug, Parser)]
+#[command(name = "fewshot", version, max_term_width = 100)]
+pub(crate) struct Line {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Train a learner, then test it on classes it has never seen.
+    #[command(after_long_help = TRAIN_HELP, args_override_self = true)]
+    Train(Box<TrainArgs>),
+    /// Test the learner in a checkpoint or run folder, or methods on a file of features.
+    #[command(after_long_help = EVAL_HELP, args_override_self = true)]
+    Eval(Box<EvalArgs>),
+    /// Write the embeddings of a dataset by a trained encoder to a file of features.
+    #[command(after_long_help = EMBED_HELP, args_override_self = true)]
+    Embed(EmbedArgs),
+    /// Get data, or look at it.
+    Data {
+        #[command(subcommand)]
+        command: DataCommand,
+    },
+    /// Let layers learn by local rules.
+    Plasticity {
+        #[command(subcommand)]
+        command: PlasticityCommand,
+    },
+    /// Find devices, and what fits on them.
+    Hardware {
+        #[command(subcommand)]
+        command: HardwareCommand,
+    },
+    /// Measure how fast this machine is, or with --compare the same work on two backends.
+    #[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+    Bench {
+        #[command(subcommand)]
+        command: Option<BenchCommand>,
+        #[command(flatten)]
+        compare: CompareArgs,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PlasticityCommand {
+    /// Run a hierarchy of plastic layers on generated inputs.
+    #[command(after_long_help = RUN_HELP, args_override_self = true)]
+    Run(Box<PlasticityRunArgs>),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCommand {
+    /// Download Omniglot and the lists of the Vinyals split.
+    ///
+    /// Set FEWSHOT_OMNIGLOT_MIRROR to take all files from another address; there they lie as they
+    /// do in DIR.
+    Omniglot {
+        /// Folder to put the files in; those already there and whole are kept.
+        #[arg(long, value_name = "DIR")]
+        to: PathBuf,
+    },
+    /// Tell what a dataset holds.
+    Info {
+        /// glyphs, omniglot:DIR, folder:DIR or sinusoid
+        spec: DataSpec,
+        /// Split of Omniglot: vinyals, finn or finn:SEED
+        #[arg(long, default_value = "vinyals")]
+        split: Split,
+    },
+}
+
+/// A number of something within `range`.
+pub(super) fn count(range: impl RangeBounds<u64>) -> impl TypedValueParser<Value = usize> {
+    steps(range).map(|number| usize::try_from(number).unwrap_or(usize::MAX))
+}
+
+/// A number of steps within `range`.
+pub(super) fn steps(range: impl RangeBounds<u64>) -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(range)
+}

@@ -1,0 +1,133 @@
+use std::time::{Duration, Instant};
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot::plasticity::{
+    PlasticityError, PlasticityRule, Running, SourceStream, Sources, row_norm,
+};
+
+use super::PlasticityRunArgs;
+use super::progress::Progress;
+use super::report::{Moment, RunResult};
+use crate::cli::error::CliError;
+
+/// How often it is looked at the layers.
+const MOMENTS: usize = 50;
+
+/// Most values of inputs that are made at once, unless a slow layer's period takes more.
+const VALUES: usize = 1 << 22;
+
+/// Ticks of the sequence that layers are looked at with.
+const UNSEEN: usize = 1000;
+
+/// The way through a run's inputs.
+pub(super) struct Training<'a, B: Backend> {
+    args: &'a PlasticityRunArgs,
+    stream: SourceStream,
+    /// What is never learned, one sequence.
+    unseen: Tensor<B, 3>,
+    device: B::Device,
+    /// Of each layer.
+    firings: Vec<usize>,
+}
+
+impl<'a, B: Backend> Training<'a, B> {
+    pub(super) fn new(
+        args: &'a PlasticityRunArgs,
+        learned: Sources,
+        unseen: Sources,
+        device: B::Device,
+    ) -> Self {
+        Self {
+            args,
+            stream: learned.stream(args.batch),
+            unseen: unseen.stream(1).next(UNSEEN, &device),
+            device,
+            firings: vec![0; args.periods.len()],
+        }
+    }
+
+    pub(super) fn run<R: PlasticityRule<B>>(
+        mut self,
+        mut running: Running<B, R>,
+    ) -> Result<RunResult, CliError> {
+        let steps = self.args.steps;
+        let progress = Progress::new(steps);
+        let mut moments = Vec::new();
+        let mut spent = Duration::ZERO;
+        let mut done = 0;
+        while done < steps {
+            let ticks = self.block().min(steps - done);
+            let xs = self.stream.next::<B>(ticks, &self.device);
+            let start = Instant::now();
+            running = self.through(running, xs).map_err(failed)?;
+            B::sync(&self.device).expect("the device answers");
+            spent += start.elapsed();
+            progress.tell(done, done + ticks, spent);
+            done += ticks;
+            moments.push(self.moment(&running, done)?);
+        }
+        progress.finish();
+        Ok(RunResult { moments, firings: self.firings, seconds: spent.as_secs_f64() })
+    }
+
+    /// Ticks at once; whole sequences end where all layers fire next.
+    fn block(&self) -> usize {
+        let fitting = (VALUES / (self.args.batch * self.args.levels[0])).max(1);
+        let block = self.args.steps.div_ceil(MOMENTS).min(fitting);
+        match self.args.periods.last() {
+            Some(&slowest) if self.args.whole => {
+                block.checked_next_multiple_of(slowest).unwrap_or(self.args.steps)
+            }
+            _ => block,
+        }
+    }
+
+    fn through<R: PlasticityRule<B>>(
+        &mut self,
+        running: Running<B, R>,
+        xs: Tensor<B, 3>,
+    ) -> Result<Running<B, R>, PlasticityError> {
+        if self.args.whole {
+            let fired = running.hierarchy().forward(xs)?;
+            for (count, firings) in self.firings.iter_mut().zip(fired) {
+                *count += firings.outputs.dims()[1];
+            }
+            return Ok(running);
+        }
+        let running = running.learn(xs)?;
+        let schedule = running.hierarchy().schedule();
+        for (layer, count) in self.firings.iter_mut().enumerate() {
+            *count = schedule.firings(layer, running.tick());
+        }
+        Ok(running)
+    }
+
+    /// # Errors
+    /// When a layer has left the finite numbers.
+    fn moment<R: PlasticityRule<B>>(
+        &self,
+        running: &Running<B, R>,
+        tick: usize,
+    ) -> Result<Moment, CliError> {
+        let hierarchy = running.hierarchy();
+        let norms = hierarchy.layers().iter().map(|layer| row_norm(layer.weight.val()));
+        let norms: Vec<f64> = norms.collect();
+        let explained = hierarchy.explained_variance(self.unseen.clone()).map_err(failed)?;
+        let lost =
+            norms.iter().zip(&explained).position(|(a, b)| !(a.is_finite() && b.is_finite()));
+        match lost {
+            None => Ok(Moment { tick, norms, explained }),
+            Some(layer) => Err(CliError::Failed(format!(
+                "layer {} is no longer finite by tick {tick} at a rate of {}{}",
+                layer + 1,
+                self.args.rate(),
+                if self.args.rule.is_ojas() { "" } else { "; try a lower --rate or a --decay" },
+            ))),
+        }
+    }
+}
+
+fn failed(error: PlasticityError) -> CliError {
+    CliError::Failed(error.to_string())
+}

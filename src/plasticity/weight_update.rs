@@ -1,0 +1,62 @@
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::{Decay, product, rank_update};
+
+use super::Rate;
+
+/// What a rule does to a weight `W` `[neurons, inputs]`: `post^T pre` less what is forgotten.
+///
+/// In this form it can be made in place, without a tensor for the change itself.
+///
+/// # Shapes
+/// - `post`: `[k, neurons]`, with the mean over a batch already in it
+/// - `pre`: `[k, inputs]`
+#[derive(Clone, Debug)]
+pub struct WeightUpdate<B: Backend> {
+    /// Left factor of the growth.
+    pub post: Tensor<B, 2>,
+    /// Right factor of the growth.
+    pub pre: Tensor<B, 2>,
+    /// What is taken from the weight.
+    pub forgetting: Forgetting<B>,
+}
+
+/// The part of a [`WeightUpdate`] that is linear in the weight.
+#[derive(Clone, Debug)]
+pub enum Forgetting<B: Backend> {
+    /// Nothing.
+    None,
+    /// `rate W`
+    Same(f64),
+    /// `diag(rates) W`, with a rate for each neuron, `[neurons, 1]`.
+    Each(Tensor<B, 2>),
+    /// `M W`, with the weights of other neurons, `[neurons, neurons]`.
+    Between(Tensor<B, 2>),
+}
+
+impl<B: Backend> WeightUpdate<B> {
+    /// The change of `weight` at a rate of 1.
+    pub fn delta(self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
+        let growth = product(self.post.transpose(), self.pre);
+        match self.forgetting {
+            Forgetting::None => growth,
+            Forgetting::Same(rate) => growth - weight * rate,
+            Forgetting::Each(rates) => growth - weight * rates,
+            Forgetting::Between(mix) => growth - product(mix, weight),
+        }
+    }
+
+    /// `weight + rate * delta`, in place where nothing else holds the weight.
+    pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
+        let (weight, lost) = match self.forgetting {
+            Forgetting::None => (weight, Decay::Share(0.0)),
+            Forgetting::Same(forgotten) => (weight, Decay::Share(forgotten)),
+            Forgetting::Each(rates) => (weight, Decay::Each(rates)),
+            Forgetting::Between(mix) => {
+                let lost = product(rate.times(mix), weight.clone());
+                (weight - lost, Decay::Share(0.0))
+            }
+        };
+        rank_update(weight, lost, self.post, self.pre, rate.of_update())
+    }
+}

@@ -1,0 +1,79 @@
+use std::path::PathBuf;
+
+use super::TrainError;
+use super::micro_batches::MicroBatches;
+use crate::parallel::Reduction;
+use crate::precision::GradScalerConfig;
+
+/// The options of a [`MetaTrainer`](super::MetaTrainer).
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) steps: u64,
+    pub(super) meta_batch: u64,
+    pub(super) accumulate: u64,
+    pub(super) micro_batch: Option<usize>,
+    pub(super) reduction: Reduction,
+    pub(super) scaler: Option<GradScalerConfig>,
+    pub(super) clip_norm: Option<f64>,
+    pub(super) validate_every: u64,
+    pub(super) patience: Option<u32>,
+    pub(super) checkpoint_every: u64,
+    pub(super) profile: bool,
+    pub(super) read_every: Option<u64>,
+    pub(super) folder: Option<Folder>,
+}
+
+impl Options {
+    /// Tasks of a step.
+    pub(super) fn tasks(&self) -> u64 {
+        self.meta_batch * self.accumulate
+    }
+
+    /// How the tasks of a step are cut.
+    pub(super) fn parts(&self, replicas: usize) -> Result<MicroBatches, TrainError> {
+        let count = |tasks| usize::try_from(tasks).unwrap_or(usize::MAX);
+        let (tasks, accumulated) = (count(self.tasks()), count(self.accumulate));
+        MicroBatches::new(tasks, accumulated, self.micro_batch, replicas)
+    }
+
+    pub(super) fn check(&self, validation: Option<usize>) -> Result<(), TrainError> {
+        let counts = [
+            ("the meta-batch", self.meta_batch),
+            ("the meta-batches in a step", self.accumulate),
+            ("the tasks in a micro-batch", self.micro_batch.map_or(1, |tasks| tasks as u64)),
+            ("the steps between validations", self.validate_every),
+            ("the steps between checkpoints", self.checkpoint_every),
+            ("the steps between readings", self.read_every.unwrap_or(1)),
+            ("the patience", self.patience.map_or(1, u64::from)),
+            ("the validation", validation.map_or(1, |tasks| tasks as u64)),
+        ];
+        if let Some((name, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(TrainError::Zero(name));
+        }
+        if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(TrainError::ClipNorm(norm));
+        }
+        let Self { steps, meta_batch, accumulate, .. } = *self;
+        let tasks = steps.checked_mul(meta_batch).and_then(|tasks| tasks.checked_mul(accumulate));
+        match tasks {
+            Some(_) => Ok(()),
+            None => Err(TrainError::TooManyEpisodes { steps, meta_batch, accumulate }),
+        }
+    }
+}
+
+/// Where a run is kept.
+#[derive(Clone, Debug)]
+pub(super) enum Folder {
+    New(PathBuf),
+    Old(PathBuf),
+}
+
+impl Folder {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::New(folder) => format!("new {}", folder.display()),
+            Self::Old(folder) => folder.display().to_string(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+use std::path::Path;
+use std::time::Instant;
+
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
+use burn::tensor::backend::AutodiffBackend;
+
+use super::Run;
+use crate::episode::TaskSource;
+use crate::learners::MetaLearner;
+use crate::phase::{Phase, phase};
+use crate::settings::difference;
+use crate::train::finite::all_finite;
+use crate::train::metrics::Line;
+use crate::train::options::Folder;
+use crate::train::{Checkpoint, Evaluator, Event, RunFolder, TrainError, ValidationMetrics};
+
+impl<B, L, O, S, T> Run<B, L, O, S, T>
+where
+    B: AutodiffBackend,
+    T: TaskSource,
+    L: MetaLearner<B, T::Kind>,
+    O: Optimizer<L, B>,
+    S: LrScheduler,
+{
+    /// Begins the run, or goes on with one, in all processes from the state that the first one has.
+    pub(super) fn open(&mut self) -> Result<(), TrainError> {
+        match self.options.folder.clone() {
+            Some(Folder::Old(folder)) => self.resume(&folder),
+            Some(Folder::New(folder)) => {
+                let group = self.group.clone();
+                group.broadcast_from_root(|| {
+                    let folder = self.folder.insert(RunFolder::create(folder)?);
+                    folder.write_config(&self.settings)?;
+                    self.check_parameters()?;
+                    self.save_here()?;
+                    Ok(Vec::new())
+                })?;
+                self.take_over()
+            }
+            None => self.take_over(),
+        }
+    }
+
+    /// The parameters of the first process.
+    fn take_over(&mut self) -> Result<(), TrainError> {
+        if !self.group.is_multi_process() {
+            return Ok(());
+        }
+        let made = self.group.broadcast_from_root(|| Ok(self.learner_checkpoint().to_bytes()))?;
+        if self.group.is_root() {
+            return Ok(());
+        }
+        let first = Checkpoint::from_bytes(&made, Path::new("what the first process sent"))?;
+        self.learner = Some(first.load::<B, _, _>(self.learner().clone(), self.device())?);
+        Ok(())
+    }
+
+    fn resume(&mut self, folder: &Path) -> Result<(), TrainError> {
+        let path = RunFolder::last(folder);
+        let group = self.group.clone();
+        let last = group.broadcast_from_root(|| {
+            if !path.exists() {
+                return Err(TrainError::NothingToResume { folder: folder.to_owned() });
+            }
+            let last = Checkpoint::read(&path)?;
+            if let Some((name, found, wanted)) = difference("", last.settings(), &self.settings) {
+                return Err(TrainError::OtherSettings { path: path.clone(), name, found, wanted });
+            }
+            Ok(last.to_bytes())
+        })?;
+        let last = Checkpoint::from_bytes(&last, &path)?;
+        let device = self.device().clone();
+        self.learner = Some(last.load::<B, _, _>(self.learner().clone(), &device)?);
+        self.optimizer =
+            self.optimizer.clone().load_record(last.record::<B, _>("optimizer", &device)?);
+        self.scheduler =
+            self.scheduler.clone().load_record::<B>(last.record::<B, _>("scheduler", &device)?);
+        self.progress = last.progress().clone();
+        if let Some(state) = self.progress.scaler
+            && let Some(scaler) = self.scaler.take()
+        {
+            self.scaler = Some(scaler.with_state(state)?);
+        }
+        if self.progress.best.is_some() {
+            let path = RunFolder::best(folder);
+            let best = group.broadcast_from_root(|| Ok(Checkpoint::read(&path)?.to_bytes()))?;
+            self.best = Some(Checkpoint::from_bytes(&best, &path)?);
+        }
+        group.broadcast_from_root(|| {
+            self.folder = Some(RunFolder::resume(folder, self.progress.step)?);
+            Ok(Vec::new())
+        })?;
+        Ok(())
+    }
+
+    pub(super) fn validate(&mut self) -> Result<(), TrainError> {
+        self.check_parameters()?;
+        let Some((source, tasks)) = &self.validation else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let learner = self.learner().valid();
+        let found = phase(Phase::Validate, || {
+            let evaluator = Evaluator::new(*tasks);
+            evaluator.score_shared(&learner, source, self.device(), &*self.group.communicator)
+        })?;
+        if !found.mean.is_finite() {
+            let (mean, step) = (found.mean, self.progress.step);
+            return Err(TrainError::NonFiniteValidation { mean, step, kept: self.kept() });
+        }
+        let best = self.progress.validated(found);
+        if best {
+            self.keep_best()?;
+        }
+        let metrics = ValidationMetrics { step: self.progress.step, validation: found };
+        if let Some(folder) = &mut self.folder {
+            folder.log(Line::Validation(metrics.clone()))?;
+            folder.draw_curves()?;
+        }
+        self.clock.validating += start.elapsed().as_secs_f64();
+        self.emit(&Event::Validated { metrics, best });
+        Ok(())
+    }
+
+    fn keep_best(&mut self) -> Result<(), TrainError> {
+        let best = self.learner_checkpoint();
+        if let Some(folder) = &self.folder {
+            folder.write_best(&best)?;
+        }
+        self.best = Some(best);
+        Ok(())
+    }
+
+    /// In the first process, once all of them have the same parameters.
+    pub(super) fn save(&mut self) -> Result<(), TrainError> {
+        self.check_parameters()?;
+        if self.group.is_multi_process() {
+            self.group.check_same(&self.learner_checkpoint().digest(), self.progress.step)?;
+        }
+        self.save_here()?;
+        // Nobody goes on, and perhaps to an end that ends all, before everything is written.
+        Ok(self.group.communicator.barrier()?)
+    }
+
+    fn save_here(&mut self) -> Result<(), TrainError> {
+        if self.folder.is_none() {
+            return Ok(());
+        }
+        let last = self
+            .learner_checkpoint()
+            .with::<B>("optimizer", self.optimizer.to_record())
+            .with::<B>("scheduler", self.scheduler.to_record::<B>());
+        match &mut self.folder {
+            Some(folder) => folder.write_last(&last),
+            None => Ok(()),
+        }
+    }
+
+    /// So that nothing but finite numbers is ever kept.
+    fn check_parameters(&self) -> Result<(), TrainError> {
+        let finite = all_finite::<B, _>(self.learner());
+        // It has read from the device, which may have told of a failure by now.
+        self.check_device()?;
+        if finite {
+            return Ok(());
+        }
+        let step = self.progress.step;
+        Err(TrainError::NonFiniteParameters { step, kept: self.kept() })
+    }
+
+    fn learner_checkpoint(&self) -> Checkpoint {
+        let architecture = self.learner().architecture();
+        Checkpoint::new(architecture, self.settings.clone(), self.progress.clone())
+            .with::<B>("learner", self.learner().clone().into_record())
+    }
+}
