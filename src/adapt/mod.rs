@@ -103,11 +103,11 @@ where
 {
     inner.check()?;
     let template = lift::<B, M>(module);
-    let moves = inner.mask.select(&slots::<B, M>(module))?;
+    let adapted_slots = inner.mask.select(&slots::<B, M>(module))?;
     let loss = |_: usize, module: &Lifted<B, M>| loss(module);
     let gradient_fn =
-        lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &moves, Precision::F32, &loss);
-    let steps = InnerSteps { inner, moves: &moves, gradient_fn: &gradient_fn, lanes: 1 };
+        lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &adapted_slots, Precision::F32, &loss);
+    let steps = InnerSteps { inner, adapted: &adapted_slots, gradient_fn: &gradient_fn, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
     let adapted = differentiating_twice::<B, M, _>(module, run)?;
     Ok(filled::<B, M>(module.clone(), &adapted.values, 1))
