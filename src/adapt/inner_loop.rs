@@ -86,7 +86,7 @@ impl InnerLoop {
         Self { order, ..self }
     }
 
-    /// With other parameters that move.
+    /// With another selection of adapted parameters.
     pub fn with_mask(self, mask: Mask) -> Self {
         Self { mask, ..self }
     }

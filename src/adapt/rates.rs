@@ -160,10 +160,10 @@ impl<B: Backend> InnerRates<B> {
         }
     }
 
-    /// The matrices of the tensor with number `moved` among those that move.
-    fn matrices(&self, moved: usize) -> Vec<Tensor<B, 1>> {
-        let first = self.modes[..moved].iter().map(Vec::len).sum();
-        self.rates.iter().skip(first).take(self.modes[moved].len()).map(Param::val).collect()
+    /// The matrices of the adapted tensor with this number.
+    fn matrices(&self, number: usize) -> Vec<Tensor<B, 1>> {
+        let first = self.modes[..number].iter().map(Vec::len).sum();
+        self.rates.iter().skip(first).take(self.modes[number].len()).map(Param::val).collect()
     }
 }
 
