@@ -56,7 +56,7 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     ///
     /// To be computed a second time, a part may depend on nothing but its parameters, `x`,
     /// `statistics` and the backend's random numbers, and may change nothing but the running averages
-    /// that [`BnStatistics::Track`] moves. Burn's own batch-norm moves its averages each time.
+    /// that [`BnStatistics::Track`] updates. Burn's own batch-norm updates its averages each time.
     ///
     /// # Shapes
     /// - `x`: the images `[n, c, h, w]`, or maps of any shape that the part before returned

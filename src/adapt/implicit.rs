@@ -57,7 +57,7 @@ impl Proximal {
     pub(crate) fn gradient<B: AutodiffBackend>(
         self,
         gradient_fn: &GradientFn<'_, B>,
-        (values, moves): (&[Tensor<B, 1>], &[bool]),
+        (values, adapted): (&[Tensor<B, 1>], &[bool]),
         lanes: usize,
         loss: &OuterLoss<'_, B>,
         steps: usize,
@@ -66,21 +66,21 @@ impl Proximal {
         let outer = loss(steps, &tracked).expect("an outer loss after the last step");
         let device = outer.device();
         phase_on::<B, _>(Phase::Backward, &device, || {
-            self.back(gradient_fn, (values, moves), lanes, (tracked, outer))
+            self.back(gradient_fn, (values, adapted), lanes, (tracked, outer))
         })
     }
 
     fn back<B: AutodiffBackend>(
         self,
         gradient_fn: &GradientFn<'_, B>,
-        (values, moves): (&[Tensor<B, 1>], &[bool]),
+        (values, adapted): (&[Tensor<B, 1>], &[bool]),
         lanes: usize,
         (tracked, outer): (Vec<Tensor<B, 1>>, Tensor<B, 1>),
     ) -> MetaGradient<B> {
         let mut found = outer.backward();
         let found: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut found)).collect();
         let reached: Vec<_> =
-            (0..found.len()).filter(|&index| moves[index] && found[index].is_some()).collect();
+            (0..found.len()).filter(|&index| adapted[index] && found[index].is_some()).collect();
         let wanted: Vec<_> = reached.iter().filter_map(|&index| found[index].clone()).collect();
         let solved = self.solve(wanted, lanes, |direction| {
             hessian_product(gradient_fn, values, &reached, direction)

@@ -45,7 +45,7 @@ pub enum SecondOrder {
     Unrolled,
 }
 
-/// Which parameters an inner loop moves, by the beginning of their names.
+/// Which parameters an inner loop adapts, by the beginning of their names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mask {
@@ -86,7 +86,7 @@ impl InnerLoop {
         Self { order, ..self }
     }
 
-    /// With other parameters that move.
+    /// With another selection of adapted parameters.
     pub fn with_mask(self, mask: Mask) -> Self {
         Self { mask, ..self }
     }
@@ -113,11 +113,11 @@ impl InnerLoop {
 }
 
 impl Mask {
-    /// Whether each slot moves.
+    /// Whether each slot is adapted.
     pub(crate) fn select(&self, slots: &[Slot]) -> Result<Vec<bool>, AdaptError> {
-        let moves: Vec<_> = slots.iter().map(|slot| slot.free && self.has(&slot.path)).collect();
-        if moves.contains(&true) {
-            return Ok(moves);
+        let adapted: Vec<_> = slots.iter().map(|slot| slot.free && self.has(&slot.path)).collect();
+        if adapted.contains(&true) {
+            return Ok(adapted);
         }
         let free = slots.iter().filter(|slot| slot.free);
         let names = free.map(|slot| slot.path.clone()).collect();

@@ -48,15 +48,14 @@ use crate::precision::Precision;
 
 /// `module` after the steps of `inner` on `loss`.
 ///
-/// The parameters that move are those that `inner` selects and that are not frozen. What cannot be
-/// reached by a gradient, running averages among it, stays as it is. The loss is taken as it is: for
-/// a module that computes in `f16`, a factor in the loss and its inverse in the rate keep gradients
-/// off the format's least numbers.
+/// The adapted parameters are those that `inner` selects and that are not frozen. All else, such as
+/// running averages, stays as it is. The loss is not scaled: for a module that computes in `f16`, put a
+/// factor in the loss and its inverse in the rate, so that gradients do not underflow.
 ///
 /// # Conventions
 /// On an autodiff backend the result is on the graph of `module`, so that a loss of it can be
 /// differentiated with respect to `module`'s parameters; under [`Order::First`] the inner gradients
-/// are constants there. A plain backend does not know what is frozen: a [`Mask`] says what moves.
+/// are constants there. A plain backend does not know what is frozen: there a [`Mask`] selects what adapts.
 ///
 /// # Errors
 /// When `inner` makes no sense, or selects no parameter of `module`; on an autodiff backend,
@@ -103,11 +102,11 @@ where
 {
     inner.check()?;
     let template = lift::<B, M>(module);
-    let moves = inner.mask.select(&slots::<B, M>(module))?;
+    let adapted_slots = inner.mask.select(&slots::<B, M>(module))?;
     let loss = |_: usize, module: &Lifted<B, M>| loss(module);
     let gradient_fn =
-        lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &moves, Precision::F32, &loss);
-    let steps = InnerSteps { inner, moves: &moves, gradient_fn: &gradient_fn, lanes: 1 };
+        lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &adapted_slots, Precision::F32, &loss);
+    let steps = InnerSteps { inner, adapted: &adapted_slots, gradient_fn: &gradient_fn, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
     let adapted = differentiating_twice::<B, M, _>(module, run)?;
     Ok(filled::<B, M>(module.clone(), &adapted.values, 1))

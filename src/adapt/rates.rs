@@ -16,7 +16,7 @@ pub enum RateKind {
     /// Nothing: the inner loop's own rate.
     #[default]
     Fixed,
-    /// A rate for each tensor that moves and each step.
+    /// A rate for each adapted tensor and each step.
     ///
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
@@ -27,12 +27,12 @@ pub enum RateKind {
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.
     PerStepWithNorms,
-    /// A rate for each value that moves, the same at every step.
+    /// A rate for each adapted value, the same at every step.
     ///
     /// # Source
     /// Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning", 2017.
     PerValue,
-    /// A matrix for each mode of each tensor that moves, which its direction goes through before
+    /// A matrix for each mode of each adapted tensor, which its direction goes through before
     /// the inner loop's own rate, the same at every step.
     ///
     /// # Source
@@ -43,13 +43,13 @@ pub enum RateKind {
 /// The values of what an inner loop learns beside those that it begins with.
 #[derive(Module, Debug)]
 pub struct InnerRates<B: Backend> {
-    /// By tensor that moves, in the order of the module: `[steps]`, `[values]`, or a matrix
+    /// By adapted tensor, in the order of the module: `[steps]`, `[values]`, or a matrix
     /// `[size * size]` for each mode.
     rates: Vec<Param<Tensor<B, 1>>>,
     norms: Option<StepNorms<B>>,
     #[module(skip)]
     kind: RateKind,
-    /// The sizes of the modes of each tensor that moves.
+    /// The sizes of the modes of each adapted tensor.
     #[module(skip)]
     modes: Vec<Vec<usize>>,
 }
@@ -73,8 +73,8 @@ impl<B: Backend> InnerRates<B> {
         for (index, slot) in slots.iter_mut().enumerate() {
             slot.free &= !norms.as_ref().is_some_and(|norms| norms.has(index));
         }
-        let moves = inner.mask.select(&slots)?;
-        let moving: Vec<_> = (0..slots.len()).filter(|&index| moves[index]).collect();
+        let adapted = inner.mask.select(&slots)?;
+        let moving: Vec<_> = (0..slots.len()).filter(|&index| adapted[index]).collect();
         let modes: Vec<_> = moving.iter().map(|&index| modes(&slots[index].shape)).collect();
         let begin = |(&index, modes): (&usize, &Vec<usize>)| -> Vec<Tensor<B, 1>> {
             let device = values[index].device();
@@ -87,7 +87,7 @@ impl<B: Backend> InnerRates<B> {
             }
         };
         let rates = moving.iter().zip(&modes).flat_map(begin).map(Param::from_tensor).collect();
-        Ok((Self { rates, norms, kind, modes }, moves))
+        Ok((Self { rates, norms, kind, modes }, adapted))
     }
 
     /// What is learned.
@@ -95,7 +95,7 @@ impl<B: Backend> InnerRates<B> {
         self.kind
     }
 
-    /// All that is learned: by tensor that moves its rates, `[steps]` or `[values]`, or its
+    /// All that is learned: by adapted tensor its rates, `[steps]` or `[values]`, or its
     /// matrices, `[size * size]` row after row; then by gain or shift its values step after step,
     /// `[steps * c]`.
     pub fn tensors(&self) -> Vec<Tensor<B, 1>> {
@@ -128,52 +128,56 @@ impl<B: Backend> InnerRates<B> {
         fixed: f64,
         step: usize,
         lanes: usize,
-        moves: Vec<Move<B>>,
+        updates: Vec<TensorUpdate<B>>,
     ) -> Vec<Tensor<B, 1>> {
         match self.kind {
-            RateKind::Fixed => moved_by(fixed, moves),
+            RateKind::Fixed => apply_updates(fixed, updates),
             RateKind::PerStep | RateKind::PerStepWithNorms => {
-                let by_step = |Move { number, value, direction }| {
+                let by_step = |TensorUpdate { number, value, direction }| {
                     let rates = self.rates[number].val();
                     let last = rates.dims()[0] - 1;
                     value - direction * rates.narrow(0, step.min(last), 1)
                 };
-                moves.into_iter().map(by_step).collect()
+                updates.into_iter().map(by_step).collect()
             }
             RateKind::PerValue => {
-                let by_value = |Move { number, value, direction }| {
+                let by_value = |TensorUpdate { number, value, direction }| {
                     value - direction * tiled(self.rates[number].val(), lanes)
                 };
-                moves.into_iter().map(by_value).collect()
+                updates.into_iter().map(by_value).collect()
             }
             RateKind::Curvature => {
-                let curve = |Move { number, value, direction }| {
+                let curve = |TensorUpdate { number, value, direction }| {
                     let (matrices, modes) = (self.matrices(number), &self.modes[number]);
-                    Move { number, value, direction: curved(direction, &matrices, modes, lanes) }
+                    TensorUpdate {
+                        number,
+                        value,
+                        direction: curved(direction, &matrices, modes, lanes),
+                    }
                 };
-                moved_by(fixed, moves.into_iter().map(curve).collect())
+                apply_updates(fixed, updates.into_iter().map(curve).collect())
             }
         }
     }
 
-    /// The matrices of the tensor with number `moved` among those that move.
-    fn matrices(&self, moved: usize) -> Vec<Tensor<B, 1>> {
-        let first = self.modes[..moved].iter().map(Vec::len).sum();
-        self.rates.iter().skip(first).take(self.modes[moved].len()).map(Param::val).collect()
+    /// The matrices of the adapted tensor with this number.
+    fn matrices(&self, number: usize) -> Vec<Tensor<B, 1>> {
+        let first = self.modes[..number].iter().map(Vec::len).sum();
+        self.rates.iter().skip(first).take(self.modes[number].len()).map(Param::val).collect()
     }
 }
 
-/// A tensor about to move.
-pub(super) struct Move<B: Backend> {
-    /// Its number among those that move.
+/// The update of one adapted tensor.
+pub(super) struct TensorUpdate<B: Backend> {
+    /// Its number among the adapted tensors.
     pub(super) number: usize,
     pub(super) value: Tensor<B, 1>,
     pub(super) direction: Tensor<B, 1>,
 }
 
 /// All values less `rate` times their directions.
-fn moved_by<B: Backend>(rate: f64, moves: Vec<Move<B>>) -> Vec<Tensor<B, 1>> {
-    let pairs = moves.into_iter().map(|Move { value, direction, .. }| (value, direction));
+fn apply_updates<B: Backend>(rate: f64, updates: Vec<TensorUpdate<B>>) -> Vec<Tensor<B, 1>> {
+    let pairs = updates.into_iter().map(|TensorUpdate { value, direction, .. }| (value, direction));
     let (values, directions) = pairs.unzip();
     axpy_all(values, -rate, directions)
 }

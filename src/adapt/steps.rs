@@ -7,7 +7,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::clip::clip_norm;
 use super::lists::{fan_out, scaled_all};
-use super::rates::Move;
+use super::rates::TensorUpdate;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 use crate::precision::Precision;
 
@@ -45,7 +45,7 @@ impl<B: Backend> Fast<B> {
 /// An inner loop over the parameters of `lanes` tasks.
 pub(crate) struct InnerSteps<'a, B: Backend> {
     pub(crate) inner: &'a InnerLoop,
-    pub(crate) moves: &'a [bool],
+    pub(crate) adapted: &'a [bool],
     pub(crate) gradient_fn: &'a GradientFn<'a, B>,
     pub(crate) lanes: usize,
 }
@@ -73,19 +73,19 @@ impl<B: Backend> InnerSteps<'_, B> {
         }
         // Taken out, so that what a value was may go as soon as it has moved.
         let mut values: Vec<_> = values.into_iter().map(Some).collect();
-        let (mut places, mut moves) = (Vec::new(), Vec::new());
-        let moving = (0..values.len()).filter(|&index| self.moves[index]);
-        for (number, index) in moving.enumerate() {
+        let (mut places, mut updates) = (Vec::new(), Vec::new());
+        let indices = (0..values.len()).filter(|&index| self.adapted[index]);
+        for (number, index) in indices.enumerate() {
             if let Some(gradient) = gradients[index].take() {
                 let (direction, remembered) =
                     self.inner.rule.direction(step, gradient, &memory[index]);
                 memory[index] = remembered;
                 places.push(index);
-                let value = values[index].take().expect("each moves once");
-                moves.push(Move { number, value, direction });
+                let value = values[index].take().expect("each is updated once");
+                updates.push(TensorUpdate { number, value, direction });
             }
         }
-        let moved = rates.apply(self.inner.rate, step, self.lanes, moves);
+        let moved = rates.apply(self.inner.rate, step, self.lanes, updates);
         for (index, value) in places.into_iter().zip(moved) {
             values[index] = Some(value);
         }
@@ -99,14 +99,14 @@ impl<B: Backend> InnerSteps<'_, B> {
 pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     template: &'a M,
     lanes: usize,
-    moves: &'a [bool],
+    adapted: &'a [bool],
     precision: Precision,
     loss: &'a dyn Fn(usize, &M) -> Tensor<Autodiff<B>, 1>,
 ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
     move |step, values| {
         let values = values.iter().cloned().map(lifted::<B, 1>).collect();
         let loss = |module: &M| scaled(loss(step, module), precision);
-        let found = gradients::<Autodiff<B>, M>(template, lanes, moves, loss, values);
+        let found = gradients::<Autodiff<B>, M>(template, lanes, adapted, loss, values);
         unscaled(found, precision)
     }
 }
@@ -116,7 +116,7 @@ pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
 pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
     template: &'a M,
     lanes: usize,
-    moves: &'a [bool],
+    adapted: &'a [bool],
     precision: Precision,
     loss: &'a dyn Fn(usize, &M) -> Tensor<B, 1>,
 ) -> impl Fn(usize, &[Tensor<B, 1>]) -> Vec<Option<Tensor<B, 1>>> + 'a {
@@ -125,7 +125,7 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
         let constant = |value: &Tensor<B, 1>| Tensor::from_inner(value.clone().inner());
         let values = values.iter().map(constant).collect();
         let loss = |module: &M| scaled(loss(step, module), precision);
-        let found = unscaled(gradients::<B, M>(template, lanes, moves, loss, values), precision);
+        let found = unscaled(gradients::<B, M>(template, lanes, adapted, loss, values), precision);
         found.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
     }
 }
@@ -169,14 +169,15 @@ fn unscaled<B: Backend>(
 fn gradients<B: AutodiffBackend, M: Module<B>>(
     template: &M,
     lanes: usize,
-    moves: &[bool],
+    adapted: &[bool],
     loss: impl Fn(&M) -> Tensor<B, 1>,
     values: Vec<Tensor<B, 1>>,
 ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
     let module = filled::<B, M>(template.clone(), &values, lanes);
-    let module = module.map(&mut Track(moves.iter()));
+    let module = module.map(&mut Track(adapted.iter()));
     let mut found = loss(&module).backward();
-    let mut gradients = Gradients { moves: moves.iter(), found: &mut found, gradients: Vec::new() };
+    let mut gradients =
+        Gradients { adapted: adapted.iter(), found: &mut found, gradients: Vec::new() };
     module.visit(&mut gradients);
     gradients.gradients
 }
@@ -187,22 +188,22 @@ struct Track<'a>(std::slice::Iter<'a, bool>);
 
 impl<B: AutodiffBackend> ModuleMapper<B> for Track<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let moves = *self.0.next().expect("one for each tensor of the module");
-        param.map(|value| value.set_require_grad(moves))
+        let adapted = *self.0.next().expect("one for each tensor of the module");
+        param.map(|value| value.set_require_grad(adapted))
     }
 }
 
 /// Takes the gradients of the tensors that move, each flattened.
 struct Gradients<'a, B: AutodiffBackend> {
-    moves: std::slice::Iter<'a, bool>,
+    adapted: std::slice::Iter<'a, bool>,
     found: &'a mut B::Gradients,
     gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let moves = *self.moves.next().expect("one for each tensor of the module");
-        let gradient = moves.then(|| param.val().grad_remove(self.found)).flatten();
+        let adapted = *self.adapted.next().expect("one for each tensor of the module");
+        let gradient = adapted.then(|| param.val().grad_remove(self.found)).flatten();
         let flat = gradient.map(|gradient| {
             let length = gradient.shape().num_elements();
             gradient.reshape([length])
@@ -246,8 +247,8 @@ mod tests {
             Classification::loss(outputs, targets.clone()) * scale
         };
         let values = values::<B, _>(&network);
-        let moves = vec![true; values.len()];
-        let found = flat_gradient_fn(&network, 1, &moves, precision, &loss)(0, &values);
+        let adapted = vec![true; values.len()];
+        let found = flat_gradient_fn(&network, 1, &adapted, precision, &loss)(0, &values);
         let found = found.into_iter().flatten().map(|gradient| gradient / scale);
         found.flat_map(|gradient| gradient.into_data().into_vec::<f32>().unwrap()).collect()
     }
@@ -275,14 +276,14 @@ mod tests {
         let values: Vec<_> = values::<B, _>(&network);
         let values: Vec<_> =
             values.into_iter().map(|value| value.detach().require_grad()).collect();
-        let found = |moves: &[bool]| {
-            flat_gradient_fn(&network, 1, moves, Precision::F32, &loss)(0, &values)
+        let found = |adapted: &[bool]| {
+            flat_gradient_fn(&network, 1, adapted, Precision::F32, &loss)(0, &values)
         };
         let all = found(&vec![true; values.len()]);
-        let moves: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();
-        for (place, (some, all)) in found(&moves).into_iter().zip(all).enumerate() {
+        let adapted: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();
+        for (place, (some, all)) in found(&adapted).into_iter().zip(all).enumerate() {
             let data = |gradient: Tensor<B, 1>| gradient.into_data();
-            let wanted = all.map(data).filter(|_| moves[place]);
+            let wanted = all.map(data).filter(|_| adapted[place]);
             assert_eq!(some.map(data), wanted, "tensor {place}");
         }
     }

@@ -5,7 +5,7 @@ use super::{AdaptableNetwork, Maml};
 use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind, slots};
 
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
-    /// CAVIA: the inner loop moves a context alone, a vector that begins at zero for every task;
+    /// CAVIA: the inner loop adapts only a context, a vector that starts at zero for every task;
     /// the outer loop learns the network that it is an input of.
     ///
     /// The network needs a parameter called `context`, as

@@ -13,12 +13,12 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// # Conventions
     /// Batch-norm normalises with the batch at hand throughout, as the authors' code does too,
     /// beside running averages for each step that it never reads. The gains and shifts of a step
-    /// serve its support and the queries after it, and do not move within it; the network's own are
-    /// where all of them begin, and are used no more. A test with more steps goes on with the last
-    /// rates, gains and shifts. The cosine schedule of the outer learning rate is the trainer's.
+    /// are used for its support and the queries after it, and the inner loop does not adapt them; they are
+    /// initialised by the network's own. A test with more steps uses the last rates, gains and shifts for
+    /// the rest. The cosine schedule of the outer learning rate is the trainer's.
     ///
     /// # Errors
-    /// As [`Maml::new`], where gains and shifts are no parameters that move.
+    /// As [`Maml::new`], where gains and shifts are no adapted parameters.
     ///
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019.

@@ -46,8 +46,7 @@ use crate::episode::{Classification, TaskKind};
 use crate::phase::{Phase, phase_on};
 use crate::precision::{LossScale, Precision, ScaledGrads};
 
-/// Something that learns a task from a few examples, labelled ones unless another [`TaskKind`] is
-/// said.
+/// A learner: it learns a task from a few examples, by default labelled ones ([`Classification`]).
 pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     /// What it has learned: a value that shares nothing with the learner's later states. It is
     /// [`Adapted`] where each query is judged by itself, and [`AdaptedTransductive`] where all queries

@@ -9,7 +9,7 @@ use super::BurnRecords;
 use super::module::{RestoreParameters, TakeParameters};
 use super::states::{Records, States};
 
-/// An optimizer that moves all parameters of a module in one call.
+/// An optimizer that updates all parameters of a module in one call.
 ///
 /// A parameter without a gradient stays as it is, and so does its state; every parameter counts its
 /// own steps.

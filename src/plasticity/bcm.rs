@@ -14,8 +14,8 @@ use super::{Forgetting, KernelRule, PlasticityError, PlasticityRule, WeightUpdat
 /// rate.
 ///
 /// # Conventions
-/// `phi = y (y - theta)` as Intrator and Cooper have it, unless [`BcmForm::Law`] is said. A batch
-/// changes weights by the threshold before it, then moves the threshold.
+/// `phi = y (y - theta)` as Intrator and Cooper have it, unless [`BcmForm::Law`] is chosen. A batch
+/// changes weights by the threshold before it, then updates the threshold.
 ///
 /// # Source
 /// Bienenstock, Cooper and Munro, "Theory for the development of neuron selectivity", Journal of

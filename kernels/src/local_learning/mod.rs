@@ -1,8 +1,8 @@
 //! Layers that learn by local rules, over many ticks at once.
 //!
 //! Tick after tick is a dozen small operations a layer, which an accelerator spends on launches. Here
-//! one launch goes through a whole sequence. It works below autodiff, on accelerators alone; what it
-//! means is said, and done elsewhere, by the plastic hierarchies of the crate `fewshot`.
+//! one launch goes through a whole sequence. It works below autodiff, on accelerators only. The
+//! plastic hierarchies of the crate `fewshot` define what it computes, and compute it elsewhere.
 
 #[cfg(feature = "cube")]
 // A condition of the compiler's and one of the device's are two.

@@ -1,6 +1,6 @@
 //! One step of an optimizer, over all parameters at once.
 //!
-//! A parameter `p` with gradient `g` moves by [`StepRule`]; `t` is the number of the step, from 1,
+//! A parameter `p` with gradient `g` is updated by a [`StepRule`]; `t` is the number of the step, from 1,
 //! and every parameter has its own.
 //!
 //! # Source
@@ -126,13 +126,13 @@ pub enum StepError {
     },
 }
 
-/// Moves every parameter by one step of `rule`; the result is in the order of `of`.
+/// Updates every parameter by one step of `rule`; the result is in the order of `of`.
 ///
 /// # Conventions
 /// As PyTorch's optimizers of the same names, with `epsilon` added to the square root of the
 /// corrected second moment. A fused body writes to the memory of a parameter and its state where
-/// nothing else holds it, so pass on the only copy. A parameter in f16 or bf16 moves in f32, and its
-/// state is f32.
+/// nothing else holds it, so pass on the only copy. A parameter in f16 or bf16 is updated in f32, and
+/// its state is f32.
 ///
 /// # Panics
 /// With a [`StepError`], where tensors do not belong together.

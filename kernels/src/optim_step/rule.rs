@@ -1,4 +1,4 @@
-/// How a parameter moves.
+/// The update rule of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum StepRule {
     /// `p - lr * d` with `d = g`, or with what [`Momentum`] makes of `g`.
@@ -43,7 +43,7 @@ pub struct Momentum {
     pub factor: f64,
     /// Share of the gradient that is left out.
     pub dampening: f64,
-    /// Looks ahead: moves by `g + factor * v`.
+    /// Nesterov's momentum: the direction is `g + factor * v`.
     pub nesterov: bool,
 }
 

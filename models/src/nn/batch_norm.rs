@@ -14,7 +14,7 @@ use super::RunningAverage;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BnStatistics {
-    /// Moments of the batch, and running averages move towards them: training.
+    /// Moments of the batch, by which running averages are updated: training.
     Track,
     /// Moments of the batch; running averages stay as they are.
     Batch,
@@ -99,15 +99,15 @@ impl<B: Backend> BatchNorm<B> {
         Moments { mean: self.running_mean.value(), variance: self.running_var.value() }
     }
 
-    /// Moves the running averages towards `batch`.
+    /// Updates the running averages by the moments of `batch`.
     pub fn track(&self, batch: Moments<B>) {
-        self.running_mean.move_towards(batch.mean, self.momentum);
-        self.running_var.move_towards(batch.variance, self.momentum);
+        self.running_mean.update(batch.mean, self.momentum);
+        self.running_var.update(batch.variance, self.momentum);
     }
 }
 
-/// Moves the running averages of every norm towards the moments of its batch: on an accelerator all of
-/// them at once.
+/// Updates the running averages of every norm by the moments of its batch: on an accelerator all of them
+/// at once.
 pub(crate) fn track_all<'a, B: Backend>(
     norms: impl Iterator<Item = &'a BatchNorm<B>>,
     batches: Vec<Moments<B>>,
@@ -125,7 +125,7 @@ pub(crate) fn track_all<'a, B: Backend>(
             [(&norm.running_mean, mean), (&norm.running_var, variance)]
         })
         .unzip();
-    RunningAverage::move_all(&averages, targets, momentum);
+    RunningAverage::update_all(&averages, targets, momentum);
 }
 
 /// What a whole stack of `norms` normalises with.

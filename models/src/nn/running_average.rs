@@ -8,7 +8,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorPrimitive};
 use fewshot_kernels::{axpy_all, scaled_all};
 
-/// A vector that training moves along beside the parameters, without a gradient.
+/// A running average: a vector that training updates beside the parameters, without a gradient.
 ///
 /// # Conventions
 /// The record is that of Burn's `RunningState`, and unlike it a clone is a copy: what one learner
@@ -34,16 +34,16 @@ impl<B: Backend> RunningAverage<B> {
         self.lock().clone()
     }
 
-    /// Moves the value towards `target` by the share `momentum` of the way; it keeps its type.
-    pub fn move_towards(&self, target: Tensor<B, 1>, momentum: f64) {
+    /// Updates the value to `(1 - momentum) * value + momentum * target`; it keeps its type.
+    pub fn update(&self, target: Tensor<B, 1>, momentum: f64) {
         let mut value = self.lock();
         let target = target.detach().cast(value.dtype());
         *value = value.clone() * (1.0 - momentum) + target * momentum;
     }
 
-    /// Moves each of `averages` towards the target in its place, by the share `momentum` of the way: as
-    /// [`move_towards`](Self::move_towards), in few operations for all of them.
-    pub(crate) fn move_all(averages: &[&Self], targets: Vec<Tensor<B, 1>>, momentum: f64) {
+    /// [`update`](Self::update) of each of `averages` with the target at its index, in few operations for all
+    /// of them.
+    pub(crate) fn update_all(averages: &[&Self], targets: Vec<Tensor<B, 1>>, momentum: f64) {
         let float = |of: Tensor<B, 1>| of.into_primitive().tensor();
         let values: Vec<_> = averages.iter().map(|average| average.value()).collect();
         let target = |(target, value): (Tensor<B, 1>, &Tensor<B, 1>)| {
@@ -52,8 +52,8 @@ impl<B: Backend> RunningAverage<B> {
         };
         let targets = targets.into_iter().zip(&values).map(target).collect();
         let kept = scaled_all::<B>(values.into_iter().map(float).collect(), 1.0 - momentum);
-        for (average, moved) in averages.iter().zip(axpy_all::<B>(kept, momentum, targets)) {
-            *average.lock() = Tensor::from_primitive(TensorPrimitive::Float(moved));
+        for (average, updated) in averages.iter().zip(axpy_all::<B>(kept, momentum, targets)) {
+            *average.lock() = Tensor::from_primitive(TensorPrimitive::Float(updated));
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
     fn a_clone_does_not_follow_the_original() {
         let original = average();
         let clone = original.clone();
-        original.move_towards(Tensor::from_floats([3.0, 2.0], &Default::default()), 0.5);
+        original.update(Tensor::from_floats([3.0, 2.0], &Default::default()), 0.5);
         original.value().into_data().assert_eq(&TensorData::from([2.0f32, 2.0]), true);
         clone.value().into_data().assert_eq(&TensorData::from([1.0f32, 2.0]), true);
     }
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn moments_of_another_type_are_taken_in_the_own_one() {
         let average = RunningAverage::new(average().value().cast(FloatDType::F16));
-        average.move_towards(Tensor::from_floats([3.0, 2.0], &Default::default()), 0.5);
+        average.update(Tensor::from_floats([3.0, 2.0], &Default::default()), 0.5);
         let value = average.value();
         assert_eq!(value.dtype(), FloatDType::F16.into());
         value.cast(FloatDType::F32).into_data().assert_eq(&TensorData::from([2.0f32, 2.0]), true);

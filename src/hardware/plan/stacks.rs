@@ -232,11 +232,11 @@ mod tests {
     #[test]
     fn many_tasks_are_counted_on_from_fewer() {
         for graphs in [InnerGraphs::None, InnerGraphs::One, InnerGraphs::Every] {
-            let said = bytes(48, 2, graphs) as f64;
-            let inner_loop_floats = 4.0 * stacks(15).inner_loop_floats(48, 2, graphs, true) as f64;
+            let extrapolated = bytes(48, 2, graphs) as f64;
+            let exact = 4.0 * stacks(15).inner_loop_floats(48, 2, graphs, true) as f64;
             assert!(
-                (said / inner_loop_floats - 1.0).abs() < 0.05,
-                "{graphs:?}: {said} for {inner_loop_floats}"
+                (extrapolated / exact - 1.0).abs() < 0.05,
+                "{graphs:?}: {extrapolated} for {exact}"
             );
         }
     }

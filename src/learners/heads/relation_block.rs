@@ -85,6 +85,6 @@ impl<B: Backend> RelationBlock<B> {
         let channels = average.value().dims()[0];
         let tasks = moments.dims()[0] / channels;
         let batch = moments.reshape([tasks, channels]).mean_dim(0).reshape([channels]);
-        average.move_towards(batch, self.momentum);
+        average.update(batch, self.momentum);
     }
 }

@@ -66,7 +66,8 @@ where
         let loss =
             |_: usize, network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
         let precision = self.network.precision();
-        let gradient_fn = lifted_gradient_fn(&template, 1, &self.settings.moves, precision, &loss);
+        let gradient_fn =
+            lifted_gradient_fn(&template, 1, &self.settings.adapted, precision, &loss);
         let values = values::<B, _>(&self.network);
         let curved = || {
             let gradients = gradient_fn(0, &values).into_iter().flatten();
@@ -121,7 +122,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         group: &Range<usize>,
         scale: LossScale,
     ) -> GroupGradient<B> {
-        let (lanes, inner, moves) = (group.len(), self.settings.inner_now(), &*self.settings.moves);
+        let (lanes, inner, adapted) =
+            (group.len(), self.settings.inner_now(), &*self.settings.adapted);
         let precision = self.network.precision();
         let step_weights = self.settings.step_weights_now();
         let statistics = BnStatistics::Batch;
@@ -147,14 +149,14 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let learned = copies_all(learned, lanes);
         let start = self.start(learned.clone(), &support, statistics);
         let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
-        let flat = flat_gradient_fn(&self.network, lanes, moves, precision, &flat);
+        let flat = flat_gradient_fn(&self.network, lanes, adapted, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
             self.solve(&flat, &flat, start, lanes, (&outer, scale))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
             let lifted = |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
-            let lifted = lifted_gradient_fn(&template, lanes, moves, precision, &lifted);
+            let lifted = lifted_gradient_fn(&template, lanes, adapted, precision, &lifted);
             self.solve(&lifted, &flat, start, lanes, (&outer, scale))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
@@ -163,7 +165,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = summed_all(start, lanes).into_iter();
         let kept = self.settings.outer == Outer::GradientOfTheRest;
         let start =
-            start.zip(moves).map(|(gradient, moves)| gradient.filter(|_| !(kept && *moves)));
+            start.zip(adapted).map(|(gradient, adapted)| gradient.filter(|_| !(kept && *adapted)));
         GroupGradient { loss, score, start: start.collect(), rates }
     }
 
@@ -205,18 +207,18 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     }
 
     fn group_divergence(&self, batch: &Batch<B, N>, group: &Range<usize>) -> Option<Divergence> {
-        let (lanes, inner, moves) = (group.len(), &self.settings.inner, &*self.settings.moves);
+        let (lanes, inner, adapted) = (group.len(), &self.settings.inner, &*self.settings.adapted);
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
         let loss =
             |step: usize, network: &N| loss(network, &learned_from.at(step), BnStatistics::Batch).1;
         let precision = self.network.precision();
-        let gradient_fn = flat_gradient_fn(&self.network, lanes, moves, precision, &loss);
+        let gradient_fn = flat_gradient_fn(&self.network, lanes, adapted, precision, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
         let start = self.start(start, &support, BnStatistics::Batch);
         let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
-        let steps = InnerSteps { inner, moves, gradient_fn: &*gradient_fn, lanes };
+        let steps = InnerSteps { inner, adapted, gradient_fn: &*gradient_fn, lanes };
         let queries = N::Kind::judged(batch, group.clone());
         // What is lost without a step is not lost by one.
         let judged = self.lost(&start, &queries, lanes).is_none();
@@ -252,18 +254,18 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         lanes: usize,
         (outer, scale): (&OuterLoss<'_, B>, LossScale),
     ) -> MetaGradient<B> {
-        let (inner, moves) = (&self.settings.inner_now(), &*self.settings.moves);
+        let (inner, adapted) = (&self.settings.inner_now(), &*self.settings.adapted);
         let constants = || start.iter().cloned().map(Tensor::detach).collect::<Vec<_>>();
         match self.settings.outer {
             Outer::Gradient | Outer::GradientOfTheRest => {}
             Outer::Implicit(proximal) => {
                 let start = constants();
                 let pulled = self.with_proximal_term(flat, &start);
-                let steps = InnerSteps { inner, moves, gradient_fn: &*pulled, lanes };
+                let steps = InnerSteps { inner, adapted, gradient_fn: &*pulled, lanes };
                 let fast = steps.run(start.clone(), &self.rates);
                 return proximal.gradient(
                     gradient_fn,
-                    (&fast.values, moves),
+                    (&fast.values, adapted),
                     lanes,
                     outer,
                     inner.steps,
@@ -271,12 +273,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             }
             Outer::Displacement => {
                 let start = constants();
-                let steps = InnerSteps { inner, moves, gradient_fn: flat, lanes };
+                let steps = InnerSteps { inner, adapted, gradient_fn: flat, lanes };
                 let fast = steps.run(start.clone(), &self.rates);
-                return way(start, fast.values, moves, (outer, scale), inner.steps);
+                return displacement(start, fast.values, adapted, (outer, scale), inner.steps);
             }
         }
-        let steps = InnerSteps { inner, moves, gradient_fn, lanes };
+        let steps = InnerSteps { inner, adapted, gradient_fn, lanes };
         match self.settings.route {
             SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
             SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
@@ -320,17 +322,19 @@ impl<B: Backend> ModuleMapper<B> for OwnLeaves {
 }
 
 /// From where the inner loop went to, back to where it began, in place of a gradient.
-fn way<B: AutodiffBackend>(
+fn displacement<B: AutodiffBackend>(
     start: Vec<Tensor<B, 1>>,
     end: Vec<Tensor<B, 1>>,
-    moves: &[bool],
+    adapted: &[bool],
     (outer, scale): (&OuterLoss<'_, B>, LossScale),
     steps: usize,
 ) -> MetaGradient<B> {
     let loss = outer(steps, &end).expect("an outer loss after the last step").inner();
-    let scaled = |way: Plain<B>| if scale == LossScale::ONE { way } else { way * scale.value() };
-    let pairs = start.into_iter().zip(end).zip(moves);
-    let back = pairs.map(|((start, end), moves)| moves.then(|| scaled((start - end).inner())));
+    let scaled = |displacement: Plain<B>| {
+        if scale == LossScale::ONE { displacement } else { displacement * scale.value() }
+    };
+    let pairs = start.into_iter().zip(end).zip(adapted);
+    let back = pairs.map(|((start, end), adapted)| adapted.then(|| scaled((start - end).inner())));
     MetaGradient { loss, start: back.collect(), rates: Vec::new() }
 }
 

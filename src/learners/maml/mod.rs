@@ -80,8 +80,8 @@ pub struct Maml<B: Backend, N> {
 struct Settings {
     name: &'static str,
     inner: InnerLoop,
-    /// Which tensors of the network the inner loop moves.
-    moves: Vec<bool>,
+    /// Which tensors of the network the inner loop adapts.
+    adapted: Vec<bool>,
     test_steps: usize,
     route: SecondOrder,
     /// Most tasks in one network, if that was said.
@@ -106,7 +106,7 @@ struct Settings {
 pub(super) enum Outer {
     /// The gradient of the query loss by what the inner loop began with.
     Gradient,
-    /// The same for all but what the inner loop moves, which begins at the same values for ever.
+    /// The same for all but what the inner loop adapts, whose start is never updated.
     GradientOfTheRest,
     /// The gradient at the minimum of a proximal inner loop.
     Implicit(Proximal),
@@ -128,7 +128,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// The paper's learner: `inner` in training, and as many steps in the test.
     ///
     /// # Errors
-    /// When `inner` makes no sense, has no step, or moves no parameter.
+    /// When `inner` makes no sense, has no step, or adapts no parameter.
     pub fn new(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
         Self::named("maml", network, inner, RateKind::Fixed)
     }
@@ -143,12 +143,12 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         if inner.steps == 0 {
             return Err(AdaptError::NoSteps { method: name });
         }
-        let (rates, moves) = InnerRates::new(kind, &inner, &network)?;
+        let (rates, adapted) = InnerRates::new(kind, &inner, &network)?;
         let mut step_weights = vec![0.0; inner.steps];
         step_weights[inner.steps - 1] = 1.0;
         let settings = Settings {
             name,
-            moves,
+            adapted,
             test_steps: inner.steps,
             route: N::SECOND_ORDER,
             lanes: None,
@@ -168,7 +168,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     fn adapted(&self, support: &Support<B, N>, statistics: BnStatistics) -> AdaptedMaml<B, N> {
         self.expect_size(N::Kind::outputs(support));
         let inner = self.settings.inner.clone().with_steps(self.settings.test_steps);
-        let moves = &self.settings.moves;
+        let adapted = &self.settings.adapted;
         let template: Lifted<B, N> = lift(&self.network);
         let start = values::<B, _>(&self.network);
         let groups = self.groups(N::Kind::tasks(support)).map(|group| {
@@ -184,9 +184,9 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
                 loss(network, &support.at(step), statistics).1
             };
             let gradient_fn =
-                lifted_gradient_fn(&template, lanes, moves, self.network.precision(), &loss);
+                lifted_gradient_fn(&template, lanes, adapted, self.network.precision(), &loss);
             let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
-            let steps = InnerSteps { inner: &inner, moves, gradient_fn: &*gradient_fn, lanes };
+            let steps = InnerSteps { inner: &inner, adapted, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
             let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
             Group { tasks: group, network, beside }

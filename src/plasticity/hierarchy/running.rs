@@ -8,7 +8,7 @@ use super::{Firings, TemporalHierarchy, finite};
 use crate::plasticity::error::at_least;
 use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate};
 
-/// A [`TemporalHierarchy`] on its way through sequences, learning as it goes.
+/// The state of a [`TemporalHierarchy`] while it runs through sequences and learns.
 ///
 /// Every step consumes it and gives the next one. Layers learn when they fire, from what they see
 /// and what they give.
