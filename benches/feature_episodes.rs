@@ -4,7 +4,9 @@
 use burn::backend::Flex;
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol};
-use fewshot::learners::heads::{AnyTransductiveHead, Prototypes, TRANSDUCTIVE_HEAD_NAMES};
+use fewshot::learners::heads::{
+    AnyTransductiveHead, Prototypes, TRANSDUCTIVE_HEAD_NAMES, TransductiveHead,
+};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
 /// How much is measured.
