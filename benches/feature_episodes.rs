@@ -45,7 +45,7 @@ fn drawn(classes: usize) -> Features {
         (class.to_string(), (0..120 * LENGTH).map(value).collect::<Vec<_>>())
     };
     let classes: Vec<_> = (0..classes).map(&mut class).collect();
-    Features::new(LENGTH, classes.into_iter()).expect("rows of the length")
+    Features::new(LENGTH, classes).expect("rows of the length")
 }
 
 fn main() {
