@@ -1,11 +1,11 @@
 //! Episodes a second of heads over embeddings that are there already: 5-way 1-shot, 15 queries a class, 640
-//! features. `benches/feature_episodes.py` does the same by easyfsl.
+//! features. `benches/feature_episodes.py` does the same by easyfsl. The first `tim-gd` has easyfsl's 50 steps.
 
 use burn::backend::Flex;
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol};
 use fewshot::learners::heads::{
-    AnyTransductiveHead, Prototypes, TRANSDUCTIVE_HEAD_NAMES, TransductiveHead,
+    AnyTransductiveHead, Prototypes, TRANSDUCTIVE_HEAD_NAMES, Tim, TransductiveHead,
 };
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
@@ -62,6 +62,8 @@ fn main() {
     for episodes in [more, 10 * many] {
         print(episodes, &|test| test.run::<Flex>(&Prototypes::new(), &sampler, &device));
     }
+    let easyfsl = Tim::easyfsl();
+    print(few, &|test| test.run_transductive::<Flex>(&easyfsl, &sampler, &device));
     for name in TRANSDUCTIVE_HEAD_NAMES {
         let head = AnyTransductiveHead::<Flex>::with_name(name, [640, 1, 1], &device);
         let head = head.expect("one of the names");
