@@ -472,6 +472,11 @@ mod tests {
         let sampler = sampler.with_query_counts(QueryCounts::Dirichlet { alpha: 2 }).unwrap();
         let device = Default::default();
         let rows = sampler.features().tensor::<B>(&device);
+        let spread = |found: &[f64]| {
+            let mean = found.iter().sum::<f64>() / found.len() as f64;
+            let squares = found.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+            (mean, 196.0 * (squares / (found.len() - 1) as f64 / found.len() as f64).sqrt())
+        };
         for name in ["bd-cspn", "laplacian-shot", "pt-map"] {
             let head = AnyTransductiveHead::<B>::with_name(name, [32, 1, 1], &device).unwrap();
             assert!(head.gram_head().is_some(), "{name}");
@@ -480,10 +485,13 @@ mod tests {
                 let FeatureBatch { support, labels, ways, queries, query_labels } =
                     sampler.batch(0..episodes, &rows);
                 let logits = head.logits(EmbeddedSupport::new(support, labels, ways), queries);
-                let wanted: f32 = accuracies(logits, query_labels).mean().into_scalar();
-                let wanted = 100.0 * f64::from(wanted);
+                let wanted = accuracies(logits, query_labels).into_data();
+                let (wanted, interval) = spread(&wanted.iter::<f64>().collect::<Vec<_>>());
+                let wanted = 100.0 * wanted;
                 let found = FeatureTest::new(episodes as usize);
-                let found = found.run_transductive(&head, &sampler, &device).accuracy;
+                let found = found.run_transductive(&head, &sampler, &device);
+                assert!((found.ci95 - interval).abs() < 0.05, "{name} {} {interval}", found.ci95);
+                let found = found.accuracy;
                 let queries = episodes as f64 * 40.0;
                 // A query or two in between two classes.
                 assert!((found - wanted).abs() < 200.0 / queries + 1e-4, "{name} {found} {wanted}");

@@ -26,7 +26,7 @@ pub enum Provenance {
 /// An amount of memory, with its provenance.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryFigure {
-    /// The amount; a lower bound if the source is [`Provenance::Unknown`].
+    /// The amount; a lower bound where that is [`Provenance::Unknown`].
     pub bytes: Bytes,
     /// How it is known.
     pub source: Provenance,

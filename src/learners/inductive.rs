@@ -150,9 +150,11 @@ where
         if let Some(classes) = &self.classes {
             return self.classical_gradients(classes, batch, scale);
         }
-        let logits = self.outputs(batch, BnStatistics::Track);
-        let [_, labels] = batch.labels();
-        let loss = self.head.loss(logits.clone(), labels.clone());
+        let embeddings = embed_jointly(&self.encoder, batch, BnStatistics::Track);
+        let [of_support, labels] = batch.labels();
+        let [support, queries] = split_at(embeddings, of_support.dims()[1]);
+        let support = EmbeddedSupport::new(support, of_support, batch.ways());
+        let (logits, loss) = self.head.train_loss(support, queries, labels.clone());
         let gradients = scaled_gradients(loss.clone(), self, scale);
         let score = accuracies(logits.inner(), labels.inner()).mean();
         MetaGradients { loss: loss.inner(), score, gradients }

@@ -65,7 +65,7 @@ impl<T: TaskSource> StepTasks<'_, T> {
 /// `learner` move.
 ///
 /// A step in one part is what the learner says. The parts of another begin with the same running
-/// averages, which then go the mean of their ways, and sums are made by a tree that depends on the
+/// averages, which are then set to the mean of the parts' updates, and sums are made by a tree that depends on the
 /// parts alone: the result is the same, bit for bit, whoever computes which of them.
 pub(super) fn step_gradients<B, T, L>(
     learner: L,

@@ -78,6 +78,18 @@ fn the_largest_scale_leaves_weights_of_opposite_embeddings() {
 }
 
 #[test]
+fn supports_that_nearly_cancel_have_finite_logits() {
+    let rows = [1.0, 0.3, -0.7, -1.0, -0.3, 0.7001, 0.0, 1.0, 0.2, 0.0001, -1.0, -0.2];
+    let queries = drawn(21, 8);
+    for scored in [ScoredQueries::Shifted, ScoredQueries::Unshifted] {
+        let head = BdCspn::new().with_scale(40.0).with_scored(scored);
+        let found =
+            head.logits(support::<Flex>(&rows, &[0, 0, 1, 1], 2), tensor(&queries, [1, 7, 3]));
+        assert!(values(found).iter().all(|logit| logit.abs() <= 40.0));
+    }
+}
+
+#[test]
 #[should_panic(expected = "a scale is above 0 and up to 40, found NaN")]
 fn a_scale_is_a_number() {
     let _ = BdCspn::new().with_scale(f64::NAN);

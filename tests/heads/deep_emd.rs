@@ -1,4 +1,5 @@
 use burn::backend::Flex;
+use burn::tensor::Tensor;
 use fewshot::learners::heads::{DeepEmd, Head};
 
 use super::numbers::*;
@@ -91,6 +92,7 @@ fn logits_are_those_of_the_best_flow() {
     for (map, allowed, best) in [
         ([CHANNELS, 1, 2], 1e-4, best_of_two as fn(&[Vec<f64>], [&[f64]; 2]) -> f64),
         ([CHANNELS, 2, 2], 3e-3, nearly_best),
+        ([CHANNELS, 3, 1], 3e-3, nearly_best),
     ] {
         let (places, features) = (map[1] * map[2], map.iter().product::<usize>());
         let (rows, queries) = (drawn(4 * features, 71), drawn(3 * features, 72));
@@ -108,6 +110,27 @@ fn a_single_place_leaves_cosines() {
     let wanted: Vec<_> =
         wanted(&rows, &queries, 1, only).iter().map(|logit| logit * 2.0 / 12.5).collect();
     assert_near(&found, &wanted, 1e-5);
+}
+
+#[test]
+fn gradients_flow_through_cosines() {
+    // With one place the flow is 1, whatever the embeddings, and logits have all of its gradient.
+    let head = DeepEmd::new([CHANNELS, 1, 1]);
+    let (rows, queries) = (drawn(4 * CHANNELS, 78), drawn(3 * CHANNELS, 79));
+    let queries = || tensor::<Trained, 3>(&queries, [1, 3, CHANNELS]);
+    let value = |rows: Tensor<Trained, 3>| {
+        let of = support::<Trained>(&drawn(4 * CHANNELS, 78), &LABELS, 2).with_embeddings(rows);
+        weighted(head.fit(of).logits(queries()), 80)
+    };
+    let x = tensor::<Trained, 3>(&rows, [1, 4, CHANNELS]).require_grad();
+    let gradient = values(x.grad(&value(x.clone()).backward()).unwrap());
+    let way = drawn(4 * CHANNELS, 81);
+    let at = |step: f64| {
+        let moved: Vec<_> = rows.iter().zip(&way).map(|(x, by)| x + step * by).collect();
+        values(value(tensor(&moved, [1, 4, CHANNELS])))[0]
+    };
+    let (along, difference) = (dot(&gradient, &way), (at(1e-2) - at(-1e-2)) / 2e-2);
+    assert!((along - difference).abs() < 1e-2 * along.abs(), "{along} is not {difference}");
 }
 
 #[test]

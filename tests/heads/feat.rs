@@ -66,6 +66,44 @@ fn class_means_attend_to_each_other() {
 }
 
 #[test]
+fn training_pulls_embeddings_to_what_their_class_becomes() {
+    let (rows, queries, of_queries) = (drawn(20, 1), drawn(12, 2), [2, 0, 1]);
+    let of = |weight: f64| {
+        let config = head::<Flex>().with_contrastive_weight(weight);
+        let head: Feat<Flex> = config.with_contrastive_temperature(2.0).init(&Default::default());
+        let labels = burn::tensor::Tensor::from_data([[2, 0, 1]], &Default::default());
+        let support = support(&rows, &LABELS, 3);
+        let (logits, loss) = head.train_loss(support, tensor(&queries, [1, 3, D]), labels);
+        (head, values(logits), values(loss)[0])
+    };
+    let (head, logits, rest) = of(0.0);
+    let cross_entropy = |logits: &[f64], label: usize| {
+        logits.iter().map(|logit| logit.exp()).sum::<f64>().ln() - logits[label]
+    };
+    let of_logits: f64 =
+        logits.chunks(3).zip(of_queries).map(|(of, label)| cross_entropy(of, label)).sum();
+    assert_near(&[rest], &[of_logits / 3.0], 1e-5);
+    let all = [rows.clone(), queries.clone()].concat();
+    let labels: Vec<usize> = LABELS.into_iter().chain(of_queries).collect();
+    let centres: Vec<Vec<f64>> = (0..3)
+        .map(|class| {
+            let members = all.chunks(D).zip(&labels).filter(|(_, label)| **label == class);
+            let members: Vec<f64> = members.flat_map(|(row, _)| row.to_vec()).collect();
+            let adapted = adapted(&head, &members);
+            mean_of(&adapted, D, &vec![0; adapted.len() / D], 0)
+        })
+        .collect();
+    let contrastive = all.chunks(D).zip(&labels).map(|(row, label)| {
+        let scores = centres.iter().map(|centre| -square_distance(row, centre) / 2.0);
+        cross_entropy(&scores.collect::<Vec<_>>(), *label)
+    });
+    let contrastive = contrastive.sum::<f64>() / labels.len() as f64;
+    let (_, same, found) = of(0.3);
+    assert_eq!(logits, same);
+    assert_near(&[found - rest], &[0.3 * contrastive], 1e-4);
+}
+
+#[test]
 fn all_parameters_are_learned() {
     let (rows, queries) = (drawn(20, 4), tensor(&drawn(12, 5), [1, 3, D]));
     let head: Feat<Trained> = head::<Trained>().with_temperature(1.0).init(&Default::default());

@@ -57,6 +57,11 @@ fn rectified(x: Vec<f64>) -> Vec<f64> {
 
 /// Mean codes of all classes, one after the other.
 fn codes(head: &Leo<Flex>, rows: &[f64], ways: usize) -> Vec<f64> {
+    moments(head, rows, ways).chunks(2 * L).flat_map(|of| of[..L].to_vec()).collect()
+}
+
+/// Of each class, means and what deviations of codes are made of.
+fn moments(head: &Leo<Flex>, rows: &[f64], ways: usize) -> Vec<f64> {
     let encoder = values(head.encoder.val());
     let layers: Vec<_> = head.relations.iter().map(|layer| values(layer.val())).collect();
     let encoded: Vec<_> = rows.chunks(D).map(|row| times(row, &encoder, L)).collect();
@@ -67,11 +72,11 @@ fn codes(head: &Leo<Flex>, rows: &[f64], ways: usize) -> Vec<f64> {
                 let pair = [encoded[left].as_slice(), right].concat();
                 let hidden = rectified(times(&pair, &layers[0], 2 * L));
                 let hidden = rectified(times(&hidden, &layers[1], 2 * L));
-                related.push(times(&hidden, &layers[2], L));
+                related.push(times(&hidden, &layers[2], 2 * L));
             }
         }
         let count = related.len() as f64;
-        (0..L)
+        (0..2 * L)
             .map(move |at| related.iter().map(|of| of[at]).sum::<f64>() / count)
             .collect::<Vec<_>>()
     };
@@ -209,6 +214,42 @@ fn penalties_are_added_to_the_loss() {
     let rest = of(0.0, 0.0);
     assert_near(&[of(0.1, 0.0) - rest], &[0.05 * all], 1e-5);
     assert_near(&[of(0.0, 3.0) - rest], &[3.0 * correlated], 1e-5);
+}
+
+#[test]
+fn penalties_on_codes_are_added_in_training() {
+    let (rows, queries) = (drawn(20, 1), drawn(12, 2));
+    let of = |divergence: f64, codes: f64| {
+        let config = config().with_loss(LeoLoss::Sum);
+        let config = config.with_divergence_penalty(divergence).with_code_penalty(codes);
+        let labels = Tensor::from_data([[2, 0, 1]], &Default::default());
+        let queries = tensor(&queries, [1, 3, D]);
+        let support = support(&rows, &LABELS, 3);
+        let (logits, loss) = head::<Flex>(config).train_loss(support, queries, labels);
+        (values(logits), values(loss)[0])
+    };
+    let head = head::<Flex>(config().with_loss(LeoLoss::Sum));
+    let divergence = |moments: &[f64]| {
+        let of = |at: usize| {
+            let (mean, deviation) = (moments[at], (moments[L + at].exp() - 1.0).max(1e-10));
+            (mean * mean + deviation * deviation - 1.0) / 2.0 - deviation.ln()
+        };
+        (0..L).map(of).sum::<f64>()
+    };
+    let divergences = moments(&head, &rows, 3).chunks(2 * L).map(divergence).sum::<f64>();
+    let decoder = values(head.decoder.val());
+    let first = codes(&head, &rows, 3);
+    let by_codes = |codes: &[f64]| loss(&rows, &decoded(codes, &decoder));
+    let last = stepped(first.clone(), 3, &values(head.rates.val()), |_| 1.0, by_codes);
+    let count = first.len() as f64;
+    let (logits, rest) = of(0.0, 0.0);
+    assert_near(
+        &logits,
+        &super::numbers::logits(&head, support(&rows, &LABELS, 3), &queries),
+        1e-6,
+    );
+    assert_near(&[of(0.1, 0.0).1 - rest], &[0.1 * divergences / count], 1e-4);
+    assert_near(&[of(0.0, 3.0).1 - rest], &[3.0 * square_distance(&first, &last) / count], 1e-4);
 }
 
 #[test]

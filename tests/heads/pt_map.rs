@@ -74,6 +74,19 @@ fn prototypes_move_to_what_is_transported_to_them() {
     }
 }
 
+#[test]
+fn what_all_embeddings_have_in_common_hides_nothing() {
+    let far = |count: usize, seed: u64| -> Vec<f64> {
+        drawn(count, seed).iter().map(|x| f64::from((x + 50.0) as f32)).collect()
+    };
+    let (rows, queries) = (far(20, 11), far(35, 12));
+    let found =
+        PtMap::new().logits(support::<Flex>(&rows, &LABELS, 2), tensor(&queries, [1, 7, 5]));
+    let wanted = wanted(&rows, &queries, true, 20, 0.2);
+    assert!(wanted.iter().any(|share| *share > 0.9), "{wanted:?}");
+    assert_near(&values(found.exp()), &wanted, 5e-3);
+}
+
 /// The masses of queries and of classes.
 fn masses(head: PtMap, queries: &[f64]) -> [Vec<f64>; 2] {
     let rows = drawn(20, 13);

@@ -7,10 +7,10 @@ unsafe extern "C" {
     fn mallopt(parameter: i32, value: i32) -> i32;
 }
 
-/// Lets the allocator of glibc have so many heaps at most, of which each thread takes one; what was
-/// freed serves the threads of the same heap alone. It has eight for each processor otherwise.
+/// Lets the allocator of glibc have so many arenas at most, of which each thread takes one; what was
+/// freed serves the threads of the same arena alone. It has eight for each processor otherwise.
 ///
-/// For the start of a program: heaps that are there stay. Does nothing where the C library is another.
+/// For the start of a program: arenas that are there stay. Does nothing where the C library is another.
 ///
 /// # Source
 /// `mallopt(3)`, `M_ARENA_MAX`.

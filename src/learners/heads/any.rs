@@ -65,6 +65,15 @@ macro_rules! forward_head {
                 match self { $(Self::$variant(head) => Head::<B>::loss(head, logits, labels),)+ }
             }
 
+            fn train_loss(
+                &self,
+                support: EmbeddedSupport<B>,
+                queries: Tensor<B, 3>,
+                labels: Tensor<B, 2, Int>,
+            ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+                match self { $(Self::$variant(head) => head.train_loss(support, queries, labels),)+ }
+            }
+
             fn comparison(&self) -> Option<Comparison> {
                 match self { $(Self::$variant(head) => Head::<B>::comparison(head),)+ }
             }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{
-    LEAST_SQUARE, LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
+    LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine, cosine_scale,
 };
 use super::{EmbeddedSupport, TransductiveHead};
 
@@ -92,13 +92,11 @@ impl<B: Backend> GramHead<B> for BdCspn {
         let weights = RectificationWeights::WithinClass;
         let rectified = Rectified::new(gram, weights, self.scale, self.scored);
         let Rectified { gram, squares, dots, of_queries } = rectified;
-        let length = |square: f32| square.max(LEAST_SQUARE).sqrt();
-        let lengths: Vec<_> = squares.into_iter().map(length).collect();
         let (ways, queries) = (gram.ways(), gram.queries());
         let mut logits = Vec::with_capacity(ways * queries);
         for (query, square) in of_queries.into_iter().enumerate() {
-            let factor = self.scale as f32 / length(square);
-            logits.extend((0..ways).map(|way| factor * dots[way * queries + query] / lengths[way]));
+            let of_way = |way: usize| cosine(dots[way * queries + query], [squares[way], square]);
+            logits.extend((0..ways).map(|way| self.scale as f32 * of_way(way)));
         }
         logits
     }

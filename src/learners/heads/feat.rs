@@ -3,11 +3,14 @@ use burn::module::{Module, Param};
 use burn::nn::{LayerNorm, LayerNormConfig};
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Distribution, Tensor};
-use fewshot_kernels::{linear, product};
+use burn::tensor::{Bool, Distribution, Int, Tensor};
+use fewshot_kernels::{linear, product, prototypes};
 use serde_json::{Value, json};
 
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, one_hot};
+
+/// Nearness of what does not attend to each other.
+const NEVER: f64 = -1e4;
 
 /// Configuration of a [`Feat`].
 #[derive(Config, Debug)]
@@ -20,17 +23,29 @@ pub struct FeatConfig {
     /// What scores are divided by, 64 in most of the authors' commands.
     #[config(default = 64.0)]
     pub temperature: f64,
+    /// Weight of the contrastive loss in meta-training, 0.01 to 1 in the authors' commands.
+    #[config(default = 0.1)]
+    pub contrastive_weight: f64,
+    /// What the scores of the contrastive loss are divided by.
+    #[config(default = 64.0)]
+    pub contrastive_temperature: f64,
 }
 
 impl FeatConfig {
     /// The head with weights drawn as in the authors' code.
     ///
     /// # Panics
-    /// When there are no features, or the temperature is not a positive number.
+    /// When there are no features, a temperature is not a positive number, or the weight of the
+    /// contrastive loss is negative.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Feat<B> {
-        let Self { features, score, temperature } = *self;
-        let fits = temperature > 0.0 && temperature.is_finite();
-        assert!(fits, "the temperature of FEAT must be a positive number, found {temperature}");
+        let Self { features, score, temperature, .. } = *self;
+        for temperature in [temperature, self.contrastive_temperature] {
+            let fits = temperature > 0.0 && temperature.is_finite();
+            assert!(fits, "the temperature of FEAT must be a positive number, found {temperature}");
+        }
+        let weight = self.contrastive_weight;
+        let fits = weight >= 0.0 && weight.is_finite();
+        assert!(fits, "the weight of FEAT's contrastive loss cannot be negative, found {weight}");
         assert!(features > 0, "FEAT needs embeddings with features");
         let drawn = || {
             let normal = Distribution::Normal(0.0, (features as f64).sqrt().recip());
@@ -45,6 +60,8 @@ impl FeatConfig {
             norm: LayerNormConfig::new(features).init(device),
             score,
             temperature,
+            contrastive_weight: self.contrastive_weight,
+            contrastive_temperature: self.contrastive_temperature,
         }
     }
 }
@@ -57,9 +74,10 @@ impl FeatConfig {
 /// # Conventions
 /// The squared Euclidean distance, as in the paper, and a temperature of 64, as in most of the
 /// authors' commands. easyfsl takes the [distance itself](PrototypeScore::Euclidean) and a
-/// temperature of 1. In training, the authors drop out a tenth of the attention's weights and half
-/// of its results, and add a contrastive loss, that pulls images to the adapted mean of their
-/// class; both are left out here.
+/// temperature of 1. [`train_loss`](Head::train_loss) adds the contrastive loss, weighted by 0.1: all
+/// embeddings of a class, support and queries, attend to each other, and each embedding is classified
+/// by its score with the means of what comes out. In training, the authors also drop out a tenth of
+/// the attention's weights and half of its results; that is left out here.
 ///
 /// # Example
 /// ```
@@ -94,6 +112,8 @@ pub struct Feat<B: Backend> {
     #[module(skip)]
     score: PrototypeScore,
     temperature: f64,
+    contrastive_weight: f64,
+    contrastive_temperature: f64,
 }
 
 impl<B: Backend> Feat<B> {
@@ -102,6 +122,28 @@ impl<B: Backend> Feat<B> {
     /// # Panics
     /// When the head was made for another number of features.
     pub fn adapted(&self, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.attended(prototypes, None)
+    }
+
+    /// Means `[t, ways, d]` of the embeddings `[t, n, d]` of each class, which attend to each other first.
+    fn class_centres(
+        &self,
+        embeddings: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+        ways: usize,
+    ) -> Tensor<B, 3> {
+        let members = one_hot(labels.clone(), ways);
+        let apart = product(members.clone(), members.swap_dims(1, 2)).equal_elem(0.0);
+        prototypes(self.attended(embeddings, Some(apart)), labels, ways)
+    }
+
+    /// What `[t, n, d]` become that attend to each other, but for those that `apart` `[t, n, n]` keeps
+    /// from it.
+    fn attended(
+        &self,
+        prototypes: Tensor<B, 3>,
+        apart: Option<Tensor<B, 3, Bool>>,
+    ) -> Tensor<B, 3> {
         let [tasks, ways, features] = prototypes.dims();
         let found = self.of_asking.dims()[0];
         let dims = [tasks, ways, features];
@@ -112,6 +154,10 @@ impl<B: Backend> Feat<B> {
         };
         let [asking, asked, value] = [&self.of_asking, &self.of_asked, &self.of_value].map(mapped);
         let nearness = product(asking, asked.swap_dims(1, 2)) / (features as f64).sqrt();
+        let nearness = match apart {
+            Some(apart) => nearness.mask_fill(apart, NEVER),
+            None => nearness,
+        };
         let read = product(softmax(nearness, 2), value).reshape([tasks * ways, features]);
         let result = linear(read, self.of_result.val(), Some(self.bias.val()));
         self.norm.forward(result.reshape([tasks, ways, features]) + prototypes)
@@ -126,12 +172,36 @@ impl<B: Backend> Head<B> for Feat<B> {
         FittedHead::new(ways, move |queries| score.of(queries, prototypes.clone()) / temperature)
     }
 
+    fn train_loss(
+        &self,
+        support: EmbeddedSupport<B>,
+        queries: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+        let logits = self.train_logits(support.clone(), queries.clone());
+        let loss = self.loss(logits.clone(), labels.clone());
+        if self.contrastive_weight == 0.0 {
+            return (logits, loss);
+        }
+        let embeddings = Tensor::cat(vec![support.embeddings, queries], 1);
+        let labels = Tensor::cat(vec![support.labels, labels], 1);
+        let centres = self.class_centres(embeddings.clone(), labels.clone(), support.ways);
+        let scores = self.score.of(embeddings, centres) / self.contrastive_temperature;
+        (logits, loss + self.loss(scores, labels) * self.contrastive_weight)
+    }
+
     fn name(&self) -> &'static str {
         "feat"
     }
 
     fn settings(&self) -> Value {
         let features = self.of_asking.dims()[0];
-        json!({ "features": features, "score": self.score, "temperature": self.temperature })
+        json!({
+            "features": features,
+            "score": self.score,
+            "temperature": self.temperature,
+            "contrastive_weight": self.contrastive_weight,
+            "contrastive_temperature": self.contrastive_temperature,
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! Heads that see no more of embeddings than their scalar products.
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{FloatDType, Tensor, TensorData};
 use fewshot_kernels::gram;
 use rayon::prelude::*;
 
@@ -15,10 +15,17 @@ const ROUNDING: f32 = 1e-6;
 ///
 /// The products are taken on the backend, once for a task; the rest is a few thousand numbers a task and is
 /// computed on the host, tasks in parallel. Where many episodes are drawn from the same embeddings, a
-/// [test](crate::train::FeatureTest) looks the products up. No gradient flows through such a head.
+/// [test](crate::train::FeatureTest) looks the products up. They are f32 whatever the backend's type, and
+/// no gradient flows through such a head.
 pub trait GramHead<B: Backend>: Sync {
     /// What becomes of each embedding by itself before products are taken, `[n, d]` to `[n, d]`.
     fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2>;
+
+    /// Whether logits stay where the same vector is added to all transformed embeddings of a task. Then
+    /// what they have in common is taken off first, so that it does not hide how they differ.
+    fn translation_invariant(&self) -> bool {
+        false
+    }
 
     /// Logits `[q, ways]`, row by row, of a task with at least one query.
     fn gram_logits(&self, gram: TaskGram) -> Vec<f32>;
@@ -98,7 +105,16 @@ impl TaskGram {
     }
 
     /// The sums of embeddings with weights `[sums, m]`.
+    ///
+    /// # Panics
+    /// When the weights are not those of whole sums.
     pub fn sums(&self, weights: &[f32]) -> WeightedSums {
+        let size = self.size;
+        assert!(
+            weights.len().is_multiple_of(size),
+            "{} weights of {size} embeddings",
+            weights.len()
+        );
         let mut dots = vec![0.0; weights.len()];
         let of_sums = weights.chunks_exact(self.size).zip(dots.chunks_exact_mut(self.size));
         let mut squares = Vec::with_capacity(weights.len() / self.size);
@@ -115,7 +131,12 @@ impl TaskGram {
     /// `shifts[0]`, those of queries by that with `shifts[1]`, `[m]` each.
     ///
     /// An embedding of which only rounding would be left becomes zero.
+    ///
+    /// # Panics
+    /// When a shift does not have a weight for each embedding.
     pub fn translated(self, shifts: [&[f32]; 2]) -> Self {
+        let fits = shifts.iter().all(|shift| shift.len() == self.size);
+        assert!(fits, "a shift has {} weights", self.size);
         let (size, support) = (self.size, self.labels.len());
         let part = |at: usize| usize::from(at >= support);
         let sums = self.sums(&shifts.concat());
@@ -168,11 +189,17 @@ pub(super) fn logits<B: Backend>(
     let ([tasks, asked, _], options) = (queries.dims(), (&queries.device(), queries.dtype()));
     let embeddings = Tensor::cat(vec![support.embeddings.detach(), queries.detach()], 1);
     let [_, size, features] = embeddings.dims();
+    assert!(size > asked, "a task is learned from at least one example");
     let rows = head.transform(embeddings.reshape([tasks * size, features]));
+    let rows = rows.reshape([tasks, size, features]);
+    let rows = match head.translation_invariant() {
+        true => rows.clone() - rows.mean_dim(1),
+        false => rows,
+    };
     let labels = support.labels.into_data();
     let labels: Vec<_> = labels.iter::<i64>().map(|label| label as usize).collect();
     let labels: Vec<_> = labels.chunks(size - asked).map(<[usize]>::to_vec).collect();
-    let found = task_logits(head, rows.reshape([tasks, size, features]), labels, support.ways);
+    let found = task_logits(head, rows, labels, support.ways);
     Tensor::from_data(TensorData::new(found.concat(), [tasks, asked, support.ways]), options)
 }
 
@@ -185,10 +212,15 @@ pub(crate) fn task_logits<B: Backend>(
     ways: usize,
 ) -> Vec<Vec<f32>> {
     let size = embeddings.dims()[1];
-    let products = gram(embeddings).into_data().convert::<f32>();
+    let products = gram(embeddings.cast(FloatDType::F32)).into_data().convert::<f32>();
     let products = products.as_slice::<f32>().expect("converted");
     let tasks = products.par_chunks_exact(size * size).zip(labels);
-    tasks
-        .map(|(products, labels)| head.gram_logits(TaskGram::new(products.to_vec(), labels, ways)))
-        .collect()
+    let of_task = |(products, labels): (&[f32], Vec<usize>)| {
+        let gram = TaskGram::new(products.to_vec(), labels, ways);
+        let wanted = gram.queries() * ways;
+        let logits = head.gram_logits(gram);
+        assert_eq!(logits.len(), wanted, "a logit for each query and class");
+        logits
+    };
+    tasks.map(of_task).collect()
 }

@@ -81,6 +81,22 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         cross_entropy(logits, labels)
     }
 
+    /// Logits `[t, q, ways]` of queries `[t, q, d]` in meta-training, and what is lowered, `[1]`: the
+    /// [`loss`](Self::loss) of [`train_logits`](Self::train_logits), but for a head whose paper adds
+    /// terms that logits do not tell.
+    ///
+    /// # Shapes
+    /// - `labels`: of the queries, `[t, q]`
+    fn train_loss(
+        &self,
+        support: EmbeddedSupport<B>,
+        queries: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+        let logits = self.train_logits(support, queries);
+        (logits.clone(), self.loss(logits, labels))
+    }
+
     /// How embeddings are compared with class means, of a head that takes the nearest and nothing else:
     /// tests on [`Features`](crate::data::Features) can then look up what many episodes have in common.
     fn comparison(&self) -> Option<Comparison> {

@@ -224,8 +224,8 @@ fn log_softmax(logits: &mut [f32], y: &mut [f32], ways: usize) {
         let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         y.iter_mut().zip(&*logits).for_each(|(y, logit)| *y = (logit - most).exp());
         let sum: f32 = y.iter().sum();
-        let log_sum = most + sum.ln();
-        logits.iter_mut().for_each(|logit| *logit -= log_sum);
+        let log_sum = sum.ln();
+        logits.iter_mut().for_each(|logit| *logit = (*logit - most) - log_sum);
         y.iter_mut().for_each(|y| *y /= sum);
     }
 }

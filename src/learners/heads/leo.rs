@@ -35,9 +35,10 @@ use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, cross_entrop
 /// by the number of shots.
 ///
 /// [`loss`](Head::loss) has the penalties on parameters, those on the squared weights and on the
-/// decoder. Those on codes are left out, since a loss sees logits only: the divergence of a code's
-/// distribution from `N(0, 1)` (weight 1e-3 in the authors' code) and the squared distance between
-/// codes before and after the steps (1e-9).
+/// decoder, and [`train_loss`](Head::train_loss) those on codes too: the mean over their values of
+/// the divergence `KL(N(mu, sigma²) || N(0, 1))`, in closed form where the authors' code takes a draw's
+/// log-densities, and the mean squared difference between codes before the steps and, as constants,
+/// after them.
 ///
 /// # Example
 /// ```
@@ -77,6 +78,10 @@ impl<B: Backend> Leo<B> {
     /// # Panics
     /// When the head was made for another number of features.
     pub fn adapted(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
+        self.adapted_drawn(support).weights
+    }
+
+    fn adapted_drawn(&self, support: EmbeddedSupport<B>) -> AdaptedCodes<B> {
         let drawn = self.config.codes == LeoCodes::Drawn;
         self.adapted_by(support, |mean| {
             let normal = Distribution::Normal(0.0, 1.0);
@@ -89,7 +94,7 @@ impl<B: Backend> Leo<B> {
         &self,
         support: EmbeddedSupport<B>,
         noise: impl Fn(&Tensor<B, 3>) -> Option<Tensor<B, 3>>,
-    ) -> Tensor<B, 3> {
+    ) -> AdaptedCodes<B> {
         let (dims, wanted) = (support.embeddings.dims(), self.config.features);
         assert_eq!(dims[2], wanted, "LEO of {wanted} features does not take embeddings {dims:?}");
         let support = support.with_embeddings(self.scaled(support.embeddings.clone()));
@@ -104,7 +109,9 @@ impl<B: Backend> Leo<B> {
             product((errors * shares.clone()).swap_dims(1, 2), seen)
         };
         let rates = self.rates.val().unsqueeze::<3>();
-        let mut codes = Draw::new(self.moments(&support), 0.0, &noise).value;
+        let moments = self.moments(&support);
+        let first = Draw::new(moments.clone(), 0.0, &noise).value;
+        let mut codes = first.clone();
         let mut weights = decoded(codes.clone());
         for _ in 0..self.config.steps {
             let by_moments = weights.by_moments(slope(weights.value.clone()));
@@ -113,7 +120,8 @@ impl<B: Backend> Leo<B> {
         }
         let rates = self.fine_tuning_rates.val().unsqueeze::<3>();
         let step = |weights: Tensor<B, 3>, _| weights.clone() - slope(weights) * rates.clone();
-        (0..self.config.fine_tuning_steps).fold(weights.value, step)
+        let weights = (0..self.config.fine_tuning_steps).fold(weights.value, step);
+        AdaptedCodes { weights, moments, codes: [first, codes] }
     }
 
     /// Means and deviations of the codes of `support`, `[t, ways, 2l]`.
@@ -141,6 +149,10 @@ impl<B: Backend> Leo<B> {
             LeoLoss::PerShot => shots.recip(),
             LeoLoss::Mean => shots.ones_like() / support.labels.dims()[1] as f64,
         }
+    }
+
+    fn logits(&self, queries: Tensor<B, 3>, weights: Tensor<B, 3>) -> Tensor<B, 3> {
+        product(self.dropped(self.scaled(queries)), weights.swap_dims(1, 2))
     }
 
     fn scaled(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -173,18 +185,50 @@ impl<B: Backend> Leo<B> {
     }
 }
 
+/// Class weights, and the codes that they are decoded from.
+struct AdaptedCodes<B: Backend> {
+    /// `[t, ways, d]`
+    weights: Tensor<B, 3>,
+    /// Of the codes' distributions, `[t, ways, 2l]`.
+    moments: Tensor<B, 3>,
+    /// Before the steps and after them, `[t, ways, l]`.
+    codes: [Tensor<B, 3>; 2],
+}
+
+impl<B: Backend> AdaptedCodes<B> {
+    /// The penalties on codes.
+    fn penalty(&self, config: &LeoConfig) -> Tensor<B, 1> {
+        let [mean, deviation] = draw::moments(self.moments.clone(), 0.0);
+        let squares = mean.square() + deviation.clone().square();
+        let divergence = (squares - deviation.log() * 2.0 - 1.0).mean() / 2.0;
+        let [first, last] = self.codes.clone();
+        let moved = (first - last.detach()).square().mean();
+        divergence * config.divergence_penalty + moved * config.code_penalty
+    }
+}
+
 impl<B: Backend> Head<B> for Leo<B> {
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
-        let weights = self.adapted(support).swap_dims(1, 2);
-        FittedHead::new(ways, move |queries| {
-            product(head.dropped(head.scaled(queries)), weights.clone())
-        })
+        let weights = self.adapted(support);
+        FittedHead::new(ways, move |queries| head.logits(queries, weights.clone()))
     }
 
     /// The mean cross-entropy over all queries, and the penalties on parameters.
     fn loss(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
         cross_entropy(logits, labels) + self.penalty()
+    }
+
+    fn train_loss(
+        &self,
+        support: EmbeddedSupport<B>,
+        queries: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+        let adapted = self.adapted_drawn(support);
+        let penalty = adapted.penalty(&self.config);
+        let logits = self.logits(queries, adapted.weights);
+        (logits.clone(), self.loss(logits, labels) + penalty)
     }
 
     fn name(&self) -> &'static str {

@@ -141,6 +141,10 @@ impl<B: Backend> GramHead<B> for PtMap {
         }
     }
 
+    fn translation_invariant(&self) -> bool {
+        self.after_power == AfterPower::Centred
+    }
+
     fn gram_logits(&self, mut gram: TaskGram) -> Vec<f32> {
         let (support, queries) = (gram.labels().len(), gram.queries());
         if self.after_power == AfterPower::Centred {

@@ -5,13 +5,10 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 use super::gram::TaskGram;
-use super::unit_length::unit_length;
+use super::unit_length::{LEAST_SQUARE, unit_length};
 
 /// Weights from `exp(-2 s)` to 1 are numbers above 0 in f32.
 const MOST_SCALE: f64 = 40.0;
-
-/// Least squared length that something is divided by the root of.
-pub(super) const LEAST_SQUARE: f32 = 1e-24;
 
 /// Whether a head divides embeddings by their lengths before all else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,9 +115,8 @@ fn rectifying(gram: &TaskGram, weights: RectificationWeights, scale: f32) -> Vec
     let mut cosines = vec![0.0; ways];
     for at in 0..size {
         for (class, found) in cosines.iter_mut().enumerate() {
-            let lengths = means.squares[class].max(LEAST_SQUARE).sqrt()
-                * gram.square(at).max(LEAST_SQUARE).sqrt();
-            *found = means.dots[class * size + at] / lengths;
+            let squares = [means.squares[class], gram.square(at)];
+            *found = cosine(means.dots[class * size + at], squares);
         }
         let class = match at < support {
             true => gram.labels()[at],
@@ -143,6 +139,13 @@ fn rectifying(gram: &TaskGram, weights: RectificationWeights, scale: f32) -> Vec
         weights.iter_mut().for_each(|weight| *weight /= total);
     }
     found
+}
+
+/// The cosine of vectors with these squared lengths and this product, in bounds where rounding has left
+/// nothing of a length.
+pub(super) fn cosine(dot: f32, squares: [f32; 2]) -> f32 {
+    let [one, other] = squares.map(|square| square.max(LEAST_SQUARE as f32).sqrt());
+    (dot / (one * other)).clamp(-1.0, 1.0)
 }
 
 fn first_largest(values: &[f32]) -> usize {

@@ -29,8 +29,9 @@ pub enum EntropyUpdate {
 /// # Conventions
 /// - The paper fine-tunes the whole network; here the embeddings stay, and the classifier alone moves.
 ///   Each of 25 epochs is a step for each term, as in the authors' code, and weights start as the
-///   normalised class means. The rate is the authors' 0.00005; a larger one may draw all queries to one
-///   class, of which nothing keeps a classifier alone. Scores are cosines times TIM's temperature of 15.
+///   normalised class means. The rate is the authors' 0.00005: minimising entropies without a term that
+///   balances classes can send all queries to one class at larger ones. Scores are cosines times TIM's
+///   temperature of 15.
 /// - The authors' layer is that of [`published`](Self::published): linear on normalised embeddings
 ///   ([`Similarity::Dot`]) with biases that start at zero, so that it starts with cosines, at a temperature
 ///   of 1. They embed by the ReLU of the logits of the training classes.

@@ -101,7 +101,7 @@ impl FeatureTest {
     ) -> FeatureEvaluation {
         let (method, settings) = (head.name(), head.settings());
         let comparison = head.comparison().filter(|_| Gram::pays(sampler, self.episodes));
-        self.tell(method, settings, head.transductive(), sampler, || match &comparison {
+        self.evaluation(method, settings, head.transductive(), sampler, || match &comparison {
             Some(comparison) => {
                 let gram = Gram::of::<B>(comparison, sampler.features(), device);
                 gram.accuracies(sampler, self.episodes)
@@ -125,7 +125,7 @@ impl FeatureTest {
     ) -> FeatureEvaluation {
         let logits = |support, queries| head.logits(support, queries);
         let (method, settings) = (head.name(), head.settings());
-        self.tell(method, settings, true, sampler, || match head.gram_head() {
+        self.evaluation(method, settings, true, sampler, || match head.gram_head() {
             Some(head) => gram_accuracies(
                 head,
                 sampler,
@@ -138,7 +138,7 @@ impl FeatureTest {
     }
 
     /// What a test came to that finds the accuracy of each episode.
-    fn tell(
+    fn evaluation(
         &self,
         method: &str,
         settings: Value,
@@ -190,8 +190,8 @@ impl FeatureTest {
 /// How many episodes a launch takes, of which a host gathers so many numbers.
 fn batch<B: Backend>(sampler: &FeatureSampler, on_host: usize) -> usize {
     let gathered = match route::<B>() {
-        Route::Device(_) => GATHERED,
-        _ => on_host,
+        Route::Host(_) => on_host,
+        _ => GATHERED,
     };
     let protocol = sampler.protocol();
     let numbers = protocol.ways * protocol.examples() * sampler.features().length();

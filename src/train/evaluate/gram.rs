@@ -68,6 +68,10 @@ pub(super) fn gram_accuracies<B: Backend>(
     device: &B::Device,
 ) -> Vec<f64> {
     let rows = head.transform(sampler.features().tensor::<B>(device));
+    let rows = match head.translation_invariant() {
+        true => rows.clone() - rows.mean_dim(0),
+        false => rows,
+    };
     let (count, protocol) = (sampler.features().rows(), sampler.protocol());
     let size = protocol.ways * protocol.examples();
     let products = count.saturating_mul(count);
@@ -101,9 +105,9 @@ pub(super) fn gram_accuracies<B: Backend>(
     };
     let firsts: Vec<_> = (0..episodes).step_by(together).collect();
     match route::<B>() {
-        // A device takes its launches from one thread.
-        Route::Device(_) => firsts.into_iter().flat_map(accuracies).collect(),
-        _ => firsts.into_par_iter().flat_map_iter(accuracies).collect(),
+        Route::Host(_) => firsts.into_par_iter().flat_map_iter(accuracies).collect(),
+        // A device takes its launches from one thread, on which a reference may also be asked for.
+        _ => firsts.into_iter().flat_map(accuracies).collect(),
     }
 }
 

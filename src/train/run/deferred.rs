@@ -112,7 +112,7 @@ where
         }
     }
 
-    /// Reads and tells the figures of all steps made, in one wait for the device.
+    /// Reads and reports the figures of all steps made, in one wait for the device.
     ///
     /// # Errors
     /// That of the first step whose loss or gradient is not finite. Its parameters are gone, so that it

@@ -77,6 +77,12 @@ pub struct LeoConfig {
     /// and an identity matrix, `λ₂` in the paper.
     #[config(default = 1e-3)]
     pub orthogonality_penalty: f64,
+    /// Weight in the loss of the divergence of codes from `N(0, 1)`, `β` in the paper.
+    #[config(default = 1e-3)]
+    pub divergence_penalty: f64,
+    /// Weight in the loss of the squared difference that the steps make to codes, `γ` in the paper.
+    #[config(default = 1e-9)]
+    pub code_penalty: f64,
 }
 
 impl LeoConfig {
@@ -89,7 +95,9 @@ impl LeoConfig {
         let Self { features, latents, steps, rate, fine_tuning_rate, dropout, .. } = *self;
         let sizes = [features, latents, steps];
         assert!(!sizes.contains(&0), "features, codes and steps of LEO must be some: {sizes:?}");
-        let numbers = [rate, fine_tuning_rate, self.l2_penalty, self.orthogonality_penalty];
+        let penalties = [self.l2_penalty, self.orthogonality_penalty];
+        let of_codes = [self.divergence_penalty, self.code_penalty];
+        let numbers = [[rate, fine_tuning_rate], penalties, of_codes].concat();
         let fit = numbers.iter().all(|number| *number >= 0.0 && number.is_finite());
         assert!(fit, "rates and penalties of LEO cannot be negative, found {numbers:?}");
         assert!((0.0..1.0).contains(&dropout), "dropout is from 0 to less than 1, found {dropout}");

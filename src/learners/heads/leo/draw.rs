@@ -11,6 +11,13 @@ pub(super) struct Draw<B: Backend> {
     slope: Option<Tensor<B, 3>>,
 }
 
+/// Means and deviations `[t, ways, k]`, from `moments` `[t, ways, 2k]` as in [`Draw::new`].
+pub(super) fn moments<B: Backend>(moments: Tensor<B, 3>, spread: f64) -> [Tensor<B, 3>; 2] {
+    let half = moments.dims()[2] / 2;
+    let [mean, grown] = [0, half].map(|from| moments.clone().narrow(2, from, half));
+    [mean, (grown.exp() - (1.0 - spread)).clamp_min(LEAST_DEVIATION)]
+}
+
 impl<B: Backend> Draw<B> {
     /// From `moments` `[t, ways, 2k]`, means and then what deviations are made of; they are
     /// `spread` where that is zero.
@@ -20,13 +27,12 @@ impl<B: Backend> Draw<B> {
         noise: impl Fn(&Tensor<B, 3>) -> Option<Tensor<B, 3>>,
     ) -> Self {
         let half = moments.dims()[2] / 2;
-        let mean = moments.clone().narrow(2, 0, half);
+        let grown = || moments.clone().narrow(2, half, half).exp();
+        let [mean, deviation] = self::moments(moments.clone(), spread);
         let Some(noise) = noise(&mean) else { return Self { value: mean, slope: None } };
-        let grown = moments.narrow(2, half, half).exp();
-        let deviation = grown.clone() - (1.0 - spread);
         let free = deviation.clone().greater_elem(LEAST_DEVIATION).float();
-        let value = mean + deviation.clamp_min(LEAST_DEVIATION) * noise.clone();
-        Self { value, slope: Some(grown * noise * free) }
+        let slope = grown() * noise.clone() * free;
+        Self { value: mean + deviation * noise, slope: Some(slope) }
     }
 
     /// Gradient by the moments, `[t, ways, 2k]`, from that by the value.

@@ -51,7 +51,7 @@ fn the_meta_gradient_goes_through_draws_and_all_steps() {
     let labels = Tensor::from_data([[0, 1, 1, 0]], &Default::default());
     let value = |x: Tensor<Trained, 3>| {
         let support = EmbeddedSupport::new(x, labels.clone(), 2);
-        let weights = head.adapted_by(support, noise);
+        let weights = head.adapted_by(support, noise).weights;
         let shape = weights.dims();
         (weights * waves(shape, 0.3)).sum()
     };
