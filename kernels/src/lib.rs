@@ -23,7 +23,7 @@
 //! | [`optim_step`](optim_step()) | one pass over all parameters: SGD with momentum, Adam, AdamW, LAMB |
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
-//! | [`gram`](gram()) | the scalar products of all rows of a task, for methods that see nothing else of embeddings |
+//! | [`gram`](gram()) | the scalar products among the rows of a task, for methods that see nothing else of embeddings |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |

@@ -7,17 +7,29 @@ use crate::cpu::contract::{Contraction, RowOffsets, Run};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::weighted_sums::tiles;
 
-/// The products of the rows of each of `tasks` matrices of `rows` rows of `features` floats.
+/// The products among `size` rows of `x` at a time, whose numbers are `rows`.
 ///
-/// Every sum is made from the first feature to the last, so the result does not depend on the number of
-/// threads.
-pub fn gram(body: &dyn InstructionSet, x: &[f32], [tasks, rows, features]: [usize; 3]) -> Vec<f32> {
-    let mut out = vec![0.0; tasks * rows * rows];
-    if out.is_empty() || features == 0 {
+/// A thread copies the rows of a task to where they stay in its cache. Every sum is made from the first
+/// feature to the last, so the result does not depend on the number of threads.
+pub fn gram(
+    body: &dyn InstructionSet,
+    x: &[f32],
+    features: usize,
+    rows: &[usize],
+    size: usize,
+) -> Vec<f32> {
+    let mut out = vec![0.0; rows.len() * size];
+    if features == 0 {
         return out;
     }
-    let of_tasks = out.par_chunks_exact_mut(rows * rows).zip(x.par_chunks_exact(rows * features));
-    of_tasks.for_each(|(out, x)| gram_of(body, x, features, out));
+    let of_tasks = out.par_chunks_exact_mut(size * size).zip(rows.par_chunks_exact(size));
+    of_tasks.for_each(|(out, rows)| {
+        let mut own = Buffer::stale(size * features);
+        for (own, row) in own.chunks_exact_mut(features).zip(rows) {
+            own.copy_from_slice(&x[row * features..][..features]);
+        }
+        gram_of(body, &own, features, out);
+    });
     out
 }
 
@@ -62,15 +74,16 @@ mod tests {
         for (rows, features) in
             [1, 2, 15, 16, 17, 31, 33, 64, 80].into_iter().flat_map(|m| [1, 7, 64].map(|d| (m, d)))
         {
-            let x: Vec<f32> = (0..3 * rows * features).map(integer).collect();
-            let of_task = |x: &[f32]| -> Vec<f32> {
-                let x: Vec<_> = x.chunks(features).collect();
+            let x: Vec<f32> = (0..29 * features).map(integer).collect();
+            let picked: Vec<usize> = (0..3 * rows).map(|i| i * 11 % 29).collect();
+            let of_task = |picked: &[usize]| -> Vec<f32> {
+                let x: Vec<_> = picked.iter().map(|row| &x[row * features..][..features]).collect();
                 let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| a * b).sum();
                 x.iter().flat_map(|a| x.iter().map(|b| dot(a, b)).collect::<Vec<_>>()).collect()
             };
-            let wanted: Vec<f32> = x.chunks(rows * features).flat_map(of_task).collect();
+            let wanted: Vec<f32> = picked.chunks(rows).flat_map(of_task).collect();
             for body in bodies() {
-                let found = gram(body, &x, [3, rows, features]);
+                let found = gram(body, &x, features, &picked, rows);
                 assert_eq!(found, wanted, "{} {rows} of {features}", body.name());
             }
         }

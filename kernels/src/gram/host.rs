@@ -3,13 +3,21 @@
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, TensorMetadata};
 
-use super::cpu;
+use super::{cpu, reference};
 use crate::cpu::instruction_set;
-use crate::host::{HostBackend, elements, write_shape};
+use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 
 /// See [`FusedSteps`](crate::FusedSteps).
-pub fn gram<B: HostBackend>(x: FloatTensor<B>) -> FloatTensor<B> {
-    let [tasks, rows, features]: [usize; 3] = x.shape().dims();
-    let found = cpu::gram(instruction_set::chosen(), &elements::<B>(&x), [tasks, rows, features]);
-    write_shape::<B>(found, Shape::new([tasks, rows, rows]), &B::float_device(&x))
+pub fn gram<B: HostBackend>(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {
+    let (device, features, body) = (B::float_device(&x), x.shape()[1], instruction_set::chosen());
+    let products = match B::borrow(&x) {
+        Some(x) => cpu::gram(body, x, features, rows, size),
+        // Copied are the rows that are asked for, not all there are.
+        None => {
+            let x = unwrap(reference::picked::<B>(wrap(x), rows));
+            let numbers: Vec<_> = (0..rows.len()).collect();
+            cpu::gram(body, &elements::<B>(&x), features, &numbers, size)
+        }
+    };
+    write_shape::<B>(products, Shape::new([rows.len() / size, size, size]), &device)
 }

@@ -1,4 +1,4 @@
-//! The scalar products of all rows with each other.
+//! The scalar products among rows of a matrix.
 
 mod cpu;
 pub(crate) mod host;
@@ -11,14 +11,18 @@ use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
 use crate::registry;
 
-/// The Gram matrices `x x^T`.
+/// The Gram matrices `x x^T` of tasks, each with `size` of the rows of `x`.
 ///
-/// A host computes one triangle of each matrix and mirrors it, tasks in parallel. It works below autodiff: on a
-/// backend that differentiates, the plain product runs, and gradients flow.
+/// A host reads the rows where they are, and computes one triangle of each matrix and mirrors it, tasks in
+/// parallel. It works below autodiff: on a backend that differentiates, plain operations run, and gradients flow.
 ///
 /// # Shapes
-/// - `x`: `[t, m, d]`
-/// - returns `[t, m, m]`
+/// - `x`: `[n, d]`
+/// - `rows`: `[t * size]`, task by task, each below `n`; a row may come again
+/// - returns `[t, size, size]`
+///
+/// # Panics
+/// Where `rows` are not those of whole tasks, or one is not below `n`.
 ///
 /// # Example
 /// ```
@@ -26,14 +30,27 @@ use crate::registry;
 /// use burn::tensor::Tensor;
 /// use fewshot_kernels::gram;
 ///
-/// let x = Tensor::<Flex, 3>::from_data([[[1.0, 2.0], [3.0, 4.0]]], &Default::default());
+/// let x = Tensor::<Flex, 2>::from_data([[1.0, 2.0], [9.0, 9.0], [3.0, 4.0]], &Default::default());
 /// let products = Tensor::<Flex, 3>::from_data([[[5.0, 11.0], [11.0, 25.0]]], &x.device());
-/// assert_eq!(gram(x).into_data(), products.into_data());
+/// assert_eq!(gram(x, &[0, 2], 2).into_data(), products.into_data());
 /// ```
-pub fn gram<B: Backend>(x: Tensor<B, 3>) -> Tensor<B, 3> {
+pub fn gram<B: Backend>(x: Tensor<B, 2>, rows: &[usize], size: usize) -> Tensor<B, 3> {
+    let [count, features] = x.dims();
+    assert!(
+        rows.len().is_multiple_of(size.max(1)),
+        "{} rows are not those of tasks of {size}",
+        rows.len()
+    );
+    if let Some(row) = rows.iter().find(|row| **row >= count) {
+        panic!("row {row} of {count}");
+    }
+    if rows.is_empty() || size * features == 0 {
+        let tasks = rows.len().checked_div(size).unwrap_or(0);
+        return Tensor::zeros([tasks, size, size], (&x.device(), x.dtype()));
+    }
     let x = unwrap(x);
     wrap(match registry::f32_table::<StepTable<B>>("gram", [x.dtype()]) {
-        Some(table) => (table.gram)(x),
-        None => reference::gram::<B>(x),
+        Some(table) => (table.gram)(x, rows, size),
+        None => reference::gram::<B>(x, rows, size),
     })
 }

@@ -47,8 +47,8 @@ impl<B: HostBackend> FusedSteps for B {
         rank_update::host::rank_update::<B>(weight, lost, factors, rate)
     }
 
-    fn gram(x: FloatTensor<B>) -> FloatTensor<B> {
-        gram::host::gram::<B>(x)
+    fn gram(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {
+        gram::host::gram::<B>(x, rows, size)
     }
 
     fn weighted_sums(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {

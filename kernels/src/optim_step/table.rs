@@ -81,9 +81,10 @@ pub trait FusedSteps: Backend {
         weighted_sums::reference::weighted_sums::<Self>(x, weight)
     }
 
-    /// See [`gram`](crate::gram()): `[t, m, d]`. Plain operations, unless a backend has better.
-    fn gram(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        gram::reference::gram::<Self>(x)
+    /// See [`gram`](crate::gram()): `[n, d]`, at least one row for each of at least one task. Plain
+    /// operations, unless a backend has better.
+    fn gram(x: FloatTensor<Self>, rows: &[usize], size: usize) -> FloatTensor<Self> {
+        gram::reference::gram::<Self>(x, rows, size)
     }
 
     /// See [`inverse_power`](crate::inverse_power()): the inverse and the new mean. Plain operations,
@@ -126,7 +127,7 @@ pub(crate) struct StepTable<B: Backend> {
     pub summed_all: LanesFn<B>,
     pub rank_update: RankUpdateFn<B>,
     pub weighted_sums: WeightedSumsFn<B>,
-    pub gram: fn(FloatTensor<B>) -> FloatTensor<B>,
+    pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
     pub inverse_power: InversePowerFn<B>,
     pub local_learning: Option<LocalBody<B>>,
 }

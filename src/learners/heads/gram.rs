@@ -191,28 +191,34 @@ pub(super) fn logits<B: Backend>(
     let [_, size, features] = embeddings.dims();
     assert!(size > asked, "a task is learned from at least one example");
     let rows = head.transform(embeddings.reshape([tasks * size, features]));
-    let rows = rows.reshape([tasks, size, features]);
     let rows = match head.translation_invariant() {
-        true => rows.clone() - rows.mean_dim(1),
+        true => {
+            let of_tasks = rows.reshape([tasks, size, features]);
+            (of_tasks.clone() - of_tasks.mean_dim(1)).reshape([tasks * size, features])
+        }
         false => rows,
     };
     let labels = support.labels.into_data();
     let labels: Vec<_> = labels.iter::<i64>().map(|label| label as usize).collect();
     let labels: Vec<_> = labels.chunks(size - asked).map(<[usize]>::to_vec).collect();
-    let found = task_logits(head, rows, labels, support.ways);
+    let numbers: Vec<_> = (0..tasks * size).collect();
+    let found = task_logits(head, rows, &numbers, labels, support.ways);
     Tensor::from_data(TensorData::new(found.concat(), [tasks, asked, support.ways]), options)
 }
 
-/// Logits of the queries of every task, given its embeddings `[t, m, d]` after
-/// [`transform`](GramHead::transform), support first, and the labels of the support.
+/// Logits of the queries of every task, given embeddings `[n, d]` after
+/// [`transform`](GramHead::transform), the numbers of each task's rows, support first, and the labels of
+/// its support.
 pub(crate) fn task_logits<B: Backend>(
     head: &(impl GramHead<B> + ?Sized),
-    embeddings: Tensor<B, 3>,
+    embeddings: Tensor<B, 2>,
+    rows: &[usize],
     labels: Vec<Vec<usize>>,
     ways: usize,
 ) -> Vec<Vec<f32>> {
-    let size = embeddings.dims()[1];
-    let products = gram(embeddings.cast(FloatDType::F32)).into_data().convert::<f32>();
+    let size = rows.len() / labels.len();
+    let products = gram(embeddings.cast(FloatDType::F32), rows, size);
+    let products = products.into_data().convert::<f32>();
     let products = products.as_slice::<f32>().expect("converted");
     let tasks = products.par_chunks_exact(size * size).zip(labels);
     let of_task = |(products, labels): (&[f32], Vec<usize>)| {

@@ -93,13 +93,9 @@ pub(super) fn gram_accuracies<B: Backend>(
         let last = (first + together).min(episodes);
         let tasks = first as u64..last as u64;
         let tasks: Vec<_> = tasks.map(|index| Task::new(sampler, index)).collect();
-        let places: Vec<_> =
-            tasks.iter().flat_map(|task| &task.rows).map(|row| *row as i32).collect();
-        let places = Tensor::from_data(TensorData::new(places, [tasks.len() * size]), device);
-        let gathered = rows.clone().select(0, places);
-        let gathered = gathered.reshape([tasks.len(), size, rows.dims()[1]]);
+        let numbers: Vec<_> = tasks.iter().flat_map(|task| task.rows.iter().copied()).collect();
         let labels = tasks.iter().map(|task| task.labels.clone()).collect();
-        let logits = task_logits(head, gathered, labels, protocol.ways);
+        let logits = task_logits(head, rows.clone(), &numbers, labels, protocol.ways);
         let of_tasks = tasks.iter().zip(&logits);
         of_tasks.map(|(task, logits)| task.accuracy(logits, protocol.ways)).collect::<Vec<_>>()
     };

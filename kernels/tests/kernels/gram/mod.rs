@@ -1,4 +1,4 @@
-//! The scalar products of all rows with each other.
+//! The scalar products among rows of a matrix.
 
 mod laws;
 
@@ -9,5 +9,6 @@ laws! {
     every {
         products_are_those_of_plain_operations
         no_task_no_row_and_no_feature_have_products_too
+        rows_of_no_task_and_rows_that_are_not_there_are_refused
     }
 }
