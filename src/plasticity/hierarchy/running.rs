@@ -15,7 +15,7 @@ use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate};
 #[derive(Clone, Debug)]
 pub struct Running<B: Backend, R: PlasticityRule<B>> {
     pub(super) hierarchy: TemporalHierarchy<B>,
-    pub(super) levels: Vec<Level<B, R>>,
+    pub(super) levels: Vec<Level<B>>,
     pub(super) learning: Learning<B, R>,
     pub(super) tick: usize,
     /// Sequences that began, once they did.
@@ -58,8 +58,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     pub fn detach(mut self) -> Self {
         let layers = self.hierarchy.layers.into_iter();
         self.hierarchy.layers = layers.map(PlasticLinear::detach).collect();
-        let levels = self.levels.into_iter();
-        self.levels = levels.map(|level| level.detach(&self.learning.rule)).collect();
+        self.levels = self.levels.into_iter().map(Level::detach).collect();
         self
     }
 
