@@ -79,8 +79,10 @@ impl FeatureSampler {
     }
 
     fn checked(self) -> Result<Self, EpisodeError> {
-        let most = self.counts.most(self.protocol);
-        draw::check(&*self.features, self.protocol, self.protocol.shots.saturating_add(most))?;
+        let (set, protocol) = (&self.features, self.protocol);
+        let needed = protocol.shots.saturating_add(self.counts.most(protocol));
+        let name = |class| set.class_name(class).to_owned();
+        draw::check(set.classes(), |class| set.examples(class), name, protocol, needed)?;
         Ok(self)
     }
 
@@ -108,7 +110,8 @@ impl FeatureSampler {
     pub fn episode(&self, index: u64) -> Episode {
         let counts = self.counts.draw(self.protocol, self.seed, index);
         let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
-        draw::draw(&*self.features, self.protocol.shots, &counts, &mut random)
+        let (set, shots) = (&self.features, self.protocol.shots);
+        draw::draw(set.classes(), |of| set.examples(of), false, shots, &counts, &mut random)
     }
 
     /// The episodes with these indices as tensors, in this order, of which `rows` has the features.
