@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::descent::positive;
+use super::checked::positive;
 use super::sgd::Sgd;
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::{LEAST_SQUARE, unit_length};

@@ -4,7 +4,8 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::descent::{Descent, positive, some_steps};
+use super::checked::{positive, some_steps};
+use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::unit_length;

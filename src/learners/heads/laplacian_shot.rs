@@ -4,6 +4,7 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::not_negative;
 use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{
     LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
@@ -64,8 +65,9 @@ pub enum Affinity {
 ///
 /// # Source
 /// Ziko, Dolz, Granger and Ben Ayed, "Laplacian Regularized Few-Shot Learning", ICML 2020.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Serialize)]
 pub struct LaplacianShot<B: Backend> {
+    #[serde(skip)]
     base_mean: Option<Param<Tensor<B, 1>>>,
     lambda: f64,
     neighbours: usize,
@@ -110,7 +112,7 @@ impl<B: Backend> LaplacianShot<B> {
     /// # Panics
     /// Unless it is finite and not below 0.
     pub fn with_lambda(self, lambda: f64) -> Self {
-        assert!(lambda.is_finite() && lambda >= 0.0, "lambda is not below 0, found {lambda}");
+        not_negative("lambda", [lambda]);
         Self { lambda, ..self }
     }
 
@@ -129,8 +131,7 @@ impl<B: Backend> LaplacianShot<B> {
     /// # Panics
     /// Unless the tolerance is finite and not below 0.
     pub fn with_steps(self, steps: usize, tolerance: f64) -> Self {
-        let fits = tolerance.is_finite() && tolerance >= 0.0;
-        assert!(fits, "a tolerance is not below 0, found {tolerance}");
+        not_negative("a tolerance", [tolerance]);
         Self { steps, tolerance, ..self }
     }
 
@@ -277,16 +278,6 @@ impl<B: Backend> TransductiveHead<B> for LaplacianShot<B> {
     }
 
     fn settings(&self) -> Value {
-        json!({
-            "lambda": self.lambda,
-            "neighbours": self.neighbours,
-            "affinity": self.affinity,
-            "steps": self.steps,
-            "tolerance": self.tolerance,
-            "weights": self.weights,
-            "scale": self.scale,
-            "lengths": self.lengths,
-            "scored": self.scored,
-        })
+        json!(self)
     }
 }

@@ -6,6 +6,7 @@ use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::{not_zero, positive};
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -58,10 +59,8 @@ impl R2d2Config {
     /// When the penalty is not a positive number, or the scale not a number other than zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> R2d2<B> {
         let Self { lambda, learned_lambda, scale, .. } = *self;
-        let fits = lambda > 0.0 && lambda.is_finite();
-        assert!(fits, "the penalty of a ridge regression must be positive, found {lambda}");
-        let fits = scale != 0.0 && scale.is_finite();
-        assert!(fits, "the scale of R2-D2 must be a number other than zero, found {scale}");
+        positive("the penalty of a ridge regression", lambda);
+        not_zero("the scale of R2-D2", scale);
         let parameter =
             |value: f64| Param::from_tensor(Tensor::from_floats([value as f32], device));
         R2d2 {

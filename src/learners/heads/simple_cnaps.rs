@@ -5,6 +5,7 @@ use fewshot_kernels::{Metric, product, scores};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::positive;
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -68,9 +69,7 @@ impl SimpleCnaps {
     /// # Panics
     /// When it is not a positive number.
     pub fn with_regulariser(self, regulariser: f64) -> Self {
-        let fits = regulariser > 0.0 && regulariser.is_finite();
-        assert!(fits, "covariances need a positive regulariser, found {regulariser}");
-        Self { regulariser, ..self }
+        Self { regulariser: positive("the regulariser of covariances", regulariser), ..self }
     }
 
     /// With another factor of distances.

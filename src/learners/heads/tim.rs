@@ -6,7 +6,8 @@ use fewshot_kernels::split_at;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::descent::{Descent, positive, some_steps};
+use super::checked::{not_negative, positive, some_steps};
+use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
@@ -156,9 +157,7 @@ impl Tim {
         conditional_entropy: f64,
     ) -> Self {
         let cross_entropy = positive("the weight of the cross-entropy", cross_entropy);
-        let entropies = [marginal_entropy, conditional_entropy];
-        let sound = entropies.iter().all(|&weight| weight >= 0.0 && weight.is_finite());
-        assert!(sound, "the weights of entropies must not be negative, found {entropies:?}");
+        not_negative("the weights of entropies", [marginal_entropy, conditional_entropy]);
         Self { cross_entropy, marginal_entropy, conditional_entropy, ..self }
     }
 

@@ -6,6 +6,7 @@ mod batches;
 mod builder;
 mod gradient;
 mod prototypes;
+mod relatives;
 mod worker_pools;
 
 pub use adapted::AdaptedMaml;
@@ -103,7 +104,7 @@ struct Settings {
 /// What the outer loop learns from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Outer {
+enum Outer {
     /// The gradient of the query loss by what the inner loop began with.
     Gradient,
     /// The same for all but what the inner loop adapts, whose start is never updated.
@@ -117,7 +118,7 @@ pub(super) enum Outer {
 
 /// What an inner loop begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+enum Head {
     /// The learned head.
     Learned,
     /// One made of the support's class means; the slots of its weight and its bias.
@@ -133,7 +134,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         Self::named("maml", network, inner, RateKind::Fixed)
     }
 
-    pub(super) fn named(
+    fn named(
         name: &'static str,
         network: N,
         inner: InnerLoop,

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use crate::data::{ClassDataset, QuarterTurn};
 use crate::episode::{Episode, EpisodeSampler, Part, Shown, images, labels};
+use crate::learners::heads::EmbeddedSupport;
 use crate::learners::{self, OnEmbeddings};
 
 /// How much is done at a time, and at least one episode.
@@ -128,12 +129,9 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         for episodes in episodes.chunks(together) {
             let part = |part| self.gathered(&embeddings, episodes, part);
             let labels = |each| labels::<B>(episodes.len(), protocol.ways, each, self.device);
-            let logits = self.learner.of_embeddings(
-                part(Part::Support),
-                labels(protocol.shots),
-                protocol.ways,
-                part(Part::Query),
-            );
+            let support =
+                EmbeddedSupport::new(part(Part::Support), labels(protocol.shots), protocol.ways);
+            let logits = self.learner.of_embeddings(support, part(Part::Query));
             let found = learners::accuracies(logits, labels(protocol.queries));
             self.found.extend(found.into_data().iter::<f64>());
         }
