@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::{Classifier, Encoder};
 
 use super::{Annealing, Head, Maml, Outer};
-use crate::adapt::{AdaptError, InnerLoop, Mask, Order, Proximal, RateKind, slots};
+use crate::adapt::{AdaptError, InnerLoop, Mask, Order, Proximal, RateKind, setting, slots};
 use crate::learners::AdaptableNetwork;
 
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
@@ -185,10 +185,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// # Source
     /// Nichol, Achiam and Schulman, "On First-Order Meta-Learning Algorithms", 2018.
     pub fn reptile(network: N, inner: InnerLoop, batch: usize) -> Result<Self, AdaptError> {
-        if batch == 0 {
-            let (name, wanted) = ("mini-batch", "at least 1");
-            return Err(AdaptError::Setting { name, wanted, found: 0.0 });
-        }
+        setting("mini-batch", "at least 1", batch as f64, batch > 0)?;
         let inner = inner.with_order(Order::First);
         Ok(Self::named("reptile", network, inner, RateKind::Fixed)?.set(|settings| {
             settings.outer = Outer::Displacement;
