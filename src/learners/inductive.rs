@@ -142,18 +142,14 @@ where
 
     /// Whether the classes of episodes are known, where the learner is trained as their classifier.
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
-        match (&self.classes, batch.classes()) {
-            (Some(classes), Some(found)) => {
-                let (wanted, found) = (classes.config().classes, found.iter().max().copied());
-                match found.is_none_or(|class| class < wanted) {
-                    true => Ok(()),
-                    false => Err(AdaptError::BaseClasses { wanted, found }),
-                }
+        let Some(classes) = &self.classes else { return Ok(()) };
+        let wanted = classes.config().classes;
+        match batch.classes() {
+            Some(shown) if shown.iter().all(|class| *class < wanted) => Ok(()),
+            shown => {
+                let found = shown.and_then(|shown| shown.iter().max().copied());
+                Err(AdaptError::BaseClasses { wanted, found })
             }
-            (Some(classes), None) => {
-                Err(AdaptError::BaseClasses { wanted: classes.config().classes, found: None })
-            }
-            (None, _) => Ok(()),
         }
     }
 }
@@ -174,9 +170,7 @@ where
         batch: &EpisodeBatch<B>,
         scale: LossScale,
     ) -> MetaGradients<B> {
-        if let Err(error) = self.check(batch) {
-            panic!("{error}");
-        }
+        self.check(batch).unwrap_or_else(|error| panic!("{error}"));
         let images = batch.joined().flatten(0, 1);
         let labels = batch.base_labels().expect("checked before the first step");
         let labels = labels.flatten::<1>(0, 1);

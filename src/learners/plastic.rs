@@ -59,9 +59,7 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
 
     /// The connections after the support, of features `[t, n, d]`, was shown.
     fn shown(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
-        if let Err(error) = self.check_ways(support.ways) {
-            panic!("{error}");
-        }
+        self.check_ways(support.ways).unwrap_or_else(|error| panic!("{error}"));
         let [tasks, examples, _] = support.embeddings.dims();
         let (features, labels) = (&support.embeddings, &support.one_hot());
         let trace = (0..examples).fold(self.connections.zero_trace(tasks), |trace, example| {

@@ -5,7 +5,6 @@ use fewshot_kernels::product;
 use serde_json::{Value, json};
 
 use super::checked::{positive, some_steps};
-use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::unit_length;
@@ -87,16 +86,11 @@ impl Finetune {
     /// Where the prototypes have moved, `[t, ways, d]`.
     pub fn class_weights<B: Backend>(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
         let one_hot = support.one_hot();
-        let mut weights = support.prototypes().detach();
+        let start = support.prototypes().detach();
         let embeddings = support.embeddings.detach();
-        let scored = Scored::new(Similarity::Cosine, self.temperature, embeddings, &weights);
-        let mut adam = Descent::adam(self.rate);
-        for _ in 0..self.steps {
-            let slopes = |logits| cross_entropy_slopes(logits, one_hot.clone());
-            let gradient = scored.gradient(&weights, slopes);
-            weights = adam.step(weights, gradient);
-        }
-        weights
+        let scored = Scored::new(Similarity::Cosine, self.temperature, embeddings, &start);
+        let slopes = |logits| cross_entropy_slopes(logits, one_hot.clone());
+        scored.descended(start, (self.steps, self.rate), slopes)
     }
 }
 

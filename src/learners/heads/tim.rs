@@ -7,7 +7,6 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::checked::{not_negative, positive, some_steps};
-use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
@@ -186,24 +185,13 @@ impl Tim {
         let all = Tensor::cat(vec![support.embeddings, seen(queries)], 1);
         let scored = Scored::new(self.similarity, self.temperature, all, &start);
         let weights = match self.solver {
-            TimSolver::Gd => self.descend(start, &scored, one_hot),
+            TimSolver::Gd => {
+                let slopes = |logits| self.slopes(logits, &one_hot);
+                scored.descended(start, (self.steps, self.rate), slopes)
+            }
             TimSolver::Adm => self.alternate(start, &scored, one_hot),
         };
         (weights, scored)
-    }
-
-    fn descend<B: Backend>(
-        &self,
-        mut weights: Tensor<B, 3>,
-        scored: &Scored<B>,
-        one_hot: Tensor<B, 3>,
-    ) -> Tensor<B, 3> {
-        let mut adam = Descent::adam(self.rate);
-        for _ in 0..self.steps {
-            let gradient = scored.gradient(&weights, |logits| self.slopes(logits, &one_hot));
-            weights = adam.step(weights, gradient);
-        }
-        weights
     }
 
     /// Derivative of the loss by the logits of support and queries.

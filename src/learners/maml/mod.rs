@@ -291,9 +291,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     fn expect_size(&self, wanted: usize) {
-        if let Err(error) = self.check_size(wanted) {
-            panic!("{error}");
-        }
+        self.check_size(wanted).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

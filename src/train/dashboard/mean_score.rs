@@ -8,7 +8,6 @@ use burn_train::metric::{
 
 use crate::episode::{Measure, TaskKind};
 use crate::train::Score;
-use crate::train::evaluate::mean_and_ci95;
 
 /// What tasks are judged by, as a mean with its 95 % interval: the [`Score`] that an
 /// [`Evaluator`](crate::train::Evaluator) finds.
@@ -41,18 +40,15 @@ impl<K: TaskKind> MeanScore<K> {
 
     /// Mean and interval over what was found since the epoch began.
     pub fn score(&self) -> Score {
-        score::<K>(&self.all)
+        Score::of(K::MEASURE, &self.all)
     }
 
     fn entry(scores: &[f64]) -> NumericEntry {
-        NumericEntry::Aggregated { aggregated_value: score::<K>(scores).mean, count: scores.len() }
+        NumericEntry::Aggregated {
+            aggregated_value: Score::of(K::MEASURE, scores).mean,
+            count: scores.len(),
+        }
     }
-}
-
-fn score<K: TaskKind>(scores: &[f64]) -> Score {
-    let measure = K::MEASURE;
-    let (mean, ci95) = mean_and_ci95(scores);
-    Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
 }
 
 impl<K: TaskKind> Default for MeanScore<K> {
