@@ -130,11 +130,15 @@ impl FeatureSampler {
         let indices: Vec<_> = indices.into_iter().collect();
         let episodes = indices.into_par_iter().map(|index| self.episode(index));
         let episodes: Vec<_> = episodes.collect();
+        let part = |part| {
+            let places = episodes.iter().flat_map(|episode| self.rows(episode, part));
+            gathered(rows, places, episodes.len())
+        };
         FeatureBatch {
-            support: self.gathered(&episodes, Part::Support, rows),
+            support: part(Part::Support),
             labels: labels(&episodes, Part::Support, &rows.device()),
             ways: self.protocol.ways,
-            queries: self.gathered(&episodes, Part::Query, rows),
+            queries: part(Part::Query),
             query_labels: labels(&episodes, Part::Query, &rows.device()),
         }
     }
@@ -144,20 +148,18 @@ impl FeatureSampler {
         let shown = episode.shown(part);
         shown.map(|shown| self.features.rows_of(shown.class).start + shown.example)
     }
+}
 
-    fn gathered<B: Backend>(
-        &self,
-        episodes: &[Episode],
-        part: Part,
-        rows: &Tensor<B, 2>,
-    ) -> Tensor<B, 3> {
-        let places = episodes.iter().flat_map(|episode| self.rows(episode, part));
-        let places: Vec<_> = places.map(|row| row as i32).collect();
-        let (count, [_, length]) = (places.len(), rows.dims());
-        let places = TensorData::new(places, [count]);
-        let gathered = rows.clone().select(0, Tensor::from_data(places, &rows.device()));
-        gathered.reshape([episodes.len(), count / episodes.len().max(1), length])
-    }
+/// Rows `[n, d]` of `tasks` tasks, each with as many of the `places`, `[tasks, n, d]`.
+pub(crate) fn gathered<B: Backend>(
+    rows: &Tensor<B, 2>,
+    places: impl Iterator<Item = usize>,
+    tasks: usize,
+) -> Tensor<B, 3> {
+    let places: Vec<_> = places.map(|row| row as i32).collect();
+    let (count, [_, length]) = (places.len(), rows.dims());
+    let places = Tensor::from_data(TensorData::new(places, [count]), &rows.device());
+    rows.clone().select(0, places).reshape([tasks, count / tasks.max(1), length])
 }
 
 /// Those of a part of each episode, `[t, n]`.

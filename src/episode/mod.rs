@@ -20,6 +20,7 @@ pub(crate) use batch::{images, labels};
 pub use draw::{ClassDraw, Episode};
 pub(crate) use draw::{Part, Shown};
 pub use error::EpisodeError;
+pub(crate) use features::gathered;
 pub use features::{FeatureBatch, FeatureSampler};
 pub use kind::{Classification, Examples, Measure, Regression, TaskKind};
 pub use patterns::PatternSampler;

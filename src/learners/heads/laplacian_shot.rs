@@ -9,6 +9,7 @@ use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{
     LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
 };
+use super::unit_length::{centred, fixed_mean};
 use super::{EmbeddedSupport, TransductiveHead};
 
 /// Which queries [`LaplacianShot`] draws together.
@@ -103,8 +104,7 @@ impl<B: Backend> LaplacianShot<B> {
 
     /// With embeddings from which the mean `[d]` of the base classes is taken off first.
     pub fn with_base_mean(self, mean: Tensor<B, 1>) -> Self {
-        let mean = Param::from_tensor(mean.detach()).set_require_grad(false);
-        Self { base_mean: Some(mean), ..self }
+        Self { base_mean: Some(fixed_mean(mean)), ..self }
     }
 
     /// With another weight of neighbours.
@@ -239,16 +239,7 @@ impl<B: Backend> Default for LaplacianShot<B> {
 
 impl<B: Backend> GramHead<B> for LaplacianShot<B> {
     fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
-        let centred = match &self.base_mean {
-            Some(mean) => {
-                let (mean, [_, features]) = (mean.val(), embeddings.dims());
-                let fits = mean.dims() == [features];
-                assert!(fits, "a base mean has as many features as the embeddings");
-                embeddings - mean.unsqueeze()
-            }
-            None => embeddings,
-        };
-        self.lengths.of(centred)
+        self.lengths.of(centred(embeddings, self.base_mean.as_ref().map(Param::val)))
     }
 
     fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {

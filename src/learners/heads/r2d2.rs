@@ -147,16 +147,14 @@ impl<B: Backend> Head<B> for R2d2<B> {
         let [tasks, examples, features] = support.embeddings.dims();
         let (scale, bias) = (self.scale.val().unsqueeze::<3>(), self.bias.val().unsqueeze::<3>());
         let targets = support.one_hot();
-        if !self.config.intercept || features == 0 {
-            let weights = self.weights(support.embeddings, targets) * scale;
-            return FittedHead::new(ways, move |queries| {
-                product(queries, weights.clone()) + bias.clone()
-            });
-        }
-        let ones = Tensor::ones([tasks, examples, 1], &targets.device());
-        let weights = self.weights(Tensor::cat(vec![support.embeddings, ones], 2), targets);
-        let intercept = weights.clone().narrow(1, features, 1) * scale.clone() + bias;
-        let weights = weights.narrow(1, 0, features) * scale;
+        let (weights, intercept) = if !self.config.intercept || features == 0 {
+            (self.weights(support.embeddings, targets) * scale, bias)
+        } else {
+            let ones = Tensor::ones([tasks, examples, 1], &targets.device());
+            let weights = self.weights(Tensor::cat(vec![support.embeddings, ones], 2), targets);
+            let intercept = weights.clone().narrow(1, features, 1) * scale.clone() + bias;
+            (weights.narrow(1, 0, features) * scale, intercept)
+        };
         FittedHead::new(ways, move |queries| product(queries, weights.clone()) + intercept.clone())
     }
 
