@@ -6,6 +6,7 @@ use burn_train::metric::{
     SerializedEntry,
 };
 
+use super::HostOutcome;
 use crate::episode::{Measure, TaskKind};
 use crate::train::Score;
 
@@ -21,15 +22,6 @@ pub struct MeanScore<K> {
     /// How many of them came last.
     last: usize,
     kind: PhantomData<K>,
-}
-
-/// The measure of each task.
-#[derive(Clone, Debug)]
-pub struct Scores<K> {
-    /// One a task, or their mean alone.
-    pub scores: Vec<f64>,
-    /// What the tasks ask for.
-    pub kind: PhantomData<K>,
 }
 
 impl<K: TaskKind> MeanScore<K> {
@@ -58,7 +50,7 @@ impl<K: TaskKind> Default for MeanScore<K> {
 }
 
 impl<K: TaskKind> Metric for MeanScore<K> {
-    type Input = Scores<K>;
+    type Input = HostOutcome<K>;
 
     fn name(&self) -> MetricName {
         Arc::new(match K::MEASURE {
@@ -75,7 +67,7 @@ impl<K: TaskKind> Metric for MeanScore<K> {
         NumericAttributes { unit, higher_is_better: K::MEASURE.improves(1.0, 0.0) }.into()
     }
 
-    fn update(&mut self, found: &Scores<K>, _metadata: &MetricMetadata) -> SerializedEntry {
+    fn update(&mut self, found: &HostOutcome<K>, _metadata: &MetricMetadata) -> SerializedEntry {
         self.all.extend(&found.scores);
         self.last = found.scores.len();
         SerializedEntry::new(self.score().to_string(), self.value().serialize())
