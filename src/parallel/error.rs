@@ -4,16 +4,6 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ParallelError {
-    /// A replica would have nothing to do.
-    #[error(
-        "{replicas} replicas cannot share {leaves} micro-batches: at most one replica for each"
-    )]
-    TooManyReplicas {
-        /// Replicas.
-        replicas: usize,
-        /// Micro-batches of a step.
-        leaves: usize,
-    },
     /// Sums that do not fit together.
     #[error(
         "the sum of {length} micro-batches from {start} on does not go on at {next} \
@@ -38,10 +28,8 @@ pub enum ParallelError {
         wanted: usize,
     },
     /// A tensor that is not made of 32-bit floats.
-    #[error("replicas exchange f32 tensors, and {what} {index} is {dtype}")]
+    #[error("replicas exchange f32 tensors, and the gradient of tensor {index} is {dtype}")]
     DType {
-        /// What it is of the module.
-        what: &'static str,
         /// Its number in the order in which the module is visited.
         index: usize,
         /// Its data type.

@@ -90,7 +90,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Flatten<'_, B> {
             Some(gradient) => {
                 let index = self.flat.lengths.len() - 1;
                 let dtype = format!("{:?}", gradient.dtype()).to_lowercase();
-                let error = ParallelError::DType { what: "the gradient of tensor", index, dtype };
+                let error = ParallelError::DType { index, dtype };
                 self.failed.get_or_insert(error);
             }
             None => {}
@@ -205,7 +205,6 @@ mod tests {
         let gradient = layer.weight.val().inner().cast(DType::F16);
         half.register::<Flex, 2>(layer.weight.id, gradient);
         let error = FlatGradients::of::<B, _>(&layer, &half).unwrap_err();
-        let what = "the gradient of tensor";
-        assert_eq!(error, ParallelError::DType { what, index: 0, dtype: "f16".to_owned() });
+        assert_eq!(error, ParallelError::DType { index: 0, dtype: "f16".to_owned() });
     }
 }
