@@ -112,6 +112,8 @@ impl<B: Backend> Maps<B> {
 }
 
 impl<B: Backend> Head<B> for DeepEmd {
+    const NAME: &'static str = "deep-emd";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
         let classes = self.maps(support.prototypes());
@@ -134,10 +136,6 @@ impl<B: Backend> Head<B> for DeepEmd {
             let sums = moved.sum_dim(4).sum_dim(2).reshape([tasks, asked, ways]);
             sums * (head.temperature / places as f64)
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "deep-emd"
     }
 
     fn settings(&self) -> Value {

@@ -80,6 +80,8 @@ impl Dn4 {
 }
 
 impl<B: Backend> Head<B> for Dn4 {
+    const NAME: &'static str = "dn4";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let slots = Slots::of(&support);
         let descriptors = slots.sorted(self.descriptors(support.embeddings));
@@ -102,10 +104,6 @@ impl<B: Backend> Head<B> for Dn4 {
             let near = near.sum_dim(3).reshape([tasks, asked, places, ways]);
             near.sum_dim(2).reshape([tasks, asked, ways])
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "dn4"
     }
 
     fn settings(&self) -> Value {

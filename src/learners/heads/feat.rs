@@ -155,6 +155,8 @@ impl<B: Backend> Feat<B> {
 }
 
 impl<B: Backend> Head<B> for Feat<B> {
+    const NAME: &'static str = "feat";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let FeatConfig { score, temperature, .. } = self.config;
@@ -179,10 +181,6 @@ impl<B: Backend> Head<B> for Feat<B> {
         let centres = self.class_centres(embeddings.clone(), labels.clone(), support.ways);
         let scores = score.of(embeddings, centres) / self.config.contrastive_temperature;
         (logits, loss + self.loss(scores, labels) * weight)
-    }
-
-    fn name(&self) -> &'static str {
-        "feat"
     }
 
     fn settings(&self) -> Value {

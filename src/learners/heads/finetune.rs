@@ -95,15 +95,13 @@ impl Finetune {
 }
 
 impl<B: Backend> Head<B> for Finetune {
+    const NAME: &'static str = "finetune";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let weights = unit_length(self.class_weights(support), 2) * self.temperature;
         let weights = weights.swap_dims(1, 2);
         FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
-    }
-
-    fn name(&self) -> &'static str {
-        "finetune"
     }
 
     fn settings(&self) -> Value {

@@ -63,6 +63,9 @@ pub(in crate::learners) fn one_hot<B: Backend>(
 ///
 /// On top of an encoder it is a learner: [`Inductive`](crate::learners::Inductive).
 pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
+    /// The method, unless [`name`](Self::name) says otherwise.
+    const NAME: &'static str;
+
     /// Learns the tasks of `support`.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
 
@@ -110,7 +113,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     }
 
     /// Name of the method, for reports.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
 
     /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
     fn settings(&self) -> Value;
@@ -120,6 +125,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
 ///
 /// On top of an encoder it is a learner: [`Transductive`](crate::learners::Transductive).
 pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
+    /// The method, unless [`name`](Self::name) says otherwise.
+    const NAME: &'static str;
+
     /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
 
@@ -129,7 +137,9 @@ pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
     }
 
     /// Name of the method, for reports.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
 
     /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
     fn settings(&self) -> Value;

@@ -256,16 +256,14 @@ impl<B: Backend> GramHead<B> for LaplacianShot<B> {
 }
 
 impl<B: Backend> TransductiveHead<B> for LaplacianShot<B> {
+    const NAME: &'static str = "laplacian-shot";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         gram::logits(self, support, queries)
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {
         Some(self)
-    }
-
-    fn name(&self) -> &'static str {
-        "laplacian-shot"
     }
 
     fn settings(&self) -> Value {

@@ -201,6 +201,8 @@ impl<B: Backend> AdaptedCodes<B> {
 }
 
 impl<B: Backend> Head<B> for Leo<B> {
+    const NAME: &'static str = "leo";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
         let weights = self.adapted(support);
@@ -222,10 +224,6 @@ impl<B: Backend> Head<B> for Leo<B> {
         let penalty = adapted.penalty(&self.config);
         let logits = self.logits(queries, adapted.weights);
         (logits.clone(), self.loss(logits, labels) + penalty)
-    }
-
-    fn name(&self) -> &'static str {
-        "leo"
     }
 
     fn settings(&self) -> Value {

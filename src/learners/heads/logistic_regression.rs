@@ -106,6 +106,8 @@ impl LogisticRegression {
 }
 
 impl<B: Backend> Head<B> for LogisticRegression {
+    const NAME: &'static str = "logistic";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let support = support.with_embeddings(self.scaled(support.embeddings.clone()));
@@ -115,10 +117,6 @@ impl<B: Backend> Head<B> for LogisticRegression {
         FittedHead::new(ways, move |queries| {
             product(head.scaled(queries), weights.clone()) + intercepts.clone()
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "logistic"
     }
 
     fn settings(&self) -> Value {

@@ -107,6 +107,8 @@ pub struct MatchingNet<B: Backend> {
 }
 
 impl<B: Backend> Head<B> for MatchingNet<B> {
+    const NAME: &'static str = "matching";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (attention, context, classes) =
@@ -132,10 +134,6 @@ impl<B: Backend> Head<B> for MatchingNet<B> {
             let attention = softmax(product(queries, directions.clone()), 2);
             (product(attention, classes.clone()) + 1e-6).log()
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "matching"
     }
 
     fn settings(&self) -> Value {

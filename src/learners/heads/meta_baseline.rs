@@ -62,16 +62,14 @@ pub struct MetaBaseline<B: Backend> {
 }
 
 impl<B: Backend> Head<B> for MetaBaseline<B> {
+    const NAME: &'static str = "meta-baseline";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (scale, prototypes) = (self.scale.val().unsqueeze::<3>(), support.prototypes());
         FittedHead::new(ways, move |queries| {
             PrototypeScore::Cosine.of(queries, prototypes.clone()) * scale.clone()
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "meta-baseline"
     }
 
     fn settings(&self) -> Value {

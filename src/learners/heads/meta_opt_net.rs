@@ -112,16 +112,14 @@ impl<B: Backend> MetaOptNet<B> {
 }
 
 impl<B: Backend> Head<B> for MetaOptNet<B> {
+    const NAME: &'static str = "meta-opt-net";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let dual = self.weights(&support);
         let scale = self.scale.val().unsqueeze::<3>();
         let weights = product(support.embeddings.swap_dims(1, 2), dual) * scale;
         FittedHead::new(ways, move |queries| product(queries, weights.clone()))
-    }
-
-    fn name(&self) -> &'static str {
-        "meta-opt-net"
     }
 
     fn settings(&self) -> Value {

@@ -65,6 +65,8 @@ impl Default for Prototypes {
 }
 
 impl<B: Backend> Head<B> for Prototypes {
+    const NAME: &'static str = "prototypes";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (score, scale, prototypes) = (self.score, self.scale, support.prototypes());
@@ -76,10 +78,6 @@ impl<B: Backend> Head<B> for Prototypes {
 
     fn comparison(&self) -> Option<Comparison> {
         Some(Comparison::plain(self.score.metric()))
-    }
-
-    fn name(&self) -> &'static str {
-        "prototypes"
     }
 
     fn settings(&self) -> Value {

@@ -174,16 +174,14 @@ impl<B: Backend> GramHead<B> for PtMap {
 }
 
 impl<B: Backend> TransductiveHead<B> for PtMap {
+    const NAME: &'static str = "pt-map";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         gram::logits(self, support, queries)
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {
         Some(self)
-    }
-
-    fn name(&self) -> &'static str {
-        "pt-map"
     }
 
     fn settings(&self) -> Value {

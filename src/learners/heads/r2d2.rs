@@ -142,6 +142,8 @@ impl<B: Backend> R2d2<B> {
 }
 
 impl<B: Backend> Head<B> for R2d2<B> {
+    const NAME: &'static str = "r2d2";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let [tasks, examples, features] = support.embeddings.dims();
@@ -156,10 +158,6 @@ impl<B: Backend> Head<B> for R2d2<B> {
             (weights.narrow(1, 0, features) * scale, intercept)
         };
         FittedHead::new(ways, move |queries| product(queries, weights.clone()) + intercept.clone())
-    }
-
-    fn name(&self) -> &'static str {
-        "r2d2"
     }
 
     fn settings(&self) -> Value {

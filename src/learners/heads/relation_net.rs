@@ -258,6 +258,8 @@ impl<B: Backend> RelationNet<B> {
 }
 
 impl<B: Backend> Head<B> for RelationNet<B> {
+    const NAME: &'static str = "relation";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
         let moments = match self.config.statistics {
@@ -289,10 +291,6 @@ impl<B: Backend> Head<B> for RelationNet<B> {
 
     fn transductive(&self) -> bool {
         self.config.statistics == RelationStatistics::Task
-    }
-
-    fn name(&self) -> &'static str {
-        "relation"
     }
 
     fn settings(&self) -> Value {

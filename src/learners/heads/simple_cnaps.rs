@@ -85,6 +85,8 @@ impl Default for SimpleCnaps {
 }
 
 impl<B: Backend> Head<B> for SimpleCnaps {
+    const NAME: &'static str = "simple-cnaps";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let spread = Spread::new(support, self.regulariser);
@@ -93,10 +95,6 @@ impl<B: Backend> Head<B> for SimpleCnaps {
             DistanceFactor::One => -1.0,
         };
         FittedHead::new(ways, move |queries| spread.distances(queries) * factor)
-    }
-
-    fn name(&self) -> &'static str {
-        "simple-cnaps"
     }
 
     fn settings(&self) -> Value {

@@ -103,6 +103,8 @@ impl<B: Backend> Default for SimpleShot<B> {
 }
 
 impl<B: Backend> Head<B> for SimpleShot<B> {
+    const NAME: &'static str = "simpleshot";
+
     /// # Panics
     /// When the base mean has not as many features as the embeddings.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
@@ -121,10 +123,6 @@ impl<B: Backend> Head<B> for SimpleShot<B> {
         let center = self.centre().map(|mean| mean.into_data().iter().collect());
         let normalize = self.transform != FeatureTransform::Unchanged;
         Some(Comparison { center, normalize, metric: self.score.metric() })
-    }
-
-    fn name(&self) -> &'static str {
-        "simpleshot"
     }
 
     fn settings(&self) -> Value {

@@ -236,6 +236,8 @@ impl Tim {
 }
 
 impl<B: Backend> TransductiveHead<B> for Tim {
+    const NAME: &'static str = "tim";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         if let Some(none) = no_logits(&queries, support.ways) {
             return none;

@@ -157,6 +157,8 @@ fn with_feature<B: Backend>(x: Tensor<B, 3>, value: f64) -> Tensor<B, 3> {
 }
 
 impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
+    const NAME: &'static str = "transductive-finetuning";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         if let Some(none) = no_logits(&queries, support.ways) {
             return none;
@@ -186,10 +188,6 @@ impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
             weights = adam.step(weights, gradient);
         }
         queries.logits(weights)
-    }
-
-    fn name(&self) -> &'static str {
-        "transductive-finetuning"
     }
 
     fn settings(&self) -> Value {
