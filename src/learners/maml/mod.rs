@@ -5,7 +5,6 @@ mod annealing;
 mod batches;
 mod builder;
 mod gradient;
-mod prototypes;
 mod relatives;
 mod worker_pools;
 
@@ -32,7 +31,7 @@ use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
-use prototypes::prototypical_head;
+use relatives::prototypical_head;
 use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
@@ -192,7 +191,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
             Group { tasks: group, network, beside }
         });
-        AdaptedMaml::new(groups.collect(), statistics)
+        AdaptedMaml { groups: groups.collect(), statistics }
     }
 }
 

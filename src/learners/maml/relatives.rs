@@ -1,11 +1,14 @@
 //! The relatives of MAML, each a [`Maml`] with other inner steps or another outer gradient.
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_models::{Classifier, Encoder};
+use fewshot_kernels::product;
+use fewshot_models::{BnStatistics, Classifier, Encoder};
 
 use super::{Annealing, Head, Maml, Outer};
 use crate::adapt::{AdaptError, InnerLoop, Mask, Order, Proximal, RateKind, setting, slots};
-use crate::learners::AdaptableNetwork;
+use crate::episode::Examples;
+use crate::learners::{AdaptableNetwork, Network};
 
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// First-order MAML: the outer gradient is that of the query loss at the fast weights.
@@ -223,4 +226,20 @@ where
         let learner = Self::named("proto-maml", classifier, inner, RateKind::Fixed)?;
         Ok(learner.set(|settings| settings.head = Head::Prototypes(head)))
     }
+}
+
+/// Weight and bias of the linear layer that classifies by squared distances to class means `c`,
+/// `2 c` and `-|c|^2`, flattened, task after task.
+pub(super) fn prototypical_head<B: Backend, N: Network<B>>(
+    network: &N,
+    support: &Examples<B>,
+    statistics: BnStatistics,
+) -> [Tensor<B, 1>; 2] {
+    let features = network.features_lanes(support.inputs.clone(), statistics);
+    let shots = support.targets.clone().sum_dim(1);
+    // [t, d, ways]
+    let sums = product(features.swap_dims(1, 2), support.targets.clone());
+    let means = sums / shots;
+    let lengths = (means.clone() * means.clone()).sum_dim(1);
+    [(means * 2.0).flatten(0, 2), (-lengths).flatten(0, 2)]
 }
