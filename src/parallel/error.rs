@@ -56,7 +56,7 @@ pub enum ParallelError {
     /// Processes that would not do the same.
     #[error(
         "the processes differ in the {what}: {name} is {first} in process 0 and {other} in \
-         {}", processes(.ranks)
+         process {rank}"
     )]
     Disagreement {
         /// What was compared.
@@ -67,8 +67,8 @@ pub enum ParallelError {
         first: String,
         /// Its value in the first process that differs.
         other: String,
-        /// The processes that have this other value.
-        ranks: Vec<usize>,
+        /// That process.
+        rank: usize,
     },
     /// A process that does not exist.
     #[error("there is no process {rank} among {size}")]
@@ -137,9 +137,4 @@ pub enum ParallelError {
         /// Why.
         reason: String,
     },
-}
-
-fn processes(ranks: &[usize]) -> String {
-    let names = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if ranks.len() == 1 { format!("process {names}") } else { format!("processes {names}") }
 }
