@@ -16,7 +16,7 @@ mod sampler;
 mod source;
 
 pub use batch::{EpisodeBatch, EpisodeTensors, Support};
-pub(crate) use batch::{images, labels};
+pub(crate) use batch::{images, labels, one_hot};
 pub use draw::{ClassDraw, Episode};
 pub(crate) use draw::{Part, Shown};
 pub use error::EpisodeError;

@@ -6,7 +6,8 @@ use burn::tensor::{Int, Tensor};
 use fewshot_kernels::{TaskLoss, linear, task_loss};
 use fewshot_models::nn::drawn;
 
-use super::heads::{not_negative, one_hot, positive, unit_length};
+use super::heads::{not_negative, positive, unit_length};
+use crate::episode::one_hot;
 
 /// How the logits of base classes are computed from embeddings.
 #[derive(Config, Copy, Debug, PartialEq)]

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{GramHead, cross_entropy};
 use crate::data::Comparison;
+use crate::episode::one_hot;
 
 /// Labelled embeddings, from which a head learns one task or several.
 #[derive(Clone, Debug)]
@@ -46,17 +47,6 @@ impl<B: Backend> EmbeddedSupport<B> {
     pub fn with_embeddings(&self, embeddings: Tensor<B, 3>) -> Self {
         Self::new(embeddings, self.labels.clone(), self.ways)
     }
-}
-
-/// 1 at each of `labels` `[t, n]` and 0 elsewhere, `[t, n, ways]`.
-pub(in crate::learners) fn one_hot<B: Backend>(
-    labels: Tensor<B, 2, Int>,
-    ways: usize,
-) -> Tensor<B, 3> {
-    let [tasks, examples] = labels.dims();
-    let classes = Tensor::<B, 1, Int>::arange(0..ways as i64, &labels.device());
-    let classes = classes.reshape([1, 1, ways]).expand([tasks, examples, ways]);
-    labels.reshape([tasks, examples, 1]).expand([tasks, examples, ways]).equal(classes).float()
 }
 
 /// A classifier over embeddings that judges each query by itself.

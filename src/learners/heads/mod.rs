@@ -96,7 +96,8 @@ pub use transductive_fine_tuning::{EntropyUpdate, TransductiveFineTuning};
 
 pub(super) use checked::{not_negative, positive};
 pub(crate) use gram::task_logits;
-pub(super) use head::{no_logits, one_hot};
+pub(super) use head::no_logits;
 pub(super) use unit_length::unit_length;
 
 use super::cross_entropy;
+use crate::episode::one_hot;
