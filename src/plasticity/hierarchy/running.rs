@@ -80,6 +80,14 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         }
     }
 
+    /// The rate beyond which each layer may not settle, [`largest_rate`](crate::plasticity::largest_rate) for the first input other
+    /// than zeros that it saw, or 1 of relative rates. None before, and for rules without a bound.
+    ///
+    /// Where the rate is beyond, a warning was logged.
+    pub fn bounds(&self) -> Vec<Option<f64>> {
+        self.levels.iter().map(|level| level.bound).collect()
+    }
+
     /// One tick with the input `x`, `[b, inputs]`. The layers that fired gave new outputs, the others
     /// hold theirs.
     ///
