@@ -31,7 +31,7 @@ fn inputs(batch: usize) -> Tensor<B, 3> {
     sources.stream(batch).next(TICKS, &Default::default())
 }
 
-fn ticks<R: PlasticityRule<B, State: Send> + Send>(
+fn ticks<R: PlasticityRule<B> + Send>(
     criterion: &mut Criterion,
     name: &str,
     rule: R,

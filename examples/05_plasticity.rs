@@ -29,7 +29,7 @@ fn components(device: &Device<B>) -> Result<(), PlasticityError> {
     let mut layer = PlasticLinearConfig::new(30, 4).init::<B>(device);
     for tick in 0..2_000 {
         let x = xs.clone().narrow(1, tick, 1).reshape([16, 30]);
-        (layer, ()) = layer.adapt(x, &Sanger, (), &Rate::fixed(0.1)?);
+        (layer, _) = layer.adapt(x, &Sanger, [None, None], &Rate::fixed(0.1)?);
     }
     for neuron in 0..4 {
         let component = Tensor::<B, 1>::from_floats(sources.direction(neuron).as_slice(), device);
@@ -84,7 +84,7 @@ fn learned_rate(device: &Device<B>) -> Result<(), PlasticityError> {
         let mut layer = first.clone();
         for tick in 0..20 {
             let x = xs.clone().narrow(1, tick, 1).reshape([16, 30]);
-            (layer, ()) = layer.adapt(x, &Oja, (), &rate.rate());
+            (layer, _) = layer.adapt(x, &Oja, [None, None], &rate.rate());
         }
         let weight = layer.weight.val().reshape([30]);
         let along = (weight.clone() * aim.clone()).sum().powi_scalar(2);

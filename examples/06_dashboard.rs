@@ -15,7 +15,7 @@ use burn_train::{
     Learner as Trainee, MetricEarlyStoppingStrategy, StoppingCondition, SupervisedTraining,
 };
 use fewshot::prelude::*;
-use fewshot::train::dashboard::{MeanScore, MetaModel, TrainingTasks, ValidationTasks};
+use fewshot::train::dashboard::{MeanScore, MetaModel, TaskLoader};
 
 type B = Autodiff<Flex>; // or Autodiff<Cuda>, Autodiff<Wgpu>: nothing else changes
 
@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let validation = glyphs.validation.sampler(Protocol::new(5, 1), 1)?;
 
     // An epoch is 20 steps of one task each.
-    let train = TrainingTasks::<B, _>::new(train, 20, 1, &device);
-    let validation = ValidationTasks::new(validation, 100, &device);
+    let train = TaskLoader::<B, _>::training(train, 20, 1, &device);
+    let validation = TaskLoader::validation(validation, 100, &device);
     let learner = ProtoNet::new(Conv4Config::omniglot().init(&device));
     let model = MetaModel::new(learner, &train)?;
 

@@ -389,6 +389,8 @@ mod tests {
     }
 
     impl<B: Backend> Head<B> for Nearest {
+        const NAME: &'static str = "nearest";
+
         fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
             let rows = self.prepared(support.embeddings.clone());
             let prototypes = support.with_embeddings(rows).prototypes();
@@ -402,10 +404,6 @@ mod tests {
             self.looked_up.then(|| self.comparison.clone())
         }
 
-        fn name(&self) -> &'static str {
-            "nearest"
-        }
-
         fn settings(&self) -> Value {
             json!({ "normalize": self.comparison.normalize })
         }
@@ -416,15 +414,13 @@ mod tests {
     struct FirstQuery;
 
     impl<B: Backend> TransductiveHead<B> for FirstQuery {
+        const NAME: &'static str = "first-query";
+
         fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
             let [tasks, count, _] = queries.dims();
             let first = Tensor::<B, 3>::from_floats([[[1.0]]], &queries.device());
             let rest = Tensor::zeros([1, 1, support.ways - 1], &queries.device());
             Tensor::cat(vec![first, rest], 2).expand([tasks, count, support.ways])
-        }
-
-        fn name(&self) -> &'static str {
-            "first-query"
         }
 
         fn settings(&self) -> Value {

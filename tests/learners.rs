@@ -1,6 +1,9 @@
 //! Episodes and learners: laws on every backend, and values from PyTorch.
 #![recursion_limit = "256"]
 
+#[macro_use]
+mod backends;
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
@@ -497,36 +500,6 @@ mod laws {
             assert_eq!(found, read(apart(&changed)));
         }
     }
-}
-
-macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty: $($laws:tt)*) => {
-        on_backend!($backend, $feature, $type, cfg(all()), $($laws)*);
-    };
-    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($law:ident)*) => {
-        #[cfg(feature = $feature)]
-        #[allow(deprecated)]
-        mod $backend {
-            $(
-                #[test]
-                #[$also]
-                fn $law() {
-                    super::laws::$law::<$type>();
-                }
-            )*
-        }
-    };
-}
-
-macro_rules! on_every_backend {
-    ($($law:ident)*) => {
-        on_backend!(flex, "flex", burn::backend::Flex: $($law)*);
-        on_backend!(ndarray, "ndarray", burn::backend::NdArray: $($law)*);
-        on_backend!(candle, "candle", burn::backend::Candle: $($law)*);
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu: $($law)*);
-        on_backend!(cuda, "cuda", burn::backend::Cuda,
-            ignore = "needs a CUDA device; run with --include-ignored where there is one", $($law)*);
-    };
 }
 
 on_every_backend! {

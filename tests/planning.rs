@@ -16,15 +16,14 @@ use fewshot::adapt::SecondOrder;
 use fewshot::data::GlyphsConfig;
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{
-    Activations, Algorithm, Bytes, Checkpointing, CountingAllocator, HardwareError, InnerGraphs,
-    MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, Precision, SearchBudget, TaskShape,
-    TrialOutcome,
+    Activations, Algorithm, Bytes, Checkpointing, CountingAllocator, InnerGraphs, MemoryPlan,
+    MemoryPlanner, ModelProfile, OptimizerKind, Precision, SearchBudget, TaskShape, TrialOutcome,
 };
 use fewshot::kernels::{Route, route};
 use fewshot::models::{Conv4, CostModel, Mlp};
 use fewshot::precision::LossScale;
 use fewshot::prelude::*;
-use fewshot::train::{check_meta_batch, find_meta_batch, fit_meta_batch};
+use fewshot::train::{find_meta_batch, fit_meta_batch};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator::new();
@@ -80,8 +79,8 @@ where
     T: TaskSource,
 {
     let optimizer = Adam::new().init::<B, L>();
-    let all = Bytes(u64::MAX);
-    check_meta_batch(learner, &optimizer, source, &Default::default(), all, tasks).unwrap().0
+    let (all, sizes) = (Bytes(u64::MAX), tasks..=tasks);
+    find_meta_batch(learner, &optimizer, source, &Default::default(), all, sizes).unwrap().peak.0
 }
 
 /// Fits at `sizes`, and checks the prediction at others.
@@ -159,30 +158,6 @@ fn the_largest_meta_batch_is_found() {
     alone.install(|| is_found(&regression(3, SecondOrder::Unrolled), &waves(), 21));
 }
 
-#[test]
-fn a_meta_batch_that_does_not_fit_is_told_how_many_would() {
-    let (learner, source, device) =
-        (proto_net(&Conv4Config::omniglot_strided()), episodes(), Default::default());
-    let optimizer = Adam::new().init::<B, Net>();
-    let budget = Bytes((measured(&learner, &source, 5) + measured(&learner, &source, 6)) / 2);
-    let check = |budget, tasks| match check_meta_batch(
-        &learner, &optimizer, &source, &device, budget, tasks,
-    ) {
-        Err(TrainError::Hardware(error)) => error,
-        other => panic!("{other:?}"),
-    };
-    let error = check(budget, 10);
-    let HardwareError::TooManyTasks { tasks: 10, need: Some(need), fit: Some(5), .. } = error
-    else {
-        panic!("{error:?}")
-    };
-    let wanted = format!("10 tasks do not fit {budget} ({need} needed): 5 would fit");
-    assert_eq!(error.to_string(), wanted);
-    let nothing = check(Bytes(1000), 2);
-    assert!(nothing.to_string().ends_with("needed): not one fits"), "{nothing}");
-    assert_eq!(check(budget, 0), HardwareError::NoSteps { size: 0 });
-}
-
 struct Values(Vec<Vec<f32>>);
 
 impl<B: Backend> ModuleVisitor<B> for Values {
@@ -253,7 +228,7 @@ fn a_search_leaves_running_averages_that_copies_share_as_they_are() {
         bits(&learner)
     };
     let wanted = averages();
-    check_meta_batch(&learner, &optimizer, &source, &device, Bytes(u64::MAX), 2).unwrap();
+    find_meta_batch(&learner, &optimizer, &source, &device, Bytes(u64::MAX), 2..=2).unwrap();
     assert_eq!(averages(), wanted);
     learner.meta_gradients(&source.tasks::<B>(0..2, &device), LossScale::ONE);
     assert!(averages() != wanted, "a step moves them");
@@ -284,7 +259,8 @@ fn what_is_drawn_after_a_search_does_not_depend_on_its_trials() {
     let learner = ProtoNet::<B, _>::new(Noisy { norm, dropout });
     let optimizer = Adam::new().init::<B, _>();
     let check = |tasks| {
-        check_meta_batch(&learner, &optimizer, &source, &device, Bytes(u64::MAX), tasks).unwrap()
+        let (all, sizes) = (Bytes(u64::MAX), tasks..=tasks);
+        find_meta_batch(&learner, &optimizer, &source, &device, all, sizes).unwrap()
     };
     let drawn = || Tensor::<B, 1>::random([8], Distribution::Default, &device).into_data();
     let after = |seed, tasks| {
@@ -364,7 +340,7 @@ fn training_on_wgpu_takes_what_is_predicted() {
     let fit = |sizes| fit_meta_batch(&learner, &optimizer, &episodes(), &device, sizes).unwrap();
     let (all, source) = (Bytes(u64::MAX), episodes());
     let fit = fit([8, 12, 16]);
-    let found = check_meta_batch(&learner, &optimizer, &source, &device, all, 32).unwrap();
+    let found = find_meta_batch(&learner, &optimizer, &source, &device, all, 32..=32).unwrap().peak;
     let said = fit.at(32);
     let off = 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
     println!("wgpu, 32 tasks: {said}, found {found}: {off:+.1} %");

@@ -28,17 +28,11 @@ pub enum AdaptError {
     },
     /// An operation whose gradient Burn cannot differentiate.
     #[error(
-        "Burn cannot differentiate the gradient of {layer} ({operation}){}; the layers of \
-         fewshot_models::nn can be",
-        among(places)
+        "Burn cannot differentiate the gradient of {operation}; the layers of fewshot_models::nn have two derivatives"
     )]
     NotTwice {
-        /// Type of the layer.
-        layer: &'static str,
         /// Burn's operation.
         operation: String,
-        /// Where the module has parameters of layers of a type of that name, this library's too.
-        places: Vec<String>,
     },
     /// Segments of a network that has one, and so nothing between to begin again from.
     #[error(
@@ -81,10 +75,12 @@ pub enum AdaptError {
     },
 }
 
-fn among(places: &[String]) -> String {
-    match places {
-        [] => String::new(),
-        [place] => format!("; it is {place}"),
-        places => format!("; it is among {}", places.join(", ")),
-    }
+/// That `found`, a number called `name`, is `wanted`, which `fits` tells.
+pub(crate) fn setting(
+    name: &'static str,
+    wanted: &'static str,
+    found: f64,
+    fits: bool,
+) -> Result<(), AdaptError> {
+    if fits { Ok(()) } else { Err(AdaptError::Setting { name, wanted, found }) }
 }

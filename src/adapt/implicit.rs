@@ -5,6 +5,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use super::chain::{OuterLoss, leaves};
+use super::error::setting;
 use super::{AdaptError, GradientFn, MetaGradient};
 use crate::phase::{Phase, phase_on};
 
@@ -22,14 +23,10 @@ impl Proximal {
     /// # Errors
     /// When a number makes no sense.
     pub fn check(&self) -> Result<(), AdaptError> {
-        let refuse = |name, wanted, found| Err(AdaptError::Setting { name, wanted, found });
-        if !(self.strength.is_finite() && self.strength > 0.0) {
-            return refuse("proximal strength", "a positive number", self.strength);
-        }
-        match self.iterations {
-            0 => refuse("conjugate gradients", "at least 1", 0.0),
-            _ => Ok(()),
-        }
+        let Self { strength, iterations } = *self;
+        let positive = strength.is_finite() && strength > 0.0;
+        setting("proximal strength", "a positive number", strength, positive)?;
+        setting("conjugate gradients", "at least 1", iterations as f64, iterations > 0)
     }
 
     /// The gradient with the proximal term's.
@@ -66,30 +63,21 @@ impl Proximal {
         let outer = loss(steps, &tracked).expect("an outer loss after the last step");
         let device = outer.device();
         phase_on::<B, _>(Phase::Backward, &device, || {
-            self.back(gradient_fn, (values, adapted), lanes, (tracked, outer))
+            let mut found = outer.backward();
+            let found: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut found)).collect();
+            let reached: Vec<_> = (0..found.len())
+                .filter(|&index| adapted[index] && found[index].is_some())
+                .collect();
+            let wanted: Vec<_> = reached.iter().filter_map(|&index| found[index].clone()).collect();
+            let solved = self.solve(wanted, lanes, |direction| {
+                hessian_product(gradient_fn, values, &reached, direction)
+            });
+            let mut start = vec![None; values.len()];
+            for (index, solved) in reached.into_iter().zip(solved) {
+                start[index] = Some(solved);
+            }
+            MetaGradient { loss: outer.inner(), start, rates: Vec::new() }
         })
-    }
-
-    fn back<B: AutodiffBackend>(
-        self,
-        gradient_fn: &GradientFn<'_, B>,
-        (values, adapted): (&[Tensor<B, 1>], &[bool]),
-        lanes: usize,
-        (tracked, outer): (Vec<Tensor<B, 1>>, Tensor<B, 1>),
-    ) -> MetaGradient<B> {
-        let mut found = outer.backward();
-        let found: Vec<_> = tracked.iter().map(|value| value.grad_remove(&mut found)).collect();
-        let reached: Vec<_> =
-            (0..found.len()).filter(|&index| adapted[index] && found[index].is_some()).collect();
-        let wanted: Vec<_> = reached.iter().filter_map(|&index| found[index].clone()).collect();
-        let solved = self.solve(wanted, lanes, |direction| {
-            hessian_product(gradient_fn, values, &reached, direction)
-        });
-        let mut start = vec![None; values.len()];
-        for (index, solved) in reached.into_iter().zip(solved) {
-            start[index] = Some(solved);
-        }
-        MetaGradient { loss: outer.inner(), start, rates: Vec::new() }
     }
 
     /// Conjugate gradients for `(I + H / strength) x = wanted`, each task by itself.

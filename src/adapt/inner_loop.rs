@@ -3,7 +3,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::parameters::Slot;
-use super::{AdaptError, InnerRule};
+use super::{AdaptError, InnerRule, setting};
 
 /// How a module is adapted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,15 +99,11 @@ impl InnerLoop {
     /// # Errors
     /// When a number makes no sense.
     pub fn check(&self) -> Result<(), AdaptError> {
-        let positive = |name, found: f64| match found.is_finite() && found > 0.0 {
-            true => Ok(()),
-            false => Err(AdaptError::Setting { name, wanted: "a positive number", found }),
-        };
-        if !(self.rate.is_finite() && self.rate >= 0.0) {
-            let (wanted, found) = ("a number from 0 on", self.rate);
-            return Err(AdaptError::Setting { name: "rate", wanted, found });
+        let rate = self.rate;
+        setting("rate", "a number from 0 on", rate, rate.is_finite() && rate >= 0.0)?;
+        if let Some(norm) = self.clip_norm {
+            setting("norm", "a positive number", norm, norm.is_finite() && norm > 0.0)?;
         }
-        self.clip_norm.map_or(Ok(()), |norm| positive("norm", norm))?;
         self.rule.check(self.order)
     }
 }

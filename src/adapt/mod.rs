@@ -34,6 +34,7 @@ pub use rule::InnerRule;
 pub use segments::Segments;
 
 pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
+pub(crate) use error::setting;
 pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use lists::{summed_all, tiled_all};
 pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
@@ -108,6 +109,6 @@ where
         lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &adapted_slots, Precision::F32, &loss);
     let steps = InnerSteps { inner, adapted: &adapted_slots, gradient_fn: &gradient_fn, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
-    let adapted = differentiating_twice::<B, M, _>(module, run)?;
+    let adapted = differentiating_twice(run)?;
     Ok(filled::<B, M>(module.clone(), &adapted.values, 1))
 }

@@ -132,28 +132,23 @@ impl<B: Backend> InnerRates<B> {
     ) -> Vec<Tensor<B, 1>> {
         match self.kind {
             RateKind::Fixed => apply_updates(fixed, updates),
-            RateKind::PerStep | RateKind::PerStepWithNorms => {
-                let by_step = |TensorUpdate { number, value, direction }| {
+            RateKind::PerStep | RateKind::PerStepWithNorms | RateKind::PerValue => {
+                let moved = |TensorUpdate { number, value, direction }| {
                     let rates = self.rates[number].val();
-                    let last = rates.dims()[0] - 1;
-                    value - direction * rates.narrow(0, step.min(last), 1)
+                    let rates = match self.kind {
+                        RateKind::PerValue => tiled(rates, lanes),
+                        _ => rates.clone().narrow(0, step.min(rates.dims()[0] - 1), 1),
+                    };
+                    value - direction * rates
                 };
-                updates.into_iter().map(by_step).collect()
-            }
-            RateKind::PerValue => {
-                let by_value = |TensorUpdate { number, value, direction }| {
-                    value - direction * tiled(self.rates[number].val(), lanes)
-                };
-                updates.into_iter().map(by_value).collect()
+                updates.into_iter().map(moved).collect()
             }
             RateKind::Curvature => {
-                let curve = |TensorUpdate { number, value, direction }| {
-                    let (matrices, modes) = (self.matrices(number), &self.modes[number]);
-                    TensorUpdate {
-                        number,
-                        value,
-                        direction: curved(direction, &matrices, modes, lanes),
-                    }
+                let curve = |mut update: TensorUpdate<B>| {
+                    let matrices = self.matrices(update.number);
+                    let modes = &self.modes[update.number];
+                    update.direction = curved(update.direction, &matrices, modes, lanes);
+                    update
                 };
                 apply_updates(fixed, updates.into_iter().map(curve).collect())
             }

@@ -2,7 +2,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::{AdaptError, Order};
+use super::{AdaptError, Order, setting};
 
 /// The direction that an inner step takes a parameter along, from its gradient `g`; the parameter
 /// then loses rate times direction.
@@ -49,10 +49,8 @@ impl InnerRule {
     }
 
     pub(super) fn check(&self, order: Order) -> Result<(), AdaptError> {
-        let within = |name, found: f64| match (0.0..1.0).contains(&found) {
-            true => Ok(()),
-            false => Err(AdaptError::Setting { name, wanted: "from 0 to below 1", found }),
-        };
+        let within =
+            |name, found| setting(name, "from 0 to below 1", found, (0.0..1.0).contains(&found));
         match *self {
             Self::GradientDescent => Ok(()),
             Self::Momentum { momentum } => within("momentum", momentum),
@@ -60,13 +58,14 @@ impl InnerRule {
                 within("beta_1", beta_1)?;
                 within("beta_2", beta_2)?;
                 within("epsilon", epsilon)?;
-                let wanted = match order {
-                    Order::First if epsilon_root == 0.0 && epsilon > 0.0 => return Ok(()),
-                    _ if epsilon_root.is_finite() && epsilon_root > 0.0 => return Ok(()),
-                    Order::First => "a positive number, or 0 beside a positive epsilon",
-                    Order::Second => "a positive number",
+                let (first, root) = (order == Order::First, epsilon_root);
+                let wanted = match first {
+                    true => "a positive number, or 0 beside a positive epsilon",
+                    false => "a positive number",
                 };
-                Err(AdaptError::Setting { name: "epsilon_root", wanted, found: epsilon_root })
+                let fits = root.is_finite() && root > 0.0;
+                let beside = first && root == 0.0 && epsilon > 0.0;
+                setting("epsilon_root", wanted, root, fits || beside)
             }
         }
     }

@@ -176,8 +176,7 @@ fn gradients<B: AutodiffBackend, M: Module<B>>(
     let module = filled::<B, M>(template.clone(), &values, lanes);
     let module = module.map(&mut Track(adapted.iter()));
     let mut found = loss(&module).backward();
-    let mut gradients =
-        Gradients { adapted: adapted.iter(), found: &mut found, gradients: Vec::new() };
+    let mut gradients = Gradients { found: &mut found, gradients: Vec::new() };
     module.visit(&mut gradients);
     gradients.gradients
 }
@@ -195,16 +194,13 @@ impl<B: AutodiffBackend> ModuleMapper<B> for Track<'_> {
 
 /// Takes the gradients of the tensors that move, each flattened.
 struct Gradients<'a, B: AutodiffBackend> {
-    adapted: std::slice::Iter<'a, bool>,
     found: &'a mut B::Gradients,
     gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let adapted = *self.adapted.next().expect("one for each tensor of the module");
-        let gradient = adapted.then(|| param.val().grad_remove(self.found)).flatten();
-        let flat = gradient.map(|gradient| {
+        let flat = param.val().grad_remove(self.found).map(|gradient| {
             let length = gradient.shape().num_elements();
             gradient.reshape([length])
         });

@@ -74,12 +74,15 @@ impl<B: Backend> Support<B> {
 
     /// With rows of zeros and a one for the labels.
     pub(super) fn examples(self) -> Examples<B> {
-        // In fewer launches than Burn's own rows of a one and zeros.
-        let classes = Tensor::<B, 1, Int>::arange(0..self.ways as i64, &self.labels.device());
-        let rows = self.labels.unsqueeze_dim::<3>(2).equal(classes.unsqueeze());
-        let targets = rows.float().cast(self.images.dtype());
+        let targets = one_hot(self.labels, self.ways).cast(self.images.dtype());
         Examples { inputs: self.images, targets }
     }
+}
+
+/// Rows of a one and zeros, `[t, n, ways]`, in fewer launches than Burn's own.
+pub(crate) fn one_hot<B: Backend>(labels: Tensor<B, 2, Int>, ways: usize) -> Tensor<B, 3> {
+    let classes = Tensor::<B, 1, Int>::arange(0..ways as i64, &labels.device());
+    labels.unsqueeze_dim::<3>(2).equal(classes.unsqueeze()).float()
 }
 
 impl<B: Backend> Drawn<B> {

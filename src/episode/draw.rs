@@ -1,5 +1,5 @@
 use super::{EpisodeError, Protocol};
-use crate::data::{ClassDataset, Features, QuarterTurn};
+use crate::data::QuarterTurn;
 use crate::random::Stream;
 
 /// Which examples an episode is made of.
@@ -37,6 +37,15 @@ pub(crate) enum Part {
     Query,
 }
 
+impl ClassDraw {
+    fn examples(&self, part: Part) -> &[usize] {
+        match part {
+            Part::Support => &self.support,
+            Part::Query => &self.query,
+        }
+    }
+}
+
 impl Episode {
     /// The images of the support, then those of the queries.
     pub(crate) fn all_shown(&self) -> impl Iterator<Item = Shown> {
@@ -46,75 +55,23 @@ impl Episode {
     /// The images of a part, class by class.
     pub(crate) fn shown(&self, part: Part) -> impl Iterator<Item = Shown> {
         self.classes.iter().flat_map(move |draw| {
-            let examples = match part {
-                Part::Support => &draw.support,
-                Part::Query => &draw.query,
-            };
             let ClassDraw { class, turn, .. } = *draw;
-            examples.iter().map(move |&example| Shown { class, example, turn })
+            draw.examples(part).iter().map(move |&example| Shown { class, example, turn })
         })
     }
 
     /// The labels of a part, class by class.
     pub(crate) fn labels(&self, part: Part) -> impl Iterator<Item = usize> {
-        self.classes.iter().enumerate().flat_map(move |(label, draw)| {
-            let examples = match part {
-                Part::Support => &draw.support,
-                Part::Query => &draw.query,
-            };
-            std::iter::repeat_n(label, examples.len())
-        })
-    }
-}
-
-/// What an episode is drawn from, as far as the draw has to know.
-pub(super) trait Classes {
-    fn count(&self) -> usize;
-    fn name(&self, class: usize) -> String;
-    fn examples(&self, class: usize) -> usize;
-    /// Whether each class of an episode is shown in a turn that is drawn.
-    fn turned(&self) -> bool;
-}
-
-impl Classes for dyn ClassDataset + '_ {
-    fn count(&self) -> usize {
-        self.classes()
-    }
-
-    fn name(&self, class: usize) -> String {
-        self.class_name(class)
-    }
-
-    fn examples(&self, class: usize) -> usize {
-        ClassDataset::examples(self, class)
-    }
-
-    fn turned(&self) -> bool {
-        self.draws_turns()
-    }
-}
-
-impl Classes for Features {
-    fn count(&self) -> usize {
-        self.classes()
-    }
-
-    fn name(&self, class: usize) -> String {
-        self.class_name(class).to_owned()
-    }
-
-    fn examples(&self, class: usize) -> usize {
-        self.examples(class)
-    }
-
-    fn turned(&self) -> bool {
-        false
+        let draws = self.classes.iter().enumerate();
+        draws.flat_map(move |(label, draw)| std::iter::repeat_n(label, draw.examples(part).len()))
     }
 }
 
 /// Whether episodes of `protocol` can be drawn where one may show `needed` examples of a class.
-pub(super) fn check<C: Classes + ?Sized>(
-    from: &C,
+pub(super) fn check(
+    classes: usize,
+    examples: impl Fn(usize) -> usize,
+    name: impl Fn(usize) -> String,
     protocol: Protocol,
     needed: usize,
 ) -> Result<(), EpisodeError> {
@@ -122,34 +79,34 @@ pub(super) fn check<C: Classes + ?Sized>(
     if ways == 0 || shots == 0 || queries == 0 {
         return Err(EpisodeError::Zero(protocol));
     }
-    if from.count() < ways {
-        return Err(EpisodeError::NotEnoughClasses { ways, found: from.count() });
+    if classes < ways {
+        return Err(EpisodeError::NotEnoughClasses { ways, found: classes });
     }
-    match (0..from.count()).find(|&class| from.examples(class) < needed) {
-        Some(class) => Err(EpisodeError::NotEnoughExamples {
-            protocol,
-            class: from.name(class),
-            needed,
-            found: from.examples(class),
-        }),
+    match (0..classes).find(|&class| examples(class) < needed) {
+        Some(class) => {
+            let (class, found) = (name(class), examples(class));
+            Err(EpisodeError::NotEnoughExamples { protocol, class, needed, found })
+        }
         None => Ok(()),
     }
 }
 
-/// Draws classes, and of each the support and as many queries as `queries` has in its place.
-pub(super) fn draw<C: Classes + ?Sized>(
-    from: &C,
+/// Draws classes, each in a turn if they are `turned`, and of each the support and as many queries as `queries` has in its place.
+pub(super) fn draw(
+    classes: usize,
+    examples: impl Fn(usize) -> usize,
+    turned: bool,
     shots: usize,
     queries: &[usize],
     random: &mut Stream,
 ) -> Episode {
-    let classes = random.sample(from.count(), queries.len());
+    let classes = random.sample(classes, queries.len());
     let classes = classes.into_iter().zip(queries).map(|(class, queries)| {
-        let turn = match from.turned() {
+        let turn = match turned {
             true => QuarterTurn::ALL[random.below(4)],
             false => QuarterTurn::R0,
         };
-        let mut support = random.sample(from.examples(class), shots + queries);
+        let mut support = random.sample(examples(class), shots + queries);
         let query = support.split_off(shots);
         ClassDraw { class, turn, support, query }
     });

@@ -79,8 +79,10 @@ impl FeatureSampler {
     }
 
     fn checked(self) -> Result<Self, EpisodeError> {
-        let most = self.counts.most(self.protocol);
-        draw::check(&*self.features, self.protocol, self.protocol.shots.saturating_add(most))?;
+        let (set, protocol) = (&self.features, self.protocol);
+        let needed = protocol.shots.saturating_add(self.counts.most(protocol));
+        let name = |class| set.class_name(class).to_owned();
+        draw::check(set.classes(), |class| set.examples(class), name, protocol, needed)?;
         Ok(self)
     }
 
@@ -108,7 +110,8 @@ impl FeatureSampler {
     pub fn episode(&self, index: u64) -> Episode {
         let counts = self.counts.draw(self.protocol, self.seed, index);
         let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
-        draw::draw(&*self.features, self.protocol.shots, &counts, &mut random)
+        let (set, shots) = (&self.features, self.protocol.shots);
+        draw::draw(set.classes(), |of| set.examples(of), false, shots, &counts, &mut random)
     }
 
     /// The episodes with these indices as tensors, in this order, of which `rows` has the features.
@@ -127,11 +130,15 @@ impl FeatureSampler {
         let indices: Vec<_> = indices.into_iter().collect();
         let episodes = indices.into_par_iter().map(|index| self.episode(index));
         let episodes: Vec<_> = episodes.collect();
+        let part = |part| {
+            let places = episodes.iter().flat_map(|episode| self.rows(episode, part));
+            gathered(rows, places, episodes.len())
+        };
         FeatureBatch {
-            support: self.gathered(&episodes, Part::Support, rows),
+            support: part(Part::Support),
             labels: labels(&episodes, Part::Support, &rows.device()),
             ways: self.protocol.ways,
-            queries: self.gathered(&episodes, Part::Query, rows),
+            queries: part(Part::Query),
             query_labels: labels(&episodes, Part::Query, &rows.device()),
         }
     }
@@ -141,20 +148,18 @@ impl FeatureSampler {
         let shown = episode.shown(part);
         shown.map(|shown| self.features.rows_of(shown.class).start + shown.example)
     }
+}
 
-    fn gathered<B: Backend>(
-        &self,
-        episodes: &[Episode],
-        part: Part,
-        rows: &Tensor<B, 2>,
-    ) -> Tensor<B, 3> {
-        let places = episodes.iter().flat_map(|episode| self.rows(episode, part));
-        let places: Vec<_> = places.map(|row| row as i32).collect();
-        let (count, [_, length]) = (places.len(), rows.dims());
-        let places = TensorData::new(places, [count]);
-        let gathered = rows.clone().select(0, Tensor::from_data(places, &rows.device()));
-        gathered.reshape([episodes.len(), count / episodes.len().max(1), length])
-    }
+/// Rows `[n, d]` of `tasks` tasks, each with as many of the `places`, `[tasks, n, d]`.
+pub(crate) fn gathered<B: Backend>(
+    rows: &Tensor<B, 2>,
+    places: impl Iterator<Item = usize>,
+    tasks: usize,
+) -> Tensor<B, 3> {
+    let places: Vec<_> = places.map(|row| row as i32).collect();
+    let (count, [_, length]) = (places.len(), rows.dims());
+    let places = Tensor::from_data(TensorData::new(places, [count]), &rows.device());
+    rows.clone().select(0, places).reshape([tasks, count / tasks.max(1), length])
 }
 
 /// Those of a part of each episode, `[t, n]`.

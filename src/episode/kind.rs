@@ -168,15 +168,10 @@ impl TaskKind for Regression {
     }
 
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        squares(outputs, targets).flatten::<2>(1, 2).mean_dim(1).squeeze_dim(1)
+        assert_eq!(outputs.dims(), targets.dims(), "outputs and targets have one shape");
+        let difference = outputs - targets;
+        (difference.clone() * difference).flatten::<2>(1, 2).mean_dim(1).squeeze_dim(1)
     }
-}
-
-/// Squared differences of tensors of one shape: a broadcast here would be a mistake.
-fn squares<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 3> {
-    assert_eq!(outputs.dims(), targets.dims(), "outputs and targets have one shape");
-    let difference = outputs - targets;
-    difference.clone() * difference
 }
 
 impl Measure {

@@ -16,10 +16,11 @@ mod sampler;
 mod source;
 
 pub use batch::{EpisodeBatch, EpisodeTensors, Support};
-pub(crate) use batch::{images, labels};
+pub(crate) use batch::{images, labels, one_hot};
 pub use draw::{ClassDraw, Episode};
 pub(crate) use draw::{Part, Shown};
 pub use error::EpisodeError;
+pub(crate) use features::gathered;
 pub use features::{FeatureBatch, FeatureSampler};
 pub use kind::{Classification, Examples, Measure, Regression, TaskKind};
 pub use patterns::PatternSampler;

@@ -46,14 +46,12 @@ impl PatternSampler {
         }
     }
 
-    fn draw(&self, index: u64) -> Drawn {
+    /// Patterns, queries and targets of a task.
+    fn draw(&self, index: u64) -> [Vec<f32>; 3] {
         let mut random = Stream::new(self.seed, Purpose::Pattern, [index, 0]);
         let pattern = |_| {
-            let order = random.permutation(self.length);
-            order
-                .into_iter()
-                .map(|place| if place < self.length / 2 { 1.0 } else { -1.0 })
-                .collect()
+            let sign = |place: usize| if place < self.length / 2 { 1.0 } else { -1.0 };
+            random.permutation(self.length).into_iter().map(sign).collect()
         };
         let patterns: Vec<Vec<f32>> = (0..self.patterns).map(pattern).collect();
         let (mut queries, mut targets) = (Vec::new(), Vec::new());
@@ -64,39 +62,29 @@ impl PatternSampler {
             queries.extend(query);
             targets.extend(target);
         }
-        Drawn { patterns: patterns.concat(), queries, targets }
+        [patterns.concat(), queries, targets]
     }
 }
 
 /// Most connections of the networks of tasks in one batch, 16 MiB in 32 bits.
 const CONNECTIONS: usize = 1 << 22;
 
-/// One task's values.
-struct Drawn {
-    patterns: Vec<f32>,
-    queries: Vec<f32>,
-    targets: Vec<f32>,
-}
-
 impl TaskSource for PatternSampler {
     type Kind = Regression;
 
     fn tasks<B: Backend>(&self, indices: Range<u64>, device: &B::Device) -> RegressionBatch<B> {
-        let drawn: Vec<Drawn> = indices.map(|index| self.draw(index)).collect();
-        let tensor = |values: fn(&Drawn) -> &Vec<f32>, examples| {
-            let all: Vec<f32> = drawn.iter().flat_map(values).copied().collect();
+        let drawn: Vec<_> = indices.map(|index| self.draw(index)).collect();
+        let tensor = |values: usize, examples| {
+            let all: Vec<f32> = drawn.iter().flat_map(|task| &task[values]).copied().collect();
             let data = TensorData::new(all, [drawn.len(), examples, self.length]);
             Tensor::<B, 3>::from_data(data, device)
         };
-        let patterns = tensor(|task| &task.patterns, self.patterns);
-        let queries = tensor(|task| &task.queries, self.queries);
+        let patterns = tensor(0, self.patterns);
+        let queries = tensor(1, self.queries);
         let inputs = |values: Tensor<B, 3>| values.unsqueeze_dims(&[-1, -1]);
         RegressionBatch {
             support: Examples { inputs: inputs(patterns.clone()), targets: patterns },
-            queries: Examples {
-                inputs: inputs(queries),
-                targets: tensor(|task| &task.targets, self.queries),
-            },
+            queries: Examples { inputs: inputs(queries), targets: tensor(2, self.queries) },
         }
     }
 

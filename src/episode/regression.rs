@@ -1,4 +1,3 @@
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ pub struct RegressionBatch<B: Backend> {
 }
 
 /// Draws regression tasks: the one with index `i` is a pure function of the seed and `i`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct RegressionSampler {
     functions: Arc<dyn Functions>,
     shots: usize,
@@ -95,16 +94,5 @@ impl TaskSource for RegressionSampler {
             "queries": self.queries,
             "seed": self.seed,
         })
-    }
-}
-
-impl fmt::Debug for RegressionSampler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegressionSampler")
-            .field("functions", &self.functions)
-            .field("shots", &self.shots)
-            .field("queries", &self.queries)
-            .field("seed", &self.seed)
-            .finish()
     }
 }

@@ -39,7 +39,8 @@ impl EpisodeSampler {
         seed: u64,
     ) -> Result<Self, EpisodeError> {
         let needed = protocol.shots.saturating_add(protocol.queries);
-        draw::check::<dyn ClassDataset>(&dataset, protocol, needed)?;
+        let name = |class| dataset.class_name(class);
+        draw::check(dataset.classes(), |of| dataset.examples(of), name, protocol, needed)?;
         Ok(Self {
             dataset: Arc::new(dataset),
             protocol,
@@ -80,7 +81,9 @@ impl EpisodeSampler {
     pub fn episode(&self, index: u64) -> Episode {
         let mut random = Stream::new(self.seed, Purpose::Episode, [index, 0]);
         let Protocol { ways, shots, queries } = self.protocol;
-        draw::draw(self.dataset(), shots, &vec![queries; ways], &mut random)
+        let (set, queries) = (self.dataset(), vec![queries; ways]);
+        let examples = |class| set.examples(class);
+        draw::draw(set.classes(), examples, set.draws_turns(), shots, &queries, &mut random)
     }
 
     /// The episodes with these indices as tensors, in this order.

@@ -6,7 +6,8 @@ use burn::tensor::{Int, Tensor};
 use fewshot_kernels::{TaskLoss, linear, task_loss};
 use fewshot_models::nn::drawn;
 
-use super::heads::{one_hot, unit_length};
+use super::heads::{not_negative, positive, unit_length};
+use crate::episode::one_hot;
 
 /// How the logits of base classes are computed from embeddings.
 #[derive(Config, Copy, Debug, PartialEq)]
@@ -72,12 +73,9 @@ impl BaseClassifierConfig {
             (0.0..1.0).contains(&label_smoothing),
             "label smoothing is from 0 to below 1, found {label_smoothing}"
         );
-        assert!(
-            rotation.is_finite() && rotation >= 0.0,
-            "the weight of the rotation loss is a number from 0 on, found {rotation}"
-        );
+        not_negative("the weight of the rotation loss", [rotation]);
         if let BaseLogits::Cosine { scale } = self.logits {
-            assert!(scale.is_finite() && scale > 0.0, "a scale is above 0, found {scale}");
+            positive("the scale", scale);
         }
         let bound = 1.0 / (features as f64).sqrt();
         let uniform = Initializer::Uniform { min: -bound, max: bound };

@@ -2,9 +2,11 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 
-use crate::episode::EpisodeBatch;
+use super::heads::EmbeddedSupport;
+use crate::episode::{EpisodeBatch, Support};
 
 /// `[t, n, c, h, w]` to `[t, n, d]`, all in one batch of the network.
 pub(super) fn embed_tasks<B: Backend>(
@@ -18,16 +20,37 @@ pub(super) fn embed_tasks<B: Backend>(
     embeddings.reshape([tasks, examples, features])
 }
 
-/// Support and queries of each task in a batch of its own, `[t, n + q, d]`.
+/// The support of tasks, under running statistics.
+pub(super) fn embed_support<B: Backend>(
+    encoder: &impl Encoder<B>,
+    support: &Support<B>,
+) -> EmbeddedSupport<B> {
+    let embeddings = embed_tasks(encoder, support.images.clone(), BnStatistics::Running);
+    EmbeddedSupport::new(embeddings, support.labels.clone(), support.ways)
+}
+
+/// Support and queries `[t, q, d]` of each task, in a batch of its own.
 pub(super) fn embed_jointly<B: Backend>(
     encoder: &impl Encoder<B>,
     batch: &EpisodeBatch<B>,
     statistics: BnStatistics,
-) -> Tensor<B, 3> {
+) -> (EmbeddedSupport<B>, Tensor<B, 3>) {
     let all = batch.joined();
-    if batch.tasks() == 1 {
-        return embed_tasks(encoder, all, statistics);
-    }
-    let tasks = all.split(1, 0).into_iter().map(|task| embed_tasks(encoder, task, statistics));
-    Tensor::cat(tasks.collect(), 0)
+    let embeddings = if batch.tasks() == 1 {
+        embed_tasks(encoder, all, statistics)
+    } else {
+        let tasks = all.split(1, 0).into_iter().map(|task| embed_tasks(encoder, task, statistics));
+        Tensor::cat(tasks.collect(), 0)
+    };
+    parted(embeddings, batch)
+}
+
+/// Support and queries of `embeddings` `[t, n + q, d]`.
+pub(super) fn parted<B: Backend>(
+    embeddings: Tensor<B, 3>,
+    batch: &EpisodeBatch<B>,
+) -> (EmbeddedSupport<B>, Tensor<B, 3>) {
+    let [labels, _] = batch.labels();
+    let [support, queries] = split_at(embeddings, labels.dims()[1]);
+    (EmbeddedSupport::new(support, labels, batch.ways()), queries)
 }

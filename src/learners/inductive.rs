@@ -1,10 +1,9 @@
 use burn::module::{AutodiffModule, Module};
+use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor};
-use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 
-use super::embed::{embed_jointly, embed_tasks};
+use super::embed::{embed_jointly, embed_support, embed_tasks};
 use super::heads::{EmbeddedSupport, FittedHead, Head};
 use super::{
     Adapted, BaseClassifier, Learner, MetaGradients, MetaLearner, OnEmbeddings, accuracies,
@@ -66,19 +65,13 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Inductive<B, E, H> {
     pub fn head(&self) -> &H {
         &self.head
     }
-
-    fn fit(&self, support: Tensor<B, 3>, labels: Tensor<B, 2, Int>, ways: usize) -> FittedHead<B> {
-        self.head.fit(EmbeddedSupport::new(support, labels, ways))
-    }
 }
 
 impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
     type Adapted = AdaptedHead<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedHead<B, E> {
-        let images = support.images.clone();
-        let embeddings = embed_tasks(&self.encoder, images, BnStatistics::Running);
-        let fitted = self.fit(embeddings, support.labels.clone(), support.ways);
+        let fitted = self.head.fit(embed_support(&self.encoder, support));
         AdaptedHead { encoder: self.encoder.clone(), fitted }
     }
 
@@ -87,15 +80,10 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let embeddings = embed_jointly(&self.encoder, batch, statistics);
-        let [labels, _] = batch.labels();
-        let [support, queries] = split_at(embeddings, labels.dims()[1]);
+        let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
         match statistics {
-            BnStatistics::Track => {
-                let support = EmbeddedSupport::new(support, labels, batch.ways());
-                self.head.train_logits(support, queries)
-            }
-            _ => self.fit(support, labels, batch.ways()).logits(queries),
+            BnStatistics::Track => self.head.train_logits(support, queries),
+            _ => self.head.fit(support).logits(queries),
         }
     }
 
@@ -126,14 +114,8 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> OnEmbeddings<B> for Inductive<B, E, 
         self.encoder.encode(images, BnStatistics::Running)
     }
 
-    fn of_embeddings(
-        &self,
-        support: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-        ways: usize,
-        queries: Tensor<B, 3>,
-    ) -> Tensor<B, 3> {
-        self.fit(support, labels, ways).logits(queries)
+    fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.head.fit(support).logits(queries)
     }
 }
 
@@ -150,10 +132,8 @@ where
         if let Some(classes) = &self.classes {
             return self.classical_gradients(classes, batch, scale);
         }
-        let embeddings = embed_jointly(&self.encoder, batch, BnStatistics::Track);
-        let [of_support, labels] = batch.labels();
-        let [support, queries] = split_at(embeddings, of_support.dims()[1]);
-        let support = EmbeddedSupport::new(support, of_support, batch.ways());
+        let (support, queries) = embed_jointly(&self.encoder, batch, BnStatistics::Track);
+        let [_, labels] = batch.labels();
         let (logits, loss) = self.head.train_loss(support, queries, labels.clone());
         let gradients = scaled_gradients(loss.clone(), self, scale);
         let score = accuracies(logits.inner(), labels.inner()).mean();
@@ -162,18 +142,14 @@ where
 
     /// Whether the classes of episodes are known, where the learner is trained as their classifier.
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
-        match (&self.classes, batch.classes()) {
-            (Some(classes), Some(found)) => {
-                let (wanted, found) = (classes.config().classes, found.iter().max().copied());
-                match found.is_none_or(|class| class < wanted) {
-                    true => Ok(()),
-                    false => Err(AdaptError::BaseClasses { wanted, found }),
-                }
+        let Some(classes) = &self.classes else { return Ok(()) };
+        let wanted = classes.config().classes;
+        match batch.classes() {
+            Some(shown) if shown.iter().all(|class| *class < wanted) => Ok(()),
+            shown => {
+                let found = shown.and_then(|shown| shown.iter().max().copied());
+                Err(AdaptError::BaseClasses { wanted, found })
             }
-            (Some(classes), None) => {
-                Err(AdaptError::BaseClasses { wanted: classes.config().classes, found: None })
-            }
-            (None, _) => Ok(()),
         }
     }
 }
@@ -194,9 +170,7 @@ where
         batch: &EpisodeBatch<B>,
         scale: LossScale,
     ) -> MetaGradients<B> {
-        if let Err(error) = self.check(batch) {
-            panic!("{error}");
-        }
+        self.check(batch).unwrap_or_else(|error| panic!("{error}"));
         let images = batch.joined().flatten(0, 1);
         let labels = batch.base_labels().expect("checked before the first step");
         let labels = labels.flatten::<1>(0, 1);

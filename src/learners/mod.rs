@@ -3,25 +3,15 @@
 //! A method that works on embeddings is a [head](heads), which [`Inductive`] or [`Transductive`] puts on
 //! an encoder.
 
-mod anil;
 mod base_classifier;
-mod boil;
-mod cavia;
 mod embed;
-mod fomaml;
 pub mod heads;
-mod imaml;
 mod inductive;
 mod maml;
-mod maml_plus_plus;
-mod meta_curvature;
-mod meta_sgd;
 mod network;
 mod plastic;
 mod plastic_memory;
-mod proto_maml;
 mod proto_net;
-mod reptile;
 mod transductive;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
@@ -41,6 +31,7 @@ use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use self::heads::EmbeddedSupport;
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind};
 use crate::phase::{Phase, phase_on};
@@ -106,19 +97,8 @@ pub trait OnEmbeddings<B: Backend> {
     /// Embeddings `[n, d]` of `images` `[n, c, h, w]`, each of its own image alone.
     fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2>;
 
-    /// Logits of embedded queries.
-    ///
-    /// # Shapes
-    /// - `support`: `[t, n, d]`, with `labels` `[t, n]` from 0 to `ways - 1`
-    /// - `queries`: `[t, q, d]`
-    /// - returns `[t, q, ways]`
-    fn of_embeddings(
-        &self,
-        support: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-        ways: usize,
-        queries: Tensor<B, 3>,
-    ) -> Tensor<B, 3>;
+    /// Logits `[t, q, ways]` of embedded queries, `[t, q, d]`.
+    fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
 }
 
 /// What batch-norm normalises queries with where it takes the batch at hand.

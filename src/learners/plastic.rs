@@ -5,10 +5,11 @@ use fewshot_kernels::product;
 use fewshot_models::nn::drawn;
 use fewshot_models::{BnStatistics, Encoder};
 
-use super::embed::{embed_jointly, embed_tasks};
+use super::embed::{embed_jointly, embed_support, embed_tasks};
+use super::heads::EmbeddedSupport;
 use super::{Adapted, Learner, MetaLearner};
 use crate::adapt::AdaptError;
-use crate::episode::{Classification, EpisodeBatch, Support, TaskKind};
+use crate::episode::{EpisodeBatch, Support};
 use crate::plasticity::{PlasticConnections, TraceRule};
 use crate::precision::Precision;
 
@@ -57,14 +58,12 @@ impl<B: Backend, E: Encoder<B>> Plastic<B, E> {
     }
 
     /// The connections after the support, of features `[t, n, d]`, was shown.
-    fn shown(&self, features: Tensor<B, 3>, support: &Support<B>) -> Tensor<B, 3> {
-        if let Err(error) = self.check_ways(support.ways) {
-            panic!("{error}");
-        }
-        let [tasks, examples, _] = features.dims();
-        let labels = Classification::learned(support, 0..tasks).targets;
+    fn shown(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
+        self.check_ways(support.ways).unwrap_or_else(|error| panic!("{error}"));
+        let [tasks, examples, _] = support.embeddings.dims();
+        let (features, labels) = (&support.embeddings, &support.one_hot());
         let trace = (0..examples).fold(self.connections.zero_trace(tasks), |trace, example| {
-            let [x, y] = [&features, &labels].map(|all| all.clone().narrow(1, example, 1));
+            let [x, y] = [features, labels].map(|all| all.clone().narrow(1, example, 1));
             self.connections.update_trace(trace, x, y)
         });
         self.connections.effective(trace)
@@ -82,8 +81,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
     type Adapted = AdaptedPlastic<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedPlastic<B, E> {
-        let features = embed_tasks(&self.encoder, support.images.clone(), BnStatistics::Running);
-        let connections = self.shown(features, support);
+        let connections = self.shown(embed_support(&self.encoder, support));
         AdaptedPlastic { learner: self.clone(), connections }
     }
 
@@ -92,11 +90,8 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for Plastic<B, E> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let shots = batch.support.images.dims()[1];
-        let features = embed_jointly(&self.encoder, batch, statistics);
-        let queries = features.dims()[1] - shots;
-        let connections = self.shown(features.clone().narrow(1, 0, shots), &batch.support);
-        product(features.narrow(1, shots, queries), connections)
+        let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
+        product(queries, self.shown(support))
     }
 
     fn precision(&self) -> Precision {

@@ -2,18 +2,18 @@ use std::marker::PhantomData;
 
 use burn::module::{AutodiffModule, Module};
 use burn::optim::GradientsParams;
+use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use burn::tensor::{Int, Tensor};
-use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 use serde_json::{Value, json};
 
-use super::embed::{embed_jointly, embed_tasks};
+use super::embed::{embed_jointly, embed_support, embed_tasks, parted};
+use super::heads::EmbeddedSupport;
 use super::{Adapted, Learner, MetaGradients, MetaLearner, OnEmbeddings};
 use crate::adapt::{AdaptError, Segments};
 use crate::episode::{EpisodeBatch, Support};
 use crate::hardware::Checkpointing;
-use crate::metric::{Metric, ProtoLoss, proto_loss, prototypes, scores};
+use crate::metric::{Metric, ProtoLoss, proto_loss, scores};
 use crate::phase::{Phase, phase_on};
 use crate::precision::{LossScale, Precision, ScaledGrads};
 
@@ -73,17 +73,6 @@ impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
         &self.encoder
     }
 
-    /// Class means and embedded queries, of `embeddings` `[t, n + q, d]`.
-    fn compared(
-        &self,
-        embeddings: Tensor<B, 3>,
-        batch: &EpisodeBatch<B>,
-    ) -> (Tensor<B, 3>, Tensor<B, 3>) {
-        let [labels, _] = batch.labels();
-        let [support, queries] = split_at(embeddings, labels.dims()[1]);
-        (prototypes(support, labels, batch.ways()), queries)
-    }
-
     fn score(&self, queries: Tensor<B, 3>, prototypes: Tensor<B, 3>) -> Tensor<B, 3> {
         let scores = scores(queries, prototypes, self.metric);
         if self.scale == 1.0 { scores } else { scores * self.scale }
@@ -94,8 +83,7 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
     type Adapted = AdaptedProtoNet<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedProtoNet<B, E> {
-        let embeddings = embed_tasks(&self.encoder, support.images.clone(), BnStatistics::Running);
-        let prototypes = prototypes(embeddings, support.labels.clone(), support.ways);
+        let prototypes = embed_support(&self.encoder, support).prototypes();
         AdaptedProtoNet { learner: self.clone(), prototypes }
     }
 
@@ -104,9 +92,8 @@ impl<B: Backend, E: Encoder<B>> Learner<B> for ProtoNet<B, E> {
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict(batch.queries.clone());
         }
-        let embeddings = embed_jointly(&self.encoder, batch, statistics);
-        let (prototypes, queries) = self.compared(embeddings, batch);
-        self.score(queries, prototypes)
+        let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
+        self.score(queries, support.prototypes())
     }
 
     fn on_embeddings(&self) -> Option<&dyn OnEmbeddings<B>> {
@@ -136,14 +123,8 @@ impl<B: Backend, E: Encoder<B>> OnEmbeddings<B> for ProtoNet<B, E> {
         self.encoder.encode(images, BnStatistics::Running)
     }
 
-    fn of_embeddings(
-        &self,
-        support: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-        ways: usize,
-        queries: Tensor<B, 3>,
-    ) -> Tensor<B, 3> {
-        self.score(queries, prototypes(support, labels, ways))
+    fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.score(queries, support.prototypes())
     }
 }
 
@@ -158,8 +139,8 @@ where
         if self.checkpointing == Checkpointing::Segments {
             return self.by_segments(batch, scale);
         }
-        let embeddings = embed_jointly(&self.encoder, batch, BnStatistics::Track);
-        let EpisodeLoss { loss, score, gradients } = self.judge(embeddings, batch, 1.0, scale);
+        let embedded = embed_jointly(&self.encoder, batch, BnStatistics::Track);
+        let EpisodeLoss { loss, score, gradients } = self.judge(embedded, batch, 1.0, scale);
         let gradients = GradientsParams::from_grads(gradients, self);
         MetaGradients { loss, score, gradients: ScaledGrads::new(gradients, scale) }
     }
@@ -189,15 +170,14 @@ where
     /// Loss and score of embeddings that have a `share` in the loss of all.
     fn judge(
         &self,
-        embeddings: Tensor<B, 3>,
+        (support, queries): (EmbeddedSupport<B>, Tensor<B, 3>),
         batch: &EpisodeBatch<B>,
         share: f64,
         scale: LossScale,
     ) -> EpisodeLoss<B> {
-        let (prototypes, queries) = self.compared(embeddings, batch);
         let [_, labels] = batch.labels();
         let ProtoLoss { loss, correct } =
-            proto_loss(queries, prototypes, labels, self.metric, self.scale);
+            proto_loss(queries, support.prototypes(), labels, self.metric, self.scale);
         let gradients = phase_on::<B, _>(Phase::Backward, &loss.device(), || {
             let share = if share == 1.0 { loss.clone() } else { loss.clone() * share };
             scale.scale(share).into_inner().backward()
@@ -215,7 +195,7 @@ where
             let task = batch.part(task..task + 1);
             segments.pass(task.joined().flatten(0, 1), |features| {
                 let EpisodeLoss { loss, score, gradients } =
-                    self.judge(features.unsqueeze(), &task, share, scale);
+                    self.judge(parted(features.unsqueeze(), &task), &task, share, scale);
                 losses.push(loss);
                 scores.push(score);
                 gradients

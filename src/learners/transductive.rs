@@ -1,12 +1,11 @@
 use std::marker::PhantomData;
 
 use burn::module::Module;
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor};
-use fewshot_kernels::split_at;
 use fewshot_models::{BnStatistics, Encoder};
 
-use super::embed::{embed_jointly, embed_tasks};
+use super::embed::{embed_jointly, embed_support, embed_tasks};
 use super::heads::{EmbeddedSupport, TransductiveHead};
 use super::{Learner, OnEmbeddings};
 use crate::episode::{EpisodeBatch, Support};
@@ -60,9 +59,7 @@ impl<B: Backend, E: Encoder<B>, H: TransductiveHead<B>> Learner<B> for Transduct
     type Adapted = AdaptedTransductive<B, E, H>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedTransductive<B, E, H> {
-        let images = support.images.clone();
-        let embeddings = embed_tasks(&self.encoder, images, BnStatistics::Running);
-        let support = EmbeddedSupport::new(embeddings, support.labels.clone(), support.ways);
+        let support = embed_support(&self.encoder, support);
         AdaptedTransductive { learner: self.clone(), support }
     }
 
@@ -71,10 +68,8 @@ impl<B: Backend, E: Encoder<B>, H: TransductiveHead<B>> Learner<B> for Transduct
         if statistics == BnStatistics::Running {
             return self.adapt(&batch.support).predict_all(batch.queries.clone());
         }
-        let embeddings = embed_jointly(&self.encoder, batch, statistics);
-        let [labels, _] = batch.labels();
-        let [support, queries] = split_at(embeddings, labels.dims()[1]);
-        self.of_embeddings(support, labels, batch.ways(), queries)
+        let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
+        self.head.logits(support, queries)
     }
 
     fn on_embeddings(&self) -> Option<&dyn OnEmbeddings<B>> {
@@ -100,14 +95,8 @@ impl<B: Backend, E: Encoder<B>, H: TransductiveHead<B>> OnEmbeddings<B> for Tran
         self.encoder.encode(images, BnStatistics::Running)
     }
 
-    fn of_embeddings(
-        &self,
-        support: Tensor<B, 3>,
-        labels: Tensor<B, 2, Int>,
-        ways: usize,
-        queries: Tensor<B, 3>,
-    ) -> Tensor<B, 3> {
-        self.head.logits(EmbeddedSupport::new(support, labels, ways), queries)
+    fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.head.logits(support, queries)
     }
 }
 

@@ -1,13 +1,10 @@
 use burn::config::Config;
 use burn::grad_clipping::GradientClippingConfig;
 use burn::module::AutodiffModule;
-use burn::optim::AdamState;
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot_kernels::optim_step::{StepRule, StepState, WeightDecay};
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::optim_step::{StepRule, WeightDecay};
 
-use super::records::State;
-use super::{BurnRecords, FusedOptimizer, moments};
+use super::FusedOptimizer;
 
 /// Adam, with weight decay as a term of the gradient.
 ///
@@ -59,20 +56,5 @@ impl Adam {
         let weight_decay = WeightDecay::L2(weight_decay);
         let rule = StepRule::Adam { beta_1, beta_2, epsilon, weight_decay };
         FusedOptimizer::new(rule, self.grad_clipping.as_ref())
-    }
-}
-
-impl<B: Backend> BurnRecords<B> for Adam {
-    type Optimizer = burn::optim::Adam;
-
-    fn pack<const D: usize>(state: StepState<Tensor<B, D>>) -> State<Self, B, D> {
-        AdamState::new(moments::pack(state))
-    }
-
-    fn unpack<const D: usize>(
-        state: State<Self, B, D>,
-        _device: &B::Device,
-    ) -> StepState<Tensor<B, D>> {
-        moments::unpack(state.momentum)
     }
 }

@@ -1,13 +1,10 @@
 use burn::config::Config;
 use burn::grad_clipping::GradientClippingConfig;
 use burn::module::AutodiffModule;
-use burn::optim::AdamWState;
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot_kernels::optim_step::{StepRule, StepState, WeightDecay};
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::optim_step::{StepRule, WeightDecay};
 
-use super::records::State;
-use super::{BurnRecords, FusedOptimizer, moments};
+use super::FusedOptimizer;
 
 /// Adam with decoupled weight decay.
 ///
@@ -42,20 +39,5 @@ impl AdamW {
         let weight_decay = WeightDecay::Decoupled(weight_decay);
         let rule = StepRule::Adam { beta_1, beta_2, epsilon, weight_decay };
         FusedOptimizer::new(rule, self.grad_clipping.as_ref())
-    }
-}
-
-impl<B: Backend> BurnRecords<B> for AdamW {
-    type Optimizer = burn::optim::AdamW;
-
-    fn pack<const D: usize>(state: StepState<Tensor<B, D>>) -> State<Self, B, D> {
-        AdamWState::new(moments::pack(state))
-    }
-
-    fn unpack<const D: usize>(
-        state: State<Self, B, D>,
-        _device: &B::Device,
-    ) -> StepState<Tensor<B, D>> {
-        moments::unpack(state.momentum)
     }
 }

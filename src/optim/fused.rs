@@ -13,6 +13,7 @@ use super::states::{Records, States};
 ///
 /// A parameter without a gradient stays as it is, and so does its state; every parameter counts its
 /// own steps.
+#[derive(Clone)]
 pub struct FusedOptimizer<R, M, B>
 where
     B: AutodiffBackend,
@@ -58,17 +59,6 @@ where
             moved.push(stepped.parameter);
         }
         module.map(&mut RestoreParameters::<B>::new(left, moved))
-    }
-}
-
-impl<R, M, B> Clone for FusedOptimizer<R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
-{
-    fn clone(&self) -> Self {
-        Self { rule: self.rule, clipping: self.clipping.clone(), states: self.states.clone() }
     }
 }
 

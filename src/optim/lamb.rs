@@ -1,13 +1,10 @@
 use burn::config::Config;
 use burn::grad_clipping::GradientClippingConfig;
 use burn::module::AutodiffModule;
-use burn::optim::AdamState;
-use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot_kernels::optim_step::{StepRule, StepState};
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::optim_step::StepRule;
 
-use super::records::State;
-use super::{BurnRecords, FusedOptimizer, moments};
+use super::FusedOptimizer;
 
 /// LAMB: Adam whose step is as long as the parameter, tensor by tensor, for large meta-batches.
 ///
@@ -42,20 +39,5 @@ impl Lamb {
         let &Self { beta_1, beta_2, epsilon, weight_decay, .. } = self;
         let rule = StepRule::Lamb { beta_1, beta_2, epsilon, weight_decay };
         FusedOptimizer::new(rule, self.grad_clipping.as_ref())
-    }
-}
-
-impl<B: Backend> BurnRecords<B> for Lamb {
-    type Optimizer = burn::optim::Adam;
-
-    fn pack<const D: usize>(state: StepState<Tensor<B, D>>) -> State<Self, B, D> {
-        AdamState::new(moments::pack(state))
-    }
-
-    fn unpack<const D: usize>(
-        state: State<Self, B, D>,
-        _device: &B::Device,
-    ) -> StepState<Tensor<B, D>> {
-        moments::unpack(state.momentum)
     }
 }

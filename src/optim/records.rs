@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::StepState;
 
 /// A configuration whose optimizer keeps the records of one of Burn's own.
-pub trait BurnRecords<B: Backend>: Send + Sync + 'static {
+pub trait BurnRecords<B: Backend>: Clone + Send + Sync + 'static {
     /// Burn's optimizer.
     type Optimizer: SimpleOptimizer<B> + 'static;
 

@@ -18,6 +18,7 @@ pub(super) type Records<R, M, B> = <OptimizerAdaptor<
 > as Optimizer<M, B>>::Record;
 
 /// What is remembered of all parameters.
+#[derive(Clone)]
 pub(super) struct States<R, M, B>
 where
     B: AutodiffBackend,
@@ -70,16 +71,5 @@ where
         let slots = self.slots.iter();
         record.extend(slots.map(|(id, slot)| (*id, slot.clone().into_record::<B, R>())));
         record
-    }
-}
-
-impl<R, M, B> Clone for States<R, M, B>
-where
-    B: AutodiffBackend,
-    M: AutodiffModule<B>,
-    R: BurnRecords<B::InnerBackend>,
-{
-    fn clone(&self) -> Self {
-        Self { slots: self.slots.clone(), loaded: self.loaded.clone() }
     }
 }

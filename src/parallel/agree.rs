@@ -20,18 +20,14 @@ pub fn agree(
             .map_err(|error| ParallelError::Message { rank, reason: error.to_string() })
     };
     let all = all.iter().enumerate().map(read).collect::<Result<Vec<Value>, _>>()?;
-    let mut others = all.iter().map(|other| difference("", &all[0], other));
-    let Some((name, first, other)) = others.find_map(|found| found) else {
-        return Ok(());
-    };
-    let same = |value: &Value| {
-        let found = difference("", &all[0], value);
-        found.is_some_and(|found| (&found.0, &found.2) == (&name, &other))
-    };
-    let ranks = all.iter().enumerate().filter(|(_, value)| same(value)).map(|(rank, _)| rank);
-    let ranks = ranks.collect();
-    let what = what.to_owned();
-    Err(ParallelError::Disagreement { what, name, first, other, ranks })
+    let differing = |(rank, other): (usize, &Value)| Some((rank, difference("", &all[0], other)?));
+    match all.iter().enumerate().find_map(differing) {
+        None => Ok(()),
+        Some((rank, (name, first, other))) => {
+            let what = what.to_owned();
+            Err(ParallelError::Disagreement { what, name, first, other, rank })
+        }
+    }
 }
 
 #[cfg(test)]
@@ -57,13 +53,13 @@ mod tests {
             name: "settings.seed".to_owned(),
             first: "7".to_owned(),
             other: "8".to_owned(),
-            ranks: vec![1, 3],
+            rank: 1,
         };
         assert!(found.iter().all(|found| found.as_ref() == Err(&expected)), "{found:?}");
         assert_eq!(
             expected.to_string(),
             "the processes differ in the settings: settings.seed is 7 in process 0 and 8 in \
-             processes 1, 3"
+             process 1"
         );
     }
 

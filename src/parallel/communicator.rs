@@ -89,9 +89,7 @@ pub fn world() -> Result<Box<dyn Communicator>, ParallelError> {
         #[cfg(feature = "mpi")]
         Some(_) => Ok(Box::new(super::MpiCommunicator::world()?)),
         #[cfg(not(feature = "mpi"))]
-        Some(Launch { rank, size, by }) => {
-            Err(ParallelError::NotCompiled { rank, size, by: by.name() })
-        }
+        Some(Launch { rank, size, by }) => Err(ParallelError::NotCompiled { rank, size, by }),
     }
 }
 
@@ -102,9 +100,7 @@ pub fn world() -> Result<Box<dyn Communicator>, ParallelError> {
 pub(crate) fn solo() -> Result<Solo, ParallelError> {
     match one_of_several() {
         None => Ok(Solo),
-        Some(Launch { rank, size, by }) => {
-            Err(ParallelError::NotJoined { rank, size, by: by.name() })
-        }
+        Some(Launch { rank, size, by }) => Err(ParallelError::NotJoined { rank, size, by }),
     }
 }
 

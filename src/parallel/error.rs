@@ -4,16 +4,6 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ParallelError {
-    /// A replica would have nothing to do.
-    #[error(
-        "{replicas} replicas cannot share {leaves} micro-batches: at most one replica for each"
-    )]
-    TooManyReplicas {
-        /// Replicas.
-        replicas: usize,
-        /// Micro-batches of a step.
-        leaves: usize,
-    },
     /// Sums that do not fit together.
     #[error(
         "the sum of {length} micro-batches from {start} on does not go on at {next} \
@@ -38,10 +28,8 @@ pub enum ParallelError {
         wanted: usize,
     },
     /// A tensor that is not made of 32-bit floats.
-    #[error("replicas exchange f32 tensors, and {what} {index} is {dtype}")]
+    #[error("replicas exchange f32 tensors, and the gradient of tensor {index} is {dtype}")]
     DType {
-        /// What it is of the module.
-        what: &'static str,
         /// Its number in the order in which the module is visited.
         index: usize,
         /// Its data type.
@@ -68,7 +56,7 @@ pub enum ParallelError {
     /// Processes that would not do the same.
     #[error(
         "the processes differ in the {what}: {name} is {first} in process 0 and {other} in \
-         {}", processes(.ranks)
+         process {rank}"
     )]
     Disagreement {
         /// What was compared.
@@ -79,8 +67,8 @@ pub enum ParallelError {
         first: String,
         /// Its value in the first process that differs.
         other: String,
-        /// The processes that have this other value.
-        ranks: Vec<usize>,
+        /// That process.
+        rank: usize,
     },
     /// A process that does not exist.
     #[error("there is no process {rank} among {size}")]
@@ -149,9 +137,4 @@ pub enum ParallelError {
         /// Why.
         reason: String,
     },
-}
-
-fn processes(ranks: &[usize]) -> String {
-    let names = ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    if ranks.len() == 1 { format!("process {names}") } else { format!("processes {names}") }
 }

@@ -2,7 +2,7 @@ use std::collections::HashSet;
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor, TensorData};
 
 use super::{FlatGradients, ParallelError};
@@ -24,7 +24,7 @@ impl FlatGradients {
             seen: HashSet::new(),
             failed: None,
         };
-        visit::<B, _, _>(module, &mut flatten);
+        module.visit(&mut flatten);
         if let Some(error) = flatten.failed {
             return Err(error);
         }
@@ -48,33 +48,21 @@ impl FlatGradients {
         module: &M,
         device: &B::Device,
     ) -> Result<GradientsParams, ParallelError> {
-        let wanted = lengths::<B, M>(module);
-        self.check(&wanted)?;
         let mut register = Register::<B> {
             flat: &self,
-            parameter: 0,
-            offset: 0,
+            left: &self.values,
             device,
             seen: HashSet::new(),
             gradients: GradientsParams::new(),
+            failed: None,
         };
-        visit::<B, _, _>(module, &mut register);
-        Ok(register.gradients)
-    }
-
-    fn check(&self, wanted: &[usize]) -> Result<(), ParallelError> {
-        if self.lengths.len() != wanted.len() {
-            return Err(layout("float tensors", self.lengths.len(), wanted.len()));
-        }
-        match self.lengths.iter().zip(wanted).find(|(found, wanted)| found != wanted) {
-            Some((found, wanted)) => Err(layout("elements of a tensor", *found, *wanted)),
-            None => Ok(()),
+        module.visit(&mut register);
+        match (register.failed, self.lengths.len(), register.seen.len()) {
+            (Some(error), ..) => Err(error),
+            (None, found, wanted) if found != wanted => Err(layout("float tensors", found, wanted)),
+            _ => Ok(register.gradients),
         }
     }
-}
-
-fn visit<B: Backend, M: Module<B>, V: ModuleVisitor<B>>(module: &M, visitor: &mut V) {
-    module.visit(visitor);
 }
 
 struct Flatten<'a, B: AutodiffBackend> {
@@ -102,7 +90,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Flatten<'_, B> {
             Some(gradient) => {
                 let index = self.flat.lengths.len() - 1;
                 let dtype = format!("{:?}", gradient.dtype()).to_lowercase();
-                let error = ParallelError::DType { what: "the gradient of tensor", index, dtype };
+                let error = ParallelError::DType { index, dtype };
                 self.failed.get_or_insert(error);
             }
             None => {}
@@ -110,53 +98,37 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Flatten<'_, B> {
     }
 }
 
-fn lengths<B: Backend, M: Module<B>>(module: &M) -> Vec<usize> {
-    let mut found = Lengths { lengths: Vec::new(), seen: HashSet::new() };
-    visit::<B, _, _>(module, &mut found);
-    found.lengths
-}
-
-struct Lengths {
-    lengths: Vec<usize>,
-    seen: HashSet<ParamId>,
-}
-
-impl<B: Backend> ModuleVisitor<B> for Lengths {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if self.seen.insert(param.id) {
-            self.lengths.push(param.val().shape().num_elements());
-        }
-    }
-}
-
 struct Register<'a, B: AutodiffBackend> {
     flat: &'a FlatGradients,
-    parameter: usize,
-    offset: usize,
+    left: &'a [f32],
     device: &'a B::Device,
     seen: HashSet<ParamId>,
     gradients: GradientsParams,
+    failed: Option<ParallelError>,
 }
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if !self.seen.insert(param.id) {
+        let index = self.seen.len();
+        if !self.seen.insert(param.id) || index >= self.flat.lengths.len() || self.failed.is_some()
+        {
             return;
         }
-        let (index, start) = (self.parameter, self.offset);
-        self.parameter += 1;
-        if !self.flat.present[index] {
-            return;
+        let (dims, found) = (param.val().dims(), self.flat.lengths[index]);
+        let wanted = dims.iter().product();
+        if found != wanted {
+            self.failed = Some(layout("elements of a tensor", found, wanted));
+        } else if self.flat.present[index] {
+            let (values, left) = self.left.split_at(found);
+            self.left = left;
+            let data = TensorData::new(values.to_vec(), dims);
+            let gradient = Tensor::<B::InnerBackend, D>::from_data(data, (self.device, DType::F32));
+            self.gradients.register::<B::InnerBackend, D>(param.id, gradient);
         }
-        self.offset += self.flat.lengths[index];
-        let values = self.flat.values[start..self.offset].to_vec();
-        let data = TensorData::new(values, param.val().dims());
-        let gradient = Tensor::<B::InnerBackend, D>::from_data(data, (self.device, DType::F32));
-        self.gradients.register::<B::InnerBackend, D>(param.id, gradient);
     }
 }
 
-pub(super) fn layout(what: &'static str, found: usize, wanted: usize) -> ParallelError {
+fn layout(what: &'static str, found: usize, wanted: usize) -> ParallelError {
     ParallelError::Layout { what, found, wanted }
 }
 
@@ -233,7 +205,6 @@ mod tests {
         let gradient = layer.weight.val().inner().cast(DType::F16);
         half.register::<Flex, 2>(layer.weight.id, gradient);
         let error = FlatGradients::of::<B, _>(&layer, &half).unwrap_err();
-        let what = "the gradient of tensor";
-        assert_eq!(error, ParallelError::DType { what, index: 0, dtype: "f16".to_owned() });
+        assert_eq!(error, ParallelError::DType { index: 0, dtype: "f16".to_owned() });
     }
 }

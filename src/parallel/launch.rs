@@ -1,5 +1,3 @@
-use std::fmt;
-
 /// One of several processes that were started together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launch {
@@ -7,65 +5,23 @@ pub struct Launch {
     pub rank: usize,
     /// How many were started, 1 or more.
     pub size: usize,
-    /// Who started them.
-    pub by: Launcher,
+    /// The program that started them, and its library.
+    pub by: &'static str,
 }
 
-/// What starts several processes, told by the variables that it sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Launcher {
-    /// `mpirun` of Open MPI.
-    OpenMpi,
-    /// `mpirun` of MVAPICH2.
-    Mvapich,
-    /// The process manager of MPICH and of libraries made from it, or `srun --mpi=pmi2`.
-    Pmi,
-    /// `srun` of Slurm.
-    Slurm,
-}
+/// What starts several processes, the variables with the number of a process, and those with their
+/// count.
+type Launcher = (&'static str, &'static [&'static str], &'static str);
 
-impl Launcher {
-    const ALL: [Self; 4] = [Self::OpenMpi, Self::Mvapich, Self::Pmi, Self::Slurm];
-
-    /// Name of the program and its library.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::OpenMpi => "mpirun (Open MPI)",
-            Self::Mvapich => "mpirun (MVAPICH2)",
-            Self::Pmi => "a PMI process manager",
-            Self::Slurm => "srun (Slurm)",
-        }
-    }
-
-    /// The variables with the number of a process and with their count.
-    ///
-    /// Slurm's are those of a job step: the batch script itself has `SLURM_PROCID` and
-    /// `SLURM_NTASKS` too, and is one process.
-    fn variables(self) -> [&'static [&'static str]; 2] {
-        match self {
-            Self::OpenMpi => [&["OMPI_COMM_WORLD_RANK"], &["OMPI_COMM_WORLD_SIZE"]],
-            Self::Mvapich => [&["MV2_COMM_WORLD_RANK"], &["MV2_COMM_WORLD_SIZE"]],
-            Self::Pmi => [&["PMI_RANK"], &["PMI_SIZE"]],
-            Self::Slurm => [&["PMIX_RANK", "SLURM_PROCID"], &["SLURM_STEP_NUM_TASKS"]],
-        }
-    }
-
-    fn launch(self, variable: &impl Fn(&str) -> Option<String>) -> Option<Launch> {
-        let number = |names: &[&str]| {
-            names.iter().find_map(|name| variable(name)?.trim().parse::<usize>().ok())
-        };
-        let [rank, size] = self.variables().map(number);
-        let (rank, size) = (rank?, size?);
-        (rank < size).then_some(Launch { rank, size, by: self })
-    }
-}
-
-impl fmt::Display for Launcher {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+/// Open MPI, MVAPICH2, the process manager of MPICH and of libraries made from it or
+/// `srun --mpi=pmi2`, and Slurm. Slurm's variables are those of a job step: the batch script itself
+/// has `SLURM_PROCID` and `SLURM_NTASKS` too, and is one process.
+const LAUNCHERS: [Launcher; 4] = [
+    ("mpirun (Open MPI)", &["OMPI_COMM_WORLD_RANK"], "OMPI_COMM_WORLD_SIZE"),
+    ("mpirun (MVAPICH2)", &["MV2_COMM_WORLD_RANK"], "MV2_COMM_WORLD_SIZE"),
+    ("a PMI process manager", &["PMI_RANK"], "PMI_SIZE"),
+    ("srun (Slurm)", &["PMIX_RANK", "SLURM_PROCID"], "SLURM_STEP_NUM_TASKS"),
+];
 
 /// Whether this process was started by `mpirun` or `srun`, and as which of how many. Looks at the
 /// environment alone, without MPI.
@@ -75,14 +31,18 @@ pub fn launched() -> Option<Launch> {
 
 /// [`launched`] with `variable` for the environment.
 fn launch_of(variable: impl Fn(&str) -> Option<String>) -> Option<Launch> {
-    Launcher::ALL.into_iter().find_map(|launcher| launcher.launch(&variable))
+    let number = |name: &str| variable(name)?.trim().parse::<usize>().ok();
+    LAUNCHERS.into_iter().find_map(|(by, ranks, size)| {
+        let (rank, size) = (ranks.iter().find_map(|name| number(name))?, number(size)?);
+        (rank < size).then_some(Launch { rank, size, by })
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn found(environment: &[(&str, &str)]) -> Option<(usize, usize, Launcher)> {
+    fn found(environment: &[(&str, &str)]) -> Option<(usize, usize, &'static str)> {
         let launch = launch_of(|wanted| {
             let (_, value) = environment.iter().find(|(name, _)| *name == wanted)?;
             Some((*value).to_owned())
@@ -93,14 +53,14 @@ mod tests {
     #[test]
     fn every_launcher_is_known_by_its_variables() {
         let open = [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")];
-        assert_eq!(found(&open), Some((2, 4, Launcher::OpenMpi)));
+        assert_eq!(found(&open), Some((2, 4, LAUNCHERS[0].0)));
         let mvapich = [("MV2_COMM_WORLD_RANK", "0"), ("MV2_COMM_WORLD_SIZE", "2")];
-        assert_eq!(found(&mvapich), Some((0, 2, Launcher::Mvapich)));
-        assert_eq!(found(&[("PMI_RANK", "1"), ("PMI_SIZE", "3")]), Some((1, 3, Launcher::Pmi)));
+        assert_eq!(found(&mvapich), Some((0, 2, LAUNCHERS[1].0)));
+        assert_eq!(found(&[("PMI_RANK", "1"), ("PMI_SIZE", "3")]), Some((1, 3, LAUNCHERS[2].0)));
         let pmix = [("PMIX_RANK", "5"), ("SLURM_PROCID", "5"), ("SLURM_STEP_NUM_TASKS", "8")];
-        assert_eq!(found(&pmix), Some((5, 8, Launcher::Slurm)));
+        assert_eq!(found(&pmix), Some((5, 8, LAUNCHERS[3].0)));
         let slurm = [("SLURM_PROCID", "1"), ("SLURM_STEP_NUM_TASKS", "2")];
-        assert_eq!(found(&slurm), Some((1, 2, Launcher::Slurm)));
+        assert_eq!(found(&slurm), Some((1, 2, LAUNCHERS[3].0)));
     }
 
     #[test]
@@ -111,7 +71,7 @@ mod tests {
             ("OMPI_COMM_WORLD_RANK", "3"),
             ("OMPI_COMM_WORLD_SIZE", "4"),
         ];
-        assert_eq!(found(&inside), Some((3, 4, Launcher::OpenMpi)));
+        assert_eq!(found(&inside), Some((3, 4, LAUNCHERS[0].0)));
     }
 
     #[test]

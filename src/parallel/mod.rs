@@ -29,7 +29,7 @@ pub use communicator::{Communicator, Solo, world};
 pub use contribution::Contribution;
 pub use error::ParallelError;
 pub use flat::FlatGradients;
-pub use launch::{Launch, Launcher, launched};
+pub use launch::{Launch, launched};
 #[cfg(feature = "mpi")]
 pub use mpi::MpiCommunicator;
 pub use numbers::gather_numbers;

@@ -59,7 +59,7 @@ impl MpiCommunicator {
         let world = universe.world();
         let (rank, size) = (world.rank() as usize, world.size() as usize);
         if let Some(launch) = launched().filter(|launch| launch.size != size) {
-            let (by, launched) = (launch.by.name(), launch.size);
+            let (by, launched) = (launch.by, launch.size);
             return Err(ParallelError::OtherMpi { by, launched, found: size });
         }
         Ok(Self { universe: Mutex::new(universe), rank, size, bucket })

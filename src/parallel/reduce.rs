@@ -33,7 +33,7 @@ pub fn reduce(
         return whole(tree);
     }
     match reduction {
-        Reduction::Exact => exact(communicator, tree),
+        Reduction::Exact => whole(gathered(communicator, &tree, Values::With)?),
         Reduction::Fast => fast(communicator, tree),
     }
 }
@@ -41,17 +41,9 @@ pub fn reduce(
 fn whole(tree: TreeSum<Contribution>) -> Result<Contribution, ParallelError> {
     let wanted = tree.leaves();
     let found = tree.nodes().iter().map(|node| node.length).sum();
-    match tree.is_complete() {
-        true => tree.finish().ok_or(ParallelError::Incomplete { found, wanted }),
-        false => Err(ParallelError::Incomplete { found, wanted }),
-    }
-}
-
-fn exact(
-    communicator: &dyn Communicator,
-    tree: TreeSum<Contribution>,
-) -> Result<Contribution, ParallelError> {
-    whole(gathered(communicator, &tree, Values::With)?)
+    let complete = tree.is_complete();
+    let total = tree.finish().filter(|_| complete);
+    total.ok_or(ParallelError::Incomplete { found, wanted })
 }
 
 fn fast(
@@ -130,7 +122,7 @@ mod tests {
 
     fn reduced(leaves: usize, size: usize, how: Reduction) -> Vec<Contribution> {
         run_ranks(size, |process| {
-            let range = shard(leaves, size, process.rank()).unwrap();
+            let range = shard(leaves, size, process.rank());
             reduce(process, how, tree(leaves, range)).unwrap()
         })
     }

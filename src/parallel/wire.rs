@@ -1,4 +1,6 @@
-//! Nodes of a sum as bytes: little-endian, counts as u64.
+//! Nodes of a sum as bytes: a line of JSON, then the gradients as little-endian floats.
+
+use serde::{Deserialize, Serialize};
 
 use super::flat::elements;
 use super::{Contribution, FlatGradients, Node};
@@ -36,84 +38,64 @@ pub(super) struct Message {
     pub(super) nodes: Vec<Node<Contribution>>,
 }
 
+#[derive(Serialize, Deserialize)]
+struct Head {
+    leaves: usize,
+    lengths: Vec<usize>,
+    nodes: Vec<NodeHead>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NodeHead {
+    start: usize,
+    length: usize,
+    present: Vec<bool>,
+    /// The bits of loss, score and weight: JSON has no infinity.
+    figures: [u64; 3],
+}
+
 /// Nodes of a tree over `leaves`, all of one module.
 pub(super) fn encode(leaves: usize, nodes: &[Node<Contribution>], values: Values) -> Vec<u8> {
-    let lengths = nodes.first().map_or(&[][..], |node| &node.value.gradients.lengths);
-    let mut bytes = Vec::new();
-    for count in [leaves, nodes.len(), lengths.len()].iter().chain(lengths) {
-        bytes.extend((*count as u64).to_le_bytes());
-    }
-    for Node { start, length, value } in nodes {
-        bytes.extend([*start, *length].iter().flat_map(|count| (*count as u64).to_le_bytes()));
-        bytes.extend([value.loss, value.score, value.weight].iter().flat_map(|v| v.to_le_bytes()));
-        bytes.extend(value.gradients.present.iter().map(|present| u8::from(*present)));
-        if values == Values::With {
-            bytes.extend(bytes_of(&value.gradients.values));
-        }
+    let lengths = nodes.first().map_or_else(Vec::new, |node| node.value.gradients.lengths.clone());
+    let head = |Node { start, length, value }: &Node<Contribution>| NodeHead {
+        start: *start,
+        length: *length,
+        present: value.gradients.present.clone(),
+        figures: [value.loss, value.score, value.weight].map(f64::to_bits),
+    };
+    let head = Head { leaves, lengths, nodes: nodes.iter().map(head).collect() };
+    let mut bytes = serde_json::to_vec(&head).expect("plain data");
+    bytes.push(b'\n');
+    if values == Values::With {
+        nodes.iter().for_each(|node| bytes.extend(bytes_of(&node.value.gradients.values)));
     }
     bytes
 }
 
 /// What was [encoded](encode), or what is wrong with the bytes.
 pub(super) fn decode(bytes: &[u8], values: Values) -> Result<Message, String> {
-    let mut reader = Reader { bytes };
-    let (leaves, nodes, tensors) = (reader.count()?, reader.count()?, reader.count()?);
-    let lengths = (0..tensors).map(|_| reader.count()).collect::<Result<Vec<_>, _>>()?;
+    let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("its first line has no end")?;
+    let head = serde_json::from_slice(&bytes[..end]).map_err(|error| error.to_string())?;
+    let Head { leaves, lengths, nodes } = head;
     let here = match values {
         Values::With => lengths.clone(),
         Values::Without => vec![0; lengths.len()],
     };
-    let nodes = (0..nodes).map(|_| reader.node(&here)).collect::<Result<_, _>>()?;
-    match reader.bytes.len() {
+    let mut left = &bytes[end + 1..];
+    let node = |NodeHead { start, length, present, figures }: NodeHead| -> Result<_, String> {
+        let size = elements(&here, &present).and_then(|count| count.checked_mul(size_of::<f32>()));
+        let size =
+            size.filter(|_| present.len() == here.len()).ok_or("it has no such gradients")?;
+        let (own, rest) = left.split_at_checked(size).ok_or("it ends too early")?;
+        left = rest;
+        let gradients = FlatGradients { lengths: here.clone(), present, values: floats_of(own) };
+        let [loss, score, weight] = figures.map(f64::from_bits);
+        Ok(Node { start, length, value: Contribution { gradients, loss, score, weight } })
+    };
+    let nodes = nodes.into_iter().map(node).collect::<Result<_, _>>()?;
+    match left.len() {
         0 => Ok(Message { leaves, lengths, nodes }),
         more => Err(format!("{more} bytes more than expected")),
-    }
-}
-
-struct Reader<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn node(&mut self, lengths: &[usize]) -> Result<Node<Contribution>, String> {
-        let (start, length) = (self.count()?, self.count()?);
-        let (loss, score, weight) = (self.number()?, self.number()?, self.number()?);
-        let present = self.take(lengths.len())?.iter().map(|byte| match byte {
-            0 => Ok(false),
-            1 => Ok(true),
-            other => Err(format!("{other} where 0 or 1 is expected")),
-        });
-        let present = present.collect::<Result<Vec<_>, _>>()?;
-        let size = elements(lengths, &present)
-            .and_then(|elements| elements.checked_mul(size_of::<f32>()))
-            .ok_or("more elements than memory can have")?;
-        let values = floats_of(self.take(size)?);
-        let gradients = FlatGradients { lengths: lengths.to_vec(), present, values };
-        Ok(Node { start, length, value: Contribution { gradients, loss, score, weight } })
-    }
-
-    fn count(&mut self) -> Result<usize, String> {
-        let count = u64::from_le_bytes(self.word()?);
-        usize::try_from(count).map_err(|_| format!("a count of {count}"))
-    }
-
-    fn number(&mut self) -> Result<f64, String> {
-        Ok(f64::from_le_bytes(self.word()?))
-    }
-
-    fn word(&mut self) -> Result<[u8; 8], String> {
-        let bytes = self.take(8)?;
-        bytes.try_into().map_err(|_| format!("{} bytes where 8 are expected", bytes.len()))
-    }
-
-    fn take(&mut self, wanted: usize) -> Result<&'a [u8], String> {
-        let found = self.bytes.len();
-        let (taken, rest) = self
-            .bytes
-            .split_at_checked(wanted)
-            .ok_or_else(|| format!("it ends {found} bytes further on, {wanted} are expected"))?;
-        self.bytes = rest;
-        Ok(taken)
     }
 }
 
@@ -128,7 +110,7 @@ mod tests {
                 present: present.to_vec(),
                 values: values.to_vec(),
             };
-            let value = Contribution { gradients, loss: 0.1, score: -3.0, weight: 5.0 };
+            let value = Contribution { gradients, loss: 0.1, score: f64::INFINITY, weight: 5.0 };
             Node { start, length, value }
         };
         vec![node(3, 1, [true, false], &[0.1]), node(4, 4, [true, true], &[1e-40, -0.0, 3e38])]
@@ -146,7 +128,6 @@ mod tests {
     #[test]
     fn without_values_the_rest_comes_back() {
         let bytes = encode(9, &nodes(), Values::Without);
-        assert_eq!(bytes.len(), 8 * 5 + 2 * (8 * 5 + 2));
         let found = decode(&bytes, Values::Without).unwrap();
         assert_eq!(found.lengths, [1, 2]);
         assert_eq!(found.nodes[0].value.gradients.present, [true, false]);
@@ -161,11 +142,10 @@ mod tests {
         }
         let more = [&bytes[..], &[0]].concat();
         assert_eq!(decode(&more, Values::With).unwrap_err(), "1 bytes more than expected");
-        let mut flag = bytes.clone();
-        flag[8 * 10] = 2;
-        assert_eq!(decode(&flag, Values::With).unwrap_err(), "2 where 0 or 1 is expected");
-        let mut huge = bytes;
-        huge[8 * 3..8 * 5].fill(255);
-        assert!(decode(&huge, Values::With).is_err());
+        let mut huge = nodes();
+        huge.iter_mut().for_each(|node| node.value.gradients.lengths = vec![usize::MAX; 2]);
+        assert!(decode(&encode(9, &huge, Values::With), Values::With).is_err());
+        huge[0].value.gradients.present.pop();
+        assert!(decode(&encode(9, &huge, Values::Without), Values::Without).is_err());
     }
 }

@@ -3,8 +3,9 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::local_learning::{BcmForm, LocalRule};
 
 use super::error::at_least;
+use super::hebb::forgetting;
 use super::rule::{mean_column, share};
-use super::{Forgetting, KernelRule, PlasticityError, PlasticityRule, WeightUpdate};
+use super::{PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 
 /// The rule of Bienenstock, Cooper and Munro, `dw_i = <phi(y_i, theta_i) x> - decay w_i`.
 ///
@@ -69,24 +70,13 @@ impl Bcm {
 }
 
 impl<B: Backend> PlasticityRule<B> for Bcm {
-    /// Thresholds, `[1, neurons]`.
-    type State = Tensor<B, 2>;
-
-    fn init(&self, neurons: usize, _: usize, device: &B::Device) -> Tensor<B, 2> {
-        Tensor::full([1, neurons], self.threshold, device)
+    fn init(&self, neurons: usize, _: usize, device: &B::Device) -> RuleState<B> {
+        [None, Some(Tensor::full([1, neurons], self.threshold, device))]
     }
 
-    fn detach(&self, threshold: Tensor<B, 2>) -> Tensor<B, 2> {
-        threshold.detach()
-    }
-
-    fn kernel(&self) -> Option<KernelRule<B, Tensor<B, 2>>> {
+    fn kernel(&self) -> Option<LocalRule> {
         let Self { tau, decay, form, .. } = *self;
-        Some(KernelRule {
-            rule: LocalRule::Bcm { tau, decay, form },
-            save: |threshold| [None, Some(threshold)],
-            load: |[_, threshold]| threshold.expect("a threshold for each neuron from the start"),
-        })
+        Some(LocalRule::Bcm { tau, decay, form })
     }
 
     fn change(
@@ -94,20 +84,18 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
         _: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        threshold: Tensor<B, 2>,
-    ) -> (WeightUpdate<B>, Tensor<B, 2>) {
+        [_, threshold]: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
+        let threshold = threshold.expect("a threshold for each neuron from the start");
         let above = y.clone() - threshold.clone();
         let phi = match self.form {
             BcmForm::IntratorCooper => above * y.clone(),
             BcmForm::Law => above * y.clone() / threshold.clone().clamp_min(LEAST_DIVISOR),
         };
-        let forgetting = match self.decay {
-            0.0 => Forgetting::None,
-            decay => Forgetting::Same(decay),
-        };
+        let forgetting = forgetting(self.decay);
         let change = WeightUpdate { post: share(phi), pre: x, forgetting };
         let square = mean_column(y.clone() * y).transpose();
         let threshold = threshold.clone() + (square - threshold) / self.tau;
-        (change, threshold)
+        (change, [None, Some(threshold)])
     }
 }

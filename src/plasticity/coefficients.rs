@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::rule::share;
-use super::{Forgetting, PlasticityError, PlasticityRule, WeightUpdate};
+use super::{Forgetting, PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 
 /// A rule that can be learned, `dW = <A y x^T + B x^T + C y + D>`, with four numbers for all
 /// connections.
@@ -42,25 +42,19 @@ impl<B: Backend> Coefficients<B> {
 }
 
 impl<B: Backend> PlasticityRule<B> for Coefficients<B> {
-    type State = ();
-
-    fn init(&self, _: usize, _: usize, _: &B::Device) {}
-
-    fn detach(&self, (): ()) {}
-
     fn change(
         &self,
         _: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        (): (),
-    ) -> (WeightUpdate<B>, ()) {
+        state: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
         // Examples times two terms: (A y + B) x^T and (C y + D) 1^T.
         let with_inputs = y.clone() * self.value(0) + self.value(1);
         let without = y * self.value(2) + self.value(3);
         let ones = x.ones_like();
         let post = Tensor::cat(vec![share(with_inputs), share(without)], 0);
         let pre = Tensor::cat(vec![x, ones], 0);
-        (WeightUpdate { post, pre, forgetting: Forgetting::None }, ())
+        (WeightUpdate { post, pre, forgetting: Forgetting::None }, state)
     }
 }

@@ -4,7 +4,7 @@ use fewshot_kernels::local_learning::LocalRule;
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
-use super::{Forgetting, KernelRule, PlasticityError, PlasticityRule, WeightUpdate};
+use super::{Forgetting, PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 
 /// Hebb's rule, `dW = <y x^T> - decay W`.
 ///
@@ -14,7 +14,7 @@ use super::{Forgetting, KernelRule, PlasticityError, PlasticityRule, WeightUpdat
 /// # Source
 /// Hebb, "The Organization of Behavior", 1949; with decay Gerstner and Kistler, "Spiking Neuron
 /// Models", 2002, section 10.2.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Hebb {
     decay: f64,
 }
@@ -22,7 +22,7 @@ pub struct Hebb {
 impl Hebb {
     /// Without decay.
     pub fn new() -> Self {
-        Self { decay: 0.0 }
+        Self::default()
     }
 
     /// With a share of the weight forgotten at every batch, at a rate of 1.
@@ -35,13 +35,7 @@ impl Hebb {
     }
 }
 
-impl Default for Hebb {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-fn forgetting<B: Backend>(decay: f64) -> Forgetting<B> {
+pub(super) fn forgetting<B: Backend>(decay: f64) -> Forgetting<B> {
     match decay {
         0.0 => Forgetting::None,
         decay => Forgetting::Same(decay),
@@ -49,14 +43,8 @@ fn forgetting<B: Backend>(decay: f64) -> Forgetting<B> {
 }
 
 impl<B: Backend> PlasticityRule<B> for Hebb {
-    type State = ();
-
-    fn init(&self, _: usize, _: usize, _: &B::Device) {}
-
-    fn detach(&self, (): ()) {}
-
-    fn kernel(&self) -> Option<KernelRule<B, ()>> {
-        Some(KernelRule::stateless(LocalRule::Hebb { decay: self.decay }))
+    fn kernel(&self) -> Option<LocalRule> {
+        Some(LocalRule::Hebb { decay: self.decay })
     }
 
     fn change(
@@ -64,9 +52,9 @@ impl<B: Backend> PlasticityRule<B> for Hebb {
         _: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        (): (),
-    ) -> (WeightUpdate<B>, ()) {
-        (WeightUpdate { post: share(y), pre: x, forgetting: forgetting(self.decay) }, ())
+        state: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
+        (WeightUpdate { post: share(y), pre: x, forgetting: forgetting(self.decay) }, state)
     }
 }
 
@@ -82,13 +70,6 @@ impl<B: Backend> PlasticityRule<B> for Hebb {
 pub struct Covariance {
     tau: f64,
     decay: f64,
-}
-
-/// Running means of a [`Covariance`] rule.
-#[derive(Clone, Debug)]
-pub struct CovarianceState<B: Backend> {
-    /// Of inputs `[1, inputs]` and outputs `[1, neurons]`, once there was a batch.
-    means: Option<(Tensor<B, 2>, Tensor<B, 2>)>,
 }
 
 impl Covariance {
@@ -115,23 +96,9 @@ impl Covariance {
 }
 
 impl<B: Backend> PlasticityRule<B> for Covariance {
-    type State = CovarianceState<B>;
-
-    fn init(&self, _: usize, _: usize, _: &B::Device) -> CovarianceState<B> {
-        CovarianceState { means: None }
-    }
-
-    fn detach(&self, state: CovarianceState<B>) -> CovarianceState<B> {
-        CovarianceState { means: state.means.map(|(x, y)| (x.detach(), y.detach())) }
-    }
-
-    fn kernel(&self) -> Option<KernelRule<B, CovarianceState<B>>> {
+    fn kernel(&self) -> Option<LocalRule> {
         let Self { tau, decay } = *self;
-        Some(KernelRule {
-            rule: LocalRule::Covariance { tau, decay },
-            save: |state| state.means.map_or([None, None], |(x, y)| [Some(x), Some(y)]),
-            load: |[x, y]| CovarianceState { means: x.zip(y) },
-        })
+        Some(LocalRule::Covariance { tau, decay })
     }
 
     fn change(
@@ -139,17 +106,17 @@ impl<B: Backend> PlasticityRule<B> for Covariance {
         _: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        state: CovarianceState<B>,
-    ) -> (WeightUpdate<B>, CovarianceState<B>) {
+        [mean_x, mean_y]: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
         let row = |values: &Tensor<B, 2>| mean_column(values.clone()).transpose();
         let (now_x, now_y) = (row(&x), row(&y));
-        let (mean_x, mean_y) = state.means.unwrap_or_else(|| (now_x.clone(), now_y.clone()));
+        let means = mean_x.zip(mean_y);
+        let (mean_x, mean_y) = means.unwrap_or_else(|| (now_x.clone(), now_y.clone()));
         let change = WeightUpdate {
             post: share(y - mean_y.clone()),
             pre: x - mean_x.clone(),
             forgetting: forgetting(self.decay),
         };
-        let means = (self.follow(mean_x, now_x), self.follow(mean_y, now_y));
-        (change, CovarianceState { means: Some(means) })
+        (change, [Some(self.follow(mean_x, now_x)), Some(self.follow(mean_y, now_y))])
     }
 }

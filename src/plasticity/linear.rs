@@ -6,7 +6,7 @@ use fewshot_kernels::local_learning::Activation;
 use fewshot_kernels::weighted_sums;
 use fewshot_models::nn::drawn;
 
-use super::{PlasticityRule, Rate, WeightUpdate};
+use super::{PlasticityRule, Rate, RuleState, WeightUpdate};
 
 /// Configuration of a [`PlasticLinear`] layer.
 #[derive(Config, Debug)]
@@ -86,9 +86,9 @@ impl<B: Backend> PlasticLinear<B> {
         self,
         x: Tensor<B, 2>,
         rule: &R,
-        state: R::State,
+        state: RuleState<B>,
         rate: &Rate<B>,
-    ) -> (Self, R::State) {
+    ) -> (Self, RuleState<B>) {
         let y = self.forward(x.clone());
         self.learn(x, y, rule, state, rate)
     }
@@ -99,9 +99,9 @@ impl<B: Backend> PlasticLinear<B> {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         rule: &R,
-        state: R::State,
+        state: RuleState<B>,
         rate: &Rate<B>,
-    ) -> (Self, R::State) {
+    ) -> (Self, RuleState<B>) {
         self.learn_by(x, y, rule, state, |change, weight| change.apply(weight, rate))
     }
 
@@ -111,9 +111,9 @@ impl<B: Backend> PlasticLinear<B> {
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
         rule: &R,
-        state: R::State,
+        state: RuleState<B>,
         make: impl FnOnce(WeightUpdate<B>, Tensor<B, 2>) -> Tensor<B, 2>,
-    ) -> (Self, R::State) {
+    ) -> (Self, RuleState<B>) {
         let (weight, layer) = self.taken();
         let (change, state) = rule.change(&weight, x, y, state);
         (layer(make(change, weight)), state)

@@ -4,7 +4,7 @@ use fewshot_kernels::local_learning::LocalRule;
 use fewshot_kernels::product;
 
 use super::rule::{mean_column, share};
-use super::{Forgetting, KernelRule, PlasticityRule, WeightUpdate};
+use super::{Forgetting, PlasticityRule, RuleState, WeightUpdate};
 
 /// Oja's rule for each neuron by itself, `dw_i = <y_i (x - y_i w_i)>`.
 ///
@@ -39,14 +39,8 @@ pub struct Subspace;
 pub struct Sanger;
 
 impl<B: Backend> PlasticityRule<B> for Oja {
-    type State = ();
-
-    fn init(&self, _: usize, _: usize, _: &B::Device) {}
-
-    fn detach(&self, (): ()) {}
-
-    fn kernel(&self) -> Option<KernelRule<B, ()>> {
-        Some(KernelRule::stateless(LocalRule::Oja))
+    fn kernel(&self) -> Option<LocalRule> {
+        Some(LocalRule::Oja)
     }
 
     fn change(
@@ -54,10 +48,10 @@ impl<B: Backend> PlasticityRule<B> for Oja {
         _: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        (): (),
-    ) -> (WeightUpdate<B>, ()) {
+        state: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
         let power = mean_column(y.clone() * y.clone());
-        (WeightUpdate { post: share(y), pre: x, forgetting: Forgetting::Each(power) }, ())
+        (WeightUpdate { post: share(y), pre: x, forgetting: Forgetting::Each(power) }, state)
     }
 
     fn settles(&self) -> bool {
@@ -66,14 +60,8 @@ impl<B: Backend> PlasticityRule<B> for Oja {
 }
 
 impl<B: Backend> PlasticityRule<B> for Subspace {
-    type State = ();
-
-    fn init(&self, _: usize, _: usize, _: &B::Device) {}
-
-    fn detach(&self, (): ()) {}
-
-    fn kernel(&self) -> Option<KernelRule<B, ()>> {
-        Some(KernelRule::stateless(LocalRule::Subspace))
+    fn kernel(&self) -> Option<LocalRule> {
+        Some(LocalRule::Subspace)
     }
 
     fn change(
@@ -81,11 +69,11 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
         weight: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        (): (),
-    ) -> (WeightUpdate<B>, ()) {
+        state: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
         // What the outputs do not explain: two thin products in place of `<y y^T> W`.
         let pre = x - product(y.clone(), weight.clone());
-        (WeightUpdate { post: share(y), pre, forgetting: Forgetting::None }, ())
+        (WeightUpdate { post: share(y), pre, forgetting: Forgetting::None }, state)
     }
 
     fn settles(&self) -> bool {
@@ -94,14 +82,8 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
 }
 
 impl<B: Backend> PlasticityRule<B> for Sanger {
-    type State = ();
-
-    fn init(&self, _: usize, _: usize, _: &B::Device) {}
-
-    fn detach(&self, (): ()) {}
-
-    fn kernel(&self) -> Option<KernelRule<B, ()>> {
-        Some(KernelRule::stateless(LocalRule::Sanger))
+    fn kernel(&self) -> Option<LocalRule> {
+        Some(LocalRule::Sanger)
     }
 
     fn change(
@@ -109,11 +91,11 @@ impl<B: Backend> PlasticityRule<B> for Sanger {
         _: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        (): (),
-    ) -> (WeightUpdate<B>, ()) {
+        state: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>) {
         let post = share(y.clone());
         let lower = product(post.clone().transpose(), y).tril(0);
-        (WeightUpdate { post, pre: x, forgetting: Forgetting::Between(lower) }, ())
+        (WeightUpdate { post, pre: x, forgetting: Forgetting::Between(lower) }, state)
     }
 
     fn settles(&self) -> bool {

@@ -6,6 +6,10 @@ use fewshot_kernels::local_learning::LocalRule;
 
 use super::WeightUpdate;
 
+/// What a rule remembers from batch to batch: of the inputs, `[1, inputs]`, and of the neurons,
+/// `[1, neurons]`, such as BCM's thresholds.
+pub type RuleState<B> = [Option<Tensor<B, 2>>; 2];
+
 /// How a weight `W` `[neurons, inputs]` changes with what its neurons get and give.
 ///
 /// Rules see a batch at once: they take the mean of the examples' outer products, which is not the
@@ -15,11 +19,10 @@ use super::WeightUpdate;
 /// - `x`: `[b, inputs]`, what goes in
 /// - `y`: `[b, neurons]`, what comes out
 pub trait PlasticityRule<B: Backend>: Clone + Debug {
-    /// What the rule remembers from batch to batch, such as BCM's thresholds.
-    type State: Clone + Debug;
-
-    /// The state before the first batch.
-    fn init(&self, neurons: usize, inputs: usize, device: &B::Device) -> Self::State;
+    /// The state before the first batch; by default nothing.
+    fn init(&self, _neurons: usize, _inputs: usize, _device: &B::Device) -> RuleState<B> {
+        [None, None]
+    }
 
     /// The change at a rate of 1, and the state for the next batch.
     fn change(
@@ -27,11 +30,8 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         weight: &Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        state: Self::State,
-    ) -> (WeightUpdate<B>, Self::State);
-
-    /// The state without the graph that it came from, for truncated backpropagation.
-    fn detach(&self, state: Self::State) -> Self::State;
+        state: RuleState<B>,
+    ) -> (WeightUpdate<B>, RuleState<B>);
 
     /// The change of `weight` as a tensor.
     fn delta(
@@ -39,8 +39,8 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
         weight: Tensor<B, 2>,
         x: Tensor<B, 2>,
         y: Tensor<B, 2>,
-        state: Self::State,
-    ) -> (Tensor<B, 2>, Self::State) {
+        state: RuleState<B>,
+    ) -> (Tensor<B, 2>, RuleState<B>) {
         let (change, state) = self.change(&weight, x, y, state);
         (change.delta(weight), state)
     }
@@ -52,26 +52,8 @@ pub trait PlasticityRule<B: Backend>: Clone + Debug {
 
     /// The rule as kernels of an accelerator have it, which go through many ticks in one launch; none
     /// of a rule that they do not have, which goes tick after tick everywhere.
-    fn kernel(&self) -> Option<KernelRule<B, Self::State>> {
+    fn kernel(&self) -> Option<LocalRule> {
         None
-    }
-}
-
-/// A rule that accelerators have a kernel for, with how its state goes there and comes back.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelRule<B: Backend, S> {
-    /// The rule.
-    pub rule: LocalRule,
-    /// What the state remembers of inputs `[1, inputs]` and of neurons `[1, neurons]`.
-    pub save: fn(S) -> [Option<Tensor<B, 2>>; 2],
-    /// The state that remembers this.
-    pub load: fn([Option<Tensor<B, 2>>; 2]) -> S,
-}
-
-impl<B: Backend> KernelRule<B, ()> {
-    /// A rule that remembers nothing.
-    pub fn stateless(rule: LocalRule) -> Self {
-        Self { rule, save: |()| [None, None], load: |_| () }
     }
 }
 

@@ -40,7 +40,8 @@ impl FiniteGrads {
     /// Scales them so that their norm is at most `limit`, without reading from the device.
     ///
     /// # Conventions
-    /// Those of [`clip_global_norm`](crate::train::clip_global_norm).
+    /// One norm over all parameters, as `torch.nn.utils.clip_grad_norm_`; Burn's `GradientClipping`
+    /// takes the norm of each tensor by itself. The divisor is not padded by 1e-6 as PyTorch's is.
     ///
     /// # Panics
     /// Where the limit is negative or no number.

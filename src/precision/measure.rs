@@ -13,7 +13,7 @@ use fewshot_kernels::{DeviceGradStats, grad_stats, grad_stats_on_device};
 ///
 /// The device is read from once. What belongs to no parameter of `module` is left out of the norm,
 /// and stays as it is.
-pub(crate) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub(super) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
     mut gradients: GradientsParams,
     module: &M,
     factor: f64,
@@ -40,7 +40,7 @@ pub(super) fn on_device<B: AutodiffBackend, M: AutodiffModule<B>>(
 }
 
 /// The gradients of `module` times `factor`; all others as they are.
-pub(crate) fn multiplied<B: AutodiffBackend, M: AutodiffModule<B>>(
+pub(super) fn multiplied<B: AutodiffBackend, M: AutodiffModule<B>>(
     mut gradients: GradientsParams,
     module: &M,
     factor: f64,

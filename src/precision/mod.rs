@@ -88,7 +88,6 @@ pub use fewshot_kernels::{Acceleration, Precision, PrecisionError};
 pub use finite_grads::{FiniteGrads, NonFinite};
 pub use grad_scaler::{GradScaler, GradScalerState};
 pub use loss_scale::{LossScale, ScaledLoss};
-pub(crate) use measure::{measured, multiplied};
 pub use scaled_grads::ScaledGrads;
 pub use scaler_config::GradScalerConfig;
 

@@ -24,12 +24,14 @@ pub(super) fn register_changes<B: AutodiffBackend, M: Module<B>>(
     module.visit(&mut RegisterChanges { before, registered });
 }
 
-/// `module` with the registered changes added to its running averages; they are taken out of `registered`.
+/// `module` with the registered changes added to what has running averages `before`; they are taken out of
+/// `registered`.
 pub(super) fn with_changes<B: AutodiffBackend, M: Module<B>>(
     module: M,
+    before: &GradientsParams,
     registered: &mut GradientsParams,
 ) -> M {
-    module.map(&mut ApplyChanges { within: Vec::new(), registered })
+    module.map(&mut ApplyChanges { before, registered })
 }
 
 struct CollectAverages {
@@ -47,7 +49,8 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for CollectAverages {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        if is_average(&self.within) {
+        let name = self.within.last().map(String::as_str);
+        if name.is_some_and(|name| RUNNING_AVERAGES.contains(&name)) {
             self.values.register::<B::InnerBackend, D>(param.id, param.val().inner());
         }
     }
@@ -72,24 +75,14 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for RegisterChanges<'_> {
 }
 
 struct ApplyChanges<'a> {
-    within: Vec<String>,
+    before: &'a GradientsParams,
     registered: &'a mut GradientsParams,
 }
 
 impl<B: AutodiffBackend> ModuleMapper<B> for ApplyChanges<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.within.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.within.pop();
-    }
-
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        if !is_average(&self.within) {
-            return param;
-        }
-        match self.registered.remove::<B::InnerBackend, D>(param.id) {
+        let before = self.before.get::<B::InnerBackend, D>(param.id);
+        match before.and_then(|_| self.registered.remove::<B::InnerBackend, D>(param.id)) {
             Some(way) => param.map(|value| Tensor::from_inner(value.inner() + way)),
             None => param,
         }
@@ -112,8 +105,4 @@ impl<B: AutodiffBackend> ModuleMapper<B> for RestoreAverages<'_> {
             None => param,
         }
     }
-}
-
-fn is_average(within: &[String]) -> bool {
-    within.last().is_some_and(|name| RUNNING_AVERAGES.contains(&name.as_str()))
 }

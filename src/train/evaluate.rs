@@ -158,9 +158,7 @@ impl Evaluator {
         let mine = mine.start.min(self.episodes)..mine.end.min(self.episodes);
         let found = self.scores(learner, source, device, mine);
         let found = gather_numbers(communicator, &found)?.concat();
-        let measure = T::Kind::MEASURE;
-        let (mean, ci95) = mean_and_ci95(&found);
-        Ok(Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() })
+        Ok(Score::of(T::Kind::MEASURE, &found))
     }
 
     /// The measures of some of the tasks.
@@ -191,7 +189,7 @@ impl Evaluator {
 }
 
 /// Mean, and half-width of its 95 % interval; the latter is 0 for a single value.
-pub(super) fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
+fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 {
@@ -199,6 +197,14 @@ pub(super) fn mean_and_ci95(values: &[f64]) -> (f64, f64) {
     }
     let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n - 1.0);
     (mean, 1.96 * (variance / n).sqrt())
+}
+
+impl Score {
+    /// The mean of what tasks are judged by, in the unit of `measure`.
+    pub(super) fn of(measure: Measure, found: &[f64]) -> Self {
+        let (mean, ci95) = mean_and_ci95(found);
+        Self { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
+    }
 }
 
 impl fmt::Display for Score {

@@ -2,18 +2,17 @@
 
 use std::ops::RangeInclusive;
 
-use burn::module::Module;
 use burn::optim::Optimizer;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::nn::draw;
 
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
-    Bytes, HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, TrialMeasure,
+    HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, TrialMeasure,
     find_batch_size, guarded, release,
 };
-use crate::learners::{MetaGradients, MetaLearner};
+use crate::learners::MetaLearner;
 use crate::precision::LossScale;
 use crate::random::{Purpose, Stream, backend_key};
 
@@ -86,80 +85,6 @@ where
     Ok(MemoryFit::measure(sizes, trial)?)
 }
 
-/// What a meta-batch of `tasks` takes, if that is at most `budget`; measured as in
-/// [`find_meta_batch`].
-///
-/// # Errors
-/// [`HardwareError::TooManyTasks`] with the number that would fit, found by running it; and as
-/// [`find_meta_batch`].
-pub fn check_meta_batch<B, L, T, O>(
-    learner: &L,
-    optimizer: &O,
-    source: &T,
-    device: &B::Device,
-    budget: Bytes,
-    tasks: usize,
-) -> Result<Bytes, TrainError>
-where
-    B: AutodiffBackend,
-    T: TaskSource,
-    L: MetaLearner<B, T::Kind>,
-    O: Optimizer<L, B>,
-{
-    let mut trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
-    let all = SearchBudget { bytes: budget, keep_free: 0.0 };
-    if is_far_too_much(&mut trial, tasks, budget)? {
-        return match find_batch_size(1..=tasks, all, trial) {
-            Ok(found) if found.chosen == tasks => Ok(found.peak),
-            Ok(SearchReport { chosen, .. }) => Err(too_many(tasks, None, budget, chosen)),
-            Err(HardwareError::DoesNotFit { .. }) => Err(too_many(tasks, None, budget, 0)),
-            Err(error) => Err(error.into()),
-        };
-    }
-    let need = match trial(tasks) {
-        Ok(TrialMeasure { steps: 0, .. }) => {
-            return Err(HardwareError::NoSteps { size: tasks }.into());
-        }
-        Ok(TrialMeasure { peak, .. }) if peak <= budget => return Ok(peak),
-        Ok(TrialMeasure { peak, .. }) => Some(peak),
-        Err(HardwareError::OutOfMemory { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    let fit = match tasks {
-        1 => 0,
-        _ => match find_batch_size(1..=tasks - 1, all, trial) {
-            Ok(report) => report.chosen,
-            Err(HardwareError::DoesNotFit { .. }) => 0,
-            Err(error) => return Err(error.into()),
-        },
-    };
-    Err(too_many(tasks, need, budget, fit))
-}
-
-fn too_many(tasks: usize, need: Option<Bytes>, budget: Bytes, fit: usize) -> TrainError {
-    HardwareError::TooManyTasks { tasks, need, budget, fit: Some(fit) }.into()
-}
-
-/// Whether the line through one task and two puts `tasks` at more than twice the budget. A system that
-/// promises memory it does not have would end the process over it, so it is not run at once.
-fn is_far_too_much(
-    trial: &mut impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
-    tasks: usize,
-    budget: Bytes,
-) -> Result<bool, HardwareError> {
-    if tasks <= 2 {
-        return Ok(false);
-    }
-    let mut peak = |tasks| match trial(tasks) {
-        Ok(measure) => Ok(measure.peak.0 as f64),
-        Err(HardwareError::OutOfMemory { .. }) => Ok(f64::INFINITY),
-        Err(error) => Err(error),
-    };
-    let (one, two) = (peak(1)?, peak(2)?);
-    let line = one + (two - one) * (tasks - 1) as f64;
-    Ok(line.is_nan() || line > 2.0 * budget.0 as f64)
-}
-
 /// Steps of copies at a number of tasks.
 fn trial<'a, B, L, T, O>(
     learner: &'a L,
@@ -182,11 +107,23 @@ where
         // What earlier trials left there would not be asked for again.
         release::<B>(device);
         let before = learner.clone().into_record();
-        let work =
-            || train::<B, L, T, O>(learner.clone(), optimizer.clone(), source, device, tasks);
-        let measure = || guarded::<B, _>(device, work);
+        let steps = if tasks > 0 { STEPS } else { 0 };
+        let train = || {
+            let (mut learner, mut optimizer) = (learner.clone(), optimizer.clone());
+            for step in 0..steps as u64 {
+                let first = step * tasks as u64;
+                let batch = source.tasks::<B>(first..first + tasks as u64, device);
+                learner.at_step(step);
+                let found = learner.meta_gradients(&batch, LossScale::ONE);
+                learner = optimizer.step(RATE, learner, found.gradients.into_parts().0);
+            }
+        };
+        let measure = || guarded::<B, _>(device, train);
         let (done, report) = MemoryScope::measure::<B, _>(device, measure);
-        put_back::<B, L>(learner, before);
+        // Running averages, which Burn shares among copies, get the values that they had. Taking a
+        // record counts in what the steps left to be averaged, so that nothing does later.
+        drop(learner.clone().into_record());
+        drop(learner.clone().load_record(before));
         if let Some(seed) = seed {
             B::seed(device, seed);
         }
@@ -194,34 +131,8 @@ where
         done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
         let peak = report.peak.ok_or_else(no_meter)?;
-        Ok(TrialMeasure { peak, steps: if tasks > 0 { STEPS } else { 0 } })
+        Ok(TrialMeasure { peak, steps })
     })
-}
-
-/// Gives running averages, which Burn shares among copies, the values that they had.
-fn put_back<B: Backend, L: Module<B>>(learner: &L, before: L::Record) {
-    // Taking a record counts in what the steps left to be averaged, so that nothing does later.
-    drop(learner.clone().into_record());
-    drop(learner.clone().load_record(before));
-}
-
-fn train<B, L, T, O>(mut learner: L, mut optimizer: O, source: &T, device: &B::Device, tasks: usize)
-where
-    B: AutodiffBackend,
-    T: TaskSource,
-    L: MetaLearner<B, T::Kind>,
-    O: Optimizer<L, B>,
-{
-    if tasks == 0 {
-        return;
-    }
-    for step in 0..STEPS as u64 {
-        let first = step * tasks as u64;
-        let batch = source.tasks::<B>(first..first + tasks as u64, device);
-        learner.at_step(step);
-        let MetaGradients { gradients, .. } = learner.meta_gradients(&batch, LossScale::ONE);
-        learner = optimizer.step(RATE, learner, gradients.into_parts().0);
-    }
 }
 
 #[cfg(all(test, feature = "flex"))]
@@ -233,6 +144,7 @@ mod tests {
     use crate::adapt::InnerLoop;
     use crate::data::Sinusoids;
     use crate::episode::RegressionSampler;
+    use crate::hardware::Bytes;
     use crate::learners::Maml;
     use crate::optim::Sgd;
 

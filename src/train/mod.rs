@@ -2,7 +2,6 @@
 
 mod averages;
 mod checkpoint;
-mod clip;
 mod curves;
 #[cfg(feature = "train-tui")]
 pub mod dashboard;
@@ -23,11 +22,10 @@ mod step_gradients;
 mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointError};
-pub use clip::clip_global_norm;
 pub use error::TrainError;
 pub use evaluate::{Evaluation, Evaluator, FeatureEvaluation, FeatureTest, Score, embed_all};
 pub use event::{Event, print_lines};
-pub use meta_batch::{check_meta_batch, find_meta_batch, fit_meta_batch};
+pub use meta_batch::{find_meta_batch, fit_meta_batch};
 pub use metrics::{StepMetrics, ValidationMetrics};
 pub use progress::{Best, Progress};
 pub use report::{Trained, TrainingReport};

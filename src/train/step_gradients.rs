@@ -138,7 +138,7 @@ where
     let share = (1.0 / weight) as f32;
     let mut gradients =
         gradients.scaled(share).into_gradients::<B, L>(&learner, &group.devices[0])?;
-    let learner = averages::with_changes::<B, L>(learner, &mut gradients);
+    let learner = averages::with_changes::<B, L>(learner, &before, &mut gradients);
     let gradients = ScaledGrads::new(gradients, scale);
     let figures = LossAndScore::Read { loss: (loss / weight) as f32, score: score / weight };
     Ok((learner, StepGradients { figures, gradients }))

@@ -465,12 +465,11 @@ fn first_order_serves_every_layer_of_burn() {
 }
 
 #[test]
-fn a_layer_that_cannot_be_differentiated_twice_is_named() {
+fn an_operation_that_cannot_be_differentiated_twice_is_named() {
     let learner = stock(Order::Second);
     let error = learner.check(&episodes()).unwrap_err();
-    let AdaptError::NotTwice { layer, places, .. } = &error else { panic!("{error}") };
-    assert_eq!(*layer, "Linear");
-    assert!(places.contains(&"encoder.layer".to_owned()), "{places:?}");
+    let AdaptError::NotTwice { operation } = &error else { panic!("{error}") };
+    assert!(operation.starts_with("linear"), "{operation}");
     // A trainer says so before it begins.
     let glyphs = Glyphs::generate(&GlyphsConfig { size: 8, ..GlyphsConfig::default() }).train;
     let trainer = MetaTrainer::new(learner, Adam::new().init())
@@ -481,7 +480,7 @@ fn a_layer_that_cannot_be_differentiated_twice_is_named() {
     let layer: BurnLinear<B> = BurnLinearConfig::new(3, 2).init(&Default::default());
     let energy = |layer: &BurnLinear<Autodiff<B>>| layer.forward(inputs()).powi_scalar(2).mean();
     let error = adapt(&layer, energy, &InnerLoop::new(1, 0.1)).unwrap_err();
-    assert!(error.to_string().contains("gradient of Linear"), "{error}");
+    assert!(error.to_string().contains("gradient of linear"), "{error}");
     // Nothing was left locked, and on a plain backend one derivative is enough.
     assert!(adapt(&self::layer(), self::energy, &InnerLoop::new(1, 0.1)).is_ok());
     let energy = |layer: &BurnLinear<B>| layer.forward(inputs()).powi_scalar(2).mean();

@@ -351,13 +351,13 @@ fn r2d2_refuses_no_penalty() {
 }
 
 #[test]
-#[should_panic(expected = "the C of a machine must be a positive number, found NaN")]
+#[should_panic(expected = "the C of a machine must be positive, found NaN")]
 fn meta_opt_net_refuses_no_price() {
     MetaOptNet::<Host>::new(&Default::default()).with_c(f64::NAN);
 }
 
 #[test]
-#[should_panic(expected = "the C of a logistic regression must be a positive number, found -1")]
+#[should_panic(expected = "the C of a logistic regression must be positive, found -1")]
 fn a_logistic_regression_refuses_a_negative_price() {
     LogisticRegression::new().with_c(-1.0);
 }

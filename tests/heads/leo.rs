@@ -295,7 +295,7 @@ fn embeddings_have_the_configured_features() {
 }
 
 #[test]
-#[should_panic(expected = "rates and penalties of LEO cannot be negative")]
+#[should_panic(expected = "must not be negative")]
 fn rates_are_numbers() {
     let _: Leo<Flex> = LeoConfig::new(D).with_rate(f64::NAN).init(&Default::default());
 }

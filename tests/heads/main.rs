@@ -1,6 +1,9 @@
 //! Classifiers over embeddings.
 #![recursion_limit = "256"]
 
+#[macro_use]
+#[path = "../backends/mod.rs"]
+mod backends;
 mod baseline;
 mod baseline_plus_plus;
 mod bd_cspn;
@@ -27,33 +30,6 @@ mod simple_shot;
 mod soft_k_means;
 mod tim;
 mod transductive_fine_tuning;
-
-macro_rules! on_backend {
-    ($backend:ident, $feature:literal, $type:ty, $also:meta, $($law:ident)*) => {
-        #[cfg(feature = $feature)]
-        #[allow(deprecated)]
-        mod $backend {
-            $(
-                #[test]
-                #[$also]
-                fn $law() {
-                    super::laws::$law::<$type>();
-                }
-            )*
-        }
-    };
-}
-
-macro_rules! on_every_backend {
-    ($($law:ident)*) => {
-        on_backend!(flex, "flex", burn::backend::Flex, cfg(all()), $($law)*);
-        on_backend!(ndarray, "ndarray", burn::backend::NdArray, cfg(all()), $($law)*);
-        on_backend!(candle, "candle", burn::backend::Candle, cfg(all()), $($law)*);
-        on_backend!(wgpu, "wgpu", burn::backend::Wgpu, cfg(all()), $($law)*);
-        on_backend!(cuda, "cuda", burn::backend::Cuda,
-            ignore = "needs a CUDA device; run with --include-ignored where there is one", $($law)*);
-    };
-}
 
 on_every_backend! {
     logits_permute_with_the_classes

@@ -26,7 +26,7 @@ fn the_scale_is_learned() {
 }
 
 #[test]
-#[should_panic(expected = "positive number, found -1")]
+#[should_panic(expected = "must be positive, found -1")]
 fn a_scale_is_positive() {
     MetaBaselineConfig::new().with_scale(-1.0).init::<Flex>(&Default::default());
 }

@@ -51,7 +51,7 @@ fn the_distance_of_a_query_at_its_prototype_has_a_finite_gradient() {
 }
 
 #[test]
-#[should_panic(expected = "positive number, found NaN")]
+#[should_panic(expected = "must be positive, found NaN")]
 fn a_scale_is_a_number() {
     let _ = Prototypes::new().with_scale(f64::NAN);
 }

@@ -95,7 +95,7 @@ fn embeddings_far_from_zero_lose_no_digits() {
 }
 
 #[test]
-#[should_panic(expected = "positive regulariser, found 0")]
+#[should_panic(expected = "regulariser of covariances must be positive, found 0")]
 fn covariances_are_regularised() {
     let _ = SimpleCnaps::new().with_regulariser(0.0);
 }

@@ -125,7 +125,8 @@ impl Way {
         let optimizer = Adam::new().init::<B, L>();
         let (source, device, all) =
             (noise(image, self.queries), B::Device::default(), Bytes(u64::MAX));
-        check_meta_batch(learner, &optimizer, &source, &device, all, self.tasks).unwrap()
+        let sizes = self.tasks..=self.tasks;
+        find_meta_batch(learner, &optimizer, &source, &device, all, sizes).unwrap().peak
     }
 }
 

@@ -49,6 +49,8 @@ macro_rules! any_of {
 macro_rules! forward_head {
     ($any:ident $($variant:ident)+) => {
         impl<B: Backend> Head<B> for $any<B> {
+            const NAME: &'static str = "any";
+
             fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
                 match self { $(Self::$variant(head) => head.fit(support),)+ }
             }
@@ -96,6 +98,8 @@ macro_rules! forward_head {
 macro_rules! forward_transductive {
     ($any:ident $($variant:ident)+) => {
         impl<B: Backend> TransductiveHead<B> for $any<B> {
+            const NAME: &'static str = "any";
+
             fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
                 match self { $(Self::$variant(head) => head.logits(support, queries),)+ }
             }

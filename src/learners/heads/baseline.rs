@@ -79,16 +79,14 @@ impl Baseline {
 }
 
 impl<B: Backend> Head<B> for Baseline {
+    const NAME: &'static str = "baseline";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (weights, biases) = self.layer(support);
         let weights = weights.swap_dims(1, 2);
         let biases = biases.unsqueeze_dim::<3>(1);
         FittedHead::new(ways, move |queries| product(queries, weights.clone()) + biases.clone())
-    }
-
-    fn name(&self) -> &'static str {
-        "baseline"
     }
 
     fn settings(&self) -> Value {

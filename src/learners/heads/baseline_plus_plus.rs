@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::descent::positive;
+use super::checked::positive;
 use super::sgd::Sgd;
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::{LEAST_SQUARE, unit_length};
@@ -132,14 +132,12 @@ fn first_shares<B: Backend>(products: &Tensor<B, 3>, one_hot: &Tensor<B, 3>) -> 
 }
 
 impl<B: Backend> Head<B> for BaselinePlusPlus {
+    const NAME: &'static str = "baseline++";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let weights = self.class_weights(support).swap_dims(1, 2);
         FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
-    }
-
-    fn name(&self) -> &'static str {
-        "baseline++"
     }
 
     fn settings(&self) -> Value {

@@ -103,16 +103,14 @@ impl<B: Backend> GramHead<B> for BdCspn {
 }
 
 impl<B: Backend> TransductiveHead<B> for BdCspn {
+    const NAME: &'static str = "bd-cspn";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         gram::logits(self, support, queries)
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {
         Some(self)
-    }
-
-    fn name(&self) -> &'static str {
-        "bd-cspn"
     }
 
     fn settings(&self) -> Value {

@@ -76,6 +76,11 @@ pub(super) fn dot(left: &[f64], right: &[f64]) -> f64 {
     left.iter().zip(right).map(|(left, right)| left * right).sum()
 }
 
+/// `from + length * by`.
+pub(super) fn moved(from: &[f64], length: f64, by: &[f64]) -> Vec<f64> {
+    from.iter().zip(by).map(|(from, by)| from + length * by).collect()
+}
+
 /// What `solve` finds for each task's `kernel` `[n, n]` and `labels` `[n]`, of those of all tasks.
 pub(super) fn by_task<B: Backend, T: Send>(
     kernel: &[f64],

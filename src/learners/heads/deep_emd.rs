@@ -5,8 +5,10 @@ use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::product;
 use microlp::{ComparisonOp, LinearExpr, OptimizationDirection, Problem, SolveOutcome};
 use rayon::prelude::*;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::checked::{fits_map, positive};
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -48,11 +50,10 @@ const LEAST_WEIGHT: f64 = 1e-3;
 /// # Source
 /// Zhang, Cai, Lin and Shen, "DeepEMD: Few-Shot Image Classification with Differentiable Earth Mover's
 /// Distance and Structured Classifiers", CVPR 2020.
-#[derive(Module, Clone, Debug)]
+#[derive(Module, Clone, Debug, Serialize)]
 pub struct DeepEmd {
-    channels: usize,
-    height: usize,
-    width: usize,
+    #[module(skip)]
+    map: [usize; 3],
     temperature: f64,
 }
 
@@ -64,8 +65,7 @@ impl DeepEmd {
     pub fn new(map: [usize; 3]) -> Self {
         let fits = !map.contains(&0) && map[0] > 1;
         assert!(fits, "DeepEMD needs maps with pixels and several channels, found {map:?}");
-        let [channels, height, width] = map;
-        Self { channels, height, width, temperature: 12.5 }
+        Self { map, temperature: 12.5 }
     }
 
     /// With another temperature.
@@ -73,19 +73,20 @@ impl DeepEmd {
     /// # Panics
     /// Unless it is above 0 and finite.
     pub fn with_temperature(self, temperature: f64) -> Self {
-        let fits = temperature > 0.0 && temperature.is_finite();
-        assert!(fits, "a temperature is above 0, found {temperature}");
-        Self { temperature, ..self }
+        Self { temperature: positive("the temperature", temperature), ..self }
+    }
+
+    fn places(&self) -> usize {
+        self.map[1] * self.map[2]
     }
 
     fn maps<B: Backend>(&self, maps: Tensor<B, 3>) -> Maps<B> {
         let [tasks, count, found] = maps.dims();
-        let (map, places) = ([self.channels, self.height, self.width], self.height * self.width);
-        let wanted = self.channels * places;
-        assert_eq!(found, wanted, "maps {map:?} have {wanted} features, found {found}");
-        let maps = maps.reshape([tasks, count, self.channels, places]);
+        fits_map(found, self.map);
+        let (channels, places) = (self.map[0], self.places());
+        let maps = maps.reshape([tasks, count, channels, places]);
         let means = maps.clone().mean_dim(3).squeeze_dim(3);
-        let rows = maps.swap_dims(2, 3).reshape([tasks, count * places, self.channels]);
+        let rows = maps.swap_dims(2, 3).reshape([tasks, count * places, channels]);
         let units = unit_length(rows.clone() - rows.clone().mean_dim(2), 2);
         Maps { rows, means, units }
     }
@@ -111,12 +112,14 @@ impl<B: Backend> Maps<B> {
 }
 
 impl<B: Backend> Head<B> for DeepEmd {
+    const NAME: &'static str = "deep-emd";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
         let classes = self.maps(support.prototypes());
         FittedHead::new(ways, move |queries| {
             let [tasks, asked, _] = queries.dims();
-            let (queries, places) = (head.maps(queries), head.height * head.width);
+            let (queries, places) = (head.maps(queries), head.places());
             let cosines = product(queries.units.clone(), classes.units.clone().swap_dims(1, 2));
             let flows = Flows {
                 asked,
@@ -135,13 +138,8 @@ impl<B: Backend> Head<B> for DeepEmd {
         })
     }
 
-    fn name(&self) -> &'static str {
-        "deep-emd"
-    }
-
     fn settings(&self) -> Value {
-        let map = [self.channels, self.height, self.width];
-        json!({ "map": map, "temperature": self.temperature })
+        json!(self)
     }
 }
 

@@ -42,21 +42,3 @@ impl<B: Backend> Descent<B> {
         Tensor::from_primitive(TensorPrimitive::Float(stepped.parameter))
     }
 }
-
-/// `value`, if it is positive and finite.
-///
-/// # Panics
-/// If it is not.
-pub(super) fn positive(name: &str, value: f64) -> f64 {
-    assert!(value > 0.0 && value.is_finite(), "{name} must be positive, found {value}");
-    value
-}
-
-/// `steps`, if there are any.
-///
-/// # Panics
-/// If there are none.
-pub(super) fn some_steps(steps: usize) -> usize {
-    assert!(steps > 0, "a head is fitted in one step or more, found 0");
-    steps
-}

@@ -2,8 +2,10 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor, TensorData};
 use fewshot_kernels::product;
+use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::checked::fits_map;
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -39,11 +41,10 @@ use super::{EmbeddedSupport, FittedHead, Head};
 /// # Source
 /// Li, Wang, Xu, Huo, Gao and Luo, "Revisiting Local Descriptor Based Image-to-Class Measure for
 /// Few-Shot Learning", CVPR 2019.
-#[derive(Module, Clone, Debug)]
+#[derive(Module, Clone, Debug, Serialize)]
 pub struct Dn4 {
-    channels: usize,
-    height: usize,
-    width: usize,
+    #[module(skip)]
+    map: [usize; 3],
     neighbours: usize,
 }
 
@@ -54,8 +55,7 @@ impl Dn4 {
     /// When such a map is empty.
     pub fn new(map: [usize; 3]) -> Self {
         assert!(!map.contains(&0), "DN4 needs maps with pixels, found {map:?}");
-        let [channels, height, width] = map;
-        Self { channels, height, width, neighbours: 3 }
+        Self { map, neighbours: 3 }
     }
 
     /// With so many neighbours of each place.
@@ -68,21 +68,20 @@ impl Dn4 {
     }
 
     fn places(&self) -> usize {
-        self.height * self.width
+        self.map[1] * self.map[2]
     }
 
     /// Flattened maps `[t, n, c * h * w]` as `[t, n, c, h * w]`, of length one at each place.
     fn descriptors<B: Backend>(&self, maps: Tensor<B, 3>) -> Tensor<B, 4> {
         let [tasks, examples, found] = maps.dims();
-        let Self { channels, height, width, .. } = *self;
-        let wanted = channels * height * width;
-        let map = [channels, height, width];
-        assert_eq!(found, wanted, "maps {map:?} have {wanted} features, found {found}");
-        unit_length(maps.reshape([tasks, examples, channels, height * width]), 2)
+        fits_map(found, self.map);
+        unit_length(maps.reshape([tasks, examples, self.map[0], self.places()]), 2)
     }
 }
 
 impl<B: Backend> Head<B> for Dn4 {
+    const NAME: &'static str = "dn4";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let slots = Slots::of(&support);
         let descriptors = slots.sorted(self.descriptors(support.embeddings));
@@ -93,9 +92,8 @@ impl<B: Backend> Head<B> for Dn4 {
         let vacant = slots.vacant(self.places(), &device);
         FittedHead::new(ways, move |queries| {
             let (asked, places) = (queries.dims()[1], head.places());
-            let channels = head.channels;
             let asking = head.descriptors(queries).swap_dims(2, 3);
-            let asking = asking.reshape([tasks, asked * places, channels]);
+            let asking = asking.reshape([tasks, asked * places, head.map[0]]);
             let cosines = product(asking, descriptors.clone());
             let cosines = cosines.reshape([tasks, asked * places, ways, per_class]);
             let cosines = match &vacant {
@@ -108,13 +106,8 @@ impl<B: Backend> Head<B> for Dn4 {
         })
     }
 
-    fn name(&self) -> &'static str {
-        "dn4"
-    }
-
     fn settings(&self) -> Value {
-        let map = [self.channels, self.height, self.width];
-        json!({ "map": map, "neighbours": self.neighbours })
+        json!(self)
     }
 }
 

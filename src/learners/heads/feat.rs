@@ -7,7 +7,7 @@ use burn::tensor::{Bool, Distribution, Int, Tensor};
 use fewshot_kernels::{linear, product, prototypes};
 use serde_json::{Value, json};
 
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, one_hot};
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, not_negative, one_hot, positive};
 
 /// Nearness of what does not attend to each other.
 const NEVER: f64 = -1e4;
@@ -38,14 +38,10 @@ impl FeatConfig {
     /// When there are no features, a temperature is not a positive number, or the weight of the
     /// contrastive loss is negative.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Feat<B> {
-        let Self { features, score, temperature, .. } = *self;
-        for temperature in [temperature, self.contrastive_temperature] {
-            let fits = temperature > 0.0 && temperature.is_finite();
-            assert!(fits, "the temperature of FEAT must be a positive number, found {temperature}");
-        }
-        let weight = self.contrastive_weight;
-        let fits = weight >= 0.0 && weight.is_finite();
-        assert!(fits, "the weight of FEAT's contrastive loss cannot be negative, found {weight}");
+        let features = self.features;
+        positive("the temperature of FEAT", self.temperature);
+        positive("the contrastive temperature of FEAT", self.contrastive_temperature);
+        not_negative("the weight of FEAT's contrastive loss", [self.contrastive_weight]);
         assert!(features > 0, "FEAT needs embeddings with features");
         let drawn = || {
             let normal = Distribution::Normal(0.0, (features as f64).sqrt().recip());
@@ -58,10 +54,7 @@ impl FeatConfig {
             of_result: drawn(),
             bias: Param::from_tensor(Tensor::zeros([features], device)),
             norm: LayerNormConfig::new(features).init(device),
-            score,
-            temperature,
-            contrastive_weight: self.contrastive_weight,
-            contrastive_temperature: self.contrastive_temperature,
+            config: self.clone(),
         }
     }
 }
@@ -110,10 +103,7 @@ pub struct Feat<B: Backend> {
     /// Normalises adapted prototypes.
     pub norm: LayerNorm<B>,
     #[module(skip)]
-    score: PrototypeScore,
-    temperature: f64,
-    contrastive_weight: f64,
-    contrastive_temperature: f64,
+    config: FeatConfig,
 }
 
 impl<B: Backend> Feat<B> {
@@ -165,9 +155,11 @@ impl<B: Backend> Feat<B> {
 }
 
 impl<B: Backend> Head<B> for Feat<B> {
+    const NAME: &'static str = "feat";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
-        let (score, temperature) = (self.score, self.temperature);
+        let FeatConfig { score, temperature, .. } = self.config;
         let prototypes = self.adapted(support.prototypes());
         FittedHead::new(ways, move |queries| score.of(queries, prototypes.clone()) / temperature)
     }
@@ -180,28 +172,18 @@ impl<B: Backend> Head<B> for Feat<B> {
     ) -> (Tensor<B, 3>, Tensor<B, 1>) {
         let logits = self.train_logits(support.clone(), queries.clone());
         let loss = self.loss(logits.clone(), labels.clone());
-        if self.contrastive_weight == 0.0 {
+        let FeatConfig { score, contrastive_weight: weight, .. } = self.config;
+        if weight == 0.0 {
             return (logits, loss);
         }
         let embeddings = Tensor::cat(vec![support.embeddings, queries], 1);
         let labels = Tensor::cat(vec![support.labels, labels], 1);
         let centres = self.class_centres(embeddings.clone(), labels.clone(), support.ways);
-        let scores = self.score.of(embeddings, centres) / self.contrastive_temperature;
-        (logits, loss + self.loss(scores, labels) * self.contrastive_weight)
-    }
-
-    fn name(&self) -> &'static str {
-        "feat"
+        let scores = score.of(embeddings, centres) / self.config.contrastive_temperature;
+        (logits, loss + self.loss(scores, labels) * weight)
     }
 
     fn settings(&self) -> Value {
-        let features = self.of_asking.dims()[0];
-        json!({
-            "features": features,
-            "score": self.score,
-            "temperature": self.temperature,
-            "contrastive_weight": self.contrastive_weight,
-            "contrastive_temperature": self.contrastive_temperature,
-        })
+        json!(self.config)
     }
 }

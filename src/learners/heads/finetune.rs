@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::descent::{Descent, positive, some_steps};
+use super::checked::{positive, some_steps};
 use super::similarity::{Scored, Similarity};
 use super::slopes::cross_entropy_slopes;
 use super::unit_length::unit_length;
@@ -86,29 +86,22 @@ impl Finetune {
     /// Where the prototypes have moved, `[t, ways, d]`.
     pub fn class_weights<B: Backend>(&self, support: EmbeddedSupport<B>) -> Tensor<B, 3> {
         let one_hot = support.one_hot();
-        let mut weights = support.prototypes().detach();
+        let start = support.prototypes().detach();
         let embeddings = support.embeddings.detach();
-        let scored = Scored::new(Similarity::Cosine, self.temperature, embeddings, &weights);
-        let mut adam = Descent::adam(self.rate);
-        for _ in 0..self.steps {
-            let slopes = |logits| cross_entropy_slopes(logits, one_hot.clone());
-            let gradient = scored.gradient(&weights, slopes);
-            weights = adam.step(weights, gradient);
-        }
-        weights
+        let scored = Scored::new(Similarity::Cosine, self.temperature, embeddings, &start);
+        let slopes = |logits| cross_entropy_slopes(logits, one_hot.clone());
+        scored.descended(start, (self.steps, self.rate), slopes)
     }
 }
 
 impl<B: Backend> Head<B> for Finetune {
+    const NAME: &'static str = "finetune";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let weights = unit_length(self.class_weights(support), 2) * self.temperature;
         let weights = weights.swap_dims(1, 2);
         FittedHead::new(ways, move |queries| product(unit_length(queries, 2), weights.clone()))
-    }
-
-    fn name(&self) -> &'static str {
-        "finetune"
     }
 
     fn settings(&self) -> Value {

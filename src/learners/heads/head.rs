@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::{GramHead, cross_entropy};
 use crate::data::Comparison;
+use crate::episode::one_hot;
 
 /// Labelled embeddings, from which a head learns one task or several.
 #[derive(Clone, Debug)]
@@ -48,21 +49,13 @@ impl<B: Backend> EmbeddedSupport<B> {
     }
 }
 
-/// 1 at each of `labels` `[t, n]` and 0 elsewhere, `[t, n, ways]`.
-pub(in crate::learners) fn one_hot<B: Backend>(
-    labels: Tensor<B, 2, Int>,
-    ways: usize,
-) -> Tensor<B, 3> {
-    let [tasks, examples] = labels.dims();
-    let classes = Tensor::<B, 1, Int>::arange(0..ways as i64, &labels.device());
-    let classes = classes.reshape([1, 1, ways]).expand([tasks, examples, ways]);
-    labels.reshape([tasks, examples, 1]).expand([tasks, examples, ways]).equal(classes).float()
-}
-
 /// A classifier over embeddings that judges each query by itself.
 ///
 /// On top of an encoder it is a learner: [`Inductive`](crate::learners::Inductive).
 pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
+    /// The method, unless [`name`](Self::name) says otherwise.
+    const NAME: &'static str;
+
     /// Learns the tasks of `support`.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
 
@@ -110,7 +103,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     }
 
     /// Name of the method, for reports.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
 
     /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
     fn settings(&self) -> Value;
@@ -120,6 +115,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
 ///
 /// On top of an encoder it is a learner: [`Transductive`](crate::learners::Transductive).
 pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
+    /// The method, unless [`name`](Self::name) says otherwise.
+    const NAME: &'static str;
+
     /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
 
@@ -129,7 +127,9 @@ pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
     }
 
     /// Name of the method, for reports.
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &'static str {
+        Self::NAME
+    }
 
     /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
     fn settings(&self) -> Value;

@@ -4,10 +4,12 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::not_negative;
 use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{
     LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
 };
+use super::unit_length::{centred, fixed_mean};
 use super::{EmbeddedSupport, TransductiveHead};
 
 /// Which queries [`LaplacianShot`] draws together.
@@ -64,8 +66,9 @@ pub enum Affinity {
 ///
 /// # Source
 /// Ziko, Dolz, Granger and Ben Ayed, "Laplacian Regularized Few-Shot Learning", ICML 2020.
-#[derive(Module, Debug)]
+#[derive(Module, Debug, Serialize)]
 pub struct LaplacianShot<B: Backend> {
+    #[serde(skip)]
     base_mean: Option<Param<Tensor<B, 1>>>,
     lambda: f64,
     neighbours: usize,
@@ -101,8 +104,7 @@ impl<B: Backend> LaplacianShot<B> {
 
     /// With embeddings from which the mean `[d]` of the base classes is taken off first.
     pub fn with_base_mean(self, mean: Tensor<B, 1>) -> Self {
-        let mean = Param::from_tensor(mean.detach()).set_require_grad(false);
-        Self { base_mean: Some(mean), ..self }
+        Self { base_mean: Some(fixed_mean(mean)), ..self }
     }
 
     /// With another weight of neighbours.
@@ -110,7 +112,7 @@ impl<B: Backend> LaplacianShot<B> {
     /// # Panics
     /// Unless it is finite and not below 0.
     pub fn with_lambda(self, lambda: f64) -> Self {
-        assert!(lambda.is_finite() && lambda >= 0.0, "lambda is not below 0, found {lambda}");
+        not_negative("lambda", [lambda]);
         Self { lambda, ..self }
     }
 
@@ -129,8 +131,7 @@ impl<B: Backend> LaplacianShot<B> {
     /// # Panics
     /// Unless the tolerance is finite and not below 0.
     pub fn with_steps(self, steps: usize, tolerance: f64) -> Self {
-        let fits = tolerance.is_finite() && tolerance >= 0.0;
-        assert!(fits, "a tolerance is not below 0, found {tolerance}");
+        not_negative("a tolerance", [tolerance]);
         Self { steps, tolerance, ..self }
     }
 
@@ -238,16 +239,7 @@ impl<B: Backend> Default for LaplacianShot<B> {
 
 impl<B: Backend> GramHead<B> for LaplacianShot<B> {
     fn transform(&self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
-        let centred = match &self.base_mean {
-            Some(mean) => {
-                let (mean, [_, features]) = (mean.val(), embeddings.dims());
-                let fits = mean.dims() == [features];
-                assert!(fits, "a base mean has as many features as the embeddings");
-                embeddings - mean.unsqueeze()
-            }
-            None => embeddings,
-        };
-        self.lengths.of(centred)
+        self.lengths.of(centred(embeddings, self.base_mean.as_ref().map(Param::val)))
     }
 
     fn gram_logits(&self, gram: TaskGram) -> Vec<f32> {
@@ -264,6 +256,8 @@ impl<B: Backend> GramHead<B> for LaplacianShot<B> {
 }
 
 impl<B: Backend> TransductiveHead<B> for LaplacianShot<B> {
+    const NAME: &'static str = "laplacian-shot";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         gram::logits(self, support, queries)
     }
@@ -272,21 +266,7 @@ impl<B: Backend> TransductiveHead<B> for LaplacianShot<B> {
         Some(self)
     }
 
-    fn name(&self) -> &'static str {
-        "laplacian-shot"
-    }
-
     fn settings(&self) -> Value {
-        json!({
-            "lambda": self.lambda,
-            "neighbours": self.neighbours,
-            "affinity": self.affinity,
-            "steps": self.steps,
-            "tolerance": self.tolerance,
-            "weights": self.weights,
-            "scale": self.scale,
-            "lengths": self.lengths,
-            "scored": self.scored,
-        })
+        json!(self)
     }
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub use config::{LeoCodes, LeoConfig, LeoLoss};
 use draw::Draw;
 
-use super::{EmbeddedSupport, FittedHead, Head, LengthNormalisation, cross_entropy, unit_length};
+use super::{EmbeddedSupport, FittedHead, Head, cross_entropy, unit_length};
 
 /// A linear classifier whose weights are decoded from a code of few numbers for each class, which
 /// is what adapts to a task: latent embedding optimization.
@@ -97,7 +97,7 @@ impl<B: Backend> Leo<B> {
     ) -> AdaptedCodes<B> {
         let (dims, wanted) = (support.embeddings.dims(), self.config.features);
         assert_eq!(dims[2], wanted, "LEO of {wanted} features does not take embeddings {dims:?}");
-        let support = support.with_embeddings(self.scaled(support.embeddings.clone()));
+        let support = support.with_embeddings(self.config.lengths.of(support.embeddings.clone()));
         let spread = (2.0 / (support.ways + wanted) as f64).sqrt();
         let decoded = |codes| Draw::new(times(codes, self.decoder.val()), spread, &noise);
         let (labels, shares) = (support.one_hot(), self.shares(&support));
@@ -152,14 +152,7 @@ impl<B: Backend> Leo<B> {
     }
 
     fn logits(&self, queries: Tensor<B, 3>, weights: Tensor<B, 3>) -> Tensor<B, 3> {
-        product(self.dropped(self.scaled(queries)), weights.swap_dims(1, 2))
-    }
-
-    fn scaled(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
-        match self.config.lengths {
-            LengthNormalisation::Unit => unit_length(embeddings, 2),
-            LengthNormalisation::Given => embeddings,
-        }
+        product(self.dropped(self.config.lengths.of(queries)), weights.swap_dims(1, 2))
     }
 
     fn dropped(&self, embeddings: Tensor<B, 3>) -> Tensor<B, 3> {
@@ -208,6 +201,8 @@ impl<B: Backend> AdaptedCodes<B> {
 }
 
 impl<B: Backend> Head<B> for Leo<B> {
+    const NAME: &'static str = "leo";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
         let weights = self.adapted(support);
@@ -229,10 +224,6 @@ impl<B: Backend> Head<B> for Leo<B> {
         let penalty = adapted.penalty(&self.config);
         let logits = self.logits(queries, adapted.weights);
         (logits.clone(), self.loss(logits, labels) + penalty)
-    }
-
-    fn name(&self) -> &'static str {
-        "leo"
     }
 
     fn settings(&self) -> Value {

@@ -4,7 +4,8 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, targets, times};
+use super::checked::positive;
+use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, moved, targets, times};
 use super::linear_solve::{invert, on_device, read};
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
@@ -64,9 +65,7 @@ impl LogisticRegression {
     /// # Panics
     /// When it is not a positive number.
     pub fn with_c(self, c: f64) -> Self {
-        let fits = c > 0.0 && c.is_finite();
-        assert!(fits, "the C of a logistic regression must be a positive number, found {c}");
-        Self { c, ..self }
+        Self { c: positive("the C of a logistic regression", c), ..self }
     }
 
     /// On embeddings as they are.
@@ -107,6 +106,8 @@ impl LogisticRegression {
 }
 
 impl<B: Backend> Head<B> for LogisticRegression {
+    const NAME: &'static str = "logistic";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let support = support.with_embeddings(self.scaled(support.embeddings.clone()));
@@ -116,10 +117,6 @@ impl<B: Backend> Head<B> for LogisticRegression {
         FittedHead::new(ways, move |queries| {
             product(head.scaled(queries), weights.clone()) + intercepts.clone()
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "logistic"
     }
 
     fn settings(&self) -> Value {
@@ -274,12 +271,9 @@ impl<'a> Regression<'a> {
 
 impl Point {
     fn after(&self, step: &Self, length: f64) -> Self {
-        let moved = |from: &[f64], by: &[f64]| -> Vec<f64> {
-            from.iter().zip(by).map(|(from, by)| from + length * by).collect()
-        };
         Self {
-            weights: moved(&self.weights, &step.weights),
-            intercepts: moved(&self.intercepts, &step.intercepts),
+            weights: moved(&self.weights, length, &step.weights),
+            intercepts: moved(&self.intercepts, length, &step.intercepts),
         }
     }
 }

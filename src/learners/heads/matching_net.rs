@@ -56,12 +56,12 @@ impl MatchingNetConfig {
     /// # Panics
     /// When there are no features, or no steps in a full context.
     pub fn init<B: Backend>(&self, device: &B::Device) -> MatchingNet<B> {
-        let Self { features, attention, context, context_steps } = *self;
+        let Self { features, context, context_steps, .. } = *self;
         assert!(features > 0, "a matching network needs embeddings with features");
         assert!(context_steps != Some(0), "a full context needs a step at least");
         let full = (context == MatchingContext::Full)
             .then(|| FullContext::new(features, context_steps, device));
-        MatchingNet { full_context: full, attention, features, context_steps }
+        MatchingNet { full_context: full, config: self.clone() }
     }
 }
 
@@ -103,19 +103,19 @@ pub struct MatchingNet<B: Backend> {
     /// Lets embeddings know of each other.
     pub full_context: Option<FullContext<B>>,
     #[module(skip)]
-    attention: MatchingAttention,
-    features: usize,
-    context_steps: Option<usize>,
+    config: MatchingNetConfig,
 }
 
 impl<B: Backend> Head<B> for MatchingNet<B> {
+    const NAME: &'static str = "matching";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (attention, context, classes) =
-            (self.attention, self.full_context.clone(), support.one_hot());
+            (self.config.attention, self.full_context.clone(), support.one_hot());
         let embeddings = match &context {
             Some(context) => {
-                let (wanted, found) = (self.features, support.embeddings.dims());
+                let (wanted, found) = (self.config.features, support.embeddings.dims());
                 assert_eq!(wanted, found[2], "a context of {wanted} features, support {found:?}");
                 context.of_support(support.embeddings)
             }
@@ -136,19 +136,7 @@ impl<B: Backend> Head<B> for MatchingNet<B> {
         })
     }
 
-    fn name(&self) -> &'static str {
-        "matching"
-    }
-
     fn settings(&self) -> Value {
-        let Self { features, context_steps, .. } = self;
-        let full = self.full_context.is_some();
-        let context = if full { MatchingContext::Full } else { MatchingContext::Absent };
-        json!({
-            "features": features,
-            "attention": self.attention,
-            "context": context,
-            "context_steps": context_steps,
-        })
+        json!(self.config)
     }
 }

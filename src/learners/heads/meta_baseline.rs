@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
+use super::checked::positive;
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
 
 /// Configuration of a [`MetaBaseline`].
@@ -21,8 +22,7 @@ impl MetaBaselineConfig {
     /// When the scale is not a positive number.
     pub fn init<B: Backend>(&self, device: &B::Device) -> MetaBaseline<B> {
         let Self { scale } = *self;
-        let fits = scale > 0.0 && scale.is_finite();
-        assert!(fits, "the scale of Meta-Baseline must start as a positive number, found {scale}");
+        positive("the scale of Meta-Baseline", scale);
         MetaBaseline { scale: Param::from_tensor(Tensor::full([1], scale, device)), initial: scale }
     }
 }
@@ -62,16 +62,14 @@ pub struct MetaBaseline<B: Backend> {
 }
 
 impl<B: Backend> Head<B> for MetaBaseline<B> {
+    const NAME: &'static str = "meta-baseline";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (scale, prototypes) = (self.scale.val().unsqueeze::<3>(), support.prototypes());
         FittedHead::new(ways, move |queries| {
             PrototypeScore::Cosine.of(queries, prototypes.clone()) * scale.clone()
         })
-    }
-
-    fn name(&self) -> &'static str {
-        "meta-baseline"
     }
 
     fn settings(&self) -> Value {

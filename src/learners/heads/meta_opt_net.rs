@@ -4,7 +4,8 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde_json::{Value, json};
 
-use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, targets, times};
+use super::checked::{not_zero, positive};
+use super::class_blocks::{ClassBlocks, KernelDerivative, by_task, dot, moved, targets, times};
 use super::linear_solve::{on_device, read};
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -66,11 +67,7 @@ impl<B: Backend> MetaOptNet<B> {
     /// # Panics
     /// When it is not a positive number.
     pub fn with_c(self, c: f64) -> Self {
-        assert!(
-            c > 0.0 && c.is_finite(),
-            "the C of a machine must be a positive number, found {c}"
-        );
-        Self { c, ..self }
+        Self { c: positive("the C of a machine", c), ..self }
     }
 
     /// With another ridge; the paper's formula is the limit of small ones.
@@ -78,9 +75,7 @@ impl<B: Backend> MetaOptNet<B> {
     /// # Panics
     /// When it is not a positive number.
     pub fn with_ridge(self, ridge: f64) -> Self {
-        let fits = ridge > 0.0 && ridge.is_finite();
-        assert!(fits, "the ridge of a machine must be a positive number, found {ridge}");
-        Self { ridge, ..self }
+        Self { ridge: positive("the ridge of a machine", ridge), ..self }
     }
 
     /// With another scale to start from.
@@ -88,8 +83,7 @@ impl<B: Backend> MetaOptNet<B> {
     /// # Panics
     /// When it is not a number other than zero.
     pub fn with_scale(self, scale: f64) -> Self {
-        let fits = scale != 0.0 && scale.is_finite();
-        assert!(fits, "the scale of MetaOptNet must be a number other than zero, found {scale}");
+        not_zero("the scale of MetaOptNet", scale);
         Self { scale: self.scale.map(|old| old.full_like(scale).require_grad()), ..self }
     }
 
@@ -118,16 +112,14 @@ impl<B: Backend> MetaOptNet<B> {
 }
 
 impl<B: Backend> Head<B> for MetaOptNet<B> {
+    const NAME: &'static str = "meta-opt-net";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let dual = self.weights(&support);
         let scale = self.scale.val().unsqueeze::<3>();
         let weights = product(support.embeddings.swap_dims(1, 2), dual) * scale;
         FittedHead::new(ways, move |queries| product(queries, weights.clone()))
-    }
-
-    fn name(&self) -> &'static str {
-        "meta-opt-net"
     }
 
     fn settings(&self) -> Value {
@@ -248,14 +240,11 @@ impl Point {
     }
 
     fn after(&self, step: &Self, length: f64) -> Self {
-        let moved = |from: &[f64], by: &[f64]| -> Vec<f64> {
-            from.iter().zip(by).map(|(from, by)| from + length * by).collect()
-        };
         Self {
-            z: moved(&self.z, &step.z),
-            slack: moved(&self.slack, &step.slack),
-            prices: moved(&self.prices, &step.prices),
-            shared: moved(&self.shared, &step.shared),
+            z: moved(&self.z, length, &step.z),
+            slack: moved(&self.slack, length, &step.slack),
+            prices: moved(&self.prices, length, &step.prices),
+            shared: moved(&self.shared, length, &step.shared),
         }
     }
 }

@@ -23,6 +23,7 @@ mod any;
 mod baseline;
 mod baseline_plus_plus;
 mod bd_cspn;
+mod checked;
 mod class_blocks;
 mod deep_emd;
 mod descent;
@@ -93,8 +94,10 @@ pub use soft_k_means::SoftKMeans;
 pub use tim::{Tim, TimSolver};
 pub use transductive_fine_tuning::{EntropyUpdate, TransductiveFineTuning};
 
+pub(super) use checked::{not_negative, positive};
 pub(crate) use gram::task_logits;
-pub(super) use head::{no_logits, one_hot};
+pub(super) use head::no_logits;
 pub(super) use unit_length::unit_length;
 
 use super::cross_entropy;
+use crate::episode::one_hot;

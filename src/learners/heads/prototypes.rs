@@ -2,6 +2,7 @@ use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
+use super::checked::positive;
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
 use crate::data::Comparison;
 
@@ -53,9 +54,7 @@ impl Prototypes {
     /// # Panics
     /// When the scale is not a positive number.
     pub fn with_scale(self, scale: f64) -> Self {
-        let fits = scale > 0.0 && scale.is_finite();
-        assert!(fits, "the scale of prototypes must be a positive number, found {scale}");
-        Self { scale, ..self }
+        Self { scale: positive("the scale", scale), ..self }
     }
 }
 
@@ -66,6 +65,8 @@ impl Default for Prototypes {
 }
 
 impl<B: Backend> Head<B> for Prototypes {
+    const NAME: &'static str = "prototypes";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (score, scale, prototypes) = (self.score, self.scale, support.prototypes());
@@ -77,10 +78,6 @@ impl<B: Backend> Head<B> for Prototypes {
 
     fn comparison(&self) -> Option<Comparison> {
         Some(Comparison::plain(self.score.metric()))
-    }
-
-    fn name(&self) -> &'static str {
-        "prototypes"
     }
 
     fn settings(&self) -> Value {

@@ -5,6 +5,7 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::positive;
 use super::gram::{self, GramHead, TaskGram};
 use super::sinkhorn::Sinkhorn;
 use super::unit_length::unit_length;
@@ -61,7 +62,7 @@ pub enum AfterPower {
 /// # Source
 /// Hu, Gripon and Pateux, "Leveraging the Feature Distribution in Transfer-based Few-Shot Learning",
 /// ICANN 2021.
-#[derive(Module, Clone, Debug)]
+#[derive(Module, Clone, Debug, Serialize)]
 pub struct PtMap {
     power: f64,
     lambda: f64,
@@ -83,8 +84,7 @@ impl PtMap {
     /// # Panics
     /// Unless it is finite and above 0.
     pub fn with_power(self, power: f64) -> Self {
-        assert!(power.is_finite() && power > 0.0, "a power is above 0, found {power}");
-        Self { power, ..self }
+        Self { power: positive("a power", power), ..self }
     }
 
     /// With another factor of squared distances.
@@ -92,8 +92,7 @@ impl PtMap {
     /// # Panics
     /// Unless it is finite and above 0.
     pub fn with_lambda(self, lambda: f64) -> Self {
-        assert!(lambda.is_finite() && lambda > 0.0, "lambda is above 0, found {lambda}");
-        Self { lambda, ..self }
+        Self { lambda: positive("lambda", lambda), ..self }
     }
 
     /// With another number of moves of prototypes, and another part of the way that each goes.
@@ -175,6 +174,8 @@ impl<B: Backend> GramHead<B> for PtMap {
 }
 
 impl<B: Backend> TransductiveHead<B> for PtMap {
+    const NAME: &'static str = "pt-map";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         gram::logits(self, support, queries)
     }
@@ -183,17 +184,7 @@ impl<B: Backend> TransductiveHead<B> for PtMap {
         Some(self)
     }
 
-    fn name(&self) -> &'static str {
-        "pt-map"
-    }
-
     fn settings(&self) -> Value {
-        json!({
-            "power": self.power,
-            "lambda": self.lambda,
-            "rate": self.rate,
-            "steps": self.steps,
-            "after_power": self.after_power,
-        })
+        json!(self)
     }
 }

@@ -6,6 +6,7 @@ use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::{not_zero, positive};
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -58,10 +59,8 @@ impl R2d2Config {
     /// When the penalty is not a positive number, or the scale not a number other than zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> R2d2<B> {
         let Self { lambda, learned_lambda, scale, .. } = *self;
-        let fits = lambda > 0.0 && lambda.is_finite();
-        assert!(fits, "the penalty of a ridge regression must be positive, found {lambda}");
-        let fits = scale != 0.0 && scale.is_finite();
-        assert!(fits, "the scale of R2-D2 must be a number other than zero, found {scale}");
+        positive("the penalty of a ridge regression", lambda);
+        not_zero("the scale of R2-D2", scale);
         let parameter =
             |value: f64| Param::from_tensor(Tensor::from_floats([value as f32], device));
         R2d2 {
@@ -143,26 +142,22 @@ impl<B: Backend> R2d2<B> {
 }
 
 impl<B: Backend> Head<B> for R2d2<B> {
+    const NAME: &'static str = "r2d2";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let [tasks, examples, features] = support.embeddings.dims();
         let (scale, bias) = (self.scale.val().unsqueeze::<3>(), self.bias.val().unsqueeze::<3>());
         let targets = support.one_hot();
-        if !self.config.intercept || features == 0 {
-            let weights = self.weights(support.embeddings, targets) * scale;
-            return FittedHead::new(ways, move |queries| {
-                product(queries, weights.clone()) + bias.clone()
-            });
-        }
-        let ones = Tensor::ones([tasks, examples, 1], &targets.device());
-        let weights = self.weights(Tensor::cat(vec![support.embeddings, ones], 2), targets);
-        let intercept = weights.clone().narrow(1, features, 1) * scale.clone() + bias;
-        let weights = weights.narrow(1, 0, features) * scale;
+        let (weights, intercept) = if !self.config.intercept || features == 0 {
+            (self.weights(support.embeddings, targets) * scale, bias)
+        } else {
+            let ones = Tensor::ones([tasks, examples, 1], &targets.device());
+            let weights = self.weights(Tensor::cat(vec![support.embeddings, ones], 2), targets);
+            let intercept = weights.clone().narrow(1, features, 1) * scale.clone() + bias;
+            (weights.narrow(1, 0, features) * scale, intercept)
+        };
         FittedHead::new(ways, move |queries| product(queries, weights.clone()) + intercept.clone())
-    }
-
-    fn name(&self) -> &'static str {
-        "r2d2"
     }
 
     fn settings(&self) -> Value {

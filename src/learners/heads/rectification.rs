@@ -22,9 +22,9 @@ pub enum LengthNormalisation {
 
 impl LengthNormalisation {
     /// `embeddings` `[n, d]` as the head sees them.
-    pub(super) fn of<B: Backend>(self, embeddings: Tensor<B, 2>) -> Tensor<B, 2> {
+    pub(super) fn of<B: Backend, const D: usize>(self, embeddings: Tensor<B, D>) -> Tensor<B, D> {
         match self {
-            Self::Unit => unit_length(embeddings, 1),
+            Self::Unit => unit_length(embeddings, D - 1),
             Self::Given => embeddings,
         }
     }

@@ -7,6 +7,7 @@ use fewshot_kernels::{conv2d, linear, product};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::fits_map;
 use super::relation_block::{NormMoments, RelationBlock};
 use super::{EmbeddedSupport, FittedHead, Head, no_logits, one_hot};
 
@@ -198,10 +199,9 @@ impl<B: Backend> RelationNet<B> {
         weight: &Param<Tensor<B, 4>>,
         bias: Option<Tensor<B, 1>>,
     ) -> Tensor<B, 5> {
-        let ([tasks, examples, found], map) = (maps.dims(), self.config.map);
-        let [channels, height, width] = map;
-        let wanted = channels * height * width;
-        assert_eq!(found, wanted, "maps {map:?} have {wanted} features, found {found}");
+        let [tasks, examples, found] = maps.dims();
+        let [channels, height, width] = self.config.map;
+        fits_map(found, self.config.map);
         let maps = maps.reshape([tasks * examples, channels, height, width]);
         let padding = match self.config.pools {
             RelationPools::Halving => self.config.padding,
@@ -258,6 +258,8 @@ impl<B: Backend> RelationNet<B> {
 }
 
 impl<B: Backend> Head<B> for RelationNet<B> {
+    const NAME: &'static str = "relation";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
         let moments = match self.config.statistics {
@@ -291,23 +293,8 @@ impl<B: Backend> Head<B> for RelationNet<B> {
         self.config.statistics == RelationStatistics::Task
     }
 
-    fn name(&self) -> &'static str {
-        "relation"
-    }
-
     fn settings(&self) -> Value {
-        let RelationNetConfig { map, channels, hidden, padding, .. } = self.config;
-        let RelationNetConfig { class_map, pools, statistics, momentum, .. } = self.config;
-        json!({
-            "map": map,
-            "channels": channels,
-            "hidden": hidden,
-            "padding": padding,
-            "class_map": class_map,
-            "pools": pools,
-            "statistics": statistics,
-            "momentum": momentum,
-        })
+        json!(self.config)
     }
 }
 

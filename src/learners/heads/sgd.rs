@@ -3,7 +3,8 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::optim_step::{Momentum, StepRule, WeightDecay};
 use serde::Serialize;
 
-use super::descent::{Descent, positive, some_steps};
+use super::checked::{not_negative, positive, some_steps};
+use super::descent::Descent;
 
 /// Gradient descent with momentum over the whole support, as `torch.optim.SGD`.
 ///
@@ -42,8 +43,7 @@ impl Sgd {
         some_steps(self.steps);
         positive("the learning rate", self.rate);
         let rest = [self.momentum, self.dampening, self.weight_decay];
-        let sound = rest.iter().all(|&value| value >= 0.0 && value.is_finite());
-        assert!(sound, "momentum, dampening and weight decay must not be negative, found {rest:?}");
+        not_negative("momentum, dampening and weight decay", rest);
         self
     }
 

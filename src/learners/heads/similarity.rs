@@ -3,6 +3,7 @@ use burn::tensor::backend::Backend;
 use fewshot_kernels::product;
 use serde::Serialize;
 
+use super::descent::Descent;
 use super::unit_length::{length, unit_length};
 
 /// Share of an embedding's squared length below which its squared distance is rounding.
@@ -113,6 +114,21 @@ impl<B: Backend> Scored<B> {
                 self.pull(slopes) - weights.clone() * shares
             }
         }
+    }
+
+    /// Weights after so many steps of Adam down the loss with these slopes.
+    pub(super) fn descended(
+        &self,
+        mut weights: Tensor<B, 3>,
+        (steps, rate): (usize, f64),
+        slopes: impl Fn(Tensor<B, 3>) -> Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
+        let mut adam = Descent::adam(rate);
+        for _ in 0..steps {
+            let gradient = self.gradient(&weights, &slopes);
+            weights = adam.step(weights, gradient);
+        }
+        weights
     }
 
     /// Sum of all embeddings with the weights `shares` `[t, n, ways]`, `[t, ways, d]`.

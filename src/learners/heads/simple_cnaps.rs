@@ -5,6 +5,7 @@ use fewshot_kernels::{Metric, product, scores};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::positive;
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
 
@@ -68,9 +69,7 @@ impl SimpleCnaps {
     /// # Panics
     /// When it is not a positive number.
     pub fn with_regulariser(self, regulariser: f64) -> Self {
-        let fits = regulariser > 0.0 && regulariser.is_finite();
-        assert!(fits, "covariances need a positive regulariser, found {regulariser}");
-        Self { regulariser, ..self }
+        Self { regulariser: positive("the regulariser of covariances", regulariser), ..self }
     }
 
     /// With another factor of distances.
@@ -86,6 +85,8 @@ impl Default for SimpleCnaps {
 }
 
 impl<B: Backend> Head<B> for SimpleCnaps {
+    const NAME: &'static str = "simple-cnaps";
+
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let spread = Spread::new(support, self.regulariser);
@@ -94,10 +95,6 @@ impl<B: Backend> Head<B> for SimpleCnaps {
             DistanceFactor::One => -1.0,
         };
         FittedHead::new(ways, move |queries| spread.distances(queries) * factor)
-    }
-
-    fn name(&self) -> &'static str {
-        "simple-cnaps"
     }
 
     fn settings(&self) -> Value {

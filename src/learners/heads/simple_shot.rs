@@ -4,7 +4,7 @@ use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::unit_length::unit_length;
+use super::unit_length::{centred, fixed_mean, unit_length};
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
 use crate::data::Comparison;
 
@@ -70,9 +70,8 @@ impl<B: Backend> SimpleShot<B> {
 
     /// Of embeddings that are centred by the mean `[d]` of the base classes and normalised, CL2N.
     pub fn with_base_mean(self, mean: Tensor<B, 1>) -> Self {
-        let mean = Param::from_tensor(mean.detach()).set_require_grad(false);
         let transform = FeatureTransform::CentredAndNormalised;
-        Self { base_mean: Some(mean), transform, ..self }
+        Self { base_mean: Some(fixed_mean(mean)), transform, ..self }
     }
 
     /// With another transform.
@@ -91,9 +90,9 @@ impl<B: Backend> SimpleShot<B> {
     }
 
     /// What is subtracted from embeddings, `[1, 1, d]`.
-    fn centre(&self) -> Option<Tensor<B, 3>> {
+    fn centre(&self) -> Option<Tensor<B, 1>> {
         let centred = self.transform == FeatureTransform::CentredAndNormalised;
-        self.base_mean.as_ref().filter(|_| centred).map(|mean| mean.val().unsqueeze())
+        self.base_mean.as_ref().filter(|_| centred).map(Param::val)
     }
 }
 
@@ -104,12 +103,17 @@ impl<B: Backend> Default for SimpleShot<B> {
 }
 
 impl<B: Backend> Head<B> for SimpleShot<B> {
+    const NAME: &'static str = "simpleshot";
+
     /// # Panics
     /// When the base mean has not as many features as the embeddings.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let (transform, centre, score) = (self.transform, self.centre(), self.score);
-        let transformed = move |x| transformed(x, transform, centre.clone());
+        let transformed = move |x| {
+            let centred = centred(x, centre.clone());
+            if transform == FeatureTransform::Unchanged { centred } else { unit_length(centred, 2) }
+        };
         let prototypes =
             support.with_embeddings(transformed(support.embeddings.clone())).prototypes();
         FittedHead::new(ways, move |queries| score.of(transformed(queries), prototypes.clone()))
@@ -121,27 +125,7 @@ impl<B: Backend> Head<B> for SimpleShot<B> {
         Some(Comparison { center, normalize, metric: self.score.metric() })
     }
 
-    fn name(&self) -> &'static str {
-        "simpleshot"
-    }
-
     fn settings(&self) -> Value {
         json!({ "transform": self.transform, "score": self.score })
     }
-}
-
-fn transformed<B: Backend>(
-    x: Tensor<B, 3>,
-    transform: FeatureTransform,
-    centre: Option<Tensor<B, 3>>,
-) -> Tensor<B, 3> {
-    let x = match centre {
-        Some(centre) => {
-            let (found, mean) = (x.dims(), centre.dims()[2]);
-            assert_eq!(found[2], mean, "a base mean [{mean}] does not centre embeddings {found:?}");
-            x - centre
-        }
-        None => x,
-    };
-    if transform == FeatureTransform::Unchanged { x } else { unit_length(x, 2) }
 }

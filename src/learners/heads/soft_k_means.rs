@@ -60,6 +60,8 @@ impl Default for SoftKMeans {
 }
 
 impl<B: Backend> TransductiveHead<B> for SoftKMeans {
+    const NAME: &'static str = "soft-k-means";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         if let Some(none) = no_logits(&queries, support.ways) {
             return none;
@@ -75,10 +77,6 @@ impl<B: Backend> TransductiveHead<B> for SoftKMeans {
             prototypes = (sums.clone() + product(assigned, queries.clone())) / counts;
         }
         logits(prototypes)
-    }
-
-    fn name(&self) -> &'static str {
-        "soft-k-means"
     }
 
     fn settings(&self) -> Value {

@@ -6,7 +6,7 @@ use fewshot_kernels::split_at;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::descent::{Descent, positive, some_steps};
+use super::checked::{not_negative, positive, some_steps};
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
@@ -156,9 +156,7 @@ impl Tim {
         conditional_entropy: f64,
     ) -> Self {
         let cross_entropy = positive("the weight of the cross-entropy", cross_entropy);
-        let entropies = [marginal_entropy, conditional_entropy];
-        let sound = entropies.iter().all(|&weight| weight >= 0.0 && weight.is_finite());
-        assert!(sound, "the weights of entropies must not be negative, found {entropies:?}");
+        not_negative("the weights of entropies", [marginal_entropy, conditional_entropy]);
         Self { cross_entropy, marginal_entropy, conditional_entropy, ..self }
     }
 
@@ -187,24 +185,13 @@ impl Tim {
         let all = Tensor::cat(vec![support.embeddings, seen(queries)], 1);
         let scored = Scored::new(self.similarity, self.temperature, all, &start);
         let weights = match self.solver {
-            TimSolver::Gd => self.descend(start, &scored, one_hot),
+            TimSolver::Gd => {
+                let slopes = |logits| self.slopes(logits, &one_hot);
+                scored.descended(start, (self.steps, self.rate), slopes)
+            }
             TimSolver::Adm => self.alternate(start, &scored, one_hot),
         };
         (weights, scored)
-    }
-
-    fn descend<B: Backend>(
-        &self,
-        mut weights: Tensor<B, 3>,
-        scored: &Scored<B>,
-        one_hot: Tensor<B, 3>,
-    ) -> Tensor<B, 3> {
-        let mut adam = Descent::adam(self.rate);
-        for _ in 0..self.steps {
-            let gradient = scored.gradient(&weights, |logits| self.slopes(logits, &one_hot));
-            weights = adam.step(weights, gradient);
-        }
-        weights
     }
 
     /// Derivative of the loss by the logits of support and queries.
@@ -249,6 +236,8 @@ impl Tim {
 }
 
 impl<B: Backend> TransductiveHead<B> for Tim {
+    const NAME: &'static str = "tim";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         if let Some(none) = no_logits(&queries, support.ways) {
             return none;

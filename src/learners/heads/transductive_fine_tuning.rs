@@ -4,7 +4,8 @@ use burn::tensor::backend::Backend;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::descent::{Descent, positive, some_steps};
+use super::checked::{positive, some_steps};
+use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
@@ -57,7 +58,7 @@ pub enum EntropyUpdate {
 /// # Source
 /// Dhillon, Chaudhari, Ravichandran and Soatto, "A Baseline for Few-Shot Image Classification",
 /// ICLR 2020.
-#[derive(Module, Clone, Debug)]
+#[derive(Module, Clone, Debug, Serialize)]
 pub struct TransductiveFineTuning {
     #[module(skip)]
     similarity: Similarity,
@@ -156,6 +157,8 @@ fn with_feature<B: Backend>(x: Tensor<B, 3>, value: f64) -> Tensor<B, 3> {
 }
 
 impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
+    const NAME: &'static str = "transductive-finetuning";
+
     fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         if let Some(none) = no_logits(&queries, support.ways) {
             return none;
@@ -187,17 +190,7 @@ impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
         queries.logits(weights)
     }
 
-    fn name(&self) -> &'static str {
-        "transductive-finetuning"
-    }
-
     fn settings(&self) -> Value {
-        json!({
-            "similarity": self.similarity,
-            "update": self.update,
-            "steps": self.steps,
-            "rate": self.rate,
-            "temperature": self.temperature,
-        })
+        json!(self)
     }
 }

@@ -1,3 +1,4 @@
+use burn::module::Param;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
@@ -17,4 +18,23 @@ pub(in crate::learners) fn unit_length<B: Backend, const D: usize>(
     dim: usize,
 ) -> Tensor<B, D> {
     x.clone() / length(x, dim)
+}
+
+/// `x` less a `mean` of its last dimension, if there is one.
+///
+/// # Panics
+/// If it is of another length.
+pub(super) fn centred<B: Backend, const D: usize>(
+    x: Tensor<B, D>,
+    mean: Option<Tensor<B, 1>>,
+) -> Tensor<B, D> {
+    let Some(mean) = mean else { return x };
+    let (found, [length]) = (x.dims(), mean.dims());
+    assert_eq!(found[D - 1], length, "a base mean [{length}] does not centre embeddings {found:?}");
+    x - mean.unsqueeze()
+}
+
+/// A mean that is a parameter of a head and stays as it is.
+pub(super) fn fixed_mean<B: Backend>(mean: Tensor<B, 1>) -> Param<Tensor<B, 1>> {
+    Param::from_tensor(mean.detach()).set_require_grad(false)
 }

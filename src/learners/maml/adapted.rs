@@ -9,8 +9,8 @@ use crate::learners::{Adapted, Network};
 /// The networks that a [`Maml`](super::Maml) adapted to tasks.
 #[derive(Clone, Debug)]
 pub struct AdaptedMaml<B: Backend, N> {
-    groups: Vec<Group<B, N>>,
-    statistics: BnStatistics,
+    pub(super) groups: Vec<Group<B, N>>,
+    pub(super) statistics: BnStatistics,
 }
 
 /// Tasks that share a network, with a lane for each.
@@ -21,12 +21,6 @@ pub(super) struct Group<B: Backend, N> {
     /// Inputs that every query goes through the network with, `[t, n, c, h, w]`; the other queries,
     /// where there are none.
     pub(super) beside: Option<Tensor<B, 5>>,
-}
-
-impl<B: Backend, N: Network<B>> AdaptedMaml<B, N> {
-    pub(super) fn new(groups: Vec<Group<B, N>>, statistics: BnStatistics) -> Self {
-        Self { groups, statistics }
-    }
 }
 
 impl<B: Backend, N: Network<B>> Group<B, N> {

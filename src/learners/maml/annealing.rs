@@ -1,10 +1,9 @@
-use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::{Maml, Settings};
+use super::Settings;
 use crate::adapt::{InnerLoop, Order};
 
-/// What [`Maml::plus_plus`] changes in the course of meta-training.
+/// What [`Maml::plus_plus`](super::Maml::plus_plus) changes in the course of meta-training.
 ///
 /// # Conventions
 /// Counted in meta-steps; the authors count epochs of 500. None of both is the default.
@@ -48,13 +47,6 @@ impl Settings {
         let annealing = self.annealing.unwrap_or_default();
         let weights = annealing.weights(self.inner.steps, self.meta_steps);
         weights.unwrap_or_else(|| self.step_weights.clone())
-    }
-}
-
-impl<B: Backend, N> Maml<B, N> {
-    pub(in crate::learners) fn with_annealing(mut self, annealing: Annealing) -> Self {
-        self.settings.annealing = Some(annealing);
-        self
     }
 }
 

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::Backend;
 
-use super::{Head, Maml, Outer, Settings};
+use super::{Maml, Settings};
 use crate::adapt::SecondOrder;
 use crate::learners::{Network, QueryNorm};
 
@@ -41,22 +41,10 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.step_weights = weights)
     }
 
-    pub(in crate::learners) fn with_head(self, head: Head) -> Self {
-        self.set(|settings| settings.head = head)
-    }
-
     /// With other moments for queries in the test, where batch-norm takes those of the batch at
     /// hand; in meta-training queries are normalised together.
     pub fn with_query_norm(self, query_norm: QueryNorm) -> Self {
         self.set(|settings| settings.query_norm = query_norm)
-    }
-
-    pub(in crate::learners) fn with_outer(self, outer: Outer) -> Self {
-        self.set(|settings| settings.outer = outer)
-    }
-
-    pub(in crate::learners) fn with_batch(self, batch: usize) -> Self {
-        self.set(|settings| settings.batch = [Some(batch); 2])
     }
 
     /// With another number of examples in an inner step of the test, of a learner that takes them

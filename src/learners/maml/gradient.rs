@@ -74,7 +74,7 @@ where
             let squares = gradients.map(|gradient| (gradient.clone() * gradient).sum());
             squares.reduce(|sum, square| sum + square).map(|sum| sum.backward())
         };
-        differentiating_twice::<B, _, _>(&self.network, curved).map(drop)
+        differentiating_twice(curved).map(drop)
     }
 
     fn divergence(&self, batch: &Batch<B, N>) -> Option<Divergence> {
@@ -177,7 +177,13 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         group: &Range<usize>,
     ) -> InnerBatches<B> {
         let examples = match self.settings.outer {
-            Outer::Displacement => concatenated(support, N::Kind::judged(batch, group.clone())),
+            Outer::Displacement => {
+                let queries = N::Kind::judged(batch, group.clone());
+                Examples {
+                    inputs: Tensor::cat(vec![support.inputs, queries.inputs], 1),
+                    targets: Tensor::cat(vec![support.targets, queries.targets], 1),
+                }
+            }
             _ => support,
         };
         InnerBatches::new(examples, self.settings.batch[0], self.settings.meta_steps)
@@ -257,31 +263,26 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let (inner, adapted) = (&self.settings.inner_now(), &*self.settings.adapted);
         let constants = || start.iter().cloned().map(Tensor::detach).collect::<Vec<_>>();
         match self.settings.outer {
-            Outer::Gradient | Outer::GradientOfTheRest => {}
+            Outer::Gradient | Outer::GradientOfTheRest => {
+                let steps = InnerSteps { inner, adapted, gradient_fn, lanes };
+                match self.settings.route {
+                    SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
+                    SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
+                }
+            }
             Outer::Implicit(proximal) => {
                 let start = constants();
                 let pulled = self.with_proximal_term(flat, &start);
                 let steps = InnerSteps { inner, adapted, gradient_fn: &*pulled, lanes };
-                let fast = steps.run(start.clone(), &self.rates);
-                return proximal.gradient(
-                    gradient_fn,
-                    (&fast.values, adapted),
-                    lanes,
-                    outer,
-                    inner.steps,
-                );
+                let end = steps.run(start.clone(), &self.rates).values;
+                proximal.gradient(gradient_fn, (&end, adapted), lanes, outer, inner.steps)
             }
             Outer::Displacement => {
                 let start = constants();
                 let steps = InnerSteps { inner, adapted, gradient_fn: flat, lanes };
-                let fast = steps.run(start.clone(), &self.rates);
-                return displacement(start, fast.values, adapted, (outer, scale), inner.steps);
+                let end = steps.run(start.clone(), &self.rates).values;
+                displacement(start, end, adapted, (outer, scale), inner.steps)
             }
-        }
-        let steps = InnerSteps { inner, adapted, gradient_fn, lanes };
-        match self.settings.route {
-            SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
-            SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
         }
     }
 }
@@ -336,14 +337,6 @@ fn displacement<B: AutodiffBackend>(
     let pairs = start.into_iter().zip(end).zip(adapted);
     let back = pairs.map(|((start, end), adapted)| adapted.then(|| scaled((start - end).inner())));
     MetaGradient { loss, start: back.collect(), rates: Vec::new() }
-}
-
-/// The examples of both, for the same tasks, in one batch.
-fn concatenated<B: AutodiffBackend>(one: Examples<B>, other: Examples<B>) -> Examples<B> {
-    Examples {
-        inputs: Tensor::cat(vec![one.inputs, other.inputs], 1),
-        targets: Tensor::cat(vec![one.targets, other.targets], 1),
-    }
 }
 
 /// The first task with a value that is not finite.

@@ -5,7 +5,7 @@ mod annealing;
 mod batches;
 mod builder;
 mod gradient;
-mod prototypes;
+mod relatives;
 mod worker_pools;
 
 pub use adapted::AdaptedMaml;
@@ -31,7 +31,7 @@ use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
-use prototypes::prototypical_head;
+use relatives::prototypical_head;
 use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
@@ -103,7 +103,7 @@ struct Settings {
 /// What the outer loop learns from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Outer {
+enum Outer {
     /// The gradient of the query loss by what the inner loop began with.
     Gradient,
     /// The same for all but what the inner loop adapts, whose start is never updated.
@@ -117,7 +117,7 @@ pub(super) enum Outer {
 
 /// What an inner loop begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Head {
+enum Head {
     /// The learned head.
     Learned,
     /// One made of the support's class means; the slots of its weight and its bias.
@@ -133,7 +133,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         Self::named("maml", network, inner, RateKind::Fixed)
     }
 
-    pub(super) fn named(
+    fn named(
         name: &'static str,
         network: N,
         inner: InnerLoop,
@@ -191,7 +191,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
             Group { tasks: group, network, beside }
         });
-        AdaptedMaml::new(groups.collect(), statistics)
+        AdaptedMaml { groups: groups.collect(), statistics }
     }
 }
 
@@ -290,9 +290,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
     }
 
     fn expect_size(&self, wanted: usize) {
-        if let Err(error) = self.check_size(wanted) {
-            panic!("{error}");
-        }
+        self.check_size(wanted).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -11,7 +11,7 @@ use fewshot_kernels::local_learning::{
 use super::level::Level;
 use super::window::Window;
 use super::{Firings, Running};
-use crate::plasticity::{KernelRule, PlasticityError, PlasticityRule, Rate};
+use crate::plasticity::{PlasticityError, PlasticityRule, Rate};
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// What a kernel is returns_outputs that goes through `xs`, and gives outputs if they are to be `returns_outputs`; none
@@ -28,7 +28,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
 
     /// The settings where all of them are such as kernels have.
     fn built_in(&self, sequences: usize, returns_outputs: bool) -> Option<LocalLearning> {
-        let rule = self.learning.rule.kernel()?.rule;
+        let rule = self.learning.rule.kernel()?;
         let Rate::Fixed(rate) = self.learning.rate else {
             return None;
         };
@@ -121,9 +121,8 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
 
     /// What the levels remember, in one tensor.
     fn packed(&self, settings: &LocalLearning, device: &B::Device) -> LocalMemory<B> {
-        let kernel = self.learning.rule.kernel().expect("settings are of a rule with a kernel");
         let levels = self.levels.iter().zip(&settings.layers);
-        let layers = levels.map(|(level, layer)| level.packed(&kernel, layer.inputs));
+        let layers = levels.map(|(level, layer)| level.packed(layer.inputs));
         LocalMemory::of(settings, layers.collect(), device)
     }
 
@@ -132,14 +131,13 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         let Some(memory) = self.memory.take() else {
             return self;
         };
-        let kernel = self.learning.rule.kernel().expect("a rule that had a kernel");
         let fed_back = self.hierarchy.top_down != 0.0;
         let last = self.levels.len() - 1;
         let levels = std::mem::take(&mut self.levels).into_iter().zip(memory.layers());
         for (index, (level, layer)) in levels.enumerate() {
             let gain = layer.gain.clone().filter(|_| fed_back && index < last);
             let came = self.came(index);
-            let level = level.restored(&kernel, layer, came, self.hierarchy.aggregate);
+            let level = level.restored(layer, came, self.hierarchy.aggregate);
             self.levels.push(Level { gain, ..level });
         }
         self
@@ -153,9 +151,9 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 }
 
-impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
-    fn packed(&self, kernel: &KernelRule<B, R::State>, inputs: usize) -> LayerMemory<B> {
-        let [of_inputs, of_neurons] = (kernel.save)(self.state.clone());
+impl<B: Backend> Level<B> {
+    fn packed(&self, inputs: usize) -> LayerMemory<B> {
+        let [of_inputs, of_neurons] = self.state.clone();
         LayerMemory {
             power: self.power.clone(),
             seen: self.window.packed(inputs),
@@ -166,19 +164,13 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
         }
     }
 
-    fn restored(
-        self,
-        kernel: &KernelRule<B, R::State>,
-        memory: LayerMemory<B>,
-        came: usize,
-        aggregate: Aggregate,
-    ) -> Self {
+    fn restored(self, memory: LayerMemory<B>, came: usize, aggregate: Aggregate) -> Self {
         let seen = memory.seen.filter(|_| came > 0);
         let window = seen.map_or(Window::Empty, |seen| {
             let length = seen.dims()[1] / aggregate.length(1, self.ratio);
             Window::unpacked(aggregate, seen, length, came)
         });
-        let state = (kernel.load)([memory.of_inputs, memory.of_neurons]);
+        let state = [memory.of_inputs, memory.of_neurons];
         Self { state, window, output: memory.held, power: memory.power, ..self }
     }
 }

@@ -5,7 +5,8 @@ use fewshot_kernels::local_learning::Aggregate;
 
 use super::window::Window;
 use crate::plasticity::{
-    Forgetting, PlasticLinear, PlasticityRule, Rate, TemporalHierarchy, WeightUpdate, largest_rate,
+    Forgetting, PlasticLinear, PlasticityRule, Rate, RuleState, TemporalHierarchy, WeightUpdate,
+    largest_rate,
 };
 
 /// By what the layers of a hierarchy learn.
@@ -19,13 +20,13 @@ pub(super) struct Learning<B: Backend, R> {
 
 /// What one layer remembers.
 #[derive(Clone, Debug)]
-pub(super) struct Level<B: Backend, R: PlasticityRule<B>> {
+pub(super) struct Level<B: Backend> {
     /// The layer's, from 0.
     pub(super) index: usize,
     /// Firings below to one of its own.
     pub(super) ratio: usize,
     /// Of the rule.
-    pub(super) state: R::State,
+    pub(super) state: RuleState<B>,
     pub(super) window: Window<B>,
     /// The last output, held until the next.
     pub(super) output: Option<Tensor<B, 2>>,
@@ -37,8 +38,12 @@ pub(super) struct Level<B: Backend, R: PlasticityRule<B>> {
     pub(super) bound: Option<f64>,
 }
 
-impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
-    pub(super) fn new(hierarchy: &TemporalHierarchy<B>, index: usize, rule: &R) -> Self {
+impl<B: Backend> Level<B> {
+    pub(super) fn new(
+        hierarchy: &TemporalHierarchy<B>,
+        index: usize,
+        rule: &impl PlasticityRule<B>,
+    ) -> Self {
         let layer = &hierarchy.layers()[index];
         Self {
             index,
@@ -63,7 +68,7 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
     pub(super) fn fire(
         mut self,
         layer: PlasticLinear<B>,
-        learning: &Learning<B, R>,
+        learning: &Learning<B, impl PlasticityRule<B>>,
     ) -> (Self, PlasticLinear<B>, Tensor<B, 2>) {
         let window = std::mem::replace(&mut self.window, Window::Empty);
         let seen = window.seen(self.ratio).expect("a layer that fires has taken in an output");
@@ -88,7 +93,7 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
         layer: PlasticLinear<B>,
         seen: Tensor<B, 2>,
         output: Tensor<B, 2>,
-        learning: &Learning<B, R>,
+        learning: &Learning<B, impl PlasticityRule<B>>,
     ) -> (Self, PlasticLinear<B>) {
         let scale = learning.relative.map(|tau| self.scale(&seen, tau));
         let Learning { rule, rate, .. } = learning;
@@ -113,7 +118,7 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
     }
 
     /// Once, at the first firing that sees anything but zeros: it reads from the device.
-    fn warn(&mut self, seen: &Tensor<B, 2>, learning: &Learning<B, R>) {
+    fn warn(&mut self, seen: &Tensor<B, 2>, learning: &Learning<B, impl PlasticityRule<B>>) {
         let bound = match learning.relative {
             Some(_) => 1.0,
             None => largest_rate(seen.clone()),
@@ -138,9 +143,9 @@ impl<B: Backend, R: PlasticityRule<B>> Level<B, R> {
     }
 
     /// Without the graph of what was learned so far.
-    pub(super) fn detach(self, rule: &R) -> Self {
+    pub(super) fn detach(self) -> Self {
         Self {
-            state: rule.detach(self.state),
+            state: self.state.map(|state| state.map(Tensor::detach)),
             window: self.window.detach(),
             output: self.output.map(Tensor::detach),
             gain: self.gain.map(Tensor::detach),

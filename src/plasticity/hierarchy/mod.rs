@@ -155,18 +155,26 @@ impl<B: Backend> TemporalHierarchy<B> {
     }
 
     fn check(&self, xs: &Tensor<B, 3>) -> Result<(), PlasticityError> {
-        let [batch, ticks, found] = xs.dims();
-        if batch == 0 {
-            return Err(PlasticityError::NoSequences);
-        }
-        let wanted = self.inputs();
-        if found != wanted {
-            return Err(PlasticityError::Inputs { wanted, found });
-        }
-        if ticks == 0 {
-            return Err(PlasticityError::NoSteps);
-        }
+        self.check_shape(xs.dims(), None)?;
         finite(xs.clone(), 0)
+    }
+
+    /// Of inputs `[b, ticks, length]` that go on where so many sequences began, if any did.
+    fn check_shape(
+        &self,
+        [batch, ticks, found]: [usize; 3],
+        begun: Option<usize>,
+    ) -> Result<(), PlasticityError> {
+        let wanted = self.inputs();
+        match begun {
+            _ if batch == 0 => Err(PlasticityError::NoSequences),
+            _ if found != wanted => Err(PlasticityError::Inputs { wanted, found }),
+            Some(wanted) if wanted != batch => {
+                Err(PlasticityError::Sequences { wanted, found: batch })
+            }
+            _ if ticks == 0 => Err(PlasticityError::NoSteps),
+            _ => Ok(()),
+        }
     }
 }
 

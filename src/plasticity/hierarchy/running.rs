@@ -15,7 +15,7 @@ use crate::plasticity::{PlasticLinear, PlasticityError, PlasticityRule, Rate};
 #[derive(Clone, Debug)]
 pub struct Running<B: Backend, R: PlasticityRule<B>> {
     pub(super) hierarchy: TemporalHierarchy<B>,
-    pub(super) levels: Vec<Level<B, R>>,
+    pub(super) levels: Vec<Level<B>>,
     pub(super) learning: Learning<B, R>,
     pub(super) tick: usize,
     /// Sequences that began, once they did.
@@ -58,8 +58,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     pub fn detach(mut self) -> Self {
         let layers = self.hierarchy.layers.into_iter();
         self.hierarchy.layers = layers.map(PlasticLinear::detach).collect();
-        let levels = self.levels.into_iter();
-        self.levels = levels.map(|level| level.detach(&self.learning.rule)).collect();
+        self.levels = self.levels.into_iter().map(Level::detach).collect();
         self
     }
 
@@ -101,7 +100,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// of them than before.
     pub fn step(self, x: Tensor<B, 2>) -> Result<Self, PlasticityError> {
         let [batch, length] = x.dims();
-        self.begin([batch, 1, length])?;
+        self.hierarchy.check_shape([batch, 1, length], self.sequences)?;
         self.learn(x.reshape([batch, 1, length]))
     }
 
@@ -114,7 +113,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// # Errors
     /// As [`step`](Self::step), and when there is no tick.
     pub fn run(self, xs: Tensor<B, 3>) -> Result<(Self, Vec<Firings<B>>), PlasticityError> {
-        self.begin(xs.dims())?;
+        self.hierarchy.check_shape(xs.dims(), self.sequences)?;
         if let Some(settings) = self.settings(&xs, true) {
             return self.fused(xs, &settings);
         }
@@ -136,7 +135,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     /// # Errors
     /// As [`run`](Self::run).
     pub fn learn(self, xs: Tensor<B, 3>) -> Result<Self, PlasticityError> {
-        self.begin(xs.dims())?;
+        self.hierarchy.check_shape(xs.dims(), self.sequences)?;
         match self.settings(&xs, false) {
             Some(settings) => Ok(self.fused(xs, &settings)?.0),
             None => self.through(xs, &mut |_, _| {}),
@@ -157,24 +156,6 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
             self = self.advance(x, told);
         }
         Ok(self)
-    }
-
-    /// Whether these ticks can come next, but for values that are not finite.
-    fn begin(&self, [batch, ticks, found]: [usize; 3]) -> Result<(), PlasticityError> {
-        if batch == 0 {
-            return Err(PlasticityError::NoSequences);
-        }
-        let wanted = self.hierarchy.inputs();
-        if found != wanted {
-            return Err(PlasticityError::Inputs { wanted, found });
-        }
-        match self.sequences {
-            Some(wanted) if wanted != batch => {
-                Err(PlasticityError::Sequences { wanted, found: batch })
-            }
-            _ if ticks == 0 => Err(PlasticityError::NoSteps),
-            _ => Ok(()),
-        }
     }
 
     /// A tick whose input is known to fit.

@@ -43,7 +43,7 @@ fn hebb_grows_by_one_plus_rate_times_eigenvalue<B: Backend>() {
     let (x, axes) = components::<B>();
     let mut weight = tensor::<B, 2>(&axes[1], [1, 3]);
     for _ in 0..20 {
-        (weight, ()) = step(&Hebb::new(), weight, x.clone(), (), 0.05);
+        (weight, _) = step(&Hebb::new(), weight, x.clone(), [None, None], 0.05);
     }
     let grown = 1.05f32.powi(20);
     let expected = axes[1].map(|value| value * grown);

@@ -195,7 +195,7 @@ fn an_optimizer_moves_a_learned_rate_to_where_learning_gets_further() {
         let along = |tick: f32| tensor::<A, 2>(&[1.0 + tick, 0.0, 0.0], [1, 3]);
         let mut layer = PlasticLinear::from_weight(tensor(&[0.5, 0.5, 0.5], [1, 3]));
         for tick in 0..5 {
-            (layer, ()) = layer.adapt(along(tick as f32 * 0.1), &Oja, (), &rate.rate());
+            (layer, _) = layer.adapt(along(tick as f32 * 0.1), &Oja, [None, None], &rate.rate());
         }
         let aim = tensor::<A, 2>(&[1.0, 0.0, 0.0], [1, 3]);
         let loss = (layer.weight.val() - aim).powi_scalar(2).sum();

@@ -111,7 +111,8 @@ fn layers_learn_when_they_fire_from_what_they_see<B: Backend>() {
     let running = hierarchy.start(rule, rate.clone()).learn(xs.clone()).unwrap();
     let at = |tick| xs.clone().narrow(1, tick, 1).reshape([2, 3]);
     let [child, parent] = [0, 1].map(|index| hierarchy.layers()[index].clone());
-    let thresholds = |neurons| Tensor::<B, 2>::ones([1, neurons], &Default::default());
+    let thresholds =
+        |neurons| [None, Some(Tensor::<B, 2>::ones([1, neurons], &Default::default()))];
     let first = child.forward(at(0));
     let (child, state) = child.adapt(at(0), &rule, thresholds(4), &rate);
     let (parent, above) = parent.adapt(first, &rule, thresholds(2), &rate);

@@ -21,7 +21,7 @@ fn a_layer_adapts_by_its_rule_and_answers_as_before<B: Backend>() {
     let layer = PlasticLinear::<B>::from_weight(tensor(&[0.5, -0.25], [1, 2]));
     let x = tensor::<B, 2>(&[2.0, 1.0], [1, 2]);
     let before = layer.clone();
-    let (after, ()) = layer.adapt(x.clone(), &Oja, (), &Rate::Fixed(0.1));
+    let (after, _) = layer.adapt(x.clone(), &Oja, [None, None], &Rate::Fixed(0.1));
     assert_close("old", &read(before.forward(x.clone())), &[0.75], 1e-6);
     assert_close("new", &read(after.weight.val()), &[0.621875, -0.1609375], 1e-6);
     assert_close("new", &read(after.forward(x)), &[1.0828125], 1e-6);
@@ -30,7 +30,7 @@ fn a_layer_adapts_by_its_rule_and_answers_as_before<B: Backend>() {
 fn a_clamped_output_is_what_is_learned<B: Backend>() {
     let layer = PlasticLinear::<B>::from_weight(tensor(&[0.5, -0.25], [1, 2]));
     let (x, y) = (tensor::<B, 2>(&[2.0, 1.0], [1, 2]), tensor::<B, 2>(&[-1.0], [1, 1]));
-    let (layer, ()) = layer.learn(x, y, &Hebb::new(), (), &Rate::Fixed(0.1));
+    let (layer, _) = layer.learn(x, y, &Hebb::new(), [None, None], &Rate::Fixed(0.1));
     assert_close("weight", &read(layer.weight.val()), &[0.3, -0.35], 1e-6);
 }
 
@@ -40,7 +40,7 @@ fn a_rate_of_zero_keeps_the_weight<B: Backend>() {
         let layer = config.init::<B>(&Default::default());
         let before = read(layer.weight.val());
         assert!(before.iter().all(|value| value.abs() <= 0.5), "{before:?}");
-        let (layer, ()) = layer.adapt(random(1, [2, 4]), &Oja, (), &Rate::Fixed(0.0));
+        let (layer, _) = layer.adapt(random(1, [2, 4]), &Oja, [None, None], &Rate::Fixed(0.0));
         assert_eq!(read(layer.weight.val()), before);
     }
 }
@@ -67,7 +67,7 @@ fn oja_explains_what_the_first_source_does<B: Backend>() {
     let xs = sources.stream(8).next::<B>(400, &device);
     for tick in 0..400 {
         let x = xs.clone().narrow(1, tick, 1).reshape([8, 10]);
-        (layer, ()) = layer.adapt(x, &Oja, (), &Rate::Fixed(0.1));
+        (layer, _) = layer.adapt(x, &Oja, [None, None], &Rate::Fixed(0.1));
     }
     let first = tensor::<B, 2>(&sources.direction(0), [10, 1]);
     for along in read(layer.weight.val().matmul(first)) {
@@ -106,7 +106,7 @@ fn a_layer_is_saved_and_loaded_like_any_module() {
     type B = burn::backend::Flex;
     let device = Default::default();
     let layer = PlasticLinearConfig::new(4, 3).init::<B>(&device);
-    let (layer, ()) = layer.adapt(random(1, [2, 4]), &Oja, (), &Rate::Fixed(0.1));
+    let (layer, _) = layer.adapt(random(1, [2, 4]), &Oja, [None, None], &Rate::Fixed(0.1));
     let recorder = BinBytesRecorder::<FullPrecisionSettings>::default();
     let bytes = recorder.record(layer.clone().into_record(), ()).unwrap();
     let fresh = PlasticLinearConfig::new(4, 3).init::<B>(&device);

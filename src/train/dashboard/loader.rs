@@ -15,129 +15,89 @@ pub struct Tasks<B: Backend, K: TaskKind> {
     pub batch: K::Batch<B>,
 }
 
-/// Training tasks of a source: epoch after epoch new ones.
-///
-/// Step `s` of the training has the tasks from `s * meta_batch` on, as in
-/// [`MetaTrainer`](crate::train::MetaTrainer). A loader is not told which epoch it is asked for: each
-/// `iter` is the next one.
-pub struct TrainingTasks<B: Backend, T> {
+/// Tasks of a source: [training](Self::training) takes new ones epoch after epoch,
+/// [validations](Self::validation) take the same.
+pub struct TaskLoader<B: Backend, T> {
     source: Arc<T>,
-    steps: u64,
-    meta_batch: u64,
     device: B::Device,
-    /// Epochs begun.
-    epoch: AtomicU64,
+    /// Those of a validation, or of the first epoch.
+    tasks: Range<u64>,
+    batch_size: u64,
+    /// Epochs of a training that were begun.
+    epoch: Option<AtomicU64>,
 }
 
-impl<B: Backend, T> TrainingTasks<B, T> {
+impl<B: Backend, T: TaskSource> TaskLoader<B, T> {
     /// Epochs of so many steps with `meta_batch` tasks each.
+    ///
+    /// Step `s` of the training has the tasks from `s * meta_batch` on, as in
+    /// [`MetaTrainer`](crate::train::MetaTrainer). A loader is not told which epoch it is asked for:
+    /// each `iter` is the next one.
     ///
     /// # Panics
     /// On an epoch without a step, and a step without a task.
-    pub fn new(source: T, steps: u64, meta_batch: u64, device: &B::Device) -> Self {
+    pub fn training(source: T, steps: u64, meta_batch: u64, device: &B::Device) -> Self {
         assert!(steps > 0, "an epoch has at least one step");
         assert!(meta_batch > 0, "a meta-batch has at least one task");
-        let (source, device) = (Arc::new(source), device.clone());
-        Self { source, steps, meta_batch, device, epoch: AtomicU64::new(0) }
+        let (source, device, tasks) = (Arc::new(source), device.clone(), 0..steps * meta_batch);
+        Self { source, device, tasks, batch_size: meta_batch, epoch: Some(AtomicU64::new(0)) }
     }
 
-    /// Goes on after this epoch, counted from 1 as `SupervisedTraining::checkpoint` has it.
+    /// The first `tasks` of `source`, in batches of [`test_batch_size`](TaskSource::test_batch_size), as an
+    /// [`Evaluator`](crate::train::Evaluator) takes them.
+    ///
+    /// # Panics
+    /// Without a task.
+    pub fn validation(source: T, tasks: usize, device: &B::Device) -> Self {
+        assert!(tasks > 0, "a validation needs at least one task");
+        let (batch_size, device) = (source.test_batch_size() as u64, device.clone());
+        Self { source: Arc::new(source), device, tasks: 0..tasks as u64, batch_size, epoch: None }
+    }
+
+    /// Training goes on after this epoch, counted from 1 as `SupervisedTraining::checkpoint` has it.
     pub fn checkpoint(self, epoch: usize) -> Self {
-        Self { epoch: AtomicU64::new(epoch as u64), ..self }
+        Self { epoch: self.epoch.is_some().then(|| AtomicU64::new(epoch as u64)), ..self }
     }
 
     /// The step that the next epoch begins with.
     pub(super) fn next_step(&self) -> u64 {
-        self.epoch.load(Ordering::Relaxed) * self.steps
+        self.epochs() * (self.tasks.end - self.tasks.start) / self.batch_size
     }
 
     pub(super) fn source(&self) -> &T {
         &self.source
     }
 
-    fn on(&self, device: &B::Device) -> Self {
+    fn epochs(&self) -> u64 {
+        self.epoch.as_ref().map_or(0, |epoch| epoch.load(Ordering::Relaxed))
+    }
+
+    fn with(&self, device: &B::Device, tasks: Range<u64>) -> Self {
         Self {
             source: self.source.clone(),
             device: device.clone(),
-            epoch: AtomicU64::new(self.epoch.load(Ordering::Relaxed)),
-            ..*self
+            tasks,
+            batch_size: self.batch_size,
+            epoch: self.epoch.as_ref().map(|_| AtomicU64::new(self.epochs())),
         }
     }
-
-    fn tasks(&self) -> u64 {
-        self.steps * self.meta_batch
-    }
 }
 
-impl<B, T> DataLoader<B, Tasks<B, T::Kind>> for TrainingTasks<B, T>
+impl<B, T> DataLoader<B, Tasks<B, T::Kind>> for TaskLoader<B, T>
 where
     B: Backend,
     T: TaskSource + Send + Sync + 'static,
 {
     fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<Tasks<B, T::Kind>> + 'a> {
-        let first = self.epoch.fetch_add(1, Ordering::Relaxed) * self.tasks();
+        let epoch = self.epoch.as_ref().map_or(0, |epoch| epoch.fetch_add(1, Ordering::Relaxed));
+        let count = self.tasks.end - self.tasks.start;
+        let first = self.tasks.start + epoch * count;
         Box::new(Batches::<B, T> {
             source: &self.source,
             device: &self.device,
-            all: first..first + self.tasks(),
+            all: first..first + count,
             next: first,
-            batch_size: self.meta_batch,
-        })
-    }
-
-    fn num_items(&self) -> usize {
-        self.tasks() as usize
-    }
-
-    fn to_device(&self, device: &B::Device) -> Arc<dyn DataLoader<B, Tasks<B, T::Kind>>> {
-        Arc::new(self.on(device))
-    }
-
-    /// # Panics
-    /// On anything but the whole: `burn-train` slices to share tasks among devices, and adds up
-    /// what their gradients should be averaged to.
-    fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, Tasks<B, T::Kind>>> {
-        let all = self.num_items();
-        assert!(
-            (start, end) == (0, all),
-            "tasks {start} to {end} of {all}: an epoch is not divided among devices, whose \
-             gradients burn-train would add up instead of averaging them"
-        );
-        self.to_device(&self.device)
-    }
-}
-
-/// The first tasks of a source: in every validation the same.
-pub struct ValidationTasks<B: Backend, T> {
-    source: Arc<T>,
-    tasks: Range<u64>,
-    device: B::Device,
-}
-
-impl<B: Backend, T> ValidationTasks<B, T> {
-    /// The first `tasks` of `source`, in batches of [`test_batch_size`](TaskSource::test_batch_size), as an
-    /// [`Evaluator`](crate::train::Evaluator) takes them.
-    ///
-    /// # Panics
-    /// Without a task.
-    pub fn new(source: T, tasks: usize, device: &B::Device) -> Self {
-        assert!(tasks > 0, "a validation needs at least one task");
-        Self { source: Arc::new(source), tasks: 0..tasks as u64, device: device.clone() }
-    }
-}
-
-impl<B, T> DataLoader<B, Tasks<B, T::Kind>> for ValidationTasks<B, T>
-where
-    B: Backend,
-    T: TaskSource + Send + Sync + 'static,
-{
-    fn iter<'a>(&'a self) -> Box<dyn DataLoaderIterator<Tasks<B, T::Kind>> + 'a> {
-        Box::new(Batches::<B, T> {
-            source: &self.source,
-            device: &self.device,
-            all: self.tasks.clone(),
-            next: self.tasks.start,
-            batch_size: self.source.test_batch_size() as u64,
+            batch_size: self.batch_size,
         })
     }
 
@@ -146,18 +106,23 @@ where
     }
 
     fn to_device(&self, device: &B::Device) -> Arc<dyn DataLoader<B, Tasks<B, T::Kind>>> {
-        let (source, tasks) = (self.source.clone(), self.tasks.clone());
-        Arc::new(Self { source, tasks, device: device.clone() })
+        Arc::new(self.with(device, self.tasks.clone()))
     }
 
     /// # Panics
-    /// When the tasks are not among those here.
+    /// When the tasks are not among those here, and in training on anything but the whole:
+    /// `burn-train` slices to share tasks among devices, and adds up what their gradients should be
+    /// averaged to.
     fn slice(&self, start: usize, end: usize) -> Arc<dyn DataLoader<B, Tasks<B, T::Kind>>> {
         let all = self.num_items();
+        assert!(
+            self.epoch.is_none() || (start, end) == (0, all),
+            "tasks {start} to {end} of {all}: an epoch is not divided among devices, whose \
+             gradients burn-train would add up instead of averaging them"
+        );
         assert!(start <= end && end <= all, "tasks {start} to {end} of {all}");
         let first = self.tasks.start;
-        let tasks = first + start as u64..first + end as u64;
-        Arc::new(Self { source: self.source.clone(), tasks, device: self.device.clone() })
+        Arc::new(self.with(&self.device, first + start as u64..first + end as u64))
     }
 }
 

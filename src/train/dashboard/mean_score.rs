@@ -6,9 +6,9 @@ use burn_train::metric::{
     SerializedEntry,
 };
 
+use super::HostOutcome;
 use crate::episode::{Measure, TaskKind};
 use crate::train::Score;
-use crate::train::evaluate::mean_and_ci95;
 
 /// What tasks are judged by, as a mean with its 95 % interval: the [`Score`] that an
 /// [`Evaluator`](crate::train::Evaluator) finds.
@@ -24,15 +24,6 @@ pub struct MeanScore<K> {
     kind: PhantomData<K>,
 }
 
-/// The measure of each task.
-#[derive(Clone, Debug)]
-pub struct Scores<K> {
-    /// One a task, or their mean alone.
-    pub scores: Vec<f64>,
-    /// What the tasks ask for.
-    pub kind: PhantomData<K>,
-}
-
 impl<K: TaskKind> MeanScore<K> {
     /// A metric without a value yet.
     pub fn new() -> Self {
@@ -41,18 +32,15 @@ impl<K: TaskKind> MeanScore<K> {
 
     /// Mean and interval over what was found since the epoch began.
     pub fn score(&self) -> Score {
-        score::<K>(&self.all)
+        Score::of(K::MEASURE, &self.all)
     }
 
     fn entry(scores: &[f64]) -> NumericEntry {
-        NumericEntry::Aggregated { aggregated_value: score::<K>(scores).mean, count: scores.len() }
+        NumericEntry::Aggregated {
+            aggregated_value: Score::of(K::MEASURE, scores).mean,
+            count: scores.len(),
+        }
     }
-}
-
-fn score<K: TaskKind>(scores: &[f64]) -> Score {
-    let measure = K::MEASURE;
-    let (mean, ci95) = mean_and_ci95(scores);
-    Score { measure, mean: mean * measure.unit(), ci95: ci95 * measure.unit() }
 }
 
 impl<K: TaskKind> Default for MeanScore<K> {
@@ -62,7 +50,7 @@ impl<K: TaskKind> Default for MeanScore<K> {
 }
 
 impl<K: TaskKind> Metric for MeanScore<K> {
-    type Input = Scores<K>;
+    type Input = HostOutcome<K>;
 
     fn name(&self) -> MetricName {
         Arc::new(match K::MEASURE {
@@ -79,7 +67,7 @@ impl<K: TaskKind> Metric for MeanScore<K> {
         NumericAttributes { unit, higher_is_better: K::MEASURE.improves(1.0, 0.0) }.into()
     }
 
-    fn update(&mut self, found: &Scores<K>, _metadata: &MetricMetadata) -> SerializedEntry {
+    fn update(&mut self, found: &HostOutcome<K>, _metadata: &MetricMetadata) -> SerializedEntry {
         self.all.extend(&found.scores);
         self.last = found.scores.len();
         SerializedEntry::new(self.score().to_string(), self.value().serialize())

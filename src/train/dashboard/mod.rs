@@ -1,8 +1,8 @@
 //! Training by `burn-train`, with its dashboard in the terminal, metrics, checkpoints and early
 //! stopping; with the feature `train-tui`.
 //!
-//! A [`MetaModel`] is a learner as the model that `burn-train` trains, [`TrainingTasks`] and
-//! [`ValidationTasks`] are the loaders beside it. An epoch is so many meta-steps. Trained so, a
+//! A [`MetaModel`] is a learner as the model that `burn-train` trains, and [`TaskLoader`]s bring its
+//! tasks. An epoch is so many meta-steps. Trained so, a
 //! learner ends with the parameters that [`MetaTrainer`](super::MetaTrainer) would have given it
 //! from the same tasks, optimizer and learning rate.
 //!
@@ -10,10 +10,10 @@
 //! - One device: the strategy that `SupervisedTraining` has by itself differentiates in the thread
 //!   that calls `launch`, as Burn 0.21 needs; other threads only read metrics and write files. Its
 //!   strategy for several devices differentiates in several threads at once, and adds up the
-//!   gradients that a meta-batch averages: [`TrainingTasks`] refuse it.
+//!   gradients that a meta-batch averages: a [`TaskLoader`] refuses it.
 //! - No `grads_accumulation`: it adds up gradients as well, and drops the last ones of an epoch that
 //!   it does not divide. The meta-batch is what to enlarge; a [`MetaModel`] refuses the other.
-//! - To go on after an epoch, [`TrainingTasks::checkpoint`] and `SupervisedTraining::checkpoint`
+//! - To go on after an epoch, [`TaskLoader::checkpoint`] and `SupervisedTraining::checkpoint`
 //!   want its number, and the run ends bit for bit as if it had never stopped; with
 //!   `burn::record::DefaultRecorder`, for `CompactRecorder` rounds parameters to 16 bits.
 //! - `launch` gives the learner as the last epoch left it, `MetaTrainer` the one of the best
@@ -34,7 +34,7 @@
 //! use fewshot::prelude::*;
 //! use fewshot::train::dashboard::burn_train::metric::{AccuracyMetric, LossMetric};
 //! use fewshot::train::dashboard::burn_train::{Learner as Trainee, SupervisedTraining};
-//! use fewshot::train::dashboard::{MeanScore, MetaModel, TrainingTasks, ValidationTasks};
+//! use fewshot::train::dashboard::{MeanScore, MetaModel, TaskLoader};
 //!
 //! type B = Autodiff<Flex>;
 //!
@@ -45,10 +45,10 @@
 //! let validation = glyphs.validation.sampler(Protocol::new(5, 1), 11)?;
 //!
 //! // Epochs of two steps, each on a meta-batch of one task.
-//! let train = TrainingTasks::<B, _>::new(train, 2, 1, &device);
+//! let train = TaskLoader::<B, _>::training(train, 2, 1, &device);
 //! let learner = ProtoNet::new(Conv4Config::omniglot().init(&device));
 //! let model = MetaModel::new(learner, &train)?;
-//! let validation = Arc::new(ValidationTasks::<Flex, _>::new(validation, 8, &device));
+//! let validation = Arc::new(TaskLoader::<Flex, _>::validation(validation, 8, &device));
 //!
 //! let trained = SupervisedTraining::new(&folder, Arc::new(train), validation)
 //!     .metrics((LossMetric::new(), AccuracyMetric::new()))
@@ -68,8 +68,8 @@ mod model;
 mod outcome;
 
 pub use burn_train;
-pub use loader::{Tasks, TrainingTasks, ValidationTasks};
-pub use mean_score::{MeanScore, Scores};
+pub use loader::{TaskLoader, Tasks};
+pub use mean_score::MeanScore;
 pub use model::{MetaModel, MetaModelError};
 pub use outcome::{HostOutcome, Outcome};
 

@@ -8,7 +8,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_train::{InferenceStep, TrainOutput, TrainStep};
 use fewshot_models::nn::drawn;
 
-use super::{Outcome, Tasks, TrainingTasks};
+use super::{Outcome, TaskLoader, Tasks};
 use crate::adapt::AdaptError;
 use crate::episode::{Classification, TaskKind, TaskSource};
 use crate::learners::{Learner, MetaGradients, MetaLearner};
@@ -50,7 +50,7 @@ where
     ///
     /// # Errors
     /// When the learner cannot be trained on such tasks, or computes in `f16`.
-    pub fn new<T>(learner: L, tasks: &TrainingTasks<B, T>) -> Result<Self, MetaModelError>
+    pub fn new<T>(learner: L, tasks: &TaskLoader<B, T>) -> Result<Self, MetaModelError>
     where
         T: TaskSource<Kind = K>,
     {

@@ -5,7 +5,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use burn_train::metric::{AccuracyInput, Adaptor, ItemLazy, LossInput};
 
-use super::Scores;
 use crate::episode::{Classification, TaskKind};
 
 /// What a step on some tasks tells the metrics, still on the device.
@@ -72,8 +71,8 @@ impl Adaptor<AccuracyInput<Flex>> for HostOutcome<Classification> {
     }
 }
 
-impl<K: TaskKind> Adaptor<Scores<K>> for HostOutcome<K> {
-    fn adapt(&self) -> Scores<K> {
-        Scores { scores: self.scores.clone(), kind: PhantomData }
+impl<K: TaskKind> Adaptor<Self> for HostOutcome<K> {
+    fn adapt(&self) -> Self {
+        self.clone()
     }
 }

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Int, Tensor, TensorData};
 use rayon::prelude::*;
 
 use crate::data::{ClassDataset, QuarterTurn};
-use crate::episode::{Episode, EpisodeSampler, Part, Shown, images, labels};
+use crate::episode::{Episode, EpisodeSampler, Part, Shown, gathered, images, labels};
+use crate::learners::heads::EmbeddedSupport;
 use crate::learners::{self, OnEmbeddings};
 
 /// How much is done at a time, and at least one episode.
@@ -126,32 +127,18 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
         let numbers = protocol.ways * protocol.examples() * embeddings.dims()[1];
         let together = (self.limits.gathered / numbers.max(1)).clamp(1, self.limits.judged);
         for episodes in episodes.chunks(together) {
-            let part = |part| self.gathered(&embeddings, episodes, part);
+            let part = |part| {
+                let shown = episodes.iter().flat_map(|episode| episode.shown(part));
+                let rows = shown.map(|shown| self.rows.of(shown) as usize);
+                gathered(&embeddings, rows, episodes.len())
+            };
             let labels = |each| labels::<B>(episodes.len(), protocol.ways, each, self.device);
-            let logits = self.learner.of_embeddings(
-                part(Part::Support),
-                labels(protocol.shots),
-                protocol.ways,
-                part(Part::Query),
-            );
+            let support =
+                EmbeddedSupport::new(part(Part::Support), labels(protocol.shots), protocol.ways);
+            let logits = self.learner.of_embeddings(support, part(Part::Query));
             let found = learners::accuracies(logits, labels(protocol.queries));
             self.found.extend(found.into_data().iter::<f64>());
         }
-    }
-
-    /// The embeddings of a part of each episode, `[t, n, d]`.
-    fn gathered(
-        &self,
-        embeddings: &Tensor<B, 2>,
-        episodes: &[Episode],
-        part: Part,
-    ) -> Tensor<B, 3> {
-        let shown = episodes.iter().flat_map(|episode| episode.shown(part));
-        let rows: Vec<_> = shown.map(|shown| self.rows.of(shown) as i32).collect();
-        let (count, [_, features]) = (rows.len(), embeddings.dims());
-        let rows = Tensor::<B, 1, Int>::from_data(TensorData::new(rows, [count]), self.device);
-        let gathered = embeddings.clone().select(0, rows);
-        gathered.reshape([episodes.len(), count / episodes.len(), features])
     }
 }
 

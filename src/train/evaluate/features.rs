@@ -9,9 +9,9 @@ use fewshot_kernels::{Route, route};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Score;
 use super::gram::{Gram, gram_accuracies};
-use super::mean_and_ci95;
-use crate::episode::{FeatureBatch, FeatureSampler, Protocol, QueryCounts};
+use crate::episode::{FeatureBatch, FeatureSampler, Measure, Protocol, QueryCounts};
 use crate::learners;
 use crate::learners::heads::{EmbeddedSupport, Head, TransductiveHead};
 
@@ -147,7 +147,7 @@ impl FeatureTest {
         accuracies: impl FnOnce() -> Vec<f64>,
     ) -> FeatureEvaluation {
         let start = Instant::now();
-        let (mean, ci95) = mean_and_ci95(&accuracies());
+        let Score { mean: accuracy, ci95, .. } = Score::of(Measure::Accuracy, &accuracies());
         FeatureEvaluation {
             method: method.to_owned(),
             settings,
@@ -159,8 +159,8 @@ impl FeatureTest {
                 QueryCounts::Dirichlet { alpha } => Some(alpha),
             },
             seed: sampler.seed(),
-            accuracy: 100.0 * mean,
-            ci95: 100.0 * ci95,
+            accuracy,
+            ci95,
             episodes_per_s: self.episodes as f64 / start.elapsed().as_secs_f64(),
         }
     }

@@ -101,10 +101,7 @@ where
             self.learner = Some(self.optimizer.step(learning_rate, learner, gradients));
             (learning_rate, stats)
         });
-        self.progress.step += 1;
-        self.clock.steps += 1;
-        let (step, phases) = (self.progress.step, phase::take());
-        self.clock.phases += phases;
+        let (phases, step) = (self.count_step(), self.progress.step);
         self.deferred.push(DeferredStep { figures, gradients, step, learning_rate, phases });
         match self.deferred.is_due(self.interval) {
             true => self.read(),

@@ -25,14 +25,14 @@ where
         trainer: MetaTrainer<L, O, S, T>,
         devices: Vec<B::Device>,
     ) -> Result<Trained<L::InnerModule>, TrainError> {
-        let watched = match devices.is_empty() {
+        let devices = match devices.is_empty() {
             true => vec![trainer.learner.devices().into_iter().next().unwrap_or_default()],
-            false => devices.clone(),
+            false => devices,
         };
         let (mut run, mut reached) = (None, (0, None));
         phase::failed();
-        let ended = devices_guarded::<B, Result<_, TrainError>>(&watched, || {
-            let trained = run.insert(Self::begin(trainer, devices)?);
+        let ended = devices_guarded::<B, Result<_, TrainError>>(&devices, || {
+            let trained = run.insert(Self::begin(trainer, devices.clone())?);
             trained.train()?;
             reached = (trained.progress.step, trained.kept());
             run.take().expect("it has just trained").finish()
@@ -44,7 +44,7 @@ where
         let under_way = run.as_ref().map(|run| (run.progress.step, run.kept()));
         let (step, kept) = under_way.unwrap_or(reached);
         // Tensors of a device that failed may fail to be given back.
-        let _ = devices_guarded::<B, _>(&watched, || drop(run));
+        let _ = devices_guarded::<B, _>(&devices, || drop(run));
         Err(TrainError::Device { step, phase: phase::failed(), failure, kept })
     }
 }

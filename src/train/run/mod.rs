@@ -94,10 +94,6 @@ where
     ) -> Result<Self, TrainError> {
         let options = trainer.options;
         options.check(trainer.validation.as_ref().map(|(_, tasks)| *tasks))?;
-        let devices = match devices.is_empty() {
-            true => vec![trainer.learner.devices().into_iter().next().unwrap_or_default()],
-            false => devices,
-        };
         let learner = to_device::<B, L>(drawn::<B, _>(trainer.learner), &devices[0]);
         let communicator = match trainer.communicator {
             Some(communicator) => communicator,

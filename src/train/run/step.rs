@@ -46,12 +46,18 @@ where
         let Some(learning_rate) = moved else {
             return self.skipped(scale, averages);
         };
+        let phases = self.count_step();
+        let loss_scale = self.scaler.is_some().then_some(scale.value());
+        self.report_metrics(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
+    }
+
+    /// Counts a step that was made, which took this.
+    pub(super) fn count_step(&mut self) -> PhaseTimes {
         self.progress.step += 1;
         self.clock.steps += 1;
         let phases = phase::take();
         self.clock.phases += phases;
-        let loss_scale = self.scaler.is_some().then_some(scale.value());
-        self.report_metrics(self.progress.step, (loss, score), learning_rate, loss_scale, phases)
+        phases
     }
 
     /// Tells of a step that was made.
@@ -69,7 +75,19 @@ where
             Measure::SquaredError => None,
         };
         let phase_ms = phases.rounded();
-        self.tell_step(StepMetrics { step, loss, accuracy, learning_rate, loss_scale, phase_ms })
+        let metrics = StepMetrics { step, loss, accuracy, learning_rate, loss_scale, phase_ms };
+        if let Some(folder) = &mut self.folder {
+            phase::phase(Phase::Save, || folder.log(Line::Step(metrics.clone())))?;
+        }
+        let left = self.options.steps.saturating_sub(step);
+        let elapsed = self.clock.start.elapsed().as_secs_f64();
+        self.emit(&Event::Step {
+            metrics,
+            steps: self.options.steps,
+            episodes_per_s: self.episodes_per_s(),
+            seconds_left: elapsed / self.clock.steps as f64 * left as f64,
+        });
+        Ok(())
     }
 
     fn tasks(&self) -> StepTasks<'_, T> {
@@ -144,21 +162,5 @@ where
             divergence,
             kept: self.kept(),
         }
-    }
-
-    fn tell_step(&mut self, metrics: StepMetrics) -> Result<(), TrainError> {
-        if let Some(folder) = &mut self.folder {
-            phase::phase(Phase::Save, || folder.log(Line::Step(metrics.clone())))?;
-        }
-        let left = self.options.steps.saturating_sub(metrics.step);
-        let elapsed = self.clock.start.elapsed().as_secs_f64();
-        let event = Event::Step {
-            metrics,
-            steps: self.options.steps,
-            episodes_per_s: self.episodes_per_s(),
-            seconds_left: elapsed / self.clock.steps as f64 * left as f64,
-        };
-        self.emit(&event);
-        Ok(())
     }
 }

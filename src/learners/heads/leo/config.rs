@@ -5,7 +5,7 @@ use burn::tensor::{Distribution, Tensor};
 use serde::{Deserialize, Serialize};
 
 use super::Leo;
-use crate::learners::heads::LengthNormalisation;
+use crate::learners::heads::{LengthNormalisation, not_negative};
 
 /// Over what the support's losses are added up in the steps of a [`Leo`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,11 +95,9 @@ impl LeoConfig {
         let Self { features, latents, steps, rate, fine_tuning_rate, dropout, .. } = *self;
         let sizes = [features, latents, steps];
         assert!(!sizes.contains(&0), "features, codes and steps of LEO must be some: {sizes:?}");
-        let penalties = [self.l2_penalty, self.orthogonality_penalty];
-        let of_codes = [self.divergence_penalty, self.code_penalty];
-        let numbers = [[rate, fine_tuning_rate], penalties, of_codes].concat();
-        let fit = numbers.iter().all(|number| *number >= 0.0 && number.is_finite());
-        assert!(fit, "rates and penalties of LEO cannot be negative, found {numbers:?}");
+        not_negative("rates of LEO", [rate, fine_tuning_rate]);
+        not_negative("penalties of weights", [self.l2_penalty, self.orthogonality_penalty]);
+        not_negative("penalties of codes", [self.divergence_penalty, self.code_penalty]);
         assert!((0.0..1.0).contains(&dropout), "dropout is from 0 to less than 1, found {dropout}");
         let drawn = |inputs: usize, outputs: usize| {
             let bound = (6.0 / (inputs + outputs) as f64).sqrt();

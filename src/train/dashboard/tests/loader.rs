@@ -9,8 +9,8 @@ fn source() -> RegressionSampler {
     RegressionSampler::new(Sinusoids::default(), 2, 2, 1).unwrap()
 }
 
-fn training() -> TrainingTasks<Flex, RegressionSampler> {
-    TrainingTasks::new(source(), STEPS, META_BATCH, &Default::default())
+fn training() -> TaskLoader<Flex, RegressionSampler> {
+    TaskLoader::training(source(), STEPS, META_BATCH, &Default::default())
 }
 
 fn targets(batch: &<Regression as TaskKind>::Batch<Flex>) -> Vec<f32> {
@@ -57,7 +57,7 @@ fn on_another_device_training_goes_on_where_it_was() {
 
 #[test]
 fn every_validation_has_the_same_tasks() {
-    let loader = ValidationTasks::<Flex, _>::new(source(), 130, &Default::default());
+    let loader = TaskLoader::<Flex, _>::validation(source(), 130, &Default::default());
     let first = epoch(&loader);
     assert_eq!(first[..2], expected(0, 2, 64));
     assert_eq!((first.len(), first[2].1.len()), (3, 2 * 2));
@@ -67,7 +67,7 @@ fn every_validation_has_the_same_tasks() {
 
 #[test]
 fn a_validation_can_be_sliced() {
-    let loader = ValidationTasks::<Flex, _>::new(source(), 130, &Default::default());
+    let loader = TaskLoader::<Flex, _>::validation(source(), 130, &Default::default());
     let slice = loader.slice(64, 130).slice(0, 65);
     assert_eq!(slice.num_items(), 65);
     let found = epoch(&*slice);

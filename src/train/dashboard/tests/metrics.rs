@@ -7,7 +7,7 @@ use burn_train::metric::{
 
 use super::*;
 use crate::episode::{Classification, Regression};
-use crate::train::dashboard::{Outcome, Scores};
+use crate::train::dashboard::{HostOutcome, Outcome};
 
 fn metadata() -> MetricMetadata {
     let progress = || Progress { items_processed: 1, items_total: 1 };
@@ -47,7 +47,10 @@ fn a_loss_counts_by_its_tasks() {
 #[test]
 fn the_mean_score_has_the_interval_of_all_tasks_of_the_epoch() {
     let mut metric = MeanScore::<Classification>::new();
-    let scores = |scores: &[f64]| Scores { scores: scores.to_vec(), kind: PhantomData };
+    let scores = |scores: &[f64]| HostOutcome {
+        scores: scores.to_vec(),
+        ..outcome(0.0, &[0.0], 1, 1).sync()
+    };
     metric.update(&scores(&[0.1]), &metadata());
     metric.clear();
     metric.update(&scores(&[0.5, 0.7, 0.9]), &metadata());

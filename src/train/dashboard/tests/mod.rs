@@ -21,7 +21,7 @@ use burn_train::{Learner as Trainee, SupervisedTraining};
 use fewshot_models::nn::drawn;
 use fewshot_models::{Classifier, Conv4, Conv4Config};
 
-use super::{MeanScore, MetaModel, TrainingTasks, ValidationTasks};
+use super::{MeanScore, MetaModel, TaskLoader};
 use crate::adapt::InnerLoop;
 use crate::data::{Glyphs, GlyphsConfig};
 use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskKind, TaskSource};
@@ -81,10 +81,10 @@ where
     L::InnerModule: ModuleDisplay,
 {
     let device = Default::default();
-    let train = TrainingTasks::<B, _>::new(source.clone(), STEPS, META_BATCH, &device);
+    let train = TaskLoader::<B, _>::training(source.clone(), STEPS, META_BATCH, &device);
     let train = train.checkpoint(checkpoint.unwrap_or(0));
     let model = MetaModel::new(learner, &train).unwrap();
-    let validation = Arc::new(ValidationTasks::<Flex, _>::new(source, 9, &device));
+    let validation = Arc::new(TaskLoader::<Flex, _>::validation(source, 9, &device));
     let recording = Recording::default();
     let mut training = SupervisedTraining::new(folder, Arc::new(train), validation)
         .metrics((LossMetric::new(),))

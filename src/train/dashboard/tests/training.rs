@@ -80,18 +80,18 @@ type Model = MetaModel<B, ProtoNet<B, Conv4<B>>>;
 type Optimizer = FusedOptimizer<Adam, Model, B>;
 type Training = SupervisedTraining<LearningComponentsMarker<B, StepLrScheduler, Model, Optimizer>>;
 
-fn model_and_tasks() -> (Model, TrainingTasks<B, EpisodeSampler>) {
-    let tasks = TrainingTasks::new(sampler(5, 7), STEPS, META_BATCH, &Default::default());
+fn model_and_tasks() -> (Model, TaskLoader<B, EpisodeSampler>) {
+    let tasks = TaskLoader::training(sampler(5, 7), STEPS, META_BATCH, &Default::default());
     (MetaModel::new(proto_net(), &tasks).unwrap(), tasks)
 }
 
 fn launch(
     change: impl FnOnce(Training) -> Training,
     model: Model,
-    tasks: TrainingTasks<B, EpisodeSampler>,
+    tasks: TaskLoader<B, EpisodeSampler>,
 ) {
     let folder = tempfile::tempdir().unwrap();
-    let validation = ValidationTasks::<Flex, _>::new(sampler(5, 8), 9, &Default::default());
+    let validation = TaskLoader::<Flex, _>::validation(sampler(5, 8), 9, &Default::default());
     let training = SupervisedTraining::new(&folder, Arc::new(tasks), Arc::new(validation))
         .renderer(Recording::default())
         .with_application_logger(None);
@@ -136,7 +136,7 @@ fn a_loss_that_is_no_number_ends_the_training() {
 
 #[test]
 fn a_learner_of_other_ways_than_the_tasks_is_refused() {
-    let tasks = TrainingTasks::<B, _>::new(sampler(5, 7), 1, 1, &Default::default());
+    let tasks = TaskLoader::<B, _>::training(sampler(5, 7), 1, 1, &Default::default());
     let error = MetaModel::new(annealed(), &tasks).unwrap_err().to_string();
     assert!(error.contains('5') && error.contains('3'), "{error}");
 }
@@ -147,7 +147,7 @@ fn a_learner_in_f16_is_refused_for_want_of_a_scaled_loss() {
     let learner = |precision| {
         ProtoNet::<B, _>::new(Conv4Config::omniglot().with_precision(precision).init(&device))
     };
-    let tasks = TrainingTasks::<B, _>::new(sampler(5, 7), 1, 1, &device);
+    let tasks = TaskLoader::<B, _>::training(sampler(5, 7), 1, 1, &device);
     let refused = MetaModel::new(learner(Precision::MixedF16), &tasks);
     assert!(matches!(refused, Err(MetaModelError::Unscaled)));
     assert!(MetaModel::new(learner(Precision::MixedBf16), &tasks).is_ok());

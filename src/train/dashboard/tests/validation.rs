@@ -12,9 +12,9 @@ fn a_validation_finds_what_the_evaluator_finds() {
     // Batches of 20 tasks and of 5.
     let source = sampler(5, 8);
     assert_eq!(source.test_batch_size(), 20);
-    let tasks = TrainingTasks::<B, _>::new(sampler(5, 7), STEPS, META_BATCH, &device);
+    let tasks = TaskLoader::<B, _>::training(sampler(5, 7), STEPS, META_BATCH, &device);
     let model = MetaModel::new(proto_net(), &tasks).unwrap();
-    let validation = Arc::new(ValidationTasks::<Flex, _>::new(source.clone(), 25, &device));
+    let validation = Arc::new(TaskLoader::<Flex, _>::validation(source.clone(), 25, &device));
     let recording = Recording::default();
     let trained = SupervisedTraining::new(&folder, Arc::new(tasks), validation)
         .metrics((LossMetric::new(), AccuracyMetric::new()))

@@ -62,15 +62,10 @@ impl OnEmbeddings<B> for Pixels {
         images.flatten(1, 3)
     }
 
-    fn of_embeddings(
-        &self,
-        support: Tensor<B, 3>,
-        _: Tensor<B, 2, Int>,
-        ways: usize,
-        queries: Tensor<B, 3>,
-    ) -> Tensor<B, 3> {
-        let [t, n, d] = support.dims();
-        let means = support.reshape([t, ways, n / ways, d]).mean_dim(2).reshape([t, ways, d]);
+    fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        let ([t, n, d], ways) = (support.embeddings.dims(), support.ways);
+        let means = support.embeddings.reshape([t, ways, n / ways, d]).mean_dim(2);
+        let means = means.reshape([t, ways, d]);
         queries.matmul(means.swap_dims(1, 2))
     }
 }
