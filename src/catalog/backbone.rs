@@ -87,13 +87,6 @@ impl CostModel for Backbone {
         }
     }
 
-    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
-        match &self.config {
-            BackboneConfig::Conv4(config) => config.balanced_cost(batch, route),
-            BackboneConfig::Mlp(config) => config.balanced_cost(batch, route),
-        }
-    }
-
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
         match &self.config {
             BackboneConfig::Conv4(config) => config.stack(batch, route),

@@ -10,8 +10,8 @@ use fewshot_models::nn::draw;
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
-    Bytes, HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, TrialMeasure,
-    find_batch_size, guarded, release,
+    Bytes, HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, find_batch_size,
+    guarded, release,
 };
 use crate::learners::{MetaGradients, MetaLearner};
 use crate::precision::LossScale;
@@ -90,8 +90,8 @@ where
 /// [`find_meta_batch`].
 ///
 /// # Errors
-/// [`HardwareError::TooManyTasks`] with the number that would fit, found by running it; and as
-/// [`find_meta_batch`].
+/// [`HardwareError::TooManyTasks`] with the number that would fit, found by running it;
+/// [`HardwareError::Config`] for no task; and as [`find_meta_batch`].
 pub fn check_meta_batch<B, L, T, O>(
     learner: &L,
     optimizer: &O,
@@ -106,6 +106,9 @@ where
     L: MetaLearner<B, T::Kind>,
     O: Optimizer<L, B>,
 {
+    if tasks == 0 {
+        return Err(HardwareError::config("tasks", "at least one task is needed").into());
+    }
     let mut trial = trial::<B, L, T, O>(learner, optimizer, source, device)?;
     let all = SearchBudget { bytes: budget, keep_free: 0.0 };
     if is_far_too_much(&mut trial, tasks, budget)? {
@@ -117,11 +120,8 @@ where
         };
     }
     let need = match trial(tasks) {
-        Ok(TrialMeasure { steps: 0, .. }) => {
-            return Err(HardwareError::NoSteps { size: tasks }.into());
-        }
-        Ok(TrialMeasure { peak, .. }) if peak <= budget => return Ok(peak),
-        Ok(TrialMeasure { peak, .. }) => Some(peak),
+        Ok(peak) if peak <= budget => return Ok(peak),
+        Ok(peak) => Some(peak),
         Err(HardwareError::OutOfMemory { .. }) => None,
         Err(error) => return Err(error.into()),
     };
@@ -143,7 +143,7 @@ fn too_many(tasks: usize, need: Option<Bytes>, budget: Bytes, fit: usize) -> Tra
 /// Whether the line through one task and two puts `tasks` at more than twice the budget. A system that
 /// promises memory it does not have would end the process over it, so it is not run at once.
 fn is_far_too_much(
-    trial: &mut impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
+    trial: &mut impl FnMut(usize) -> Result<Bytes, HardwareError>,
     tasks: usize,
     budget: Bytes,
 ) -> Result<bool, HardwareError> {
@@ -151,7 +151,7 @@ fn is_far_too_much(
         return Ok(false);
     }
     let mut peak = |tasks| match trial(tasks) {
-        Ok(measure) => Ok(measure.peak.0 as f64),
+        Ok(Bytes(peak)) => Ok(peak as f64),
         Err(HardwareError::OutOfMemory { .. }) => Ok(f64::INFINITY),
         Err(error) => Err(error),
     };
@@ -166,7 +166,7 @@ fn trial<'a, B, L, T, O>(
     optimizer: &'a O,
     source: &'a T,
     device: &'a B::Device,
-) -> Result<impl FnMut(usize) -> Result<TrialMeasure, HardwareError> + 'a, TrainError>
+) -> Result<impl FnMut(usize) -> Result<Bytes, HardwareError> + 'a, TrainError>
 where
     B: AutodiffBackend,
     T: TaskSource,
@@ -193,8 +193,7 @@ where
         release::<B>(device);
         done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
-        let peak = report.peak.ok_or_else(no_meter)?;
-        Ok(TrialMeasure { peak, steps: if tasks > 0 { STEPS } else { 0 } })
+        report.peak.ok_or_else(no_meter)
     })
 }
 
@@ -212,9 +211,6 @@ where
     L: MetaLearner<B, T::Kind>,
     O: Optimizer<L, B>,
 {
-    if tasks == 0 {
-        return;
-    }
     for step in 0..STEPS as u64 {
         let first = step * tasks as u64;
         let batch = source.tasks::<B>(first..first + tasks as u64, device);

@@ -1,7 +1,7 @@
 use burn::tensor::backend::{Backend, DeviceOps};
 
 use super::meter::Meter;
-use crate::hardware::panics::{Caught, Threads, caught, caught_of_device};
+use crate::hardware::panics::{ANY, Caught, OfDevice, Threads, caught};
 use crate::hardware::{Bytes, HardwareError};
 
 /// Texts of memory that could not be had. A number follows where the second word says so.
@@ -100,23 +100,10 @@ pub fn guarded<B: Backend, T>(
     device: &B::Device,
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    let ended = caught(device_threads::<B>(device), || {
+    run::<B, _>(std::slice::from_ref(device), ANY, || {
         let value = work();
-        (value, B::sync(device))
-    });
-    let Caught { result, elsewhere: mut said, in_use } = ended;
-    match result {
-        Ok((value, Ok(()))) if said.is_empty() => return Ok(value),
-        Ok((value, synced)) => {
-            said.extend(synced.err().map(|error| error.to_string()));
-            // Tensors of a device that failed may fail to be given back.
-            said.extend(caught(device_threads::<B>(device), || drop(value)).elsewhere);
-        }
-        Err(text) => said.push(text),
-    }
-    // The device's thread may be behind: what it says only now is often the cause.
-    said.extend(caught(device_threads::<B>(device), || B::sync(device)).elsewhere);
-    Err(error::<B>(device, &said, in_use))
+        (value, B::sync(device).err().map(|error| error.to_string()))
+    })
 }
 
 /// Runs `work`, which waits for the devices where it needs to. A panic in which no device had a part
@@ -128,19 +115,29 @@ pub(crate) fn devices_guarded<B: Backend, T>(
     devices: &[B::Device],
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    let threads = || {
-        let names = devices.iter().map(device_thread_names::<B>);
-        Threads::Named(names.collect::<Vec<_>>().concat())
-    };
-    let Caught { result, elsewhere: mut said, in_use } =
-        caught_of_device(threads(), of_device, work);
+    run::<B, _>(devices, of_device, || (work(), None))
+}
+
+/// Runs `work`, which gives what a device failed with beside its value.
+fn run<B: Backend, T>(
+    devices: &[B::Device],
+    of_device: OfDevice,
+    work: impl FnOnce() -> (T, Option<String>),
+) -> Result<T, HardwareError> {
+    let threads = || Threads::Named(devices.iter().flat_map(thread_names::<B>).collect());
+    let Caught { result, elsewhere: mut said, in_use } = caught(threads(), of_device, work);
     match result {
-        Ok(value) if said.is_empty() => return Ok(value),
-        Ok(value) => said.extend(caught(threads(), || drop(value)).elsewhere),
+        Ok((value, None)) if said.is_empty() => return Ok(value),
+        Ok((value, failure)) => {
+            said.extend(failure);
+            // Tensors of a device that failed may fail to be given back.
+            said.extend(caught(threads(), ANY, || drop(value)).elsewhere);
+        }
         Err(text) => said.push(text),
     }
+    // A device's thread may be behind: what it says only now is often the cause.
     for device in devices {
-        said.extend(caught(threads(), || B::sync(device)).elsewhere);
+        said.extend(caught(threads(), ANY, || B::sync(device)).elsewhere);
     }
     Err(error::<B>(&devices[0], &said, in_use))
 }
@@ -156,9 +153,10 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
         let reason = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
         return HardwareError::Failed { device: name, reason };
     };
-    let asked = caught(device_threads::<B>(device), || {
+    let threads = Threads::Named(thread_names::<B>(device).into());
+    let asked = caught(threads, ANY, || {
         let meter = Meter::of::<B>(device);
-        let free = meter.surroundings().device.map(|(_, free)| free);
+        let free = meter.surroundings().free;
         let in_use = match meter {
             // As it was when it panicked: what was given back since is not in it any more.
             Meter::Host => in_use.map(Bytes),
@@ -188,14 +186,10 @@ fn first_line(text: &str) -> Option<String> {
     lines.find(|line| !headings.contains(line)).map(str::to_owned)
 }
 
-fn device_threads<B: Backend>(device: &B::Device) -> Threads {
-    Threads::Named(device_thread_names::<B>(device).into())
-}
-
 /// The names of the threads in which CubeCL 0.10 runs a device (cubecl-common,
 /// device/handle/channel.rs): fused streams upstream, kernels downstream. Their panics reach the
 /// caller without their text.
-fn device_thread_names<B: Backend>(device: &B::Device) -> [String; 2] {
+fn thread_names<B: Backend>(device: &B::Device) -> [String; 2] {
     let id = device.id();
     ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id))
 }

@@ -1,18 +1,16 @@
 use fewshot_kernels::conv_stack::cpu::{BufferPoolModel, InUse, StackShape};
-use serde::{Deserialize, Serialize};
 
 use super::InnerGraphs;
 use crate::hardware::MemoryFigure;
 
 /// The fused stacks that a task's images go through on a CPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stacks {
     /// Of the support.
     pub support: StackShape,
     /// Of the queries.
     pub queries: StackShape,
     /// Of both in one batch.
-    #[serde(rename = "together")]
     pub joint: StackShape,
 }
 

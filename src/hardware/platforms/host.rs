@@ -39,13 +39,7 @@ impl<B: Backend> Platform for Host<B> {
     }
 
     fn find(&self) -> Result<Vec<Found>, String> {
-        Ok(vec![Found {
-            name: processor(),
-            class: DeviceClass::Cpu,
-            tier: Tier::Cpu,
-            driver: None,
-            passed_over: None,
-        }])
+        Ok(vec![Found::new(processor(), DeviceClass::Cpu, Tier::Cpu)])
     }
 
     fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -74,8 +68,8 @@ fn memory() -> DeviceMemory {
 
 /// Those of the vector instructions that make a difference here that this processor has.
 fn instructions() -> Option<Vec<String>> {
-    let all = asked()?;
-    Some(all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect())
+    let has = asked()?.into_iter().filter(|(_, has)| *has);
+    Some(has.map(|(name, _)| name.to_owned()).collect())
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -58,11 +58,7 @@ pub fn run_on<W: Work>(key: &DeviceKey, work: W) -> Result<W::Output, HardwareEr
         wgpu::NAME => run::<burn::backend::Wgpu, W>(wgpu::device(index), work),
         _ => Err("this program is built without a backend for it".to_owned()),
     };
-    result.map_err(|reason| HardwareError::Unavailable {
-        device: key.to_string(),
-        reason,
-        usable: Vec::new(),
-    })
+    result.map_err(|reason| HardwareError::unavailable(key, reason))
 }
 
 /// The device of `key`, which is one of backend `B`.
@@ -71,11 +67,9 @@ pub fn run_on<W: Work>(key: &DeviceKey, work: W) -> Result<W::Output, HardwareEr
 /// As [`run_on`], and where another backend is the one of this platform.
 pub fn device_of<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
     let found = run_on(key, Found)?.downcast::<B::Device>();
-    found.map(|device| *device).map_err(|_| HardwareError::Unavailable {
-        device: key.to_string(),
-        reason: "it is a device of another backend".to_owned(),
-        usable: Vec::new(),
-    })
+    found
+        .map(|device| *device)
+        .map_err(|_| HardwareError::unavailable(key, "it is a device of another backend"))
 }
 
 struct Found;

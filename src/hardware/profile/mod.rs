@@ -6,7 +6,6 @@ mod parameters;
 use std::fmt;
 
 use burn::module::Module;
-use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder, RecorderError};
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
@@ -83,17 +82,6 @@ impl ModelProfile {
         let counted = self.parameters.iter().filter(|parameter| counts(parameter));
         MemoryFigure::exact(counted.map(|parameter| parameter.bytes.0).sum())
     }
-}
-
-/// The size of `module` as a record of a checkpoint, by writing it; this takes about twice as much
-/// memory for as long. A run's last checkpoint has the optimizer's record besides.
-///
-/// # Errors
-/// Where the module cannot be recorded.
-pub fn record_size<B: Backend, M: Module<B>>(module: &M) -> Result<MemoryFigure, RecorderError> {
-    let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
-    let record = Recorder::<B>::record(&recorder, module.clone().into_record(), ())?;
-    Ok(MemoryFigure::exact(record.len() as u64))
 }
 
 impl fmt::Display for ModelProfile {
