@@ -42,7 +42,7 @@ pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator, Precision};
 pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
-pub use kernel_cache::{KernelCache, keep_compiled_kernels, log_launches};
+pub use kernel_cache::{keep_compiled_kernels, log_launches};
 pub use manager::{DifferentiableWork, HardwareManager};
 pub(crate) use memory::devices_guarded;
 pub use memory::{

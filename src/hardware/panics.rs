@@ -68,7 +68,8 @@ pub(super) struct Caught<T> {
 /// Runs `work` and gives the first line of its panic, or of what it says went wrong; meanwhile no
 /// thread's panic prints anything.
 pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    caught(Threads::All, ANY, work).result.map_err(|text| first_line(&text).to_owned())
+    let result = caught(Threads::All, ANY, work).result;
+    result.map_err(|text| first_line(&text).unwrap_or(&text).to_owned())
 }
 
 /// While one of these lives, no thread's panic prints anything.
@@ -86,9 +87,15 @@ impl Drop for Silence {
     }
 }
 
-/// The first line with something in it.
-fn first_line(text: &str) -> &str {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text)
+/// The first line that says more than that there was an error.
+pub(super) fn first_line(text: &str) -> Option<&str> {
+    let headings = [
+        "",
+        "Caused by:",
+        "An error happened during execution",
+        "The server is in an invalid state",
+    ];
+    text.lines().map(str::trim).find(|line| !headings.contains(line))
 }
 
 /// Runs `work` and catches its panic without a word on stderr. Panics in these threads are kept

@@ -71,13 +71,6 @@ pub fn place<S: AsRef<str>>(
     lay(models, loads.clone(), Choice::LeastLoaded).or_else(|_| lay(models, loads, Choice::First))
 }
 
-impl Placement {
-    /// Where a model is.
-    pub fn device_of(&self, model: &str) -> Option<&DeviceKey> {
-        self.models.iter().find(|placed| placed.name == model).map(|placed| &placed.device)
-    }
-}
-
 impl DeviceLoad {
     /// What models may still take.
     pub fn left(&self) -> Bytes {
@@ -167,8 +160,6 @@ mod tests {
         let mixed = place(&models(&[20, 100, 60, 126]), &eight[..3], 0.1);
         let mixed = mixed.unwrap();
         assert_eq!(numbers(&mixed), [2, 1, 2, 0], "the largest is laid first");
-        assert_eq!(mixed.device_of("model3"), Some(&DeviceKey::new("cuda", 0)));
-        assert_eq!(mixed.device_of("model4"), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::platforms::HOST_PLATFORMS;
+use super::platforms::{HOST_PLATFORMS, WGPU};
 use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, did_you_mean};
 
 /// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
@@ -31,9 +31,6 @@ pub struct Selection {
     /// What `auto` would have preferred, and why it could not be.
     pub passed_over: Vec<Rejection>,
 }
-
-/// What stands for the three interfaces of one Burn backend.
-const WGPU: [&str; 3] = ["metal", "vulkan", "webgpu"];
 
 /// What a preference may be beside a platform.
 const KINDS: [&str; 3] = ["auto", "gpu", "cpu"];

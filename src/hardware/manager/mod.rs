@@ -84,11 +84,6 @@ impl<B: Backend> HardwareManager<B> {
         })
     }
 
-    /// What was asked for.
-    pub fn config(&self) -> &HardwareConfig {
-        &self.config
-    }
-
     /// The first of the devices, on which everything is placed.
     pub fn device(&self) -> &B::Device {
         &self.devices[0].1

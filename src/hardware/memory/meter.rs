@@ -59,7 +59,6 @@ fn counted_by_allocator() -> MemoryStats {
     let Some(counts) = CountingAllocator::counts() else { return MemoryStats::default() };
     MemoryStats {
         in_use: Some(Bytes(counts.in_use)),
-        allocations: Some(counts.allocations),
         sampled_peak: Some(Bytes(counts.peak)),
         source: MemorySource::Allocator,
         ..MemoryStats::default()

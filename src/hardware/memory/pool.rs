@@ -59,8 +59,6 @@ impl Pool {
         MemoryStats {
             in_use: Some(Bytes(usage.bytes_in_use)),
             reserved: Some(Bytes(usage.bytes_reserved)),
-            padding: Some(Bytes(usage.bytes_padding)),
-            allocations: Some(usage.number_allocs),
             source: MemorySource::Pool,
             ..MemoryStats::default()
         }

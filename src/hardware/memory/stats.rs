@@ -30,10 +30,6 @@ pub struct MemoryStats {
     /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
     /// back by [`release`](crate::hardware::release). Of pools alone.
     pub reserved: Option<Bytes>,
-    /// Lost to alignment within what is in use. Of pools alone.
-    pub padding: Option<Bytes>,
-    /// Allocations not yet given back.
-    pub allocations: Option<u64>,
     /// Highest value of `in_use` that was seen. The allocator sees every value since the program
     /// began or [`reset_peak`](crate::hardware::CountingAllocator::reset_peak); a pool has none
     /// but after a [`MemoryScope`](crate::hardware::MemoryScope), from its samples.

@@ -3,8 +3,6 @@
 mod optimizer_kind;
 mod parameters;
 
-use std::fmt;
-
 use burn::module::Module;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
@@ -12,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub use optimizer_kind::OptimizerKind;
 pub use parameters::ParameterProfile;
 
-use super::{Bytes, MemoryFigure};
+use super::MemoryFigure;
 
 /// The parameters of a module, and what training them takes beside activations.
 ///
@@ -81,21 +79,6 @@ impl ModelProfile {
     fn sum(&self, counts: impl Fn(&ParameterProfile) -> bool) -> MemoryFigure {
         let counted = self.parameters.iter().filter(|parameter| counts(parameter));
         MemoryFigure::exact(counted.map(|parameter| parameter.bytes.0).sum())
-    }
-}
-
-impl fmt::Display for ModelProfile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = self.parameters.iter().map(|parameter| parameter.path.len());
-        let widest = paths.max().unwrap_or(0);
-        for ParameterProfile { path, shape, dtype, bytes, trainable } in &self.parameters {
-            let shape = format!("{shape:?}");
-            let moved = if *trainable { "" } else { "  not trained" };
-            writeln!(f, "{path:widest$}  {shape:18}  {dtype}  {bytes:>9}{moved}")?;
-        }
-        let Bytes(all) = self.bytes().bytes;
-        let total = format!("{} values to train", self.trainable_values());
-        write!(f, "{total}, {} in all", Bytes(all))
     }
 }
 

@@ -7,6 +7,7 @@ use fewshot_models::nn::{Linear, LinearConfig};
 use fewshot_models::{Classifier, Conv4Config, MlpConfig};
 
 use super::*;
+use crate::hardware::Bytes;
 use crate::optim::{Adam, AdamW, Lamb, Sgd};
 
 type B = Autodiff<Flex>;
@@ -129,12 +130,9 @@ fn optimizers_remember_as_much_as_is_said() {
 }
 
 #[test]
-fn a_profile_reads_back_and_is_written_line_by_line() {
+fn a_profile_reads_back() {
     let mlp = MlpConfig::new(2).with_layers(vec![3]).init::<B>(&Default::default());
     let profile = profile::<B, _>(&mlp);
     let json = serde_json::to_string(&profile).unwrap();
     assert_eq!(serde_json::from_str::<ModelProfile>(&json).unwrap(), profile);
-    let text = profile.to_string();
-    assert!(text.starts_with("layers.0.weight  [2, 3] "), "{text}");
-    assert!(text.ends_with("9 values to train, 36 B in all"), "{text}");
 }
