@@ -58,17 +58,17 @@ impl<'p, K: Clone + Eq + Hash + Debug, V> Loading<'p, K, V> {
         load: impl FnOnce() -> Result<V, E>,
     ) -> Result<Lease<V>, PoolError<E>> {
         let (pool, device) = (self.pool, &self.key.device);
-        let mut held = pool.reserve(device, planned)?;
+        let mut held = pool.reserve(device, 0, planned)?;
         self.began = true;
         let value = load().map_err(PoolError::Load)?;
         let Bytes(bytes) = (pool.weigh)(&value);
         if bytes > planned {
-            match pool.reserve(device, bytes - planned) {
+            match pool.reserve(device, planned, bytes - planned) {
                 Ok(mut more) => held.bytes += mem::take(&mut more.bytes),
                 Err(error) => {
                     drop(value);
                     pool.release(device);
-                    return Err(beside(error, planned));
+                    return Err(error);
                 }
             }
         }
@@ -97,19 +97,6 @@ impl<K: Clone + Eq + Hash + Debug, V> Drop for Loading<'_, K, V> {
         if self.load.ended.get().is_none() {
             self.give_up("it panicked".to_owned());
         }
-    }
-}
-
-/// The error of a model for which what it holds beyond `planned` bytes does not fit.
-fn beside<E: Debug + Display>(error: PoolError<E>, planned: u64) -> PoolError<E> {
-    match error {
-        PoolError::WouldNotFit { device, need, freeable, budget } => PoolError::WouldNotFit {
-            device,
-            need: Bytes(need.0 + planned),
-            freeable: Bytes(freeable.0 + planned),
-            budget,
-        },
-        other => other,
     }
 }
 

@@ -76,7 +76,9 @@ impl<K: Clone + Eq + Hash + Debug, V> ModelPool<K, V> {
         budgets: impl IntoIterator<Item = (DeviceKey, Bytes)>,
         weigh: fn(&V) -> Bytes,
     ) -> Self {
-        let devices = budgets.into_iter().map(|(device, budget)| (device, PoolUsage::of(budget)));
+        let devices = budgets
+            .into_iter()
+            .map(|(device, budget)| (device, PoolUsage { budget, ..PoolUsage::default() }));
         let counted = PoolStatistics { devices: devices.collect(), ..PoolStatistics::default() };
         Self {
             state: RwLock::new(State { slots: HashMap::new(), counted }),
@@ -185,10 +187,12 @@ impl<K: Clone + Eq + Hash + Debug, V> ModelPool<K, V> {
         PoolStatistics { hits: self.hits.load(Ordering::Relaxed), ..state.counted.clone() }
     }
 
-    /// Makes room for `need` bytes on a device that there is a budget for, and reserves it.
+    /// Makes room on a device that there is a budget for, for `need` bytes of a model that holds so much
+    /// there already, and reserves it.
     pub(super) fn reserve<E: Debug + Display>(
         &self,
         device: &DeviceKey,
+        held: u64,
         need: u64,
     ) -> Result<Reservation<'_, K, V>, PoolError<E>> {
         let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
@@ -197,7 +201,8 @@ impl<K: Clone + Eq + Hash + Debug, V> ModelPool<K, V> {
         let PoolUsage { budget, bytes, .. } = *state.usage(device);
         let freeable = budget.0 - bytes.0 + idle.iter().map(|model| model.bytes).sum::<u64>();
         if need > freeable {
-            let (device, need, freeable) = (device.clone(), Bytes(need), Bytes(freeable));
+            let device = device.clone();
+            let (need, freeable) = (Bytes(held + need), Bytes(held + freeable));
             return Err(PoolError::WouldNotFit { device, need, freeable, budget });
         }
         let excess = (bytes.0 + need).saturating_sub(budget.0);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::lease::Entry;
 use super::loading::Load;
 use super::{ModelKey, PoolStatistics, PoolUsage};
-use crate::hardware::{Bytes, DeviceKey};
+use crate::hardware::DeviceKey;
 
 /// What stands for a model.
 pub(super) enum Slot<V> {
@@ -60,12 +60,5 @@ impl<K: Clone + Hash + Eq, V> State<K, V> {
     pub(super) fn give_back(&mut self, device: &DeviceKey, bytes: u64) {
         self.usage(device).bytes.0 -= bytes;
         self.counted.bytes.0 -= bytes;
-    }
-}
-
-impl PoolUsage {
-    /// An empty place for so much.
-    pub(super) fn of(budget: Bytes) -> Self {
-        Self { budget, ..Self::default() }
     }
 }

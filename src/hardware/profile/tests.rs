@@ -98,34 +98,18 @@ fn recorded<O: Optimizer<Linear<B>, B>>(mut optimizer: O) -> u64 {
 
 #[test]
 fn optimizers_remember_as_much_as_is_said() {
-    let momentum = Sgd::new().with_momentum(0.9);
     let found = [
-        (
-            OptimizerKind::from(Sgd::new().init::<B, Linear<B>>().rule()),
-            recorded(Sgd::new().init()),
-        ),
-        (OptimizerKind::from(momentum.init::<B, Linear<B>>().rule()), recorded(momentum.init())),
-        (
-            OptimizerKind::from(Adam::new().init::<B, Linear<B>>().rule()),
-            recorded(Adam::new().init()),
-        ),
-        (
-            OptimizerKind::from(AdamW::new().init::<B, Linear<B>>().rule()),
-            recorded(AdamW::new().init()),
-        ),
-        (
-            OptimizerKind::from(Lamb::new().init::<B, Linear<B>>().rule()),
-            recorded(Lamb::new().init()),
-        ),
+        (OptimizerKind::Sgd, recorded(Sgd::new().init())),
+        (OptimizerKind::Momentum, recorded(Sgd::new().with_momentum(0.9).init())),
+        (OptimizerKind::Adam, recorded(Adam::new().init())),
+        (OptimizerKind::AdamW, recorded(AdamW::new().init())),
+        (OptimizerKind::Lamb, recorded(Lamb::new().init())),
     ];
-    let kinds = found.map(|(kind, _)| kind);
-    use OptimizerKind::{Adam as A, AdamW as W, Lamb as L, Momentum as M, Sgd as S};
-    assert_eq!(kinds, [S, M, A, W, L]);
     let profile = profile::<B, _>(&layer());
     for (kind, recorded) in found {
         // A record has names and shapes besides.
         let said = profile.optimizer_state(kind).bytes.0;
-        assert!((said..said + 1000).contains(&recorded), "{kind}: {said}, recorded {recorded}");
+        assert!((said..said + 1000).contains(&recorded), "{kind:?}: {said}, recorded {recorded}");
     }
 }
 
