@@ -31,14 +31,12 @@ pub enum HardwareError {
         reason: String,
     },
     /// Nothing of this name is there.
-    #[error("there is no {what} {name:?}{} There is: {}", did_you_mean(.suggestion), .known.join(", "))]
+    #[error("there is no {what} {name:?}{} There is: {}", did_you_mean(.name, .known), .known.join(", "))]
     Unknown {
         /// The kind of thing: device, platform, model.
         what: &'static str,
         /// The name asked for.
         name: String,
-        /// The known name that is did_you_mean to it, if one is near.
-        suggestion: Option<String>,
         /// Every known name.
         known: Vec<String>,
     },
@@ -141,6 +139,16 @@ pub enum HardwareError {
 }
 
 impl HardwareError {
+    /// That nothing is called `name` among what is known.
+    pub(crate) fn unknown<'a>(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let known = known.into_iter().map(str::to_owned).collect();
+        Self::Unknown { what, name: name.to_owned(), known }
+    }
+
     /// A device that cannot be used, without a word of others.
     pub(super) fn unavailable(device: &impl ToString, reason: impl Into<String>) -> Self {
         let (device, reason) = (device.to_string(), reason.into());
@@ -195,11 +203,33 @@ fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> 
     if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
 }
 
-fn did_you_mean(suggestion: &Option<String>) -> String {
-    suggestion.as_ref().map_or(".".to_owned(), |name| format!("; did you mean {name:?}?"))
+fn did_you_mean(name: &str, known: &[String]) -> String {
+    let lower = name.to_lowercase();
+    let near = known.iter().map(|known| (strsim::damerau_levenshtein(known, &lower), known));
+    // Half of it wrong is another word.
+    let best = near.min_by_key(|(distance, _)| *distance);
+    let best = best.filter(|(distance, known)| 2 * distance <= known.len());
+    best.map_or(".".to_owned(), |(_, name)| format!("; did you mean {name:?}?"))
 }
 
 pub(super) fn list(usable: &[DeviceKey]) -> String {
     let keys = usable.iter().map(ToString::to_string).collect::<Vec<_>>();
     if keys.is_empty() { String::new() } else { format!(". Usable: {}", keys.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_suggested() {
+        let known = ["cuda", "vulkan", "flex"];
+        let text = |name| HardwareError::unknown("platform", name, known).to_string();
+        assert_eq!(
+            text("vulcan"),
+            "there is no platform \"vulcan\"; did you mean \"vulkan\"? There is: cuda, vulkan, flex"
+        );
+        assert!(text("CUDA").contains("did you mean \"cuda\"?"));
+        assert!(!text("toaster").contains("did you mean"));
+    }
 }

@@ -8,7 +8,6 @@ mod config;
 mod detect;
 mod device_info;
 mod device_key;
-mod did_you_mean;
 mod error;
 mod fit;
 #[cfg(test)]
@@ -37,7 +36,6 @@ pub use capabilities::{Capabilities, DTypeSupport};
 pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};
 pub use device_key::DeviceKey;
-pub(crate) use did_you_mean::unknown_name;
 pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator, Precision};
 pub use fit::MemoryFit;

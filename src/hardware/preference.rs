@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::platforms::{HOST_PLATFORMS, WGPU};
-use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, did_you_mean};
+use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier};
 
 /// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
 /// `metal`, `vulkan` and `webgpu` the system has) or one device (`cuda:1`). Serialised as that text.
@@ -51,15 +51,18 @@ impl FromStr for DevicePreference {
     type Err = HardwareError;
 
     fn from_str(text: &str) -> Result<Self, HardwareError> {
-        let wrong = |reason| HardwareError::Preference { reason };
         match text {
             "auto" => Ok(Self::Auto),
             "gpu" => Ok(Self::Gpu),
             "cpu" => Ok(Self::Cpu),
-            name if name.contains(':') => name.parse().map(Self::Device).map_err(wrong),
-            name => {
-                let key = name.parse::<DeviceKey>().map_err(wrong)?;
-                Ok(Self::Platform(key.platform))
+            _ => {
+                let key = text.parse::<DeviceKey>();
+                let key = key.map_err(|reason| HardwareError::Preference { reason })?;
+                Ok(if text.contains(':') {
+                    Self::Device(key)
+                } else {
+                    Self::Platform(key.platform)
+                })
             }
         }
     }
@@ -169,7 +172,7 @@ impl Inventory {
             if known.iter().any(|name| WGPU.contains(name)) {
                 known.push("wgpu");
             }
-            return did_you_mean::unknown_name("platform", platform, known);
+            return HardwareError::unknown("platform", platform, known);
         }
         let missed = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
         let missed = missed.collect::<Vec<_>>();

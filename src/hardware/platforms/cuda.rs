@@ -28,9 +28,15 @@ impl Platform for Cuda {
     }
 
     fn find(&self) -> Result<Vec<Found>, String> {
-        Ok((0..count()?)
-            .map(|index| found(index).unwrap_or_else(|reason| unknown(index, &reason)))
-            .collect())
+        let (class, tier) = (DeviceClass::DiscreteGpu, Tier::Cuda);
+        let found = |index| {
+            found(index).unwrap_or_else(|reason| Found {
+                // It does not even tell its name; its probe will say why.
+                driver: Some(reason),
+                ..Found::new(format!("NVIDIA device {index}"), class, tier)
+            })
+        };
+        Ok((0..count()?).map(found).collect())
     }
 
     fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -54,12 +60,6 @@ fn count() -> Result<usize, String> {
         Ok(0) | Err(_) => Err("the driver knows of no device".to_owned()),
         Ok(count) => Ok(count),
     }
-}
-
-/// A device that does not even tell its name; its probe will say why.
-fn unknown(index: usize, reason: &str) -> Found {
-    let found = Found::new(format!("NVIDIA device {index}"), DeviceClass::DiscreteGpu, Tier::Cuda);
-    Found { driver: Some(reason.to_owned()), ..found }
 }
 
 fn found(index: usize) -> Result<Found, String> {
