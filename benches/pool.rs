@@ -6,22 +6,16 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::DType;
 use criterion::{Criterion, criterion_group, criterion_main};
-use fewshot::hardware::{Bytes, DeviceKey, Footprint, ModelKey, ModelPool};
+use fewshot::hardware::{Bytes, DeviceKey, ModelKey, ModelPool};
 
 /// A model that takes no time to use.
 struct Nothing;
-
-impl Footprint for Nothing {
-    fn bytes(&self) -> Bytes {
-        Bytes(1)
-    }
-}
 
 type Pool = ModelPool<String, Nothing>;
 
 fn pool_of(models: usize) -> (Pool, Vec<ModelKey<String>>) {
     let device = DeviceKey::new("flex", 0);
-    let pool = Pool::new([(device.clone(), Bytes(models as u64))]);
+    let pool = Pool::new([(device.clone(), Bytes(models as u64))], |_| Bytes(1));
     let key = |id| ModelKey::new(device.clone(), DType::F32, format!("model-{id}"));
     let keys: Vec<_> = (0..models).map(key).collect();
     for key in &keys {

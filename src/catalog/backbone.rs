@@ -2,7 +2,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::{Conv4Config, Cost, CostModel, Encoder, MlpConfig, SegmentCost};
 use serde::{Deserialize, Serialize};
 
-use crate::hardware::{HardwareError, unknown_name};
+use crate::hardware::HardwareError;
 use crate::kernels::Route;
 use crate::kernels::conv_stack::cpu::StackShape;
 
@@ -87,13 +87,6 @@ impl CostModel for Backbone {
         }
     }
 
-    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
-        match &self.config {
-            BackboneConfig::Conv4(config) => config.balanced_cost(batch, route),
-            BackboneConfig::Mlp(config) => config.balanced_cost(batch, route),
-        }
-    }
-
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
         match &self.config {
             BackboneConfig::Conv4(config) => config.stack(batch, route),
@@ -158,6 +151,6 @@ impl Catalog {
     pub fn get(&self, name: &str) -> Result<&Backbone, HardwareError> {
         let found = self.backbones.iter().find(|backbone| backbone.name == name);
         let names = self.backbones.iter().map(|backbone| backbone.name.as_str());
-        found.ok_or_else(|| unknown_name("model", name, names))
+        found.ok_or_else(|| HardwareError::unknown("model", name, names))
     }
 }

@@ -1,5 +1,5 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::{Classifier, CostModel, Encoder};
+use fewshot_models::{Classifier, Cost, CostModel, Encoder};
 use serde::{Deserialize, Serialize};
 
 use super::{Backbone, EncoderWork};
@@ -198,13 +198,14 @@ impl Estimate {
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
     pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
         let MemoryPlanner { task, activations, .. } = &self.planner;
-        let Activations { support, queries, joint, .. } = *activations;
         let batch = match self.method {
             Method::Reptile { batch, .. } => batch,
             _ => task.support + task.queries,
         };
-        let joint = task.part(joint, batch);
-        let [support, queries, joint] = [support, queries, joint].map(|all| all.bytes.0);
+        let figure = |cost: Cost| activations.figure(cost.saved);
+        let joint = task.part(figure(activations.joint), batch).bytes.0;
+        let [support, queries] =
+            [activations.support, activations.queries].map(|cost| figure(cost).bytes.0);
         // Passes over activations, each of which is written and read on the way there and back.
         let (kept, passes) = match self.method {
             Method::ProtoNet => (joint, 1),

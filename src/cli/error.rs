@@ -2,7 +2,7 @@ use std::process::ExitCode;
 
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
-use fewshot::hardware::{Bytes, HardwareError, PlacementError};
+use fewshot::hardware::{Bytes, HardwareError};
 use fewshot::parallel::ParallelError;
 use fewshot::train::{CheckpointError, TrainError};
 
@@ -14,8 +14,6 @@ pub(crate) enum CliError {
     Usage(String),
     #[error(transparent)]
     Hardware(#[from] HardwareError),
-    #[error(transparent)]
-    Placement(#[from] PlacementError),
     #[error("{what}: {need} needed, {budget} there")]
     DoesNotFit { what: String, need: Bytes, budget: Bytes },
     #[error("{0}")]

@@ -17,6 +17,13 @@ const UNITS: [(&str, u64); 5] =
 const DECIMAL: [(&str, u64); 4] =
     [("TB", 1_000_000_000_000), ("GB", 1_000_000_000), ("MB", 1_000_000), ("KB", 1_000)];
 
+impl Bytes {
+    /// What is left when this share of it stays free.
+    pub(super) fn without(self, share: f64) -> Self {
+        Self(self.0.saturating_sub((self.0 as f64 * share).ceil() as u64))
+    }
+}
+
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = UNITS.into_iter().find(|(_, size)| self.0 >= *size);

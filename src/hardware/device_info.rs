@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Bytes, Capabilities, DeviceKey};
+use super::{Bytes, Capabilities, DeviceKey, Rejection};
 
 /// A device that was found and that computed something when it was tried.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,14 @@ pub struct DeviceInfo {
     /// How long it took to find memory, compute on it and read back, the device's start included,
     /// in milliseconds.
     pub probe_ms: f64,
+}
+
+impl DeviceInfo {
+    /// The device as one that cannot be used after all.
+    pub(super) fn rejected(&self, reason: impl Into<String>) -> Rejection {
+        let (what, reason) = (self.key.to_string(), reason.into());
+        Rejection { what, tier: self.tier, tried: true, reason }
+    }
 }
 
 /// Memory of a device; unknown is `None`.

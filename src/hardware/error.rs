@@ -31,14 +31,12 @@ pub enum HardwareError {
         reason: String,
     },
     /// Nothing of this name is there.
-    #[error("there is no {what} {name:?}{} There is: {}", did_you_mean(.suggestion), .known.join(", "))]
+    #[error("there is no {what} {name:?}{} There is: {}", did_you_mean(.name, .known), .known.join(", "))]
     Unknown {
         /// The kind of thing: device, platform, model.
         what: &'static str,
         /// The name asked for.
         name: String,
-        /// The known name that is did_you_mean to it, if one is near.
-        suggestion: Option<String>,
         /// Every known name.
         known: Vec<String>,
     },
@@ -63,7 +61,7 @@ pub enum HardwareError {
     /// A setting without meaning, or without meaning here.
     #[error("{field}: {reason}")]
     Config {
-        /// The field of [`HardwareConfig`](super::HardwareConfig).
+        /// The argument, or field of [`HardwareConfig`](super::HardwareConfig).
         field: &'static str,
         /// What is wrong with it.
         reason: String,
@@ -119,31 +117,15 @@ pub enum HardwareError {
         /// Most tasks that fit, where that is known.
         fit: Option<usize>,
     },
-    /// A trial that did no work, and measured nothing.
-    #[error("the trial of {size} ran no step, so it tells nothing about memory")]
-    NoSteps {
-        /// Its size.
-        size: usize,
-    },
-    /// Sizes from which no line can be drawn and checked.
-    #[error("a line needs three sizes in rising order from 1 on, found {sizes:?}")]
-    Sizes {
-        /// The sizes.
-        sizes: [usize; 3],
-    },
-    /// A search among no sizes.
-    #[error("a search needs sizes from 1 on, found {first} to {last}")]
-    Range {
-        /// The smallest size.
-        first: usize,
-        /// The largest.
-        last: usize,
-    },
-    /// A share of a budget that is to stay free and is none.
-    #[error("keep_free is {keep_free}; it is a share of 0 to below 1")]
-    Share {
-        /// The share.
-        keep_free: f64,
+    /// A model fits on no device beside the larger ones.
+    #[error("{model} needs {need}; {}", room(.roomiest))]
+    NoRoom {
+        /// The model.
+        model: String,
+        /// What it needs.
+        need: Bytes,
+        /// The device with the most room left, and that; none where there is no device.
+        roomiest: Option<(DeviceKey, Bytes)>,
     },
     /// A device whose memory nobody counts.
     #[error(
@@ -157,6 +139,34 @@ pub enum HardwareError {
 }
 
 impl HardwareError {
+    /// That nothing is called `name` among what is known.
+    pub(crate) fn unknown<'a>(
+        what: &'static str,
+        name: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let known = known.into_iter().map(str::to_owned).collect();
+        Self::Unknown { what, name: name.to_owned(), known }
+    }
+
+    /// A device that cannot be used, without a word of others.
+    pub(super) fn unavailable(device: &impl ToString, reason: impl Into<String>) -> Self {
+        let (device, reason) = (device.to_string(), reason.into());
+        Self::Unavailable { device, reason, usable: Vec::new() }
+    }
+
+    pub(crate) fn config(field: &'static str, reason: impl Into<String>) -> Self {
+        Self::Config { field, reason: reason.into() }
+    }
+
+    /// That this share of something can stay free.
+    pub(super) fn check_share(field: &'static str, share: f64) -> Result<(), Self> {
+        match (0.0..1.0).contains(&share) {
+            true => Ok(()),
+            false => Err(Self::config(field, format!("{share} is no share of 0 to below 1"))),
+        }
+    }
+
     /// Of a device that will not do, beside those that will.
     pub(super) fn beside(self, inventory: &Inventory) -> Self {
         match self {
@@ -180,6 +190,12 @@ fn fitting(fit: Option<usize>) -> String {
     }
 }
 
+fn room(roomiest: &Option<(DeviceKey, Bytes)>) -> String {
+    roomiest.as_ref().map_or("there is no device".to_owned(), |(device, left)| {
+        format!("the device with the most room, {device}, has {left} left")
+    })
+}
+
 fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> String {
     let parts = [("asked for", asked), ("in use", in_use), ("free", free)];
     let known = parts.into_iter().filter_map(|(name, bytes)| Some(format!("{name} {}", bytes?)));
@@ -187,11 +203,33 @@ fn numbers(asked: Option<Bytes>, in_use: Option<Bytes>, free: Option<Bytes>) -> 
     if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
 }
 
-fn did_you_mean(suggestion: &Option<String>) -> String {
-    suggestion.as_ref().map_or(".".to_owned(), |name| format!("; did you mean {name:?}?"))
+fn did_you_mean(name: &str, known: &[String]) -> String {
+    let lower = name.to_lowercase();
+    let near = known.iter().map(|known| (strsim::damerau_levenshtein(known, &lower), known));
+    // Half of it wrong is another word.
+    let best = near.min_by_key(|(distance, _)| *distance);
+    let best = best.filter(|(distance, known)| 2 * distance <= known.len());
+    best.map_or(".".to_owned(), |(_, name)| format!("; did you mean {name:?}?"))
 }
 
-fn list(usable: &[DeviceKey]) -> String {
+pub(super) fn list(usable: &[DeviceKey]) -> String {
     let keys = usable.iter().map(ToString::to_string).collect::<Vec<_>>();
     if keys.is_empty() { String::new() } else { format!(". Usable: {}", keys.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_nearly_right_is_suggested() {
+        let known = ["cuda", "vulkan", "flex"];
+        let text = |name| HardwareError::unknown("platform", name, known).to_string();
+        assert_eq!(
+            text("vulcan"),
+            "there is no platform \"vulcan\"; did you mean \"vulkan\"? There is: cuda, vulkan, flex"
+        );
+        assert!(text("CUDA").contains("did you mean \"cuda\"?"));
+        assert!(!text("toaster").contains("did you mean"));
+    }
 }

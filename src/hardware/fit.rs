@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{Bytes, HardwareError, MemoryFigure, Provenance, TrialMeasure};
+use super::{Bytes, HardwareError, MemoryFigure, Provenance};
 
 /// What some work takes by its size, `fixed + each * n`, as it was measured at two sizes and
 /// checked at a third.
@@ -21,21 +21,18 @@ impl MemoryFit {
     /// the third.
     ///
     /// # Errors
-    /// Sizes that are not in rising order, a run without a step, and whatever `run` returns.
+    /// [`HardwareError::Config`] for sizes that are not in rising order, and whatever `run` returns.
     pub fn measure(
         sizes: [usize; 3],
-        mut run: impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
+        mut run: impl FnMut(usize) -> Result<Bytes, HardwareError>,
     ) -> Result<Self, HardwareError> {
         let [first, second, third] = sizes;
         if !(0 < first && first < second && second < third) {
-            return Err(HardwareError::Sizes { sizes });
+            let reason = format!("a line needs three in rising order from 1 on, found {sizes:?}");
+            return Err(HardwareError::config("sizes", reason));
         }
-        let mut peak = |size| match run(size)? {
-            TrialMeasure { steps: 0, .. } => Err(HardwareError::NoSteps { size }),
-            TrialMeasure { peak, .. } => Ok(peak),
-        };
-        let line = Line::through((first, peak(first)?), (second, peak(second)?));
-        let found = peak(third)?.0 as f64;
+        let line = Line::through((first, run(first)?), (second, run(second)?));
+        let found = run(third)?.0 as f64;
         let residual = (line.at(third) - found).abs();
         let residual_percent = if residual == 0.0 { 0.0 } else { 100.0 * residual / found };
         Ok(Self { fixed: line.fixed, each: line.each, residual_percent, sizes })
@@ -88,8 +85,8 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn run(bytes: impl Fn(u64) -> u64) -> impl FnMut(usize) -> Result<TrialMeasure, HardwareError> {
-        move |size| Ok(TrialMeasure { peak: Bytes(bytes(size as u64)), steps: 1 })
+    fn run(bytes: impl Fn(u64) -> u64) -> impl FnMut(usize) -> Result<Bytes, HardwareError> {
+        move |size| Ok(Bytes(bytes(size as u64)))
     }
 
     #[test]
@@ -114,13 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_measure_nothing_are_refused() {
-        let nothing = |_| Ok(TrialMeasure { peak: Bytes(5), steps: 0 });
-        let found = MemoryFit::measure([1, 2, 4], nothing);
-        assert_eq!(found, Err(HardwareError::NoSteps { size: 1 }));
+    fn sizes_that_do_not_rise_are_refused() {
         for sizes in [[0, 1, 2], [1, 1, 2], [1, 3, 2]] {
             let found = MemoryFit::measure(sizes, run(|n| n));
-            assert_eq!(found, Err(HardwareError::Sizes { sizes }));
+            assert!(
+                matches!(found, Err(HardwareError::Config { field: "sizes", .. })),
+                "{found:?}"
+            );
         }
     }
 }

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::detect::Report;
 use super::{DeviceInfo, DeviceKey, HardwareError, Tier};
 
 /// The devices of a machine, best first, and why others are not among them.
@@ -54,16 +53,6 @@ struct Versioned {
 }
 
 impl Inventory {
-    pub(super) fn of(reports: Vec<Report>) -> Self {
-        let mut devices = Vec::new();
-        let mut rejected = Vec::new();
-        for report in reports {
-            devices.extend(report.devices);
-            rejected.extend(report.rejected);
-        }
-        Self::new(devices, rejected)
-    }
-
     /// Devices in the order of `auto`: by tier, then as they are given.
     pub fn new(mut devices: Vec<DeviceInfo>, rejected: Vec<Rejection>) -> Self {
         devices.sort_by_key(|device| device.tier);

@@ -8,7 +8,6 @@ mod config;
 mod detect;
 mod device_info;
 mod device_key;
-mod did_you_mean;
 mod error;
 mod fit;
 #[cfg(test)]
@@ -29,21 +28,19 @@ mod profile;
 mod provenance;
 mod registry;
 mod to_device;
-mod trial;
 
-pub use batch_size::{SearchBudget, SearchReport, find_batch_size};
+pub use batch_size::{SearchBudget, SearchReport, Trial, find_batch_size};
 pub use bytes::Bytes;
 pub use calibration::{Calibration, Effort};
 pub use capabilities::{Capabilities, DTypeSupport};
 pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};
 pub use device_key::DeviceKey;
-pub(crate) use did_you_mean::unknown_name;
 pub use error::HardwareError;
 pub use fewshot_kernels::{AllocatorCounts, CountingAllocator, Precision};
 pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
-pub use kernel_cache::{KernelCache, keep_compiled_kernels, log_launches};
+pub use kernel_cache::{keep_compiled_kernels, log_launches};
 pub use manager::{DifferentiableWork, HardwareManager};
 pub(crate) use memory::devices_guarded;
 pub use memory::{
@@ -51,21 +48,15 @@ pub use memory::{
     release,
 };
 pub(crate) use panics::device_has_failed;
-pub use placement::{
-    DeviceLoad, PlacedModel, Placement, PlacementError, PlacementPolicy, place, replicate,
-};
+pub use placement::{DeviceLoad, PlacedModel, Placement, place};
 pub use plan::{
     Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, Stacks, TaskShape,
 };
 pub use platform::{Found, Platform, Probed};
 pub use platforms::{Work, device_of, run_on};
-pub use pool::{
-    Footprint, HostRecord, Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage,
-    Pooled, module_bytes,
-};
+pub use pool::{Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage};
 pub use preference::{DevicePreference, Selection};
-pub use profile::{ModelProfile, OptimizerKind, ParameterProfile, record_size};
+pub use profile::{ModelProfile, OptimizerKind, ParameterProfile};
 pub use provenance::{MemoryFigure, Provenance};
 pub use registry::{Detection, Isolation, Registry};
 pub(crate) use to_device::to_device;
-pub use trial::{Trial, TrialMeasure, TrialOutcome};

@@ -40,19 +40,20 @@ impl Threads {
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting { listeners: Vec::new(), next: 0 });
 
 thread_local! {
-    /// Calls of `caught` that this thread is inside of.
-    static DEPTH: Cell<usize> = const { Cell::new(0) };
-    /// What tells a device's panics from the program's, where the innermost of these calls wants the
-    /// former alone.
+    /// What tells the panics that the innermost call of `caught` that this thread is inside of waits for
+    /// from the program's own.
     static OF_DEVICE: Cell<Option<OfDevice>> = const { Cell::new(None) };
-    /// The listener of the innermost call of `caught_of_device` that this thread is inside of.
+    /// The listener of that call.
     static LISTENER: Cell<Option<u64>> = const { Cell::new(None) };
     /// Bytes that the program had in use when this thread last panicked inside of one.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 /// Whether a device says this.
-type OfDevice = fn(&str) -> bool;
+pub(super) type OfDevice = fn(&str) -> bool;
+
+/// That everything counts as said by a device.
+pub(super) const ANY: OfDevice = |_| true;
 
 /// How a piece of work ended.
 pub(super) struct Caught<T> {
@@ -67,7 +68,8 @@ pub(super) struct Caught<T> {
 /// Runs `work` and gives the first line of its panic, or of what it says went wrong; meanwhile no
 /// thread's panic prints anything.
 pub(super) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    caught(Threads::All, work).result.map_err(|text| first_line(&text).to_owned())
+    let result = caught(Threads::All, ANY, work).result;
+    result.map_err(|text| first_line(&text).unwrap_or(&text).to_owned())
 }
 
 /// While one of these lives, no thread's panic prints anything.
@@ -85,26 +87,33 @@ impl Drop for Silence {
     }
 }
 
-/// The first line with something in it.
-pub(super) fn first_line(text: &str) -> &str {
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or(text)
+/// The first line that says more than that there was an error.
+pub(super) fn first_line(text: &str) -> Option<&str> {
+    let headings = [
+        "",
+        "Caused by:",
+        "An error happened during execution",
+        "The server is in an invalid state",
+    ];
+    text.lines().map(str::trim).find(|line| !headings.contains(line))
 }
 
 /// Runs `work` and catches its panic without a word on stderr. Panics in these threads are kept
-/// likewise; those of any other thread go to the program's hook.
-pub(super) fn caught<T>(threads: Threads, work: impl FnOnce() -> T) -> Caught<T> {
-    let Unwound { result, elsewhere, in_use } = unwound(threads, None, work);
-    Caught { result: result.map_err(|payload| text(&*payload)), elsewhere, in_use }
-}
-
-/// As [`caught`], but a panic that neither says what a device says nor follows one in these threads is
-/// the program's own: its hook hears it, and it goes on.
-pub(super) fn caught_of_device<T>(
+/// likewise; those of any other thread go to the program's hook. So does one of `work` that neither
+/// says what a device says nor follows one in these threads: it is the program's own, and goes on.
+pub(super) fn caught<T>(
     threads: Threads,
     of_device: OfDevice,
     work: impl FnOnce() -> T,
 ) -> Caught<T> {
-    let Unwound { result, elsewhere, in_use } = unwound(threads, Some(of_device), work);
+    let number = start(threads);
+    let outer = (OF_DEVICE.replace(Some(of_device)), LISTENER.replace(Some(number)));
+    IN_USE.set(None);
+    // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    OF_DEVICE.set(outer.0);
+    LISTENER.set(outer.1);
+    let (elsewhere, in_use) = (stop(number), IN_USE.take().filter(|_| result.is_err()));
     let result = result.map_err(|payload| {
         let text = text(&*payload);
         if elsewhere.is_empty() && !of_device(&text) {
@@ -115,41 +124,12 @@ pub(super) fn caught_of_device<T>(
     Caught { result, elsewhere, in_use }
 }
 
-/// Whether a thread of a device has panicked since this thread began the work that
-/// [`caught_of_device`] runs: it need not be heard of where its results are read.
+/// Whether a thread of a device has panicked since this thread began the work that [`caught`] runs: it
+/// need not be heard of where its results are read.
 pub(crate) fn device_has_failed() -> bool {
-    let heard = |number| {
-        let waiting = lock();
-        let mut own = waiting.listeners.iter().filter(|listener| listener.number == number);
-        own.any(|listener| !listener.heard.is_empty())
-    };
-    LISTENER.get().is_some_and(heard)
-}
-
-/// As [`Caught`], with the panic as it was.
-struct Unwound<T> {
-    result: thread::Result<T>,
-    elsewhere: Vec<String>,
-    in_use: Option<u64>,
-}
-
-fn unwound<T>(
-    threads: Threads,
-    of_device: Option<OfDevice>,
-    work: impl FnOnce() -> T,
-) -> Unwound<T> {
-    let number = start(threads);
-    DEPTH.set(DEPTH.get() + 1);
-    let outer = OF_DEVICE.replace(of_device);
-    let listener = LISTENER.get();
-    LISTENER.set(of_device.map(|_| number).or(listener));
-    IN_USE.set(None);
-    // What `work` borrows is not looked at again by us; its owner gets an error, not a value.
-    let result = panic::catch_unwind(AssertUnwindSafe(work));
-    OF_DEVICE.set(outer);
-    LISTENER.set(listener);
-    DEPTH.set(DEPTH.get() - 1);
-    Unwound { in_use: IN_USE.take().filter(|_| result.is_err()), elsewhere: stop(number), result }
+    LISTENER.get().is_some_and(|number| {
+        lock().listeners.iter().any(|own| own.number == number && !own.heard.is_empty())
+    })
 }
 
 fn start(threads: Threads) -> u64 {
@@ -187,10 +167,9 @@ fn lock() -> MutexGuard<'static, Waiting> {
 
 /// Whether somebody waits for this panic.
 fn keeps(info: &PanicHookInfo<'_>) -> bool {
-    if DEPTH.get() > 0 {
+    if let Some(of_device) = OF_DEVICE.get() {
         let heard = || lock().listeners.iter().any(|listener| !listener.heard.is_empty());
-        let told = OF_DEVICE.get().is_none_or(|of_device| of_device(&text(info.payload())));
-        if !told && !heard() {
+        if !of_device(&text(info.payload())) && !heard() {
             return false;
         }
         IN_USE.set(CountingAllocator::counts().map(|counts| counts.in_use));
@@ -203,7 +182,7 @@ fn keeps(info: &PanicHookInfo<'_>) -> bool {
     listeners.map(|listener| listener.heard.push(text(info.payload()))).count() > 0
 }
 
-pub(super) fn text(payload: &(dyn Any + Send)) -> String {
+fn text(payload: &(dyn Any + Send)) -> String {
     let owned = payload.downcast_ref::<String>().cloned();
     let text = owned.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
     text.unwrap_or_else(|| "a panic without a message".to_owned())
@@ -241,7 +220,7 @@ mod tests {
     #[test]
     fn a_panic_is_returned_and_the_programs_hook_hears_only_the_others() {
         counting(|| {
-            let caught = caught(Threads::Named(vec!["device".to_owned()]), || {
+            let caught = caught(Threads::Named(vec!["device".to_owned()]), ANY, || {
                 panics_in_thread("device", "no room");
                 panics_in_thread("stranger", "something else");
                 panic!("{} was wrong", "this");
@@ -257,18 +236,20 @@ mod tests {
     #[test]
     fn work_may_wait_within_work_and_in_several_threads() {
         counting(|| {
-            let outer = caught(Threads::Named(Vec::new()), || {
-                let inner = caught(Threads::Named(Vec::new()), || -> u8 { panic!("inner") });
+            let outer = caught(Threads::Named(Vec::new()), ANY, || {
+                let inner = caught(Threads::Named(Vec::new()), ANY, || -> u8 { panic!("inner") });
                 let beside = thread::scope(|scope| {
-                    let thread =
-                        || caught(Threads::Named(Vec::new()), || -> u8 { panic!("beside") }).result;
+                    let thread = || {
+                        caught(Threads::Named(Vec::new()), ANY, || -> u8 { panic!("beside") })
+                            .result
+                    };
                     scope.spawn(thread).join().unwrap()
                 });
                 (inner.result, beside)
             });
             let said = outer.result.unwrap();
             assert_eq!(said, (Err("inner".to_owned()), Err("beside".to_owned())));
-            assert_eq!(caught(Threads::Named(Vec::new()), || 7).result, Ok(7));
+            assert_eq!(caught(Threads::Named(Vec::new()), ANY, || 7).result, Ok(7));
             assert_eq!(TOLD.load(SeqCst), 0);
         });
     }
@@ -279,7 +260,7 @@ mod tests {
         let threads = || Threads::Named(vec!["device".to_owned()]);
         let mistake = |message: &'static str| {
             panic::catch_unwind(AssertUnwindSafe(|| {
-                caught_of_device(threads(), of_device, || -> u8 { panic!("{message}") }).result
+                caught(threads(), of_device, || -> u8 { panic!("{message}") }).result
             }))
         };
         counting(|| {
@@ -287,7 +268,7 @@ mod tests {
             assert_eq!(TOLD.load(SeqCst), 0);
             assert_eq!(text(&*mistake("index out of bounds").unwrap_err()), "index out of bounds");
             assert_eq!(TOLD.load(SeqCst), 1, "the program hears its own mistake");
-            let followed = caught_of_device(threads(), of_device, || -> u8 {
+            let followed = caught(threads(), of_device, || -> u8 {
                 panics_in_thread("device", "no kernel");
                 panic!("nobody answers")
             });

@@ -45,6 +45,13 @@ pub struct Found {
     pub passed_over: Option<String>,
 }
 
+impl Found {
+    /// A device that its driver says nothing else of.
+    pub fn new(name: impl Into<String>, class: DeviceClass, tier: Tier) -> Self {
+        Self { name: name.into(), class, tier, driver: None, passed_over: None }
+    }
+}
+
 /// What a device told when it was tried.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Probed {

@@ -3,8 +3,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::platforms::HOST_PLATFORMS;
-use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier, did_you_mean};
+use super::platforms::{HOST_PLATFORMS, WGPU};
+use super::{DeviceInfo, DeviceKey, HardwareError, Inventory, Rejection, Tier};
 
 /// Which device is wanted: `auto`, a kind (`gpu`, `cpu`), a platform (`cuda`, `wgpu` for whichever of
 /// `metal`, `vulkan` and `webgpu` the system has) or one device (`cuda:1`). Serialised as that text.
@@ -32,9 +32,6 @@ pub struct Selection {
     pub passed_over: Vec<Rejection>,
 }
 
-/// What stands for the three interfaces of one Burn backend.
-const WGPU: [&str; 3] = ["metal", "vulkan", "webgpu"];
-
 /// What a preference may be beside a platform.
 const KINDS: [&str; 3] = ["auto", "gpu", "cpu"];
 
@@ -54,15 +51,18 @@ impl FromStr for DevicePreference {
     type Err = HardwareError;
 
     fn from_str(text: &str) -> Result<Self, HardwareError> {
-        let wrong = |reason| HardwareError::Preference { reason };
         match text {
             "auto" => Ok(Self::Auto),
             "gpu" => Ok(Self::Gpu),
             "cpu" => Ok(Self::Cpu),
-            name if name.contains(':') => name.parse().map(Self::Device).map_err(wrong),
-            name => {
-                let key = name.parse::<DeviceKey>().map_err(wrong)?;
-                Ok(Self::Platform(key.platform))
+            _ => {
+                let key = text.parse::<DeviceKey>();
+                let key = key.map_err(|reason| HardwareError::Preference { reason })?;
+                Ok(if text.contains(':') {
+                    Self::Device(key)
+                } else {
+                    Self::Platform(key.platform)
+                })
             }
         }
     }
@@ -82,25 +82,23 @@ impl<'de> Deserialize<'de> for DevicePreference {
 
 impl DevicePreference {
     pub(super) fn matches(&self, device: &DeviceInfo) -> bool {
-        match self {
-            Self::Auto => true,
-            Self::Gpu => device.tier.is_accelerator(),
-            Self::Cpu => device.tier == Tier::Cpu,
-            Self::Platform(name) => is_of(&device.key.platform, name),
-            Self::Device(key) => {
-                is_of(&device.key.platform, &key.platform) && device.key.index == key.index
-            }
-        }
+        self.wants(&device.key.platform, device.tier, Some(device.key.index))
     }
 
-    /// Whether a device that was rejected would have been one.
+    /// Whether a device that was rejected would have been one, or one of the same platform.
     fn missed(&self, rejection: &Rejection) -> bool {
+        self.wants(rejection.platform(), rejection.tier, None)
+    }
+
+    fn wants(&self, platform: &str, tier: Tier, index: Option<usize>) -> bool {
         match self {
             Self::Auto => true,
-            Self::Gpu => rejection.tier.is_accelerator(),
-            Self::Cpu => rejection.tier == Tier::Cpu,
-            Self::Platform(name) => is_of(rejection.platform(), name),
-            Self::Device(key) => is_of(rejection.platform(), &key.platform),
+            Self::Gpu => tier.is_accelerator(),
+            Self::Cpu => tier == Tier::Cpu,
+            Self::Platform(name) => is_of(platform, name),
+            Self::Device(key) => {
+                is_of(platform, &key.platform) && index.is_none_or(|index| index == key.index)
+            }
         }
     }
 
@@ -139,12 +137,7 @@ impl Inventory {
         let mut passed_over = Vec::new();
         for device in self.devices.iter().filter(|device| wanted.matches(device)) {
             match &device.passed_over {
-                Some(reason) if !explicit => passed_over.push(Rejection {
-                    what: device.key.to_string(),
-                    tier: device.tier,
-                    tried: true,
-                    reason: reason.clone(),
-                }),
+                Some(reason) if !explicit => passed_over.push(device.rejected(reason)),
                 _ => {
                     if !explicit {
                         passed_over.extend(self.better_than(device, wanted));
@@ -167,40 +160,37 @@ impl Inventory {
     }
 
     fn cannot(&self, wanted: &DevicePreference) -> HardwareError {
-        let of_platform =
-            |name: &str| wanted.platform().is_none_or(|platform| is_of(name, platform));
-        if let Some(platform) = wanted.platform()
-            && !self.devices.iter().any(|device| of_platform(&device.key.platform))
-            && !self.rejected.iter().any(|rejection| of_platform(rejection.platform()))
-        {
+        let platforms = || {
             let devices = self.devices.iter().map(|device| device.key.platform.as_str());
-            let rejected = self.rejected.iter().map(Rejection::platform);
-            let mut known = KINDS.into_iter().chain(devices).chain(rejected).collect::<Vec<_>>();
+            devices.chain(self.rejected.iter().map(Rejection::platform))
+        };
+        if let Some(platform) = wanted.platform()
+            && !platforms().any(|name| is_of(name, platform))
+        {
+            let mut known = KINDS.into_iter().chain(platforms()).collect::<Vec<_>>();
             known.dedup();
             if known.iter().any(|name| WGPU.contains(name)) {
                 known.push("wgpu");
             }
-            return did_you_mean::unknown_name("platform", platform, known);
+            return HardwareError::unknown("platform", platform, known);
         }
-        let there = self.devices.iter().filter(|device| of_platform(&device.key.platform)).count();
-        let reasons = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
-        let reasons = reasons.map(|rejection| format!("{}: {}", rejection.what, rejection.reason));
-        let reasons = reasons.collect::<Vec<_>>().join("; ");
-        let itself = self.rejected.iter().find(|rejection| match wanted {
-            DevicePreference::Device(key) => {
-                wanted.missed(rejection) && rejection.index() == Some(key.index)
-            }
-            _ => false,
-        });
-        let reason = match (itself, wanted, there) {
-            (Some(rejection), ..) => rejection.reason.clone(),
-            (_, DevicePreference::Device(key), 1..) => {
+        let missed = self.rejected.iter().filter(|rejection| wanted.missed(rejection));
+        let missed = missed.collect::<Vec<_>>();
+        let reasons = missed.iter().map(|missed| format!("{}: {}", missed.what, missed.reason));
+        let mut reason = reasons.collect::<Vec<_>>().join("; ");
+        if missed.is_empty() {
+            reason = "there is none".to_owned();
+        }
+        if let DevicePreference::Device(key) = wanted {
+            let names = self.devices.iter().map(|device| &device.key.platform);
+            let there = names.filter(|name| is_of(name, &key.platform)).count();
+            if let Some(itself) = missed.iter().find(|it| it.index() == Some(key.index)) {
+                reason.clone_from(&itself.reason);
+            } else if there > 0 {
                 let plural = if there == 1 { "device" } else { "devices" };
-                format!("{} has {there} {plural}, numbered from 0", key.platform)
+                reason = format!("{} has {there} {plural}, numbered from 0", key.platform);
             }
-            _ if reasons.is_empty() => "there is none".to_owned(),
-            _ => reasons,
-        };
+        }
         HardwareError::Unavailable { device: wanted.to_string(), reason, usable: self.keys() }
     }
 }

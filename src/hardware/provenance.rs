@@ -43,11 +43,6 @@ impl MemoryFigure {
         Self { bytes: Bytes(bytes), source: Provenance::Modelled }
     }
 
-    /// No amount is known.
-    pub fn unknown() -> Self {
-        Self { bytes: Bytes(0), source: Provenance::Unknown }
-    }
-
     /// `count` times the amount.
     pub fn times(self, count: u64) -> Self {
         Self { bytes: Bytes(self.bytes.0.saturating_mul(count)), ..self }
@@ -113,17 +108,16 @@ mod tests {
         MemoryFigure { bytes: Bytes(bytes), source: Provenance::Measured { residual_percent } }
     }
 
+    const UNKNOWN: MemoryFigure = MemoryFigure { bytes: Bytes(0), source: Provenance::Unknown };
+
     #[test]
     fn a_sum_is_as_sure_as_its_least_sure_part() {
         let [exact, modelled] = [MemoryFigure::exact(1), MemoryFigure::modelled(2)];
         assert_eq!(exact + modelled, MemoryFigure::modelled(3));
         assert_eq!(modelled + exact, MemoryFigure::modelled(3));
         assert_eq!(measured(4, 3.0) + measured(5, 1.0), measured(9, 3.0));
-        assert_eq!(
-            [exact, modelled, MemoryFigure::unknown()].into_iter().sum::<MemoryFigure>().bytes.0,
-            3
-        );
-        assert_eq!((modelled + MemoryFigure::unknown()).source, Provenance::Unknown);
+        assert_eq!([exact, modelled, UNKNOWN].into_iter().sum::<MemoryFigure>().bytes.0, 3);
+        assert_eq!((modelled + UNKNOWN).source, Provenance::Unknown);
         assert_eq!([exact; 3].into_iter().sum::<MemoryFigure>(), MemoryFigure::exact(3));
     }
 
@@ -132,15 +126,15 @@ mod tests {
         let budget = Bytes(10);
         assert_eq!(MemoryFigure::exact(10).fits(budget), Some(true));
         assert_eq!(measured(11, 1.0).fits(budget), Some(false));
-        assert_eq!((MemoryFigure::exact(10) + MemoryFigure::unknown()).fits(budget), None);
-        assert_eq!((MemoryFigure::exact(11) + MemoryFigure::unknown()).fits(budget), Some(false));
+        assert_eq!((MemoryFigure::exact(10) + UNKNOWN).fits(budget), None);
+        assert_eq!((MemoryFigure::exact(11) + UNKNOWN).fits(budget), Some(false));
     }
 
     #[test]
     fn amounts_are_written_with_their_source() {
         assert_eq!(MemoryFigure::exact(1536).to_string(), "1.50 KiB exact");
         assert_eq!(measured(1536, 2.96).to_string(), "1.50 KiB measured (residual 3.0 %)");
-        assert_eq!(MemoryFigure::unknown().to_string(), "unknown");
-        assert_eq!((MemoryFigure::exact(7) + MemoryFigure::unknown()).to_string(), "at least 7 B");
+        assert_eq!(UNKNOWN.to_string(), "unknown");
+        assert_eq!((MemoryFigure::exact(7) + UNKNOWN).to_string(), "at least 7 B");
     }
 }

@@ -1,8 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::detect::{self, Report};
-use super::{DeviceInfo, HardwareError, Inventory, Platform, did_you_mean, platforms};
+use super::{DeviceInfo, HardwareError, Inventory, Platform, detect, platforms};
 
 /// The platforms to look for devices on, built-in ones and one's own.
 ///
@@ -91,7 +90,7 @@ impl Registry {
         let chosen = self.platforms.into_iter().filter(|platform| {
             detection.only.is_empty() || detection.only.iter().any(|name| name == platform.name())
         });
-        Inventory::of(detect::run(chosen.collect(), detection))
+        detect::run(chosen.collect(), detection)
     }
 
     /// What a child process prints for [`Isolation::Process`]: the devices of one platform, as
@@ -100,8 +99,8 @@ impl Registry {
     /// # Errors
     /// [`HardwareError::Unknown`] if there is no such platform.
     pub fn answer(&self, platform: &str) -> Result<String, HardwareError> {
-        let report = Report::of(self.platform(platform)?);
-        Ok(serde_json::to_string(&report).expect("a report is plain data"))
+        let inventory = Inventory::of(self.platform(platform)?);
+        Ok(serde_json::to_string(&inventory).expect("an inventory is plain data"))
     }
 
     /// Runs `work` with the first usable device of a platform, and of no other.
@@ -122,9 +121,7 @@ impl Registry {
 
     fn platform(&self, name: &str) -> Result<&dyn Platform, HardwareError> {
         let found = self.platforms.iter().find(|platform| platform.name() == name);
-        found
-            .map(Box::as_ref)
-            .ok_or_else(|| did_you_mean::unknown_name("platform", name, self.names()))
+        found.map(Box::as_ref).ok_or_else(|| HardwareError::unknown("platform", name, self.names()))
     }
 }
 
@@ -152,14 +149,8 @@ mod tests {
         }
 
         fn find(&self) -> Result<Vec<Found>, String> {
-            let found = Found {
-                name: format!("{} of a test", self.name),
-                class: DeviceClass::Other,
-                tier: Tier::Gpu,
-                driver: None,
-                passed_over: None,
-            };
-            Ok(vec![found; 2])
+            let name = format!("{} of a test", self.name);
+            Ok(vec![Found::new(name, DeviceClass::Other, Tier::Gpu); 2])
         }
 
         fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -267,17 +258,5 @@ mod tests {
         assert!(cpu.capabilities.cores.unwrap() >= 1);
         assert!(cpu.capabilities.dtype("f16").arithmetic);
         assert!(cpu.capabilities.route.unwrap().starts_with("fused"));
-    }
-
-    #[cfg(feature = "wgpu")]
-    #[test]
-    fn a_software_renderer_comes_last() {
-        let inventory = Registry::built_in().detect(&Detection::default());
-        let wgpu = "wgpu".parse().unwrap();
-        let found = inventory.select(&wgpu).unwrap().device;
-        assert!(found.capabilities.plane.is_some() && found.capabilities.bindings.is_some());
-        let software = inventory.devices.iter().position(|d| d.tier == Tier::Software);
-        let cpu = inventory.devices.iter().position(|d| d.tier == Tier::Cpu).unwrap();
-        assert!(software.is_none_or(|software| software > cpu));
     }
 }

@@ -7,72 +7,75 @@
 mod clock;
 mod times;
 
-pub use times::PhaseTimes;
-
 use std::cell::RefCell;
 use std::time::Instant;
 
 use burn::tensor::backend::Backend;
+use serde::{Deserialize, Serialize};
 use tracing::Span;
 
 use clock::Clock;
 
-/// What a training step is at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// Tasks are drawn and brought to the device.
-    Data,
-    /// A loss is computed; of learners with an inner loop, tasks are adapted to as well.
-    Forward,
-    /// The gradient of the loss.
-    Backward,
-    /// Gradients of replicas become one.
-    Reduce,
-    /// Gradients are checked, scaled and clipped, and parameters moved.
-    Step,
-    /// A validation.
-    Validate,
-    /// Metrics and checkpoints are written.
-    Save,
+/// A [`Phase`] and a field of [`PhaseTimes`] for each of these.
+macro_rules! phases {
+    ($($(#[$doc:meta])* $phase:ident $field:ident;)*) => {
+        /// What a training step is at.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Phase {
+            $($(#[$doc])* $phase,)*
+        }
+
+        impl Phase {
+            /// All of them, in the order of a step.
+            pub const ALL: [Self; 7] = [$(Self::$phase),*];
+
+            /// Its name in spans and reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$phase => stringify!($field),)*
+                }
+            }
+
+            /// `tracing` wants names that the compiler knows.
+            fn span(self) -> Span {
+                match self {
+                    $(Self::$phase => tracing::info_span!(target: "fewshot", stringify!($field)),)*
+                }
+            }
+        }
+
+        /// Milliseconds by [`Phase`].
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(default)]
+        pub struct PhaseTimes {
+            $(#[doc = concat!("[`Phase::", stringify!($phase), "`]")] pub $field: f64,)*
+        }
+
+        impl PhaseTimes {
+            fn of_mut(&mut self, phase: Phase) -> &mut f64 {
+                match phase {
+                    $(Phase::$phase => &mut self.$field,)*
+                }
+            }
+        }
+    };
 }
 
-impl Phase {
-    /// All of them, in the order of a step.
-    pub const ALL: [Self; 7] = [
-        Self::Data,
-        Self::Forward,
-        Self::Backward,
-        Self::Reduce,
-        Self::Step,
-        Self::Validate,
-        Self::Save,
-    ];
-
-    /// Its name in spans and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-            Self::Reduce => "reduce",
-            Self::Step => "step",
-            Self::Validate => "validate",
-            Self::Save => "save",
-        }
-    }
-
-    /// `tracing` wants names that the compiler knows.
-    fn span(self) -> Span {
-        match self {
-            Self::Data => tracing::info_span!(target: "fewshot", "data"),
-            Self::Forward => tracing::info_span!(target: "fewshot", "forward"),
-            Self::Backward => tracing::info_span!(target: "fewshot", "backward"),
-            Self::Reduce => tracing::info_span!(target: "fewshot", "reduce"),
-            Self::Step => tracing::info_span!(target: "fewshot", "step"),
-            Self::Validate => tracing::info_span!(target: "fewshot", "validate"),
-            Self::Save => tracing::info_span!(target: "fewshot", "save"),
-        }
-    }
+phases! {
+    /// Tasks are drawn and brought to the device.
+    Data data;
+    /// A loss is computed; of learners with an inner loop, tasks are adapted to as well.
+    Forward forward;
+    /// The gradient of the loss.
+    Backward backward;
+    /// Gradients of replicas become one.
+    Reduce reduce;
+    /// Gradients are checked, scaled and clipped, and parameters moved.
+    Step step;
+    /// A validation.
+    Validate validate;
+    /// Metrics and checkpoints are written.
+    Save save;
 }
 
 thread_local! {

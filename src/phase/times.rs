@@ -1,29 +1,7 @@
 use std::fmt;
 use std::ops::{AddAssign, Div};
 
-use serde::{Deserialize, Serialize};
-
-use super::Phase;
-
-/// Milliseconds by [`Phase`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct PhaseTimes {
-    /// [`Phase::Data`]
-    pub data: f64,
-    /// [`Phase::Forward`]
-    pub forward: f64,
-    /// [`Phase::Backward`]
-    pub backward: f64,
-    /// [`Phase::Reduce`]
-    pub reduce: f64,
-    /// [`Phase::Step`]
-    pub step: f64,
-    /// [`Phase::Validate`]
-    pub validate: f64,
-    /// [`Phase::Save`]
-    pub save: f64,
-}
+use super::{Phase, PhaseTimes};
 
 impl PhaseTimes {
     /// Milliseconds of a phase.
@@ -35,18 +13,6 @@ impl PhaseTimes {
     /// Milliseconds of all phases.
     pub fn total(&self) -> f64 {
         Phase::ALL.into_iter().map(|phase| self.of(phase)).sum()
-    }
-
-    pub(super) fn of_mut(&mut self, phase: Phase) -> &mut f64 {
-        match phase {
-            Phase::Data => &mut self.data,
-            Phase::Forward => &mut self.forward,
-            Phase::Backward => &mut self.backward,
-            Phase::Reduce => &mut self.reduce,
-            Phase::Step => &mut self.step,
-            Phase::Validate => &mut self.validate,
-            Phase::Save => &mut self.save,
-        }
     }
 
     fn each(mut self, change: impl Fn(Phase, f64) -> f64) -> Self {

@@ -11,19 +11,7 @@ pub enum ScaleError {
         /// Which number.
         name: &'static str,
         /// What it may be.
-        wanted: &'static str,
-        /// What it is.
-        found: f64,
-    },
-    /// Numbers that make no sense together.
-    #[error("the {name} must be {relation} {limit}, found {found}")]
-    Range {
-        /// Which number.
-        name: &'static str,
-        /// How it must stand to the limit.
-        relation: &'static str,
-        /// The limit.
-        limit: f64,
+        wanted: String,
         /// What it is.
         found: f64,
     },

@@ -43,9 +43,9 @@ impl GradScaler {
         self.config.check_scale("loss scale", state.scale)?;
         let (found, interval) = (state.growth_tracker, self.config.growth_interval);
         if found >= interval {
-            let (limit, found) = (interval.into(), found.into());
-            let (name, relation) = ("count of finite steps", "below the growth interval of");
-            return Err(ScaleError::Range { name, relation, limit, found });
+            let wanted = format!("below the growth interval of {interval}");
+            let (name, found) = ("count of finite steps", found.into());
+            return Err(ScaleError::Setting { name, wanted, found });
         }
         self.state = state;
         Ok(self)

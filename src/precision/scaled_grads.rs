@@ -1,9 +1,9 @@
 use burn::module::AutodiffModule;
 use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
-use fewshot_kernels::DeviceGradStats;
+use fewshot_kernels::{DeviceGradStats, grad_stats_on_device};
 
-use super::measure::{Kinds, kinds, measured, on_device};
+use super::measure::Taken;
 use super::{FiniteGrads, LossScale, NonFinite, ScaleError};
 
 /// Gradients of a scaled loss, finite or not.
@@ -71,20 +71,10 @@ impl ScaledGrads {
         module: &M,
     ) -> (GradientsParams, DeviceGradStats<B::InnerBackend>) {
         assert_eq!(self.scale, LossScale::ONE, "a loss that is not scaled");
-        self.check::<B, M>(module).unwrap_or_else(|error| panic!("{error}"));
-        let stats = on_device::<B, M>(&self.gradients, module);
-        (self.gradients, stats)
-    }
-
-    fn check<B: AutodiffBackend, M: AutodiffModule<B>>(
-        &self,
-        module: &M,
-    ) -> Result<(), ScaleError> {
-        let Kinds { known, half } = kinds::<B, M>(&self.gradients, module);
-        // They would stay scaled.
-        let all = self.gradients.len();
-        assert_eq!(known, all, "only {known} of {all} gradients are of the module's parameters");
-        half.map_or(Ok(()), |found| Err(ScaleError::HalfGradient { found }))
+        let taken = Taken::<B>::of(self.gradients, module);
+        taken.check().unwrap_or_else(|error| panic!("{error}"));
+        let stats = grad_stats_on_device::<B::InnerBackend>(taken.tensors.clone());
+        (taken.put_back(module, 1.0), stats)
     }
 
     /// [`unscale`](Self::unscale), with an error for gradients in half precision.
@@ -92,9 +82,10 @@ impl ScaledGrads {
         self,
         module: &M,
     ) -> Result<Result<FiniteGrads, NonFinite>, ScaleError> {
-        self.check::<B, M>(module)?;
         let Self { gradients, scale } = self;
-        let (gradients, norm) = measured::<B, M>(gradients, module, scale.inverse());
+        let taken = Taken::<B>::of(gradients, module);
+        taken.check()?;
+        let (gradients, norm) = taken.measured(module, scale.inverse());
         Ok(match norm.is_finite() {
             true => Ok(FiniteGrads::new(gradients, norm)),
             false => Err(NonFinite { scale }),

@@ -31,38 +31,33 @@ impl GradScalerConfig {
     /// # Errors
     /// Where a number makes no sense.
     pub fn init(self) -> Result<GradScaler, ScaleError> {
-        self.check()?;
-        Ok(GradScaler::new(self))
-    }
-
-    fn check(&self) -> Result<(), ScaleError> {
-        let wrong = |name, wanted, found| Err(ScaleError::Setting { name, wanted, found });
-        let (growth, backoff) = (self.growth_factor, self.backoff_factor);
-        if !(growth > 1.0 && growth.is_finite()) {
-            return wrong("growth factor", "finite and above 1", growth);
-        }
-        if !(backoff > 0.0 && backoff < 1.0) {
-            return wrong("backoff factor", "between 0 and 1", backoff);
-        }
-        if self.growth_interval == 0 {
-            return wrong("growth interval", "at least 1 step", 0.0);
-        }
-        // A smaller one has no finite inverse in f32.
-        if !self.min_scale.is_normal() || self.min_scale < 0.0 {
-            let wanted = "finite and at least 1.2e-38";
-            return wrong("smallest loss scale", wanted, self.min_scale.into());
-        }
-        self.check_scale("initial loss scale", self.init_scale)
+        let (growth, backoff, min) = (self.growth_factor, self.backoff_factor, self.min_scale);
+        let (name, wanted, found) = match self.growth_interval {
+            _ if !(growth > 1.0 && growth.is_finite()) => {
+                ("growth factor", "finite and above 1", growth)
+            }
+            _ if !(backoff > 0.0 && backoff < 1.0) => {
+                ("backoff factor", "between 0 and 1", backoff)
+            }
+            0 => ("growth interval", "at least 1 step", 0.0),
+            // A smaller one has no finite inverse in f32.
+            _ if !min.is_normal() || min < 0.0 => {
+                ("smallest loss scale", "finite and at least 1.2e-38", min.into())
+            }
+            _ => {
+                self.check_scale("initial loss scale", self.init_scale)?;
+                return Ok(GradScaler::new(self));
+            }
+        };
+        Err(ScaleError::Setting { name, wanted: wanted.to_owned(), found })
     }
 
     pub(super) fn check_scale(&self, name: &'static str, found: f32) -> Result<(), ScaleError> {
-        let (found, limit) = (f64::from(found), f64::from(self.min_scale));
-        if !found.is_finite() {
-            return Err(ScaleError::Setting { name, wanted: "finite", found });
-        }
-        match found >= limit {
-            true => Ok(()),
-            false => Err(ScaleError::Range { name, relation: "at least", limit, found }),
-        }
+        let wanted = match found.is_finite() {
+            true if found >= self.min_scale => return Ok(()),
+            true => format!("at least {}", f64::from(self.min_scale)),
+            false => "finite".to_owned(),
+        };
+        Err(ScaleError::Setting { name, wanted, found: found.into() })
     }
 }

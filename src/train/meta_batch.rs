@@ -9,8 +9,8 @@ use fewshot_models::nn::draw;
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
-    HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, TrialMeasure,
-    find_batch_size, guarded, release,
+    HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, find_batch_size, guarded,
+    release,
 };
 use crate::learners::MetaLearner;
 use crate::precision::LossScale;
@@ -91,7 +91,7 @@ fn trial<'a, B, L, T, O>(
     optimizer: &'a O,
     source: &'a T,
     device: &'a B::Device,
-) -> Result<impl FnMut(usize) -> Result<TrialMeasure, HardwareError> + 'a, TrainError>
+) -> Result<impl FnMut(usize) -> Result<Bytes, HardwareError> + 'a, TrainError>
 where
     B: AutodiffBackend,
     T: TaskSource,
@@ -107,10 +107,9 @@ where
         // What earlier trials left there would not be asked for again.
         release::<B>(device);
         let before = learner.clone().into_record();
-        let steps = if tasks > 0 { STEPS } else { 0 };
         let train = || {
             let (mut learner, mut optimizer) = (learner.clone(), optimizer.clone());
-            for step in 0..steps as u64 {
+            for step in 0..STEPS as u64 {
                 let first = step * tasks as u64;
                 let batch = source.tasks::<B>(first..first + tasks as u64, device);
                 learner.at_step(step);
@@ -130,8 +129,7 @@ where
         release::<B>(device);
         done?;
         let no_meter = || HardwareError::NoMeter { device: format!("{device:?}") };
-        let peak = report.peak.ok_or_else(no_meter)?;
-        Ok(TrialMeasure { peak, steps })
+        report.peak.ok_or_else(no_meter)
     })
 }
 

@@ -101,10 +101,11 @@ impl Part<'_> {
         convolved.max().unwrap_or(0).max(self.inputs())
     }
 
-    fn macs(&self, batch: usize) -> usize {
+    /// Multiply-accumulates of one image.
+    fn macs(&self) -> usize {
         let channels = self.config.channels;
         let macs = |block: &Block| 9 * block.input[0] * channels * block.convolved;
-        batch * self.blocks.iter().map(macs).sum::<usize>()
+        self.blocks.iter().map(macs).sum()
     }
 
     /// Elements that one image leaves where every layer is an operation of its own.
@@ -161,59 +162,38 @@ impl Part<'_> {
     }
 
     fn cost(&self, batch: usize, route: Route) -> Cost {
-        let stack = self.stack(batch);
-        let layers = |saved| {
-            let (intermediate_grads, activation_grads) =
-                (self.layer_by_layer(route), self.gradients_layer_by_layer(route));
-            [saved, intermediate_grads, 0, 0, activation_grads, 0].map(|each| batch * each)
+        let count = |elements: usize| (batch * elements) as u64;
+        let (macs, outputs) = (count(self.macs()), count(self.outputs()));
+        let whole =
+            Cost { macs, largest_map: count(self.largest_map()), outputs, ..Cost::default() };
+        if let Route::Host(_) = route {
+            let stack = self.stack(batch);
+            return Cost {
+                saved: stack.saved_floats() as u64,
+                intermediate_grads: stack.intermediate_grad_floats() as u64,
+                saved_tangents: stack.saved_tangent_floats() as u64,
+                parameter_grads: stack.parameters() as u64,
+                workspace: stack.workspace_floats() as u64,
+                ..whole
+            };
+        }
+        let saved = match self.config.precision {
+            Precision::F32 => self.layer_by_layer(route),
+            _ => self.rounded(route),
         };
-        // Of every block the gradients of both of its maps, as many as are kept; on the way back those
-        // of one and of its input, and the gradient of a weight in parts. How the maps move comes when
-        // the graph of the queries is gone, which has more.
-        let on_device = |saved| {
-            let maps = batch * self.layer_by_layer(route);
-            let activation_grads = batch * self.gradients_on_device();
-            [batch * saved, maps, 0, 0, activation_grads, self.weight_parts(batch)]
+        let (activation_grads, workspace) = match route {
+            // Of every block the gradients of both of its maps, as many as are kept; on the way back
+            // those of one and of its input, and the gradient of a weight in parts. How the maps move
+            // comes when the graph of the queries is gone, which has more.
+            Route::Device(_) => (self.gradients_on_device(), self.weight_parts(batch)),
+            _ => (self.gradients_layer_by_layer(route), 0),
         };
-        let costs = match (self.config.precision, route) {
-            (_, Route::Host(_)) => {
-                let [saved, intermediate_grads, saved_tangents] = [
-                    stack.saved_floats(),
-                    stack.intermediate_grad_floats(),
-                    stack.saved_tangent_floats(),
-                ];
-                [
-                    saved,
-                    intermediate_grads,
-                    saved_tangents,
-                    stack.parameters(),
-                    0,
-                    stack.workspace_floats(),
-                ]
-            }
-            (Precision::F32, Route::Device(_)) => on_device(self.layer_by_layer(route)),
-            (_, Route::Device(_)) => on_device(self.rounded(route)),
-            (Precision::F32, _) => layers(self.layer_by_layer(route)),
-            _ => layers(self.rounded(route)),
-        };
-        let [
-            saved,
-            intermediate_grads,
-            saved_tangents,
-            parameter_grads,
-            activation_grads,
-            workspace,
-        ] = costs;
         Cost {
-            macs: self.macs(batch) as u64,
-            saved: saved as u64,
-            intermediate_grads: intermediate_grads as u64,
-            saved_tangents: saved_tangents as u64,
-            parameter_grads: parameter_grads as u64,
-            activation_grads: activation_grads as u64,
+            saved: count(saved),
+            intermediate_grads: count(self.layer_by_layer(route)),
+            activation_grads: count(activation_grads),
             workspace: workspace as u64,
-            largest_map: (batch * self.largest_map()) as u64,
-            outputs: (batch * self.outputs()) as u64,
+            ..whole
         }
     }
 }
@@ -256,8 +236,6 @@ fn in_turns(stacks: &[StackShape]) -> usize {
 /// ReLU and pool. A low precision keeps rounded inputs there, which take half of that; a fused stack on
 /// a CPU rounds in place.
 ///
-/// Balanced checkpointing leaves a fused stack alone, which keeps what it needs itself.
-///
 /// A segment keeps of itself what a network of its blocks does, and in a fused stack what it leaves
 /// stays: buffers that are too few for the segments before it. On the way back through it there are
 /// its output, the gradient of that and the weighed output, and the gradient of its input.
@@ -267,10 +245,6 @@ impl CostModel for Conv4Config {
         let cost = self.whole().cost(batch, route);
         let outputs = (batch * self.features()) as u64;
         Cost { macs: cost.macs + context as u64, outputs, ..cost }
-    }
-
-    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
-        is_fused(route).then(|| self.cost(batch, route))
     }
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {

@@ -5,38 +5,30 @@ mod mlp;
 
 use fewshot_kernels::Route;
 use fewshot_kernels::conv_stack::cpu::StackShape;
-use serde::{Deserialize, Serialize};
 
 /// What a network takes for a batch.
 ///
 /// Elements are those of the parameters' type; fused bodies on a CPU have f32 whatever that is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Multiply-accumulates of a forward pass in convolutions and matrix products; a backward pass
     /// for the parameters takes about twice as many.
     pub macs: u64,
     /// Elements that a forward pass saves for the backward pass, beside images and parameters.
-    #[serde(rename = "kept")]
     pub saved: u64,
     /// Elements of intermediate gradients, which a gradient that is itself differentiated saves besides.
-    #[serde(rename = "nested")]
     pub intermediate_grads: u64,
     /// Elements of the tangents of what is saved, which the derivative of a gradient computes.
-    #[serde(rename = "tangents")]
     pub saved_tangents: u64,
     /// Elements of gradients of parameters before they are added up, which all calls that a backward
     /// pass goes through have at once.
-    #[serde(rename = "returned")]
     pub parameter_grads: u64,
     /// The most elements of gradients of activations that a backward pass has at once, beyond what is
     /// saved, which it frees as it goes. Tasks side by side have theirs at once.
-    #[serde(rename = "passing")]
     pub activation_grads: u64,
     /// Elements of working memory, however many tasks there are side by side.
-    #[serde(rename = "working")]
     pub workspace: u64,
     /// Elements of the largest map between two layers.
-    #[serde(rename = "widest")]
     pub largest_map: u64,
     /// Elements of the features.
     pub outputs: u64,
@@ -65,13 +57,6 @@ pub trait CostModel {
     /// What the network takes for `batch` inputs when its operations go this way.
     fn cost(&self, batch: usize, route: Route) -> Cost;
 
-    /// The same where Burn's `BalancedCheckpointing` computes cheap operations again; `None` where
-    /// nothing tells.
-    fn balanced_cost(&self, batch: usize, route: Route) -> Option<Cost> {
-        let _ = (batch, route);
-        None
-    }
-
     /// The stack that `batch` inputs go through as one fused operation of a CPU, if they do.
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
         let _ = (batch, route);
@@ -87,7 +72,7 @@ pub trait CostModel {
 }
 
 /// What a segment of a network takes for a batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SegmentCost {
     /// Elements of what goes into it.
     pub inputs: u64,

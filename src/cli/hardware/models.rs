@@ -8,7 +8,7 @@ use fewshot::catalog::{
 };
 use fewshot::hardware::{
     Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFigure,
-    MemoryFit, OptimizerKind, PlacementPolicy, Provenance, Tier, Work, place, run_on,
+    MemoryFit, OptimizerKind, Provenance, Tier, Work, place, run_on,
 };
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
@@ -311,8 +311,7 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
         Ok((wanted.name.clone(), bytes))
     });
     let models = models.collect::<Result<Vec<_>, CliError>>()?;
-    let policy = PlacementPolicy { keep_free: args.keep_free };
-    let placement = place(&models, &free, policy)?;
+    let placement = place(&models, &free, args.keep_free)?;
     if args.machine.json {
         return print(json!(placement));
     }

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bytes, HardwareError, Trial, TrialMeasure};
+use super::{Bytes, HardwareError};
 use search::Search;
 
 /// What the sizes of a search have to fit.
@@ -38,8 +38,7 @@ impl SearchBudget {
 
     /// What a size may take.
     pub fn usable(self) -> Bytes {
-        let kept = (self.bytes.0 as f64 * self.keep_free).ceil() as u64;
-        Bytes(self.bytes.0.saturating_sub(kept))
+        self.bytes.without(self.keep_free)
     }
 }
 
@@ -58,10 +57,20 @@ pub struct SearchReport {
     pub peak: Bytes,
     /// What it had to fit: the budget without what stays free.
     pub usable: Bytes,
-    /// What the first two trials led to expect, if memory rose from one to the other.
-    pub predicted: Option<usize>,
     /// Every run, in order.
     pub trials: Vec<Trial>,
+}
+
+/// One run of a search.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// The size that was tried.
+    pub size: usize,
+    /// The most memory it had in use at a time, above what was in use before; none where the device
+    /// could not give the memory.
+    pub peak: Option<Bytes>,
+    /// How long it took, in milliseconds.
+    pub ms: u64,
 }
 
 /// Finds the largest size of `range` whose trial takes at most what of `budget` is
@@ -76,15 +85,15 @@ pub struct SearchReport {
 /// leave it out.
 ///
 /// # Errors
-/// [`HardwareError::DoesNotFit`] when not even the smallest size fits, a range without sizes, a
-/// share that is none, a trial without a step, and whatever a trial returns but
+/// [`HardwareError::DoesNotFit`] when not even the smallest size fits, [`HardwareError::Config`] for a
+/// range without sizes and a share that is none, and whatever a trial returns but
 /// [`HardwareError::OutOfMemory`].
 ///
 /// # Example
 /// ```
-/// use fewshot::hardware::{Bytes, SearchBudget, TrialMeasure, find_batch_size};
+/// use fewshot::hardware::{Bytes, SearchBudget, find_batch_size};
 ///
-/// let trial = |size| Ok(TrialMeasure { peak: Bytes(1000 + 30 * size as u64), steps: 1 });
+/// let trial = |size| Ok(Bytes(1000 + 30 * size as u64));
 /// let found = find_batch_size(1..=4096, Bytes(10_000), trial)?;
 /// assert_eq!((found.chosen, found.peak), (283, Bytes(9490)));
 /// let all = SearchBudget { bytes: Bytes(10_000), keep_free: 0.0 };
@@ -94,23 +103,28 @@ pub struct SearchReport {
 pub fn find_batch_size(
     range: RangeInclusive<usize>,
     budget: impl Into<SearchBudget>,
-    trial: impl FnMut(usize) -> Result<TrialMeasure, HardwareError>,
+    trial: impl FnMut(usize) -> Result<Bytes, HardwareError>,
 ) -> Result<SearchReport, HardwareError> {
     let (first, last) = range.into_inner();
     if first == 0 || first > last {
-        return Err(HardwareError::Range { first, last });
+        let reason = format!("a search needs sizes from 1 on, found {first} to {last}");
+        return Err(HardwareError::config("range", reason));
     }
     let budget = budget.into();
-    if !(0.0..1.0).contains(&budget.keep_free) {
-        return Err(HardwareError::Share { keep_free: budget.keep_free });
-    }
+    HardwareError::check_share("keep_free", budget.keep_free)?;
     Search::new(first, last, budget.usable(), trial).run()
 }
 
 impl fmt::Display for SearchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.trials.iter().try_for_each(|trial| writeln!(f, "{trial}"))?;
-        let Self { chosen, peak, usable, .. } = self;
+        let Self { chosen, peak, usable, trials } = self;
+        for Trial { size, peak, ms } in trials {
+            match peak {
+                Some(peak) if peak <= usable => writeln!(f, "{size}: {peak}, fits ({ms} ms)")?,
+                Some(peak) => writeln!(f, "{size}: {peak}, too much ({ms} ms)")?,
+                None => writeln!(f, "{size}: out of memory ({ms} ms)")?,
+            }
+        }
         write!(f, "{chosen} takes {peak} of {usable}")
     }
 }

@@ -1,8 +1,8 @@
 use std::time::Instant;
 
-use super::SearchReport;
+use super::{SearchReport, Trial};
 use crate::hardware::fit::Line;
-use crate::hardware::{Bytes, HardwareError, Trial, TrialMeasure, TrialOutcome};
+use crate::hardware::{Bytes, HardwareError};
 
 /// Share of the budget that a predicted size aims at: a jump should rather land short.
 const AIM: f64 = 0.97;
@@ -21,59 +21,57 @@ pub(super) struct Search<F> {
     good: usize,
     /// The smallest that does not; beyond the last until one is found.
     bad: usize,
-    predicted: Option<usize>,
 }
 
-impl<F: FnMut(usize) -> Result<TrialMeasure, HardwareError>> Search<F> {
+impl<F: FnMut(usize) -> Result<Bytes, HardwareError>> Search<F> {
     pub(super) fn new(first: usize, last: usize, budget: Bytes, trial: F) -> Self {
         let bad = last.saturating_add(1);
-        Self { first, last, budget, trial, trials: Vec::new(), good: 0, bad, predicted: None }
+        Self { first, last, budget, trial, trials: Vec::new(), good: 0, bad }
     }
 
     pub(super) fn run(mut self) -> Result<SearchReport, HardwareError> {
-        let outcome = self.run_one(self.first)?;
-        if !outcome.fits() {
-            return Err(HardwareError::DoesNotFit {
-                size: self.first,
-                need: outcome.peak(),
-                budget: self.budget,
-            });
+        self.run_one(self.first)?;
+        if self.good == 0 {
+            let (size, need, budget) = (self.first, self.trials[0].peak, self.budget);
+            return Err(HardwareError::DoesNotFit { size, need, budget });
         }
         if self.first < self.last {
             self.run_one(self.first + 1)?;
-            self.predicted = self
-                .line()
-                .and_then(|line| line.largest(self.budget))
-                .map(|size| size.clamp(self.first, self.last));
         }
         let mut predictions = 0;
         while self.bad - self.good > 1 {
             // Predictions that creep would take as many runs as there are sizes.
             let halve = self.bad <= self.last && predictions == 2;
-            let size = if halve { self.middle() } else { self.next() };
+            let middle = self.good + (self.bad - self.good) / 2;
+            let size = if halve { middle } else { self.next() };
             predictions = if halve || self.bad > self.last { 0 } else { predictions + 1 };
             self.run_one(size)?;
         }
-        self.report()
+        let chosen = self.trials.iter().find(|trial| trial.size == self.good);
+        let peak = chosen.and_then(|trial| trial.peak).unwrap_or_default();
+        Ok(SearchReport { chosen: self.good, peak, usable: self.budget, trials: self.trials })
     }
 
-    fn run_one(&mut self, size: usize) -> Result<TrialOutcome, HardwareError> {
+    fn run_one(&mut self, size: usize) -> Result<(), HardwareError> {
         let start = Instant::now();
-        let outcome = TrialOutcome::of((self.trial)(size), size, self.budget)?;
+        let peak = match (self.trial)(size) {
+            Ok(peak) => Some(peak),
+            Err(HardwareError::OutOfMemory { .. }) => None,
+            Err(error) => return Err(error),
+        };
         let ms = start.elapsed().as_millis() as u64;
-        self.trials.push(Trial { size, outcome, ms });
-        match outcome.fits() {
+        self.trials.push(Trial { size, peak, ms });
+        match peak.is_some_and(|peak| peak <= self.budget) {
             true => self.good = self.good.max(size),
             false => self.bad = self.bad.min(size),
         }
-        Ok(outcome)
+        Ok(())
     }
 
     /// Through what the two largest sizes that ran to their end took.
     fn line(&self) -> Option<Line> {
-        let ran = self.trials.iter();
-        let mut ran: Vec<_> =
-            ran.filter_map(|trial| Some((trial.size, trial.outcome.peak()?))).collect();
+        let ran = self.trials.iter().filter_map(|trial| Some((trial.size, trial.peak?)));
+        let mut ran: Vec<_> = ran.collect();
         ran.sort_unstable();
         let [.., one, other] = ran[..] else { return None };
         Some(Line::through(one, other))
@@ -90,22 +88,5 @@ impl<F: FnMut(usize) -> Result<TrialMeasure, HardwareError>> Search<F> {
         let predicted = beyond.or(within(AIM)).unwrap_or(2 * self.good);
         let farthest = self.good.saturating_mul(LEAP).min(self.bad - 1);
         predicted.clamp(self.good + 1, farthest.max(self.good + 1))
-    }
-
-    /// Between the largest that fits and the smallest that does not.
-    fn middle(&self) -> usize {
-        self.good + (self.bad - self.good) / 2
-    }
-
-    fn report(self) -> Result<SearchReport, HardwareError> {
-        let chosen = self.trials.iter().find(|trial| trial.size == self.good);
-        let peak = chosen.and_then(|trial| trial.outcome.peak()).unwrap_or_default();
-        Ok(SearchReport {
-            chosen: self.good,
-            peak,
-            usable: self.budget,
-            predicted: self.predicted,
-            trials: self.trials,
-        })
     }
 }

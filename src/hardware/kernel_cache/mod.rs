@@ -21,18 +21,6 @@ use crate::hardware::panics::quietly;
 #[cfg(feature = "cube")]
 const VARIABLE: &str = "FEWSHOT_KERNEL_CACHE";
 
-/// Where compiled kernels go, or why nowhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KernelCache {
-    /// In this folder.
-    At(PathBuf),
-    /// Where the user's own settings of CubeCL say.
-    UserSettings,
-    /// Nowhere, with the reason.
-    Off(String),
-}
-
 /// Has CubeCL keep compiled kernels on disk, and the results of its tuning where that is built in, so
 /// that the next run of this program begins without compiling. Call it once at the start of a program,
 /// before it touches a device: CubeCL reads its settings then and never again.
@@ -44,14 +32,16 @@ pub enum KernelCache {
 ///
 /// What is kept depends on the runtime: PTX on CUDA, code objects on ROCm, SPIR-V with the feature
 /// `vulkan`. Of WGSL, as `wgpu` has without it, nothing is: only the driver's own cache helps there.
-pub fn keep_compiled_kernels() -> KernelCache {
-    configure(Launches::Quiet)
+///
+/// Gives the folder; if this sets none, the reason is logged at the level `Info`.
+pub fn keep_compiled_kernels() -> Option<PathBuf> {
+    configured(Launches::Quiet)
 }
 
 /// As [`keep_compiled_kernels`], and every launch is told to the crate `log` from then on, at the level
 /// `Info`, as `Executing` and the name of the kernel. That takes time at every launch.
-pub fn log_launches() -> KernelCache {
-    configure(Launches::Logged)
+pub fn log_launches() -> Option<PathBuf> {
+    configured(Launches::Logged)
 }
 
 #[derive(PartialEq, Eq)]
@@ -60,22 +50,23 @@ enum Launches {
     Logged,
 }
 
+fn configured(launches: Launches) -> Option<PathBuf> {
+    let kept = configure(launches);
+    kept.inspect_err(|reason| log::info!("compiled kernels are not kept: {reason}")).ok()
+}
+
 #[cfg(not(feature = "cube"))]
-fn configure(_launches: Launches) -> KernelCache {
-    KernelCache::Off("no accelerator is compiled into this program".to_owned())
+fn configure(_launches: Launches) -> Result<PathBuf, String> {
+    Err("no accelerator is compiled into this program".to_owned())
 }
 
 #[cfg(feature = "cube")]
-fn configure(launches: Launches) -> KernelCache {
+fn configure(launches: Launches) -> Result<PathBuf, String> {
     if CubeClRuntimeConfig::storage().lock().is_some() {
-        return KernelCache::Off("a device was touched before".to_owned());
+        return Err("a device was touched before".to_owned());
     }
     // A file of settings that makes no sense is a panic.
-    let found = quietly(|| CubeClRuntimeConfig::from_current_dir().override_from_env());
-    let mut config = match found {
-        Ok(config) => config,
-        Err(reason) => return KernelCache::Off(reason),
-    };
+    let mut config = quietly(|| CubeClRuntimeConfig::from_current_dir().override_from_env())?;
     let kept = keep(&mut config);
     if launches == Launches::Logged {
         config.profiling.logger.level = ProfilingLogLevel::Minimal;
@@ -86,26 +77,19 @@ fn configure(launches: Launches) -> KernelCache {
 }
 
 #[cfg(feature = "cube")]
-fn keep(config: &mut CubeClRuntimeConfig) -> KernelCache {
+fn keep(config: &mut CubeClRuntimeConfig) -> Result<PathBuf, String> {
     if config.compilation.cache.is_some() {
-        return KernelCache::UserSettings;
+        return Err("the user's settings of CubeCL say where they go".to_owned());
     }
-    let told = env::var_os(VARIABLE).filter(|told| !told.is_empty());
-    if told.as_ref().is_some_and(|told| told == "off") {
-        return KernelCache::Off(format!("{VARIABLE} is off"));
-    }
-    let root = told.map(PathBuf::from).or_else(|| Some(cache_folder()?.join("kernels")));
-    let Some(root) = root else {
-        return KernelCache::Off("there is no folder for the user's caches".to_owned());
+    let root = match env::var_os(VARIABLE).filter(|told| !told.is_empty()) {
+        Some(told) if told == "off" => return Err(format!("{VARIABLE} is off")),
+        Some(told) => PathBuf::from(told),
+        None => cache_folder().ok_or("there is no folder for the user's caches")?.join("kernels"),
     };
-    match folder::of_program(&root) {
-        Ok(folder) => {
-            config.compilation.cache = Some(CacheConfig::File(folder.clone()));
-            if !folder::has_settings() {
-                config.autotune.cache = CacheConfig::File(folder.clone());
-            }
-            KernelCache::At(folder)
-        }
-        Err(reason) => KernelCache::Off(reason),
+    let folder = folder::of_program(&root)?;
+    config.compilation.cache = Some(CacheConfig::File(folder.clone()));
+    if !folder::has_settings() {
+        config.autotune.cache = CacheConfig::File(folder.clone());
     }
+    Ok(folder)
 }

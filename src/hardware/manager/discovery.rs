@@ -1,12 +1,15 @@
-use burn::tensor::backend::Backend;
+use std::marker::PhantomData;
 
-use super::custom_backend::{self, CustomBackend};
+use burn::prelude::DeviceOps;
+use burn::tensor::backend::{Backend, DeviceId};
+
 use crate::hardware::{
-    Detection, DeviceKey, DevicePreference, HardwareError, Inventory, Registry, Rejection,
-    platforms,
+    Capabilities, Detection, DeviceClass, DeviceKey, DeviceMemory, DevicePreference, Found,
+    HardwareError, Inventory, Platform, Probed, Registry, Tier, platforms, probe,
 };
 
-const ANOTHER_BACKEND: &str = "it is of another backend than this program's";
+/// The platform of a backend that is not one of Burn's.
+const OWN: &str = "own";
 
 /// What is there for a backend: the devices of its platform, or, of a backend that is not Burn's,
 /// what it says itself. Others are looked at where one is asked for, to say why it will not do.
@@ -20,31 +23,56 @@ pub(super) fn inventory<B: Backend>(preference: &DevicePreference) -> Inventory 
     if !accelerators && !only.iter().any(|other| other == name) {
         only.push(name.to_owned());
     }
-    of_platform(Registry::built_in().detect(&Detection { only, ..Detection::default() }), name)
-}
-
-/// The devices of a platform; those of others that were asked for are refused.
-fn of_platform(found: Inventory, platform: &str) -> Inventory {
-    let mut rejected = found.rejected;
-    let devices = found.devices.into_iter();
-    let (own, others): (Vec<_>, Vec<_>) = devices.partition(|info| info.key.platform == platform);
-    rejected.extend(others.into_iter().map(|info| Rejection {
-        what: info.key.to_string(),
-        tier: info.tier,
-        tried: true,
-        reason: ANOTHER_BACKEND.to_owned(),
-    }));
-    Inventory::new(own, rejected)
+    let mut found = Registry::built_in().detect(&Detection { only, ..Detection::default() });
+    for other in found.devices.extract_if(.., |info| info.key.platform != name) {
+        found.rejected.push(other.rejected("it is of another backend than this program's"));
+    }
+    found
 }
 
 /// The device of `B` with this key.
 pub(super) fn device<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
-    if key.platform != custom_backend::NAME {
-        return platforms::device_of::<B>(key);
+    match key.platform == OWN {
+        true => numbered::<B>(key.index).map_err(|error| HardwareError::unavailable(key, error)),
+        false => platforms::device_of::<B>(key),
     }
-    custom_backend::device::<B>(key.index).map_err(|reason| HardwareError::Unavailable {
-        device: key.to_string(),
-        reason,
-        usable: Vec::new(),
-    })
+}
+
+fn numbered<B: Backend>(index: usize) -> Result<B::Device, String> {
+    let id = u16::try_from(index).map_err(|error| format!("device {index}: {error}"))?;
+    Ok(B::Device::from_id(DeviceId::new(0, id)))
+}
+
+/// The devices of a backend that is not one of Burn's, as it tells itself.
+pub(super) struct CustomBackend<B>(PhantomData<fn() -> B>);
+
+impl<B: Backend> CustomBackend<B> {
+    pub(super) fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<B: Backend> Platform for CustomBackend<B> {
+    fn name(&self) -> &str {
+        OWN
+    }
+
+    /// Nothing tells what it computes on: not the processor, as far as promises go.
+    fn tier(&self) -> Tier {
+        Tier::Gpu
+    }
+
+    fn find(&self) -> Result<Vec<Found>, String> {
+        let found = |index| {
+            let name = B::name(&numbered::<B>(index)?);
+            Ok(Found::new(name, DeviceClass::Other, self.tier()))
+        };
+        (0..B::device_count(0)).map(found).collect()
+    }
+
+    fn probe(&self, index: usize) -> Result<Probed, String> {
+        let device = numbered::<B>(index)?;
+        probe::compute::<B>(&device)?;
+        Ok(Probed { capabilities: Capabilities::of::<B>(&device), memory: DeviceMemory::default() })
+    }
 }

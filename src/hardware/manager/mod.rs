@@ -1,6 +1,5 @@
 //! The devices of one backend type, and work on them.
 
-mod custom_backend;
 mod discovery;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
@@ -69,7 +68,7 @@ impl<B: Backend> HardwareManager<B> {
     }
 
     fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
-        let Chosen { infos, passed_over } = chosen(inventory, &config)?;
+        let (infos, passed_over) = chosen(inventory, &config)?;
         let devices = infos.into_iter().map(|info| {
             let device = discovery::device::<B>(&info.key)?;
             if let Some(seed) = config.seed {
@@ -83,11 +82,6 @@ impl<B: Backend> HardwareManager<B> {
             threads: config.threads.map(pool).transpose()?,
             config,
         })
-    }
-
-    /// What was asked for.
-    pub fn config(&self) -> &HardwareConfig {
-        &self.config
     }
 
     /// The first of the devices, on which everything is placed.
@@ -118,13 +112,11 @@ impl<B: Backend> HardwareManager<B> {
         match (self.config.memory, self.info().memory.free) {
             (MemoryBudget::Bytes(bytes), _) => Ok(bytes),
             (MemoryBudget::Share(share), Some(free)) => Ok(Bytes((share * free.0 as f64) as u64)),
-            (MemoryBudget::Share(_), None) => Err(HardwareError::Config {
-                field: "memory",
-                reason: format!(
-                    "{} does not tell how much memory is free; give an amount",
-                    self.info().key
-                ),
-            }),
+            (MemoryBudget::Share(_), None) => {
+                let key = &self.info().key;
+                let reason = format!("{key} does not tell how much is free; give an amount");
+                Err(HardwareError::config("memory", reason))
+            }
         }
     }
 
@@ -177,15 +169,12 @@ impl<B: Backend> HardwareManager<B> {
     }
 }
 
-/// Devices to be used.
-struct Chosen {
-    infos: Vec<DeviceInfo>,
-    /// What would have been preferred to the first of them.
-    passed_over: Vec<Rejection>,
-}
-
-/// As many devices of one platform as `config` asks for.
-fn chosen(inventory: Inventory, config: &HardwareConfig) -> Result<Chosen, HardwareError> {
+/// As many devices of one platform as `config` asks for, and what would have been preferred to the
+/// first of them.
+fn chosen(
+    inventory: Inventory,
+    config: &HardwareConfig,
+) -> Result<(Vec<DeviceInfo>, Vec<Rejection>), HardwareError> {
     let (inventory, refused) = eligible(inventory, config);
     let first = inventory.select(&config.device).map_err(|error| {
         let asked = refused.into_iter().find(|(info, _)| config.device.matches(info));
@@ -205,7 +194,7 @@ fn chosen(inventory: Inventory, config: &HardwareConfig) -> Result<Chosen, Hardw
         });
     }
     infos.truncate(config.devices);
-    Ok(Chosen { infos, passed_over: first.passed_over })
+    Ok((infos, first.passed_over))
 }
 
 /// The devices that can do what `config` asks for, and why the others cannot.
@@ -220,12 +209,7 @@ fn eligible(
         match refusal(&info, config) {
             None => devices.push(info),
             Some(reason) => {
-                rejected.push(Rejection {
-                    what: info.key.to_string(),
-                    tier: info.tier,
-                    tried: true,
-                    reason: reason.to_string(),
-                });
+                rejected.push(info.rejected(reason.to_string()));
                 refused.push((info, reason));
             }
         }
@@ -243,32 +227,24 @@ fn refusal(info: &DeviceInfo, config: &HardwareConfig) -> Option<HardwareError> 
         log::warn!("{} computes in {dtype} without units for it: expect no speed", info.key);
     }
     let strict = config.determinism == Determinism::Required;
-    (strict && info.tier != Tier::Cpu).then(|| HardwareError::Unavailable {
-        device: info.key.to_string(),
-        reason: "its results need not repeat bit for bit".to_owned(),
-        usable: Vec::new(),
-    })
+    (strict && info.tier != Tier::Cpu)
+        .then(|| HardwareError::unavailable(&info.key, "its results need not repeat bit for bit"))
 }
 
 fn check(config: &HardwareConfig) -> Result<(), HardwareError> {
-    let wrong = |field, reason: &str| Err(HardwareError::Config { field, reason: reason.into() });
-    match config.memory {
-        MemoryBudget::Share(share) if !(share > 0.0 && share <= 1.0) => {
-            return wrong("memory", &format!("a share of {share} is not above 0 and at most 1"));
+    let (field, reason) = match (config.memory, config.devices, config.threads) {
+        (MemoryBudget::Share(share), ..) if !(share > 0.0 && share <= 1.0) => {
+            ("memory", format!("a share of {share} is not above 0 and at most 1"))
         }
-        MemoryBudget::Bytes(Bytes(0)) => return wrong("memory", "nothing runs in no memory"),
-        _ => {}
-    }
-    if config.devices == 0 {
-        return wrong("devices", "at least one device is needed");
-    }
-    if config.threads == Some(0) {
-        return wrong("threads", "at least one thread is needed");
-    }
-    Ok(())
+        (MemoryBudget::Bytes(Bytes(0)), ..) => ("memory", "nothing runs in no memory".into()),
+        (_, 0, _) => ("devices", "at least one device is needed".into()),
+        (_, _, Some(0)) => ("threads", "at least one thread is needed".into()),
+        _ => return Ok(()),
+    };
+    Err(HardwareError::config(field, reason))
 }
 
 fn pool(threads: usize) -> Result<ThreadPool, HardwareError> {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-    pool.map_err(|error| HardwareError::Config { field: "threads", reason: error.to_string() })
+    pool.map_err(|error| HardwareError::config("threads", error.to_string()))
 }

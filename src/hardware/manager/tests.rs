@@ -2,7 +2,7 @@ use burn::backend::Flex;
 use burn::tensor::{Distribution, Tensor};
 use fewshot_models::MlpConfig;
 
-use super::custom_backend::CustomBackend;
+use super::discovery::CustomBackend;
 use super::*;
 use crate::data::Sinusoids;
 use crate::episode::RegressionSampler;
@@ -19,8 +19,8 @@ fn refused(config: HardwareConfig) -> String {
 /// What a manager of `Flex` would choose on another machine.
 fn chosen(machine: &str, config: HardwareConfig) -> Result<String, HardwareError> {
     check(&config)?;
-    let chosen = super::chosen(fixtures::inventory(machine), &config)?;
-    let keys = chosen.infos.iter().map(|info| info.key.to_string());
+    let (infos, _) = super::chosen(fixtures::inventory(machine), &config)?;
+    let keys = infos.iter().map(|info| info.key.to_string());
     Ok(keys.collect::<Vec<_>>().join(" "))
 }
 

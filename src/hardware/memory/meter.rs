@@ -6,7 +6,7 @@ use fewshot_kernels::CountingAllocator;
 use super::host;
 #[cfg(feature = "cube")]
 use super::pool::Pool;
-use super::stats::{MemorySource, MemoryStats, Surroundings};
+use super::stats::{MemorySource, MemoryStats};
 use crate::hardware::Bytes;
 
 /// Where the memory of a device is counted.
@@ -37,30 +37,31 @@ impl Meter {
             Self::Host => counted_by_allocator(),
             #[cfg(feature = "cube")]
             Self::Pool(pool) => pool.counted(),
-            Self::Unknown => MemoryStats::unknown(),
+            Self::Unknown => MemoryStats::default(),
         }
     }
 
-    /// What is not counted but asked. Asking takes memory of the host for a moment.
-    pub fn surroundings(&self) -> Surroundings {
+    /// What is not counted but asked: memory of the device and the host. Asking takes memory of the host
+    /// for a moment.
+    pub fn surroundings(&self) -> MemoryStats {
         let device = match self {
             Self::Host => host::machine(),
             #[cfg(feature = "cube")]
             Self::Pool(pool) => pool.device_memory(),
             Self::Unknown => None,
         };
-        Surroundings { device, host: host::resident() }
+        let (total, free) = device.unzip();
+        MemoryStats { total, free, host: host::resident(), ..MemoryStats::default() }
     }
 }
 
 fn counted_by_allocator() -> MemoryStats {
-    let Some(counts) = CountingAllocator::counts() else { return MemoryStats::unknown() };
+    let Some(counts) = CountingAllocator::counts() else { return MemoryStats::default() };
     MemoryStats {
         in_use: Some(Bytes(counts.in_use)),
-        allocations: Some(counts.allocations),
         sampled_peak: Some(Bytes(counts.peak)),
         source: MemorySource::Allocator,
-        ..MemoryStats::unknown()
+        ..MemoryStats::default()
     }
 }
 

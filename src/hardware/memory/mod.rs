@@ -17,8 +17,6 @@ mod stats;
 mod visible;
 
 pub use malloc::keep_freed_memory;
-#[cfg(all(feature = "cuda", feature = "nvml"))]
-pub(super) use nvml::driver_version;
 pub(crate) use out_of_memory::devices_guarded;
 pub use out_of_memory::guarded;
 pub use release::release;

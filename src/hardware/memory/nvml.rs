@@ -12,11 +12,6 @@ pub(super) fn memory(index: usize) -> Result<(Bytes, Bytes), String> {
     Ok((Bytes(memory.total), Bytes(memory.free)))
 }
 
-/// The version of the driver, if NVML tells it.
-pub(in crate::hardware) fn driver_version() -> Option<String> {
-    nvml().ok()?.sys_driver_version().ok()
-}
-
 fn nvml() -> Result<&'static Nvml, String> {
     static NVML: OnceLock<Result<Nvml, String>> = OnceLock::new();
     let nvml = NVML.get_or_init(|| Nvml::init().map_err(|error| error.to_string()));

@@ -1,28 +1,28 @@
 use burn::tensor::backend::{Backend, DeviceOps};
 
 use super::meter::Meter;
-use crate::hardware::panics::{Caught, Threads, caught, caught_of_device};
+use crate::hardware::panics::{ANY, Caught, OfDevice, Threads, caught, first_line};
 use crate::hardware::{Bytes, HardwareError};
 
-/// Texts of memory that could not be had. A number follows where the second word says so.
-const TEXTS: [(&str, Number); 8] = [
+/// Texts of memory that could not be had, before and after the number of bytes, if there is one.
+const TEXTS: [(&str, &str); 8] = [
     // cubecl-runtime 0.10, server/base.rs, `IoError::BufferTooBig`: more than the largest page of
     // the pools, and what CUDA refused with CUDA_ERROR_OUT_OF_MEMORY (cubecl-cuda, gpu.rs).
-    ("can't allocate buffer of size: ", Number::Follows),
+    ("can't allocate buffer of size: ", ""),
     // cubecl-runtime 0.10, server/base.rs, `LaunchError::OutOfMemory`.
-    ("An out-of-memory error happened during launch", Number::None),
+    ("An out-of-memory error happened during launch", ""),
     // cudarc 0.19, driver/result.rs, `DriverError`.
-    ("CUDA_ERROR_OUT_OF_MEMORY", Number::None),
+    ("CUDA_ERROR_OUT_OF_MEMORY", ""),
     // wgpu-core 29, resource.rs, `CreateBufferError::MaxBufferSize`.
-    ("Buffer size ", Number::FollowsBefore(" is greater than the maximum buffer size")),
+    ("Buffer size ", " is greater than the maximum buffer size"),
     // wgpu 29, api/device.rs and backend/wgpu_core.rs, `default_error_handler`.
-    ("wgpu error: Out of Memory", Number::None),
+    ("wgpu error: Out of Memory", ""),
     // wgpu-core 29, device/mod.rs, `DeviceError::OutOfMemory`.
-    ("Not enough memory left.", Number::None),
+    ("Not enough memory left.", ""),
     // Rust, alloc/raw_vec and alloc/collections: more bytes than an address can count; `Vec` and
     // `TryReserveError`.
-    ("capacity overflow", Number::None),
-    ("memory allocation failed because", Number::None),
+    ("capacity overflow", ""),
+    ("memory allocation failed because", ""),
 ];
 
 /// Texts of a device that failed otherwise, or of work that it does not take any more.
@@ -40,34 +40,16 @@ const FAILURES: [&str; 6] = [
     "CUDA_ERROR_",
 ];
 
-enum Number {
-    None,
-    Follows,
-    FollowsBefore(&'static str),
-}
-
-/// Memory that could not be had, as a message tells it.
-#[derive(Clone, Debug, PartialEq)]
-struct Refusal {
-    asked: Option<Bytes>,
-    /// The line of the message that tells.
-    line: String,
-}
-
-/// What a message of Burn, CubeCL, wgpu, CUDA or Rust says of memory, if it does.
-fn classify(text: &str) -> Option<Refusal> {
+/// What a message of Burn, CubeCL, wgpu, CUDA or Rust says of memory, if it does: what was asked for,
+/// and the line that tells.
+fn classify(text: &str) -> Option<(Option<Bytes>, &str)> {
     text.lines().find_map(|line| {
-        let asked = TEXTS.iter().find_map(|(start, number)| {
+        TEXTS.iter().find_map(|(start, end)| {
             let (_, rest) = line.split_once(start)?;
-            let (digits, after) =
-                rest.split_at(rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len()));
-            match number {
-                Number::None => Some(None),
-                Number::Follows => Some(digits.parse().ok()),
-                Number::FollowsBefore(end) => after.starts_with(end).then(|| digits.parse().ok()),
-            }
-        })?;
-        Some(Refusal { asked: asked.map(Bytes), line: line.trim().to_owned() })
+            let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+            let asked = rest[..rest.len() - after.len()].parse().ok().map(Bytes);
+            after.starts_with(end).then(|| (asked, line.trim()))
+        })
     })
 }
 
@@ -100,23 +82,10 @@ pub fn guarded<B: Backend, T>(
     device: &B::Device,
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    let ended = caught(device_threads::<B>(device), || {
+    run::<B, _>(std::slice::from_ref(device), ANY, || {
         let value = work();
-        (value, B::sync(device))
-    });
-    let Caught { result, elsewhere: mut said, in_use } = ended;
-    match result {
-        Ok((value, Ok(()))) if said.is_empty() => return Ok(value),
-        Ok((value, synced)) => {
-            said.extend(synced.err().map(|error| error.to_string()));
-            // Tensors of a device that failed may fail to be given back.
-            said.extend(caught(device_threads::<B>(device), || drop(value)).elsewhere);
-        }
-        Err(text) => said.push(text),
-    }
-    // The device's thread may be behind: what it says only now is often the cause.
-    said.extend(caught(device_threads::<B>(device), || B::sync(device)).elsewhere);
-    Err(error::<B>(device, &said, in_use))
+        (value, B::sync(device).err().map(|error| error.to_string()))
+    })
 }
 
 /// Runs `work`, which waits for the devices where it needs to. A panic in which no device had a part
@@ -128,19 +97,29 @@ pub(crate) fn devices_guarded<B: Backend, T>(
     devices: &[B::Device],
     work: impl FnOnce() -> T,
 ) -> Result<T, HardwareError> {
-    let threads = || {
-        let names = devices.iter().map(device_thread_names::<B>);
-        Threads::Named(names.collect::<Vec<_>>().concat())
-    };
-    let Caught { result, elsewhere: mut said, in_use } =
-        caught_of_device(threads(), of_device, work);
+    run::<B, _>(devices, of_device, || (work(), None))
+}
+
+/// Runs `work`, which gives what a device failed with beside its value.
+fn run<B: Backend, T>(
+    devices: &[B::Device],
+    of_device: OfDevice,
+    work: impl FnOnce() -> (T, Option<String>),
+) -> Result<T, HardwareError> {
+    let threads = || Threads::Named(devices.iter().flat_map(thread_names::<B>).collect());
+    let Caught { result, elsewhere: mut said, in_use } = caught(threads(), of_device, work);
     match result {
-        Ok(value) if said.is_empty() => return Ok(value),
-        Ok(value) => said.extend(caught(threads(), || drop(value)).elsewhere),
+        Ok((value, None)) if said.is_empty() => return Ok(value),
+        Ok((value, failure)) => {
+            said.extend(failure);
+            // Tensors of a device that failed may fail to be given back.
+            said.extend(caught(threads(), ANY, || drop(value)).elsewhere);
+        }
         Err(text) => said.push(text),
     }
+    // A device's thread may be behind: what it says only now is often the cause.
     for device in devices {
-        said.extend(caught(threads(), || B::sync(device)).elsewhere);
+        said.extend(caught(threads(), ANY, || B::sync(device)).elsewhere);
     }
     Err(error::<B>(&devices[0], &said, in_use))
 }
@@ -152,13 +131,14 @@ fn of_device(text: &str) -> bool {
 
 fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -> HardwareError {
     let name = format!("{device:?}");
-    let Some(refusal) = said.iter().find_map(|text| classify(text)) else {
+    let Some((asked, line)) = said.iter().find_map(|text| classify(text)) else {
         let reason = said.iter().find_map(|text| first_line(text)).unwrap_or_default();
-        return HardwareError::Failed { device: name, reason };
+        return HardwareError::Failed { device: name, reason: reason.to_owned() };
     };
-    let asked = caught(device_threads::<B>(device), || {
+    let threads = Threads::Named(thread_names::<B>(device).into());
+    let told = caught(threads, ANY, || {
         let meter = Meter::of::<B>(device);
-        let free = meter.surroundings().device.map(|(_, free)| free);
+        let free = meter.surroundings().free;
         let in_use = match meter {
             // As it was when it panicked: what was given back since is not in it any more.
             Meter::Host => in_use.map(Bytes),
@@ -166,36 +146,14 @@ fn error<B: Backend>(device: &B::Device, said: &[String], in_use: Option<u64>) -
         };
         (in_use, free)
     });
-    let (in_use, free) = asked.result.unwrap_or((None, None));
-    HardwareError::OutOfMemory {
-        device: name,
-        asked: refusal.asked,
-        in_use,
-        free,
-        reason: refusal.line,
-    }
-}
-
-/// The first line that says more than that there was an error.
-fn first_line(text: &str) -> Option<String> {
-    let headings = [
-        "",
-        "Caused by:",
-        "An error happened during execution",
-        "The server is in an invalid state",
-    ];
-    let mut lines = text.lines().map(str::trim);
-    lines.find(|line| !headings.contains(line)).map(str::to_owned)
-}
-
-fn device_threads<B: Backend>(device: &B::Device) -> Threads {
-    Threads::Named(device_thread_names::<B>(device).into())
+    let (in_use, free) = told.result.unwrap_or((None, None));
+    HardwareError::OutOfMemory { device: name, asked, in_use, free, reason: line.to_owned() }
 }
 
 /// The names of the threads in which CubeCL 0.10 runs a device (cubecl-common,
 /// device/handle/channel.rs): fused streams upstream, kernels downstream. Their panics reach the
 /// caller without their text.
-fn device_thread_names<B: Backend>(device: &B::Device) -> [String; 2] {
+fn thread_names<B: Backend>(device: &B::Device) -> [String; 2] {
     let id = device.id();
     ["U", "D"].map(|stage| format!("DS{stage}-{}-{}", id.type_id, id.index_id))
 }
@@ -241,8 +199,8 @@ mod tests {
         ];
         for (text, asked) in refused {
             let found = classify(text).unwrap_or_else(|| panic!("{text}"));
-            assert_eq!(found.asked, asked.map(Bytes), "{text}");
-            assert!(text.lines().any(|line| line.trim() == found.line), "{text}: {found:?}");
+            assert_eq!(found.0, asked.map(Bytes), "{text}");
+            assert!(text.lines().any(|line| line.trim() == found.1), "{text}: {found:?}");
         }
     }
 
@@ -280,7 +238,7 @@ mod tests {
     fn the_reason_is_the_first_line_that_tells_something() {
         let text =
             "An error happened during execution\nCaused by:\n  Parent device is lost\n  0: x";
-        assert_eq!(first_line(text), Some("Parent device is lost".to_owned()));
+        assert_eq!(first_line(text), Some("Parent device is lost"));
         assert_eq!(first_line("Caused by:\n"), None);
     }
 

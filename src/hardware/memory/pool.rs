@@ -55,14 +55,12 @@ impl Pool {
     }
 
     pub fn counted(&self) -> MemoryStats {
-        let Some(usage) = self.usage() else { return MemoryStats::unknown() };
+        let Some(usage) = self.usage() else { return MemoryStats::default() };
         MemoryStats {
             in_use: Some(Bytes(usage.bytes_in_use)),
             reserved: Some(Bytes(usage.bytes_reserved)),
-            padding: Some(Bytes(usage.bytes_padding)),
-            allocations: Some(usage.number_allocs),
             source: MemorySource::Pool,
-            ..MemoryStats::unknown()
+            ..MemoryStats::default()
         }
     }
 

@@ -62,8 +62,8 @@ impl MemoryScope {
         let report = MemoryReport {
             left_behind: difference(before.in_use, after.in_use),
             peak: highest.zip(before.in_use).map(|(high, start)| Bytes(high.0 - start.0)),
-            before: around.with(before),
-            after: meter.surroundings().with(after),
+            before: before.within(around),
+            after: after.within(meter.surroundings()),
             sampled,
         };
         (value, report)

@@ -7,7 +7,7 @@ use super::meter::Meter;
 use crate::hardware::Bytes;
 
 /// Who counted the memory in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum MemorySource {
@@ -18,21 +18,18 @@ pub enum MemorySource {
     /// threads made on the device are in pools of their own.
     Pool,
     /// Nobody: the backend does not tell, or the program has not installed the allocator.
+    #[default]
     Unknown,
 }
 
 /// The memory of a device. What is not known is `None`, never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryStats {
     /// Given out and not yet given back, without padding.
     pub in_use: Option<Bytes>,
     /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
     /// back by [`release`](crate::hardware::release). Of pools alone.
     pub reserved: Option<Bytes>,
-    /// Lost to alignment within what is in use. Of pools alone.
-    pub padding: Option<Bytes>,
-    /// Allocations not yet given back.
-    pub allocations: Option<u64>,
     /// Highest value of `in_use` that was seen. The allocator sees every value since the program
     /// began or [`reset_peak`](crate::hardware::CountingAllocator::reset_peak); a pool has none
     /// but after a [`MemoryScope`](crate::hardware::MemoryScope), from its samples.
@@ -48,35 +45,9 @@ pub struct MemoryStats {
 }
 
 impl MemoryStats {
-    /// Nothing is known.
-    pub(super) fn unknown() -> Self {
-        Self {
-            in_use: None,
-            reserved: None,
-            padding: None,
-            allocations: None,
-            sampled_peak: None,
-            total: None,
-            free: None,
-            host: None,
-            source: MemorySource::Unknown,
-        }
-    }
-}
-
-/// The memory around what is counted.
-#[derive(Clone, Copy)]
-pub(super) struct Surroundings {
-    /// Total and free memory of the device.
-    pub device: Option<(Bytes, Bytes)>,
-    /// Resident set of the process.
-    pub host: Option<Bytes>,
-}
-
-impl Surroundings {
-    pub fn with(self, counted: MemoryStats) -> MemoryStats {
-        let (total, free) = self.device.unzip();
-        MemoryStats { total, free, host: self.host, ..counted }
+    /// What is counted, beside what the [`surroundings`](Meter::surroundings) tell.
+    pub(super) fn within(self, around: Self) -> Self {
+        Self { total: around.total, free: around.free, host: around.host, ..self }
     }
 }
 
@@ -117,7 +88,7 @@ pub fn memory_stats<B: Backend>(device: &B::Device) -> MemoryStats {
     synchronise::<B>(device);
     let meter = Meter::of::<B>(device);
     let counted = meter.counted();
-    meter.surroundings().with(counted)
+    counted.within(meter.surroundings())
 }
 
 /// Waits until the device has done everything; a failure is logged.

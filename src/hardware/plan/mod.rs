@@ -44,7 +44,7 @@ use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provena
 /// println!("{}", planner.plan(4));
 /// assert!(planner.max_tasks(Bytes(1 << 30)) > Some(20));
 /// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MemoryPlanner {
     /// The learner's parameters.
     pub profile: ModelProfile,
@@ -102,7 +102,7 @@ impl MemoryPlanner {
     /// What measured steps took beside what is counted. Of tasks that follow others there is nothing
     /// else.
     fn beside(&self, fit: &MemoryFit, tasks: usize) -> MemoryFigure {
-        let live = self.algorithm.lanes().map_or(tasks, |lanes| tasks.min(lanes));
+        let live = self.algorithm.live(tasks);
         let counted: MemoryFigure = self.counted(live).into_iter().map(|(_, amount)| amount).sum();
         let all = fit.at(live);
         MemoryFigure { bytes: Bytes(all.bytes.0.saturating_sub(counted.bytes.0)), ..all }
@@ -125,7 +125,7 @@ impl MemoryPlanner {
     }
 
     /// The lines that are counted, not modelled.
-    fn counted(&self, tasks: usize) -> Vec<(&'static str, MemoryFigure)> {
+    fn counted(&self, tasks: usize) -> Lines {
         let examples = tasks.saturating_mul(self.task.support + self.task.queries) as u64;
         vec![
             ("parameters", self.profile.bytes()),
@@ -136,13 +136,16 @@ impl MemoryPlanner {
     }
 }
 
+/// Purposes of memory by their names.
+type Lines = Vec<(&'static str, MemoryFigure)>;
+
 /// Where the search for the most tasks ends.
 const MOST: usize = 1 << 30;
 
 impl MemoryPlan {
     fn new(
         tasks: usize,
-        lines: Vec<(&'static str, MemoryFigure)>,
+        lines: Lines,
         largest: MemoryFigure,
         largest_buffer: Option<Bytes>,
     ) -> Self {

@@ -1,18 +1,16 @@
 use fewshot_kernels::conv_stack::cpu::{BufferPoolModel, InUse, StackShape};
-use serde::{Deserialize, Serialize};
 
 use super::InnerGraphs;
 use crate::hardware::MemoryFigure;
 
 /// The fused stacks that a task's images go through on a CPU.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stacks {
     /// Of the support.
     pub support: StackShape,
     /// Of the queries.
     pub queries: StackShape,
     /// Of both in one batch.
-    #[serde(rename = "together")]
     pub joint: StackShape,
 }
 
@@ -30,39 +28,28 @@ impl Stacks {
         body: bool,
     ) -> MemoryFigure {
         let floats = |live, steps| self.inner_loop_floats(live, steps, graphs, body);
-        let all = beyond_many(live, |live| beyond_many(steps, |steps| floats(live, steps)));
-        MemoryFigure::modelled(4 * all as u64)
+        of_tasks(live, |live| beyond_many(steps, |steps| floats(live, steps)))
     }
 
     /// Memory in the pool of buffers after an inner loop of steps on `batch` of the examples each, whose
     /// displacement is the outer gradient (Reptile), and the queries at its end.
     pub(super) fn displacement(&self, live: usize, steps: usize, batch: usize) -> MemoryFigure {
         let stack = StackShape { n: batch, ..self.joint.clone() };
-        let floats = |live: usize| {
-            let mut passes = Passes { buffers: BufferPoolModel::default(), live, body: true };
-            // As below.
-            for _ in 0..2 {
-                (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
-                passes.forward_without_graph(&self.queries);
-            }
-            passes.buffers.floats()
+        let step = |passes: &mut Passes| {
+            (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
+            passes.forward_without_graph(&self.queries);
         };
-        MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
+        of_tasks(live, |live| Passes::settled(live, true, step))
     }
 
     /// Memory in the pool of buffers after `live` graphs of support and queries, one after the other, with a
     /// joint backward pass.
     pub(super) fn one_by_one(&self, live: usize) -> MemoryFigure {
-        let floats = |live: usize| {
-            let mut passes = Passes { buffers: BufferPoolModel::default(), live: 1, body: true };
-            // As above.
-            for _ in 0..2 {
-                let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
-                graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
-            }
-            passes.buffers.floats()
+        let step = |passes: &mut Passes, live: usize| {
+            let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
+            graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
         };
-        MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
+        of_tasks(live, |live| Passes::settled(1, true, |passes| step(passes, live)))
     }
 
     fn inner_loop_floats(
@@ -72,37 +59,35 @@ impl Stacks {
         graphs: InnerGraphs,
         body: bool,
     ) -> usize {
-        let mut passes = Passes { buffers: BufferPoolModel::default(), live, body };
-        // What one meta-step leaves may not serve the next in the order in which it was left.
-        for _ in 0..2 {
-            match graphs {
-                InnerGraphs::None => {
-                    (0..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
-                    passes.forward_backward(&self.queries);
-                }
-                InnerGraphs::One => {
-                    (1..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
-                    for step in 0..steps.min(2) {
-                        let graph = passes.gradient_with_graph(&self.support);
-                        if step == 0 {
-                            passes.forward_backward(&self.queries);
-                        }
-                        passes.differentiate_graph(&self.support, graph);
+        Passes::settled(live, body, |passes| match graphs {
+            InnerGraphs::None => {
+                (0..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
+                passes.forward_backward(&self.queries);
+            }
+            InnerGraphs::One => {
+                (1..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
+                for step in 0..steps.min(2) {
+                    let graph = passes.gradient_with_graph(&self.support);
+                    if step == 0 {
+                        passes.forward_backward(&self.queries);
                     }
-                }
-                InnerGraphs::Every => {
-                    let graphs = (0..steps).map(|_| passes.gradient_with_graph(&self.support));
-                    let graphs = graphs.collect::<Vec<_>>();
-                    passes.forward_backward(&self.queries);
-                    graphs
-                        .into_iter()
-                        .rev()
-                        .for_each(|kept| passes.differentiate_graph(&self.support, kept));
+                    passes.differentiate_graph(&self.support, graph);
                 }
             }
-        }
-        passes.buffers.floats()
+            InnerGraphs::Every => {
+                let graphs = (0..steps).map(|_| passes.gradient_with_graph(&self.support));
+                let graphs = graphs.collect::<Vec<_>>();
+                passes.forward_backward(&self.queries);
+                let back = graphs.into_iter().rev();
+                back.for_each(|kept| passes.differentiate_graph(&self.support, kept));
+            }
+        })
     }
+}
+
+/// The memory of so many tasks, by the floats of fewer where they are many.
+fn of_tasks(live: usize, floats: impl Fn(usize) -> usize) -> MemoryFigure {
+    MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
 }
 
 /// The floats of so many tasks or steps, by those of fewer where they are many.
@@ -120,6 +105,15 @@ struct Passes {
 }
 
 impl Passes {
+    /// The floats of all buffers once they are enough for a meta-step: what one leaves may not serve the
+    /// next in the order in which it was left.
+    fn settled(live: usize, body: bool, step: impl Fn(&mut Self)) -> usize {
+        let mut passes = Self { buffers: BufferPoolModel::default(), live, body };
+        step(&mut passes);
+        step(&mut passes);
+        passes.buffers.floats()
+    }
+
     /// An inner gradient.
     fn inner_gradient(&mut self, stack: &StackShape) {
         if self.body {

@@ -1,12 +1,11 @@
 use fewshot_kernels::Route;
 use fewshot_models::{Cost, CostModel, SegmentCost};
-use serde::{Deserialize, Serialize};
 
 use super::Stacks;
-use crate::hardware::{Bytes, Checkpointing, MemoryFigure};
+use crate::hardware::{Bytes, Checkpointing, MemoryFigure, Provenance};
 
 /// One task of a meta-batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskShape {
     /// Examples that it is learned from.
     pub support: usize,
@@ -25,43 +24,20 @@ impl TaskShape {
     }
 }
 
-/// What the activations of one task take.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// What the activations of one task take, in elements of f32.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Activations {
-    /// What the support saves for a backward pass.
-    pub support: MemoryFigure,
-    /// Intermediate gradients of the support, saved when its gradient is itself differentiated.
-    #[serde(rename = "nested")]
-    pub intermediate_grads: MemoryFigure,
-    /// Tangents of what the support saves, which the derivative of its gradient computes.
-    #[serde(rename = "tangents")]
-    pub saved_tangents: MemoryFigure,
-    /// What the queries save for a backward pass.
-    pub queries: MemoryFigure,
-    /// What both save in one batch; under [`Checkpointing::Segments`] of the segment that takes the
-    /// most, with what others left that is of no use to it.
-    #[serde(rename = "together")]
-    pub joint: MemoryFigure,
+    /// The support as a batch of its own.
+    pub support: Cost,
+    /// The queries as a batch of their own.
+    pub queries: Cost,
+    /// Both in one batch; under [`Checkpointing::Segments`] the segment that takes the most, with what
+    /// others left that is of no use to it.
+    pub joint: Cost,
     /// Under [`Checkpointing::Segments`], what goes into that segment and those before it.
-    pub inputs: MemoryFigure,
-    /// Gradients of the parameters before they are added up.
-    #[serde(rename = "returned")]
-    pub parameter_grads: MemoryFigure,
-    /// Gradients of activations in the backward pass, of support and queries in one batch.
-    #[serde(rename = "passing")]
-    pub activation_grads: MemoryFigure,
-    /// The same where they are batches of their own, of the larger one.
-    #[serde(rename = "passing_apart")]
-    pub activation_grads_apart: MemoryFigure,
-    /// Working memory, however many tasks there are side by side.
-    #[serde(rename = "working")]
-    pub workspace: MemoryFigure,
-    /// The largest map between two layers, of support and queries in one batch.
-    #[serde(rename = "widest")]
-    pub largest_map: MemoryFigure,
-    /// The same where they are batches of their own.
-    #[serde(rename = "widest_apart")]
-    pub largest_map_apart: MemoryFigure,
+    pub inputs: u64,
+    /// How all this is known.
+    pub source: Provenance,
     /// What of all this is computed again.
     pub checkpointing: Checkpointing,
     /// Where a task's images go through fused operations of a CPU, their stacks: buffers that one
@@ -79,47 +55,27 @@ impl Activations {
         checkpointing: Checkpointing,
     ) -> Self {
         let both = task.support + task.queries;
-        let cost = |examples| match checkpointing {
-            Checkpointing::Balanced => network.balanced_cost(examples, route),
-            Checkpointing::Nothing | Checkpointing::Segments => Some(network.cost(examples, route)),
-        };
-        let (Some(support), Some(queries), Some(whole)) =
-            (cost(task.support), cost(task.queries), cost(both))
-        else {
-            return Self { checkpointing, ..Self::unknown() };
-        };
+        let cost = |examples| network.cost(examples, route);
         let stack = |examples| network.stack(examples, route);
         let stacks = stack(task.support).zip(stack(task.queries)).zip(stack(both));
-        let stacks = stacks.map(|((support, queries), joint)| Stacks { support, queries, joint });
-        let all = Self { stacks, ..Self::of(support, queries, whole, checkpointing) };
-        if checkpointing != Checkpointing::Segments {
-            return all;
-        }
-        match network.segment_costs(both, route) {
-            Some(segments) => all.by_segments(&segments),
-            None => Self { checkpointing, ..Self::unknown() },
-        }
-    }
-
-    fn of(support: Cost, queries: Cost, both: Cost, checkpointing: Checkpointing) -> Self {
-        Self {
-            support: elements(support.saved),
-            intermediate_grads: elements(support.intermediate_grads),
-            saved_tangents: elements(support.saved_tangents),
-            queries: elements(queries.saved),
-            joint: elements(both.saved),
-            inputs: MemoryFigure::exact(0),
-            parameter_grads: elements(both.parameter_grads),
-            activation_grads: elements(both.activation_grads),
-            activation_grads_apart: elements(
-                support.activation_grads.max(queries.activation_grads),
-            ),
-            workspace: elements(both.workspace),
-            largest_map: elements(both.largest_map),
-            largest_map_apart: elements(support.largest_map.max(queries.largest_map)),
+        let all = Self {
+            support: cost(task.support),
+            queries: cost(task.queries),
+            joint: cost(both),
+            inputs: 0,
+            source: Provenance::Modelled,
             checkpointing,
-            stacks: None,
-        }
+            stacks: stacks.map(|((support, queries), joint)| Stacks { support, queries, joint }),
+        };
+        let known = match checkpointing {
+            Checkpointing::Nothing => Some(all),
+            // Balanced checkpointing leaves fused operations alone, which keep what they need themselves.
+            Checkpointing::Balanced => all.stacks.is_some().then_some(all),
+            Checkpointing::Segments => {
+                network.segment_costs(both, route).map(|segments| all.by_segments(&segments))
+            }
+        };
+        known.unwrap_or_else(|| Self { checkpointing, ..Self::unknown() })
     }
 
     /// At the segment where most is there at once.
@@ -135,39 +91,25 @@ impl Activations {
             inputs + graph.saved + graph.parameter_grads + graph.activation_grads + graph.workspace
         };
         let (inputs, graph) = (0..segments.len()).map(at).max_by_key(all).unwrap_or_default();
-        Self {
-            inputs: elements(inputs),
-            joint: elements(graph.saved),
-            parameter_grads: elements(graph.parameter_grads),
-            activation_grads: elements(graph.activation_grads),
-            workspace: elements(graph.workspace),
-            ..self
-        }
+        let joint = Cost { largest_map: self.joint.largest_map, ..graph };
+        Self { inputs, joint, ..self }
     }
 
     /// Nothing is known of the network.
     pub fn unknown() -> Self {
-        let unknown = MemoryFigure::unknown();
         Self {
-            support: unknown,
-            intermediate_grads: unknown,
-            saved_tangents: unknown,
-            queries: unknown,
-            joint: unknown,
-            inputs: unknown,
-            parameter_grads: unknown,
-            activation_grads: unknown,
-            activation_grads_apart: unknown,
-            workspace: unknown,
-            largest_map: unknown,
-            largest_map_apart: unknown,
+            support: Cost::default(),
+            queries: Cost::default(),
+            joint: Cost::default(),
+            inputs: 0,
+            source: Provenance::Unknown,
             checkpointing: Checkpointing::Nothing,
             stacks: None,
         }
     }
-}
 
-/// Of f32.
-fn elements(count: u64) -> MemoryFigure {
-    MemoryFigure::modelled(4 * count)
+    /// What so many elements take.
+    pub(crate) fn figure(&self, elements: u64) -> MemoryFigure {
+        MemoryFigure { bytes: Bytes(4 * elements), source: self.source }
+    }
 }

@@ -3,20 +3,8 @@ use crate::hardware::{Found, Platform, Probed, Tier};
 
 /// A platform that cannot be here.
 pub(super) struct Absent {
-    name: &'static str,
-    reason: String,
-}
-
-impl Absent {
-    pub(super) fn because(name: &'static str, reason: String) -> Box<dyn Platform> {
-        Box::new(Self { name, reason })
-    }
-
-    #[allow(dead_code, reason = "with every feature on, nothing is uncompiled")]
-    pub(super) fn uncompiled(name: &'static str) -> Box<dyn Platform> {
-        let reason = format!("not compiled into this program; build it with --features {name}");
-        Self::because(name, reason)
-    }
+    pub(super) name: &'static str,
+    pub(super) reason: String,
 }
 
 impl Platform for Absent {

@@ -28,9 +28,15 @@ impl Platform for Cuda {
     }
 
     fn find(&self) -> Result<Vec<Found>, String> {
-        Ok((0..count()?)
-            .map(|index| found(index).unwrap_or_else(|reason| unknown(index, &reason)))
-            .collect())
+        let (class, tier) = (DeviceClass::DiscreteGpu, Tier::Cuda);
+        let found = |index| {
+            found(index).unwrap_or_else(|reason| Found {
+                // It does not even tell its name; its probe will say why.
+                driver: Some(reason),
+                ..Found::new(format!("NVIDIA device {index}"), class, tier)
+            })
+        };
+        Ok((0..count()?).map(found).collect())
     }
 
     fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -56,30 +62,13 @@ fn count() -> Result<usize, String> {
     }
 }
 
-/// A device that does not even tell its name; its probe will say why.
-fn unknown(index: usize, reason: &str) -> Found {
-    Found {
-        name: format!("NVIDIA device {index}"),
-        class: DeviceClass::DiscreteGpu,
-        tier: Tier::Cuda,
-        driver: Some(reason.to_owned()),
-        passed_over: None,
-    }
-}
-
 fn found(index: usize) -> Result<Found, String> {
     let context = CudaContext::new(index).map_err(reason)?;
     let (major, minor) = context.compute_capability().map_err(reason)?;
-    Ok(Found {
-        name: context.name().map_err(reason)?,
-        class: DeviceClass::DiscreteGpu,
-        tier: Tier::Cuda,
-        driver: Some(match nvidia::driver_version() {
-            Some(version) => format!("driver {version}, compute capability {major}.{minor}"),
-            None => format!("compute capability {major}.{minor}"),
-        }),
-        passed_over: None,
-    })
+    let name = context.name().map_err(reason)?;
+    let driver = nvidia::driver_version().map(|version| format!("driver {version}, "));
+    let driver = driver.unwrap_or_default() + &format!("compute capability {major}.{minor}");
+    Ok(Found { driver: Some(driver), ..Found::new(name, DeviceClass::DiscreteGpu, Tier::Cuda) })
 }
 
 /// As the driver tells it.

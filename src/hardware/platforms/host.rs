@@ -39,13 +39,7 @@ impl<B: Backend> Platform for Host<B> {
     }
 
     fn find(&self) -> Result<Vec<Found>, String> {
-        Ok(vec![Found {
-            name: processor(),
-            class: DeviceClass::Cpu,
-            tier: Tier::Cpu,
-            driver: None,
-            passed_over: None,
-        }])
+        Ok(vec![Found::new(processor(), DeviceClass::Cpu, Tier::Cpu)])
     }
 
     fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -73,48 +67,23 @@ fn memory() -> DeviceMemory {
 }
 
 /// Those of the vector instructions that make a difference here that this processor has.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn instructions() -> Option<Vec<String>> {
-    let all = asked()?;
-    Some(all.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect())
-}
-
-#[cfg(target_arch = "x86_64")]
-fn asked() -> Option<Vec<(&'static str, bool)>> {
-    use std::arch::is_x86_feature_detected as has;
-    Some(vec![
-        ("avx2", has!("avx2")),
-        ("fma", has!("fma")),
-        ("f16c", has!("f16c")),
-        ("avx512f", has!("avx512f")),
-        ("avx512bf16", has!("avx512bf16")),
-        ("avx512fp16", has!("avx512fp16")),
-        ("amx-bf16", has_amx_bf16()),
-    ])
-}
-
-#[cfg(target_arch = "aarch64")]
-fn asked() -> Option<Vec<(&'static str, bool)>> {
+    #[cfg(target_arch = "aarch64")]
     use std::arch::is_aarch64_feature_detected as has;
-    Some(vec![
-        ("neon", has!("neon")),
-        ("fp16", has!("fp16")),
-        ("bf16", has!("bf16")),
-        ("dotprod", has!("dotprod")),
-        ("i8mm", has!("i8mm")),
-        ("sve", has!("sve")),
-        ("sve2", has!("sve2")),
-    ])
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::is_x86_feature_detected as has;
+    macro_rules! those {
+        ($($name:tt)*) => { [$(has!($name).then(|| $name.to_owned())),*] };
+    }
+    #[cfg(target_arch = "aarch64")]
+    let all = those!("neon" "fp16" "bf16" "dotprod" "i8mm" "sve" "sve2");
+    #[cfg(target_arch = "x86_64")]
+    let all = those!("avx2" "fma" "f16c" "avx512f" "avx512bf16" "avx512fp16");
+    Some(all.into_iter().flatten().collect())
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-fn asked() -> Option<Vec<(&'static str, bool)>> {
+fn instructions() -> Option<Vec<String>> {
     None
-}
-
-/// The standard library cannot ask for AMX yet; the kernel lists it, if it lets programs use it.
-#[cfg(target_arch = "x86_64")]
-fn has_amx_bf16() -> bool {
-    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let flags = text.lines().find(|line| line.starts_with("flags"));
-    flags.is_some_and(|line| line.split_whitespace().any(|flag| flag == "amx_bf16"))
 }

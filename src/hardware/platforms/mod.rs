@@ -26,6 +26,9 @@ use super::{DeviceKey, HardwareError, Platform};
 /// The platforms that compute on the processor, in the order of `auto`.
 pub(super) const HOST_PLATFORMS: [&str; 3] = ["flex", "candle", "ndarray"];
 
+/// What the interfaces of Burn's wgpu backend are called.
+pub(super) const WGPU: [&str; 3] = ["metal", "vulkan", "webgpu"];
+
 /// Work that runs on whichever backend a device belongs to.
 pub trait Work {
     /// What it gives back.
@@ -58,11 +61,7 @@ pub fn run_on<W: Work>(key: &DeviceKey, work: W) -> Result<W::Output, HardwareEr
         wgpu::NAME => run::<burn::backend::Wgpu, W>(wgpu::device(index), work),
         _ => Err("this program is built without a backend for it".to_owned()),
     };
-    result.map_err(|reason| HardwareError::Unavailable {
-        device: key.to_string(),
-        reason,
-        usable: Vec::new(),
-    })
+    result.map_err(|reason| HardwareError::unavailable(key, reason))
 }
 
 /// The device of `key`, which is one of backend `B`.
@@ -71,11 +70,9 @@ pub fn run_on<W: Work>(key: &DeviceKey, work: W) -> Result<W::Output, HardwareEr
 /// As [`run_on`], and where another backend is the one of this platform.
 pub fn device_of<B: Backend>(key: &DeviceKey) -> Result<B::Device, HardwareError> {
     let found = run_on(key, Found)?.downcast::<B::Device>();
-    found.map(|device| *device).map_err(|_| HardwareError::Unavailable {
-        device: key.to_string(),
-        reason: "it is a device of another backend".to_owned(),
-        usable: Vec::new(),
-    })
+    found
+        .map(|device| *device)
+        .map_err(|_| HardwareError::unavailable(key, "it is a device of another backend"))
 }
 
 struct Found;
@@ -97,44 +94,38 @@ fn run<B: Backend, W: Work>(
 
 /// Every built-in platform, those that are not compiled in with the reason as what they find.
 pub(super) fn built_in() -> Vec<Box<dyn Platform>> {
-    vec![
-        #[cfg(feature = "cuda")]
-        Box::new(cuda::Cuda),
-        #[cfg(not(feature = "cuda"))]
-        Absent::uncompiled("cuda"),
-        #[cfg(feature = "rocm")]
-        Box::new(rocm::Rocm),
-        #[cfg(not(feature = "rocm"))]
-        Absent::uncompiled("rocm"),
-        wgpu_platform("metal"),
-        wgpu_platform("vulkan"),
-        wgpu_platform("webgpu"),
-        #[cfg(feature = "flex")]
-        host::Host::<burn::backend::Flex>::named("flex"),
-        #[cfg(not(feature = "flex"))]
-        Absent::uncompiled("flex"),
-        #[cfg(feature = "candle")]
-        #[allow(deprecated)]
-        host::Host::<burn::backend::Candle>::named("candle"),
-        #[cfg(not(feature = "candle"))]
-        Absent::uncompiled("candle"),
-        #[cfg(feature = "ndarray")]
-        host::Host::<burn::backend::NdArray>::named("ndarray"),
-        #[cfg(not(feature = "ndarray"))]
-        Absent::uncompiled("ndarray"),
-    ]
+    let all = ["cuda", "rocm", "metal", "vulkan", "webgpu", "flex", "candle", "ndarray"];
+    all.map(platform).into()
 }
 
-/// One of the interfaces behind the feature `wgpu`: each system has one.
-fn wgpu_platform(name: &'static str) -> Box<dyn Platform> {
-    #[cfg(feature = "wgpu")]
-    return if name == wgpu::NAME {
-        Box::new(wgpu::Wgpu)
-    } else {
-        Absent::because(name, format!("Burn's wgpu backend goes through {} here", wgpu::NAME))
-    };
-    #[cfg(not(feature = "wgpu"))]
-    Absent::because(name, "not compiled into this program; build it with --features wgpu".into())
+fn platform(name: &'static str) -> Box<dyn Platform> {
+    match name {
+        #[cfg(feature = "cuda")]
+        "cuda" => Box::new(cuda::Cuda),
+        #[cfg(feature = "rocm")]
+        "rocm" => Box::new(rocm::Rocm),
+        #[cfg(feature = "wgpu")]
+        wgpu::NAME => Box::new(wgpu::Wgpu),
+        // Of the interfaces behind the feature `wgpu`, each system has one.
+        #[cfg(feature = "wgpu")]
+        _ if WGPU.contains(&name) => Box::new(Absent {
+            name,
+            reason: format!("Burn's wgpu backend goes through {} here", wgpu::NAME),
+        }),
+        #[cfg(feature = "flex")]
+        "flex" => host::Host::<burn::backend::Flex>::named(name),
+        #[cfg(feature = "candle")]
+        #[allow(deprecated)]
+        "candle" => host::Host::<burn::backend::Candle>::named(name),
+        #[cfg(feature = "ndarray")]
+        "ndarray" => host::Host::<burn::backend::NdArray>::named(name),
+        _ => {
+            let feature = if WGPU.contains(&name) { "wgpu" } else { name };
+            let reason =
+                format!("not compiled into this program; build it with --features {feature}");
+            Box::new(Absent { name, reason })
+        }
+    }
 }
 
 /// The built-in platform whose devices are of type `D`.

@@ -1,22 +1,9 @@
 //! What Nvidia's driver tells of itself.
 
-#[cfg(feature = "cuda")]
-use std::fs;
-
-/// As NVML tells it, where it is compiled in, and else the kernel module, on Linux.
+/// As the kernel module tells it, on Linux.
 #[cfg(feature = "cuda")]
 pub(super) fn driver_version() -> Option<String> {
-    nvml_version().or_else(|| parse(&fs::read_to_string("/proc/driver/nvidia/version").ok()?))
-}
-
-#[cfg(all(feature = "cuda", feature = "nvml"))]
-fn nvml_version() -> Option<String> {
-    crate::hardware::memory::driver_version()
-}
-
-#[cfg(all(feature = "cuda", not(feature = "nvml")))]
-fn nvml_version() -> Option<String> {
-    None
+    parse(&std::fs::read_to_string("/proc/driver/nvidia/version").ok()?)
 }
 
 /// What a panic of cudarc 0.19 means: without the driver's library its first call panics

@@ -32,13 +32,8 @@ impl Platform for Rocm {
             return Err("the kernel has no AMD compute device (/dev/kfd)".to_owned());
         }
         let count = quietly(|| RocmBackend::<f32>::device_count(0))?;
-        let found = |index| Found {
-            name: format!("AMD device {index}"),
-            class: DeviceClass::DiscreteGpu,
-            tier: Tier::Rocm,
-            driver: None,
-            passed_over: None,
-        };
+        let name = |index| format!("AMD device {index}");
+        let found = |index| Found::new(name(index), DeviceClass::DiscreteGpu, Tier::Rocm);
         Ok((0..count).map(found).collect())
     }
 

@@ -49,14 +49,27 @@ impl Platform for Wgpu {
     }
 
     fn find(&self) -> Result<Vec<Found>, String> {
-        let adapters = adapters()?;
-        let wanted = wanted_by_environment()?;
+        // An adapter's name there is what Burn's device is printed as.
+        let wanted = env::var(DEFAULT).ok();
+        let known = adapters()?.into_iter().map(|(info, device)| {
+            (info, device.map_or_else(|_| String::new(), |device| format!("{device:?}")))
+        });
+        let known = known.collect::<Vec<_>>();
         if let Some(wanted) = &wanted
-            && !adapters.iter().any(|(_, device)| device.as_ref() == Ok(wanted))
+            && !known.iter().any(|(_, name)| name == wanted)
         {
-            return Err(format!("{DEFAULT} names {wanted:?}, and there is no such adapter"));
+            let names = known.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>();
+            let names = names.join(", ");
+            return Err(format!("{DEFAULT}={wanted:?} is no adapter; there is: {names}"));
         }
-        Ok(adapters.iter().map(|(info, device)| found(info, device, wanted.as_ref())).collect())
+        let passed_over = |name: &String| {
+            let wanted = wanted.as_ref().filter(|wanted| *wanted != name)?;
+            Some(format!("{DEFAULT} names {wanted}"))
+        };
+        let found = known
+            .iter()
+            .map(|(info, name)| Found { passed_over: passed_over(name), ..found(info) });
+        Ok(found.collect())
     }
 
     fn probe(&self, index: usize) -> Result<Probed, String> {
@@ -75,11 +88,7 @@ impl Platform for Wgpu {
     }
 }
 
-fn found(
-    info: &AdapterInfo,
-    device: &Result<WgpuDevice, String>,
-    wanted: Option<&WgpuDevice>,
-) -> Found {
+fn found(info: &AdapterInfo) -> Found {
     let class = match info.device_type {
         DeviceType::DiscreteGpu => DeviceClass::DiscreteGpu,
         DeviceType::IntegratedGpu => DeviceClass::IntegratedGpu,
@@ -93,16 +102,8 @@ fn found(
         _ => Tier::Gpu,
     };
     let driver = format!("{} {}", info.driver, info.driver_info).trim().to_owned();
-    let passed_over = wanted
-        .filter(|wanted| device.as_ref() != Ok(wanted))
-        .map(|wanted| format!("{DEFAULT} names {wanted:?}"));
-    Found {
-        name: info.name.clone(),
-        class,
-        tier,
-        driver: (!driver.is_empty()).then_some(driver),
-        passed_over,
-    }
+    let driver = (!driver.is_empty()).then_some(driver);
+    Found { driver, ..Found::new(&info.name, class, tier) }
 }
 
 /// An adapter, and what Burn calls it or why it cannot be reached.
@@ -142,35 +143,6 @@ fn burn_device(types: &[DeviceType], index: usize) -> Result<WgpuDevice, String>
     }
 }
 
-/// The adapter that `CUBECL_WGPU_DEFAULT_DEVICE` names.
-fn wanted_by_environment() -> Result<Option<WgpuDevice>, String> {
-    match env::var(DEFAULT) {
-        Ok(text) => named(&text).map(Some),
-        Err(_) => Ok(None),
-    }
-}
-
-fn named(text: &str) -> Result<WgpuDevice, String> {
-    let wrong = || {
-        format!(
-            "{DEFAULT}={text:?} is no adapter; write Cpu, DiscreteGpu(0), IntegratedGpu(0) or \
-             VirtualGpu(0)"
-        )
-    };
-    if text == "Cpu" {
-        return Ok(WgpuDevice::Cpu);
-    }
-    let (kind, number) =
-        text.strip_suffix(')').and_then(|text| text.split_once('(')).ok_or_else(wrong)?;
-    let number = number.parse().map_err(|_| wrong())?;
-    match kind {
-        "DiscreteGpu" => Ok(WgpuDevice::DiscreteGpu(number)),
-        "IntegratedGpu" => Ok(WgpuDevice::IntegratedGpu(number)),
-        "VirtualGpu" => Ok(WgpuDevice::VirtualGpu(number)),
-        _ => Err(wrong()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -187,14 +159,5 @@ mod tests {
         assert_eq!(devices[3], Ok(WgpuDevice::DiscreteGpu(1)));
         assert!(devices[4].is_err());
         assert_eq!(devices[5], Ok(WgpuDevice::VirtualGpu(0)));
-    }
-
-    #[test]
-    fn the_environments_names_are_cubecls() {
-        assert_eq!(named("Cpu"), Ok(WgpuDevice::Cpu));
-        assert_eq!(named("DiscreteGpu(1)"), Ok(WgpuDevice::DiscreteGpu(1)));
-        for wrong in ["", "cpu", "DiscreteGpu", "DiscreteGpu(x)", "Gpu(0)"] {
-            assert!(named(wrong).unwrap_err().contains("is no adapter"), "{wrong}");
-        }
     }
 }

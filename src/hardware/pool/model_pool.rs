@@ -1,18 +1,17 @@
+use std::collections::HashMap;
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockWriteGuard};
+use std::thread;
 
-use super::in_flight::InFlightLoad;
 use super::lease::Clock;
-use super::ledger::{Account, Ledger};
-use super::load_guard::LoadGuard;
-use super::state::{Slot, State};
-use super::{Footprint, HostRecord, Lease, ModelKey, PoolError, PoolStatistics, PoolUsage};
+use super::loading::{Load, Loading, Reservation};
+use super::state::{Idle, Slot, State};
+use super::{Lease, ModelKey, PoolError, PoolStatistics, PoolUsage};
 use crate::hardware::{Bytes, DeviceKey};
 
 type Release = Box<dyn Fn(&DeviceKey) + Send + Sync>;
-type Demote<K, V> = Box<dyn Fn(&ModelKey<K>, &V) -> Result<HostRecord<V>, String> + Send + Sync>;
 
 /// Models that share the memory of devices, each loaded when it is asked for and evicted when
 /// others need its room and nobody uses it.
@@ -32,74 +31,62 @@ type Demote<K, V> = Box<dyn Fn(&ModelKey<K>, &V) -> Result<HostRecord<V>, String
 /// calls later begins anew. A load may ask the pool for other models, but two loads that wait for
 /// each other's wait for ever.
 ///
-/// What a pool calls while it evicts (the hook, the demoter, the `Drop` of a model) must not ask
-/// the pool for models of that device.
+/// What a pool calls while it evicts (the hook, the `Drop` of a model) must not ask the pool for
+/// models that are not there.
 ///
 /// # Example
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::DType;
 /// use burn::tensor::backend::Backend;
-/// use fewshot::hardware::{Bytes, DeviceKey, ModelKey, ModelPool, PoolError, Pooled};
+/// use fewshot::hardware::{Bytes, DeviceKey, ModelKey, ModelPool, ModelProfile, PoolError};
 /// use fewshot::models::{Conv4, Conv4Config};
 ///
 /// # fn main() -> Result<(), PoolError> {
 /// let device = Default::default();
 /// let cpu = DeviceKey::new("flex", 0);
-/// let pool = ModelPool::<&str, Pooled<Flex, Conv4<Flex>>>::new([(cpu.clone(), Bytes(1 << 20))])
-///     .with_release(move |_| {
-///         Flex::sync(&device).expect("the device answers");
-///         Flex::memory_cleanup(&device);
-///     });
+/// let weigh = |model: &Conv4<Flex>| ModelProfile::of::<Flex, _>(model).bytes().bytes;
+/// let pool = ModelPool::new([(cpu.clone(), Bytes(1 << 20))], weigh).with_release(move |_| {
+///     Flex::sync(&device).expect("the device answers");
+///     Flex::memory_cleanup(&device);
+/// });
 /// let key = ModelKey::new(cpu, DType::F32, "omniglot");
-/// let model = pool.get_or_load(&key, Bytes(460_000), || {
-///     Ok(Pooled::new(Conv4Config::omniglot().init(&device)))
-/// })?;
+/// let load = || Ok(Conv4Config::omniglot().init(&device));
+/// let model = pool.get_or_load(&key, Bytes(460_000), load)?;
 /// assert_eq!(pool.statistics().loads, 1);
 /// drop(model); // from now on it may be evicted
 /// # Ok(())
 /// # }
 /// ```
-pub struct ModelPool<K: Hash + Eq, V> {
-    pub(super) devices: Vec<Device>,
+pub struct ModelPool<K: Clone + Eq + Hash + Debug, V> {
     state: RwLock<State<K, V>>,
+    /// Held by whoever makes room, from the choice of what goes until it is gone.
+    gate: Mutex<()>,
     /// Counted under the shared lock.
     hits: AtomicU64,
     pub(super) clock: Clock,
-    pub(super) release: Option<Release>,
-    pub(super) demote: Option<Demote<K, V>>,
+    pub(super) weigh: fn(&V) -> Bytes,
+    release: Option<Release>,
 }
 
-/// A device that a pool has a budget for.
-pub(super) struct Device {
-    pub(super) key: DeviceKey,
-    /// Held by whoever makes room on the device, from the choice of what goes until it is gone.
-    gate: Mutex<()>,
-}
-
-impl<K, V> ModelPool<K, V>
-where
-    K: Clone + Eq + Hash + Debug,
-    V: Footprint,
-{
-    /// An empty pool that may hold so much on each of these devices; of several budgets for one
-    /// device the first counts.
-    pub fn new(budgets: impl IntoIterator<Item = (DeviceKey, Bytes)>) -> Self {
-        let mut devices: Vec<(DeviceKey, Bytes)> = Vec::new();
-        for (key, budget) in budgets {
-            if devices.iter().all(|(known, _)| *known != key) {
-                devices.push((key, budget));
-            }
-        }
-        let ledger = Ledger::new(devices.iter().map(|(_, budget)| *budget));
-        let devices = devices.into_iter().map(|(key, _)| Device { key, gate: Mutex::default() });
+impl<K: Clone + Eq + Hash + Debug, V> ModelPool<K, V> {
+    /// An empty pool that may hold so much on each of these devices. `weigh` tells what dropping a model
+    /// gives back; it is asked once.
+    pub fn new(
+        budgets: impl IntoIterator<Item = (DeviceKey, Bytes)>,
+        weigh: fn(&V) -> Bytes,
+    ) -> Self {
+        let devices = budgets
+            .into_iter()
+            .map(|(device, budget)| (device, PoolUsage { budget, ..PoolUsage::default() }));
+        let counted = PoolStatistics { devices: devices.collect(), ..PoolStatistics::default() };
         Self {
-            devices: devices.collect(),
-            state: RwLock::new(State::new(ledger)),
+            state: RwLock::new(State { slots: HashMap::new(), counted }),
+            gate: Mutex::default(),
             hits: AtomicU64::new(0),
             clock: Clock::default(),
+            weigh,
             release: None,
-            demote: None,
         }
     }
 
@@ -111,21 +98,8 @@ where
         self
     }
 
-    /// Keeps evicted models in up to `budget` of host memory, as the records that `demote` makes of
-    /// them, for example by [`Pooled::to_host`](super::Pooled::to_host). They come back without
-    /// being loaded; the oldest go for good when there is no room for another.
-    pub fn with_host(
-        mut self,
-        budget: Bytes,
-        demote: impl Fn(&ModelKey<K>, &V) -> Result<HostRecord<V>, String> + Send + Sync + 'static,
-    ) -> Self {
-        self.lock().ledger.host.budget = budget.0;
-        self.demote = Some(Box::new(demote));
-        self
-    }
-
-    /// A lease of the model `key`: one that is there, one that another call is loading, one back
-    /// from host memory, or what `load` makes.
+    /// A lease of the model `key`: one that is there, one that another call is loading, or what `load`
+    /// makes.
     ///
     /// Room for `planned` is made before `load` is called, and what the model really holds is
     /// charged after. Where that is more, more is evicted.
@@ -142,55 +116,64 @@ where
         planned: Bytes,
         load: impl FnOnce() -> Result<V, E>,
     ) -> Result<Lease<V>, PoolError<E>> {
-        if let Some(lease) = self.lookup(key) {
+        let shared = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let found = self.hit(&shared, key);
+        drop(shared);
+        if let Some(lease) = found {
             return Ok(lease);
         }
-        let device = self.number(&key.device).map_err(PoolError::of_load)?;
-        let (in_flight, is_new) = {
-            let mut state = self.lock();
-            match state.slots.get(key) {
-                Some(Slot::Ready(entry)) => {
-                    self.hits.fetch_add(1, Ordering::Relaxed);
-                    return Ok(Lease::new(entry));
-                }
-                Some(Slot::Loading(in_flight)) => (in_flight.clone(), false),
-                None => {
-                    let in_flight = Arc::new(InFlightLoad::new());
-                    state.slots.insert(key.clone(), Slot::Loading(in_flight.clone()));
-                    state.counted.misses += 1;
-                    (in_flight, true)
-                }
-            }
-        };
-        if is_new {
-            return LoadGuard::new(self, device, key, in_flight).fill(planned, load);
+        let mut state = self.lock();
+        if let Some(lease) = self.hit(&state, key) {
+            return Ok(lease);
         }
-        self.wait(key, &in_flight).map_err(PoolError::of_load)
+        if let Some(Slot::Loading(load)) = state.slots.get(key) {
+            let load = load.clone();
+            drop(state);
+            return self.wait(key, &load);
+        }
+        if !state.counted.devices.contains_key(&key.device) {
+            let known = state.counted.devices.keys().cloned().collect();
+            return Err(PoolError::UnknownDevice { device: key.device.clone(), known });
+        }
+        let loading = Loading::begin(self, &mut state, key);
+        drop(state);
+        loading.run(planned, load)
     }
 
-    fn lookup(&self, key: &ModelKey<K>) -> Option<Lease<V>> {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
-        match state.slots.get(key) {
-            Some(Slot::Ready(entry)) => {
-                self.hits.fetch_add(1, Ordering::Relaxed);
-                Some(Lease::new(entry))
-            }
-            _ => None,
-        }
+    fn hit(&self, state: &State<K, V>, key: &ModelKey<K>) -> Option<Lease<V>> {
+        let Some(Slot::Ready(entry)) = state.slots.get(key) else { return None };
+        self.hits.fetch_add(1, Ordering::Relaxed);
+        Some(Lease::new(entry))
     }
 
-    fn wait(&self, key: &ModelKey<K>, in_flight: &InFlightLoad<V>) -> Result<Lease<V>, PoolError> {
-        let outcome = match in_flight.is_own() {
-            true => Err(PoolError::Circular { key: key.to_string() }),
-            false => in_flight
-                .wait()
-                .map_err(|reason| PoolError::OtherLoad { key: key.to_string(), reason }),
+    fn wait<E: Debug + Display>(
+        &self,
+        key: &ModelKey<K>,
+        load: &Load<V>,
+    ) -> Result<Lease<V>, PoolError<E>> {
+        let ended = match load.loader == thread::current().id() {
+            true => Err("its own loading asks for it".to_owned()),
+            false => load.ended.wait().clone(),
         };
-        match &outcome {
+        match &ended {
             Ok(_) => _ = self.hits.fetch_add(1, Ordering::Relaxed),
             Err(_) => self.lock().counted.misses += 1,
         }
-        outcome
+        ended.map_err(|reason| PoolError::OtherLoad { key: key.to_string(), reason })
+    }
+
+    /// Evicts all models that are not leased, and tells how many.
+    pub fn evict_all(&self) -> usize {
+        let devices: Vec<_> = self.lock().counted.devices.keys().cloned().collect();
+        let empty = |device: &DeviceKey| {
+            let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = self.lock();
+            let idle = state.idle(device);
+            let count = idle.len();
+            self.retire(state, device, idle);
+            count
+        };
+        devices.iter().map(empty).sum()
     }
 
     /// Whether the model is on its device. It may be evicted the moment after.
@@ -198,61 +181,74 @@ where
         matches!(self.lock().slots.get(key), Some(Slot::Ready(_)))
     }
 
-    /// Whether the model is in host memory.
-    pub fn contains_on_host(&self, key: &ModelKey<K>) -> bool {
-        self.lock().demoted.contains_key(key)
-    }
-
     /// What the pool did and what it holds.
     pub fn statistics(&self) -> PoolStatistics {
         let state = self.lock();
-        let mut models = vec![0; self.devices.len()];
-        for slot in state.slots.values() {
-            if let Slot::Ready(entry) = slot {
-                models[entry.device] += 1;
-            }
+        PoolStatistics { hits: self.hits.load(Ordering::Relaxed), ..state.counted.clone() }
+    }
+
+    /// Makes room on a device that there is a budget for, for `need` bytes of a model that holds so much
+    /// there already, and reserves it.
+    pub(super) fn reserve<E: Debug + Display>(
+        &self,
+        device: &DeviceKey,
+        held: u64,
+        need: u64,
+    ) -> Result<Reservation<'_, K, V>, PoolError<E>> {
+        let _gate = self.gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        let mut idle = state.idle(device);
+        let PoolUsage { budget, bytes, .. } = *state.usage(device);
+        let freeable = budget.0 - bytes.0 + idle.iter().map(|model| model.bytes).sum::<u64>();
+        if need > freeable {
+            let device = device.clone();
+            let (need, freeable) = (Bytes(held + need), Bytes(held + freeable));
+            return Err(PoolError::WouldNotFit { device, need, freeable, budget });
         }
-        let usages = state.ledger.devices.iter().zip(models).map(|(account, n)| usage(account, n));
-        let devices = self.devices.iter().map(|device| device.key.clone()).zip(usages).collect();
-        let host = || usage(&state.ledger.host, state.demoted.len());
-        PoolStatistics {
-            hits: self.hits.load(Ordering::Relaxed),
-            bytes: Bytes(state.ledger.used()),
-            peak_bytes: Bytes(state.ledger.peak),
-            devices,
-            host: self.demote.is_some().then(host),
-            ..state.counted.clone()
+        let excess = (bytes.0 + need).saturating_sub(budget.0);
+        let mut freed = 0;
+        let staying = idle.iter().position(|model| {
+            let enough = freed >= excess;
+            freed += model.bytes;
+            enough
+        });
+        idle.truncate(staying.unwrap_or(idle.len()));
+        self.retire(state, device, idle);
+        self.lock().charge(device, need);
+        Ok(Reservation { pool: self, device: device.clone(), bytes: need })
+    }
+
+    /// Lets models go that are idle, and then their bytes. The gate is held.
+    fn retire(
+        &self,
+        mut state: RwLockWriteGuard<'_, State<K, V>>,
+        device: &DeviceKey,
+        idle: Vec<Idle<K>>,
+    ) {
+        if idle.is_empty() {
+            return;
+        }
+        let bytes = idle.iter().map(|model| model.bytes).sum();
+        let gone: Vec<_> = idle.iter().map(|model| state.slots.remove(&model.key)).collect();
+        state.usage(device).models -= gone.len();
+        drop(state);
+        let _leaving = Reservation { pool: self, device: device.clone(), bytes };
+        // Models are dropped without the lock, as all that is the caller's.
+        drop(gone);
+        self.release(device);
+        self.lock().counted.evictions += idle.len() as u64;
+    }
+
+    /// Tells the hook that models of a device were dropped.
+    pub(super) fn release(&self, device: &DeviceKey) {
+        if let Some(release) = &self.release {
+            release(device);
         }
     }
 
-    /// The number of a device in the pool.
-    pub(super) fn number(&self, key: &DeviceKey) -> Result<usize, PoolError> {
-        let found = self.devices.iter().position(|device| device.key == *key);
-        found.ok_or_else(|| PoolError::UnknownDevice {
-            device: key.clone(),
-            known: self.devices.iter().map(|device| device.key.clone()).collect(),
-        })
-    }
-
-    pub(super) fn gate(&self, device: usize) -> MutexGuard<'_, ()> {
-        // It guards no data of its own.
-        self.devices[device].gate.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<K: Hash + Eq, V> ModelPool<K, V> {
     /// The pool's state, which no panic leaves half changed: only the `Hash`, `Eq` and `Clone` of a
     /// key are foreign code under this lock, and run before anything is changed.
     pub(super) fn lock(&self) -> RwLockWriteGuard<'_, State<K, V>> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn usage(account: &Account, models: usize) -> PoolUsage {
-    PoolUsage {
-        budget: Bytes(account.budget),
-        bytes: Bytes(account.used),
-        peak_bytes: Bytes(account.peak),
-        models,
     }
 }

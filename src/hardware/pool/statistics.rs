@@ -9,35 +9,26 @@ use crate::hardware::{Bytes, DeviceKey};
 /// `hits + misses` is the number of calls that were answered or refused, or are loading.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatistics {
-    /// Calls that were given a model without loading or restoring it themselves, those that waited
-    /// for another call's load among them.
+    /// Calls that were given a model without loading it themselves, those that waited for another
+    /// call's load among them.
     pub hits: u64,
-    /// Calls that found no model and set out to load or restore it, and those that waited in vain.
+    /// Calls that found no model and set out to load it, and those that waited in vain.
     pub misses: u64,
     /// Models that were loaded.
     pub loads: u64,
-    /// Loads and restores that failed or panicked, or whose model had outgrown its plan and did
-    /// not fit.
+    /// Loads that failed or panicked, or whose model had outgrown its plan and did not fit.
     pub loads_failed: u64,
-    /// Models that left their device, to host memory or for good.
+    /// Models that were evicted.
     pub evictions: u64,
-    /// Models that went to host memory.
-    pub demotions: u64,
-    /// Evicted models that were to go to host memory and could not; they were dropped.
-    pub demotions_failed: u64,
-    /// Models that came back from host memory.
-    pub restores: u64,
     /// What is held on all devices together, room reserved for loads under way included.
     pub bytes: Bytes,
     /// The most that `bytes` ever was.
     pub peak_bytes: Bytes,
     /// Every device by itself.
     pub devices: BTreeMap<DeviceKey, PoolUsage>,
-    /// Host memory, where the pool uses it.
-    pub host: Option<PoolUsage>,
 }
 
-/// What a pool holds in one place.
+/// What a pool holds on a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolUsage {
     /// What it may hold.

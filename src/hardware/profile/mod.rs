@@ -3,17 +3,14 @@
 mod optimizer_kind;
 mod parameters;
 
-use std::fmt;
-
 use burn::module::Module;
-use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder, RecorderError};
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
 pub use optimizer_kind::OptimizerKind;
 pub use parameters::ParameterProfile;
 
-use super::{Bytes, MemoryFigure};
+use super::MemoryFigure;
 
 /// The parameters of a module, and what training them takes beside activations.
 ///
@@ -82,32 +79,6 @@ impl ModelProfile {
     fn sum(&self, counts: impl Fn(&ParameterProfile) -> bool) -> MemoryFigure {
         let counted = self.parameters.iter().filter(|parameter| counts(parameter));
         MemoryFigure::exact(counted.map(|parameter| parameter.bytes.0).sum())
-    }
-}
-
-/// The size of `module` as a record of a checkpoint, by writing it; this takes about twice as much
-/// memory for as long. A run's last checkpoint has the optimizer's record besides.
-///
-/// # Errors
-/// Where the module cannot be recorded.
-pub fn record_size<B: Backend, M: Module<B>>(module: &M) -> Result<MemoryFigure, RecorderError> {
-    let recorder = NamedMpkBytesRecorder::<FullPrecisionSettings>::default();
-    let record = Recorder::<B>::record(&recorder, module.clone().into_record(), ())?;
-    Ok(MemoryFigure::exact(record.len() as u64))
-}
-
-impl fmt::Display for ModelProfile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = self.parameters.iter().map(|parameter| parameter.path.len());
-        let widest = paths.max().unwrap_or(0);
-        for ParameterProfile { path, shape, dtype, bytes, trainable } in &self.parameters {
-            let shape = format!("{shape:?}");
-            let moved = if *trainable { "" } else { "  not trained" };
-            writeln!(f, "{path:widest$}  {shape:18}  {dtype}  {bytes:>9}{moved}")?;
-        }
-        let Bytes(all) = self.bytes().bytes;
-        let total = format!("{} values to train", self.trainable_values());
-        write!(f, "{total}, {} in all", Bytes(all))
     }
 }
 

@@ -1,6 +1,3 @@
-use std::fmt;
-
-use fewshot_kernels::StepRule;
 use serde::{Deserialize, Serialize};
 
 /// An optimizer, as far as its memory goes.
@@ -28,31 +25,5 @@ impl OptimizerKind {
             Self::Momentum => 1,
             Self::Adam | Self::AdamW | Self::Lamb => 2,
         }
-    }
-}
-
-/// The kind of one of this library's optimizers, by its [`rule`](crate::optim::FusedOptimizer::rule).
-impl From<&StepRule> for OptimizerKind {
-    fn from(rule: &StepRule) -> Self {
-        use fewshot_kernels::optim_step::WeightDecay;
-        match rule {
-            StepRule::Sgd { momentum: None, .. } => Self::Sgd,
-            StepRule::Sgd { momentum: Some(_), .. } => Self::Momentum,
-            StepRule::Adam { weight_decay: WeightDecay::Decoupled(_), .. } => Self::AdamW,
-            StepRule::Adam { .. } => Self::Adam,
-            StepRule::Lamb { .. } => Self::Lamb,
-        }
-    }
-}
-
-impl fmt::Display for OptimizerKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Sgd => "sgd",
-            Self::Momentum => "momentum",
-            Self::Adam => "adam",
-            Self::AdamW => "adam_w",
-            Self::Lamb => "lamb",
-        })
     }
 }

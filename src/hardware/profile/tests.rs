@@ -1,12 +1,13 @@
 use burn::backend::{Autodiff, Flex};
 use burn::module::{AutodiffModule, Param};
 use burn::optim::{GradientsParams, Optimizer};
+use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
 use burn::tensor::Tensor;
 use fewshot_models::nn::{Linear, LinearConfig};
 use fewshot_models::{Classifier, Conv4Config, MlpConfig};
 
 use super::*;
-use crate::hardware::Provenance;
+use crate::hardware::Bytes;
 use crate::optim::{Adam, AdamW, Lamb, Sgd};
 
 type B = Autodiff<Flex>;
@@ -97,53 +98,25 @@ fn recorded<O: Optimizer<Linear<B>, B>>(mut optimizer: O) -> u64 {
 
 #[test]
 fn optimizers_remember_as_much_as_is_said() {
-    let momentum = Sgd::new().with_momentum(0.9);
     let found = [
-        (
-            OptimizerKind::from(Sgd::new().init::<B, Linear<B>>().rule()),
-            recorded(Sgd::new().init()),
-        ),
-        (OptimizerKind::from(momentum.init::<B, Linear<B>>().rule()), recorded(momentum.init())),
-        (
-            OptimizerKind::from(Adam::new().init::<B, Linear<B>>().rule()),
-            recorded(Adam::new().init()),
-        ),
-        (
-            OptimizerKind::from(AdamW::new().init::<B, Linear<B>>().rule()),
-            recorded(AdamW::new().init()),
-        ),
-        (
-            OptimizerKind::from(Lamb::new().init::<B, Linear<B>>().rule()),
-            recorded(Lamb::new().init()),
-        ),
+        (OptimizerKind::Sgd, recorded(Sgd::new().init())),
+        (OptimizerKind::Momentum, recorded(Sgd::new().with_momentum(0.9).init())),
+        (OptimizerKind::Adam, recorded(Adam::new().init())),
+        (OptimizerKind::AdamW, recorded(AdamW::new().init())),
+        (OptimizerKind::Lamb, recorded(Lamb::new().init())),
     ];
-    let kinds = found.map(|(kind, _)| kind);
-    use OptimizerKind::{Adam as A, AdamW as W, Lamb as L, Momentum as M, Sgd as S};
-    assert_eq!(kinds, [S, M, A, W, L]);
     let profile = profile::<B, _>(&layer());
     for (kind, recorded) in found {
         // A record has names and shapes besides.
         let said = profile.optimizer_state(kind).bytes.0;
-        assert!((said..said + 1000).contains(&recorded), "{kind}: {said}, recorded {recorded}");
+        assert!((said..said + 1000).contains(&recorded), "{kind:?}: {said}, recorded {recorded}");
     }
 }
 
 #[test]
-fn a_record_has_the_size_that_is_said() {
-    let encoder = MlpConfig::new(300).with_layers(vec![200, 5]).init::<B>(&Default::default());
-    let size = record_size::<B, _>(&encoder).unwrap();
-    let values = profile::<B, _>(&encoder).bytes().bytes.0;
-    assert_eq!(size.source, Provenance::Exact);
-    assert!((values..values + 1000).contains(&size.bytes.0), "{size} for {values} bytes");
-}
-
-#[test]
-fn a_profile_reads_back_and_is_written_line_by_line() {
+fn a_profile_reads_back() {
     let mlp = MlpConfig::new(2).with_layers(vec![3]).init::<B>(&Default::default());
     let profile = profile::<B, _>(&mlp);
     let json = serde_json::to_string(&profile).unwrap();
     assert_eq!(serde_json::from_str::<ModelProfile>(&json).unwrap(), profile);
-    let text = profile.to_string();
-    assert!(text.starts_with("layers.0.weight  [2, 3] "), "{text}");
-    assert!(text.ends_with("9 values to train, 36 B in all"), "{text}");
 }

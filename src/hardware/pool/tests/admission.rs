@@ -33,7 +33,7 @@ fn the_model_whose_lease_ended_longest_ago_goes_first() {
 #[test]
 fn models_of_another_device_or_type_are_others() {
     let memory = Memory::default();
-    let pool = ModelPool::<usize, Block>::new([(cpu(0), Bytes(10)), (cpu(1), Bytes(10))]);
+    let pool = ModelPool::<usize, Block>::new([(cpu(0), Bytes(10)), (cpu(1), Bytes(10))], weigh);
     let keys = [
         ModelKey::new(cpu(0), DType::F32, 0),
         ModelKey::new(cpu(1), DType::F32, 0),
@@ -46,7 +46,7 @@ fn models_of_another_device_or_type_are_others() {
     assert!(std::ptr::eq(&*leases[2], &*get(&keys[2])));
     let elsewhere = ModelKey::new(cpu(2), DType::F32, 0);
     let refused = pool.get_or_load(&elsewhere, Bytes(5), || Err("not called")).err().unwrap();
-    assert_eq!(refused.to_string(), "the pool has no budget for flex:2; it has for flex:0, flex:1");
+    assert_eq!(refused.to_string(), "the pool has no budget for flex:2. Usable: flex:0, flex:1");
     assert_eq!(keys[2].to_string(), "0 as bf16 on flex:1");
 }
 
@@ -83,9 +83,8 @@ fn a_model_is_charged_with_what_it_holds() {
     assert_eq!(present(&pool, 0..3), [1, 2], "more than planned: another one goes");
 
     let refused = planned(3, 5, 16).err().unwrap();
-    let (planned, found) = (Bytes(5), Bytes(16));
-    let (freeable, budget, device) = (Bytes(15), Bytes(30), cpu(0));
-    assert_eq!(refused, PoolError::Outgrew { device, planned, found, freeable, budget });
+    let (need, freeable, budget, device) = (Bytes(16), Bytes(15), Bytes(30), cpu(0));
+    assert_eq!(refused, PoolError::WouldNotFit { device, need, freeable, budget });
     assert_eq!((present(&pool, 0..4), memory.now()), (vec![1, 2], 25), "nothing went for it");
     let statistics = pool.statistics();
     assert_eq!((statistics.bytes, statistics.loads_failed), (Bytes(25), 1));
@@ -112,28 +111,8 @@ fn a_load_that_asks_for_its_own_model_is_told_so() {
         load(&pool, &memory, 0, 10).map(|_| memory.block(10)).map_err(|error| error.to_string())
     });
     let text = outer.err().unwrap().to_string();
-    assert!(text.ends_with("0 as f32 on flex:0 is asked for by its own loading"), "{text}");
+    assert!(text.ends_with("its own loading asks for it"), "{text}");
     assert_eq!(present(&pool, 0..2), [1]);
-}
-
-#[test]
-fn a_smaller_budget_evicts_and_one_below_what_is_in_use_is_refused() {
-    let (pool, memory) = (pool(30), Memory::default());
-    let held = load(&pool, &memory, 0, 12).unwrap();
-    load(&pool, &memory, 1, 10).unwrap();
-    load(&pool, &memory, 2, 8).unwrap();
-    let refused = pool.set_budget(&cpu(0), Bytes(11)).unwrap_err();
-    let (need, budget) = (Bytes(12), Bytes(11));
-    let device = cpu(0);
-    assert_eq!(refused, PoolError::WouldNotFit { device, need, freeable: budget, budget });
-    assert_eq!(present(&pool, 0..3), [0, 1, 2]);
-    pool.set_budget(&cpu(0), Bytes(20)).unwrap();
-    assert_eq!(present(&pool, 0..3), [0, 2]);
-    pool.set_budget(&cpu(0), Bytes(40)).unwrap();
-    load(&pool, &memory, 1, 20).unwrap();
-    assert_eq!(present(&pool, 0..3), [0, 1, 2]);
-    assert!(pool.set_budget(&cpu(1), Bytes(1)).is_err());
-    drop(held);
 }
 
 #[test]
@@ -162,7 +141,6 @@ fn leases_keep_a_model_beyond_eviction_and_the_pool_itself() {
     let clone = lease.clone();
     drop(lease);
     assert_eq!(pool.evict_all(), 0);
-    pool.clear();
     assert!(pool.contains(&key(0)));
     drop(pool);
     assert_eq!((clone.bytes, memory.now()), (10, 10));

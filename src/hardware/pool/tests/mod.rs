@@ -1,5 +1,4 @@
 mod admission;
-mod demotion;
 mod reference;
 mod threads;
 
@@ -8,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use burn::tensor::DType;
 
-use super::{Footprint, HostRecord, ModelKey, ModelPool};
+use super::{ModelKey, ModelPool};
 use crate::hardware::{Bytes, DeviceKey};
 
 /// The memory of a device, as what is made and dropped there tells.
@@ -37,23 +36,14 @@ struct Block {
     bytes: u64,
 }
 
-impl Footprint for Block {
-    fn bytes(&self) -> Bytes {
-        Bytes(self.bytes)
-    }
-}
-
 impl Drop for Block {
     fn drop(&mut self) {
         self.memory.0[0].fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
 
-impl Block {
-    fn to_host(&self) -> HostRecord<Self> {
-        let (memory, bytes) = (self.memory.clone(), self.bytes);
-        HostRecord::new(Bytes(bytes), move || Ok(memory.block(bytes)))
-    }
+fn weigh(block: &Block) -> Bytes {
+    Bytes(block.bytes)
 }
 
 fn cpu(index: usize) -> DeviceKey {
@@ -65,5 +55,5 @@ fn key(id: usize) -> ModelKey<usize> {
 }
 
 fn pool(budget: u64) -> ModelPool<usize, Block> {
-    ModelPool::new([(cpu(0), Bytes(budget))])
+    ModelPool::new([(cpu(0), Bytes(budget))], weigh)
 }

@@ -11,7 +11,6 @@ use crate::hardware::pool::{Lease, PoolError, PoolStatistics, PoolUsage};
 enum End {
     Leased,
     WouldNotFit { need: u64, freeable: u64 },
-    Outgrew { freeable: u64 },
     Load,
 }
 
@@ -20,7 +19,7 @@ struct Model {
     key: ModelKey<usize>,
     bytes: u64,
     leases: usize,
-    /// When it was used last, or came to the host.
+    /// When it was used last.
     since: u64,
 }
 
@@ -28,29 +27,15 @@ struct Model {
 struct Reference {
     budgets: [u64; 2],
     peaks: [u64; 2],
-    host_budget: Option<u64>,
-    host_peak: u64,
     models: Vec<Model>,
-    host: Vec<Model>,
-    /// Bytes on the host of the model that is coming back.
-    returning: u64,
     now: u64,
     counted: PoolStatistics,
 }
 
 impl Reference {
-    fn new(budgets: [u64; 2], host_budget: Option<u64>) -> Self {
-        Self {
-            budgets,
-            peaks: [0; 2],
-            host_budget,
-            host_peak: 0,
-            models: Vec::new(),
-            host: Vec::new(),
-            returning: 0,
-            now: 0,
-            counted: PoolStatistics::default(),
-        }
+    fn new(budgets: [u64; 2]) -> Self {
+        let counted = PoolStatistics::default();
+        Self { budgets, peaks: [0; 2], models: Vec::new(), now: 0, counted }
     }
 
     fn used(&self, device: usize) -> u64 {
@@ -68,12 +53,13 @@ impl Reference {
         found
     }
 
-    /// Evicts until `used + held + need` fit in `budget`; what could be free where they cannot.
-    fn make_room(&mut self, device: usize, held: u64, need: u64, budget: u64) -> Result<(), u64> {
+    /// Evicts until `used + held + need` fit; what could be free where they cannot.
+    fn make_room(&mut self, device: usize, held: u64, need: u64) -> Result<(), u64> {
+        let budget = self.budgets[device];
         let idle: u64 = self.idle(device).iter().map(|&index| self.models[index].bytes).sum();
         let stay = self.used(device) - idle + held;
         if stay + need > budget {
-            return Err(budget.saturating_sub(stay));
+            return Err(budget - stay);
         }
         while self.used(device) + held + need > budget {
             let oldest = self.idle(device)[0];
@@ -86,22 +72,8 @@ impl Reference {
     }
 
     fn evict(&mut self, index: usize) {
-        let mut model = self.models.remove(index);
+        self.models.remove(index);
         self.counted.evictions += 1;
-        let Some(budget) = self.host_budget else { return };
-        if model.bytes + self.returning > budget {
-            self.counted.demotions_failed += 1;
-            return;
-        }
-        let on_host = |host: &[Model]| host.iter().map(|model| model.bytes).sum::<u64>();
-        while on_host(&self.host) + self.returning + model.bytes > budget {
-            self.host.remove(0);
-        }
-        self.now += 1;
-        model.since = self.now;
-        self.host.push(model);
-        self.counted.demotions += 1;
-        self.host_peak = self.host_peak.max(on_host(&self.host) + self.returning);
     }
 
     fn get(&mut self, key: &ModelKey<usize>, planned: u64, loaded: Option<u64>) -> End {
@@ -112,39 +84,21 @@ impl Reference {
         }
         self.counted.misses += 1;
         let device = key.device.index;
-        let on_host = self.host.iter().position(|model| model.key == *key);
-        let need = on_host.map_or(planned, |index| self.host[index].bytes);
-        let returning = on_host.map(|index| self.host.remove(index));
-        self.returning = need * u64::from(returning.is_some());
-        let admitted = self.make_room(device, 0, need, self.budgets[device]);
-        self.returning = 0;
-        if let Err(freeable) = admitted {
-            if let (Some(index), Some(model)) = (on_host, returning) {
-                self.host.insert(index, model);
-            }
-            return End::WouldNotFit { need, freeable };
+        if let Err(freeable) = self.make_room(device, 0, planned) {
+            return End::WouldNotFit { need: planned, freeable };
         }
-        let bytes = match (&returning, loaded) {
-            (Some(model), _) => model.bytes,
-            (None, Some(bytes)) => bytes,
-            (None, None) => {
-                self.counted.loads_failed += 1;
-                return End::Load;
-            }
-        };
-        let more = bytes.saturating_sub(need);
-        let widened = match more {
-            0 => Ok(()),
-            more => self.make_room(device, need, more, self.budgets[device]),
-        };
-        if let Err(freeable) = widened {
+        let Some(bytes) = loaded else {
             self.counted.loads_failed += 1;
-            return End::Outgrew { freeable: freeable + need };
+            return End::Load;
+        };
+        let more = bytes.saturating_sub(planned);
+        if more > 0
+            && let Err(freeable) = self.make_room(device, planned, more)
+        {
+            self.counted.loads_failed += 1;
+            return End::WouldNotFit { need: bytes, freeable: freeable + planned };
         }
-        match returning {
-            Some(_) => self.counted.restores += 1,
-            None => self.counted.loads += 1,
-        }
+        self.counted.loads += 1;
         self.models.push(Model { key: key.clone(), bytes, leases: 1, since: 0 });
         End::Leased
     }
@@ -166,20 +120,6 @@ impl Reference {
         before - self.models.len()
     }
 
-    fn clear(&mut self) {
-        let host_budget = self.host_budget.take();
-        self.evict_all();
-        self.host.clear();
-        self.host_budget = host_budget;
-    }
-
-    fn set_budget(&mut self, device: usize, budget: u64) -> Result<(), ()> {
-        let peaks = (self.peaks, self.counted.peak_bytes);
-        let fits = self.make_room(device, 0, 0, budget);
-        (self.peaks, self.counted.peak_bytes) = peaks;
-        fits.map(|()| self.budgets[device] = budget).map_err(|_| ())
-    }
-
     fn statistics(&self) -> PoolStatistics {
         let usage = |budget, bytes, peak, models| PoolUsage {
             budget: Bytes(budget),
@@ -192,11 +132,9 @@ impl Reference {
             let (budget, peak) = (self.budgets[index], self.peaks[index]);
             (cpu(index), usage(budget, self.used(index), peak, models.count()))
         });
-        let on_host = self.host.iter().map(|model| model.bytes).sum();
         PoolStatistics {
             bytes: Bytes(self.used(0) + self.used(1)),
             devices: devices.into(),
-            host: self.host_budget.map(|b| usage(b, on_host, self.host_peak, self.host.len())),
             ..self.counted.clone()
         }
     }
@@ -214,30 +152,15 @@ impl Run {
     fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let budgets = [40 + below(&mut rng, 40), 20 + below(&mut rng, 20)];
-        let host = (seed % 2 == 1).then(|| 15 + below(&mut rng, 40));
         let places = [0, 1].map(|index| (cpu(index), Bytes(budgets[index])));
-        let mut pool = ModelPool::new(places);
-        if let Some(budget) = host {
-            pool = pool.with_host(Bytes(budget), |_, block: &Block| Ok(block.to_host()));
-        }
-        let reference = Reference::new(budgets, host);
+        let (pool, reference) = (ModelPool::new(places, weigh), Reference::new(budgets));
         Self { rng, pool, reference, memory: Memory::default(), leases: Vec::new() }
     }
 
     fn step(&mut self) {
         match below(&mut self.rng, 100) {
             0 => assert_eq!(self.pool.evict_all(), self.reference.evict_all()),
-            1 => {
-                self.pool.clear();
-                self.reference.clear();
-            }
-            2..5 => {
-                let device = below(&mut self.rng, 2) as usize;
-                let budget = 10 + below(&mut self.rng, 70);
-                let set = self.pool.set_budget(&cpu(device), Bytes(budget));
-                assert_eq!(set.map_err(drop), self.reference.set_budget(device, budget));
-            }
-            5..50 => self.end_lease(),
+            1..50 => self.end_lease(),
             _ => self.get(),
         }
     }
@@ -272,7 +195,6 @@ impl Run {
             Err(PoolError::WouldNotFit { need, freeable, .. }) => {
                 End::WouldNotFit { need: need.0, freeable: freeable.0 }
             }
-            Err(PoolError::Outgrew { freeable, .. }) => End::Outgrew { freeable: freeable.0 },
             Err(PoolError::Load("no")) => End::Load,
             Err(other) => panic!("{other}"),
         };
@@ -289,9 +211,6 @@ impl Run {
         assert_eq!(self.memory.now(), self.reference.used(0) + self.reference.used(1));
         for model in &self.reference.models {
             assert!(self.pool.contains(&model.key), "{} is gone", model.key);
-        }
-        for model in &self.reference.host {
-            assert!(self.pool.contains_on_host(&model.key), "{} is gone from host", model.key);
         }
     }
 }
@@ -313,7 +232,6 @@ fn the_pool_does_what_a_list_does() {
         }
         let counted = run.pool.statistics();
         assert!(counted.hits > 50 && counted.evictions > 50, "seed {seed}: {counted:?}");
-        assert_eq!(counted.restores > 10, seed % 2 == 1, "seed {seed}: {counted:?}");
         assert!(counted.loads_failed > 20, "seed {seed}: {counted:?}");
     }
 }
