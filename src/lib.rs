@@ -3,6 +3,7 @@
 #![recursion_limit = "256"]
 
 pub mod adapt;
+pub mod adapted;
 pub mod catalog;
 pub mod data;
 pub mod episode;
@@ -57,6 +58,8 @@ mod documents {
     struct Hardware;
     #[doc = include_str!("../docs/learners.md")]
     struct Learners;
+    #[doc = include_str!("../docs/pictures.md")]
+    struct Pictures;
     #[doc = include_str!("../docs/plasticity.md")]
     struct Plasticity;
     #[doc = include_str!("../docs/scaling.md")]

@@ -3,6 +3,8 @@
 
 #[path = "command/heads.rs"]
 mod heads;
+#[path = "command/pictures.rs"]
+mod pictures;
 #[path = "command/plasticity.rs"]
 mod plasticity;
 #[path = "command/scale.rs"]
@@ -740,6 +742,7 @@ fn the_examples_run() {
         ("03_maml", "5-way 1-shot"),
         ("04_sinusoids", "after 10 steps"),
         ("05_plasticity", "squared cosine"),
+        ("07_pictures", "are needed"),
     ] {
         let output = Command::new(programs.join(name)).output();
         let output = output.expect("examples are built by a plain `cargo test`");

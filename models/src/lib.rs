@@ -22,14 +22,28 @@
 mod classifier;
 mod conv4;
 mod cost;
+mod efficientnet_lite;
 mod encoder;
 mod mlp;
 pub mod nn;
+mod preprocessing;
+mod resnet;
+mod resnet12;
+mod vit;
+mod weights;
+mod wide_resnet;
 
 pub use classifier::Classifier;
 pub use conv4::{Conv4, Conv4Config, Downsampling, Readout};
 pub use cost::{Cost, CostModel, SegmentCost};
+pub use efficientnet_lite::{EfficientNetLite, EfficientNetLiteConfig};
 pub use encoder::Encoder;
 pub use fewshot_kernels::Precision;
 pub use mlp::{Mlp, MlpConfig};
 pub use nn::BnStatistics;
+pub use preprocessing::{Interpolation, Preprocessing};
+pub use resnet::{ResNet, ResNetConfig};
+pub use resnet12::{ResNet12, ResNet12Config};
+pub use vit::{Vit, VitConfig, VitFamily};
+pub use weights::{Pretrained, WeightsError};
+pub use wide_resnet::{WideResNet, WideResNetConfig};

@@ -1,5 +1,6 @@
 use std::process::ExitCode;
 
+use fewshot::adapted::AdaptError;
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
 use fewshot::hardware::{Bytes, HardwareError};
@@ -18,6 +19,8 @@ pub(crate) enum CliError {
     DoesNotFit { what: String, need: Bytes, budget: Bytes },
     #[error("{0}")]
     Failed(String),
+    #[error(transparent)]
+    Adapt(#[from] AdaptError),
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(transparent)]
@@ -44,6 +47,11 @@ impl CliError {
                 HardwareError::Unknown { .. }
                 | HardwareError::Unavailable { .. }
                 | HardwareError::Preference { .. },
+            )
+            | Self::Adapt(
+                AdaptError::UnknownBackbone { .. }
+                | AdaptError::UnknownMethod { .. }
+                | AdaptError::UnknownClass { .. },
             )
             | Self::Train(TrainError::Episodes(_))
             | Self::Episode(

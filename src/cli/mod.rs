@@ -12,6 +12,7 @@ mod features;
 mod hardware;
 mod info;
 mod output;
+mod pictures;
 mod plasticity;
 mod progress;
 mod recipe;
@@ -55,6 +56,8 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(*args),
         Command::Embed(args) => features::embed(args),
+        Command::Adapt(args) => pictures::adapt(*args),
+        Command::Predict(args) => pictures::predict(args),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),

@@ -1,13 +1,16 @@
 //! Layers that can be differentiated twice, with the records of Burn's own.
 
 pub(crate) mod batch_norm;
+pub(crate) mod conv;
 mod draw;
+mod drop_block;
 mod film;
 mod linear;
 mod running_average;
 
 pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics, RUNNING_AVERAGES};
 pub use draw::{draw, drawn};
+pub use drop_block::drop_block;
 pub use fewshot_kernels::{global_avg_pool, max_pool};
 pub use film::{Film, FilmConfig};
 pub use linear::{Linear, LinearConfig};

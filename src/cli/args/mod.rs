@@ -24,6 +24,7 @@ pub(crate) use train::{BaseLogitsName, ClassicalArgs, TrainArgs, TrainOn};
 use super::data_spec::DataSpec;
 use super::features::{EMBED_HELP, EmbedArgs};
 use super::hardware::HardwareCommand;
+use super::pictures::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
 use eval::EVAL_HELP;
 use train::TRAIN_HELP;
@@ -47,6 +48,12 @@ pub(crate) enum Command {
     /// Write the embeddings of a dataset by a trained encoder to a file of features.
     #[command(after_long_help = EMBED_HELP, args_override_self = true)]
     Embed(EmbedArgs),
+    /// Learn classes from a folder of pictures, with a pretrained network.
+    #[command(after_long_help = ADAPT_HELP, args_override_self = true)]
+    Adapt(Box<AdaptArgs>),
+    /// Classify pictures by what `adapt` has learned.
+    #[command(after_long_help = PREDICT_HELP, args_override_self = true)]
+    Predict(PredictArgs),
     /// Get data, or look at it.
     Data {
         #[command(subcommand)]

@@ -6,6 +6,7 @@ mod safetensors_file;
 pub use comparison::Comparison;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::path::Path;
 
@@ -144,6 +145,16 @@ impl Features {
         }
         let written = safetensors_file::bytes(self).and_then(|bytes| files::replace(path, &bytes));
         written.map_err(|source| DataError::Write { path: path.to_owned(), source })
+    }
+
+    /// The content of a `.safetensors` file.
+    pub(crate) fn to_safetensors(&self) -> io::Result<Vec<u8>> {
+        safetensors_file::bytes(self)
+    }
+
+    /// Reads the content of a `.safetensors` file, which errors call `path`.
+    pub(crate) fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Self, DataError> {
+        safetensors_file::parse_bytes(bytes, path)
     }
 
     /// How many classes there are.

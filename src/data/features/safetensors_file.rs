@@ -15,14 +15,19 @@ const BASE_MEAN: &str = "base_mean";
 pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
     let bytes =
         fs::read(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+    parse_bytes(&bytes, path)
+}
+
+/// Reads the content of the file `path`.
+pub(super) fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Features, DataError> {
     let damaged = |reason: String| DataError::FeatureFile {
         path: path.to_owned(),
         format: "safetensors",
         reason,
     };
-    let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(error.to_string()))?;
+    let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
     let (_, header) =
-        SafeTensors::read_metadata(&bytes).map_err(|error| damaged(error.to_string()))?;
+        SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
     let mut length = None;
     let mut classes = Vec::new();
     let mut tensors = file.tensors();

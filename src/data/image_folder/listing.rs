@@ -27,6 +27,19 @@ pub(super) fn classes_in(root: &Path) -> Result<Vec<ClassFiles>, DataError> {
     folders.into_iter().map(class_of).collect()
 }
 
+/// All images in a folder and in those below, in order of path.
+pub(super) fn images_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let mut found = Vec::new();
+    for path in visible_in(folder)? {
+        match path.is_dir() {
+            true => found.extend(images_below(&path)?),
+            false if is_named_like_an_image(&path) => found.push(path),
+            false => {}
+        }
+    }
+    Ok(found)
+}
+
 fn class_of(folder: PathBuf) -> Result<ClassFiles, DataError> {
     let mut files = visible_in(&folder)?;
     files.retain(|path| path.is_file() && is_named_like_an_image(path));

@@ -37,6 +37,30 @@ pub enum OnBroken {
     Skip,
 }
 
+/// The classes of a folder of folders, each with its name and its files of pictures, both in order of name.
+///
+/// Files are those that [`ImageFolder`] takes for images; none is read.
+///
+/// # Errors
+/// When the folder cannot be read, has no folder in it, or one of these has no picture.
+pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>, DataError> {
+    let classes = listing::classes_in(root.as_ref())?;
+    Ok(classes.into_iter().map(|class| (class.name(), class.files)).collect())
+}
+
+/// The files of pictures in a folder and in the folders below, in order of path.
+///
+/// # Errors
+/// When a folder cannot be read, or there is no picture.
+pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> {
+    let folder = folder.as_ref();
+    let found = listing::images_below(folder)?;
+    match found.is_empty() {
+        true => Err(DataError::NoImages { path: folder.to_owned(), skipped: 0 }),
+        false => Ok(found),
+    }
+}
+
 /// Images of your own: a folder of folders, one for each class.
 ///
 /// ```text

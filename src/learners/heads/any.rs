@@ -9,6 +9,9 @@ use serde_json::Value;
 use super::*;
 use crate::data::Comparison;
 
+/// Names of the heads with weights of their own, of which nothing is known before episodes have trained them.
+pub const TRAINED_ON_EPISODES: &[&str] = &["relation", "feat", "leo"];
+
 /// Declares an enum of heads, each with its name and how one with the paper's settings is made from
 /// the shape `[c, h, w]` of the maps that embeddings are made of, and a device.
 macro_rules! any_of {

@@ -59,7 +59,9 @@ mod tim;
 mod transductive_fine_tuning;
 mod unit_length;
 
-pub use any::{AnyHead, AnyTransductiveHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
+pub use any::{
+    AnyHead, AnyTransductiveHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES,
+};
 pub use baseline::Baseline;
 pub use baseline_plus_plus::BaselinePlusPlus;
 pub use bd_cspn::BdCspn;

@@ -1,0 +1,169 @@
+use burn::config::Config;
+use burn::module::{Initializer, Module};
+use burn::nn::PaddingConfig2d;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::encoder::Encoder;
+use crate::nn::conv::{conv, convolve};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::weights::Pretrained;
+
+/// Configuration of an [`EfficientNetLite`]: there is one, Lite0.
+#[derive(Config, Debug)]
+pub struct EfficientNetLiteConfig {}
+
+/// EfficientNet-Lite0 without its classifier: a small network for processors without squeeze-and-excitation, with ReLU6.
+///
+/// # Shapes
+/// - images `[n, 3, h, w]`, 224x224 in training and at least 32x32, to features `[n, 1280]`
+///
+/// # Conventions
+/// Names of parameters are those of the PyTorch ports, without the leading `_`. Padding is TensorFlow's `SAME`: at stride
+/// 2 it may be one more behind than before. Epsilon of batch-norm is 1e-3.
+///
+/// # Source
+/// Tan and Le, "EfficientNet", ICML 2019; the lite variant is TensorFlow's.
+#[derive(Module, Debug)]
+pub struct EfficientNetLite<B: Backend> {
+    conv_stem: Conv2d<B>,
+    bn0: BatchNorm<B>,
+    blocks: Vec<Block<B>>,
+    conv_head: Conv2d<B>,
+    bn1: BatchNorm<B>,
+}
+
+/// An inverted residual: 1x1 to more channels, a convolution of each channel by itself, 1x1 to fewer.
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    expand_conv: Option<Conv2d<B>>,
+    bn0: Option<BatchNorm<B>>,
+    depthwise_conv: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    project_conv: Conv2d<B>,
+    bn2: BatchNorm<B>,
+}
+
+/// Repeats, window, stride of the first block, expansion, output channels.
+const STAGES: [[usize; 5]; 7] = [
+    [1, 3, 1, 1, 16],
+    [2, 3, 2, 6, 24],
+    [2, 5, 2, 6, 40],
+    [3, 3, 2, 6, 80],
+    [3, 5, 1, 6, 112],
+    [4, 5, 2, 6, 192],
+    [1, 3, 1, 6, 320],
+];
+
+const STEM: usize = 32;
+const FEATURES: usize = 1280;
+
+impl EfficientNetLiteConfig {
+    /// Length of the feature vectors.
+    pub fn features(&self) -> usize {
+        FEATURES
+    }
+
+    /// Draws the parameters.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> EfficientNetLite<B> {
+        let mut from = STEM;
+        let mut blocks = Vec::new();
+        for [repeats, window, stride, expansion, to] in STAGES {
+            for place in 0..repeats {
+                let stride = if place == 0 { stride } else { 1 };
+                blocks.push(Block::new([from, to], expansion, [window, stride], device));
+                from = to;
+            }
+        }
+        drawn(EfficientNetLite {
+            conv_stem: same([3, STEM], [3, 2], 1, device),
+            bn0: norm(STEM, device),
+            blocks,
+            conv_head: conv([from, FEATURES], 1, 1, device),
+            bn1: norm(FEATURES, device),
+        })
+    }
+}
+
+fn norm<B: Backend>(channels: usize, device: &B::Device) -> BatchNorm<B> {
+    BatchNormConfig::new(channels).with_epsilon(1e-3).with_momentum(0.01).init(device)
+}
+
+/// A convolution of `groups` of channels, padded so that the size is kept up to the stride.
+fn same<B: Backend>(
+    channels: [usize; 2],
+    [window, stride]: [usize; 2],
+    groups: usize,
+    device: &B::Device,
+) -> Conv2d<B> {
+    let side = window / 2;
+    let padding = match stride {
+        1 => PaddingConfig2d::Explicit(side, side, side, side),
+        _ => PaddingConfig2d::Same,
+    };
+    Conv2dConfig::new(channels, [window, window])
+        .with_stride([stride, stride])
+        .with_groups(groups)
+        .with_padding(padding)
+        .with_bias(false)
+        .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
+        .init(device)
+}
+
+fn relu6<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
+    x.clamp(0.0, 6.0)
+}
+
+impl<B: Backend> Block<B> {
+    fn new(
+        [from, to]: [usize; 2],
+        expansion: usize,
+        [window, stride]: [usize; 2],
+        device: &B::Device,
+    ) -> Self {
+        let wide = from * expansion;
+        Self {
+            expand_conv: (expansion > 1).then(|| conv([from, wide], 1, 1, device)),
+            bn0: (expansion > 1).then(|| norm(wide, device)),
+            depthwise_conv: same([wide, wide], [window, stride], wide, device),
+            bn1: norm(wide, device),
+            project_conv: conv([wide, to], 1, 1, device),
+            bn2: norm(to, device),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        let mut y = x.clone();
+        if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
+            y = relu6(norm.forward(convolve(conv, y), statistics));
+        }
+        let y = relu6(self.bn1.forward(self.depthwise_conv.forward(y), statistics));
+        let y = self.bn2.forward(convolve(&self.project_conv, y), statistics);
+        match x.dims() == y.dims() {
+            true => y + x,
+            false => y,
+        }
+    }
+}
+
+impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        let x = relu6(self.bn0.forward(convolve(&self.conv_stem, images), statistics));
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, statistics));
+        global_avg_pool(relu6(self.bn1.forward(convolve(&self.conv_head, x), statistics)))
+    }
+
+    const DRAWS: bool = false;
+
+    fn architecture(&self) -> String {
+        "efficientnet-lite0".to_owned()
+    }
+}
+
+impl<B: Backend> Pretrained<B> for EfficientNetLite<B> {
+    fn parameter_name(published: &str) -> String {
+        let parts = published.split('.').map(|part| part.strip_prefix('_').unwrap_or(part));
+        parts.collect::<Vec<_>>().join(".")
+    }
+}

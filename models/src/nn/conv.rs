@@ -1,0 +1,40 @@
+//! Convolutions as pretrained networks have them.
+
+use burn::module::Initializer;
+use burn::nn::PaddingConfig2d;
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::conv2d;
+
+/// A square convolution without bias that keeps the size up to the stride, drawn as torchvision draws it:
+/// normal with a variance of 2 / (outputs x window).
+pub(crate) fn conv<B: Backend>(
+    channels: [usize; 2],
+    kernel: usize,
+    stride: usize,
+    device: &B::Device,
+) -> Conv2d<B> {
+    let side = kernel / 2;
+    Conv2dConfig::new(channels, [kernel, kernel])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(side, side, side, side))
+        .with_bias(false)
+        .with_initializer(Initializer::KaimingNormal { gain: 2f64.sqrt(), fan_out_only: true })
+        .init(device)
+}
+
+/// The layer on `x`, by the fused convolution where it has one window for all channels.
+pub(crate) fn convolve<B: Backend>(layer: &Conv2d<B>, x: Tensor<B, 4>) -> Tensor<B, 4> {
+    let [stride, across] = layer.stride;
+    let alike = stride == across && layer.groups == 1 && layer.dilation == [1, 1];
+    match layer.padding {
+        PaddingConfig2d::Explicit(top, left, bottom, right)
+            if alike && [left, bottom, right] == [top; 3] =>
+        {
+            let bias = layer.bias.as_ref().map(|bias| bias.val());
+            conv2d(x, layer.weight.val(), bias, stride, top)
+        }
+        _ => layer.forward(x),
+    }
+}

@@ -1,0 +1,157 @@
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::conv::Conv2d;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::backend::Backend;
+use burn::tensor::module::max_pool2d;
+
+use crate::encoder::Encoder;
+use crate::nn::conv::{conv, convolve};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::weights::Pretrained;
+
+/// Configuration of a [`ResNet`].
+#[derive(Config, Debug)]
+pub struct ResNetConfig {
+    /// Blocks of each of the four stages.
+    pub blocks: [usize; 4],
+    /// Whether blocks are bottlenecks, 1x1, 3x3 and 1x1 to four times as many channels, in place of two 3x3.
+    pub bottleneck: bool,
+}
+
+/// The residual network of ImageNet as torchvision has it, without its classifier.
+///
+/// # Shapes
+/// - images `[n, 3, h, w]`, 224x224 in the paper and at least 32x32, to features `[n, 512]`, of bottlenecks `[n, 2048]`
+///
+/// # Conventions
+/// Names of parameters are torchvision's, whose bottlenecks have their stride in the 3x3 convolution.
+///
+/// # Source
+/// He et al., "Deep Residual Learning for Image Recognition", CVPR 2016.
+#[derive(Module, Debug)]
+pub struct ResNet<B: Backend> {
+    conv1: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    layer1: Vec<Block<B>>,
+    layer2: Vec<Block<B>>,
+    layer3: Vec<Block<B>>,
+    layer4: Vec<Block<B>>,
+}
+
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    conv1: Conv2d<B>,
+    bn1: BatchNorm<B>,
+    conv2: Conv2d<B>,
+    bn2: BatchNorm<B>,
+    conv3: Option<Conv2d<B>>,
+    bn3: Option<BatchNorm<B>>,
+    downsample: Option<(Conv2d<B>, BatchNorm<B>)>,
+}
+
+/// Channels that a bottleneck gives of each of its 3x3 convolution.
+const EXPANSION: usize = 4;
+
+impl ResNetConfig {
+    /// 11.2 million parameters, 512 features.
+    pub fn resnet18() -> Self {
+        Self::new([2, 2, 2, 2], false)
+    }
+
+    /// 21.3 million parameters, 512 features.
+    pub fn resnet34() -> Self {
+        Self::new([3, 4, 6, 3], false)
+    }
+
+    /// 23.5 million parameters, 2048 features.
+    pub fn resnet50() -> Self {
+        Self::new([3, 4, 6, 3], true)
+    }
+
+    /// Length of the feature vectors.
+    pub fn features(&self) -> usize {
+        512 * if self.bottleneck { EXPANSION } else { 1 }
+    }
+
+    /// Draws the parameters.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> ResNet<B> {
+        let mut from = 64;
+        let mut stage = |index: usize| {
+            let width = 64 << index;
+            let block = |place| {
+                let stride = if place == 0 && index > 0 { 2 } else { 1 };
+                let block = Block::new(from, width, stride, self.bottleneck, device);
+                from = width * if self.bottleneck { EXPANSION } else { 1 };
+                block
+            };
+            (0..self.blocks[index]).map(block).collect()
+        };
+        drawn(ResNet {
+            conv1: conv([3, 64], 7, 2, device),
+            bn1: BatchNormConfig::new(64).init(device),
+            layer1: stage(0),
+            layer2: stage(1),
+            layer3: stage(2),
+            layer4: stage(3),
+        })
+    }
+}
+
+impl<B: Backend> Block<B> {
+    fn new(from: usize, width: usize, stride: usize, bottleneck: bool, device: &B::Device) -> Self {
+        let norm = |channels| BatchNormConfig::new(channels).init(device);
+        let to = if bottleneck { EXPANSION * width } else { width };
+        let [first, second] = match bottleneck {
+            true => [conv([from, width], 1, 1, device), conv([width, width], 3, stride, device)],
+            false => [conv([from, width], 3, stride, device), conv([width, width], 3, 1, device)],
+        };
+        let shortcut = || (conv([from, to], 1, stride, device), norm(to));
+        Self {
+            conv1: first,
+            bn1: norm(width),
+            conv2: second,
+            bn2: norm(width),
+            conv3: bottleneck.then(|| conv([width, to], 1, 1, device)),
+            bn3: bottleneck.then(|| norm(to)),
+            downsample: (stride != 1 || from != to).then(shortcut),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        let layer =
+            |conv: &Conv2d<B>, norm: &BatchNorm<B>, x| norm.forward(convolve(conv, x), statistics);
+        let shortcut = match &self.downsample {
+            Some((conv, norm)) => layer(conv, norm, x.clone()),
+            None => x.clone(),
+        };
+        let y = relu(layer(&self.conv1, &self.bn1, x));
+        let mut y = layer(&self.conv2, &self.bn2, y);
+        if let (Some(conv), Some(norm)) = (&self.conv3, &self.bn3) {
+            y = layer(conv, norm, relu(y));
+        }
+        relu(y + shortcut)
+    }
+}
+
+impl<B: Backend> Encoder<B> for ResNet<B> {
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        let x = relu(self.bn1.forward(convolve(&self.conv1, images), statistics));
+        let x = max_pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1], false);
+        let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4];
+        let blocks = stages.into_iter().flatten();
+        global_avg_pool(blocks.fold(x, |x, block| block.forward(x, statistics)))
+    }
+
+    const DRAWS: bool = false;
+
+    fn architecture(&self) -> String {
+        let stages = [&self.layer1, &self.layer2, &self.layer3, &self.layer4].map(Vec::len);
+        let bottleneck = self.layer1.first().is_some_and(|block| block.conv3.is_some());
+        let kind = if bottleneck { "bottlenecks" } else { "blocks" };
+        format!("resnet({stages:?} {kind})")
+    }
+}
+
+impl<B: Backend> Pretrained<B> for ResNet<B> {}

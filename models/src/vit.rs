@@ -1,0 +1,319 @@
+use burn::config::Config;
+use burn::module::{Initializer, Module, Param};
+use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::{LayerNorm, LayerNormConfig};
+use burn::tensor::activation::{gelu, sigmoid, softmax};
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+
+use crate::encoder::Encoder;
+use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
+use crate::weights::Pretrained;
+
+/// What distinguishes families of vision transformers beside their sizes.
+#[derive(Config, Copy, Debug, PartialEq, Eq)]
+pub enum VitFamily {
+    /// DINOv2: exact GELU, a learned scale of every residual, the class token as it is.
+    DinoV2,
+    /// CLIP's vision tower: GELU as `x sigmoid(1.702 x)`, a norm before the first block, the class token projected.
+    Clip,
+}
+
+/// Configuration of a [`Vit`].
+#[derive(Config, Debug)]
+pub struct VitConfig {
+    /// What it is beside its sizes.
+    pub family: VitFamily,
+    /// Side of a patch.
+    pub patch: usize,
+    /// Patches along a side of the image that positions are learned for.
+    pub grid: usize,
+    /// Length of a token.
+    pub width: usize,
+    /// Number of blocks.
+    pub depth: usize,
+    /// Attention heads of a block.
+    pub heads: usize,
+    /// Length of CLIP's features, onto which the class token is projected.
+    #[config(default = 512)]
+    pub projection: usize,
+}
+
+/// The vision transformer: patches and a class token through blocks of attention and MLP, of which the class token is the
+/// feature vector.
+///
+/// # Shapes
+/// - images `[n, 3, h, w]`, sides multiples of the patch, to features `[n, width]`, of CLIP `[n, projection]`
+///
+/// # Conventions
+/// Names of parameters are DINOv2's; [`load_weights`](Pretrained::load_weights) knows CLIP's. For images of another size
+/// than that of training, positions are interpolated bicubically, as DINOv2 does it.
+///
+/// # Source
+/// Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; Oquab et al., "DINOv2", TMLR 2024; Radford et al.,
+/// "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021.
+#[derive(Module, Debug)]
+pub struct Vit<B: Backend> {
+    cls_token: Param<Tensor<B, 3>>,
+    pos_embed: Param<Tensor<B, 3>>,
+    patch_embed: PatchEmbed<B>,
+    norm_pre: Option<LayerNorm<B>>,
+    blocks: Vec<Block<B>>,
+    norm: LayerNorm<B>,
+    proj: Option<Param<Tensor<B, 2>>>,
+}
+
+#[derive(Module, Debug)]
+struct PatchEmbed<B: Backend> {
+    proj: Conv2d<B>,
+}
+
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    norm1: LayerNorm<B>,
+    attn: Attention<B>,
+    ls1: Option<LayerScale<B>>,
+    norm2: LayerNorm<B>,
+    mlp: MlpBlock<B>,
+    ls2: Option<LayerScale<B>>,
+}
+
+#[derive(Module, Debug)]
+struct Attention<B: Backend> {
+    qkv: Linear<B>,
+    proj: Linear<B>,
+    heads: usize,
+}
+
+#[derive(Module, Debug)]
+struct MlpBlock<B: Backend> {
+    fc1: Linear<B>,
+    fc2: Linear<B>,
+    quick: bool,
+}
+
+#[derive(Module, Debug)]
+struct LayerScale<B: Backend> {
+    gamma: Param<Tensor<B, 1>>,
+}
+
+impl VitConfig {
+    /// DINOv2's ViT-S/14: 22.1 million parameters, 384 features.
+    pub fn dinov2_s14() -> Self {
+        Self::new(VitFamily::DinoV2, 14, 37, 384, 12, 6)
+    }
+
+    /// DINOv2's ViT-B/14: 86.6 million parameters, 768 features.
+    pub fn dinov2_b14() -> Self {
+        Self::new(VitFamily::DinoV2, 14, 37, 768, 12, 12)
+    }
+
+    /// CLIP's ViT-B/32: 87.8 million parameters, 512 features.
+    pub fn clip_b32() -> Self {
+        Self::new(VitFamily::Clip, 32, 7, 768, 12, 12)
+    }
+
+    /// Length of the feature vectors.
+    pub fn features(&self) -> usize {
+        match self.family {
+            VitFamily::DinoV2 => self.width,
+            VitFamily::Clip => self.projection,
+        }
+    }
+
+    /// Draws the parameters.
+    ///
+    /// # Panics
+    /// When heads do not share the width evenly.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> Vit<B> {
+        let Self { family, patch, grid, width, depth, heads, projection } = *self;
+        assert!(heads > 0 && width.is_multiple_of(heads), "{heads} heads of {width} in all");
+        let clip = family == VitFamily::Clip;
+        let small = Initializer::Normal { mean: 0.0, std: 0.02 };
+        let epsilon = if clip { 1e-5 } else { 1e-6 };
+        let norm = || LayerNormConfig::new(width).with_epsilon(epsilon).init(device);
+        let linear = |from, to| LinearConfig::new(from, to).init(device);
+        let scale = || {
+            let gamma = Initializer::Constant { value: 1e-5 }.init([width], device);
+            (!clip).then_some(LayerScale { gamma })
+        };
+        let block = |_| Block {
+            norm1: norm(),
+            attn: Attention { qkv: linear(width, 3 * width), proj: linear(width, width), heads },
+            ls1: scale(),
+            norm2: norm(),
+            mlp: MlpBlock {
+                fc1: linear(width, 4 * width),
+                fc2: linear(4 * width, width),
+                quick: clip,
+            },
+            ls2: scale(),
+        };
+        let proj = Conv2dConfig::new([3, width], [patch, patch])
+            .with_stride([patch, patch])
+            .with_bias(!clip)
+            .init(device);
+        drawn(Vit {
+            cls_token: small.init([1, 1, width], device),
+            pos_embed: small.init([1, grid * grid + 1, width], device),
+            patch_embed: PatchEmbed { proj },
+            norm_pre: clip.then(norm),
+            blocks: (0..depth).map(block).collect(),
+            norm: norm(),
+            proj: clip.then(|| small.init([width, projection], device)),
+        })
+    }
+}
+
+impl<B: Backend> Attention<B> {
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [n, tokens, width] = x.dims();
+        let (heads, each) = (self.heads, width / self.heads);
+        let all = self.qkv.forward(x.reshape([n * tokens, width]));
+        let all = all.reshape([n, tokens, 3 * heads, each]).swap_dims(1, 2);
+        let part = |index| all.clone().narrow(1, index * heads, heads);
+        let [q, k, v] = [part(0), part(1), part(2)];
+        let scores = (q * (each as f64).powf(-0.5)).matmul(k.swap_dims(2, 3));
+        let mixed = softmax(scores, 3).matmul(v).swap_dims(1, 2);
+        self.proj.forward(mixed.reshape([n * tokens, width])).reshape([n, tokens, width])
+    }
+}
+
+impl<B: Backend> MlpBlock<B> {
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let [n, tokens, width] = x.dims();
+        let y = self.fc1.forward(x.reshape([n * tokens, width]));
+        let y = match self.quick {
+            true => y.clone() * sigmoid(y * 1.702),
+            false => gelu(y),
+        };
+        self.fc2.forward(y).reshape([n, tokens, width])
+    }
+}
+
+impl<B: Backend> Block<B> {
+    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
+        let scaled = |scale: &Option<LayerScale<B>>, y: Tensor<B, 3>| match scale {
+            Some(scale) => y * scale.gamma.val().unsqueeze(),
+            None => y,
+        };
+        let x = x.clone() + scaled(&self.ls1, self.attn.forward(self.norm1.forward(x)));
+        x.clone() + scaled(&self.ls2, self.mlp.forward(self.norm2.forward(x)))
+    }
+}
+
+impl<B: Backend> Vit<B> {
+    /// Tokens of every patch, the class token first: `[n, 3, h, w]` to `[n, 1 + patches, width]`, after the last norm.
+    ///
+    /// # Panics
+    /// Where sides are not multiples of the patch.
+    pub fn forward(&self, images: Tensor<B, 4>) -> Tensor<B, 3> {
+        let [n, _, h, w] = images.dims();
+        let patch = self.patch_embed.proj.kernel_size[0];
+        let whole = |side: usize| side > 0 && side.is_multiple_of(patch);
+        assert!(whole(h) && whole(w), "images of {h}x{w} are not made of patches of {patch}");
+        let maps = self.patch_embed.proj.forward(images);
+        let tokens = maps.flatten::<3>(2, 3).swap_dims(1, 2);
+        let class = self.cls_token.val().expand([n as i64, -1, -1]);
+        let positions = self.positions([h / patch, w / patch]);
+        let mut x = Tensor::cat(vec![class, tokens], 1) + positions;
+        if let Some(norm) = &self.norm_pre {
+            x = norm.forward(x);
+        }
+        self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x)))
+    }
+
+    /// Positions of a grid of so many rows and columns: `[1, 1 + rows * columns, width]`.
+    fn positions(&self, [rows, columns]: [usize; 2]) -> Tensor<B, 3> {
+        let learned = self.pos_embed.val();
+        let [_, tokens, width] = learned.dims();
+        let grid = (tokens - 1).isqrt();
+        if [rows, columns] == [grid; 2] {
+            return learned;
+        }
+        let device = learned.device();
+        let matrix = |side| {
+            let weights = bicubic(grid, side);
+            Tensor::<B, 2>::from_data(TensorData::new(weights, [side, grid]), &device)
+        };
+        let patches = learned.clone().narrow(1, 1, grid * grid);
+        let tall = matrix(rows).matmul(patches.reshape([grid, grid * width]));
+        let across = tall.reshape([rows, grid, width]).swap_dims(0, 1);
+        let wide = matrix(columns).matmul(across.reshape([grid, rows * width]));
+        let wide = wide.reshape([columns, rows, width]).swap_dims(0, 1);
+        let patches = wide.reshape([1, rows * columns, width]);
+        Tensor::cat(vec![learned.narrow(1, 0, 1), patches], 1)
+    }
+}
+
+/// DINOv2 adds so much to the side of a grid before it divides by that of training.
+const OFFSET: f64 = 0.1;
+
+/// Weights `[to, from]` of bicubic interpolation, which with a scale of `(to + 0.1) / from` reads beside the centres.
+fn bicubic(from: usize, to: usize) -> Vec<f32> {
+    let mut weights = vec![0.0; to * from];
+    for (place, row) in weights.chunks_exact_mut(from).enumerate() {
+        let at = (place as f64 + 0.5) * from as f64 / (to as f64 + OFFSET) - 0.5;
+        let first = at.floor();
+        for step in -1..=2 {
+            let neighbour = (first as i64 + step).clamp(0, from as i64 - 1);
+            row[neighbour as usize] += cubic(at - (first + step as f64)) as f32;
+        }
+    }
+    weights
+}
+
+/// Keys' kernel with PyTorch's slope of -0.75 at 1.
+fn cubic(distance: f64) -> f64 {
+    const A: f64 = -0.75;
+    let x = distance.abs();
+    match x {
+        _ if x <= 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        _ if x < 2.0 => ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A,
+        _ => 0.0,
+    }
+}
+
+impl<B: Backend> Encoder<B> for Vit<B> {
+    fn encode(&self, images: Tensor<B, 4>, _: BnStatistics) -> Tensor<B, 2> {
+        let [n, ..] = images.dims();
+        let class = self.forward(images).narrow(1, 0, 1);
+        let class = class.reshape([n as i64, -1]);
+        match &self.proj {
+            Some(proj) => class.matmul(proj.val()),
+            None => class,
+        }
+    }
+
+    const DRAWS: bool = false;
+
+    fn architecture(&self) -> String {
+        let family = if self.proj.is_some() { "clip" } else { "dinov2" };
+        let (width, patch) = (self.norm.gamma.dims()[0], self.patch_embed.proj.kernel_size[0]);
+        let (blocks, positions) = (self.blocks.len(), self.pos_embed.dims()[1]);
+        format!("{family}-vit/{patch}({blocks} blocks of {width}, {positions} positions)")
+    }
+}
+
+/// Parts of CLIP's names, and what they are here.
+const CLIP_NAMES: [(&str, &str); 12] = [
+    ("conv1", "patch_embed.proj"),
+    ("class_embedding", "cls_token"),
+    ("positional_embedding", "pos_embed"),
+    ("ln_pre", "norm_pre"),
+    ("ln_post", "norm"),
+    ("transformer.resblocks", "blocks"),
+    ("ln_1", "norm1"),
+    ("ln_2", "norm2"),
+    ("attn.in_proj_", "attn.qkv."),
+    ("attn.out_proj", "attn.proj"),
+    ("mlp.c_fc", "mlp.fc1"),
+    ("mlp.c_proj", "mlp.fc2"),
+];
+
+impl<B: Backend> Pretrained<B> for Vit<B> {
+    fn parameter_name(published: &str) -> String {
+        let renamed = |name: String, (from, to): &(&str, &str)| name.replace(from, to);
+        CLIP_NAMES.iter().fold(published.to_owned(), renamed)
+    }
+}

@@ -1,0 +1,150 @@
+//! Published weights of networks that are pretrained.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use burn::module::{Module, ParamId};
+use burn::tensor::DType;
+use burn::tensor::backend::Backend;
+use burn_store::{
+    ApplyError, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore,
+    TensorSnapshot,
+};
+
+/// A file whose weights a network does not take.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WeightsError {
+    /// A file that cannot be read, or is no file of weights.
+    #[error("cannot read weights from {}: {reason}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Weights of another network, which lack a parameter.
+    #[error(
+        "{} has weights of another network: there is no {parameter} in it, and {missing} in all of the network's \
+         {wanted} tensors are missing", file.display()
+    )]
+    Missing {
+        /// The file.
+        file: PathBuf,
+        /// The first parameter that is not there, as the network names it.
+        parameter: String,
+        /// How many are not there.
+        missing: usize,
+        /// How many the network has.
+        wanted: usize,
+    },
+    /// Weights of another network, of which a parameter has another shape.
+    #[error(
+        "{} has weights of another network: {parameter} has the shape {found:?}, wanted is {wanted:?}", file.display()
+    )]
+    Shape {
+        /// The file.
+        file: PathBuf,
+        /// The first such parameter, as the network names it.
+        parameter: String,
+        /// Its shape in the network.
+        wanted: Vec<usize>,
+        /// Its shape in the file.
+        found: Vec<usize>,
+    },
+}
+
+/// A network that weights are published for.
+pub trait Pretrained<B: Backend>: Module<B> + Sized {
+    /// What the network calls the parameter of this published name.
+    fn parameter_name(published: &str) -> String {
+        published.to_owned()
+    }
+
+    /// The network with the weights of a file: safetensors, or a state dictionary that PyTorch has written.
+    ///
+    /// # Conventions
+    /// Prefixes such as `module.` or `encoder.` are taken off names; f16 and bf16 become f32. The file may have more than
+    /// the network takes, such as a classifier, but nothing may be missing.
+    ///
+    /// # Errors
+    /// A [`WeightsError`] with the file, and the first parameter that does not fit.
+    fn load_weights(mut self, file: &Path) -> Result<Self, WeightsError> {
+        let own = self.collect(None, None, false).into_iter();
+        let own: HashMap<_, _> = own.map(|of| (of.full_path(), of.shape.to_vec())).collect();
+        let given = read(file)?;
+        let given = given.into_iter().map(|(name, given)| {
+            let name = Self::parameter_name(without_prefixes(&name));
+            let shape = own.get(&name).map_or(&[][..], Vec::as_slice);
+            renamed(given, &name, shape)
+        });
+        let found = self.apply(given.collect(), None, Some(Box::new(PyTorchToBurnAdapter)), false);
+        let file = file.to_path_buf();
+        if let Some((parameter, _)) = found.missing.iter().min() {
+            let (parameter, missing) = (parameter.clone(), found.missing.len());
+            return Err(WeightsError::Missing { file, parameter, missing, wanted: own.len() });
+        }
+        match found.errors.into_iter().next() {
+            None => Ok(self),
+            Some(ApplyError::ShapeMismatch { path: parameter, expected, found }) => {
+                let [wanted, found] = [expected, found].map(|shape| shape.to_vec());
+                Err(WeightsError::Shape { file, parameter, wanted, found })
+            }
+            Some(error) => Err(WeightsError::Unreadable { file, reason: error.to_string() }),
+        }
+    }
+}
+
+/// What wrappers and checkpoints put before the names of a network.
+const PREFIXES: [&str; 7] =
+    ["state_dict.", "params.", "model.", "module.", "encoder.", "backbone.", "visual."];
+
+fn without_prefixes(mut name: &str) -> &str {
+    while let Some(rest) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
+        name = rest;
+    }
+    name
+}
+
+/// All tensors of a file, by name.
+fn read(file: &Path) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
+    let unreadable = |reason: String| WeightsError::Unreadable { file: file.to_path_buf(), reason };
+    let mut start = [0; 9];
+    let opened = File::open(file).and_then(|mut file| file.read_exact(&mut start));
+    opened.map_err(|error| unreadable(error.to_string()))?;
+    // A safetensors file begins with the length of its header, which is JSON.
+    let all = if start[8] == b'{' {
+        let mut store = SafetensorsStore::from_file(file).map_indices_contiguous(false);
+        store.get_all_snapshots().cloned().map_err(|error| error.to_string())
+    } else {
+        let mut store = PytorchStore::from_file(file).map_indices_contiguous(false);
+        store.get_all_snapshots().cloned().map_err(|error| error.to_string())
+    };
+    all.map_err(unreadable)
+}
+
+/// A tensor of the file under the network's name, in f32, with as many leading dimensions of 1 as the network has.
+fn renamed(given: TensorSnapshot, name: &str, wanted: &[usize]) -> TensorSnapshot {
+    let from_ones =
+        |shape: &[usize]| shape.iter().skip_while(|side| **side == 1).copied().collect();
+    let (found, bare): (Vec<usize>, Vec<usize>) = (given.shape.to_vec(), from_ones(&given.shape));
+    let shape = if bare == from_ones(wanted) { wanted.to_vec() } else { found };
+    let (data, to) = (given.clone_data_fn(), shape.clone());
+    let data = move || {
+        let mut data = data()?.convert_dtype(DType::F32);
+        data.shape = to.clone().into();
+        Ok(data)
+    };
+    let path = name.split('.').map(str::to_owned).collect();
+    TensorSnapshot::from_closure(
+        Rc::new(data),
+        DType::F32,
+        shape.into(),
+        path,
+        Vec::new(),
+        ParamId::new(),
+    )
+}

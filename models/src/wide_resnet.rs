@@ -1,0 +1,129 @@
+use burn::config::Config;
+use burn::module::Module;
+use burn::nn::conv::Conv2d;
+use burn::tensor::Tensor;
+use burn::tensor::activation::relu;
+use burn::tensor::backend::Backend;
+
+use crate::encoder::Encoder;
+use crate::nn::conv::{conv, convolve};
+use crate::nn::{BatchNorm, BatchNormConfig, BnStatistics, drawn, global_avg_pool};
+use crate::weights::Pretrained;
+
+/// Configuration of a [`WideResNet`]; 28 layers and ten times the width by default.
+#[derive(Config, Debug)]
+pub struct WideResNetConfig {
+    /// Blocks of each of the three stages.
+    #[config(default = 4)]
+    pub blocks: usize,
+    /// Width, in those of a narrow network: 16, 32 and 64 channels.
+    #[config(default = 10)]
+    pub width: usize,
+}
+
+/// The wide residual network of few-shot learning, WRN-28-10, with batch-norm and ReLU before convolutions.
+///
+/// # Shapes
+/// - images `[n, 3, h, w]`, 80x80 or 84x84 in the papers, to features `[n, 64 * width]`
+///
+/// # Conventions
+/// Names of parameters are those of S2M2's files, `block1.layer.0.bn1` and so on. The first stage keeps the size of maps
+/// and the other two halve it.
+///
+/// # Source
+/// Zagoruyko and Komodakis, "Wide Residual Networks", BMVC 2016; for few shots Mangla et al., "Charting the Right
+/// Manifold", WACV 2020.
+#[derive(Module, Debug)]
+pub struct WideResNet<B: Backend> {
+    conv1: Conv2d<B>,
+    block1: Stage<B>,
+    block2: Stage<B>,
+    block3: Stage<B>,
+    bn1: BatchNorm<B>,
+}
+
+#[derive(Module, Debug)]
+struct Stage<B: Backend> {
+    layer: Vec<Block<B>>,
+}
+
+#[derive(Module, Debug)]
+struct Block<B: Backend> {
+    bn1: BatchNorm<B>,
+    conv1: Conv2d<B>,
+    bn2: BatchNorm<B>,
+    conv2: Conv2d<B>,
+    shortcut: Option<Conv2d<B>>,
+}
+
+impl WideResNetConfig {
+    /// Length of the feature vectors.
+    pub fn features(&self) -> usize {
+        64 * self.width
+    }
+
+    /// Draws the parameters.
+    pub fn init<B: Backend>(&self, device: &B::Device) -> WideResNet<B> {
+        let widths = [16, 16 * self.width, 32 * self.width, 64 * self.width];
+        let stage = |index: usize, stride| {
+            let [from, to] = [widths[index], widths[index + 1]];
+            let block = |place| match place {
+                0 => Block::new([from, to], stride, device),
+                _ => Block::new([to, to], 1, device),
+            };
+            Stage { layer: (0..self.blocks).map(block).collect() }
+        };
+        drawn(WideResNet {
+            conv1: conv([3, 16], 3, 1, device),
+            block1: stage(0, 1),
+            block2: stage(1, 2),
+            block3: stage(2, 2),
+            bn1: BatchNormConfig::new(widths[3]).init(device),
+        })
+    }
+}
+
+impl<B: Backend> Block<B> {
+    fn new([from, to]: [usize; 2], stride: usize, device: &B::Device) -> Self {
+        Self {
+            bn1: BatchNormConfig::new(from).init(device),
+            conv1: conv([from, to], 3, stride, device),
+            bn2: BatchNormConfig::new(to).init(device),
+            conv2: conv([to, to], 3, 1, device),
+            shortcut: (from != to).then(|| conv([from, to], 1, stride, device)),
+        }
+    }
+
+    fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        let active = relu(self.bn1.forward(x.clone(), statistics));
+        let shortcut = match &self.shortcut {
+            Some(layer) => convolve(layer, active.clone()),
+            None => x,
+        };
+        let y = relu(self.bn2.forward(convolve(&self.conv1, active), statistics));
+        convolve(&self.conv2, y) + shortcut
+    }
+}
+
+impl<B: Backend> Encoder<B> for WideResNet<B> {
+    fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
+        let stages = [&self.block1, &self.block2, &self.block3];
+        let blocks = stages.into_iter().flat_map(|stage| &stage.layer);
+        let x = convolve(&self.conv1, images);
+        let x = blocks.fold(x, |x, block| block.forward(x, statistics));
+        global_avg_pool(relu(self.bn1.forward(x, statistics)))
+    }
+
+    const DRAWS: bool = false;
+
+    fn architecture(&self) -> String {
+        let (blocks, width) = (self.block1.layer.len(), self.bn1.gamma.dims()[0] / 64);
+        format!("wide-resnet-{}-{width}", 6 * blocks + 4)
+    }
+}
+
+impl<B: Backend> Pretrained<B> for WideResNet<B> {
+    fn parameter_name(published: &str) -> String {
+        published.replace("convShortcut", "shortcut")
+    }
+}

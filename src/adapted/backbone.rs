@@ -1,0 +1,198 @@
+//! Pretrained networks by name, with their weights.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use fewshot_models::{
+    BnStatistics, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
+    ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError, WideResNet,
+    WideResNetConfig,
+};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::AdaptError;
+use crate::data::Picture;
+use crate::files;
+
+/// Pictures in a batch of the network.
+const BATCH: usize = 32;
+
+/// Names of the pretrained networks that pictures can be embedded by.
+pub const BACKBONE_NAMES: [&str; 9] = [
+    "dinov2-s",
+    "dinov2-b",
+    "clip-b32",
+    "efficientnet-lite0",
+    "resnet18",
+    "resnet34",
+    "resnet50",
+    "resnet12",
+    "wrn-28-10",
+];
+
+/// Which network with which weights, as an adapted model notes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BackboneId {
+    /// One of the [`BACKBONE_NAMES`].
+    pub name: String,
+    /// Hash of the file of weights, hexadecimal.
+    pub sha256: String,
+    /// Where that file was.
+    pub file: PathBuf,
+    /// How pictures become its images.
+    pub preprocessing: Preprocessing,
+}
+
+/// A pretrained network that embeds pictures.
+#[derive(Clone, Debug)]
+pub struct PretrainedBackbone<B: Backend> {
+    id: BackboneId,
+    network: Network<B>,
+    device: B::Device,
+}
+
+#[derive(Clone, Debug)]
+enum Network<B: Backend> {
+    EfficientNetLite(EfficientNetLite<B>),
+    ResNet(ResNet<B>),
+    ResNet12(ResNet12<B>),
+    Vit(Vit<B>),
+    WideResNet(WideResNet<B>),
+}
+
+impl<B: Backend> PretrainedBackbone<B> {
+    /// The network of this name with the weights of a file, safetensors or PyTorch's.
+    ///
+    /// # Errors
+    /// When there is no such network, the file cannot be read, or it has the weights of another network.
+    pub fn load(
+        name: &str,
+        weights: impl AsRef<Path>,
+        device: &B::Device,
+    ) -> Result<Self, AdaptError> {
+        let file = weights.as_ref();
+        let (network, preprocessing) = Network::load(name, file, device)?;
+        let sha256 = sha256(file)?;
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let id = BackboneId { name: name.to_owned(), sha256, file, preprocessing };
+        Ok(Self { id, network, device: device.clone() })
+    }
+
+    /// The network that a model was adapted from: with `weights`, or those at the place that the model notes, or in
+    /// the [cache](files::cache_folder) as `weights/SHA256`.
+    ///
+    /// # Errors
+    /// When weights are nowhere, or are others.
+    pub fn find(
+        id: &BackboneId,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<Self, AdaptError> {
+        let BackboneId { name, sha256, .. } = id;
+        if let Some(path) = weights {
+            let found = Self::load(name, path, device)?;
+            if found.id.sha256 != *sha256 {
+                let (backbone, sha256, path) = (name.clone(), sha256.clone(), path.to_owned());
+                return Err(AdaptError::OtherWeights { backbone, sha256, path });
+            }
+            return Ok(found);
+        }
+        let cached = files::cache_folder().map(|folder| folder.join("weights").join(sha256));
+        let tried: Vec<_> = [Some(id.file.clone()), cached].into_iter().flatten().collect();
+        for path in tried.iter().filter(|path| path.is_file()) {
+            let found = Self::load(name, path, device)?;
+            if found.id.sha256 == *sha256 {
+                return Ok(found);
+            }
+        }
+        let (backbone, sha256) = (name.clone(), sha256.clone());
+        Err(AdaptError::NoWeights { backbone, sha256, tried })
+    }
+
+    /// Which network it is.
+    pub fn id(&self) -> &BackboneId {
+        &self.id
+    }
+
+    /// Where it computes.
+    pub fn device(&self) -> &B::Device {
+        &self.device
+    }
+
+    /// Feature vectors of pictures, one after the other, and their length; 0 of no pictures.
+    pub fn embed(&self, pictures: &[Picture]) -> (Vec<f32>, usize) {
+        let Preprocessing { crop, .. } = self.id.preprocessing;
+        let (mut rows, mut length) = (Vec::new(), 0);
+        for batch in pictures.chunks(BATCH) {
+            let images = batch.par_iter().flat_map_iter(|of| of.prepared(&self.id.preprocessing));
+            let images = TensorData::new(images.collect(), [batch.len(), 3, crop, crop]);
+            let features = self.network.encode(Tensor::from_data(images, &self.device));
+            length = features.dims()[1];
+            rows.extend(features.into_data().iter::<f32>());
+        }
+        (rows, length)
+    }
+}
+
+impl<B: Backend> Network<B> {
+    fn load(
+        name: &str,
+        file: &Path,
+        device: &B::Device,
+    ) -> Result<(Self, Preprocessing), AdaptError> {
+        let resnet = |config: ResNetConfig| -> Result<_, WeightsError> {
+            let network = config.init(device).load_weights(file)?;
+            Ok((Self::ResNet(network), Preprocessing::torchvision()))
+        };
+        let vit = |config: VitConfig, preprocessing| -> Result<_, WeightsError> {
+            Ok((Self::Vit(config.init(device).load_weights(file)?), preprocessing))
+        };
+        Ok(match name {
+            "dinov2-s" => vit(VitConfig::dinov2_s14(), Preprocessing::dinov2())?,
+            "dinov2-b" => vit(VitConfig::dinov2_b14(), Preprocessing::dinov2())?,
+            "clip-b32" => vit(VitConfig::clip_b32(), Preprocessing::clip())?,
+            "efficientnet-lite0" => {
+                let network = EfficientNetLiteConfig::new().init(device).load_weights(file)?;
+                (Self::EfficientNetLite(network), Preprocessing::efficientnet_lite())
+            }
+            "resnet18" => resnet(ResNetConfig::resnet18())?,
+            "resnet34" => resnet(ResNetConfig::resnet34())?,
+            "resnet50" => resnet(ResNetConfig::resnet50())?,
+            "resnet12" => {
+                let network = ResNet12Config::new().init(device).load_weights(file)?;
+                (Self::ResNet12(network), Preprocessing::mini_imagenet())
+            }
+            "wrn-28-10" => {
+                let network = WideResNetConfig::new().init(device).load_weights(file)?;
+                (Self::WideResNet(network), Preprocessing::mini_imagenet())
+            }
+            _ => {
+                let known = BACKBONE_NAMES.to_vec();
+                return Err(AdaptError::UnknownBackbone { name: name.to_owned(), known });
+            }
+        })
+    }
+
+    fn encode(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
+        let running = BnStatistics::Running;
+        match self {
+            Self::EfficientNetLite(network) => network.encode(images, running),
+            Self::ResNet(network) => network.encode(images, running),
+            Self::ResNet12(network) => network.encode(images, running),
+            Self::Vit(network) => network.encode(images, running),
+            Self::WideResNet(network) => network.encode(images, running),
+        }
+    }
+}
+
+fn sha256(file: &Path) -> Result<String, AdaptError> {
+    let mut hasher = Sha256::new();
+    let read = File::open(file).and_then(|mut opened| io::copy(&mut opened, &mut hasher));
+    read.map_err(|source| AdaptError::File { path: file.to_owned(), source })?;
+    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,96 @@
+use std::io;
+use std::path::PathBuf;
+
+use fewshot_models::WeightsError;
+
+use crate::data::DataError;
+
+/// Why a network could not be adapted to pictures, or an adapted model not be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AdaptError {
+    /// Pictures could not be read, or embeddings are not finite.
+    #[error(transparent)]
+    Data(#[from] DataError),
+
+    /// Weights could not be read.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+
+    /// No backbone has this name.
+    #[error("there is no backbone {name:?}: there are {}", known.join(", "))]
+    UnknownBackbone {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+
+    /// No method has this name.
+    #[error("there is no method {name:?}: there are {}", known.join(", "))]
+    UnknownMethod {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<&'static str>,
+    },
+
+    /// There is nothing to choose among.
+    #[error("{classes} class of pictures: it takes at least two to choose among")]
+    TooFewClasses {
+        /// How many there are.
+        classes: usize,
+    },
+
+    /// No class has this name.
+    #[error("there is no class {name:?}: there are {}", known.join(", "))]
+    UnknownClass {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+
+    /// The file is of a later version of this library, or no adapted model.
+    #[error("{} {reason}", path.display())]
+    NoModel {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        reason: String,
+    },
+
+    /// The backbone's weights are not where they were, nor in the cache.
+    #[error(
+        "the weights of {backbone} with the sha256 {sha256} are not at {}: say where they are",
+        tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at ")
+    )]
+    NoWeights {
+        /// The backbone.
+        backbone: String,
+        /// What the file must hash to.
+        sha256: String,
+        /// Where they were looked for.
+        tried: Vec<PathBuf>,
+    },
+
+    /// Weights that are not those of the model.
+    #[error("{} are other weights of {backbone} than the model's, whose sha256 is {sha256}", path.display())]
+    OtherWeights {
+        /// The backbone.
+        backbone: String,
+        /// What the file must hash to.
+        sha256: String,
+        /// The file.
+        path: PathBuf,
+    },
+
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}

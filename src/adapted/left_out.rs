@@ -1,0 +1,115 @@
+//! What a model makes of examples that it was not learned from.
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Tensor, TensorData};
+use serde::{Deserialize, Serialize};
+
+use super::calibration::{self, Calibration};
+use super::support;
+use crate::data::Features;
+use crate::learners::heads::{AnyHead, Head};
+
+/// Models that are learned to leave examples out; where there are more examples, several are left out at once.
+const MODELS: usize = 128;
+
+/// How examples were classified by models that were learned from others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// How many examples of the class of a row were taken for that of a column; `[classes][classes]`. Classes with one
+    /// example are columns only.
+    pub confusion: Vec<Vec<usize>>,
+}
+
+impl LeftOut {
+    /// How many examples were left out.
+    pub fn examples(&self) -> usize {
+        self.confusion.iter().flatten().sum()
+    }
+
+    /// Per cent of these that were classified right.
+    pub fn accuracy(&self) -> f64 {
+        let right = self.confusion.iter().enumerate().map(|(class, row)| row[class]);
+        100.0 * right.sum::<usize>() as f64 / self.examples() as f64
+    }
+
+    /// Pairs of classes (of the example, taken for) with how many mistakes, most first.
+    pub fn mistakes(&self) -> Vec<([usize; 2], usize)> {
+        let rows = self.confusion.iter().enumerate();
+        let all = rows.flat_map(|(own, row)| {
+            row.iter().enumerate().map(move |(taken, count)| ([own, taken], *count))
+        });
+        let mut found: Vec<_> =
+            all.filter(|([own, taken], count)| own != taken && *count > 0).collect();
+        found.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        found
+    }
+}
+
+/// Leaves every example of a class with several out once, and calibrates by what is made of them.
+pub(super) fn left_out<B: Backend>(
+    head: &AnyHead<B>,
+    examples: &Features,
+    device: &B::Device,
+) -> (Option<LeftOut>, Calibration) {
+    let several = (0..examples.classes()).filter(|&class| examples.examples(class) > 1);
+    let rows: Vec<_> =
+        several.flat_map(|class| examples.rows_of(class).map(move |row| (row, class))).collect();
+    if rows.is_empty() {
+        return (None, Calibration::default());
+    }
+    let classes = examples.classes();
+    let mut confusion = vec![vec![0; classes]; classes];
+    let (mut all, mut labels) = (Vec::new(), Vec::new());
+    let models = rows.len().min(MODELS);
+    for model in 0..models {
+        // Neighbours are of one class, so that those left out at once are of many.
+        let out: Vec<_> = rows.iter().skip(model).step_by(models).copied().collect();
+        let kept: Vec<_> =
+            (0..examples.rows()).filter(|row| out.iter().all(|(out, _)| out != row)).collect();
+        let fitted = head.fit(support(examples, &kept, device));
+        let queries = out.iter().flat_map(|(row, _)| examples.row(*row).to_vec()).collect();
+        let queries = TensorData::new::<f32, _>(queries, [1, out.len(), examples.length()]);
+        let logits = fitted.logits(Tensor::from_data(queries, device)).into_data();
+        let logits: Vec<f32> = logits.iter().collect();
+        for (logits, (_, class)) in logits.chunks_exact(classes).zip(&out) {
+            let best = (0..classes).max_by(|&one, &other| logits[one].total_cmp(&logits[other]));
+            confusion[*class][best.unwrap_or(0)] += 1;
+            all.push(logits.to_vec());
+            labels.push(*class);
+        }
+    }
+    let (near, far): (Vec<_>, Vec<_>) = rows
+        .iter()
+        .map(|&(row, class)| {
+            let similar = means(examples, Some(row));
+            let similar = similar.iter().map(|mean| cosine(mean, examples.row(row)));
+            let similar: Vec<_> = similar.collect();
+            let others = similar.iter().enumerate().filter(|(other, _)| *other != class);
+            (similar[class], others.map(|(_, x)| *x).fold(-1.0, f64::max))
+        })
+        .unzip();
+    let temperature = calibration::temperature(&all, &labels);
+    let known = calibration::known(&near, &far);
+    (Some(LeftOut { confusion }), Calibration { temperature, known })
+}
+
+/// The sum of the rows of each class, without one of them: their mean up to its length.
+pub(super) fn means(examples: &Features, without: Option<usize>) -> Vec<Vec<f64>> {
+    let mean = |class| {
+        let mut sum = vec![0.0; examples.length()];
+        for row in examples.rows_of(class).filter(|row| Some(*row) != without) {
+            sum.iter_mut().zip(examples.row(row)).for_each(|(sum, x)| *sum += f64::from(*x));
+        }
+        sum
+    };
+    (0..examples.classes()).map(mean).collect()
+}
+
+/// The cosine between two vectors, 0 where one is zero.
+pub(super) fn cosine(mean: &[f64], row: &[f32]) -> f64 {
+    let pairs = || mean.iter().zip(row.iter().map(|&x| f64::from(x)));
+    let dot: f64 = pairs().map(|(a, b)| a * b).sum();
+    let squares = pairs().fold([0.0, 0.0], |[a, b], (x, y)| [a + x * x, b + y * y]);
+    let lengths = (squares[0] * squares[1]).sqrt();
+    if lengths > 0.0 { dot / lengths } else { 0.0 }
+}

@@ -1,0 +1,300 @@
+//! From a folder of pictures to a classifier: a pretrained network, a few pictures of each class, a file.
+//!
+//! A [`PretrainedBackbone`] embeds pictures, a [head](crate::learners::heads) learns the classes from these embeddings, and
+//! an [`AdaptedModel`] is both, with the embeddings kept, so that classes can be added and taken away.
+
+mod backbone;
+mod calibration;
+mod error;
+mod left_out;
+mod model_file;
+
+pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
+pub use calibration::Calibration;
+pub use error::AdaptError;
+pub use left_out::LeftOut;
+
+use std::path::Path;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor, TensorData};
+use serde::Serialize;
+
+use crate::data::{Features, Picture};
+use crate::learners::heads::{
+    AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES,
+};
+use left_out::left_out;
+
+/// A classifier of pictures, learned from a few of each class.
+///
+/// # Example
+/// ```no_run
+/// use burn::backend::Flex;
+/// use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
+/// use fewshot::data::{Picture, picture_files};
+///
+/// let device = Default::default();
+/// let backbone = PretrainedBackbone::<Flex>::load("dinov2-s", "dinov2_vits14_pretrain.pth", &device)?;
+/// let mut support = Vec::new();
+/// for (class, files) in picture_files("birds")? {
+///     let pictures: Result<Vec<_>, _> = files.iter().map(Picture::open).collect();
+///     support.push((class, pictures?));
+/// }
+/// let model = AdaptedModel::adapt(backbone, "simpleshot", &support)?;
+/// model.write("birds.fewshot")?;
+///
+/// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;
+/// let predictions = model.predict(&[Picture::open("photo.jpg")?]);
+/// println!("{}: {:.2}", predictions[0].class(), predictions[0].probability());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AdaptedModel<B: Backend> {
+    backbone: PretrainedBackbone<B>,
+    method: String,
+    examples: Features,
+    calibration: Calibration,
+    left_out: Option<LeftOut>,
+    fitted: FittedHead<B>,
+}
+
+/// What a model makes of a picture.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Every class with its probability, the likeliest first.
+    pub classes: Vec<(String, f64)>,
+    /// How likely the picture is of a known class at all, from 0 to 1; `None` where no class has two examples to learn from
+    /// how near they are.
+    pub known: Option<f64>,
+}
+
+impl Prediction {
+    /// The likeliest class.
+    pub fn class(&self) -> &str {
+        &self.classes[0].0
+    }
+
+    /// The probability of the likeliest class.
+    pub fn probability(&self) -> f64 {
+        self.classes[0].1
+    }
+}
+
+impl<B: Backend> AdaptedModel<B> {
+    /// The methods there are: [heads](HEAD_NAMES) that need no training on episodes.
+    pub fn methods() -> Vec<&'static str> {
+        HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
+    }
+
+    /// Learns classes, each with its name and pictures.
+    ///
+    /// # Errors
+    /// Without two classes or a picture of each, with a class given twice, and with a method that is none.
+    pub fn adapt(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        support: &[(String, Vec<Picture>)],
+    ) -> Result<Self, AdaptError> {
+        let mut length = 0;
+        let mut classes = Vec::with_capacity(support.len());
+        for (class, pictures) in support {
+            let (rows, features) = backbone.embed(pictures);
+            length = length.max(features);
+            classes.push((class.clone(), rows));
+        }
+        let examples = Features::new(length, classes)?;
+        Self::learn(backbone, method, examples)
+    }
+
+    /// Learns the classes of `examples`, embeddings that the backbone has made.
+    fn learn(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        examples: Features,
+    ) -> Result<Self, AdaptError> {
+        let head = head::<B>(method, &examples, backbone.device())?;
+        let (left_out, calibration) = left_out(&head, &examples, backbone.device());
+        Ok(Self::of(backbone, head, (method, calibration, left_out), examples))
+    }
+
+    fn of(
+        backbone: PretrainedBackbone<B>,
+        head: AnyHead<B>,
+        (method, calibration, left_out): (&str, Calibration, Option<LeftOut>),
+        examples: Features,
+    ) -> Self {
+        let rows: Vec<_> = (0..examples.rows()).collect();
+        let fitted = head.fit(support(&examples, &rows, backbone.device()));
+        Self { backbone, method: method.to_owned(), examples, calibration, left_out, fitted }
+    }
+
+    /// With a further class, or further pictures of one that is there; other classes keep their embeddings.
+    ///
+    /// # Errors
+    /// Without a picture.
+    pub fn with_class(self, name: &str, pictures: &[Picture]) -> Result<Self, AdaptError> {
+        let (mut rows, _) = self.backbone.embed(pictures);
+        let mut classes = classes(&self.examples);
+        match classes.iter_mut().find(|(class, _)| class == name) {
+            Some((_, there)) => there.append(&mut rows),
+            None => classes.push((name.to_owned(), rows)),
+        }
+        let examples = Features::new(self.examples.length(), classes)?;
+        Self::learn(self.backbone, &self.method, examples)
+    }
+
+    /// Without a class; others keep their embeddings.
+    ///
+    /// # Errors
+    /// If there is none of this name, or fewer than two are left.
+    pub fn without_class(self, name: &str) -> Result<Self, AdaptError> {
+        let mut classes = classes(&self.examples);
+        let Some(place) = classes.iter().position(|(class, _)| class == name) else {
+            let (name, known) = (name.to_owned(), self.class_names());
+            return Err(AdaptError::UnknownClass { name, known });
+        };
+        classes.remove(place);
+        let examples = Features::new(self.examples.length(), classes)?;
+        Self::learn(self.backbone, &self.method, examples)
+    }
+
+    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no model or one of a later version, or the weights are not found.
+    pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self, AdaptError> {
+        Self::open_with_weights(path, None, device)
+    }
+
+    /// The same with the weights at a place that is known.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and when the weights are others than the model's.
+    pub fn open_with_weights(
+        path: impl AsRef<Path>,
+        weights: Option<&Path>,
+        device: &B::Device,
+    ) -> Result<Self, AdaptError> {
+        let (noted, examples) = model_file::read(path.as_ref())?;
+        let backbone = PretrainedBackbone::find(&noted.backbone, weights, device)?;
+        let head = head::<B>(&noted.method, &examples, device)?;
+        let state = (noted.method.as_str(), noted.calibration, noted.left_out);
+        Ok(Self::of(backbone, head, state, examples))
+    }
+
+    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), AdaptError> {
+        let noted = model_file::Noted {
+            backbone: self.backbone.id().clone(),
+            method: self.method.clone(),
+            calibration: self.calibration,
+            left_out: self.left_out.clone(),
+        };
+        model_file::write(path.as_ref(), &noted, &self.examples)
+    }
+
+    /// What the model makes of each picture.
+    pub fn predict(&self, pictures: &[Picture]) -> Vec<Prediction> {
+        let (rows, length) = self.backbone.embed(pictures);
+        if rows.is_empty() {
+            return Vec::new();
+        }
+        let queries = TensorData::new(rows.clone(), [1, pictures.len(), length]);
+        let queries = Tensor::<B, 3>::from_data(queries, self.backbone.device());
+        let logits: Vec<f32> = self.fitted.logits(queries).into_data().iter().collect();
+        let means = left_out::means(&self.examples, None);
+        let names = self.class_names();
+        let of_picture = |(logits, row): (&[f32], &[f32])| {
+            let mut classes: Vec<_> =
+                names.iter().cloned().zip(softmax(logits, self.calibration.temperature)).collect();
+            classes.sort_by(|one, other| other.1.total_cmp(&one.1));
+            let nearest = means.iter().map(|mean| left_out::cosine(mean, row));
+            let nearest = nearest.fold(-1.0, f64::max);
+            let known = self.calibration.known;
+            let known = known.map(|[slope, offset]| calibration::sigmoid(slope * nearest + offset));
+            Prediction { classes, known }
+        };
+        logits.chunks_exact(names.len()).zip(rows.chunks_exact(length)).map(of_picture).collect()
+    }
+
+    /// Names of the classes, sorted.
+    pub fn class_names(&self) -> Vec<String> {
+        class_names(&self.examples)
+    }
+
+    /// The embeddings that the classes were learned from.
+    pub fn examples(&self) -> &Features {
+        &self.examples
+    }
+
+    /// Name of the method.
+    pub fn method(&self) -> &str {
+        &self.method
+    }
+
+    /// The network.
+    pub fn backbone(&self) -> &PretrainedBackbone<B> {
+        &self.backbone
+    }
+
+    /// How examples were classified by a model learned from the others; `None` where no class has two.
+    pub fn left_out(&self) -> Option<&LeftOut> {
+        self.left_out.as_ref()
+    }
+}
+
+/// The head of this name for embeddings such as these.
+fn head<B: Backend>(
+    method: &str,
+    examples: &Features,
+    device: &B::Device,
+) -> Result<AnyHead<B>, AdaptError> {
+    if examples.classes() < 2 {
+        return Err(AdaptError::TooFewClasses { classes: examples.classes() });
+    }
+    let known = AdaptedModel::<B>::methods();
+    let named = known.contains(&method).then_some(method);
+    let head = named.and_then(|name| AnyHead::with_name(name, [examples.length(), 1, 1], device));
+    head.ok_or_else(|| AdaptError::UnknownMethod { name: method.to_owned(), known })
+}
+
+fn class_names(examples: &Features) -> Vec<String> {
+    (0..examples.classes()).map(|class| examples.class_name(class).to_owned()).collect()
+}
+
+/// Every class with its rows.
+fn classes(examples: &Features) -> Vec<(String, Vec<f32>)> {
+    let rows = |class| examples.rows_of(class).flat_map(|row| examples.row(row).to_vec()).collect();
+    (0..examples.classes())
+        .map(|class| (examples.class_name(class).to_owned(), rows(class)))
+        .collect()
+}
+
+/// These rows as the support of one task.
+fn support<B: Backend>(
+    examples: &Features,
+    rows: &[usize],
+    device: &B::Device,
+) -> EmbeddedSupport<B> {
+    let (count, classes) = (rows.len(), examples.classes());
+    let values: Vec<f32> = rows.iter().flat_map(|&row| examples.row(row).to_vec()).collect();
+    let values = TensorData::new(values, [1, count, examples.length()]);
+    let label = |row: &usize| {
+        let class = (0..classes).find(|&class| examples.rows_of(class).contains(row));
+        class.expect("every row is of a class") as i64
+    };
+    let labels = TensorData::new(rows.iter().map(label).collect::<Vec<_>>(), [1, count]);
+    let labels = Tensor::<B, 2, Int>::from_data(labels, device);
+    EmbeddedSupport::new(Tensor::from_data(values, device), labels, classes)
+}
+
+fn softmax(logits: &[f32], temperature: f64) -> Vec<f64> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let each = logits.iter().map(|&x| (f64::from(x - most) / temperature).exp());
+    let each: Vec<_> = each.collect();
+    let total: f64 = each.iter().sum();
+    each.iter().map(|x| x / total).collect()
+}

@@ -1,0 +1,126 @@
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
+use fewshot::data::{DataError, picture_files, pictures_in};
+use fewshot::files;
+use serde_json::json;
+
+use super::args::AdaptArgs;
+use super::{beside, pictures, plots};
+use crate::cli::backend::{self, Job, Place};
+use crate::cli::error::CliError;
+use crate::cli::output::print;
+use crate::cli::report::rounded;
+
+/// Confusions that are printed, at most.
+const MISTAKES: usize = 5;
+
+/// `fewshot adapt`.
+pub(crate) fn adapt(args: AdaptArgs) -> Result<(), CliError> {
+    backend::prepare(&args.device)?;
+    if args.model.is_some() && args.add.is_empty() && args.remove.is_empty() {
+        return Err(CliError::Usage("--add or --remove says what to change".to_owned()));
+    }
+    let device = args.device.clone();
+    backend::dispatch(&device, Adapting(args))
+}
+
+struct Adapting(AdaptArgs);
+
+impl Job for Adapting {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let Self(args) = self;
+        let model = match &args.model {
+            Some(path) => changed::<B::InnerBackend>(&args, path, &place.device)?,
+            None => new::<B::InnerBackend>(&args, &place.device)?,
+        };
+        let out = args.out.as_ref().or(args.model.as_ref());
+        let out = out.ok_or_else(|| CliError::Usage("--out is needed".to_owned()))?;
+        model.write(out)?;
+        draw(&model, out)?;
+        report(&model, out, args.json)
+    }
+}
+
+fn new<B: Backend>(args: &AdaptArgs, device: &B::Device) -> Result<AdaptedModel<B>, CliError> {
+    let needed = |what: &str| CliError::Usage(format!("{what} is needed"));
+    let backbone = args.backbone.as_deref().ok_or_else(|| needed("--backbone"))?;
+    let (name, weights) =
+        backbone.split_once(':').ok_or_else(|| needed("--backbone NAME:FILE, with a file,"))?;
+    let root = args.support.as_ref().ok_or_else(|| needed("--support"))?;
+    let classes = picture_files(root)?;
+    let backbone = PretrainedBackbone::load(name, weights, device)?;
+    let read = |(class, files): (String, Vec<PathBuf>)| Ok((class, pictures(&files)?));
+    let support = classes.into_iter().map(read).collect::<Result<Vec<_>, DataError>>()?;
+    Ok(AdaptedModel::adapt(backbone, &args.method, &support)?)
+}
+
+fn changed<B: Backend>(
+    args: &AdaptArgs,
+    path: &Path,
+    device: &B::Device,
+) -> Result<AdaptedModel<B>, CliError> {
+    let mut model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
+    for folder in &args.add {
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        let class = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        model = model.with_class(&class, &pictures(&pictures_in(&folder)?)?)?;
+    }
+    for class in &args.remove {
+        model = model.without_class(class)?;
+    }
+    Ok(model)
+}
+
+fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result<(), CliError> {
+    let write = |ending, drawing: Result<String, String>| {
+        let path = beside(out, ending);
+        let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
+        let text = drawing.map_err(failed)?;
+        files::replace(&path, text.as_bytes()).map_err(|error| failed(error.to_string()))
+    };
+    if let Some(left_out) = model.left_out() {
+        let drawing = plots::confusion(&model.class_names(), &left_out.confusion);
+        write("confusion.svg", drawing)?;
+    }
+    write("map.svg", plots::map(model.examples()))
+}
+
+fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result<(), CliError> {
+    let (names, examples) = (model.class_names(), model.examples());
+    let left_out = model.left_out();
+    let mistakes = left_out.map(|left_out| left_out.mistakes()).unwrap_or_default();
+    if json {
+        let mistakes = mistakes.iter().map(|([own, taken], count)| {
+            json!({"class": names[*own], "taken_for": names[*taken], "pictures": count})
+        });
+        return print(json!({
+            "model": out.display().to_string(),
+            "backbone": model.backbone().id().name,
+            "method": model.method(),
+            "classes": names,
+            "pictures": examples.rows(),
+            "left_out": left_out.map(|found| found.examples()),
+            "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
+            "mistakes": mistakes.collect::<Vec<_>>(),
+        }));
+    }
+    let (rows, classes) = (examples.rows(), examples.classes());
+    let (method, backbone) = (model.method(), &model.backbone().id().name);
+    print(format_args!("{classes} classes from {rows} pictures by {method} on {backbone}"))?;
+    match left_out {
+        Some(found) => print(format_args!(
+            "{:.1} % right of {} pictures, each left out once",
+            found.accuracy(),
+            found.examples()
+        ))?,
+        None => print("no class has a second picture to leave out")?,
+    }
+    for ([own, taken], count) in mistakes.iter().take(MISTAKES) {
+        print(format_args!("  {count} of {} taken for {}", names[*own], names[*taken]))?;
+    }
+    print(format_args!("{}", out.display()))
+}

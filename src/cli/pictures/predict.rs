@@ -1,0 +1,90 @@
+use std::path::Path;
+
+use burn::tensor::backend::AutodiffBackend;
+use fewshot::adapted::{AdaptedModel, Prediction};
+use fewshot::data::{Picture, pictures_in};
+use rayon::prelude::*;
+use serde_json::json;
+
+use super::args::PredictArgs;
+use crate::cli::backend::{self, Job, Place};
+use crate::cli::error::CliError;
+use crate::cli::output::{print, print_error};
+use crate::cli::report::rounded;
+
+/// Pictures that are in memory at once.
+const BATCH: usize = 128;
+
+/// `fewshot predict`.
+pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
+    backend::prepare(&args.device)?;
+    let device = args.device.clone();
+    backend::dispatch(&device, Predicting(args))
+}
+
+struct Predicting(PredictArgs);
+
+impl Job for Predicting {
+    type Output = ();
+
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let Self(args) = self;
+        let mut files = Vec::new();
+        for path in &args.pictures {
+            match path.is_dir() {
+                true => files.extend(pictures_in(path)?),
+                false => files.push(path.clone()),
+            }
+        }
+        let weights = args.weights.as_deref();
+        let model = AdaptedModel::<B::InnerBackend>::open_with_weights(
+            &args.model,
+            weights,
+            &place.device,
+        )?;
+        let mut unread = 0;
+        for files in files.chunks(BATCH) {
+            let read: Vec<_> = files.par_iter().map(Picture::open).collect();
+            let mut pictures = Vec::with_capacity(files.len());
+            let mut whole = Vec::with_capacity(files.len());
+            for (file, read) in files.iter().zip(read) {
+                match read {
+                    Ok(picture) => {
+                        pictures.push(picture);
+                        whole.push(file);
+                    }
+                    Err(error) => print_error(error),
+                }
+            }
+            unread += files.len() - whole.len();
+            for (file, prediction) in whole.into_iter().zip(model.predict(&pictures)) {
+                print(line(file, &prediction, &args))?;
+            }
+        }
+        match unread {
+            0 => Ok(()),
+            _ => Err(CliError::Failed(format!("{unread} of {} pictures not read", files.len()))),
+        }
+    }
+}
+
+fn line(file: &Path, found: &Prediction, args: &PredictArgs) -> String {
+    let rejected = args.unknown.zip(found.known).is_some_and(|(least, known)| known < least);
+    let top = &found.classes[..args.top.min(found.classes.len())];
+    if args.json {
+        let classes: Vec<_> = top
+            .iter()
+            .map(|(class, p)| json!({"class": class, "probability": rounded(*p, 4)}))
+            .collect();
+        return json!({
+            "file": file.display().to_string(),
+            "class": (!rejected).then(|| found.class()),
+            "known": found.known.map(|known| rounded(known, 4)),
+            "classes": classes,
+        })
+        .to_string();
+    }
+    let classes: Vec<_> = top.iter().map(|(class, p)| format!("{class} {p:.3}")).collect();
+    let classes = if rejected { "unknown".to_owned() } else { classes.join("  ") };
+    format!("{}: {classes}", file.display())
+}

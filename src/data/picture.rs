@@ -1,0 +1,183 @@
+use std::fs;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+
+use fast_image_resize::images::Image;
+use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
+use fewshot_models::{Interpolation, Preprocessing};
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
+
+use super::DataError;
+
+/// Pixels along a side of a picture, at most.
+const LONGEST: u32 = 1 << 15;
+
+/// Bytes that decoding a picture may take.
+const DECODED: u64 = 1 << 29;
+
+/// A photograph or drawing of any size, decoded to red, green and blue and turned as the camera noted.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    pixels: RgbImage,
+}
+
+impl Picture {
+    /// Reads a png, jpeg, bmp, gif or webp file, whichever its content is.
+    ///
+    /// # Errors
+    /// When it cannot be read, is broken, or is larger than 32768 pixels along a side or 512 MiB.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+        let path = path.as_ref();
+        let read = |source| DataError::Read { path: path.to_owned(), source };
+        Self::decode(&fs::read(path).map_err(read)?, path)
+    }
+
+    /// Decodes the content of a file; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn decode(bytes: &[u8], name: impl Into<PathBuf>) -> Result<Self, DataError> {
+        let decoded = || -> image::ImageResult<DynamicImage> {
+            let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
+            let mut limits = Limits::default();
+            limits.max_image_width = Some(LONGEST);
+            limits.max_image_height = Some(LONGEST);
+            limits.max_alloc = Some(DECODED);
+            reader.limits(limits);
+            let mut decoder = reader.into_decoder()?;
+            let orientation = decoder.orientation()?;
+            let mut image = DynamicImage::from_decoder(decoder)?;
+            image.apply_orientation(orientation);
+            Ok(image)
+        };
+        let image = decoded()
+            .map_err(|error| DataError::Image { path: name.into(), reason: error.to_string() })?;
+        Ok(Self { pixels: image.into_rgb8() })
+    }
+
+    /// A picture of pixels that are decoded already: red, green and blue of each, row by row.
+    ///
+    /// `None` where these are not `3 * width * height` bytes, or none.
+    pub fn from_rgb(width: u32, height: u32, pixels: Vec<u8>) -> Option<Self> {
+        let whole = !pixels.is_empty() && pixels.len() == 3 * width as usize * height as usize;
+        RgbImage::from_raw(width, height, pixels).filter(|_| whole).map(|pixels| Self { pixels })
+    }
+
+    /// Width and height in pixels.
+    pub fn size(&self) -> [usize; 2] {
+        [self.pixels.width() as usize, self.pixels.height() as usize]
+    }
+
+    /// What a network takes, `[3, crop, crop]`: resized, cropped and scaled.
+    ///
+    /// # Conventions
+    /// Sizes are rounded as torchvision's `Resize` and `CenterCrop` round them, and interpolation is PIL's, with
+    /// antialiasing. A picture whose shorter side has the size already is not interpolated.
+    pub fn prepared(&self, how: &Preprocessing) -> Vec<f32> {
+        let Preprocessing { crop, mean, deviation, .. } = *how;
+        let [width, height] = self.resized_size(how.resize.max(crop));
+        let resized = self.resized([width, height], how.interpolation);
+        // Half a pixel goes to the even neighbour.
+        let before = |side: usize| ((side - crop) as f64 / 2.0).round_ties_even() as usize;
+        let [left, top] = [before(width), before(height)];
+        let mut out = vec![0.0; 3 * crop * crop];
+        for (channel, plane) in out.chunks_exact_mut(crop * crop).enumerate() {
+            let (scale, mean) = (1.0 / (255.0 * deviation[channel]), mean[channel]);
+            for (row, line) in plane.chunks_exact_mut(crop).enumerate() {
+                let from = ((top + row) * width + left) * 3 + channel;
+                let values = resized[from..].iter().step_by(3);
+                line.iter_mut().zip(values).for_each(|(to, &value)| {
+                    *to = (f32::from(value) - 255.0 * mean) * scale;
+                });
+            }
+        }
+        out
+    }
+
+    fn resized_size(&self, shorter: usize) -> [usize; 2] {
+        let [width, height] = self.size();
+        match width <= height {
+            true => [shorter, shorter * height / width],
+            false => [shorter * width / height, shorter],
+        }
+    }
+
+    fn resized(&self, [width, height]: [usize; 2], interpolation: Interpolation) -> Vec<u8> {
+        if self.size() == [width, height] {
+            return self.pixels.as_raw().clone();
+        }
+        let filter = match interpolation {
+            Interpolation::Bilinear => FilterType::Bilinear,
+            Interpolation::Bicubic => FilterType::CatmullRom,
+        };
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
+        let [own_width, own_height] = [self.pixels.width(), self.pixels.height()];
+        let own = self.pixels.as_raw().clone();
+        let from = Image::from_vec_u8(own_width, own_height, own, PixelType::U8x3);
+        let from = from.expect("three bytes a pixel");
+        let mut to = Image::new(width as u32, height as u32, PixelType::U8x3);
+        let resized = Resizer::new().resize(&from, &mut to, &options);
+        resized.expect("both have pixels of one type");
+        to.into_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn picture(width: u32, height: u32) -> Picture {
+        let value = |x: u32, y: u32, channel: u32| {
+            let edge = if x > y { 90 } else { 0 };
+            ((x * x / 7 + y * (3 + channel) + edge) % 256) as u8
+        };
+        let pixels = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+        let bytes = pixels.flat_map(|(x, y)| [0, 1, 2].map(|channel| value(x, y, channel)));
+        Picture::from_rgb(width, height, bytes.collect()).unwrap()
+    }
+
+    #[test]
+    fn pictures_are_prepared_as_torchvision_does_it() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/pictures.json");
+        let golden: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        for case in golden["cases"].as_array().unwrap() {
+            let how = match case["how"].as_str().unwrap() {
+                "torchvision" => Preprocessing::torchvision(),
+                "dinov2" => Preprocessing::dinov2(),
+                "clip" => Preprocessing::clip(),
+                "efficientnet_lite" => Preprocessing::efficientnet_lite(),
+                _ => Preprocessing::mini_imagenet(),
+            };
+            let size: [u32; 2] = serde_json::from_value(case["size"].clone()).unwrap();
+            let wanted: Vec<f32> = serde_json::from_value(case["values"].clone()).unwrap();
+            let found = picture(size[0], size[1]).prepared(&how);
+            assert_eq!(found.len(), 3 * how.crop * how.crop);
+            let found: Vec<_> = found.iter().step_by(499).collect();
+            assert_eq!(found.len(), wanted.len());
+            // Both round to bytes after each direction.
+            let level = how.deviation.map(|of| 1.0 / (255.0 * of)).into_iter().fold(0.0, f32::max);
+            let off = |(found, wanted): (&&f32, &f32)| (**found - wanted).abs();
+            let furthest = found.iter().zip(&wanted).map(off).fold(0.0, f32::max);
+            assert!(furthest <= 1.01 * level, "{} {size:?}: {}", case["how"], furthest / level);
+            let mean = found.iter().zip(&wanted).map(off).sum::<f32>() / wanted.len() as f32;
+            assert!(mean < 0.2 * level, "{} {size:?}: {} on average", case["how"], mean / level);
+        }
+    }
+
+    #[test]
+    fn pixels_that_do_not_fit_are_refused() {
+        assert!(Picture::from_rgb(2, 2, vec![0; 11]).is_none());
+        assert!(Picture::from_rgb(0, 2, Vec::new()).is_none());
+        assert!(Picture::from_rgb(2, 2, vec![0; 13]).is_none());
+        assert!(Picture::decode(b"nothing", "upload").unwrap_err().to_string().contains("upload"));
+    }
+
+    #[test]
+    fn a_picture_of_one_pixel_can_be_prepared() {
+        let found = Picture::from_rgb(1, 1, vec![127, 127, 127]).unwrap();
+        let found = found.prepared(&Preprocessing::efficientnet_lite());
+        assert!(found.iter().all(|value| value.abs() < 1e-6));
+    }
+}

@@ -1,0 +1,227 @@
+//! `fewshot adapt` and `fewshot predict`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::backend::Flex;
+use burn::tensor::backend::Backend;
+use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
+use fewshot::adapted::AdaptedModel;
+use fewshot::data::Picture;
+use fewshot::models::EfficientNetLiteConfig;
+use image::{Rgb, RgbImage};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{code, fewshot, json, stderr};
+
+/// Weights of a network that was drawn: colours it tells apart all the same.
+fn weights(folder: &Path) -> PathBuf {
+    let path = folder.join("lite0.safetensors");
+    let device = Default::default();
+    Flex::seed(&device, 1);
+    let network = EfficientNetLiteConfig::new().init::<Flex>(&device);
+    let mut store = SafetensorsStore::from_file(&path).with_to_adapter(BurnToPyTorchAdapter);
+    network.save_into(&mut store).unwrap();
+    path
+}
+
+/// Pictures of about one colour, no two of a size.
+fn draw(folder: &Path, colour: [u8; 3], count: u32) {
+    fs::create_dir_all(folder).unwrap();
+    for number in 0..count {
+        let speck = |x: u32, y: u32| (x * 7 + y * 13 + number * 29) % 31;
+        let pixel = |x, y| Rgb(colour.map(|value| value.saturating_add(speck(x, y) as u8)));
+        let image = RgbImage::from_fn(40 + number, 50 - number, pixel);
+        image.save(folder.join(format!("{number}.png"))).unwrap();
+    }
+}
+
+const RED: [u8; 3] = [200, 20, 20];
+const GREEN: [u8; 3] = [20, 200, 20];
+const BLUE: [u8; 3] = [20, 20, 200];
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A model of red and green pictures, in a folder with the weights and the pictures.
+fn adapted() -> (TempDir, PathBuf) {
+    let folder = TempDir::new().unwrap();
+    let root = folder.path();
+    draw(&root.join("support/red"), RED, 3);
+    draw(&root.join("support/green"), GREEN, 4);
+    let backbone = format!("efficientnet-lite0:{}", text(&weights(root)));
+    let (support, out) = (root.join("support"), root.join("colours.fewshot"));
+    let (support, to) = (text(&support), text(&out));
+    let report = json(&fewshot(&[
+        "adapt",
+        "--backbone",
+        &backbone,
+        "--support",
+        support,
+        "--out",
+        to,
+        "--json",
+    ]));
+    assert_eq!(report["classes"], json!(["green", "red"]));
+    assert_eq!((&report["pictures"], &report["left_out"]), (&json!(7), &json!(7)));
+    assert_eq!(report["left_out_accuracy"], json!(100.0));
+    (folder, out)
+}
+
+fn lines(output: &std::process::Output) -> Vec<Value> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn pictures_are_classified_as_by_the_library() {
+    let (folder, model) = adapted();
+    for ending in ["confusion.svg", "map.svg"] {
+        let drawing = fs::read_to_string(model.with_extension(ending)).unwrap();
+        assert!(drawing.starts_with("<svg") && drawing.contains("green"), "{ending}");
+    }
+    let photos = folder.path().join("photos");
+    draw(&photos.join("a"), GREEN, 2);
+    draw(&photos.join("b"), RED, 2);
+    let found = fewshot(&["predict", text(&model), text(&photos), "--top", "2", "--json"]);
+    assert_eq!(code(&found), Some(0), "{}", stderr(&found));
+    let found = lines(&found);
+    let classes: Vec<_> = found.iter().map(|line| line["class"].as_str().unwrap()).collect();
+    assert_eq!(classes, ["green", "green", "red", "red"]);
+
+    let library = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+    for line in &found {
+        let picture = Picture::open(line["file"].as_str().unwrap()).unwrap();
+        let prediction = &library.predict(&[picture])[0];
+        assert_eq!(line["class"], prediction.class());
+        let probability = line["classes"][0]["probability"].as_f64().unwrap();
+        assert!((probability - prediction.probability()).abs() < 1e-3);
+        let total: f64 = prediction.classes.iter().map(|(_, p)| p).sum();
+        assert!((total - 1.0).abs() < 1e-9);
+    }
+    let plain = fewshot(&["predict", text(&model), text(&photos.join("a/0.png"))]);
+    let plain = String::from_utf8(plain.stdout).unwrap();
+    assert!(plain.contains("0.png: green 0."), "{plain}");
+}
+
+#[test]
+fn classes_come_and_go_and_others_stay() {
+    let (folder, model) = adapted();
+    let open = || AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+    let before = open();
+    let blue = folder.path().join("blue");
+    draw(&blue, BLUE, 2);
+    let added = fewshot(&["adapt", text(&model), "--add", text(&blue)]);
+    assert_eq!(code(&added), Some(0), "{}", stderr(&added));
+    let more = open();
+    assert_eq!(more.class_names(), ["blue", "green", "red"]);
+    assert_eq!(more.examples().row(2), before.examples().row(0));
+    assert_eq!(more.predict(&[Picture::open(blue.join("1.png")).unwrap()])[0].class(), "blue");
+
+    let removed = fewshot(&["adapt", text(&model), "--remove", "blue", "--json"]);
+    assert_eq!(json(&removed)["classes"], json!(["green", "red"]));
+    assert_eq!(open().examples().values(), before.examples().values());
+    let none = fewshot(&["adapt", text(&model), "--remove", "blau"]);
+    assert_eq!(code(&none), Some(2));
+    assert!(stderr(&none).contains("there is no class \"blau\": there are green, red"));
+    let last = fewshot(&["adapt", text(&model), "--remove", "green"]);
+    assert_eq!(code(&last), Some(1));
+    assert!(stderr(&last).contains("at least two"), "{}", stderr(&last));
+    assert_eq!(open().class_names(), ["green", "red"], "the file is as it was");
+}
+
+#[test]
+fn what_is_near_no_class_is_rejected_where_asked() {
+    let (folder, model) = adapted();
+    let photos = folder.path().join("photos");
+    draw(&photos, GREEN, 1);
+    let predict = |least: &str| {
+        let found =
+            fewshot(&["predict", text(&model), text(&photos), "--unknown", least, "--json"]);
+        lines(&found).remove(0)
+    };
+    let sure = predict("0.0");
+    let known = sure["known"].as_f64().unwrap();
+    assert!(known > 0.5 && sure["class"] == "green", "{sure}");
+    assert_eq!(predict("1.0")["class"], Value::Null);
+}
+
+#[test]
+fn a_broken_picture_does_not_hide_the_others() {
+    let (folder, model) = adapted();
+    let photos = folder.path().join("photos");
+    draw(&photos, RED, 2);
+    fs::write(photos.join("00.png"), b"not a picture").unwrap();
+    let found = fewshot(&["predict", text(&model), text(&photos), "--json"]);
+    assert_eq!(code(&found), Some(1));
+    assert_eq!(lines(&found).len(), 2);
+    let complaints = stderr(&found);
+    assert!(
+        complaints.contains("00.png") && complaints.contains("1 of 3 pictures"),
+        "{complaints}"
+    );
+}
+
+#[test]
+fn bad_input_is_one_clear_error() {
+    let (folder, model) = adapted();
+    let root = folder.path();
+    let backbone = format!("efficientnet-lite0:{}", text(&root.join("lite0.safetensors")));
+    let adapt = |backbone: &str, support: &Path, more: &[&str]| {
+        let out = root.join("other.fewshot");
+        let words =
+            ["adapt", "--backbone", backbone, "--support", text(support), "--out", text(&out)];
+        let output = fewshot(&[&words, more].concat());
+        assert!(!out.exists());
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        (code(&output).unwrap(), stderr(&output))
+    };
+    let support = root.join("support");
+    let (status, text_of) = adapt("dino:lite0.safetensors", &support, &[]);
+    assert!(status == 2 && text_of.contains("there are dinov2-s"), "{text_of}");
+    let (status, text_of) = adapt("efficientnet-lite0", &support, &[]);
+    assert!(status == 2 && text_of.contains("NAME:FILE"), "{text_of}");
+    let (status, text_of) =
+        adapt(&backbone.replace("efficientnet-lite0:", "resnet18:"), &support, &[]);
+    assert!(status == 1 && text_of.contains("weights of another network"), "{text_of}");
+    let (status, text_of) = adapt(&backbone, &support, &["--method", "leo"]);
+    assert!(status == 2 && text_of.contains("simpleshot"), "{text_of}");
+    let (status, text_of) = adapt(&backbone, &support.join("red"), &[]);
+    assert!(status == 1 && text_of.contains("no subfolders"), "{text_of}");
+    let one = root.join("one");
+    draw(&one.join("red"), RED, 2);
+    let (status, text_of) = adapt(&backbone, &one, &[]);
+    assert!(status == 1 && text_of.contains("at least two"), "{text_of}");
+    fs::create_dir(one.join("empty")).unwrap();
+    let (status, text_of) = adapt(&backbone, &one, &[]);
+    assert!(status == 1 && text_of.contains("empty has no readable"), "{text_of}");
+    fs::write(one.join("empty/broken.jpg"), b"nothing").unwrap();
+    let (status, text_of) = adapt(&backbone, &one, &[]);
+    assert!(status == 1 && text_of.contains("broken.jpg"), "{text_of}");
+
+    let predict = |model: &Path| {
+        let output = fewshot(&["predict", text(model), text(&support.join("red/0.png"))]);
+        assert_eq!(code(&output), Some(1));
+        assert_eq!(stderr(&output).lines().count(), 1, "{}", stderr(&output));
+        stderr(&output)
+    };
+    let bytes = fs::read(&model).unwrap();
+    let later = root.join("later.fewshot");
+    let content = String::from_utf8_lossy(&bytes).replacen("format\\\":1", "format\\\":9", 1);
+    // Only the header is text: what follows it does not matter to the version.
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let changed = &content.as_bytes()[content.find('{').unwrap()..][..header - 8];
+    fs::write(&later, [&bytes[..8], changed, &bytes[header..]].concat()).unwrap();
+    assert!(predict(&later).contains("later version"), "{}", predict(&later));
+    assert!(predict(&root.join("lite0.safetensors")).contains("is no adapted model"));
+    assert!(predict(&support.join("red/0.png")).contains("is no adapted model"));
+
+    fs::rename(root.join("lite0.safetensors"), root.join("moved.safetensors")).unwrap();
+    assert!(predict(&model).contains("say where they are"), "{}", predict(&model));
+    let moved = root.join("moved.safetensors");
+    let picture = support.join("red/0.png");
+    let found = fewshot(&["predict", text(&model), text(&picture), "--weights", text(&moved)]);
+    assert!(String::from_utf8(found.stdout).unwrap().contains("red"));
+}
