@@ -171,6 +171,20 @@ pub trait Simd: Copy {
     }
 }
 
+/// Operations of [`Simd`] that are one instruction, all of which the type proves.
+#[cfg(target_arch = "x86_64")]
+macro_rules! single_instructions {
+    ($vector:ty: $($name:ident($($arg:ident),*): $instruction:ident,)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $vector),*) -> $vector {
+            // SAFETY: `self` proves that the processor has it.
+            unsafe { $instruction($($arg),*) }
+        }
+    )*};
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use single_instructions;
+
 #[cfg(test)]
 mod tests {
     use super::{Simd, WHOLE};
