@@ -162,7 +162,8 @@ impl HostTwiceDifferentiable for LinearCall {
             let (to, layer_grads) = to.split_at_mut(wanted.len());
             let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
             let grad = self.part(grad, index);
-            cpu::backward(workspace, lane, hidden, grad, layer_grads, wanted[0], to);
+            let grad = Some(grad);
+            cpu::backward(workspace, lane, (hidden, None), grad, layer_grads, wanted[0], to);
         });
         let intermediate_grads = if keep { found.pop() } else { None };
         (found.into_iter().map(Some).collect(), intermediate_grads)
@@ -195,13 +196,13 @@ impl HostTwiceDifferentiable for LinearCall {
         map_lanes(&mut gradients, self.work(4), Workspace::new, |workspace, index, to| {
             let tangents = Tangents {
                 operands: self.parts(tangent.tangents, index),
-                hidden: self.part(primal.saved, index),
                 hidden_tangent: self.part(tangent.saved_tangent, index),
                 layer_grads: self.part(tangent.intermediate_grads, index),
             };
             let grad_tangent = grad_tangent.map(|all| self.part(all, index));
             let lane = self.lane(primal.operands, index);
-            cpu::jvp_of_vjp(workspace, lane, tangents, grad_tangent, wanted[0], to);
+            let along = (self.part(primal.saved, index), Some(tangents));
+            cpu::backward(workspace, lane, along, grad_tangent, None, wanted[0], to);
         });
         gradients.into_iter().map(Some).collect()
     }

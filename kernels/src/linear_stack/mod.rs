@@ -109,10 +109,7 @@ pub fn linear_stack<B: Backend>(
     layers: &[LinearLayer<B>],
     precision: Precision,
 ) -> Tensor<B, 3> {
-    let call = match LinearCall::new(x.dims(), layers) {
-        Ok(call) => call,
-        Err(error) => panic!("{error}"),
-    };
+    let call = LinearCall::new(x.dims(), layers).unwrap_or_else(|error| panic!("{error}"));
     let table = registry::table::<StackTable<B>>();
     if call.is_empty() && table.is_some_and(|table| !table.on_host) {
         // No device may be asked for nothing.
