@@ -158,9 +158,8 @@ mod tests {
     use super::{Contraction, RowOffsets, Run};
     use crate::cpu::instruction_set::bodies;
 
-    /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {
-        (0..len).map(|i| (i * 37 % 11) as f32 - 5.0).collect()
+        crate::cpu::integers(len, 0)
     }
 
     #[test]

@@ -215,9 +215,8 @@ mod tests {
     use super::{Product, Start};
     use crate::cpu::instruction_set::{InstructionSet, bodies};
 
-    /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {
-        (0..len).map(|i| (i * 37 % 11) as f32 - 5.0).collect()
+        crate::cpu::integers(len, 0)
     }
 
     /// Widths about every number of vectors up to three panels.
