@@ -21,6 +21,30 @@ pub struct ConvBlock<B: Backend> {
     pub pool: bool,
 }
 
+impl<B: Backend> ConvBlock<B> {
+    /// Bias, gamma and beta, with their names.
+    pub(crate) fn vectors(&self) -> [(&'static str, Option<&Tensor<B, 1>>); 3] {
+        let Self { bias, gamma, beta, .. } = self;
+        [("bias", bias.as_ref()), ("gamma", gamma.as_ref()), ("beta", beta.as_ref())]
+    }
+
+    /// The block of other tensors.
+    pub(super) fn map<C: Backend>(
+        &self,
+        weight: impl Fn(&Tensor<B, 4>) -> Tensor<C, 4>,
+        vector: impl Fn(&Tensor<B, 1>) -> Tensor<C, 1>,
+    ) -> ConvBlock<C> {
+        ConvBlock {
+            weight: weight(&self.weight),
+            bias: self.bias.as_ref().map(&vector),
+            gamma: self.gamma.as_ref().map(&vector),
+            beta: self.beta.as_ref().map(&vector),
+            stride: self.stride,
+            pool: self.pool,
+        }
+    }
+}
+
 /// Mean and biased variance of one block's convolution output, each `[c_out]`.
 #[derive(Clone, Debug)]
 pub struct Moments<B: Backend> {
@@ -200,7 +224,7 @@ fn check_block<B: Backend>(
     if found != [out, channels, 3, 3] || out == 0 || channels == 0 {
         return Err(StackError::Weight { block: index, channels, found });
     }
-    for (name, vector) in [("bias", &block.bias), ("gamma", &block.gamma), ("beta", &block.beta)] {
+    for (name, vector) in block.vectors() {
         if let Some(vector) = vector {
             check_vector(index, name, out, vector)?;
         }

@@ -76,7 +76,7 @@ pub(crate) fn check<B: Backend>(
         Statistics::Running(moments) => moments,
     };
     let running = running.iter().flat_map(|moments| [&moments.mean, &moments.variance]);
-    let vectors = blocks.iter().flat_map(|block| [&block.bias, &block.gamma, &block.beta]);
+    let vectors = blocks.iter().flat_map(|block| block.vectors().map(|(_, vector)| vector));
     let vectors = vectors.flatten().chain(running).map(Tensor::dtype);
     let weights = blocks.iter().map(|block| block.weight.dtype());
     let mut all = weights.chain(vectors).chain([images.dtype()]);
@@ -146,9 +146,6 @@ pub(super) fn operands<B: Backend>(
 /// Mean and variance of every block in turn.
 fn pairs<B: Backend>(vectors: Vec<FloatTensor<B>>) -> Vec<Moments<B>> {
     let mut vectors = vectors.into_iter().map(wrap::<B, 1>);
-    let mut moments = Vec::new();
-    while let (Some(mean), Some(variance)) = (vectors.next(), vectors.next()) {
-        moments.push(Moments { mean, variance });
-    }
-    moments
+    let pair = || Some(Moments { mean: vectors.next()?, variance: vectors.next()? });
+    std::iter::from_fn(pair).collect()
 }

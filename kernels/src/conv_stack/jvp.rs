@@ -5,7 +5,7 @@ use burn::tensor::{FloatDType, Tensor};
 
 use super::block::check;
 use super::fused::{self, StackCall};
-use super::lanes::{SavedLanes, SavedLanesTangent};
+use super::lanes::{Lane, LaneTangent};
 use super::{ConvBlock, StackError, StackOptions, Statistics, jvp_reference};
 use crate::host::{read, wrap, write};
 use crate::registry::{self, StackTable};
@@ -54,8 +54,8 @@ pub enum GradientsOf {
 enum JvpState<B: Backend> {
     Host {
         call: StackCall,
-        saved: SavedLanes,
-        saved_tangent: SavedLanesTangent,
+        saved: Vec<Lane>,
+        saved_tangent: Vec<LaneTangent>,
         blocks: Vec<ConvBlock<B>>,
         dtype: FloatDType,
     },
@@ -87,9 +87,9 @@ pub fn conv_stack_jvp<B: Backend>(
 ) -> StackJvp<B> {
     let shape = check(images.dims(), blocks, &statistics, options.lanes)
         .and_then(|shape| check_tangents(&images, blocks, &tangents).map(|()| shape));
-    let shape = match shape {
-        Ok(shape) => shape,
-        Err(error) => panic!("{error}"),
+    let shape = shape.unwrap_or_else(|error| panic!("{error}"));
+    let detached = |block: &ConvBlock<B>| {
+        block.map(|weight| weight.clone().detach(), |vector| vector.clone().detach())
     };
     let (images, blocks) = (images.detach(), blocks.iter().map(detached).collect::<Vec<_>>());
     if registry::table::<StackTable<B>>().is_some_and(|table| table.on_host) {
@@ -110,20 +110,11 @@ pub fn conv_stack_jvp<B: Backend>(
     StackJvp { features, tangent, state: JvpState::Reference(Box::new(reference)) }
 }
 
-/// The block off its graph.
-fn detached<B: Backend>(block: &ConvBlock<B>) -> ConvBlock<B> {
-    let vector = |vector: &Option<Tensor<B, 1>>| vector.clone().map(Tensor::detach);
-    ConvBlock {
-        weight: block.weight.clone().detach(),
-        bias: vector(&block.bias),
-        gamma: vector(&block.gamma),
-        beta: vector(&block.beta),
-        stride: block.stride,
-        pool: block.pool,
-    }
-}
-
 impl<B: Backend> BlockTangent<B> {
+    pub(super) fn vectors(&self) -> [Option<&Tensor<B, 1>>; 3] {
+        [self.bias.as_ref(), self.gamma.as_ref(), self.beta.as_ref()]
+    }
+
     fn detach(self) -> Self {
         Self {
             weight: self.weight.detach(),
@@ -226,10 +217,10 @@ fn block_tangents<B: Backend>(
     let block = |block: &ConvBlock<B>| {
         let dims = block.weight.dims();
         let weight = write(next(), dims, device).cast(block.weight.dtype());
-        let [bias, gamma, beta] = [&block.bias, &block.gamma, &block.beta].map(|vector| {
+        let [bias, gamma, beta] = block.vectors().map(|(_, vector)| {
             let found = next();
             let written = |like: &Tensor<B, 1>| write(found, [dims[0]], device).cast(like.dtype());
-            vector.as_ref().map(written)
+            vector.map(written)
         });
         BlockTangent { weight, bias, gamma, beta }
     };
@@ -250,15 +241,10 @@ fn check_tangents<B: Backend>(
     }
     same("the blocks", vec![blocks.len()], vec![tangents.blocks.len()])?;
     for (block, tangent) in blocks.iter().zip(&tangents.blocks) {
-        same("a weight", block.weight.dims().to_vec(), tangent.weight.dims().to_vec())?;
-        let pairs = [
-            ("a bias", &block.bias, &tangent.bias),
-            ("a gamma", &block.gamma, &tangent.gamma),
-            ("a beta", &block.beta, &tangent.beta),
-        ];
-        for (name, vector, tangent) in pairs {
+        same("weight", block.weight.dims().to_vec(), tangent.weight.dims().to_vec())?;
+        for ((name, vector), tangent) in block.vectors().into_iter().zip(tangent.vectors()) {
             let Some(tangent) = tangent else { continue };
-            let wanted = vector.as_ref().map_or(Vec::new(), |vector| vector.dims().to_vec());
+            let wanted = vector.map_or(Vec::new(), |vector| vector.dims().to_vec());
             same(name, wanted, tangent.dims().to_vec())?;
         }
     }

@@ -42,16 +42,8 @@ fn lift_all<B: AutodiffBackend>(
     images: &Tensor<B::InnerBackend, 4>,
     blocks: &[ConvBlock<B::InnerBackend>],
 ) -> Leaves<B> {
-    let vector = |vector: &Option<Tensor<B::InnerBackend, 1>>| vector.as_ref().map(lift);
-    let block = |block: &ConvBlock<B::InnerBackend>| ConvBlock {
-        weight: lift(&block.weight),
-        bias: vector(&block.bias),
-        gamma: vector(&block.gamma),
-        beta: vector(&block.beta),
-        stride: block.stride,
-        pool: block.pool,
-    };
-    Leaves { images: lift(images), blocks: blocks.iter().map(block).collect() }
+    let blocks = blocks.iter().map(|block| block.map(lift, lift)).collect();
+    Leaves { images: lift(images), blocks }
 }
 
 /// The gradient of a leaf; zero where it has none.
@@ -73,14 +65,13 @@ impl<B: Backend> TwoLevels<B> {
         };
         match &self.statistics {
             Statistics::Batch => Statistics::Batch,
-            Statistics::Running(all) => Statistics::Running(
-                all.iter()
-                    .map(|moments| Moments {
-                        mean: constant(&moments.mean),
-                        variance: constant(&moments.variance),
-                    })
-                    .collect(),
-            ),
+            Statistics::Running(all) => {
+                let pair = |Moments { mean, variance }: &Moments<B>| Moments {
+                    mean: constant(mean),
+                    variance: constant(variance),
+                };
+                Statistics::Running(all.iter().map(pair).collect())
+            }
         }
     }
 
@@ -109,12 +100,7 @@ impl<B: Backend> TwoLevels<B> {
         for (block, tangent) in outer.blocks.iter().zip(&self.tangents.blocks) {
             let weight = Tensor::from_inner(tangent.weight.clone());
             sum = sum + dot(gradient(&block.weight, &grads), &weight);
-            let pairs = [
-                (&block.bias, &tangent.bias),
-                (&block.gamma, &tangent.gamma),
-                (&block.beta, &tangent.beta),
-            ];
-            for (vector, tangent) in pairs {
+            for ((_, vector), tangent) in block.vectors().into_iter().zip(tangent.vectors()) {
                 if let (Some(vector), Some(tangent)) = (vector, tangent) {
                     sum = sum + dot(gradient(vector, &grads), &Tensor::from_inner(tangent.clone()));
                 }
@@ -146,14 +132,10 @@ impl<B: Backend> TwoLevels<B> {
             sum = sum + dot(inner_features, &Tensor::from_inner(grad_tangent));
         }
         let grads = sum.backward();
-        let vector = |vector: &Option<Tensor<Inner<B>, 1>>| {
-            vector.as_ref().map(|vector| gradient(vector, &grads))
-        };
-        let block = |block: &ConvBlock<Inner<B>>| BlockTangent {
-            weight: gradient(&block.weight, &grads),
-            bias: vector(&block.bias),
-            gamma: vector(&block.gamma),
-            beta: vector(&block.beta),
+        let block = |block: &ConvBlock<Inner<B>>| {
+            let ConvBlock { weight, bias, gamma, beta, .. } =
+                block.map(|leaf| gradient(leaf, &grads), |leaf| gradient(leaf, &grads));
+            BlockTangent { weight, bias, gamma, beta }
         };
         StackTangent {
             images: images.then(|| gradient(&inner.images, &grads)),

@@ -127,22 +127,14 @@ impl StackCall {
     }
 }
 
-/// What the forward pass saved, by lane.
-pub struct SavedLanes {
-    lanes: Vec<Lane>,
-}
-
-struct Lane {
+/// What the forward pass of a lane saved.
+pub struct Lane {
     parameters: Buffer,
     saved: Saved,
 }
 
-/// Tangents of what the forward pass saved, and of the parameters, by lane.
-pub struct SavedLanesTangent {
-    lanes: Vec<LaneTangent>,
-}
-
-struct LaneTangent {
+/// Tangents of what the forward pass of a lane saved, and of its parameters.
+pub struct LaneTangent {
     /// Tangents of the parameters.
     parameters: Buffer,
     saved: SavedTangent,
@@ -151,10 +143,9 @@ struct LaneTangent {
 /// Operands are the images, then weight, bias, gamma and beta of every block. Auxiliary results are mean
 /// and variance of every block; there are none for running statistics.
 impl HostTwiceDifferentiable for StackCall {
-    type Saved = SavedLanes;
-    /// By lane.
+    type Saved = Vec<Lane>;
     type IntermediateGrads = Vec<IntermediateGrads>;
-    type SavedTangent = SavedLanesTangent;
+    type SavedTangent = Vec<LaneTangent>;
 
     const READS_OPERANDS: bool = false;
 
@@ -173,7 +164,7 @@ impl HostTwiceDifferentiable for StackCall {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, SavedLanes> {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Vec<Lane>> {
         let images = operands[0];
         let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
         let running = self.running.then(|| running.concat());
@@ -198,8 +189,7 @@ impl HostTwiceDifferentiable for StackCall {
             true => Vec::new(),
             false => self.moments().split(&self.moments().join(moments)),
         };
-        let lanes = lanes.into_iter().collect::<Option<_>>();
-        let saved = lanes.map(|lanes| SavedLanes { lanes });
+        let saved = lanes.into_iter().collect();
         ForwardOutput { result: self.output().join(features), aux, saved }
     }
 
@@ -211,7 +201,7 @@ impl HostTwiceDifferentiable for StackCall {
         keep: bool,
     ) -> (Vec<Option<Vec<f32>>>, Option<Vec<IntermediateGrads>>) {
         let (gradients, intermediate_grads) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &primal.saved.lanes[t];
+            let Lane { parameters, saved } = &primal.saved[t];
             let dy = self.output().lane(dy, t);
             cpu::backward(&self.shape, saved, parameters, &dy, (wanted[0], keep), to)
         });
@@ -222,9 +212,9 @@ impl HostTwiceDifferentiable for StackCall {
         &self,
         primal: PrimalSlices<'_, Self>,
         tangents: &[Option<&[f32]>],
-    ) -> (Vec<f32>, SavedLanesTangent) {
+    ) -> (Vec<f32>, Vec<LaneTangent>) {
         let run = |t: usize| {
-            let lane = &primal.saved.lanes[t];
+            let lane = &primal.saved[t];
             let images = tangents[0].map(|images| self.input().lane(images, t));
             let parameters = self.parameters(tangents[1..].iter().copied(), t);
             let tangents = InputTangents { images: images.as_deref(), parameters: &parameters };
@@ -233,7 +223,7 @@ impl HostTwiceDifferentiable for StackCall {
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (features, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
-        (self.output().join(features), SavedLanesTangent { lanes })
+        (self.output().join(features), lanes)
     }
 
     fn jvp_of_vjp(
@@ -244,9 +234,9 @@ impl HostTwiceDifferentiable for StackCall {
         wanted: &[bool],
     ) -> Vec<Option<Vec<f32>>> {
         let (gradients, _) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &primal.saved.lanes[t];
+            let Lane { parameters, saved } = &primal.saved[t];
             let LaneTangent { parameters: tangents, saved: saved_tangent } =
-                &tangent.saved_tangent.lanes[t];
+                &tangent.saved_tangent[t];
             let grad_tangent = grad_tangent.map(|all| self.output().lane(all, t));
             let grads = (&tangent.intermediate_grads[t], grad_tangent.as_deref());
             let tangents = (&**tangents, saved_tangent);

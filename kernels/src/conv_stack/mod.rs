@@ -60,10 +60,8 @@ pub fn conv_stack<B: Backend>(
     statistics: Statistics<B>,
     options: StackOptions,
 ) -> StackOutput<B> {
-    let shape = match block::check(images.dims(), blocks, &statistics, options.lanes) {
-        Ok(shape) => shape,
-        Err(error) => panic!("{error}"),
-    };
+    let shape = block::check(images.dims(), blocks, &statistics, options.lanes)
+        .unwrap_or_else(|error| panic!("{error}"));
     let Some(table) = registry::table::<StackTable<B>>() else {
         return reference::conv_stack(images, blocks, statistics, options);
     };

@@ -29,9 +29,8 @@ pub fn mahalanobis<B: Backend>(
     prototypes: Tensor<B, 3>,
     precision: Tensor<B, 4>,
 ) -> Tensor<B, 3> {
-    if let Err(error) = check(queries.dims(), prototypes.dims(), precision.dims()) {
-        panic!("{error}");
-    }
+    check(queries.dims(), prototypes.dims(), precision.dims())
+        .unwrap_or_else(|error| panic!("{error}"));
     if precision.dims()[1] == 1 {
         shared(queries, prototypes, precision.squeeze_dim(1))
     } else {

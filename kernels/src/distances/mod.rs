@@ -28,9 +28,8 @@ pub fn scores<B: Backend>(
     prototypes: Tensor<B, 3>,
     metric: Metric,
 ) -> Tensor<B, 3> {
-    if let Err(error) = MetricError::check_prototypes(queries.dims(), prototypes.dims()) {
-        panic!("{error}");
-    }
+    MetricError::check_prototypes(queries.dims(), prototypes.dims())
+        .unwrap_or_else(|error| panic!("{error}"));
     match table::<B>("scores", &[&queries, &prototypes]) {
         Some(table) => wrap((table.scores)(metric, unwrap(queries), unwrap(prototypes))),
         None => reference::scores(queries, prototypes, metric),

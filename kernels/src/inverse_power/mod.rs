@@ -69,9 +69,7 @@ pub fn inverse_power<B: Backend>(
     tau: f64,
 ) -> (Tensor<B, 1>, Tensor<B, 1>) {
     let numbers = mean.as_ref().map_or(1, |mean| mean.dims()[0]);
-    if let Err(error) = check(x.dims()[0], numbers, tau) {
-        panic!("{error}");
-    }
+    check(x.dims()[0], numbers, tau).unwrap_or_else(|error| panic!("{error}"));
     let (x, mean) = (unwrap(x), mean.map(unwrap));
     let types = [&x].into_iter().chain(&mean).map(TensorMetadata::dtype);
     let [inverse, mean] = match registry::f32_table::<StepTable<B>>("inverse_power", types) {

@@ -43,9 +43,8 @@ impl Precision {
         if self == Self::F32 {
             return linear(x, weight, bias);
         }
-        if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
-            panic!("{error}");
-        }
+        let fits = check(x.dims(), weight.dims(), bias.as_ref());
+        fits.unwrap_or_else(|error| panic!("{error}"));
         let [bias] = wide([bias]);
         with_bias(self.product(x, weight, Tensor::matmul), bias)
     }

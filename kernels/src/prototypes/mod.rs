@@ -31,9 +31,8 @@ pub fn prototypes<B: Backend>(
     labels: Tensor<B, 2, Int>,
     ways: usize,
 ) -> Tensor<B, 3> {
-    if let Err(error) = MetricError::check_labels(embeddings.dims(), labels.dims()) {
-        panic!("{error}");
-    }
+    MetricError::check_labels(embeddings.dims(), labels.dims())
+        .unwrap_or_else(|error| panic!("{error}"));
     match table::<B>("prototypes", &[&embeddings]) {
         Some(table) => {
             let labels = labels.into_primitive();

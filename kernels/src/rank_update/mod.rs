@@ -135,9 +135,7 @@ pub fn rank_update<B: Backend>(
     right: Tensor<B, 2>,
     rate: UpdateRate<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    if let Err(error) = check(&weight, &decay, &left, &right, &rate) {
-        panic!("{error}");
-    }
+    check(&weight, &decay, &left, &right, &rate).unwrap_or_else(|error| panic!("{error}"));
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
     let (decay, rate) = (decay.map(unwrap), rate.map(unwrap));
     let all = [&weight].into_iter().chain(decay.tensor()).chain(&factors).chain(rate.tensor());
