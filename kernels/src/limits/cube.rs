@@ -10,7 +10,9 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::timing::{each, failed, median, settled};
-use super::{CopyTime, LaunchTime, LimitError, Limits, MeasuredLimits, product};
+use super::{
+    CopyTime, LaunchTime, LimitError, MeasuredLimits, ProductTime, ProductType, Strategies, product,
+};
 use crate::cube::{elementwise, vector_size};
 
 impl<R, F, I, BT> MeasuredLimits for CubeBackend<R, F, I, BT>
@@ -20,18 +22,26 @@ where
     I: IntElement,
     BT: BoolElement,
 {
-    fn limits() -> Limits<Self::Device> {
-        Limits {
-            launch_time: launches::<R>,
-            copy_time: copies::<R>,
-            product_times: |device, of, size, strategies, seconds| {
-                if !Self::supports_dtype(device, of.dtype()) {
-                    let reasons = "the device does not compute in it".to_owned();
-                    return Err(LimitError::NoProduct { of, reasons });
-                }
-                product::times::<R>(device, of, size, strategies, seconds)
-            },
+    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+        launches::<R>(device, seconds)
+    }
+
+    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError> {
+        copies::<R>(device, bytes, seconds)
+    }
+
+    fn product_times(
+        device: &Self::Device,
+        of: ProductType,
+        size: usize,
+        strategies: Strategies,
+        seconds: f64,
+    ) -> Result<Vec<ProductTime>, LimitError> {
+        if !Self::supports_dtype(device, of.dtype()) {
+            let reasons = "the device does not compute in it".to_owned();
+            return Err(LimitError::NoProduct { of, reasons });
         }
+        product::times::<R>(device, of, size, strategies, seconds)
     }
 }
 

@@ -15,7 +15,7 @@ mod timing;
 use std::fmt;
 
 use burn::tensor::DType;
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{Backend, BackendTypes};
 
 use crate::registry;
 
@@ -112,22 +112,21 @@ pub enum Strategies {
 
 /// An accelerator whose limits can be measured.
 pub trait MeasuredLimits: Backend {
-    /// What measures them.
-    fn limits() -> Limits<Self::Device>;
-}
-
-/// What measures the limits of a device.
-pub struct Limits<D> {
     /// See [`launch_time`].
-    pub launch_time: fn(&D, f64) -> Result<LaunchTime, LimitError>,
-    /// See [`copy_time`].
-    pub copy_time: fn(&D, u64, f64) -> Result<CopyTime, LimitError>,
-    /// See [`product_times`].
-    pub product_times: ProductTimesFn<D>,
-}
+    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError>;
 
-type ProductTimesFn<D> =
-    fn(&D, ProductType, usize, Strategies, f64) -> Result<Vec<ProductTime>, LimitError>;
+    /// See [`copy_time`].
+    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError>;
+
+    /// See [`product_times`].
+    fn product_times(
+        device: &Self::Device,
+        of: ProductType,
+        size: usize,
+        strategies: Strategies,
+        seconds: f64,
+    ) -> Result<Vec<ProductTime>, LimitError>;
+}
 
 /// Why a limit has no number.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -168,13 +167,29 @@ pub enum LimitError {
     },
 }
 
-pub(crate) struct LimitTable<B: Backend>(Limits<B::Device>);
+pub(crate) struct LimitTable<B: Backend> {
+    launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
+    copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
+    product_times: ProductTimesFn<B>,
+}
+
+type ProductTimesFn<B> = fn(
+    &<B as BackendTypes>::Device,
+    ProductType,
+    usize,
+    Strategies,
+    f64,
+) -> Result<Vec<ProductTime>, LimitError>;
 
 impl<B: MeasuredLimits> LimitTable<B> {
     // Unit tests are about the host, and register no accelerator.
     #[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
     pub(crate) fn new() -> Self {
-        Self(B::limits())
+        Self {
+            launch_time: B::launch_time,
+            copy_time: B::copy_time,
+            product_times: B::product_times,
+        }
     }
 }
 
@@ -217,13 +232,27 @@ pub fn product_times<B: Backend>(
     (table::<B>()?.product_times)(device, of, size, strategies, seconds)
 }
 
-fn table<B: Backend>() -> Result<&'static Limits<B::Device>, LimitError> {
-    registry::table::<LimitTable<B>>().map(|table| &table.0).ok_or(LimitError::NoKernels)
+fn table<B: Backend>() -> Result<&'static LimitTable<B>, LimitError> {
+    registry::table().ok_or(LimitError::NoKernels)
 }
 
 #[cfg(feature = "fusion")]
 impl<B: burn_fusion::FusionBackend + MeasuredLimits> MeasuredLimits for burn_fusion::Fusion<B> {
-    fn limits() -> Limits<Self::Device> {
-        B::limits()
+    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+        B::launch_time(device, seconds)
+    }
+
+    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError> {
+        B::copy_time(device, bytes, seconds)
+    }
+
+    fn product_times(
+        device: &Self::Device,
+        of: ProductType,
+        size: usize,
+        strategies: Strategies,
+        seconds: f64,
+    ) -> Result<Vec<ProductTime>, LimitError> {
+        B::product_times(device, of, size, strategies, seconds)
     }
 }
