@@ -1,6 +1,7 @@
 //! 2x2 max-pooling.
 
 pub(crate) mod autodiff;
+pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
@@ -46,7 +47,9 @@ pub enum PoolError {
 /// # Panics
 /// When there is no window, with the text of a [`PoolError`].
 pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
-    check(x.dims()).unwrap_or_else(|error| panic!("{error}"));
+    if let Err(error) = check(x.dims()) {
+        panic!("{error}");
+    }
     let of = x.dtype();
     match layers::table::<B>("max_pool", of, []) {
         Some((table, taken)) => wrap::<B, 4>((table.pool)(unwrap(x.cast(taken)))).cast(of),
