@@ -161,41 +161,59 @@ impl Part<'_> {
     }
 
     fn cost(&self, batch: usize, route: Route) -> Cost {
-        let cost = Cost {
+        let stack = self.stack(batch);
+        let layers = |saved| {
+            let (intermediate_grads, activation_grads) =
+                (self.layer_by_layer(route), self.gradients_layer_by_layer(route));
+            [saved, intermediate_grads, 0, 0, activation_grads, 0].map(|each| batch * each)
+        };
+        // Of every block the gradients of both of its maps, as many as are kept; on the way back those
+        // of one and of its input, and the gradient of a weight in parts. How the maps move comes when
+        // the graph of the queries is gone, which has more.
+        let on_device = |saved| {
+            let maps = batch * self.layer_by_layer(route);
+            let activation_grads = batch * self.gradients_on_device();
+            [batch * saved, maps, 0, 0, activation_grads, self.weight_parts(batch)]
+        };
+        let costs = match (self.config.precision, route) {
+            (_, Route::Host(_)) => {
+                let [saved, intermediate_grads, saved_tangents] = [
+                    stack.saved_floats(),
+                    stack.intermediate_grad_floats(),
+                    stack.saved_tangent_floats(),
+                ];
+                [
+                    saved,
+                    intermediate_grads,
+                    saved_tangents,
+                    stack.parameters(),
+                    0,
+                    stack.workspace_floats(),
+                ]
+            }
+            (Precision::F32, Route::Device(_)) => on_device(self.layer_by_layer(route)),
+            (_, Route::Device(_)) => on_device(self.rounded(route)),
+            (Precision::F32, _) => layers(self.layer_by_layer(route)),
+            _ => layers(self.rounded(route)),
+        };
+        let [
+            saved,
+            intermediate_grads,
+            saved_tangents,
+            parameter_grads,
+            activation_grads,
+            workspace,
+        ] = costs;
+        Cost {
             macs: self.macs(batch) as u64,
+            saved: saved as u64,
+            intermediate_grads: intermediate_grads as u64,
+            saved_tangents: saved_tangents as u64,
+            parameter_grads: parameter_grads as u64,
+            activation_grads: activation_grads as u64,
+            workspace: workspace as u64,
             largest_map: (batch * self.largest_map()) as u64,
             outputs: (batch * self.outputs()) as u64,
-            ..Cost::default()
-        };
-        if is_fused(route) {
-            let stack = self.stack(batch);
-            return Cost {
-                saved: stack.saved_floats() as u64,
-                intermediate_grads: stack.intermediate_grad_floats() as u64,
-                saved_tangents: stack.saved_tangent_floats() as u64,
-                parameter_grads: stack.parameters() as u64,
-                workspace: stack.workspace_floats() as u64,
-                ..cost
-            };
-        }
-        let layers = self.layer_by_layer(route);
-        let saved = match self.config.precision {
-            Precision::F32 => layers,
-            _ => self.rounded(route),
-        };
-        // On a device of every block the gradients of both of its maps, as many as are kept; on the way
-        // back those of one and of its input, and the gradient of a weight in parts. How the maps move
-        // comes when the graph of the queries is gone, which has more.
-        let (activation_grads, workspace) = match route {
-            Route::Device(_) => (self.gradients_on_device(), self.weight_parts(batch)),
-            _ => (self.gradients_layer_by_layer(route), 0),
-        };
-        Cost {
-            saved: (batch * saved) as u64,
-            intermediate_grads: (batch * layers) as u64,
-            activation_grads: (batch * activation_grads) as u64,
-            workspace: workspace as u64,
-            ..cost
         }
     }
 }
