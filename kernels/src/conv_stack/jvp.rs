@@ -6,7 +6,7 @@ use burn::tensor::{FloatDType, Tensor};
 use super::block::check;
 use super::fused::{self, StackCall};
 use super::lanes::{Lane, LaneTangent};
-use super::{ConvBlock, StackError, StackOptions, Statistics, jvp_reference};
+use super::{ConvBlock, StackOptions, Statistics, jvp_reference};
 use crate::host::{read, wrap, write};
 use crate::registry::{self, StackTable};
 use crate::twice_differentiable::{HostTwiceDifferentiable, PrimalSlices, TangentSlices};
@@ -73,8 +73,7 @@ enum JvpState<B: Backend> {
 /// without a fused body on the host computes it by two levels of autodiff.
 ///
 /// # Panics
-/// When the blocks do not fit each other, the images or the tangents, with the text of a
-/// [`StackError`].
+/// When the blocks do not fit each other, the images or the tangents.
 ///
 /// # Source
 /// Pearlmutter, "Fast exact multiplication by the Hessian", Neural Computation 6, 1994.
@@ -85,9 +84,8 @@ pub fn conv_stack_jvp<B: Backend>(
     options: StackOptions,
     tangents: StackTangent<B>,
 ) -> StackJvp<B> {
-    let shape = check(images.dims(), blocks, &statistics, options.lanes)
-        .and_then(|shape| check_tangents(&images, blocks, &tangents).map(|()| shape));
-    let shape = shape.unwrap_or_else(|error| panic!("{error}"));
+    let shape = check(images.dims(), blocks, &statistics, options.lanes);
+    check_tangents(&images, blocks, &tangents);
     let detached = |block: &ConvBlock<B>| {
         block.map(|weight| weight.clone().detach(), |vector| vector.clone().detach())
     };
@@ -232,21 +230,20 @@ fn check_tangents<B: Backend>(
     images: &Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     tangents: &StackTangent<B>,
-) -> Result<(), StackError> {
-    let same = |name, wanted: Vec<usize>, found: Vec<usize>| {
-        if wanted == found { Ok(()) } else { Err(StackError::Tangent { name, wanted, found }) }
+) {
+    let same = |name: &str, wanted: Vec<usize>, found: Vec<usize>| {
+        assert!(wanted == found, "the tangent of {name} needs shape {wanted:?}, found {found:?}");
     };
     if let Some(tangent) = &tangents.images {
-        same("the images", images.dims().to_vec(), tangent.dims().to_vec())?;
+        same("the images", images.dims().to_vec(), tangent.dims().to_vec());
     }
-    same("the blocks", vec![blocks.len()], vec![tangents.blocks.len()])?;
+    same("the blocks", vec![blocks.len()], vec![tangents.blocks.len()]);
     for (block, tangent) in blocks.iter().zip(&tangents.blocks) {
-        same("weight", block.weight.dims().to_vec(), tangent.weight.dims().to_vec())?;
+        same("weight", block.weight.dims().to_vec(), tangent.weight.dims().to_vec());
         for ((name, vector), tangent) in block.vectors().into_iter().zip(tangent.vectors()) {
             let Some(tangent) = tangent else { continue };
             let wanted = vector.map_or(Vec::new(), |vector| vector.dims().to_vec());
-            same(name, wanted, tangent.dims().to_vec())?;
+            same(name, wanted, tangent.dims().to_vec());
         }
     }
-    Ok(())
 }

@@ -14,7 +14,7 @@ mod jvp_reference;
 mod lanes;
 pub mod reference;
 
-pub use block::{ConvBlock, Moments, StackError, StackOptions, StackOutput, Statistics};
+pub use block::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 pub use fused::StackCall;
 pub use jvp::{BlockTangent, GradientsOf, StackJvp, StackTangent, conv_stack_jvp};
 
@@ -53,15 +53,14 @@ use crate::registry::{self, StackTable};
 /// one each.
 ///
 /// # Panics
-/// When the blocks do not fit each other or the images, with the text of a [`StackError`].
+/// When the blocks do not fit each other or the images.
 pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
     options: StackOptions,
 ) -> StackOutput<B> {
-    let shape = block::check(images.dims(), blocks, &statistics, options.lanes)
-        .unwrap_or_else(|error| panic!("{error}"));
+    let shape = block::check(images.dims(), blocks, &statistics, options.lanes);
     let Some(table) = registry::table::<StackTable<B>>() else {
         return reference::conv_stack(images, blocks, statistics, options);
     };

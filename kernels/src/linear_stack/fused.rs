@@ -1,10 +1,10 @@
 //! The layers as an operation on slices.
 
+use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Shape, Tensor};
 
+use super::LinearLayer;
 use super::cpu::{self, Lane, Parts, Tangents, Workspace, part};
-use super::{LinearLayer, LinearStackError};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{
     ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
@@ -24,36 +24,35 @@ pub struct LinearCall {
 }
 
 impl LinearCall {
-    /// Whether the layers fit each other and `x`.
-    ///
-    /// # Errors
-    /// A [`LinearStackError`] that says what does not.
+    /// # Panics
+    /// When the layers do not fit each other or `x`.
     pub(super) fn new<B: Backend>(
         [lanes, examples, features]: [usize; 3],
         layers: &[LinearLayer<B>],
-    ) -> Result<Self, LinearStackError> {
-        if layers.is_empty() {
-            return Err(LinearStackError::Empty);
-        }
+    ) -> Self {
+        assert!(!layers.is_empty(), "a stack of linear layers needs at least one");
         let mut widths = vec![features];
         for (layer, LinearLayer { weight, bias }) in layers.iter().enumerate() {
             let (features, found) = (widths[layer], weight.dims());
-            if found[0] != lanes * features {
-                return Err(LinearStackError::Weight { layer, lanes, features, found });
-            }
-            if features == 0 || found[1] == 0 {
-                return Err(LinearStackError::NoFeatures { layer });
-            }
+            assert!(
+                found[0] == lanes * features,
+                "layer {layer} of {lanes} lanes with {features} features each needs a weight \
+                 [{}, o], found {found:?}",
+                lanes * features
+            );
+            let empty = features == 0 || found[1] == 0;
+            assert!(!empty, "layer {layer} has no inputs or no outputs");
             let wanted = lanes * found[1];
-            match bias.as_ref().map(Tensor::dims) {
-                Some([found]) if found != wanted => {
-                    return Err(LinearStackError::Bias { layer, wanted, found });
-                }
-                _ => widths.push(found[1]),
-            }
+            let values = bias.as_ref().map_or(wanted, |bias| bias.dims()[0]);
+            assert!(
+                values == wanted,
+                "layer {layer} needs {wanted} values of bias, one an output of every lane, \
+                 found {values}"
+            );
+            widths.push(found[1]);
         }
         let biased = layers.iter().map(|layer| layer.bias.is_some()).collect();
-        Ok(Self { lanes, examples, widths, biased })
+        Self { lanes, examples, widths, biased }
     }
 
     /// Lanes, which share nothing.
