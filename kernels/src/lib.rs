@@ -35,7 +35,6 @@
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
 //! [`FallbackReason`]. A [`Precision`] has convolutions and matrix products computed in a low type, and all
 //! else in f32.
-//! [`conv_stack_jvp`] gives Jacobian-vector and Hessian-vector products of the stack.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
 //! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
@@ -91,10 +90,7 @@ pub mod weighted_sums;
 pub use alloc_counter::{AllocatorCounts, CountingAllocator, PeakWatch, limit_malloc_arenas};
 pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all};
 pub use batch_norm::{NormStatistics, batch_norm};
-pub use conv_stack::{
-    BlockTangent, ConvBlock, GradientsOf, Moments, StackJvp, StackOptions, StackOutput,
-    StackTangent, Statistics, conv_stack, conv_stack_jvp,
-};
+pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};

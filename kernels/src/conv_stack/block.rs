@@ -27,22 +27,6 @@ impl<B: Backend> ConvBlock<B> {
         let Self { bias, gamma, beta, .. } = self;
         [("bias", bias.as_ref()), ("gamma", gamma.as_ref()), ("beta", beta.as_ref())]
     }
-
-    /// The block of other tensors.
-    pub(super) fn map<C: Backend>(
-        &self,
-        weight: impl Fn(&Tensor<B, 4>) -> Tensor<C, 4>,
-        vector: impl Fn(&Tensor<B, 1>) -> Tensor<C, 1>,
-    ) -> ConvBlock<C> {
-        ConvBlock {
-            weight: weight(&self.weight),
-            bias: self.bias.as_ref().map(&vector),
-            gamma: self.gamma.as_ref().map(&vector),
-            beta: self.beta.as_ref().map(&vector),
-            stride: self.stride,
-            pool: self.pool,
-        }
-    }
 }
 
 /// Mean and biased variance of one block's convolution output, each `[c_out]`.

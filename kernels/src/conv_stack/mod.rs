@@ -9,14 +9,11 @@ pub mod cpu;
 #[allow(clippy::assign_op_pattern)]
 mod cube;
 mod fused;
-mod jvp;
-mod jvp_reference;
 mod lanes;
 pub mod reference;
 
 pub use block::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 pub use fused::StackCall;
-pub use jvp::{BlockTangent, GradientsOf, StackJvp, StackTangent, conv_stack_jvp};
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
