@@ -148,6 +148,12 @@ impl Map {
         }
     }
 
+    /// [`pack`](Self::pack) of adjacent images `[n, c, h, w]`.
+    pub fn pack_all(&self, body: &dyn InstructionSet, nchw: &[f32], images: &mut [f32]) {
+        let pairs = nchw.chunks_exact(self.dense()).zip(images.chunks_exact_mut(self.image()));
+        pairs.for_each(|(nchw, image)| self.pack(body, nchw, image));
+    }
+
     /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
     pub fn unpack(&self, body: &dyn InstructionSet, image: &[f32], nchw: &mut [f32]) {
         let (grid, plane) = (self.grid(), self.h * self.w);

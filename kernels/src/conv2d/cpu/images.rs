@@ -66,10 +66,7 @@ impl Pass<'_> {
             let span = |floats: usize| group.start * floats..group.end * floats;
             let from = &mut from[..group.len() * self.from.image()];
             let to = &mut to[..group.len() * self.to.image()];
-            let packed = from.chunks_exact_mut(self.from.image());
-            for (packed, image) in packed.zip(images[span(image)].chunks_exact(image)) {
-                self.from.pack(self.body, image, packed);
-            }
+            self.from.pack_all(self.body, &images[span(image)], from);
             let term = Term { weight: &self.weight, input: from };
             self.way.images(self.body, &[term], to, &mut scratch);
             let packed = to.chunks_exact(self.to.image());

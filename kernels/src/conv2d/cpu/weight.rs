@@ -42,13 +42,9 @@ impl Plan {
         let mut deltas = Buffer::zeros(size * self.delta.image());
         let (image, out_image) = (x.len() / count, dy.len() / count);
         for group in groups(count, size) {
-            for (place, i) in group.clone().enumerate() {
-                let packed = &mut inputs[place * self.from.image()..][..self.from.image()];
-                self.from.pack(body, &x[i * image..(i + 1) * image], packed);
-                let packed = &mut deltas[place * self.delta.image()..][..self.delta.image()];
-                let dy = &dy[i * out_image..(i + 1) * out_image];
-                self.delta.pack(body, dy, packed);
-            }
+            let span = |floats: usize| group.start * floats..group.end * floats;
+            self.from.pack_all(body, &x[span(image)], &mut inputs);
+            self.delta.pack_all(body, &dy[span(out_image)], &mut deltas);
             let inputs = &inputs[..group.len() * self.from.image()];
             let weight = (&mut *weight, group.start == 0);
             way.weight(body, inputs, (self.delta, &deltas), weight, &mut scratch);
