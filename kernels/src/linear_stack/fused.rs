@@ -13,14 +13,14 @@ use crate::twice_differentiable::{
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]
 pub struct LinearCall {
-    lanes: usize,
-    /// Examples of a lane.
-    examples: usize,
+    /// Lanes, which share nothing.
+    pub lanes: usize,
+    /// Examples of every lane.
+    pub examples: usize,
     /// Inputs of the first layer, then outputs of every layer.
-    widths: Vec<usize>,
+    pub widths: Vec<usize>,
     /// Whether a layer has a bias; without, its place has any numbers on a device and zeros on a host.
-    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
-    biased: Vec<bool>,
+    pub biased: Vec<bool>,
 }
 
 impl LinearCall {
@@ -53,27 +53,6 @@ impl LinearCall {
         }
         let biased = layers.iter().map(|layer| layer.bias.is_some()).collect();
         Self { lanes, examples, widths, biased }
-    }
-
-    /// Lanes, which share nothing.
-    pub fn lanes(&self) -> usize {
-        self.lanes
-    }
-
-    /// Examples of every lane.
-    pub fn examples(&self) -> usize {
-        self.examples
-    }
-
-    /// Inputs of the first layer, then outputs of every layer.
-    pub fn widths(&self) -> &[usize] {
-        &self.widths
-    }
-
-    /// Whether a layer has a bias.
-    #[cfg(feature = "cube")]
-    pub(super) fn is_biased(&self, layer: usize) -> bool {
-        self.biased[layer]
     }
 
     /// Whether there are no examples.

@@ -65,7 +65,7 @@ fn call((lanes, examples, widths): &(usize, usize, Vec<usize>)) -> LinearCall {
 }
 
 fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
-    let count = 2 * call.widths().len() - 1;
+    let count = 2 * call.widths.len() - 1;
     let operands: Vec<_> = (0..count).map(|place| drawn(call.operand_shape(place))).collect();
     let tangent =
         |place: usize| (!still.contains(&place)).then(|| drawn(call.operand_shape(place)));
