@@ -171,6 +171,21 @@ pub trait Simd: Copy {
     }
 }
 
+/// The body for a number of rows from one to at most the given one, which is a constant `N` in it; what is
+/// beyond that most is left out of the code.
+macro_rules! with_rows {
+    ($rows:expr, $most:expr, [$($n:literal)+], |$N:ident| $body:expr) => {
+        match $rows {
+            $($n if $n <= $most => {
+                const $N: usize = $n;
+                $body
+            })+
+            more => unreachable!("1 to {} rows, not {more}", $most),
+        }
+    };
+}
+pub(super) use with_rows;
+
 /// Operations of [`Simd`] that are one instruction, all of which the type proves.
 #[cfg(target_arch = "x86_64")]
 macro_rules! single_instructions {
