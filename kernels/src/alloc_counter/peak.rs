@@ -60,11 +60,6 @@ impl PeakWatch {
         })
     }
 
-    /// The bytes that were in use when it started.
-    pub fn at_start(&self) -> u64 {
-        self.start
-    }
-
     /// The highest number of bytes in use since it started.
     pub fn highest(&self) -> u64 {
         let peaks = Peaks::lock();
@@ -101,7 +96,7 @@ mod tests {
     #[test]
     fn a_watch_has_its_own_peak_whatever_starts_and_ends_within_it() {
         touch(1);
-        let above = |watch: &PeakWatch| watch.highest() - watch.at_start();
+        let above = |watch: &PeakWatch| watch.highest() - watch.start;
         let outer = PeakWatch::start().unwrap();
         touch(5000);
         let inner = PeakWatch::start().unwrap();
@@ -126,6 +121,6 @@ mod tests {
         let highest = of_program();
         assert!(highest > start);
         let watch = PeakWatch::start().unwrap();
-        assert_eq!((of_program(), watch.highest()), (highest, watch.at_start()));
+        assert_eq!((of_program(), watch.highest()), (highest, watch.start));
     }
 }

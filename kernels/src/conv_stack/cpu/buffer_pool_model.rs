@@ -47,11 +47,16 @@ pub struct InUse(Vec<usize>);
 impl Default for BufferPoolModel {
     /// Empty, for this processor.
     fn default() -> Self {
-        Self { tile: chosen().tile(), free: BTreeMap::new(), floats: 0 }
+        Self::of_tile(chosen().tile())
     }
 }
 
 impl BufferPoolModel {
+    /// Empty, for tiles of so many channels.
+    pub(super) fn of_tile(tile: usize) -> Self {
+        Self { tile, free: BTreeMap::new(), floats: 0 }
+    }
+
     /// Floats of all buffers, in use or not.
     pub fn floats(&self) -> usize {
         self.floats
@@ -141,87 +146,5 @@ impl BufferPoolModel {
             self.free.remove(&length);
         }
         length
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::backward::backward;
-    use super::super::forward::{self, Planned, Saved, Statistics};
-    use super::super::shape::BlockShape;
-    use super::super::tangent::{InputTangents, jvp, jvp_of_vjp};
-    use super::super::tests::parts;
-    use super::*;
-    use crate::cpu::buffers::{kept_floats, release_buffers};
-    use crate::cpu::instruction_set::{InstructionSet, bodies};
-    use crate::precision::Precision;
-
-    fn forward(body: &'static dyn InstructionSet, shape: &StackShape, keep: bool) -> Option<Saved> {
-        let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
-        let how = (Statistics::Batch, 1e-5);
-        let planned = Planned::by(body, shape, Precision::F32);
-        forward::forward(&planned, &x, &params, how, forward::Pass { keep, lanes: 1 }).saved
-    }
-
-    /// Floats in the pool as modelled and as measured, after passes of stacks and then after a
-    /// Hessian-vector product.
-    fn passes(body: &'static dyn InstructionSet) -> [[usize; 2]; 2] {
-        let block = |pool| BlockShape { channels_out: 20, stride: 1, pool };
-        let blocks = vec![block(false), block(true)];
-        let stack = |(c, side)| StackShape { n: 10, c, h: side, w: side, blocks: blocks.clone() };
-        let stacks = [(3, 40), (20, 20), (20, 10)].map(stack);
-        release_buffers();
-        let mut model = BufferPoolModel { tile: body.tile(), ..Default::default() };
-        for shape in &stacks {
-            forward(body, shape, false);
-            let used = model.forward(shape, 1, false);
-            model.release(used);
-        }
-        let of = |shape: &StackShape| {
-            let saved = forward(body, shape, true).expect("kept, as asked");
-            let dy = vec![0.5; shape.output().iter().product()];
-            (saved, [vec![0.5; shape.parameters()], vec![0.0; shape.parameters()]], dy)
-        };
-        for (index, shape) in stacks.iter().enumerate().rev() {
-            let (saved, [params, mut gradients], dy) = of(shape);
-            let to = &mut parts(shape, &mut gradients);
-            backward(shape, &saved, &params, &dy, (index > 0, false), to);
-            let saved_buffers = model.forward(shape, 1, true);
-            let intermediate_grads = model.backward(shape, 1, index > 0, false);
-            [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
-        }
-        let plain = [model.floats(), kept_floats()];
-
-        let shape = &stacks[1];
-        let (saved, [params, mut gradients], dy) = of(shape);
-        let to = &mut parts(shape, &mut gradients);
-        let (_, intermediate_grads) = backward(shape, &saved, &params, &dy, (false, true), to);
-        let tangents = InputTangents { images: None, parameters: &params };
-        let saved_tangent = jvp(&saved, &params, tangents).saved;
-        let intermediate_grads = intermediate_grads.expect("kept, as asked");
-        let tangents = (&*params, &saved_tangent);
-        jvp_of_vjp(&saved, &params, tangents, (&intermediate_grads, Some(&*dy)), false, to);
-        drop((saved, saved_tangent, intermediate_grads));
-        let saved_buffers = model.forward(shape, 1, true);
-        let intermediate_grads = model.backward(shape, 1, false, true);
-        model.hvp(shape, 1);
-        [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
-        [plain, [model.floats(), kept_floats()]]
-    }
-
-    #[test]
-    fn the_pool_is_as_large_as_modelled() {
-        for body in bodies() {
-            let near =
-                |[modelled, found]: [usize; 2]| (modelled as f64 / found as f64 - 1.0).abs() < 0.1;
-            let mut last = [[0; 2]; 2];
-            // Tests beside this one leave buffers too, and take some.
-            let alone = (0..20).any(|_| {
-                last = passes(body);
-                last.into_iter().all(near)
-            });
-            assert!(alone, "{last:?} modelled and found by {}", body.name());
-        }
-        release_buffers();
     }
 }

@@ -46,7 +46,9 @@ impl StackShape {
         });
         // Parts that are worked on at once share the rest.
         let weights = pass.plans.iter().map(|plan| pass.slots * plan.forward.prepared()).max();
-        self.intermediate_grad_floats() + forward.sum::<usize>() + weights.unwrap_or(0)
+        let maps = pass.plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
+        let last = pass.plans.last().map_or(0, |plan| plan.out.dense());
+        self.n * (last + maps) + forward.sum::<usize>() + weights.unwrap_or(0)
     }
 }
 
@@ -112,11 +114,11 @@ impl StackPass {
         inputs.chain(last).chain(convs).chain([self.parameters]).collect()
     }
 
-    fn saved(&self) -> usize {
+    pub fn saved(&self) -> usize {
         self.maps(true).into_iter().sum::<usize>() + self.statistics()
     }
 
-    fn saved_tangent(&self) -> usize {
+    pub fn saved_tangent(&self) -> usize {
         self.tangents(0).into_iter().sum::<usize>() + self.statistics()
     }
 
@@ -148,61 +150,5 @@ impl StackPass {
         let turned = if wanted { plan.turned.scratch_lengths(terms) } else { Vec::new() };
         let slot = [own, plan.forward.scratch_lengths(1), turned].concat();
         [times(self.at_once, weights), times(self.busy, slot)].concat()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::backward::backward;
-    use super::super::forward::{Pass, Planned, Statistics, forward};
-    use super::super::norm::Norm;
-    use super::super::shape::BlockShape;
-    use super::super::tangent::{InputTangents, jvp};
-    use super::super::tests::parts;
-    use super::*;
-    use crate::cpu::images::Images;
-    use crate::cpu::instruction_set::bodies;
-
-    fn floats<'a>(maps: impl IntoIterator<Item = &'a Images>, norms: &[Norm], n: usize) -> usize {
-        let maps = maps.into_iter().map(|images| images.group(0..n).len()).sum::<usize>();
-        let norm = |n: &Norm| n.mean.len() + n.inv_std.len() + n.scale.len() + n.shift.len();
-        maps + norms.iter().map(norm).sum::<usize>()
-    }
-
-    #[test]
-    fn floats_are_those_that_the_passes_save() {
-        let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
-        let cases = [
-            (1, vec![block(64, 1, true), block(64, 1, true)]),
-            (5, vec![block(20, 2, false), block(5, 1, true)]),
-        ];
-        let bodies = bodies();
-        for ((c, blocks), body) in
-            cases.iter().flat_map(|case| bodies.iter().map(move |b| (case, *b)))
-        {
-            let shape = StackShape { n: 3, c: *c, h: 14, w: 9, blocks: blocks.clone() };
-            let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
-            let (how, pass) = ((Statistics::Batch, 1e-5), Pass { keep: true, lanes: 1 });
-            let planned = Planned::by(body, &shape, Precision::F32);
-            let saved = forward(&planned, &x, &params, how, pass).saved.expect("kept, as asked");
-            let of = StackPass::new(body.tile(), &shape, 1);
-            let maps = saved.inputs.iter().chain(&saved.convs);
-            let found = floats(maps, &saved.norms, shape.n) + params.len();
-            assert_eq!(of.saved(), found, "{shape:?}");
-
-            let mut gradients = vec![0.0; params.len()];
-            let to = &mut parts(&shape, &mut gradients);
-            let dy = vec![0.5; shape.output().iter().product()];
-            let (_, grads) = backward(&shape, &saved, &params, &dy, (false, true), to);
-            let found = floats(&grads.expect("kept, as asked").0, &[], shape.n);
-            assert_eq!(of.intermediate_grads().iter().sum::<usize>(), found, "{shape:?}");
-
-            let tangents = InputTangents { images: None, parameters: &params };
-            let tangent = jvp(&saved, &params, tangents).saved;
-            // Of the last, the output, only images at hand are there.
-            let maps = tangent.inputs[..blocks.len()].iter().chain(&tangent.convs);
-            let found = floats(maps, &tangent.norms, shape.n) + params.len();
-            assert_eq!(of.saved_tangent(), found, "{shape:?}");
-        }
     }
 }
