@@ -35,7 +35,6 @@
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
 //! [`FallbackReason`]. A [`Precision`] has convolutions and matrix products computed in a low type, and all
 //! else in f32.
-//! [`conv_stack_jvp`] gives Jacobian-vector and Hessian-vector products of the stack.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
 //! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
@@ -90,12 +89,9 @@ pub mod weighted_sums;
 
 pub use alloc_counter::{AllocatorCounts, CountingAllocator, PeakWatch, limit_malloc_arenas};
 pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all};
-pub use batch_norm::{NormError, NormStatistics, batch_norm};
-pub use conv_stack::{
-    BlockTangent, ConvBlock, GradientsOf, Moments, StackJvp, StackOptions, StackOutput,
-    StackTangent, Statistics, conv_stack, conv_stack_jvp,
-};
-pub use conv2d::{ConvError, conv2d};
+pub use batch_norm::{NormStatistics, batch_norm};
+pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
+pub use conv2d::conv2d;
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
@@ -105,22 +101,22 @@ pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use gram::gram;
 pub use host::HostBackend;
-pub use inverse_power::{PowerError, inverse_power};
+pub use inverse_power::inverse_power;
 pub use layers::{FusedConvolution, FusedLayers};
-pub use linear::{LinearError, linear, product};
-pub use linear_stack::{LinearLayer, LinearStackError, linear_stack};
-pub use max_pool::{PoolError, max_pool};
-pub use metrics::{FusedMetrics, MetricError, split_at};
+pub use linear::{linear, product};
+pub use linear_stack::{LinearLayer, linear_stack};
+pub use max_pool::max_pool;
+pub use metrics::{FusedMetrics, split_at};
 pub use norm_relu::norm_relu;
 pub use optim_step::{FusedSteps, StepOutput, StepRule, StepState, StepTensors, optim_step};
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
-pub use rank_update::{Decay, RankError, UpdateRate, rank_update};
+pub use rank_update::{Decay, UpdateRate, rank_update};
 pub use registry::{
     FusedOps, Route, check_environment, register, register_axpy, register_gather, register_steps,
     register_task_loss, route,
 };
 pub use task_loss::{FusedTaskLoss, TaskLoss, task_loss};
 pub use tiling::{summed_all, tiled_all};
-pub use weighted_sums::{SumsError, weighted_sums};
+pub use weighted_sums::weighted_sums;

@@ -8,30 +8,6 @@ use crate::linear_stack::{LinearLayer, linear_stack};
 use crate::precision::Precision;
 use crate::registry::{self, StackTable};
 
-/// Operands that do not fit each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum LinearError {
-    /// A weight that does not take the features.
-    #[error(
-        "a linear layer of {features} features needs a weight [{features}, o], found {found:?}"
-    )]
-    Weight {
-        /// Features of the input.
-        features: usize,
-        /// Shape of the weight.
-        found: [usize; 2],
-    },
-    /// A bias that does not have one value an output.
-    #[error("a linear layer with {wanted} outputs needs as many values of bias, found {found}")]
-    Bias {
-        /// Outputs.
-        wanted: usize,
-        /// Length found.
-        found: usize,
-    },
-}
-
 /// `x weight + bias`.
 ///
 /// On a host a matrix product and a sum in plain Burn operations: a fused body would gain nothing,
@@ -46,15 +22,13 @@ pub enum LinearError {
 /// - output: `[n, o]`
 ///
 /// # Panics
-/// When the shapes do not fit, with the text of a [`LinearError`].
+/// When the shapes do not fit.
 pub fn linear<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 2>,
     bias: Option<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
-        panic!("{error}");
-    }
+    check(x.dims(), weight.dims(), bias.as_ref());
     if let Some(low) = through_f32::<B>(x.dtype(), types([&bias]).chain([weight.dtype()])) {
         let [bias] = wide([bias]);
         return linear(x.cast(FloatDType::F32), weight.cast(FloatDType::F32), bias).cast(low);
@@ -112,21 +86,21 @@ pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>)
     }
 }
 
-/// Whether the shapes fit.
-///
-/// # Errors
-/// A [`LinearError`] that says what does not.
+/// # Panics
+/// When the shapes do not fit.
 pub(crate) fn check<B: Backend>(
     [_, features]: [usize; 2],
     found: [usize; 2],
     bias: Option<&Tensor<B, 1>>,
-) -> Result<(), LinearError> {
+) {
     let [inputs, wanted] = found;
-    if inputs != features {
-        return Err(LinearError::Weight { features, found });
-    }
-    match bias.map(|bias| bias.dims()) {
-        Some([found]) if found != wanted => Err(LinearError::Bias { wanted, found }),
-        _ => Ok(()),
-    }
+    assert!(
+        inputs == features,
+        "a linear layer of {features} features needs a weight [{features}, o], found {found:?}"
+    );
+    let values = bias.map_or(wanted, |bias| bias.dims()[0]);
+    assert!(
+        values == wanted,
+        "a linear layer with {wanted} outputs needs as many values of bias, found {values}"
+    );
 }

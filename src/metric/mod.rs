@@ -1,5 +1,5 @@
 //! Distances and prototypes.
 
 pub use fewshot_kernels::{
-    Metric, MetricError, ProtoLoss, distances, mahalanobis, proto_loss, prototypes, scores,
+    Metric, ProtoLoss, distances, mahalanobis, proto_loss, prototypes, scores,
 };

@@ -46,9 +46,7 @@ static COUNTERS: Counters = Counters {
 /// # drop(numbers);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CountingAllocator<A = System> {
-    inner: A,
-}
+pub struct CountingAllocator;
 
 /// What [`CountingAllocator`] counted, at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +55,14 @@ pub struct AllocatorCounts {
     pub in_use: u64,
     /// Allocations not yet given back.
     pub allocations: u64,
-    /// Highest number of bytes in use since the program began, or since
-    /// [`CountingAllocator::reset_peak`].
+    /// Highest number of bytes in use since the program began.
     pub peak: u64,
 }
 
 impl CountingAllocator {
     /// Counts what the system's allocator gives out.
     pub const fn new() -> Self {
-        Self { inner: System }
+        Self
     }
 
     /// What is in use now, if the program has installed the allocator.
@@ -73,25 +70,13 @@ impl CountingAllocator {
         Self::is_installed().then(|| AllocatorCounts {
             in_use: COUNTERS.in_use.load(Relaxed),
             allocations: COUNTERS.allocations.load(Relaxed),
-            peak: PeakWatch::since_reset(),
+            peak: PeakWatch::of_program(),
         })
-    }
-
-    /// Starts [`AllocatorCounts::peak`] again from what is in use now. Watches go on as they were.
-    pub fn reset_peak() {
-        PeakWatch::reset();
     }
 
     /// Whether anything was ever allocated through it.
     pub fn is_installed() -> bool {
         COUNTERS.installed.load(Relaxed)
-    }
-}
-
-impl<A> CountingAllocator<A> {
-    /// Counts what `inner` gives out.
-    pub const fn around(inner: A) -> Self {
-        Self { inner }
     }
 }
 
@@ -140,20 +125,20 @@ fn given(memory: *mut u8, layout: Layout) -> *mut u8 {
     memory
 }
 
-// SAFETY: every method passes its arguments on to `inner`, which is a `GlobalAlloc`, and returns
+// SAFETY: every method passes its arguments on to `System`, which is a `GlobalAlloc`, and returns
 // what that returned. Counting is atomic additions to a static: it allocates nothing, cannot panic,
 // and so neither re-enters the allocator nor unwinds out of it.
-unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
+unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same for `inner`.
-        given(unsafe { self.inner.alloc(layout) }, layout)
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same for `System`.
+        given(unsafe { System.alloc(layout) }, layout)
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same for `inner`.
-        given(unsafe { self.inner.alloc_zeroed(layout) }, layout)
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same for `System`.
+        given(unsafe { System.alloc_zeroed(layout) }, layout)
     }
 
     #[inline]
@@ -162,14 +147,14 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
         COUNTERS.allocations.fetch_sub(1, Relaxed);
         shrunk(layout.size());
         // SAFETY: the caller says that `memory` came from this allocator with this layout, so it
-        // came from `inner` with it.
-        unsafe { self.inner.dealloc(memory, layout) }
+        // came from `System` with it.
+        unsafe { System.dealloc(memory, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as in `dealloc`; the contract on `size` is the same for `inner`.
-        let moved = unsafe { self.inner.realloc(memory, layout, size) };
+        // SAFETY: as in `dealloc`; the contract on `size` is the same for `System`.
+        let moved = unsafe { System.realloc(memory, layout, size) };
         match size.checked_sub(layout.size()) {
             // The old block is still there.
             _ if moved.is_null() => {}
@@ -182,8 +167,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
 
 #[cfg(test)]
 mod tests {
-    use std::ptr::null_mut;
-    use std::sync::atomic::AtomicUsize;
+    use std::hint::black_box;
 
     use super::*;
 
@@ -192,28 +176,9 @@ mod tests {
         [COUNTERS.in_use.load(Relaxed), COUNTERS.allocations.load(Relaxed)]
     }
 
-    /// Gives out nothing beyond a number of bytes.
-    struct Small(AtomicUsize);
-
-    // SAFETY: what it gives out comes from `System`; null is allowed at any time.
-    unsafe impl GlobalAlloc for Small {
-        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-            if layout.size() > self.0.load(Relaxed) {
-                return null_mut();
-            }
-            // SAFETY: the caller's contract.
-            unsafe { System.alloc(layout) }
-        }
-
-        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-            // SAFETY: the caller's contract; `memory` came from `System`.
-            unsafe { System.dealloc(memory, layout) }
-        }
-    }
-
     #[test]
     fn what_is_given_out_is_counted_until_it_is_given_back() {
-        let allocator = CountingAllocator::around(Small(AtomicUsize::new(4096)));
+        let allocator = CountingAllocator::new();
         let [bytes, live] = counts();
         let layout = Layout::from_size_align(1000, 64).unwrap();
         let with_size = |size| Layout::from_size_align(size, 64).unwrap();
@@ -236,18 +201,20 @@ mod tests {
 
     #[test]
     fn what_was_refused_is_not_counted() {
-        let allocator = CountingAllocator::around(Small(AtomicUsize::new(100)));
+        let allocator = CountingAllocator::new();
         let layout = Layout::from_size_align(100, 8).unwrap();
-        let large = Layout::from_size_align(101, 8).unwrap();
+        // More than there are addresses. What nobody sees of it is taken for granted by compilers.
+        let large = Layout::from_size_align(1 << 62, 8).unwrap();
         let before = counts();
         // SAFETY: layouts are not empty, and the one block is given back with its layout.
         unsafe {
-            assert!(allocator.alloc(large).is_null());
-            assert!(allocator.alloc_zeroed(large).is_null());
+            assert!(black_box(allocator.alloc(large)).is_null());
+            assert!(black_box(allocator.alloc_zeroed(large)).is_null());
             assert_eq!(counts(), before);
             let block = allocator.alloc(layout);
             let with_block = counts();
-            assert!(allocator.realloc(block, layout, 101).is_null());
+            let moved = allocator.realloc(block, layout, large.size());
+            assert!(black_box(moved).is_null());
             assert_eq!(counts(), with_block, "the old block is still in use");
             allocator.dealloc(block, layout);
         }

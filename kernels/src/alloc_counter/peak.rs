@@ -9,14 +9,14 @@ const PLACES: usize = 64;
 /// There is one peak to raise in an allocation. Whoever restarts it tells everyone who still counts
 /// on the one before.
 struct Peaks {
-    /// Since [`CountingAllocator::reset_peak`], without the peak that runs now.
-    since_reset: u64,
+    /// Of the program, without the peak that runs now.
+    of_program: u64,
     /// The same of each watch, by its number.
     watched: Vec<(u64, u64)>,
     next: u64,
 }
 
-static PEAKS: Mutex<Peaks> = Mutex::new(Peaks { since_reset: 0, watched: Vec::new(), next: 0 });
+static PEAKS: Mutex<Peaks> = Mutex::new(Peaks { of_program: 0, watched: Vec::new(), next: 0 });
 
 impl Peaks {
     fn lock() -> MutexGuard<'static, Self> {
@@ -26,7 +26,7 @@ impl Peaks {
     /// Starts the running peak from what is in use now, which it returns.
     fn restart(&mut self) -> u64 {
         let (before, now) = restart_peak();
-        self.since_reset = self.since_reset.max(before);
+        self.of_program = self.of_program.max(before);
         for (_, highest) in &mut self.watched {
             *highest = before.max(*highest);
         }
@@ -60,11 +60,6 @@ impl PeakWatch {
         })
     }
 
-    /// The bytes that were in use when it started.
-    pub fn at_start(&self) -> u64 {
-        self.start
-    }
-
     /// The highest number of bytes in use since it started.
     pub fn highest(&self) -> u64 {
         let peaks = Peaks::lock();
@@ -72,14 +67,9 @@ impl PeakWatch {
         peak().max(own.map_or(self.start, |(_, highest)| *highest))
     }
 
-    pub(super) fn since_reset() -> u64 {
+    pub(super) fn of_program() -> u64 {
         let peaks = Peaks::lock();
-        peak().max(peaks.since_reset)
-    }
-
-    pub(super) fn reset() {
-        let mut peaks = Peaks::lock();
-        peaks.since_reset = peaks.restart();
+        peak().max(peaks.of_program)
     }
 }
 
@@ -106,7 +96,7 @@ mod tests {
     #[test]
     fn a_watch_has_its_own_peak_whatever_starts_and_ends_within_it() {
         touch(1);
-        let above = |watch: &PeakWatch| watch.highest() - watch.at_start();
+        let above = |watch: &PeakWatch| watch.highest() - watch.start;
         let outer = PeakWatch::start().unwrap();
         touch(5000);
         let inner = PeakWatch::start().unwrap();
@@ -123,17 +113,14 @@ mod tests {
     }
 
     #[test]
-    fn the_peak_of_the_program_goes_on_under_watches_until_it_is_reset() {
-        touch(20_000);
-        CountingAllocator::reset_peak();
-        let start = CountingAllocator::counts().unwrap();
-        assert_eq!(start.peak, start.in_use);
-        touch(4000);
+    fn the_peak_of_the_program_goes_on_under_watches() {
+        touch(1);
+        let of_program = || CountingAllocator::counts().unwrap().peak;
+        let start = of_program();
+        touch(start as usize + 1);
+        let highest = of_program();
+        assert!(highest > start);
         let watch = PeakWatch::start().unwrap();
-        assert_eq!(CountingAllocator::counts().unwrap().peak, start.in_use + 4000);
-        CountingAllocator::reset_peak();
-        touch(100);
-        assert_eq!(CountingAllocator::counts().unwrap().peak, start.in_use + 100);
-        assert_eq!(watch.highest(), watch.at_start() + 100);
+        assert_eq!((of_program(), watch.highest()), (highest, watch.start));
     }
 }

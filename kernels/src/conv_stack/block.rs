@@ -21,6 +21,14 @@ pub struct ConvBlock<B: Backend> {
     pub pool: bool,
 }
 
+impl<B: Backend> ConvBlock<B> {
+    /// Bias, gamma and beta, with their names.
+    pub(crate) fn vectors(&self) -> [(&'static str, Option<&Tensor<B, 1>>); 3] {
+        let Self { bias, gamma, beta, .. } = self;
+        [("bias", bias.as_ref()), ("gamma", gamma.as_ref()), ("beta", beta.as_ref())]
+    }
+}
+
 /// Mean and biased variance of one block's convolution output, each `[c_out]`.
 #[derive(Clone, Debug)]
 pub struct Moments<B: Backend> {
@@ -67,182 +75,80 @@ impl Default for StackOptions {
     }
 }
 
-/// A stack that cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StackError {
-    /// No block at all.
-    #[error("a convolution stack needs at least one block")]
-    Empty,
-    /// A batch without images.
-    #[error("a convolution stack needs at least one image")]
-    NoImages,
-    /// Channels that cannot be shared out among the lanes.
-    #[error("{channels} channels of {name} cannot be shared out among {lanes} lanes")]
-    Lanes {
-        /// What has the channels.
-        name: String,
-        /// Channels found.
-        channels: usize,
-        /// Lanes asked for.
-        lanes: usize,
-    },
-    /// A weight that does not take the channels it is given, or is not 3x3.
-    #[error("block {block} needs a weight [c_out, {channels}, 3, 3], found {found:?}")]
-    Weight {
-        /// Index of the block.
-        block: usize,
-        /// Channels that arrive at the block.
-        channels: usize,
-        /// Shape of the weight found.
-        found: [usize; 4],
-    },
-    /// A vector that does not have one value a channel.
-    #[error("block {block} needs {wanted} values of {name}, found {found}")]
-    Vector {
-        /// Index of the block.
-        block: usize,
-        /// Which vector.
-        name: &'static str,
-        /// Channels of the block.
-        wanted: usize,
-        /// Length found.
-        found: usize,
-    },
-    /// A stride other than 1 and 2.
-    #[error("block {block} has stride {stride}, only 1 and 2 are served")]
-    Stride {
-        /// Index of the block.
-        block: usize,
-        /// Stride found.
-        stride: usize,
-    },
-    /// An image that is gone before the last block.
-    #[error("block {block} would shrink an image of {height}x{width} to nothing")]
-    TooSmall {
-        /// Index of the block.
-        block: usize,
-        /// Height at the block's pool.
-        height: usize,
-        /// Width at the block's pool.
-        width: usize,
-    },
-    /// A tangent that does not have the shape of its primal.
-    #[error("the tangent of {name} needs shape {wanted:?}, found {found:?}")]
-    Tangent {
-        /// The primal.
-        name: &'static str,
-        /// Its shape.
-        wanted: Vec<usize>,
-        /// Shape found; empty where the primal is absent.
-        found: Vec<usize>,
-    },
-    /// Running statistics for another number of blocks.
-    #[error("{blocks} blocks need as many pairs of running moments, found {found}")]
-    Moments {
-        /// Number of blocks.
-        blocks: usize,
-        /// Number of pairs found.
-        found: usize,
-    },
-}
-
 /// The shape of one lane of the stack.
 ///
-/// # Errors
-/// A [`StackError`] that names the first block that does not fit.
+/// # Panics
+/// With what does not fit first.
 pub fn check<B: Backend>(
     [n, c, h, w]: [usize; 4],
     blocks: &[ConvBlock<B>],
     statistics: &Statistics<B>,
     lanes: usize,
-) -> Result<StackShape, StackError> {
-    if blocks.is_empty() {
-        return Err(StackError::Empty);
-    }
-    if n == 0 {
-        return Err(StackError::NoImages);
-    }
-    let c = share(|| "the images".into(), c, lanes)?;
-    let (mut channels, mut height, mut width) = (c, h, w);
+) -> StackShape {
+    assert!(!blocks.is_empty(), "a convolution stack needs at least one block");
+    assert!(n > 0, "a convolution stack needs at least one image");
+    let c = share(|| "the images".into(), c, lanes);
+    let (mut channels, mut side) = (c, [h, w]);
     for (index, block) in blocks.iter().enumerate() {
-        let out;
-        (out, height, width) = check_block(index, block, channels, height, width)?;
-        channels = share(|| format!("block {index}"), out, lanes)?;
+        side = check_block(index, block, channels, side);
+        channels = share(|| format!("block {index}"), block.weight.dims()[0], lanes);
     }
     if let Statistics::Running(moments) = statistics {
-        check_moments(blocks, moments)?;
+        let (wanted, found) = (blocks.len(), moments.len());
+        assert!(
+            found == wanted,
+            "{wanted} blocks need as many pairs of running moments, found {found}"
+        );
+        for (index, (block, moments)) in blocks.iter().zip(moments).enumerate() {
+            let [out, ..] = block.weight.dims();
+            check_vector(index, "running mean", out, &moments.mean);
+            check_vector(index, "running variance", out, &moments.variance);
+        }
     }
     let block = |block: &ConvBlock<B>| {
         let channels_out = block.weight.dims()[0] / lanes;
         BlockShape { channels_out, stride: block.stride, pool: block.pool }
     };
-    Ok(StackShape { n, c, h, w, blocks: blocks.iter().map(block).collect() })
+    StackShape { n, c, h, w, blocks: blocks.iter().map(block).collect() }
 }
 
 /// Channels of one lane.
-fn share(name: impl Fn() -> String, channels: usize, lanes: usize) -> Result<usize, StackError> {
-    if lanes == 0 || !channels.is_multiple_of(lanes) {
-        return Err(StackError::Lanes { name: name(), channels, lanes });
-    }
-    Ok(channels / lanes)
+fn share(name: impl Fn() -> String, channels: usize, lanes: usize) -> usize {
+    let shares = lanes > 0 && channels.is_multiple_of(lanes);
+    assert!(shares, "{channels} channels of {} cannot be shared out among {lanes} lanes", name());
+    channels / lanes
 }
 
+/// Height and width of the block's output.
 fn check_block<B: Backend>(
     index: usize,
     block: &ConvBlock<B>,
     channels: usize,
-    height: usize,
-    width: usize,
-) -> Result<(usize, usize, usize), StackError> {
+    [height, width]: [usize; 2],
+) -> [usize; 2] {
     let found = block.weight.dims();
     let [out, ..] = found;
-    if found != [out, channels, 3, 3] || out == 0 || channels == 0 {
-        return Err(StackError::Weight { block: index, channels, found });
-    }
-    for (name, vector) in [("bias", &block.bias), ("gamma", &block.gamma), ("beta", &block.beta)] {
+    assert!(
+        found == [out, channels, 3, 3] && out > 0 && channels > 0,
+        "block {index} needs a weight [c_out, {channels}, 3, 3], found {found:?}"
+    );
+    for (name, vector) in block.vectors() {
         if let Some(vector) = vector {
-            check_vector(index, name, out, vector)?;
+            check_vector(index, name, out, vector);
         }
     }
-    let (height, width) = match block.stride {
-        1 => (height, width),
-        2 => (height.div_ceil(2), width.div_ceil(2)),
-        stride => {
-            return Err(StackError::Stride { block: index, stride });
-        }
-    };
+    let stride = block.stride;
+    assert!(matches!(stride, 1 | 2), "block {index} has stride {stride}, only 1 and 2 are served");
+    let [height, width] = [height.div_ceil(stride), width.div_ceil(stride)];
     let side = if block.pool { 2 } else { 1 };
-    if height < side || width < side {
-        return Err(StackError::TooSmall { block: index, height, width });
-    }
-    Ok((out, height / side, width / side))
+    assert!(
+        height >= side && width >= side,
+        "block {index} would shrink an image of {height}x{width} to nothing"
+    );
+    [height / side, width / side]
 }
 
-fn check_moments<B: Backend>(
-    blocks: &[ConvBlock<B>],
-    moments: &[Moments<B>],
-) -> Result<(), StackError> {
-    if moments.len() != blocks.len() {
-        return Err(StackError::Moments { blocks: blocks.len(), found: moments.len() });
-    }
-    for (index, (block, moments)) in blocks.iter().zip(moments).enumerate() {
-        let [out, ..] = block.weight.dims();
-        check_vector(index, "running mean", out, &moments.mean)?;
-        check_vector(index, "running variance", out, &moments.variance)?;
-    }
-    Ok(())
-}
-
-fn check_vector<B: Backend>(
-    block: usize,
-    name: &'static str,
-    wanted: usize,
-    vector: &Tensor<B, 1>,
-) -> Result<(), StackError> {
+fn check_vector<B: Backend>(block: usize, name: &str, wanted: usize, vector: &Tensor<B, 1>) {
     let [found] = vector.dims();
-    if found == wanted {
-        return Ok(());
-    }
-    Err(StackError::Vector { block, name, wanted, found })
+    assert!(found == wanted, "block {block} needs {wanted} values of {name}, found {found}");
 }

@@ -30,7 +30,7 @@ pub struct StackCall {
 }
 
 impl StackCall {
-    pub(super) fn new<B: Backend>(
+    fn new<B: Backend>(
         shape: StackShape,
         blocks: &[ConvBlock<B>],
         statistics: &Statistics<B>,
@@ -54,7 +54,7 @@ impl StackCall {
     }
 
     /// The type of the features of images of `dtype`.
-    pub(super) fn features_type(&self, dtype: DType) -> FloatDType {
+    fn features_type(&self, dtype: DType) -> FloatDType {
         match self.precision {
             Precision::F32 => dtype.into(),
             Precision::MixedF16 | Precision::MixedBf16 => FloatDType::F32,
@@ -76,7 +76,7 @@ pub(crate) fn check<B: Backend>(
         Statistics::Running(moments) => moments,
     };
     let running = running.iter().flat_map(|moments| [&moments.mean, &moments.variance]);
-    let vectors = blocks.iter().flat_map(|block| [&block.bias, &block.gamma, &block.beta]);
+    let vectors = blocks.iter().flat_map(|block| block.vectors().map(|(_, vector)| vector));
     let vectors = vectors.flatten().chain(running).map(Tensor::dtype);
     let weights = blocks.iter().map(|block| block.weight.dtype());
     let mut all = weights.chain(vectors).chain([images.dtype()]);
@@ -103,16 +103,13 @@ pub(crate) fn run<B: Backend>(
 }
 
 /// The tensor in this type; an operation less where it is.
-pub(super) fn in_type<B: Backend, const D: usize>(
-    tensor: Tensor<B, D>,
-    dtype: FloatDType,
-) -> Tensor<B, D> {
+fn in_type<B: Backend, const D: usize>(tensor: Tensor<B, D>, dtype: FloatDType) -> Tensor<B, D> {
     if FloatDType::from(tensor.dtype()) == dtype { tensor } else { tensor.cast(dtype) }
 }
 
 /// What the fused body takes: the images, on a device in their own type; the tensors of every block
 /// with what normalisation is without where one is absent; and the moments that are given.
-pub(super) fn operands<B: Backend>(
+fn operands<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
@@ -146,9 +143,6 @@ pub(super) fn operands<B: Backend>(
 /// Mean and variance of every block in turn.
 fn pairs<B: Backend>(vectors: Vec<FloatTensor<B>>) -> Vec<Moments<B>> {
     let mut vectors = vectors.into_iter().map(wrap::<B, 1>);
-    let mut moments = Vec::new();
-    while let (Some(mean), Some(variance)) = (vectors.next(), vectors.next()) {
-        moments.push(Moments { mean, variance });
-    }
-    moments
+    let pair = || Some(Moments { mean: vectors.next()?, variance: vectors.next()? });
+    std::iter::from_fn(pair).collect()
 }

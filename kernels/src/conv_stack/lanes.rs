@@ -18,61 +18,7 @@ use crate::twice_differentiable::{
     ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
 };
 
-/// A flat array of segments, each of which holds one part for every lane.
-struct Segments {
-    lanes: usize,
-    /// Length of one lane's part of every segment.
-    parts: Vec<usize>,
-}
-
-impl Segments {
-    /// Images `[n, lanes * c, h, w]`, of `image` floats in a lane.
-    fn images(lanes: usize, n: usize, image: usize) -> Self {
-        Self { lanes, parts: vec![image; n] }
-    }
-
-    /// One lane's own array.
-    fn lane<'a>(&self, flat: &'a [f32], t: usize) -> Part<'a> {
-        if self.lanes == 1 {
-            return Part::All(flat);
-        }
-        let mut lane = Buffer::stale(self.parts.iter().sum());
-        let (mut start, mut from) = (0, 0);
-        for &part in &self.parts {
-            let own = from + t * part..from + (t + 1) * part;
-            lane[start..start + part].copy_from_slice(&flat[own]);
-            start += part;
-            from += self.lanes * part;
-        }
-        Part::Own(lane)
-    }
-
-    /// The segments of a flat array.
-    fn split(&self, mut flat: &[f32]) -> Vec<Vec<f32>> {
-        let segment = |&part: &usize| {
-            let (own, rest) = flat.split_at(self.lanes * part);
-            flat = rest;
-            own.to_vec()
-        };
-        self.parts.iter().map(segment).collect()
-    }
-
-    /// All lanes' own arrays, segment by segment.
-    fn join(&self, mut lanes: Vec<Vec<f32>>) -> Vec<f32> {
-        if lanes.len() == 1 {
-            return lanes.swap_remove(0);
-        }
-        let mut flat = Vec::with_capacity(lanes.iter().map(Vec::len).sum());
-        let mut start = 0;
-        for &part in &self.parts {
-            lanes.iter().for_each(|lane| flat.extend_from_slice(&lane[start..start + part]));
-            start += part;
-        }
-        flat
-    }
-}
-
-/// One lane's array: all that there is, or gathered from the segments.
+/// One lane's images: all that there are, or a copy of its own.
 enum Part<'a> {
     All(&'a [f32]),
     Own(Buffer),
@@ -90,13 +36,34 @@ impl Deref for Part<'_> {
 }
 
 impl StackCall {
-    fn input(&self) -> Segments {
-        Segments::images(self.lanes, self.shape.n, self.shape.input() / self.shape.n)
+    /// Floats of one lane's image, and of its features.
+    fn image_floats(&self) -> [usize; 2] {
+        [self.shape.input() / self.shape.n, self.shape.output()[1..].iter().product()]
     }
 
-    fn output(&self) -> Segments {
-        let image = self.shape.output()[1..].iter().product();
-        Segments::images(self.lanes, self.shape.n, image)
+    /// One lane's own images or features, of so many floats each.
+    fn lane<'a>(&self, all: &'a [f32], image: usize, t: usize) -> Part<'a> {
+        if self.lanes == 1 {
+            return Part::All(all);
+        }
+        let mut lane = Buffer::stale(self.shape.n * image);
+        let images = all.chunks_exact(self.lanes * image);
+        for (to, from) in lane.chunks_exact_mut(image).zip(images) {
+            to.copy_from_slice(&from[t * image..(t + 1) * image]);
+        }
+        Part::Own(lane)
+    }
+
+    /// All lanes' images or features, of so many floats each.
+    fn join(&self, mut lanes: Vec<Vec<f32>>, image: usize) -> Vec<f32> {
+        if lanes.len() == 1 {
+            return lanes.swap_remove(0);
+        }
+        let mut all = Vec::with_capacity(lanes.iter().map(Vec::len).sum());
+        for start in (0..self.shape.n * image).step_by(image) {
+            lanes.iter().for_each(|lane| all.extend_from_slice(&lane[start..start + image]));
+        }
+        all
     }
 
     /// Lengths of the parts of one lane's parameters, four for each block.
@@ -107,42 +74,44 @@ impl StackCall {
         inputs.zip(outputs).flat_map(|(c_in, out)| [9 * c_in * out, out, out, out])
     }
 
+    /// Lengths of mean and variance of every block of one lane.
+    fn moment_parts(&self) -> impl Iterator<Item = usize> {
+        self.shape.blocks.iter().flat_map(|block| [block.channels_out; 2])
+    }
+
     /// One lane's parameters, given the tensors of all lanes; zeros for those that are not there.
     fn parameters<'a>(&self, all: impl Iterator<Item = Option<&'a [f32]>>, t: usize) -> Buffer {
-        let mut lane = Buffer::stale(self.shape.parameters());
-        let mut rest = &mut lane[..];
-        for (part, tensor) in self.parts().zip(all) {
-            let to = rest.split_off_mut(..part).expect("as long as its parts");
-            match tensor {
-                Some(tensor) => to.copy_from_slice(&tensor[t * part..(t + 1) * part]),
-                None => to.fill(0.0),
-            }
+        gather(self.shape.parameters(), self.parts().zip(all), t)
+    }
+}
+
+/// One lane's parts, of so many floats together, of tensors of all lanes; zeros for those that are not
+/// there.
+fn gather<'a>(
+    floats: usize,
+    parts: impl Iterator<Item = (usize, Option<&'a [f32]>)>,
+    t: usize,
+) -> Buffer {
+    let mut lane = Buffer::stale(floats);
+    let mut rest = &mut lane[..];
+    for (part, tensor) in parts {
+        let to = rest.split_off_mut(..part).expect("as long as its parts");
+        match tensor {
+            Some(tensor) => to.copy_from_slice(&tensor[t * part..(t + 1) * part]),
+            None => to.fill(0.0),
         }
-        lane
     }
-
-    fn moments(&self) -> Segments {
-        let parts = self.shape.blocks.iter().flat_map(|block| [block.channels_out; 2]).collect();
-        Segments { lanes: self.lanes, parts }
-    }
+    lane
 }
 
-/// What the forward pass saved, by lane.
-pub struct SavedLanes {
-    lanes: Vec<Lane>,
-}
-
-struct Lane {
+/// What the forward pass of a lane saved.
+pub struct Lane {
     parameters: Buffer,
     saved: Saved,
 }
 
-/// Tangents of what the forward pass saved, and of the parameters, by lane.
-pub struct SavedLanesTangent {
-    lanes: Vec<LaneTangent>,
-}
-
-struct LaneTangent {
+/// Tangents of what the forward pass of a lane saved, and of its parameters.
+pub struct LaneTangent {
     /// Tangents of the parameters.
     parameters: Buffer,
     saved: SavedTangent,
@@ -151,10 +120,9 @@ struct LaneTangent {
 /// Operands are the images, then weight, bias, gamma and beta of every block. Auxiliary results are mean
 /// and variance of every block; there are none for running statistics.
 impl HostTwiceDifferentiable for StackCall {
-    type Saved = SavedLanes;
-    /// By lane.
+    type Saved = Vec<Lane>;
     type IntermediateGrads = Vec<IntermediateGrads>;
-    type SavedTangent = SavedLanesTangent;
+    type SavedTangent = Vec<LaneTangent>;
 
     const READS_OPERANDS: bool = false;
 
@@ -173,18 +141,21 @@ impl HostTwiceDifferentiable for StackCall {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, SavedLanes> {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Vec<Lane>> {
         let images = operands[0];
         let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
-        let running = self.running.then(|| running.concat());
+        let [image, features] = self.image_floats();
         let planned = Planned::new(&self.shape, self.precision);
         let run = |t: usize| {
-            let running = running.as_ref().map(|running| self.moments().lane(running, t));
+            let running = self.running.then(|| {
+                let running = running.iter().copied().map(Some);
+                gather(self.shape.moments(), self.moment_parts().zip(running), t)
+            });
             let statistics = match &running {
                 Some(running) => cpu::Statistics::Running(running),
                 None => cpu::Statistics::Batch,
             };
-            let images = self.input().lane(images, t);
+            let images = self.lane(images, image, t);
             let parameters = self.parameters(parameters.iter().copied().map(Some), t);
             let (how, pass) = ((statistics, self.epsilon), cpu::Pass { keep, lanes: self.lanes });
             let output = cpu::forward(&planned, &images, &parameters, how, pass);
@@ -193,14 +164,18 @@ impl HostTwiceDifferentiable for StackCall {
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
-        let (features, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+        let (results, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
+        let mut end = 0;
+        let of_all = |part| {
+            end += part;
+            moments.iter().flat_map(|lane| &lane[end - part..end]).copied().collect()
+        };
         let aux = match self.running {
             true => Vec::new(),
-            false => self.moments().split(&self.moments().join(moments)),
+            false => self.moment_parts().map(of_all).collect(),
         };
-        let lanes = lanes.into_iter().collect::<Option<_>>();
-        let saved = lanes.map(|lanes| SavedLanes { lanes });
-        ForwardOutput { result: self.output().join(features), aux, saved }
+        let saved = lanes.into_iter().collect();
+        ForwardOutput { result: self.join(results, features), aux, saved }
     }
 
     fn vjp(
@@ -211,8 +186,8 @@ impl HostTwiceDifferentiable for StackCall {
         keep: bool,
     ) -> (Vec<Option<Vec<f32>>>, Option<Vec<IntermediateGrads>>) {
         let (gradients, intermediate_grads) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &primal.saved.lanes[t];
-            let dy = self.output().lane(dy, t);
+            let Lane { parameters, saved } = &primal.saved[t];
+            let dy = self.lane(dy, self.image_floats()[1], t);
             cpu::backward(&self.shape, saved, parameters, &dy, (wanted[0], keep), to)
         });
         (gradients, intermediate_grads.into_iter().collect())
@@ -222,18 +197,19 @@ impl HostTwiceDifferentiable for StackCall {
         &self,
         primal: PrimalSlices<'_, Self>,
         tangents: &[Option<&[f32]>],
-    ) -> (Vec<f32>, SavedLanesTangent) {
+    ) -> (Vec<f32>, Vec<LaneTangent>) {
+        let [image, features] = self.image_floats();
         let run = |t: usize| {
-            let lane = &primal.saved.lanes[t];
-            let images = tangents[0].map(|images| self.input().lane(images, t));
+            let lane = &primal.saved[t];
+            let images = tangents[0].map(|images| self.lane(images, image, t));
             let parameters = self.parameters(tangents[1..].iter().copied(), t);
             let tangents = InputTangents { images: images.as_deref(), parameters: &parameters };
             let JvpOutput { y, saved } = jvp(&lane.saved, &lane.parameters, tangents);
             (y, LaneTangent { parameters, saved })
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
-        let (features, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
-        (self.output().join(features), SavedLanesTangent { lanes })
+        let (results, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
+        (self.join(results, features), lanes)
     }
 
     fn jvp_of_vjp(
@@ -244,10 +220,10 @@ impl HostTwiceDifferentiable for StackCall {
         wanted: &[bool],
     ) -> Vec<Option<Vec<f32>>> {
         let (gradients, _) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &primal.saved.lanes[t];
+            let Lane { parameters, saved } = &primal.saved[t];
             let LaneTangent { parameters: tangents, saved: saved_tangent } =
-                &tangent.saved_tangent.lanes[t];
-            let grad_tangent = grad_tangent.map(|all| self.output().lane(all, t));
+                &tangent.saved_tangent[t];
+            let grad_tangent = grad_tangent.map(|all| self.lane(all, self.image_floats()[1], t));
             let grads = (&tangent.intermediate_grads[t], grad_tangent.as_deref());
             let tangents = (&**tangents, saved_tangent);
             (jvp_of_vjp(saved, parameters, tangents, grads, wanted[0], to), ())
@@ -269,7 +245,7 @@ impl StackCall {
         let found = map_lanes(&mut tensors, all, || (), |(), index, to| lane(index, to));
         let (dx, rest): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let dx = dx.into_iter().collect::<Option<_>>().filter(|_| images);
-        let dx = dx.map(|dx| self.input().join(dx));
+        let dx = dx.map(|dx| self.join(dx, self.image_floats()[0]));
         ([dx].into_iter().chain(tensors.into_iter().map(Some)).collect(), rest)
     }
 }

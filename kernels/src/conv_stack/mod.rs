@@ -9,14 +9,11 @@ pub mod cpu;
 #[allow(clippy::assign_op_pattern)]
 mod cube;
 mod fused;
-mod jvp;
-mod jvp_reference;
 mod lanes;
 pub mod reference;
 
-pub use block::{ConvBlock, Moments, StackError, StackOptions, StackOutput, Statistics};
+pub use block::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
 pub use fused::StackCall;
-pub use jvp::{BlockTangent, GradientsOf, StackJvp, StackTangent, conv_stack_jvp};
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
@@ -53,17 +50,14 @@ use crate::registry::{self, StackTable};
 /// one each.
 ///
 /// # Panics
-/// When the blocks do not fit each other or the images, with the text of a [`StackError`].
+/// When the blocks do not fit each other or the images.
 pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
     options: StackOptions,
 ) -> StackOutput<B> {
-    let shape = match block::check(images.dims(), blocks, &statistics, options.lanes) {
-        Ok(shape) => shape,
-        Err(error) => panic!("{error}"),
-    };
+    let shape = block::check(images.dims(), blocks, &statistics, options.lanes);
     let Some(table) = registry::table::<StackTable<B>>() else {
         return reference::conv_stack(images, blocks, statistics, options);
     };

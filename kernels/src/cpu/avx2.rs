@@ -1,17 +1,8 @@
 //! Body in AVX2 and FMA.
 
-use std::arch::x86_64::{
-    __m256, __m256i, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_UNORD_Q, _mm256_add_epi32, _mm256_add_ps,
-    _mm256_and_ps, _mm256_andnot_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
-    _mm256_cmpgt_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_maskload_ps,
-    _mm256_maskstore_ps, _mm256_max_ps, _mm256_mul_ps, _mm256_or_ps, _mm256_permute2f128_ps,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setr_epi32, _mm256_setzero_ps, _mm256_shuffle_ps,
-    _mm256_slli_epi32, _mm256_sqrt_ps, _mm256_storeu_ps, _mm256_sub_ps, _mm256_unpackhi_ps,
-    _mm256_unpacklo_ps,
-};
+use std::arch::x86_64::*;
 
-use super::instruction_set::implement_body;
-use super::simd::Simd;
+use super::simd::{Simd, single_instructions};
 
 /// Eight lanes with fused multiply-add. Only [`Avx2::detect`] makes one.
 #[derive(Clone, Copy)]
@@ -75,40 +66,9 @@ impl Simd for Avx2 {
         unsafe { _mm256_maskstore_ps(to, first(count), value) }
     }
 
-    #[inline(always)]
-    fn add(self, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_add_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn sub(self, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_sub_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_mul_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn div(self, a: __m256, b: __m256) -> __m256 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_div_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn sqrt(self, a: __m256) -> __m256 {
-        // SAFETY: `self` proves AVX2.
-        unsafe { _mm256_sqrt_ps(a) }
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        // SAFETY: `self` proves FMA.
-        unsafe { _mm256_fmadd_ps(a, b, c) }
+    single_instructions! { __m256:
+        add(a, b): _mm256_add_ps, sub(a, b): _mm256_sub_ps, mul(a, b): _mm256_mul_ps,
+        div(a, b): _mm256_div_ps, sqrt(a): _mm256_sqrt_ps, mul_add(a, b, c): _mm256_fmadd_ps,
     }
 
     #[inline(always)]
@@ -182,5 +142,3 @@ impl Simd for Avx2 {
         }
     }
 }
-
-implement_body!(Avx2, target_feature(enable = "avx2,fma"));

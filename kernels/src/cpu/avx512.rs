@@ -1,17 +1,8 @@
 //! Body in AVX-512.
 
-use std::arch::x86_64::{
-    __m512, __mmask16, _CMP_EQ_OQ, _CMP_NLE_UQ, _CMP_ORD_Q, _mm_loadu_ps, _mm512_add_epi32,
-    _mm512_add_ps, _mm512_castps_si512, _mm512_castps128_ps512, _mm512_castsi512_ps,
-    _mm512_cmp_ps_mask, _mm512_div_ps, _mm512_fmadd_ps, _mm512_insertf32x4, _mm512_loadu_ps,
-    _mm512_mask_max_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_maskz_mov_ps,
-    _mm512_max_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_shuffle_ps,
-    _mm512_slli_epi32, _mm512_sqrt_ps, _mm512_storeu_ps, _mm512_sub_ps, _mm512_unpackhi_ps,
-    _mm512_unpacklo_ps,
-};
+use std::arch::x86_64::*;
 
-use super::instruction_set::implement_body;
-use super::simd::Simd;
+use super::simd::{Simd, single_instructions};
 
 /// Sixteen lanes with fused multiply-add. Only [`Avx512::detect`] makes one.
 #[derive(Clone, Copy)]
@@ -73,40 +64,9 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(to, first(count), value) }
     }
 
-    #[inline(always)]
-    fn add(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_add_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn sub(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_sub_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn mul(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_mul_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn div(self, a: __m512, b: __m512) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_div_ps(a, b) }
-    }
-
-    #[inline(always)]
-    fn sqrt(self, a: __m512) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_sqrt_ps(a) }
-    }
-
-    #[inline(always)]
-    fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-        // SAFETY: `self` proves AVX-512F.
-        unsafe { _mm512_fmadd_ps(a, b, c) }
+    single_instructions! { __m512:
+        add(a, b): _mm512_add_ps, sub(a, b): _mm512_sub_ps, mul(a, b): _mm512_mul_ps,
+        div(a, b): _mm512_div_ps, sqrt(a): _mm512_sqrt_ps, mul_add(a, b, c): _mm512_fmadd_ps,
     }
 
     #[inline(always)]
@@ -186,5 +146,3 @@ impl Simd for Avx512 {
         }
     }
 }
-
-implement_body!(Avx512, target_feature(enable = "avx512f"));

@@ -1,6 +1,6 @@
 //! The contraction behind the convolution and both of its gradients.
 
-use super::simd::Simd;
+use super::simd::{Simd, with_rows};
 
 /// Consecutive steps of a contraction.
 #[derive(Clone, Copy, Debug)]
@@ -89,24 +89,9 @@ pub fn contract<S: Simd>(simd: S, job: &Contraction<'_>, out: &mut [f32]) {
         let (from, to) = (bound(group), bound(group + 1));
         // SAFETY: `check` holds, and `from` starts as many rows as are matched.
         unsafe {
-            match to - from {
-                1 => group_of::<S, 1>(simd, job, from, out),
-                2 => group_of::<S, 2>(simd, job, from, out),
-                3 => group_of::<S, 3>(simd, job, from, out),
-                4 => group_of::<S, 4>(simd, job, from, out),
-                5 => group_of::<S, 5>(simd, job, from, out),
-                6 => group_of::<S, 6>(simd, job, from, out),
-                // Never reached, and left out of the code, where a group has no more than six.
-                7 if S::ROWS > 6 => group_of::<S, 7>(simd, job, from, out),
-                8 if S::ROWS > 6 => group_of::<S, 8>(simd, job, from, out),
-                9 if S::ROWS > 6 => group_of::<S, 9>(simd, job, from, out),
-                10 if S::ROWS > 6 => group_of::<S, 10>(simd, job, from, out),
-                11 if S::ROWS > 6 => group_of::<S, 11>(simd, job, from, out),
-                12 if S::ROWS > 6 => group_of::<S, 12>(simd, job, from, out),
-                13 if S::ROWS > 6 => group_of::<S, 13>(simd, job, from, out),
-                14 if S::ROWS > 6 => group_of::<S, 14>(simd, job, from, out),
-                more => unreachable!("a group has 1 to {} rows, not {more}", S::ROWS),
-            }
+            with_rows!(to - from, S::ROWS, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], |N| {
+                group_of::<S, N>(simd, job, from, out)
+            });
         }
     }
 }
@@ -158,9 +143,8 @@ mod tests {
     use super::{Contraction, RowOffsets, Run};
     use crate::cpu::instruction_set::bodies;
 
-    /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {
-        (0..len).map(|i| (i * 37 % 11) as f32 - 5.0).collect()
+        crate::cpu::integers(len, 0)
     }
 
     #[test]

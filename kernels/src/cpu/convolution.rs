@@ -34,14 +34,17 @@ pub struct Term<'a> {
 /// A convolution over a map whose ring fits its window, cut into strips of pixels and chunks of
 /// weights.
 pub struct Convolution {
-    from: Map,
-    out: Map,
+    pub(super) from: Map,
+    pub(super) out: Map,
+    pub(super) stride: usize,
     classes: Vec<Class>,
     /// All pixels as one class, where those at the edge are others.
     whole: Option<Class>,
     /// Images whose pixels the classes have.
     images: usize,
     pub taps: Vec<Tap>,
+    /// Offset of every tap.
+    pub(super) offsets: Vec<usize>,
     /// The faster way, where there is one.
     pub winograd: Option<Winograd>,
 }
@@ -73,8 +76,20 @@ impl Convolution {
             Some(classes) => (classes, Some(whole)),
             None => (vec![whole], None),
         };
-        let winograd = Winograd::pays(*from, out, stride, images);
-        Self { from: *from, out, classes, whole, images: 1, taps, winograd }
+        Self::of(*from, out, stride, (classes, whole), taps, images)
+    }
+
+    fn of(
+        from: Map,
+        out: Map,
+        stride: usize,
+        (classes, whole): (Vec<Class>, Option<Class>),
+        taps: Vec<Tap>,
+        images: usize,
+    ) -> Self {
+        let winograd = Winograd::pays(from, out, stride, images);
+        let offsets = taps.iter().map(|tap| tap.offset).collect();
+        Self { from, out, stride, classes, whole, images: 1, taps, offsets, winograd }
     }
 
     /// The gradient by the input of a convolution with this stride: from that of its output in the
@@ -115,8 +130,7 @@ impl Convolution {
             let by_edge = reads.by_edge(from, out, images);
             classes.extend(by_edge.unwrap_or_else(|| vec![reads.whole(from, out.lane)]));
         }
-        let winograd = Winograd::pays(*from, out, stride, images);
-        Self { from: *from, out, classes, whole: None, images: 1, taps, winograd }
+        Self::of(*from, out, stride, (classes, None), taps, images)
     }
 
     /// The form of the packed weight that this convolution takes.
@@ -129,8 +143,13 @@ impl Convolution {
 
     /// Length of what [`prepare`](Self::prepare) returns.
     pub fn prepared(&self) -> usize {
-        let packed = self.out.tiles() * self.taps.len() * self.out.lane;
+        let packed = self.out.tiles() * self.tile_floats();
         self.winograd.as_ref().map_or(packed, Winograd::expanded)
+    }
+
+    /// Floats of the packed weight in a tile.
+    pub fn tile_floats(&self) -> usize {
+        self.taps.len() * self.out.lane
     }
 
     /// The gradient of the packed weight, from that of its prepared form.
@@ -163,11 +182,6 @@ impl Convolution {
     /// Room for [`images`](Self::images) of so many terms, where any is needed.
     pub fn scratch(&self, terms: usize) -> Option<Scratch> {
         self.winograd.as_ref().map(|winograd| winograd.scratch(terms))
-    }
-
-    /// Floats in the [`scratch`](Self::scratch) of one term.
-    pub fn scratch_floats(&self) -> usize {
-        self.winograd.as_ref().map_or(0, Winograd::scratch_floats)
     }
 
     /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
@@ -234,7 +248,7 @@ impl Convolution {
         (rows, to): (&[usize], RowOffsets<'_>),
         out: &mut [f32],
     ) {
-        let length = self.taps.len() * self.out.lane;
+        let length = self.tile_floats();
         let chunks =
             terms.iter().flat_map(|term| class.chunks.iter().map(move |runs| (term, runs)));
         for (i, (term, runs)) in chunks.enumerate() {

@@ -60,6 +60,11 @@ impl Map {
         self.tiles() * self.plane()
     }
 
+    /// Floats in an image `[c, h, w]`, without ring and padding.
+    pub fn dense(&self) -> usize {
+        self.channels * self.h * self.w
+    }
+
     /// Start of pixel `(row, 0)` inside the ring of `tile`.
     pub fn start(&self, tile: usize, row: usize) -> usize {
         tile * self.plane() + (row + self.ring) * self.row() + self.ring * self.lane
@@ -116,13 +121,6 @@ impl Map {
         }
     }
 
-    /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted.
-    pub fn pack(&self, nchw: &[f32], image: &mut [f32]) {
-        for (channel, plane) in nchw.chunks_exact(self.h * self.w).enumerate() {
-            self.pack_plane(channel, plane, image);
-        }
-    }
-
     /// Where the pixels lie.
     fn grid(&self) -> Grid {
         Grid { size: [self.h, self.w], row: self.row(), pixel: self.lane }
@@ -136,8 +134,8 @@ impl Map {
         }
     }
 
-    /// Copies `nchw [c, h, w]` into `image`, whole tiles at once.
-    pub fn pack_tiles(&self, body: &dyn InstructionSet, nchw: &[f32], image: &mut [f32]) {
+    /// Copies `nchw [c, h, w]` into `image`, its ring and padding excepted, whole tiles at once.
+    pub fn pack(&self, body: &dyn InstructionSet, nchw: &[f32], image: &mut [f32]) {
         let plane = self.h * self.w;
         for (tile, planes) in nchw.chunks(self.lane * plane).enumerate() {
             if planes.len() == body.tile() * plane {
@@ -150,8 +148,14 @@ impl Map {
         }
     }
 
+    /// [`pack`](Self::pack) of adjacent images `[n, c, h, w]`.
+    pub fn pack_all(&self, body: &dyn InstructionSet, nchw: &[f32], images: &mut [f32]) {
+        let pairs = nchw.chunks_exact(self.dense()).zip(images.chunks_exact_mut(self.image()));
+        pairs.for_each(|(nchw, image)| self.pack(body, nchw, image));
+    }
+
     /// Copies `image` into `nchw [c, h, w]`, whole tiles at once.
-    pub fn unpack_tiles(&self, body: &dyn InstructionSet, image: &[f32], nchw: &mut [f32]) {
+    pub fn unpack(&self, body: &dyn InstructionSet, image: &[f32], nchw: &mut [f32]) {
         let (grid, plane) = (self.grid(), self.h * self.w);
         let tiles = if self.lane == body.tile() { self.channels / self.lane } else { 0 };
         let (whole, rest) = nchw.split_at_mut(tiles * self.lane * plane);
@@ -168,13 +172,6 @@ impl Map {
             let start = self.start(channel / self.lane, row) + channel % self.lane;
             let from = image[start..].iter().step_by(self.lane);
             line.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-        }
-    }
-
-    /// Copies `image` into `nchw [c, h, w]`.
-    pub fn unpack(&self, image: &[f32], nchw: &mut [f32]) {
-        for (channel, plane) in nchw.chunks_exact_mut(self.h * self.w).enumerate() {
-            self.unpack_plane(channel, image, plane);
         }
     }
 }

@@ -41,3 +41,9 @@ pub use buffers::release_buffers;
 pub fn instructions() -> &'static str {
     instruction_set::chosen().name()
 }
+
+/// Small integers for unit tests, so that sums do not depend on their order.
+#[cfg(test)]
+pub fn integers(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 37 + seed * 101) % 23) as f32 - 11.0).collect()
+}

@@ -1,46 +1,6 @@
 //! The inner loops over single planes: the pixels of one channel of one image, in a row.
 
-use super::interleave::Grid;
 use super::simd::Simd;
-
-/// The loops over planes for one set of vector instructions.
-pub trait Planes {
-    /// See [`plane_sum`](super::plane_sums::plane_sum).
-    fn plane_sum(&self, x: &[f32], out: &mut f32);
-
-    /// See [`plane_deviations`](super::plane_sums::plane_deviations).
-    fn plane_deviations(&self, x: &[f32], out: &mut [f32]);
-
-    /// See [`plane_correlate`](super::plane_sums::plane_correlate).
-    fn plane_correlate(&self, g: &[f32], x: &[f32], centre: f32, out: &mut [f32]);
-
-    /// See [`plane_affine`].
-    fn plane_affine(&self, map: Line, x: &mut [f32]);
-
-    /// See [`plane_combine`].
-    fn plane_combine(&self, of_a: Line, b: (&[f32], Line), a: &mut [f32]);
-
-    /// See [`interleave`](super::interleave::interleave).
-    fn interleave(&self, planes: &[f32], grid: &Grid, map: &mut [f32]);
-
-    /// See [`separate`](super::interleave::separate).
-    fn separate(&self, map: &[f32], grid: &Grid, planes: &mut [f32]);
-
-    /// See [`interleave_at`](super::interleave::interleave_at).
-    fn interleave_at(&self, planes: &[f32], places: &[usize], map: &mut [f32]);
-
-    /// See [`separate_at`](super::interleave::separate_at).
-    fn separate_at(&self, map: &[f32], places: &[usize], planes: &mut [f32]);
-
-    /// See [`pool`](super::windows::pool).
-    fn pool(&self, x: &[f32], w: usize, out: &mut [f32]);
-
-    /// See [`scatter`](super::windows::scatter).
-    fn scatter(&self, x: &[f32], w: usize, dy: &[f32], dx: &mut [f32]);
-
-    /// See [`gather`](super::windows::gather).
-    fn gather(&self, x: &[f32], w: usize, u: &[f32], out: &mut [f32]);
-}
 
 /// The map `(x - centre) * scale + shift`.
 #[derive(Clone, Copy, Debug)]
@@ -90,45 +50,3 @@ fn through<S: Simd>(simd: S, x: S::Vector, map: Line) -> S::Vector {
     let deviation = simd.sub(x, simd.splat(map.centre));
     simd.mul_add(deviation, simd.splat(map.scale), simd.splat(map.shift))
 }
-
-/// Implements [`Planes`] for a [`Simd`], as
-/// [`implement_body`](super::instruction_set::implement_body) does its loops.
-macro_rules! implement_planes {
-    ($simd:ty, ($(#[$feature:meta])?)) => {
-        const _: () = {
-            use super::instruction_set::compile_loop;
-            use super::interleave::{Grid, interleave, interleave_at, separate, separate_at};
-            use super::plane_sums::{plane_correlate, plane_deviations, plane_sum};
-            use super::planes::{Line, Planes, plane_affine, plane_combine};
-            use super::windows::{gather, pool, scatter};
-
-            impl Planes for $simd {
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_sum(x: &[f32], out: &mut f32));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_deviations(x: &[f32], out: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_correlate(g: &[f32], x: &[f32], centre: f32, out: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_affine(map: Line, x: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn plane_combine(of_a: Line, b: (&[f32], Line), a: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn interleave(planes: &[f32], grid: &Grid, map: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn separate(map: &[f32], grid: &Grid, planes: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn interleave_at(planes: &[f32], places: &[usize], map: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn separate_at(map: &[f32], places: &[usize], planes: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn pool(x: &[f32], w: usize, out: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn scatter(x: &[f32], w: usize, dy: &[f32], dx: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn gather(x: &[f32], w: usize, u: &[f32], out: &mut [f32]));
-            }
-        };
-    };
-}
-pub(super) use implement_planes;

@@ -1,6 +1,5 @@
 //! Body in plain Rust, for every processor.
 
-use super::instruction_set::implement_body;
 use super::simd::Simd;
 
 /// Lanes in an array, which the compiler turns into whatever the target has: four, or sixteen where
@@ -94,7 +93,3 @@ impl<const LANES: usize> Simd for Portable<LANES> {
         std::array::from_fn(|i| f32::from_bits((shifted[i].to_bits() << 23).wrapping_add(one)))
     }
 }
-
-implement_body!(Portable<4>);
-#[cfg(test)]
-implement_body!(Portable<16>);

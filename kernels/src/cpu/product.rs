@@ -1,6 +1,6 @@
 //! Products of small matrices as they lie: packing them would take as long.
 
-use super::simd::Simd;
+use super::simd::{Simd, with_rows};
 
 /// What the rows of a product begin with.
 #[derive(Clone, Copy, Debug)]
@@ -92,26 +92,9 @@ unsafe fn panel_of<S: Simd, const V: usize, const NARROW: bool>(
         let (from, to) = (bound(group), bound(group + 1));
         // SAFETY: as the caller promises; the rows are some of those of `out`.
         unsafe {
-            match to - from {
-                1 => group_of::<S, 1, V, NARROW>(simd, job, from, columns, out),
-                2 => group_of::<S, 2, V, NARROW>(simd, job, from, columns, out),
-                3 => group_of::<S, 3, V, NARROW>(simd, job, from, columns, out),
-                4 => group_of::<S, 4, V, NARROW>(simd, job, from, columns, out),
-                // Never reached, and left out of the code, where a group has fewer.
-                5 if S::ROWS > 6 || V < 3 => {
-                    group_of::<S, 5, V, NARROW>(simd, job, from, columns, out);
-                }
-                6 if S::ROWS > 6 || V < 3 => {
-                    group_of::<S, 6, V, NARROW>(simd, job, from, columns, out);
-                }
-                7 if S::ROWS > 6 || V < 2 => {
-                    group_of::<S, 7, V, NARROW>(simd, job, from, columns, out);
-                }
-                8 if S::ROWS > 6 || V < 2 => {
-                    group_of::<S, 8, V, NARROW>(simd, job, from, columns, out);
-                }
-                more => unreachable!("a group has 1 to {most} rows, not {more}"),
-            }
+            with_rows!(to - from, most, [1 2 3 4 5 6 7 8], |N| {
+                group_of::<S, N, V, NARROW>(simd, job, from, columns, out)
+            });
         }
     }
 }
@@ -215,9 +198,8 @@ mod tests {
     use super::{Product, Start};
     use crate::cpu::instruction_set::{InstructionSet, bodies};
 
-    /// Small integers, so that sums do not depend on their order.
     fn integers(len: usize) -> Vec<f32> {
-        (0..len).map(|i| (i * 37 % 11) as f32 - 5.0).collect()
+        crate::cpu::integers(len, 0)
     }
 
     /// Widths about every number of vectors up to three panels.

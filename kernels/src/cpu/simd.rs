@@ -171,6 +171,35 @@ pub trait Simd: Copy {
     }
 }
 
+/// The body for a number of rows from one to at most the given one, which is a constant `N` in it; what is
+/// beyond that most is left out of the code.
+macro_rules! with_rows {
+    ($rows:expr, $most:expr, [$($n:literal)+], |$N:ident| $body:expr) => {
+        match $rows {
+            $($n if $n <= $most => {
+                const $N: usize = $n;
+                $body
+            })+
+            more => unreachable!("1 to {} rows, not {more}", $most),
+        }
+    };
+}
+pub(super) use with_rows;
+
+/// Operations of [`Simd`] that are one instruction, all of which the type proves.
+#[cfg(target_arch = "x86_64")]
+macro_rules! single_instructions {
+    ($vector:ty: $($name:ident($($arg:ident),*): $instruction:ident,)*) => {$(
+        #[inline(always)]
+        fn $name(self, $($arg: $vector),*) -> $vector {
+            // SAFETY: `self` proves that the processor has it.
+            unsafe { $instruction($($arg),*) }
+        }
+    )*};
+}
+#[cfg(target_arch = "x86_64")]
+pub(super) use single_instructions;
+
 #[cfg(test)]
 mod tests {
     use super::{Simd, WHOLE};

@@ -3,36 +3,6 @@
 use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
 
-/// The loops over parameters for one set of vector instructions.
-pub trait Steps {
-    /// See [`sgd`].
-    fn sgd(&self, by: &SgdStep, g: &[f32], p: &mut [f32]);
-
-    /// See [`momentum`].
-    fn momentum(&self, by: &MomentumStep, g: &[f32], p: &mut [f32], velocity: &mut [f32]);
-
-    /// See [`adam`].
-    fn adam(&self, by: &AdamStep, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);
-
-    /// See [`lamb_direction`].
-    fn lamb_direction(
-        &self,
-        by: &LambStep,
-        of: [&[f32]; 2],
-        moments: [&mut [f32]; 2],
-        squares: &mut [f64; 2],
-    );
-
-    /// See [`lamb_apply`].
-    fn lamb_apply(&self, by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]);
-
-    /// See [`scale`].
-    fn scale(&self, factor: f32, x: &mut [f32]);
-
-    /// See [`square_sum`].
-    fn square_sum(&self, x: &[f32], out: &mut f64);
-}
-
 /// `g + l2 * p` for the gradient, `p * keep - rate * direction` for the parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct SgdStep {
@@ -260,36 +230,3 @@ pub fn square_sum<S: Simd>(_: S, x: &[f32], out: &mut f64) {
     }
     *out = lanes.iter().sum();
 }
-
-/// Implements [`Steps`] for a [`Simd`], as
-/// [`implement_body`](super::instruction_set::implement_body) does its loops.
-macro_rules! implement_steps {
-    ($simd:ty, ($(#[$feature:meta])?)) => {
-        const _: () = {
-            use super::instruction_set::compile_loop;
-            use super::steps::{AdamStep, LambStep, MomentumStep, SgdStep, Steps};
-            use super::steps::{adam, lamb_apply, lamb_direction, momentum, scale, sgd, square_sum};
-
-            impl Steps for $simd {
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn sgd(by: &SgdStep, g: &[f32], p: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn momentum(by: &MomentumStep, g: &[f32], p: &mut [f32], velocity: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn adam(by: &AdamStep, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn lamb_direction(
-                        by: &LambStep,
-                        of: [&[f32]; 2],
-                        moments: [&mut [f32]; 2],
-                        squares: &mut [f64; 2]
-                    ));
-                compile_loop!($simd, ($(#[$feature])?),
-                    fn lamb_apply(by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?), fn scale(factor: f32, x: &mut [f32]));
-                compile_loop!($simd, ($(#[$feature])?), fn square_sum(x: &[f32], out: &mut f64));
-            }
-        };
-    };
-}
-pub(super) use implement_steps;

@@ -1,50 +1,62 @@
-//! The direct gradient of a convolution's weight.
+//! The gradient of a convolution's weight.
 
 use super::contract::{Contraction, RowOffsets, Run};
+use super::convolution::Convolution;
 use super::instruction_set::InstructionSet;
-use super::layout::Map;
+use super::layout::{Map, strips};
+use super::winograd::Scratch;
 
-/// The maps that a weight's gradient is taken from, row by row.
-pub struct WeightRows<'a> {
-    /// The convolution's input.
-    pub from: &'a Map,
-    /// The gradient of its output.
-    pub delta: &'a Map,
-    /// Offset of every tap in the input, in the order of the packed weight.
-    pub taps: &'a [usize],
-    /// Stride of the convolution.
-    pub stride: usize,
-    /// Pixels in a row of the output.
-    pub columns: usize,
-}
+impl Convolution {
+    /// Adds to the gradient of the prepared weight what adjacent images contribute, given the gradients
+    /// of their outputs in the map `delta`, or replaces it if they are the first.
+    pub fn weight(
+        &self,
+        body: &dyn InstructionSet,
+        inputs: &[f32],
+        (delta, deltas): (Map, &[f32]),
+        (weight, first): (&mut [f32], bool),
+        scratch: &mut Option<Scratch>,
+    ) {
+        if let (Some(winograd), Some(scratch)) = (&self.winograd, scratch) {
+            return winograd.weight(body, inputs, (delta, deltas), (weight, first), scratch);
+        }
+        let images = inputs.len() / self.from.image();
+        for (tile, weight) in weight.chunks_exact_mut(self.tile_floats()).enumerate() {
+            for rows in strips(self.out.h, self.out.w) {
+                let input = &inputs[rows.start * self.stride * self.from.row()..];
+                let deltas = &deltas[delta.start(tile, rows.start)..];
+                let weight = (&mut *weight, first && rows.start == 0);
+                self.weight_rows(body, input, (delta, deltas), (images, rows.len()), weight);
+            }
+        }
+    }
 
-impl WeightRows<'_> {
     /// Adds to one tile of the packed weight's gradient what `rows` rows of the outputs of adjacent
-    /// images contribute, or replaces it if they are the first; `input` and `delta` start at the first
+    /// images contribute, or replaces it if they are the first; `input` and `deltas` start at the first
     /// of them.
-    pub fn add(
+    pub fn weight_rows(
         &self,
         body: &dyn InstructionSet,
         input: &[f32],
-        delta: &[f32],
+        (delta, deltas): (Map, &[f32]),
         (images, rows): (usize, usize),
         (weight, first): (&mut [f32], bool),
     ) {
         let run = |(image, row)| Run {
             a: image * self.from.image() + row * self.stride * self.from.row(),
-            b: image * self.delta.image() + row * self.delta.row(),
-            len: self.columns,
+            b: image * delta.image() + row * delta.row(),
+            len: self.out.w,
         };
         let all = (0..images).flat_map(|image| (0..rows).map(move |row| (image, row)));
         let runs: Vec<Run> = all.map(run).collect();
         let job = Contraction {
             a: input,
-            rows: self.taps,
-            b: delta,
+            rows: &self.offsets,
+            b: deltas,
             runs: &runs,
             a_step: self.stride * self.from.lane,
-            b_step: self.delta.lane,
-            to: RowOffsets::Strided(self.delta.lane),
+            b_step: delta.lane,
+            to: RowOffsets::Strided(delta.lane),
             accumulate: !first,
         };
         body.contract(&job, weight);

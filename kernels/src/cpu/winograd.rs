@@ -76,12 +76,6 @@ impl Winograd {
         Scratch { inputs, out: Buffer::stale(PRODUCTS * out) }
     }
 
-    /// Floats in the [`scratch`](Self::scratch) of one term.
-    pub fn scratch_floats(&self) -> usize {
-        let (input, out) = self.steps();
-        PRODUCTS * (input + out)
-    }
-
     /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
     pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
         let (input, out) = self.steps();

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::linear::product;
-use crate::metrics::MetricError;
+use crate::metrics::check_prototypes;
 
 /// The squared Mahalanobis distance `(q - p)^T M (q - p)` of every query to every prototype, with a
 /// precision (the inverse of a covariance) for each task, or for each of its classes.
@@ -19,7 +19,7 @@ use crate::metrics::MetricError;
 /// - returns `[t, q, ways]`
 ///
 /// # Panics
-/// When the shapes do not fit, with the text of a [`MetricError`].
+/// When the shapes do not fit.
 ///
 /// # Source
 /// Bateni et al., "Improved Few-Shot Visual Classification", CVPR 2020 (Simple CNAPS), equation 2,
@@ -29,9 +29,7 @@ pub fn mahalanobis<B: Backend>(
     prototypes: Tensor<B, 3>,
     precision: Tensor<B, 4>,
 ) -> Tensor<B, 3> {
-    if let Err(error) = check(queries.dims(), prototypes.dims(), precision.dims()) {
-        panic!("{error}");
-    }
+    check(queries.dims(), prototypes.dims(), precision.dims());
     if precision.dims()[1] == 1 {
         shared(queries, prototypes, precision.squeeze_dim(1))
     } else {
@@ -69,13 +67,13 @@ fn per_class<B: Backend>(
     (mapped * difference).sum_dim(3).reshape([tasks, ways, count]).swap_dims(1, 2)
 }
 
-fn check(
-    queries: [usize; 3],
-    prototypes: [usize; 3],
-    found: [usize; 4],
-) -> Result<(), MetricError> {
-    MetricError::check_prototypes(queries, prototypes)?;
+fn check(queries: [usize; 3], prototypes: [usize; 3], found: [usize; 4]) {
+    check_prototypes(queries, prototypes);
     let [tasks, ways, features] = prototypes;
     let fits = |matrices| found == [tasks, matrices, features, features];
-    if fits(1) || fits(ways) { Ok(()) } else { Err(MetricError::Precision { prototypes, found }) }
+    assert!(
+        fits(1) || fits(ways),
+        "prototypes {prototypes:?} need a precision [{tasks}, 1 or {ways}, {features}, {features}], \
+         found {found:?}"
+    );
 }

@@ -12,7 +12,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
-use crate::metrics::{MetricError, table};
+use crate::metrics::{check_prototypes, table};
 
 /// Similarity of every query to every prototype; larger is closer.
 ///
@@ -22,15 +22,13 @@ use crate::metrics::{MetricError, table};
 /// - returns `[t, q, ways]`
 ///
 /// # Panics
-/// When the shapes do not fit, with the text of a [`MetricError`].
+/// When the shapes do not fit.
 pub fn scores<B: Backend>(
     queries: Tensor<B, 3>,
     prototypes: Tensor<B, 3>,
     metric: Metric,
 ) -> Tensor<B, 3> {
-    if let Err(error) = MetricError::check_prototypes(queries.dims(), prototypes.dims()) {
-        panic!("{error}");
-    }
+    check_prototypes(queries.dims(), prototypes.dims());
     match table::<B>("scores", &[&queries, &prototypes]) {
         Some(table) => wrap((table.scores)(metric, unwrap(queries), unwrap(prototypes))),
         None => reference::scores(queries, prototypes, metric),
@@ -43,7 +41,7 @@ pub fn scores<B: Backend>(
 /// As those of [`scores`].
 ///
 /// # Panics
-/// When the shapes do not fit, with the text of a [`MetricError`].
+/// When the shapes do not fit.
 pub fn distances<B: Backend>(
     queries: Tensor<B, 3>,
     prototypes: Tensor<B, 3>,

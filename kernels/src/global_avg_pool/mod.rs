@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
 use crate::layers;
-use crate::max_pool::PoolError;
+use crate::max_pool::check_pixels;
 
 /// Mean over all pixels of each channel.
 ///
@@ -20,12 +20,9 @@ use crate::max_pool::PoolError;
 /// The PyTorch equivalent is `x.mean((2, 3))`.
 ///
 /// # Panics
-/// When there are no pixels, with the text of a [`PoolError`].
+/// When there are no pixels.
 pub fn global_avg_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
-    let found = x.dims();
-    if found.contains(&0) {
-        panic!("{}", PoolError::Empty { found });
-    }
+    check_pixels(x.dims());
     let of = x.dtype();
     match layers::table::<B>("global_avg_pool", of, []) {
         Some((table, taken)) => wrap::<B, 2>((table.plane_mean)(unwrap(x.cast(taken)))).cast(of),

@@ -12,27 +12,6 @@ use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
 use crate::registry;
 
-/// Operands that a power cannot be taken of.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PowerError {
-    /// Inputs of no example.
-    #[error("inputs have a power, 0 examples do not")]
-    Examples,
-    /// A running mean that is not one number.
-    #[error("a running mean is one number, found {found}")]
-    Mean {
-        /// Numbers found.
-        found: usize,
-    },
-    /// A mean that would go beyond what it follows, or nowhere.
-    #[error("a running mean follows within a number of calls from 1 on, found {found}")]
-    Tau {
-        /// Calls found.
-        found: f64,
-    },
-}
-
 /// One over the power of `x`, and the running mean of that power.
 ///
 /// Power is the mean over `b` of the squared length. The running mean follows it within about `tau`
@@ -50,8 +29,7 @@ pub enum PowerError {
 /// flow through both results.
 ///
 /// # Panics
-/// With a [`PowerError`]: when `x` is of no example, `mean` is not one number, or `tau` is no number
-/// from one on.
+/// When `x` is of no example, `mean` is not one number, or `tau` is no number from one on.
 ///
 /// # Example
 /// ```
@@ -68,10 +46,11 @@ pub fn inverse_power<B: Backend>(
     mean: Option<Tensor<B, 1>>,
     tau: f64,
 ) -> (Tensor<B, 1>, Tensor<B, 1>) {
+    assert!(x.dims()[0] > 0, "inputs have a power, 0 examples do not");
     let numbers = mean.as_ref().map_or(1, |mean| mean.dims()[0]);
-    if let Err(error) = check(x.dims()[0], numbers, tau) {
-        panic!("{error}");
-    }
+    assert!(numbers == 1, "a running mean is one number, found {numbers}");
+    let follows = tau >= 1.0 && tau.is_finite();
+    assert!(follows, "a running mean follows within a number of calls from 1 on, found {tau}");
     let (x, mean) = (unwrap(x), mean.map(unwrap));
     let types = [&x].into_iter().chain(&mean).map(TensorMetadata::dtype);
     let [inverse, mean] = match registry::f32_table::<StepTable<B>>("inverse_power", types) {
@@ -79,17 +58,4 @@ pub fn inverse_power<B: Backend>(
         None => reference::inverse_power::<B>(x, mean, tau),
     };
     (wrap(inverse), wrap(mean))
-}
-
-fn check(examples: usize, numbers: usize, tau: f64) -> Result<(), PowerError> {
-    if examples == 0 {
-        return Err(PowerError::Examples);
-    }
-    if numbers != 1 {
-        return Err(PowerError::Mean { found: numbers });
-    }
-    match tau >= 1.0 && tau.is_finite() {
-        true => Ok(()),
-        false => Err(PowerError::Tau { found: tau }),
-    }
 }

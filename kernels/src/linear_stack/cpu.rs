@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::product::{Product, Start};
 
-pub use jvp::{Tangents, jvp, jvp_of_vjp};
+pub use jvp::{Tangents, jvp};
 
 /// What a lane is computed from.
 #[derive(Clone, Copy)]
@@ -37,8 +37,11 @@ pub fn part(all: &[f32], (index, lanes): (usize, usize)) -> &[f32] {
     &all[index * length..][..length]
 }
 
+/// Two factors.
+type Pair<'a> = [&'a [f32]; 2];
+
 /// Up to two pairs of factors.
-type Pairs<'a> = [Option<[&'a [f32]; 2]>; 2];
+type Pairs<'a> = [Option<Pair<'a>>; 2];
 
 impl<'a> Lane<'a> {
     fn operand(&self, place: usize) -> &'a [f32] {
@@ -180,38 +183,51 @@ pub fn forward(
 
 /// Writes the gradients of `x`, if it is wanted, and of weight and bias of every layer, given that of
 /// the output `[examples, outputs]`; and those of all outputs before ReLU to `layer_grads` if they
-/// are to be kept.
+/// are to be kept. `to` is zeros.
+///
+/// Along tangents it writes the tangents of these, given that of the gradient of the output; `None` is
+/// zero.
 pub fn backward(
     workspace: &mut Workspace,
     lane: Lane<'_>,
-    hidden: &[f32],
-    grad: &[f32],
+    (hidden, tangents): (&[f32], Option<Tangents<'_>>),
+    grad: Option<&[f32]>,
     layer_grads: Option<&mut [f32]>,
     x_wanted: bool,
     to: &mut [&mut [f32]],
 ) {
     let mut own = std::mem::take(&mut workspace.all);
-    let layer_grads = layer_grads.unwrap_or_else(|| {
+    let all = layer_grads.unwrap_or_else(|| {
         own.resize(lane.outputs(lane.last()).end, 0.0);
         &mut own
     });
-    layer_grads[lane.outputs(lane.last())].copy_from_slice(grad);
+    let mut has_grad = grad.is_some();
+    if let Some(grad) = grad {
+        all[lane.outputs(lane.last())].copy_from_slice(grad);
+    }
     for layer in (0..=lane.last()).rev() {
         let sides @ [_, outputs] = lane.sides(layer);
-        let (before, from) = layer_grads.split_at_mut(lane.outputs(layer).start);
-        let grad = &from[..lane.examples * outputs];
-        let pair = Some([lane.input(hidden, layer), grad]);
-        workspace.weight_gradient([pair, None], sides, to[1 + 2 * layer]);
-        workspace.bias_gradient(grad, outputs, to[2 + 2 * layer]);
-        let pairs = [Some([grad, lane.weight(layer)]), None];
+        let (before, from) = all.split_at_mut(lane.outputs(layer).start);
+        let grad = has_grad.then_some(&from[..lane.examples * outputs]);
+        let [input_pair, weight_pair] = match &tangents {
+            Some(tangents) => tangents.pairs(lane, layer),
+            None => [None; 2],
+        };
+        let pairs = [input_pair, grad.map(|grad| [lane.input(hidden, layer), grad])];
+        workspace.weight_gradient(pairs, sides, to[1 + 2 * layer]);
+        if let Some(grad) = grad {
+            workspace.bias_gradient(grad, outputs, to[2 + 2 * layer]);
+        }
+        let pairs = [grad.map(|grad| [grad, lane.weight(layer)]), weight_pair];
+        has_grad = pairs != [None; 2];
         match layer.checked_sub(1) {
-            Some(below) => {
+            Some(below) if has_grad => {
                 let out = &mut before[lane.outputs(below)];
                 workspace.through_weights(pairs, sides, out);
                 workspace.body.gate(&hidden[lane.outputs(below)], out);
             }
             None if x_wanted => workspace.through_weights(pairs, sides, to[0]),
-            None => {}
+            _ => {}
         }
     }
     workspace.all = own;

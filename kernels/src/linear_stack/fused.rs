@@ -1,10 +1,10 @@
 //! The layers as an operation on slices.
 
+use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
-use burn::tensor::{Shape, Tensor};
 
+use super::LinearLayer;
 use super::cpu::{self, Lane, Parts, Tangents, Workspace, part};
-use super::{LinearLayer, LinearStackError};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{
     ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
@@ -13,68 +13,46 @@ use crate::twice_differentiable::{
 /// What a fused body is told besides its tensors.
 #[derive(Clone, Debug)]
 pub struct LinearCall {
-    lanes: usize,
-    /// Examples of a lane.
-    examples: usize,
+    /// Lanes, which share nothing.
+    pub lanes: usize,
+    /// Examples of every lane.
+    pub examples: usize,
     /// Inputs of the first layer, then outputs of every layer.
-    widths: Vec<usize>,
+    pub widths: Vec<usize>,
     /// Whether a layer has a bias; without, its place has any numbers on a device and zeros on a host.
-    #[cfg_attr(not(feature = "cube"), allow(dead_code))]
-    biased: Vec<bool>,
+    pub biased: Vec<bool>,
 }
 
 impl LinearCall {
-    /// Whether the layers fit each other and `x`.
-    ///
-    /// # Errors
-    /// A [`LinearStackError`] that says what does not.
+    /// # Panics
+    /// When the layers do not fit each other or `x`.
     pub(super) fn new<B: Backend>(
         [lanes, examples, features]: [usize; 3],
         layers: &[LinearLayer<B>],
-    ) -> Result<Self, LinearStackError> {
-        if layers.is_empty() {
-            return Err(LinearStackError::Empty);
-        }
+    ) -> Self {
+        assert!(!layers.is_empty(), "a stack of linear layers needs at least one");
         let mut widths = vec![features];
         for (layer, LinearLayer { weight, bias }) in layers.iter().enumerate() {
             let (features, found) = (widths[layer], weight.dims());
-            if found[0] != lanes * features {
-                return Err(LinearStackError::Weight { layer, lanes, features, found });
-            }
-            if features == 0 || found[1] == 0 {
-                return Err(LinearStackError::NoFeatures { layer });
-            }
+            assert!(
+                found[0] == lanes * features,
+                "layer {layer} of {lanes} lanes with {features} features each needs a weight \
+                 [{}, o], found {found:?}",
+                lanes * features
+            );
+            let empty = features == 0 || found[1] == 0;
+            assert!(!empty, "layer {layer} has no inputs or no outputs");
             let wanted = lanes * found[1];
-            match bias.as_ref().map(Tensor::dims) {
-                Some([found]) if found != wanted => {
-                    return Err(LinearStackError::Bias { layer, wanted, found });
-                }
-                _ => widths.push(found[1]),
-            }
+            let values = bias.as_ref().map_or(wanted, |bias| bias.dims()[0]);
+            assert!(
+                values == wanted,
+                "layer {layer} needs {wanted} values of bias, one an output of every lane, \
+                 found {values}"
+            );
+            widths.push(found[1]);
         }
         let biased = layers.iter().map(|layer| layer.bias.is_some()).collect();
-        Ok(Self { lanes, examples, widths, biased })
-    }
-
-    /// Lanes, which share nothing.
-    pub fn lanes(&self) -> usize {
-        self.lanes
-    }
-
-    /// Examples of every lane.
-    pub fn examples(&self) -> usize {
-        self.examples
-    }
-
-    /// Inputs of the first layer, then outputs of every layer.
-    pub fn widths(&self) -> &[usize] {
-        &self.widths
-    }
-
-    /// Whether a layer has a bias.
-    #[cfg(feature = "cube")]
-    pub(super) fn is_biased(&self, layer: usize) -> bool {
-        self.biased[layer]
+        Self { lanes, examples, widths, biased }
     }
 
     /// Whether there are no examples.
@@ -162,7 +140,8 @@ impl HostTwiceDifferentiable for LinearCall {
             let (to, layer_grads) = to.split_at_mut(wanted.len());
             let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
             let grad = self.part(grad, index);
-            cpu::backward(workspace, lane, hidden, grad, layer_grads, wanted[0], to);
+            let grad = Some(grad);
+            cpu::backward(workspace, lane, (hidden, None), grad, layer_grads, wanted[0], to);
         });
         let intermediate_grads = if keep { found.pop() } else { None };
         (found.into_iter().map(Some).collect(), intermediate_grads)
@@ -195,13 +174,13 @@ impl HostTwiceDifferentiable for LinearCall {
         map_lanes(&mut gradients, self.work(4), Workspace::new, |workspace, index, to| {
             let tangents = Tangents {
                 operands: self.parts(tangent.tangents, index),
-                hidden: self.part(primal.saved, index),
                 hidden_tangent: self.part(tangent.saved_tangent, index),
                 layer_grads: self.part(tangent.intermediate_grads, index),
             };
             let grad_tangent = grad_tangent.map(|all| self.part(all, index));
             let lane = self.lane(primal.operands, index);
-            cpu::jvp_of_vjp(workspace, lane, tangents, grad_tangent, wanted[0], to);
+            let along = (self.part(primal.saved, index), Some(tangents));
+            cpu::backward(workspace, lane, along, grad_tangent, None, wanted[0], to);
         });
         gradients.into_iter().map(Some).collect()
     }

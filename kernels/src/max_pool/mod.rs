@@ -14,26 +14,6 @@ use burn::tensor::backend::Backend;
 use crate::host::{unwrap, wrap};
 use crate::layers;
 
-/// A map that cannot be pooled.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PoolError {
-    /// A map without elements.
-    #[error("a pool needs images with pixels, found the shape {found:?}")]
-    Empty {
-        /// Shape of the map.
-        found: [usize; 4],
-    },
-    /// A map smaller than a window.
-    #[error("a 2x2 pool would shrink an image of {height}x{width} to nothing")]
-    TooSmall {
-        /// Height of the map.
-        height: usize,
-        /// Width of the map.
-        width: usize,
-    },
-}
-
 /// The largest value of every 2x2 window, two pixels apart.
 ///
 /// # Shapes
@@ -45,11 +25,9 @@ pub enum PoolError {
 /// (`F.max_pool2d(x, 2)`). The second derivative by `x` is zero.
 ///
 /// # Panics
-/// When there is no window, with the text of a [`PoolError`].
+/// When there is no window.
 pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
-    if let Err(error) = check(x.dims()) {
-        panic!("{error}");
-    }
+    check(x.dims());
     let of = x.dtype();
     match layers::table::<B>("max_pool", of, []) {
         Some((table, taken)) => wrap::<B, 4>((table.pool)(unwrap(x.cast(taken)))).cast(of),
@@ -57,11 +35,13 @@ pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     }
 }
 
-pub(crate) fn check(found: [usize; 4]) -> Result<(), PoolError> {
+pub(crate) fn check(found: [usize; 4]) {
+    check_pixels(found);
     let [_, _, height, width] = found;
-    match found {
-        _ if found.contains(&0) => Err(PoolError::Empty { found }),
-        _ if height < 2 || width < 2 => Err(PoolError::TooSmall { height, width }),
-        _ => Ok(()),
-    }
+    let fits = height >= 2 && width >= 2;
+    assert!(fits, "a 2x2 pool would shrink an image of {height}x{width} to nothing");
+}
+
+pub(crate) fn check_pixels(found: [usize; 4]) {
+    assert!(!found.contains(&0), "a pool needs images with pixels, found the shape {found:?}");
 }

@@ -3,7 +3,7 @@
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor};
 
-use super::{FusedMetrics, LossCall, MetricError};
+use super::{FusedMetrics, LossCall};
 use crate::cpu::instruction_set::chosen;
 use crate::distances::Metric;
 use crate::distances::cpu::{self, Dims, Found};
@@ -129,7 +129,7 @@ fn read<B: HostBackend>(labels: IntTensor<B>, ways: usize) -> Vec<usize> {
     let labels = Tensor::<B, 2, Int>::from_primitive(labels).into_data();
     let class = |found: i64| match usize::try_from(found) {
         Ok(class) if class < ways => class,
-        _ => panic!("{}", MetricError::Label { found, ways }),
+        _ => panic!("a label is {found}, but there are {ways} classes"),
     };
     labels.iter::<i64>().map(class).collect()
 }

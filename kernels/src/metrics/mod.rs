@@ -13,7 +13,7 @@ mod error;
 mod fusion;
 mod host;
 
-pub use error::MetricError;
+pub(crate) use error::{check_labels, check_prototypes};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};

@@ -89,41 +89,27 @@ impl<T: TensorMetadata> StepTensors<T> {
     }
 
     /// How many tensors are remembered.
-    fn check(&self, rule: &StepRule) -> Result<usize, StepError> {
+    ///
+    /// # Panics
+    /// Where tensors do not belong together.
+    fn check(&self, rule: &StepRule) -> usize {
         let wanted = self.parameter.shape();
-        if let Some(other) = self.tensors().find(|tensor| tensor.shape() != wanted) {
-            let [wanted, found] = [wanted, other.shape()].map(|shape| shape.to_vec());
-            return Err(StepError::Shape { wanted, found });
+        for found in self.tensors().map(TensorMetadata::shape) {
+            assert!(
+                found == wanted,
+                "a parameter of shape {:?} cannot step by a tensor of shape {:?}",
+                wanted.to_vec(),
+                found.to_vec()
+            );
         }
         let (wanted, found) = (rule.remembers(), self.state.tensors.iter().flatten().count());
-        if found != 0 && found != wanted || self.state.tensors[wanted..].iter().any(Option::is_some)
-        {
-            return Err(StepError::State { wanted, found });
-        }
-        Ok(found)
+        let others = self.state.tensors[wanted..].iter().any(Option::is_some);
+        assert!(
+            (found == 0 || found == wanted) && !others,
+            "the rule remembers {wanted} tensors of a parameter, the state has {found}"
+        );
+        found
     }
-}
-
-/// Tensors that do not belong together.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum StepError {
-    /// A gradient or state of another shape than its parameter's.
-    #[error("a parameter of shape {wanted:?} cannot step by a tensor of shape {found:?}")]
-    Shape {
-        /// The parameter's shape.
-        wanted: Vec<usize>,
-        /// The shape found.
-        found: Vec<usize>,
-    },
-    /// The state of another rule.
-    #[error("the rule remembers {wanted} tensors of a parameter, the state has {found}")]
-    State {
-        /// Tensors that the rule remembers.
-        wanted: usize,
-        /// Tensors found.
-        found: usize,
-    },
 }
 
 /// Updates every parameter by one step of `rule`; the result is in the order of `of`.
@@ -135,14 +121,14 @@ pub enum StepError {
 /// its state is f32.
 ///
 /// # Panics
-/// With a [`StepError`], where tensors do not belong together.
+/// Where tensors do not belong together.
 pub fn optim_step<B: Backend>(
     mut of: Vec<StepTensors<FloatTensor<B>>>,
     rule: &StepRule,
     learning_rate: f64,
 ) -> Vec<StepOutput<FloatTensor<B>>> {
     for one in &mut of {
-        let remembered = one.check(rule).unwrap_or_else(|error| panic!("{error}"));
+        let remembered = one.check(rule);
         if remembered < rule.remembers() {
             one.state.time = 0;
         }

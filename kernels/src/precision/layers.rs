@@ -23,8 +23,7 @@ impl Precision {
         if self == Self::F32 {
             return conv2d(x, weight, bias, stride, padding);
         }
-        let shape = conv2d::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
-        shape.unwrap_or_else(|error| panic!("{error}"));
+        conv2d::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
         let product = |x, weight| conv2d(x, weight, None, stride, padding);
         let [bias] = wide([bias]);
         biased(self.product(x, weight, product), bias)
@@ -43,9 +42,7 @@ impl Precision {
         if self == Self::F32 {
             return linear(x, weight, bias);
         }
-        if let Err(error) = check(x.dims(), weight.dims(), bias.as_ref()) {
-            panic!("{error}");
-        }
+        check(x.dims(), weight.dims(), bias.as_ref());
         let [bias] = wide([bias]);
         with_bias(self.product(x, weight, Tensor::matmul), bias)
     }

@@ -8,7 +8,7 @@ use burn::tensor::{Int, Tensor};
 
 use crate::distances::Metric;
 use crate::host::{unwrap, wrap};
-use crate::metrics::{LossCall, MetricError, table};
+use crate::metrics::{LossCall, check_labels, check_prototypes, table};
 
 /// What [`proto_loss`] returns.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub struct ProtoLoss<B: Backend> {
 /// - `labels`: `[t, q]`, from 0 to `ways - 1`
 ///
 /// # Panics
-/// When the shapes do not fit, with the text of a [`MetricError`]; where labels are in host memory,
+/// When the shapes do not fit; where labels are in host memory,
 /// for a label without a class too. On an accelerator such a query makes the loss NaN.
 ///
 /// # Source
@@ -43,11 +43,8 @@ pub fn proto_loss<B: Backend>(
     metric: Metric,
     scale: f64,
 ) -> ProtoLoss<B> {
-    let fits = MetricError::check_prototypes(queries.dims(), prototypes.dims())
-        .and_then(|()| MetricError::check_labels(queries.dims(), labels.dims()));
-    if let Err(error) = fits {
-        panic!("{error}");
-    }
+    check_prototypes(queries.dims(), prototypes.dims());
+    check_labels(queries.dims(), labels.dims());
     match table::<B>("proto_loss", &[&queries, &prototypes]) {
         Some(table) => {
             let of = [queries, prototypes].map(unwrap);

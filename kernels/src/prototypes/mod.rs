@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 
 use crate::host::{unwrap, wrap};
-use crate::metrics::{MetricError, table};
+use crate::metrics::{check_labels, table};
 
 /// The mean embedding of each class.
 ///
@@ -21,7 +21,7 @@ use crate::metrics::{MetricError, table};
 /// - returns `[t, ways, d]`; not a number for a class without an example
 ///
 /// # Panics
-/// When the shapes do not fit, with the text of a [`MetricError`]; where labels are in host memory,
+/// When the shapes do not fit; where labels are in host memory,
 /// for a label without a class too. On an accelerator such an example belongs to no class.
 ///
 /// # Source
@@ -31,9 +31,7 @@ pub fn prototypes<B: Backend>(
     labels: Tensor<B, 2, Int>,
     ways: usize,
 ) -> Tensor<B, 3> {
-    if let Err(error) = MetricError::check_labels(embeddings.dims(), labels.dims()) {
-        panic!("{error}");
-    }
+    check_labels(embeddings.dims(), labels.dims());
     match table::<B>("prototypes", &[&embeddings]) {
         Some(table) => {
             let labels = labels.into_primitive();

@@ -77,14 +77,10 @@ impl Update<'_> {
 mod tests {
     use super::*;
     use crate::cpu::instruction_set::bodies;
+    use crate::cpu::integers;
 
     /// What stands around every slice, and must stand there afterwards.
     const GUARD: f32 = 77.5;
-
-    /// Small integers, so that sums do not depend on their order.
-    fn integers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 37 + seed * 101) % 23) as f32 - 11.0).collect()
-    }
 
     /// The weight by its formula.
     fn wanted(of: &Update<'_>, rows: usize, w: &[f32]) -> Vec<f32> {

@@ -64,38 +64,6 @@ impl<T> UpdateRate<T> {
     }
 }
 
-/// Operands that do not fit each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RankError {
-    /// Factors that do not have a product of the weight's shape.
-    #[error(
-        "a weight of shape {weight:?} cannot grow by the transpose of {left:?} times {right:?}"
-    )]
-    Factors {
-        /// The weight's shape.
-        weight: [usize; 2],
-        /// The left factor's.
-        left: [usize; 2],
-        /// The right factor's.
-        right: [usize; 2],
-    },
-    /// Shares that are neither one for each row nor one for all.
-    #[error("a weight of {rows} rows loses a share [{rows}, 1] or [1, 1], found {found:?}")]
-    Decay {
-        /// Rows of the weight.
-        rows: usize,
-        /// Shape of the shares.
-        found: [usize; 2],
-    },
-    /// A rate that is not one number.
-    #[error("an update has one rate, found {found}")]
-    Rate {
-        /// Numbers found.
-        found: usize,
-    },
-}
-
 /// `weight[i, j] * (1 - rate * decay[i]) + rate * sum over k of left[k, i] * right[k, j]`.
 ///
 /// A fused body writes to the memory of the weight where nothing else holds it, so pass on the only
@@ -112,7 +80,7 @@ pub enum RankError {
 /// otherwise, `torch.addmm(weight, left.T, right, beta=1 - rate * decay, alpha=rate)`.
 ///
 /// # Panics
-/// With a [`RankError`], where shapes do not fit.
+/// When the shapes do not fit.
 ///
 /// # Example
 /// ```
@@ -135,9 +103,7 @@ pub fn rank_update<B: Backend>(
     right: Tensor<B, 2>,
     rate: UpdateRate<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
-    if let Err(error) = check(&weight, &decay, &left, &right, &rate) {
-        panic!("{error}");
-    }
+    check(&weight, &decay, &left, &right, &rate);
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
     let (decay, rate) = (decay.map(unwrap), rate.map(unwrap));
     let all = [&weight].into_iter().chain(decay.tensor()).chain(&factors).chain(rate.tensor());
@@ -154,21 +120,23 @@ fn check<B: Backend>(
     left: &Tensor<B, 2>,
     right: &Tensor<B, 2>,
     rate: &UpdateRate<Tensor<B, 1>>,
-) -> Result<(), RankError> {
-    if let UpdateRate::Read(rate) = rate
-        && rate.dims() != [1]
-    {
-        return Err(RankError::Rate { found: rate.dims()[0] });
+) {
+    if let UpdateRate::Read(rate) = rate {
+        let [found] = rate.dims();
+        assert!(found == 1, "an update has one rate, found {found}");
     }
     let [weight, left, right] = [weight, left, right].map(|tensor| tensor.dims());
     let [rows, columns] = weight;
-    if left[1] != rows || right != [left[0], columns] {
-        return Err(RankError::Factors { weight, left, right });
-    }
-    match decay {
-        Decay::Each(shares) if ![[rows, 1], [1, 1]].contains(&shares.dims()) => {
-            Err(RankError::Decay { rows, found: shares.dims() })
-        }
-        _ => Ok(()),
+    assert!(
+        left[1] == rows && right == [left[0], columns],
+        "a weight of shape {weight:?} cannot grow by the transpose of {left:?} times {right:?}"
+    );
+    if let Decay::Each(shares) = decay {
+        let found = shares.dims();
+        let fits = [[rows, 1], [1, 1]].contains(&found);
+        assert!(
+            fits,
+            "a weight of {rows} rows loses a share [{rows}, 1] or [1, 1], found {found:?}"
+        );
     }
 }

@@ -102,11 +102,7 @@ fn rows(body: &dyn InstructionSet, sums: &[f32], neurons: usize, out: &mut [f32]
 mod tests {
     use super::*;
     use crate::cpu::instruction_set::bodies;
-
-    /// Small integers, so that sums do not depend on their order.
-    fn integers(count: usize, seed: usize) -> Vec<f32> {
-        (0..count).map(|i| ((i * 37 + seed * 101) % 23) as f32 - 11.0).collect()
-    }
+    use crate::cpu::integers;
 
     #[test]
     fn every_shape_is_summed_by_the_formula() {

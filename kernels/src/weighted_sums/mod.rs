@@ -17,22 +17,6 @@ use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
 use crate::registry;
 
-/// Operands that do not fit each other.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SumsError {
-    /// A weight of neurons that take another number of inputs.
-    #[error(
-        "neurons that sum up {inputs} inputs have a weight [neurons, {inputs}], found {found:?}"
-    )]
-    Weight {
-        /// Length of the inputs.
-        inputs: usize,
-        /// Shape of the weight.
-        found: [usize; 2],
-    },
-}
-
 /// `x weight^T`.
 ///
 /// It works below autodiff: on a backend that differentiates, the plain product runs, and gradients
@@ -47,7 +31,7 @@ pub enum SumsError {
 /// PyTorch's `F.linear` without a bias.
 ///
 /// # Panics
-/// With a [`SumsError`], where shapes do not fit.
+/// When the shapes do not fit.
 ///
 /// # Example
 /// ```
@@ -63,9 +47,10 @@ pub enum SumsError {
 /// ```
 pub fn weighted_sums<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tensor<B, 2> {
     let ([_, inputs], found) = (x.dims(), weight.dims());
-    if found[1] != inputs {
-        panic!("{}", SumsError::Weight { inputs, found });
-    }
+    assert!(
+        found[1] == inputs,
+        "neurons that sum up {inputs} inputs have a weight [neurons, {inputs}], found {found:?}"
+    );
     let (x, weight) = (unwrap(x), unwrap(weight));
     let types = [&x, &weight].map(TensorMetadata::dtype);
     wrap(match registry::f32_table::<StepTable<B>>("weighted_sums", types) {

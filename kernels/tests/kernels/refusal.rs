@@ -5,5 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// What is said of a call whose operands do not fit.
 pub fn refusal<T>(call: impl FnOnce() -> T) -> String {
     let panic = catch_unwind(AssertUnwindSafe(|| drop(call()))).expect_err("it must be refused");
-    *panic.downcast().expect("a message with numbers")
+    match panic.downcast::<String>() {
+        Ok(said) => *said,
+        Err(panic) => (*panic.downcast::<&str>().expect("a message")).to_owned(),
+    }
 }

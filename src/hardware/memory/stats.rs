@@ -31,8 +31,7 @@ pub struct MemoryStats {
     /// back by [`release`](crate::hardware::release). Of pools alone.
     pub reserved: Option<Bytes>,
     /// Highest value of `in_use` that was seen. The allocator sees every value since the program
-    /// began or [`reset_peak`](crate::hardware::CountingAllocator::reset_peak); a pool has none
-    /// but after a [`MemoryScope`](crate::hardware::MemoryScope), from its samples.
+    /// began; a pool has none but after a [`MemoryScope`](crate::hardware::MemoryScope), from its samples.
     pub sampled_peak: Option<Bytes>,
     /// Memory of the device; on the host, the machine's or the container's, if that is less.
     pub total: Option<Bytes>,

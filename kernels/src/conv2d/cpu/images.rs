@@ -44,8 +44,7 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn run(&self, images: &[f32]) -> Vec<f32> {
-        let image = self.from.channels * self.from.h * self.from.w;
-        let out_image = self.to.channels * self.to.h * self.to.w;
+        let (image, out_image) = (self.from.dense(), self.to.dense());
         let slots = slots(images.len() / image, 1);
         let mut out = vec![0.0; images.len() / image * out_image];
         let parts = split(&mut out, out_image, &slots).into_par_iter().zip(&slots);
@@ -67,15 +66,12 @@ impl Pass<'_> {
             let span = |floats: usize| group.start * floats..group.end * floats;
             let from = &mut from[..group.len() * self.from.image()];
             let to = &mut to[..group.len() * self.to.image()];
-            let packed = from.chunks_exact_mut(self.from.image());
-            for (packed, image) in packed.zip(images[span(image)].chunks_exact(image)) {
-                self.from.pack_tiles(self.body, image, packed);
-            }
+            self.from.pack_all(self.body, &images[span(image)], from);
             let term = Term { weight: &self.weight, input: from };
             self.way.images(self.body, &[term], to, &mut scratch);
             let packed = to.chunks_exact(self.to.image());
             for (packed, out) in packed.zip(out[span(out_image)].chunks_exact_mut(out_image)) {
-                self.to.unpack_tiles(self.body, packed, out);
+                self.to.unpack(self.body, packed, out);
             }
         }
     }

@@ -6,9 +6,7 @@ use super::Plan;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Convolution;
 use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::layout::strips;
 use crate::cpu::slots::{groups, slots, sum};
-use crate::cpu::weight_rows::WeightRows;
 
 impl Plan {
     /// The gradient of the weight for the output's gradient `dy` and images `x`.
@@ -38,56 +36,18 @@ impl Plan {
         count: usize,
         weight: &mut [f32],
     ) {
-        let winograd = way.winograd.as_ref();
         let size = way.group().min(count);
         let mut scratch = way.scratch(1);
         let mut inputs = Buffer::zeros(size * self.from.image());
         let mut deltas = Buffer::zeros(size * self.delta.image());
         let (image, out_image) = (x.len() / count, dy.len() / count);
         for group in groups(count, size) {
-            for (place, i) in group.clone().enumerate() {
-                let packed = &mut inputs[place * self.from.image()..][..self.from.image()];
-                self.from.pack_tiles(body, &x[i * image..(i + 1) * image], packed);
-                let packed = &mut deltas[place * self.delta.image()..][..self.delta.image()];
-                let dy = &dy[i * out_image..(i + 1) * out_image];
-                self.delta.pack_tiles(body, dy, packed);
-            }
-            if let (Some(winograd), Some(scratch)) = (winograd, &mut scratch) {
-                let inputs = &inputs[..group.len() * self.from.image()];
-                let weight = (&mut *weight, group.start == 0);
-                winograd.weight(body, inputs, (self.delta, &deltas), weight, scratch);
-            } else {
-                let inputs = &inputs[..group.len() * self.from.image()];
-                self.direct(body, way, [inputs, &deltas], (&mut *weight, group.start == 0));
-            }
-        }
-    }
-
-    /// What a group of images contributes, without transforms; the first replaces what was there.
-    fn direct(
-        &self,
-        body: &dyn InstructionSet,
-        way: &Convolution,
-        [inputs, deltas]: [&[f32]; 2],
-        (weight, first): (&mut [f32], bool),
-    ) {
-        let (stride, taps) = (self.shape.stride, way.taps.iter().map(|tap| tap.offset));
-        let taps: Vec<usize> = taps.collect();
-        let images = inputs.len() / self.from.image();
-        let pair = WeightRows {
-            from: &self.from,
-            delta: &self.delta,
-            taps: &taps,
-            stride,
-            columns: self.to.w,
-        };
-        for (tile, weight) in weight.chunks_exact_mut(taps.len() * self.to.lane).enumerate() {
-            for rows in strips(self.to.h, self.to.w) {
-                let input = &inputs[rows.start * stride * self.from.row()..];
-                let delta = &deltas[self.delta.start(tile, rows.start)..];
-                let weight = (&mut *weight, first && rows.start == 0);
-                pair.add(body, input, delta, (images, rows.len()), weight);
-            }
+            let span = |floats: usize| group.start * floats..group.end * floats;
+            self.from.pack_all(body, &x[span(image)], &mut inputs);
+            self.delta.pack_all(body, &dy[span(out_image)], &mut deltas);
+            let inputs = &inputs[..group.len() * self.from.image()];
+            let weight = (&mut *weight, group.start == 0);
+            way.weight(body, inputs, (self.delta, &deltas), weight, &mut scratch);
         }
     }
 }

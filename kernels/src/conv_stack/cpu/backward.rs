@@ -7,12 +7,11 @@ use rayon::prelude::*;
 
 use super::forward::Saved;
 use super::norm::NormGradient;
-use super::parameters::{Parameters, unpack};
+use super::parameters::Parameters;
 use super::shape::StackShape;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
 use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::slots::split;
 
 /// The gradients of the outputs of all blocks, in tiles: what [`backward`] saves for
 /// [`jvp_of_vjp`](super::jvp_of_vjp()).
@@ -72,7 +71,7 @@ pub(super) fn write_gradients(
 ) {
     let plan = &saved.plans[k];
     let (dweight, rest) = to.split_first_mut().expect("a block has four parts");
-    unpack(saved.body, weight, &plan.block, &plan.forward.taps, dweight);
+    plan.block.filter().unpack(saved.body, weight, &plan.forward.taps, dweight);
     plan.round(saved.body, dweight);
     for (to, from) in rest.iter_mut().zip([&norm.bias, &norm.gamma, &norm.beta]) {
         to.copy_from_slice(from);
@@ -105,13 +104,8 @@ impl Stack<'_> {
     pub fn unpack_input(&self, grad: &Images) -> Vec<f32> {
         let map = self.saved.plans[0].input_grad;
         let mut dx = vec![0.0; self.saved.shape.input()];
-        let parts = split(&mut dx, map.channels * map.h * map.w, self.slots);
-        parts.into_par_iter().zip(self.slots).for_each(|(dx, images)| {
-            let image = map.channels * map.h * map.w;
-            for (dx, n) in dx.chunks_exact_mut(image).zip(images.clone()) {
-                map.unpack(grad.get(n), dx);
-            }
-        });
+        let images = dx.par_chunks_exact_mut(map.dense()).enumerate();
+        images.for_each(|(n, dx)| map.unpack(self.body(), grad.get(n), dx));
         dx
     }
 }

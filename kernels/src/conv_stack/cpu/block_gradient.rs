@@ -110,10 +110,9 @@ impl Stack<'_> {
         let images = run.images.start + group.start..run.images.start + group.end;
         let inputs = self.saved.inputs[k].group(images.clone());
         let weight = (&mut *run.weight, group.start == 0);
-        if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
-            winograd.weight(self.body(), inputs, (plan.delta, &run.delta), weight, scratch);
-        } else if run.whole {
-            plan.weight_images(self.body(), (inputs, &run.delta), weight);
+        if run.whole {
+            let deltas = (plan.delta, &*run.delta);
+            plan.forward.weight(self.body(), inputs, deltas, weight, &mut run.scratch);
         }
         let Some(turned) = turned else { return };
         let deltas = &run.delta[..group.len() * plan.delta.image()];
@@ -141,35 +140,26 @@ impl Stack<'_> {
     ) {
         let (plan, n) = (&self.saved.plans[k], run.images.start + i);
         let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
-        let (stride, packed) = (plan.block.stride, plan.taps.len() * plan.conv.lane);
-        for tile in 0..plan.conv.tiles() {
+        let packed = plan.forward.tile_floats();
+        for (tile, rows) in plan.pieces() {
             let plane = if run.whole { place * plan.delta.tiles() + tile } else { 0 };
-            for rows in plan.strips() {
-                let y = plan.strip(
-                    self.body(),
-                    (weights, tile),
-                    (input, y),
-                    rows.clone(),
-                    &mut run.strip,
-                );
-                let start = plan.delta.start(plane, rows.start);
-                let target = Target {
-                    d: &mut run.delta[start..],
-                    row: plan.delta.row(),
-                    pixel: plan.delta.lane,
-                };
-                let strip = plan.affine(tile, y, &self.saved.norms[k]);
-                let grad = plan.grad_rows(tile, &rows, grad);
-                self.body().activate_vjp(&strip, grad, &norm.slope(plan.channels(tile)), target);
-                plan.round_delta(self.body(), &mut run.delta[start..], rows.len());
-                if run.whole {
-                    continue;
-                }
-                let input = &input[rows.start * stride * plan.input.row()..];
-                let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
-                let weight = (weight, i == 0 && rows.start == 0);
-                plan.weight_rows(self.body(), input, &run.delta[start..], (1, rows.len()), weight);
+            let of = (weights, tile);
+            let y = plan.strip(self.body(), of, (input, y), rows.clone(), &mut run.strip);
+            let strip = plan.affine(tile, y, &self.saved.norms[k]);
+            let grad = plan.grad_rows(tile, &rows, grad);
+            let delta = &mut run.delta[plan.delta.start(plane, rows.start)..];
+            let (row, pixel) = (plan.delta.row(), plan.delta.lane);
+            let target = Target { d: &mut *delta, row, pixel };
+            self.body().activate_vjp(&strip, grad, &norm.slope(plan.channels(tile)), target);
+            plan.round_delta(self.body(), delta, rows.len());
+            if run.whole {
+                continue;
             }
+            let input = &input[rows.start * plan.block.stride * plan.input.row()..];
+            let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
+            let weight = (weight, i == 0 && rows.start == 0);
+            let deltas = (plan.delta, &*delta);
+            plan.forward.weight_rows(self.body(), input, deltas, (1, rows.len()), weight);
         }
     }
 }

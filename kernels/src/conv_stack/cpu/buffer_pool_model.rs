@@ -3,13 +3,9 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use rayon::current_num_threads;
-
-use super::plan::Plan;
+use super::memory::{StackPass, times};
 use super::shape::StackShape;
-use crate::cpu::instruction_set::{InstructionSet, chosen};
-use crate::cpu::slots::slots;
-use crate::precision::Precision;
+use crate::cpu::instruction_set::chosen;
 
 /// The pool of working memory that fused stacks reuse, simulated: its methods allocate and release the
 /// lengths that the passes would, and compute nothing.
@@ -34,8 +30,10 @@ use crate::precision::Precision;
 /// assert_eq!(buffers.floats(), all);
 /// buffers.release(again);
 /// ```
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct BufferPoolModel {
+    /// Channels in a tile.
+    tile: usize,
     /// Number of free buffers of each length.
     free: BTreeMap<usize, usize>,
     floats: usize,
@@ -46,7 +44,19 @@ pub struct BufferPoolModel {
 #[must_use = "buffers that are not released stay in use"]
 pub struct InUse(Vec<usize>);
 
+impl Default for BufferPoolModel {
+    /// Empty, for this processor.
+    fn default() -> Self {
+        Self::of_tile(chosen().tile())
+    }
+}
+
 impl BufferPoolModel {
+    /// Empty, for tiles of so many channels.
+    pub(super) fn of_tile(tile: usize) -> Self {
+        Self { tile, free: BTreeMap::new(), floats: 0 }
+    }
+
     /// Floats of all buffers, in use or not.
     pub fn floats(&self) -> usize {
         self.floats
@@ -54,17 +64,7 @@ impl BufferPoolModel {
 
     /// A forward pass. Returns what it saves: for a backward pass if `keep` is set, else its output.
     pub fn forward(&mut self, shape: &StackShape, lanes: usize, keep: bool) -> InUse {
-        self.forward_by(chosen(), shape, lanes, keep)
-    }
-
-    fn forward_by(
-        &mut self,
-        body: &dyn InstructionSet,
-        shape: &StackShape,
-        lanes: usize,
-        keep: bool,
-    ) -> InUse {
-        let pass = StackPass::new(body, shape, lanes);
+        let pass = StackPass::new(self.tile, shape, lanes);
         // What is not kept is released with its lane.
         let there = if keep { lanes } else { pass.at_once };
         let saved = self.allocate(times(there, pass.maps(keep)));
@@ -83,59 +83,45 @@ impl BufferPoolModel {
         images: bool,
         keep: bool,
     ) -> InUse {
-        self.backward_by(chosen(), shape, lanes, images, keep)
-    }
-
-    fn backward_by(
-        &mut self,
-        body: &dyn InstructionSet,
-        shape: &StackShape,
-        lanes: usize,
-        images: bool,
-        keep: bool,
-    ) -> InUse {
-        let pass = StackPass::new(body, shape, lanes);
-        let saved = if keep {
-            self.allocate(times(lanes, pass.intermediate_grads()))
-        } else {
-            InUse(Vec::new())
-        };
+        let pass = StackPass::new(self.tile, shape, lanes);
+        let grads = if keep { pass.intermediate_grads() } else { Vec::new() };
+        let saved = self.allocate(times(lanes, grads));
         // One lane's part of the gradient, which is all of it where there is one lane, and in tiles.
-        let start = vec![pass.output(); usize::from(lanes > 1) + usize::from(!keep)];
-        let mut grads = self.allocate(times(pass.at_once, start));
-        for (k, plan) in pass.plans.iter().enumerate().rev() {
-            let wanted = k > 0 || images;
-            let there = wanted && (k == 0 || !keep);
-            let input = if there { pass.images * plan.input_grad.image() } else { 0 };
-            let inputs = self.allocate(times(pass.at_once, vec![input]));
-            let used = self.allocate(pass.block_work(plan, wanted, 1));
-            self.release(used);
-            self.release(mem::replace(&mut grads, inputs));
-        }
-        self.release(grads);
+        let outputs = usize::from(lanes > 1) + usize::from(!keep);
+        self.blocks(&pass, outputs, (images, keep), 1);
         saved
     }
 
     /// A Hessian-vector product for tangents of the parameters: `jvp`, then `jvp_of_vjp`.
     pub fn hvp(&mut self, shape: &StackShape, lanes: usize) {
-        self.hvp_by(chosen(), shape, lanes);
-    }
-
-    fn hvp_by(&mut self, body: &dyn InstructionSet, shape: &StackShape, lanes: usize) {
-        let pass = StackPass::new(body, shape, lanes);
-        let tangents = self.allocate(times(lanes, pass.tangents()));
+        let pass = StackPass::new(self.tile, shape, lanes);
+        let tangents = self.allocate(times(lanes, pass.tangents(pass.slots)));
         let used = self.allocate(times(pass.at_once, pass.forward_work(2)));
         self.release(used);
-        let mut grads = self.allocate(times(pass.at_once, vec![pass.output(); 2]));
+        self.blocks(&pass, 2, (false, false), 2);
+        self.release(tangents);
+    }
+
+    /// Back through all blocks, from gradients of the size of so many `outputs`, in sums of so many
+    /// `terms`; gradients of the blocks' inputs that are `kept` are elsewhere.
+    fn blocks(
+        &mut self,
+        pass: &StackPass,
+        outputs: usize,
+        (images, kept): (bool, bool),
+        terms: usize,
+    ) {
+        let mut grads = self.allocate(times(pass.at_once, vec![pass.output(); outputs]));
         for (k, plan) in pass.plans.iter().enumerate().rev() {
-            let input = if k > 0 { pass.images * plan.input_grad.image() } else { 0 };
+            let wanted = k > 0 || images;
+            let there = wanted && (k == 0 || !kept);
+            let input = if there { pass.images * plan.input_grad.image() } else { 0 };
             let inputs = self.allocate(times(pass.at_once, vec![input]));
-            let used = self.allocate(pass.block_work(plan, k > 0, 2));
+            let used = self.allocate(pass.block_work(plan, wanted, terms));
             self.release(used);
             self.release(mem::replace(&mut grads, inputs));
         }
         self.release(grads);
-        self.release(tangents);
     }
 
     /// Returns what a pass saved to the pool.
@@ -160,170 +146,5 @@ impl BufferPoolModel {
             self.free.remove(&length);
         }
         length
-    }
-}
-
-fn times(count: usize, lengths: Vec<usize>) -> Vec<usize> {
-    lengths.repeat(count)
-}
-
-/// The lengths of buffers that the passes of a stack allocate, for one lane except where noted.
-struct StackPass {
-    plans: Vec<Plan>,
-    images: usize,
-    slots: usize,
-    /// Lanes that run at once.
-    at_once: usize,
-    /// Slots of all lanes that run at once.
-    busy: usize,
-    parameters: usize,
-}
-
-impl StackPass {
-    fn new(body: &dyn InstructionSet, shape: &StackShape, lanes: usize) -> Self {
-        let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
-        Self {
-            plans: Plan::all(shape, body.tile(), Precision::F32),
-            images: shape.n,
-            slots,
-            at_once: lanes.min(threads),
-            busy: threads.min(slots * lanes),
-            parameters: shape.parameters(),
-        }
-    }
-
-    /// The output, without a ring.
-    fn output(&self) -> usize {
-        self.images * self.plans.last().map_or(0, |plan| plan.out.image())
-    }
-
-    /// The gradients of the outputs of all blocks.
-    fn intermediate_grads(&self) -> Vec<usize> {
-        let inner = self.plans.iter().skip(1).map(|plan| self.images * plan.input_grad.image());
-        inner.chain([self.output()]).collect()
-    }
-
-    /// Inputs of all blocks, the output, convolutions and parameters.
-    fn maps(&self, keep: bool) -> Vec<usize> {
-        let stored = |all, group| if all { self.images } else { self.slots * group };
-        let input = |plan: &Plan| stored(keep || plan.recompute, plan.group) * plan.input.image();
-        let inputs = self.plans.iter().map(input);
-        let last = self.plans.last().map(|plan| stored(keep, 1) * plan.out.image());
-        let convs = self.plans.iter().filter(|plan| !plan.recompute);
-        let convs = convs.map(|plan| self.images * plan.conv.image());
-        inputs.chain(last).chain(convs).chain([self.parameters]).collect()
-    }
-
-    fn tangents(&self) -> Vec<usize> {
-        let inputs = self.plans.iter().skip(1).map(|plan| self.images * plan.input.image());
-        let last = self.plans.last().map(|plan| self.slots * plan.out.image());
-        let convs = self.plans.iter().map(|plan| self.images * plan.conv.image());
-        inputs.chain(last).chain(convs).chain([self.parameters]).collect()
-    }
-
-    /// Prepared weights, strips and transforms of convolutions of so many terms.
-    fn forward_work(&self, terms: usize) -> Vec<usize> {
-        let weights = self.plans.iter().flat_map(|plan| vec![plan.forward.prepared(); terms]);
-        let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
-        let transforms = self.plans.iter().flat_map(|plan| plan.forward.scratch_lengths(terms));
-        let slot = transforms.chain([strip]).collect();
-        weights.chain(times(self.slots, slot)).collect()
-    }
-
-    /// Of a block in the backward pass, of all lanes that run at once: parts of the gradient of the
-    /// weight, the turned weights, and the working memory of the slots that run.
-    fn block_work(&self, plan: &Plan, wanted: bool, terms: usize) -> Vec<usize> {
-        let packed = plan.forward.prepared();
-        let turned = if wanted { vec![plan.turned.prepared(); terms] } else { Vec::new() };
-        let weights = [vec![packed * self.slots, packed], turned].concat();
-        let delta = match wanted || plan.forward.winograd.is_some() {
-            true => plan.group.min(self.images.div_ceil(self.slots)) * plan.delta.image(),
-            false => plan.delta.plane(),
-        };
-        let own = [vec![delta; terms], vec![plan.strip_len(); terms]].concat();
-        let turned = if wanted { plan.turned.scratch_lengths(terms) } else { Vec::new() };
-        let slot = [own, plan.forward.scratch_lengths(1), turned].concat();
-        [times(self.at_once, weights), times(self.busy, slot)].concat()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::backward::backward;
-    use super::super::forward::{self, Planned, Saved, Statistics};
-    use super::super::shape::BlockShape;
-    use super::super::tangent::{InputTangents, jvp, jvp_of_vjp};
-    use super::super::tests::parts;
-    use super::*;
-    use crate::cpu::buffers::{kept_floats, release_buffers};
-    use crate::cpu::instruction_set::bodies;
-
-    fn forward(body: &'static dyn InstructionSet, shape: &StackShape, keep: bool) -> Option<Saved> {
-        let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
-        let how = (Statistics::Batch, 1e-5);
-        let planned = Planned::by(body, shape, Precision::F32);
-        forward::forward(&planned, &x, &params, how, forward::Pass { keep, lanes: 1 }).saved
-    }
-
-    /// Floats in the pool as modelled and as measured, after passes of stacks and then after a
-    /// Hessian-vector product.
-    fn passes(body: &'static dyn InstructionSet) -> [[usize; 2]; 2] {
-        let block = |pool| BlockShape { channels_out: 20, stride: 1, pool };
-        let blocks = vec![block(false), block(true)];
-        let stack = |(c, side)| StackShape { n: 10, c, h: side, w: side, blocks: blocks.clone() };
-        let stacks = [(3, 40), (20, 20), (20, 10)].map(stack);
-        release_buffers();
-        let mut model = BufferPoolModel::default();
-        for shape in &stacks {
-            forward(body, shape, false);
-            let used = model.forward_by(body, shape, 1, false);
-            model.release(used);
-        }
-        let of = |shape: &StackShape| {
-            let saved = forward(body, shape, true).expect("kept, as asked");
-            let dy = vec![0.5; shape.output().iter().product()];
-            (saved, [vec![0.5; shape.parameters()], vec![0.0; shape.parameters()]], dy)
-        };
-        for (index, shape) in stacks.iter().enumerate().rev() {
-            let (saved, [params, mut gradients], dy) = of(shape);
-            let to = &mut parts(shape, &mut gradients);
-            backward(shape, &saved, &params, &dy, (index > 0, false), to);
-            let saved_buffers = model.forward_by(body, shape, 1, true);
-            let intermediate_grads = model.backward_by(body, shape, 1, index > 0, false);
-            [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
-        }
-        let plain = [model.floats(), kept_floats()];
-
-        let shape = &stacks[1];
-        let (saved, [params, mut gradients], dy) = of(shape);
-        let to = &mut parts(shape, &mut gradients);
-        let (_, intermediate_grads) = backward(shape, &saved, &params, &dy, (false, true), to);
-        let tangents = InputTangents { images: None, parameters: &params };
-        let saved_tangent = jvp(&saved, &params, tangents).saved;
-        let intermediate_grads = intermediate_grads.expect("kept, as asked");
-        let tangents = (&*params, &saved_tangent);
-        jvp_of_vjp(&saved, &params, tangents, (&intermediate_grads, Some(&*dy)), false, to);
-        drop((saved, saved_tangent, intermediate_grads));
-        let saved_buffers = model.forward_by(body, shape, 1, true);
-        let intermediate_grads = model.backward_by(body, shape, 1, false, true);
-        model.hvp_by(body, shape, 1);
-        [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
-        [plain, [model.floats(), kept_floats()]]
-    }
-
-    #[test]
-    fn the_pool_is_as_large_as_modelled() {
-        for body in bodies() {
-            let near =
-                |[modelled, found]: [usize; 2]| (modelled as f64 / found as f64 - 1.0).abs() < 0.1;
-            let mut last = [[0; 2]; 2];
-            // Tests beside this one leave buffers too, and take some.
-            let alone = (0..20).any(|_| {
-                last = passes(body);
-                last.into_iter().all(near)
-            });
-            assert!(alone, "{last:?} modelled and found by {}", body.name());
-        }
-        release_buffers();
     }
 }

@@ -9,13 +9,13 @@ use super::norm::Norm;
 use super::parameters::Parameters;
 use super::plan::Plan;
 use super::shape::StackShape;
+use super::slot_run::SlotRun;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
-use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::images::{Images, Keep};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::moments::Moments;
-use crate::cpu::slots::{groups, slots, split};
-use crate::cpu::winograd::Scratch;
+use crate::cpu::slots::{groups, slots};
 use crate::precision::Precision;
 
 /// Where batch-norm takes its mean and variance from.
@@ -147,7 +147,7 @@ pub fn forward(
     let weights = plans.iter().zip(&parameters);
     let weights = weights.map(|(plan, parameters)| plan.forward_weight(body, parameters)).collect();
     let stack = Stack { body, plans: &plans, weights, x, measure: batch, groups };
-    let mut runs = stack.slot_runs(&slots, &mut inputs, &mut convs, &mut y);
+    let mut runs = SlotRun::all(&plans, &slots, &mut inputs, &mut convs, &mut y);
     let mut moments = Vec::new();
     let norms = match statistics {
         Statistics::Batch => stack.with_batch(&mut runs, &parameters, epsilon, &mut moments),
@@ -180,8 +180,7 @@ fn stores(
     (keep, batch): (bool, bool),
 ) -> (Vec<Images>, Vec<Images>) {
     let choose = |all, group| if all { Keep::All } else { Keep::Current(group) };
-    let maps = plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out));
-    let inputs = maps.zip(groups).enumerate().map(|(k, (map, &group))| {
+    let inputs = Plan::maps(plans).zip(groups).enumerate().map(|(k, (map, &group))| {
         // A convolution that is computed again wants its input in the next pass over the batch.
         let again = batch && plans.get(k).is_some_and(|plan| plan.recompute);
         Images::new(slots, map.image(), choose(keep || again, group))
@@ -206,42 +205,7 @@ struct Stack<'a> {
     groups: Vec<usize>,
 }
 
-/// One slot's images on their way through the stack.
-struct SlotRun<'a> {
-    images: Range<usize>,
-    inputs: Vec<SlotImages<'a>>,
-    convs: Vec<SlotImages<'a>>,
-    y: &'a mut [f32],
-    strip: Buffer,
-    scratch: Vec<Option<Scratch>>,
-    moments: Moments,
-}
-
 impl Stack<'_> {
-    fn slot_runs<'a>(
-        &self,
-        slots: &[Range<usize>],
-        inputs: &'a mut [Images],
-        convs: &'a mut [Images],
-        y: &'a mut [f32],
-    ) -> Vec<SlotRun<'a>> {
-        let last = self.plans.last().expect("a stack has blocks");
-        let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
-        let mut inputs: Vec<_> = inputs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
-        let mut convs: Vec<_> = convs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
-        let mut y = split(y, last.out.channels * last.out.h * last.out.w, slots).into_iter();
-        let run = |images: &Range<usize>| SlotRun {
-            images: images.clone(),
-            inputs: inputs.iter_mut().filter_map(Iterator::next).collect(),
-            convs: convs.iter_mut().filter_map(Iterator::next).collect(),
-            y: y.next().expect("one part for each slot"),
-            strip: Buffer::stale(strip),
-            scratch: self.plans.iter().map(|_| None).collect(),
-            moments: Moments::empty(0),
-        };
-        slots.iter().map(run).collect()
-    }
-
     /// One pass over the batch for each block: its moments need every image.
     fn with_batch(
         &self,
@@ -253,15 +217,19 @@ impl Stack<'_> {
         let mut norms: Vec<Norm> = Vec::new();
         for k in 0..=self.plans.len() {
             let padded = self.plans.get(k).map_or(0, Plan::padded);
-            runs.par_iter_mut().for_each(|run| {
-                run.moments = Moments::empty(padded);
-                groups(run.images.len(), self.groups[k]).for_each(|i| self.step(k, i, run, &norms));
+            let parts = runs.par_iter_mut().map(|run| {
+                let mut moments = Moments::empty(padded);
+                for group in groups(run.images.len(), self.groups[k]) {
+                    self.step(k, group, run, &norms, &mut moments);
+                }
+                moments
             });
+            let parts: Vec<_> = parts.collect();
             let Some(parameters) = parameters.get(k) else {
                 break;
             };
             let mut total = Moments::empty(padded);
-            runs.iter().for_each(|run| total.merge(&run.moments));
+            parts.iter().for_each(|part| total.merge(part));
             let bias = |(c, bias): (usize, &f32)| (total.of(c).0 + f64::from(*bias)) as f32;
             moments.extend(parameters.bias.iter().enumerate().map(bias));
             moments.extend((0..parameters.bias.len()).map(|c| total.of(c).1 as f32));
@@ -292,17 +260,26 @@ impl Stack<'_> {
         }
         runs.par_iter_mut().for_each(|run| {
             for group in groups(run.images.len(), self.groups[0]) {
-                (0..=self.plans.len()).for_each(|k| self.step(k, group.clone(), run, &norms));
+                for k in 0..=self.plans.len() {
+                    self.step(k, group.clone(), run, &norms, &mut Moments::empty(0));
+                }
             }
         });
         norms
     }
 
     /// Takes images of a slot from the convolution of block `k - 1` to that of block `k`.
-    fn step(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>, norms: &[Norm]) {
+    fn step(
+        &self,
+        k: usize,
+        group: Range<usize>,
+        run: &mut SlotRun<'_>,
+        norms: &[Norm],
+        moments: &mut Moments,
+    ) {
         for i in group.clone() {
             match k {
-                0 => self.pack_input(i, run),
+                0 => run.pack_input(self.body, self.plans[0].input, i, self.x),
                 k => self.activate(k - 1, i, run, &norms[k - 1]),
             }
             if let Some(plan) = self.plans.get(k) {
@@ -310,22 +287,23 @@ impl Stack<'_> {
             }
         }
         let Some(plan) = self.plans.get(k) else {
-            let map = self.plans[k - 1].out;
-            let image = map.channels * map.h * map.w;
-            for i in group {
-                map.unpack(run.inputs[k].get(i), &mut run.y[i * image..(i + 1) * image]);
-            }
-            return;
+            return run.unpack_output(self.body, self.plans[k - 1].out, group);
         };
         if plan.forward.winograd.is_some() || group.len() > 1 && !plan.recompute {
-            self.convolve_group(k, group, run);
+            self.convolve_group(k, group, run, moments);
         } else if self.measure || !plan.recompute {
-            group.for_each(|i| self.convolve(k, i, run));
+            group.for_each(|i| self.convolve(k, i, run, moments));
         }
     }
 
     /// Convolution of block `k` for images together, and its moments if they are wanted.
-    fn convolve_group(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
+    fn convolve_group(
+        &self,
+        k: usize,
+        group: Range<usize>,
+        run: &mut SlotRun<'_>,
+        moments: &mut Moments,
+    ) {
         let plan = &self.plans[k];
         if run.scratch[k].is_none() {
             run.scratch[k] = plan.forward.scratch(1);
@@ -339,18 +317,9 @@ impl Stack<'_> {
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
                 self.body.deviations(y, &mut sums);
                 let first = i % plan.conv.tiles() * plan.conv.lane;
-                run.moments.add_tile(first, plan.conv.h * plan.conv.w, &sums);
+                moments.add_tile(first, plan.conv.h * plan.conv.w, &sums);
             }
         }
-    }
-
-    fn pack_input(&self, i: usize, run: &mut SlotRun<'_>) {
-        let map = self.plans[0].input;
-        let image = map.channels * map.h * map.w;
-        let start = (run.images.start + i) * image;
-        let to = run.inputs[0].get_mut(i);
-        map.clear_ring(to);
-        map.pack(&self.x[start..start + image], to);
     }
 
     /// Batch-norm, ReLU and max-pool of block `k`.
@@ -360,34 +329,30 @@ impl Stack<'_> {
         let (input, y) = (before[k].get(i), run.convs[k].get(i));
         let out = after[0].get_mut(i);
         plan.out.clear_ring(out);
-        for tile in 0..plan.conv.tiles() {
-            for rows in plan.strips() {
-                let start = plan.out.start(tile, plan.out_rows(&rows).0);
-                let weights = (&*self.weights[k], tile);
-                let y = plan.strip(self.body, weights, (input, y), rows, &mut run.strip);
-                let strip = plan.affine(tile, y, norm);
-                self.body.activate(&strip, &mut out[start..], plan.out.row());
-            }
+        for (tile, rows) in plan.pieces() {
+            let start = plan.out.start(tile, plan.out_rows(&rows).0);
+            let weights = (&*self.weights[k], tile);
+            let y = plan.strip(self.body, weights, (input, y), rows, &mut run.strip);
+            let strip = plan.affine(tile, y, norm);
+            self.body.activate(&strip, &mut out[start..], plan.out.row());
         }
     }
 
     /// Convolution of block `k`, and its moments if they are wanted.
-    fn convolve(&self, k: usize, i: usize, run: &mut SlotRun<'_>) {
+    fn convolve(&self, k: usize, i: usize, run: &mut SlotRun<'_>, moments: &mut Moments) {
         let plan = &self.plans[k];
         let term = Term { weight: &self.weights[k], input: run.inputs[k].get(i) };
         let y = run.convs[k].get_mut(i);
         let mut sums = vec![0.0; 3 * plan.conv.lane];
-        for tile in 0..plan.conv.tiles() {
-            for rows in plan.strips() {
-                let (start, len) = (plan.conv.start(tile, rows.start), rows.len());
-                let strip = if plan.recompute { &mut *run.strip } else { &mut y[start..] };
-                let strip = &mut strip[..len * plan.conv.row()];
-                plan.forward.rows(self.body, &[term], tile, rows, strip);
-                plan.round(self.body, strip);
-                if self.measure {
-                    self.body.deviations(strip, &mut sums);
-                    run.moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
-                }
+        for (tile, rows) in plan.pieces() {
+            let (start, len) = (plan.conv.start(tile, rows.start), rows.len());
+            let strip = if plan.recompute { &mut *run.strip } else { &mut y[start..] };
+            let strip = &mut strip[..len * plan.conv.row()];
+            plan.forward.rows(self.body, &[term], tile, rows, strip);
+            plan.round(self.body, strip);
+            if self.measure {
+                self.body.deviations(strip, &mut sums);
+                moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
             }
         }
     }

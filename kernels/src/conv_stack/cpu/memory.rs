@@ -1,87 +1,154 @@
 //! Memory of the stack's passes, in floats.
 
+use rayon::current_num_threads;
+
 use super::plan::Plan;
 use super::shape::StackShape;
-use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::cpu::instruction_set::chosen;
 use crate::cpu::slots::slots;
 use crate::precision::Precision;
 
+/// All of these are of this processor, with channels in whole tiles, and panic as
+/// [`output`](Self::output).
 impl StackShape {
-    /// Floats that a forward pass saves for its backward pass: the input of every block with its
-    /// ring, the output of the last, every convolution that is not computed again, the parameters,
-    /// and the statistics with their affine map; channels in whole tiles of this processor.
-    ///
-    /// # Panics
-    /// As [`output`](Self::output).
-    pub fn saved_floats(&self) -> usize {
-        self.saved_floats_by(chosen())
+    fn pass(&self) -> StackPass {
+        StackPass::new(chosen().tile(), self, 1)
     }
 
-    fn saved_floats_by(&self, body: &dyn InstructionSet) -> usize {
-        let plans = Plan::all(self, body.tile(), Precision::F32);
-        let maps =
-            |plan: &Plan| plan.input.image() + if plan.recompute { 0 } else { plan.conv.image() };
-        let last = plans.last().map_or(0, |plan| plan.out.image());
-        let image = last + plans.iter().map(maps).sum::<usize>();
-        let statistics = plans.iter().map(|plan| 4 * plan.padded()).sum::<usize>();
-        self.n * image + self.parameters() + statistics
+    /// Floats that a forward pass saves for its backward pass: the input of every block with its
+    /// ring, the output of the last, every convolution that is not computed again, the parameters,
+    /// and the statistics with their affine map.
+    pub fn saved_floats(&self) -> usize {
+        self.pass().saved()
+    }
+
+    /// Floats that the `jvp` for tangents of the parameters saves for the `jvp_of_vjp`: the tangents of
+    /// the inputs of all blocks but the first, of all convolutions, of the statistics with their affine
+    /// map, and of the parameters.
+    pub fn saved_tangent_floats(&self) -> usize {
+        self.pass().saved_tangent()
+    }
+
+    /// Floats that the backward pass saves for the `jvp_of_vjp`: the gradients of the outputs of all
+    /// blocks.
+    pub fn intermediate_grad_floats(&self) -> usize {
+        self.pass().intermediate_grads().into_iter().sum()
     }
 
     /// Floats of working memory of both passes, without the gradient of the images; it is reused by the
     /// next call: prepared weights, transforms, the gradients of all maps, and that of the weight for
     /// every part of the batch.
-    ///
-    /// # Panics
-    /// As [`output`](Self::output).
     pub fn workspace_floats(&self) -> usize {
-        let plans = Plan::all(self, chosen().tile(), Precision::F32);
-        let parts = slots(self.n, 1).len();
-        let last = plans.last().map_or(0, |plan| plan.out.channels * plan.out.h * plan.out.w);
-        let maps = plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
-        let forward = plans
-            .iter()
-            .map(|plan| plan.forward.prepared() + parts * plan.forward.scratch_floats());
+        let pass = self.pass();
+        let forward = pass.plans.iter().map(|plan| {
+            let transforms: usize = plan.forward.scratch_lengths(1).iter().sum();
+            plan.forward.prepared() + pass.slots * transforms
+        });
         // Parts that are worked on at once share the rest.
-        let weights = plans.iter().map(|plan| parts * plan.forward.prepared()).max();
+        let weights = pass.plans.iter().map(|plan| pass.slots * plan.forward.prepared()).max();
+        let maps = pass.plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
+        let last = pass.plans.last().map_or(0, |plan| plan.out.dense());
         self.n * (last + maps) + forward.sum::<usize>() + weights.unwrap_or(0)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::super::forward::{Pass, Planned, Saved, Statistics, forward};
-    use super::super::shape::BlockShape;
-    use super::*;
-    use crate::cpu::instruction_set::bodies;
+/// So many of these lengths.
+pub fn times(count: usize, lengths: Vec<usize>) -> Vec<usize> {
+    lengths.repeat(count)
+}
 
-    fn saved(shape: &StackShape, body: &'static dyn InstructionSet) -> Saved {
-        let (x, params) = (vec![0.5; shape.input()], vec![0.5; shape.parameters()]);
-        let planned = Planned::by(body, shape, Precision::F32);
-        let pass = Pass { keep: true, lanes: 1 };
-        let output = forward(&planned, &x, &params, (Statistics::Batch, 1e-5), pass);
-        output.saved.expect("kept, as asked")
-    }
+/// The lengths of buffers that the passes of a stack allocate, for one lane except where noted.
+pub struct StackPass {
+    pub plans: Vec<Plan>,
+    pub images: usize,
+    pub slots: usize,
+    /// Lanes that run at once.
+    pub at_once: usize,
+    /// Slots of all lanes that run at once.
+    busy: usize,
+    parameters: usize,
+}
 
-    fn floats(saved: &Saved, n: usize) -> usize {
-        let maps = saved.inputs.iter().chain(&saved.convs);
-        let norms = saved.norms.iter();
-        let norms = norms.map(|n| n.mean.len() + n.inv_std.len() + n.scale.len() + n.shift.len());
-        maps.map(|images| images.group(0..n).len()).sum::<usize>() + norms.sum::<usize>()
-    }
-
-    #[test]
-    fn saved_floats_are_what_a_pass_saves() {
-        let block = |channels_out, stride, pool| BlockShape { channels_out, stride, pool };
-        let cases = [
-            (1, vec![block(64, 1, true), block(64, 1, true)]),
-            (5, vec![block(20, 2, false), block(5, 1, true)]),
-        ];
-        for (c, blocks) in cases {
-            let shape = StackShape { n: 3, c, h: 14, w: 9, blocks };
-            for body in bodies() {
-                let found = floats(&saved(&shape, body), shape.n) + shape.parameters();
-                assert_eq!(shape.saved_floats_by(body), found, "{shape:?}");
-            }
+impl StackPass {
+    /// For tiles of `tile` channels.
+    pub fn new(tile: usize, shape: &StackShape, lanes: usize) -> Self {
+        let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
+        Self {
+            plans: Plan::all(shape, tile, Precision::F32),
+            images: shape.n,
+            slots,
+            at_once: lanes.min(threads),
+            busy: threads.min(slots * lanes),
+            parameters: shape.parameters(),
         }
+    }
+
+    /// The output, without a ring.
+    pub fn output(&self) -> usize {
+        self.images * self.plans.last().map_or(0, |plan| plan.out.image())
+    }
+
+    /// The gradients of the outputs of all blocks.
+    pub fn intermediate_grads(&self) -> Vec<usize> {
+        let inner = self.plans.iter().skip(1).map(|plan| self.images * plan.input_grad.image());
+        inner.chain([self.output()]).collect()
+    }
+
+    /// Inputs of all blocks, the output, convolutions and parameters.
+    pub fn maps(&self, keep: bool) -> Vec<usize> {
+        let stored = |all, group| if all { self.images } else { self.slots * group };
+        let input = |plan: &Plan| stored(keep || plan.recompute, plan.group) * plan.input.image();
+        let inputs = self.plans.iter().map(input);
+        let last = self.plans.last().map(|plan| stored(keep, 1) * plan.out.image());
+        let convs = self.plans.iter().filter(|plan| !plan.recompute);
+        let convs = convs.map(|plan| self.images * plan.conv.image());
+        inputs.chain(last).chain(convs).chain([self.parameters]).collect()
+    }
+
+    /// Tangents of the inputs of all blocks but the first, of so many outputs, of all convolutions and
+    /// of the parameters.
+    pub fn tangents(&self, outputs: usize) -> Vec<usize> {
+        let inputs = self.plans.iter().skip(1).map(|plan| self.images * plan.input.image());
+        let last = self.plans.last().map(|plan| outputs * plan.out.image());
+        let convs = self.plans.iter().map(|plan| self.images * plan.conv.image());
+        inputs.chain(last).chain(convs).chain([self.parameters]).collect()
+    }
+
+    pub fn saved(&self) -> usize {
+        self.maps(true).into_iter().sum::<usize>() + self.statistics()
+    }
+
+    pub fn saved_tangent(&self) -> usize {
+        self.tangents(0).into_iter().sum::<usize>() + self.statistics()
+    }
+
+    /// The statistics of all blocks with their affine map, or their tangents.
+    fn statistics(&self) -> usize {
+        self.plans.iter().map(|plan| 4 * plan.padded()).sum()
+    }
+
+    /// Prepared weights, strips and transforms of convolutions of so many terms.
+    pub fn forward_work(&self, terms: usize) -> Vec<usize> {
+        let weights = self.plans.iter().flat_map(|plan| vec![plan.forward.prepared(); terms]);
+        let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
+        let transforms = self.plans.iter().flat_map(|plan| plan.forward.scratch_lengths(terms));
+        let slot = transforms.chain([strip]).collect();
+        weights.chain(times(self.slots, slot)).collect()
+    }
+
+    /// Of a block in the backward pass, of all lanes that run at once: parts of the gradient of the
+    /// weight, the turned weights, and the working memory of the slots that run.
+    pub fn block_work(&self, plan: &Plan, wanted: bool, terms: usize) -> Vec<usize> {
+        let packed = plan.forward.prepared();
+        let turned = if wanted { vec![plan.turned.prepared(); terms] } else { Vec::new() };
+        let weights = [vec![packed * self.slots, packed], turned].concat();
+        let delta = match wanted || plan.forward.winograd.is_some() {
+            true => plan.group.min(self.images.div_ceil(self.slots)) * plan.delta.image(),
+            false => plan.delta.plane(),
+        };
+        let own = [vec![delta; terms], vec![plan.strip_len(); terms]].concat();
+        let turned = if wanted { plan.turned.scratch_lengths(terms) } else { Vec::new() };
+        let slot = [own, plan.forward.scratch_lengths(1), turned].concat();
+        [times(self.at_once, weights), times(self.busy, slot)].concat()
     }
 }

@@ -15,6 +15,7 @@ mod parameters;
 mod plan;
 mod reduction;
 mod shape;
+mod slot_run;
 mod tangent;
 #[cfg(test)]
 mod tests;

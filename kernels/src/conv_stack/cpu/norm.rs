@@ -17,6 +17,11 @@ pub struct Norm {
 }
 
 impl Norm {
+    pub fn zeros(padded: usize) -> Self {
+        let [mean, inv_std, scale, shift] = [(); 4].map(|()| vec![0.0; padded]);
+        Self { mean, inv_std, scale, shift }
+    }
+
     /// From the mean (without the convolution's bias) and the variance of every channel.
     pub fn new(
         parameters: &Parameters<'_>,
@@ -24,13 +29,7 @@ impl Norm {
         padded: usize,
         moments: impl Fn(usize) -> (f64, f64),
     ) -> Self {
-        let zeros = vec![0.0; padded];
-        let mut norm = Self {
-            mean: zeros.clone(),
-            inv_std: zeros.clone(),
-            scale: zeros.clone(),
-            shift: zeros,
-        };
+        let mut norm = Self::zeros(padded);
         for c in 0..parameters.gamma.len() {
             let (mean, variance) = moments(c);
             let inv_std = 1.0 / (variance + f64::from(epsilon)).sqrt();
@@ -112,14 +111,8 @@ impl NormGradient {
     /// The gradient of no normalisation at all: `dy = dz`.
     pub fn identity(padded: usize) -> Self {
         let zeros = vec![0.0; padded];
-        Self {
-            gain: vec![1.0; padded],
-            tilt: zeros.clone(),
-            offset: zeros,
-            bias: Vec::new(),
-            gamma: Vec::new(),
-            beta: Vec::new(),
-        }
+        let (gain, [bias, gamma, beta]) = (vec![1.0; padded], [(); 3].map(|()| Vec::new()));
+        Self { gain, tilt: zeros.clone(), offset: zeros, bias, gamma, beta }
     }
 
     /// The coefficients of some channels.

@@ -1,10 +1,6 @@
-//! The flat parameters, block by block, and their packed forms.
+//! The flat parameters, block by block.
 
 use super::shape::Geometry;
-use crate::cpu::buffers::Buffer;
-use crate::cpu::filter::Filter;
-use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::layout::Tap;
 
 /// Parameters of one block.
 #[derive(Clone, Copy)]
@@ -34,30 +30,4 @@ impl<'a> Parameters<'a> {
             })
             .collect()
     }
-
-    /// The weight for the convolution: `[o tiles, taps, tile]`.
-    pub fn pack(&self, body: &dyn InstructionSet, block: &Geometry, taps: &[Tap]) -> Buffer {
-        filter(block).pack(body, self.weight, taps)
-    }
-
-    /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
-    /// degrees, over the output's channels.
-    pub fn pack_turned(&self, body: &dyn InstructionSet, block: &Geometry, taps: &[Tap]) -> Buffer {
-        filter(block).pack_turned(body, self.weight, taps)
-    }
-}
-
-/// Copies a packed gradient `[o tiles, taps, tile]` into `weight [o, i, 3, 3]`.
-pub fn unpack(
-    body: &dyn InstructionSet,
-    packed: &[f32],
-    block: &Geometry,
-    taps: &[Tap],
-    weight: &mut [f32],
-) {
-    filter(block).unpack(body, packed, taps, weight);
-}
-
-fn filter(block: &Geometry) -> Filter {
-    Filter { o: block.c_out, i: block.c_in, side: 3 }
 }

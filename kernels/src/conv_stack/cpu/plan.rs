@@ -10,7 +10,6 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::{Map, strips};
-use crate::cpu::weight_rows::WeightRows;
 use crate::precision::Precision;
 
 /// Input channels up to which a convolution is cheaper to compute again than to store.
@@ -37,8 +36,6 @@ pub struct Plan {
     pub turned: Convolution,
     /// Images to take through both together.
     pub group: usize,
-    /// Offset of every tap in the input, in the order of the packed weight.
-    pub taps: Vec<usize>,
     /// What the operands and the results of convolutions are rounded to.
     precision: Precision,
 }
@@ -53,6 +50,11 @@ impl Plan {
             Self { precision, ..plan }
         };
         blocks.iter().enumerate().map(plan).collect()
+    }
+
+    /// The maps of the inputs of all blocks, then of the output.
+    pub fn maps(plans: &[Self]) -> impl Iterator<Item = Map> {
+        plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out))
     }
 
     fn new(block: Geometry, tile: usize, [first, last]: [bool; 2], images: usize) -> Self {
@@ -74,7 +76,6 @@ impl Plan {
             delta,
             input_grad,
             recompute: first && block.c_in <= RECOMPUTED_CHANNELS,
-            taps: forward.taps.iter().map(|tap| tap.offset).collect(),
             forward: forward.with_batch(group),
             turned: turned.with_batch(group),
             group,
@@ -95,7 +96,8 @@ impl Plan {
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
     pub fn weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
-        let mut packed = parameters.pack(body, &self.block, &self.forward.taps);
+        let filter = self.block.filter();
+        let mut packed = filter.pack(body, parameters.weight, &self.forward.taps);
         self.round(body, &mut packed);
         packed
     }
@@ -107,7 +109,8 @@ impl Plan {
 
     /// The weight as [`turned`](Self::turned) takes it.
     pub fn turned_weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
-        let mut packed = parameters.pack_turned(body, &self.block, &self.turned.taps);
+        let filter = self.block.filter();
+        let mut packed = filter.pack_turned(body, parameters.weight, &self.turned.taps);
         self.round(body, &mut packed);
         self.turned.prepare(body, packed)
     }
@@ -162,46 +165,6 @@ impl Plan {
         }
     }
 
-    /// Adds to one tile of the weight's gradient what `rows` rows of the convolutions of
-    /// adjacent images contribute, or replaces it if they are the first; `input` and `delta` start at
-    /// the first of them.
-    pub fn weight_rows(
-        &self,
-        body: &dyn InstructionSet,
-        input: &[f32],
-        delta: &[f32],
-        rows: (usize, usize),
-        weight: (&mut [f32], bool),
-    ) {
-        let pair = WeightRows {
-            from: &self.input,
-            delta: &self.delta,
-            taps: &self.taps,
-            stride: self.block.stride,
-            columns: self.conv.w,
-        };
-        pair.add(body, input, delta, rows, weight);
-    }
-
-    /// Adds to the weight's gradient what adjacent images contribute, given the gradients of their
-    /// convolutions, or replaces it if they are the first.
-    pub fn weight_images(
-        &self,
-        body: &dyn InstructionSet,
-        (inputs, deltas): (&[f32], &[f32]),
-        (weight, first): (&mut [f32], bool),
-    ) {
-        let (images, packed) =
-            (inputs.len() / self.input.image(), self.taps.len() * self.conv.lane);
-        for (tile, rows) in self.pieces() {
-            let input = &inputs[rows.start * self.block.stride * self.input.row()..];
-            let delta = &deltas[self.delta.start(tile, rows.start)..];
-            let weight = &mut weight[tile * packed..(tile + 1) * packed];
-            let first = first && rows.start == 0;
-            self.weight_rows(body, input, delta, (images, rows.len()), (weight, first));
-        }
-    }
-
     /// Room for the gradients of the convolutions of so many images; only the rings are written.
     pub fn deltas(&self, images: usize) -> Buffer {
         let mut deltas = Buffer::stale(images * self.delta.image());
@@ -216,17 +179,7 @@ impl Plan {
 
     /// A strip of `tile` with the affine map that normalises it.
     pub fn affine<'a>(&self, tile: usize, y: &'a [f32], norm: &'a Norm) -> Strip<'a> {
-        self.affine_jvp(tile, y, (&norm.scale, &norm.shift))
-    }
-
-    /// A strip of `tile` with an affine map of all channels.
-    pub fn affine_jvp<'a>(
-        &self,
-        tile: usize,
-        y: &'a [f32],
-        (scale, shift): (&'a [f32], &'a [f32]),
-    ) -> Strip<'a> {
-        let (scale, shift) = (&scale[self.channels(tile)], &shift[self.channels(tile)]);
+        let [scale, shift] = [&norm.scale, &norm.shift].map(|all| &all[self.channels(tile)]);
         Strip { y, w: self.conv.w, pool: self.block.pool, scale, shift }
     }
 

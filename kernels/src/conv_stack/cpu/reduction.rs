@@ -13,20 +13,32 @@ impl Stack<'_> {
     /// The gradient of the output in tiles, and its sums.
     pub fn start(&self, dy: &[f32]) -> (Images, Sums) {
         let last = self.saved.plans.len() - 1;
-        let map = self.saved.plans[last].out;
+        let sums = || Sums::empty(self.saved.plans[last].padded());
+        let each = |n, grad: &[f32], sums: &mut Sums| self.correlate(last, n, grad, sums);
+        let (grad, sums) = self.pack_output(dy, sums, each);
+        (grad, total(sums))
+    }
+
+    /// A gradient of the output in tiles, and what `each` adds up over a slot's images from them.
+    pub fn pack_output<T: Send>(
+        &self,
+        dy: &[f32],
+        zero: impl Fn() -> T + Sync,
+        each: impl Fn(usize, &[f32], &mut T) + Sync,
+    ) -> (Images, Vec<T>) {
+        let map = self.saved.plans.last().expect("a stack has blocks").out;
         let mut grad = Images::new(self.slots, map.image(), Keep::All);
-        let image = map.channels * map.h * map.w;
         let parts = grad.split(self.slots).into_par_iter().zip(self.slots);
         let sums = parts.map(|(mut grad, images)| {
-            let mut sums = Sums::empty(self.saved.plans[last].padded());
+            let mut sum = zero();
             for (i, n) in images.clone().enumerate() {
                 let grad = grad.get_mut(i);
-                map.pack(&dy[n * image..(n + 1) * image], grad);
-                self.correlate(last, n, grad, &mut sums);
+                map.pack(self.body(), &dy[n * map.dense()..(n + 1) * map.dense()], grad);
+                each(n, grad, &mut sum);
             }
-            sums
+            sum
         });
-        let sums = total(sums.collect());
+        let sums = sums.collect();
         (grad, sums)
     }
 
@@ -54,17 +66,17 @@ impl Stack<'_> {
     /// The gradient of batch-norm of block `k`.
     pub fn norm_gradient(&self, k: usize, grad: &Images, sums: &Sums) -> NormGradient {
         let (saved, parameters) = (self.saved, &self.parameters[k]);
-        let pixels = saved.pixels(&saved.plans[k]);
-        let norm = &saved.norms[k];
-        match saved.plans[k].deviation(parameters) {
-            Deviation::Output => {
-                NormGradient::new(norm, parameters, sums, Deviation::Output, pixels)
-            }
+        let deviation = saved.plans[k].deviation(parameters);
+        let own;
+        let sums = match deviation {
+            Deviation::Output => sums,
             Deviation::Convolution => {
-                let sums = self.convolution_sums(k, grad);
-                NormGradient::new(norm, parameters, &sums, Deviation::Convolution, pixels)
+                own = self.convolution_sums(k, grad);
+                &own
             }
-        }
+        };
+        let pixels = saved.pixels(&saved.plans[k]);
+        NormGradient::new(&saved.norms[k], parameters, sums, deviation, pixels)
     }
 
     /// The sums of block `k` from its convolution's output, where its own output lacks the digits.
@@ -79,26 +91,20 @@ impl Stack<'_> {
             let mut out = vec![0.0; 2 * lane];
             for n in images.clone() {
                 let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
-                for tile in 0..plan.conv.tiles() {
-                    for rows in plan.strips() {
-                        let grad = plan.grad_rows(tile, &rows, grad.get(n));
-                        let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
-                        let weights = (&*weights, tile);
-                        let y = plan.strip(self.body(), weights, (input, y), rows, &mut scratch);
-                        let strip = plan.affine(tile, y, norm);
-                        let target = Target { d: &mut dz, row, pixel: lane };
-                        self.body().activate_vjp(
-                            &strip,
-                            grad,
-                            &ones.slope(plan.channels(tile)),
-                            target,
-                        );
-                        let centre = &norm.mean[tile * lane..];
-                        let (value, grad) = ((y, row), (&*dz, row));
-                        let pair = Correlation { value, grad, size, centre, gated: false };
-                        self.body().correlate(&pair, &mut out);
-                        sums.add_tile(tile * lane, &out);
-                    }
+                for (tile, rows) in plan.pieces() {
+                    let grad = plan.grad_rows(tile, &rows, grad.get(n));
+                    let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
+                    let weights = (&*weights, tile);
+                    let y = plan.strip(self.body(), weights, (input, y), rows, &mut scratch);
+                    let strip = plan.affine(tile, y, norm);
+                    let target = Target { d: &mut dz, row, pixel: lane };
+                    let slope = ones.slope(plan.channels(tile));
+                    self.body().activate_vjp(&strip, grad, &slope, target);
+                    let centre = &norm.mean[tile * lane..];
+                    let (value, grad) = ((y, row), (&*dz, row));
+                    let pair = Correlation { value, grad, size, centre, gated: false };
+                    self.body().correlate(&pair, &mut out);
+                    sums.add_tile(tile * lane, &out);
                 }
             }
             sums

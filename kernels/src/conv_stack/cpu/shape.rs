@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cpu::filter::Filter;
+
 /// One block: a 3x3 convolution with padding 1, batch-norm, ReLU and, if `pool`, a 2x2 max-pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockShape {
@@ -54,7 +56,12 @@ impl Geometry {
 
     /// Length of the block's weight.
     pub fn weight(&self) -> usize {
-        9 * self.c_in * self.c_out
+        self.filter().len()
+    }
+
+    /// The block's weight.
+    pub fn filter(&self) -> Filter {
+        Filter { o: self.c_out, i: self.c_in, side: 3 }
     }
 
     /// Length of the block's weight, bias, gamma and beta.

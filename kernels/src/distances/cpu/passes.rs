@@ -11,28 +11,22 @@ use crate::cpu::buffers::Buffer;
 use crate::cpu::instruction_set::InstructionSet;
 use crate::distances::Metric;
 
-/// What to do with the products of queries and prototypes.
-pub trait Work: Sync {
+/// What a pass is about, beside what becomes of the products.
+#[derive(Clone, Copy)]
+pub struct How {
     /// Which scores, and their factor.
-    fn scoring(&self) -> (Metric, f32);
-
+    pub scoring: (Metric, f32),
     /// Floats returned for each query.
-    fn width(&self) -> usize;
-
+    pub width: usize,
     /// Whether the products are replaced by a gradient.
-    fn gradient(&self) -> bool;
-
-    /// Whether `finish_queries` sees how long queries are; they are as long as one to it otherwise.
-    fn with_lengths(&self) -> bool;
-
+    pub gradient: bool,
+    /// Whether what follows sees how long queries are; they are as long as one to it otherwise.
+    pub with_lengths: bool,
     /// Whether the gradient by queries has a term of the queries themselves.
-    fn with_queries(&self) -> bool;
-
-    /// Turns the products of the `queries` of a task into what is wanted.
-    fn finish_queries(&self, queries: Range<usize>, block: &Block<'_>, to: QueryBuffers<'_>);
+    pub with_queries: bool,
 }
 
-/// The memory that a [`Work`] writes.
+/// The memory that is written for a block of queries.
 pub struct QueryBuffers<'a> {
     /// In tiles of prototypes, see [`Block::at`].
     pub products: &'a mut [f32],
@@ -65,18 +59,19 @@ struct Slot<'a> {
     column_sums: &'a mut [f32],
 }
 
-/// Does `work` on `queries` `[tasks, queries, d]` and `prototypes` `[tasks, ways, d]`.
+/// Takes `queries` `[tasks, queries, d]` to `prototypes` `[tasks, ways, d]`; `finish` turns the products
+/// of some queries into what is wanted, given their range among those of all tasks.
 pub fn pass(
     body: &dyn InstructionSet,
-    queries: &[f32],
-    prototypes: &[f32],
+    [queries, prototypes]: [&[f32]; 2],
     dims: Dims,
-    work: &impl Work,
+    how: How,
+    finish: impl Fn(Range<usize>, &Block<'_>, QueryBuffers<'_>) + Sync,
 ) -> Passed {
-    let (tile, d, gradient) = (body.tile(), dims.features, work.gradient());
+    let (tile, d, gradient) = (body.tile(), dims.features, how.gradient);
     let prepare = |task: usize| {
         let rows = &prototypes[task * dims.ways * d..(task + 1) * dims.ways * d];
-        Prepared::new(body, rows, dims, work.scoring(), gradient)
+        Prepared::new(body, rows, dims, how.scoring, gradient)
     };
     let prepared: Vec<Prepared> = if dims.in_parallel() && dims.tasks > 1 {
         (0..dims.tasks).into_par_iter().map(prepare).collect()
@@ -85,7 +80,7 @@ pub fn pass(
     };
 
     let all = dims.tasks * dims.queries;
-    let mut out = vec![0.0; all * work.width()];
+    let mut out = vec![0.0; all * how.width];
     let mut by_queries = vec![0.0; if gradient { all * d } else { 0 }];
     let ranges = dims.slots();
     let padded = dims.ways.next_multiple_of(tile);
@@ -101,7 +96,7 @@ pub fn pass(
         for task in 0..dims.tasks {
             for queries in ranges.iter().cloned() {
                 slots.push(Slot {
-                    out: cut(&mut out, queries.len() * work.width()),
+                    out: cut(&mut out, queries.len() * how.width),
                     by_queries: cut(&mut by_queries, queries.len() * width),
                     by_prototypes: cut(&mut parts, part),
                     column_sums: cut(&mut sums, padded),
@@ -114,7 +109,7 @@ pub fn pass(
     };
     let run = |slot: Slot<'_>| {
         let rows = &queries[slot.task * dims.queries * d..];
-        run_slot(body, rows, &prepared[slot.task], dims, work, slot);
+        run_slot(body, rows, &prepared[slot.task], (dims, how), &finish, slot);
     };
     if dims.in_parallel() {
         slots.into_par_iter().for_each(run);
@@ -146,14 +141,14 @@ fn run_slot(
     body: &dyn InstructionSet,
     queries: &[f32],
     prepared: &Prepared,
-    dims: Dims,
-    work: &impl Work,
+    (dims, how): (Dims, How),
+    finish: &impl Fn(Range<usize>, &Block<'_>, QueryBuffers<'_>),
     slot: Slot<'_>,
 ) {
     let (tile, d) = (body.tile(), dims.features);
     let most = slot.queries.len().min(BLOCK);
     let mut products = Buffer::stale(most * prepared.scale.len());
-    let needed = if work.gradient() { most * d.next_multiple_of(tile) } else { 0 };
+    let needed = if how.gradient { most * d.next_multiple_of(tile) } else { 0 };
     let mut packed = Buffer::stale(needed);
     let mut sums = Buffer::stale(most * tile);
     let (mut lengths_of, mut row_sums) = (Vec::with_capacity(most), vec![0.0; most]);
@@ -166,11 +161,11 @@ fn run_slot(
         let products = &mut products[..rows.len() * prepared.scale.len()];
         block.products(products);
         lengths_of.clear();
-        lengths_of.extend((0..rows.len()).map(|row| match work.with_lengths() {
+        lengths_of.extend((0..rows.len()).map(|row| match how.with_lengths {
             true => lengths(&of[row * d..(row + 1) * d]),
             false => (1.0, 1.0),
         }));
-        let width = work.width();
+        let width = how.width;
         let task = slot.task * dims.queries;
         let buffers = QueryBuffers {
             products,
@@ -179,12 +174,12 @@ fn run_slot(
             row_sums: &mut row_sums[..rows.len()],
             column_sums: slot.column_sums,
         };
-        work.finish_queries(task + rows.start..task + rows.end, &block, buffers);
-        if work.gradient() {
+        finish(task + rows.start..task + rows.end, &block, buffers);
+        if how.gradient {
             let out = &mut slot.by_queries[within.start * d..within.end * d];
             block.by_queries(products, &mut sums[..rows.len() * tile], out);
-            if work.with_queries() {
-                let (metric, factor) = work.scoring();
+            if how.with_queries {
+                let (metric, factor) = how.scoring;
                 let of_rows = row_sums.iter_mut().zip(&lengths_of);
                 of_rows.for_each(|(sum, &lengths)| *sum *= pull(metric, factor, lengths));
                 block.add_queries(&row_sums[..rows.len()], out);

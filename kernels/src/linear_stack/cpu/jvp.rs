@@ -1,6 +1,6 @@
-//! Tangents of the outputs and of the gradients of a lane.
+//! Tangents of the outputs of a lane, and what they add to its gradients.
 
-use super::{Lane, Parts, Workspace, part};
+use super::{Lane, Pairs, Parts, Workspace, part};
 use crate::cpu::product::Start;
 
 /// What the tangents of the gradients are computed from, for one lane.
@@ -8,8 +8,7 @@ use crate::cpu::product::Start;
 pub struct Tangents<'a> {
     /// Tangents of `x`, and weight and bias of every layer; `None` is zero.
     pub operands: Parts<'a, Option<&'a [f32]>>,
-    pub hidden: &'a [f32],
-    /// Its tangent, by [`jvp`].
+    /// The tangent of the hidden activations, by [`jvp`].
     pub hidden_tangent: &'a [f32],
     /// The gradients of all layers' outputs, by [`backward`](super::backward).
     pub layer_grads: &'a [f32],
@@ -64,49 +63,13 @@ pub fn jvp(
     }
 }
 
-/// Writes to zeros the tangents of the gradients of `x`, if it is wanted, and of weight and bias of every
-/// layer, given `grad_tangent [examples, outputs]`, that of the gradient of the output; `None` is zero.
-pub fn jvp_of_vjp(
-    workspace: &mut Workspace,
-    lane: Lane<'_>,
-    Tangents { operands, hidden, hidden_tangent, layer_grads }: Tangents<'_>,
-    grad_tangent: Option<&[f32]>,
-    x_wanted: bool,
-    to: &mut [&mut [f32]],
-) {
-    let mut all = std::mem::take(&mut workspace.all);
-    all.resize(lane.outputs(lane.last()).end, 0.0);
-    let mut has_grad_tangent = grad_tangent.is_some();
-    if let Some(grad_tangent) = grad_tangent {
-        all[lane.outputs(lane.last())].copy_from_slice(grad_tangent);
+impl<'a> Tangents<'a> {
+    /// What tangents add to products of a layer's gradient: of its weight, the tangent of the input
+    /// times the gradient of the outputs, and of its input, that times the tangent of the weight.
+    pub fn pairs(&self, lane: Lane<'_>, layer: usize) -> Pairs<'a> {
+        let grad = &self.layer_grads[lane.outputs(layer)];
+        let input = self.operands.input(lane, self.hidden_tangent, layer);
+        let weight = self.operands.at(1 + 2 * layer);
+        [input.map(|input| [input, grad]), weight.map(|weight| [grad, weight])]
     }
-    for layer in (0..=lane.last()).rev() {
-        let sides @ [_, outputs] = lane.sides(layer);
-        let (before, from) = all.split_at_mut(lane.outputs(layer).start);
-        let grad = &layer_grads[lane.outputs(layer)];
-        let grad_tangent = has_grad_tangent.then_some(&from[..lane.examples * outputs]);
-        let pairs = [
-            operands.input(lane, hidden_tangent, layer).map(|input| [input, grad]),
-            grad_tangent.map(|grad_tangent| [lane.input(hidden, layer), grad_tangent]),
-        ];
-        workspace.weight_gradient(pairs, sides, to[1 + 2 * layer]);
-        if let Some(grad_tangent) = grad_tangent {
-            workspace.bias_gradient(grad_tangent, outputs, to[2 + 2 * layer]);
-        }
-        let pairs = [
-            grad_tangent.map(|grad_tangent| [grad_tangent, lane.weight(layer)]),
-            operands.at(1 + 2 * layer).map(|weight| [grad, weight]),
-        ];
-        has_grad_tangent = pairs != [None; 2];
-        match layer.checked_sub(1) {
-            Some(below) if has_grad_tangent => {
-                let out = &mut before[lane.outputs(below)];
-                workspace.through_weights(pairs, sides, out);
-                workspace.body.gate(&hidden[lane.outputs(below)], out);
-            }
-            None if x_wanted => workspace.through_weights(pairs, sides, to[0]),
-            _ => {}
-        }
-    }
-    workspace.all = all;
 }

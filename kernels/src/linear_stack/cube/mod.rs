@@ -96,10 +96,10 @@ struct OnDevice<'a, R: CubeRuntime> {
 
 impl<'a, R: CubeRuntime> OnDevice<'a, R> {
     fn new(call: &LinearCall, operands: &'a [CubeTensor<R>]) -> Self {
-        let (lanes, examples) = (call.lanes(), call.examples());
+        let &LinearCall { lanes, examples, .. } = call;
         let layer =
             |sides: &[usize]| Layer { lanes, examples, inputs: sides[0], outputs: sides[1] };
-        Self { layers: call.widths().windows(2).map(layer).collect(), operands }
+        Self { layers: call.widths.windows(2).map(layer).collect(), operands }
     }
 
     fn weight(&self, layer: usize) -> &'a CubeTensor<R> {
@@ -152,7 +152,7 @@ where
         let on = OnDevice::new(self, &operands);
         let (mut x, mut hidden) = (operands[0].clone(), Vec::new());
         for (index, layer) in on.layers.iter().enumerate() {
-            let bias = self.is_biased(index).then(|| operands[2 + 2 * index].clone());
+            let bias = self.biased[index].then(|| operands[2 + 2 * index].clone());
             let finish = Finish { bias, relu: index < on.last(), gate: None };
             let y = layer.forward([Some([&x, on.weight(index)]), None], &x, finish);
             if keep && index < on.last() {

@@ -1,19 +1,17 @@
-//! Second gradients, and Jacobian-vector and Hessian-vector products of the stack.
+//! Second gradients of the stack.
 
 use std::collections::HashMap;
 
-use burn::backend::{Autodiff, Flex};
+use burn::backend::Autodiff;
 use burn::tensor::Tensor;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
+use fewshot_kernels::conv_stack;
 use fewshot_kernels::conv_stack::reference;
-use fewshot_kernels::{
-    BlockTangent, GradientsOf, StackTangent, Statistics, conv_stack, conv_stack_jvp, with_reference,
-};
 
-use super::leaves::{Leaves, Stack, VECTORS, lifted};
+use super::leaves::{Leaves, Stack, lifted};
 use super::network::{Layout, Network};
 use super::run::*;
-use crate::judge::{Judge, largest, read};
+use crate::judge::{Judge, largest};
 use crate::numbers::Numbers;
 
 /// Gradients, by every leaf, of the sum of all first gradients times fixed directions.
@@ -68,96 +66,14 @@ pub fn second_gradients_equal_the_reference<B: AutodiffBackend>() {
     }
 }
 
-fn draw<B: Backend, const D: usize>(numbers: &mut Numbers, like: &Tensor<B, D>) -> Tensor<B, D> {
-    Tensor::from_data(numbers.data(like.dims(), |x| x), &like.device())
-}
-
-pub fn no_part_of_a_jvp_is_tracked<B: AutodiffBackend>() {
-    let network = Network::new(103, [2, 1, 6, 5], &[(3, 1, true)]);
-    let leaves = Leaves::<B>::new(&network, |_| true);
-    let blocks = leaves.blocks(&network);
-    let tangents = blocks.iter().map(|block| BlockTangent {
-        weight: block.weight.clone(),
-        bias: block.bias.clone(),
-        gamma: block.gamma.clone(),
-        beta: block.beta.clone(),
-    });
-    let tangent = StackTangent { images: Some(leaves.images.clone()), blocks: tangents.collect() };
-    let images = leaves.images(&network);
-    let jvp = conv_stack_jvp(images, &blocks, Statistics::Batch, network.options(), tangent);
-    let found = jvp.hvp(leaves.output_gradient.clone(), None, GradientsOf::Blocks);
-    let sum = jvp.features.sum() + jvp.tangent.sum() + found.blocks[0].weight.clone().sum();
-    // Something tracked, so that there is a graph to go back through.
-    let anchor = Tensor::<B, 1>::ones([1], &Default::default()).require_grad();
-    let gradients = (sum + anchor.clone()).backward();
-    assert!(anchor.grad(&gradients).is_some());
-    assert!(leaves.gradients(&gradients).is_empty());
-}
-
-/// What `conv_stack_jvp` finds: features, their tangent, and the tangents of the gradients.
-fn jvp_and_hvp<B: Backend>(network: &Network, still: bool) -> [HashMap<String, Vec<f32>>; 2] {
-    let leaves = Leaves::<B>::new(network, |_| false);
-    let (images, blocks) = (leaves.images(network), leaves.blocks(network));
-    let numbers = &mut Numbers(6);
-    let images_tangent = draw(numbers, &images);
-    let grad_tangent = draw(numbers, &leaves.output_gradient);
-    let tangents = blocks.iter().map(|block| {
-        let mut vector =
-            |vector: &Option<Tensor<B, 1>>| vector.as_ref().map(|vector| draw(numbers, vector));
-        let [bias, gamma, beta] = [&block.bias, &block.gamma, &block.beta].map(&mut vector);
-        let weight = draw(numbers, &block.weight);
-        BlockTangent { weight, bias, gamma, beta }
-    });
-    let tangent =
-        StackTangent { images: (!still).then_some(images_tangent), blocks: tangents.collect() };
-    let statistics = network.statistics();
-    let jvp = conv_stack_jvp(images, &blocks, statistics, network.options(), tangent);
-    let values = [("features", jvp.features.clone()), ("tangent", jvp.tangent.clone())];
-    let values = values.map(|(name, tensor)| (name.to_string(), read(tensor)));
-    let grad = leaves.output_gradient.clone();
-    let of = if still { GradientsOf::Blocks } else { GradientsOf::ImagesAndBlocks };
-    let found = jvp.hvp(grad, (!still).then_some(grad_tangent), of);
-    assert_eq!(found.images.is_some(), !still);
-    let mut gradients = vec![("images".to_string(), found.images.map(read))];
-    for (k, (block, given)) in found.blocks.into_iter().zip(&blocks).enumerate() {
-        gradients.push((format!("{k}.conv.weight"), Some(read(block.weight))));
-        let present = [&given.bias, &given.gamma, &given.beta].map(Option::is_some);
-        let vectors = [block.bias, block.gamma, block.beta];
-        for ((vector, present), name) in vectors.into_iter().zip(present).zip(VECTORS) {
-            assert_eq!(vector.is_some(), present, "{k}.{name}");
-            gradients.push((format!("{k}.{name}"), vector.map(read)));
-        }
-    }
-    let gradients = gradients.into_iter().filter_map(|(name, values)| Some((name, values?)));
-    [values.into_iter().collect(), gradients.collect()]
-}
-
-pub fn jvps_and_hvps_equal_two_levels_of_autodiff<B: AutodiffBackend>() {
-    for network in [
-        Network::new(100, [3, 1, 9, 11], &[(5, 1, true), (7, 1, true)]),
-        Network::new(101, [2, 33, 8, 7], &[(32, 1, false), (3, 2, false)]),
-        Network::new(102, [3, 2, 7, 6], &[(5, 1, true)]).with_vectors([true, false, false]),
-    ] {
-        for network in [network.clone(), network.with_running()] {
-            for still in [true, false] {
-                let expected = with_reference(|| jvp_and_hvp::<Flex>(&network, still));
-                let found = jvp_and_hvp::<B::InnerBackend>(&network, still);
-                let batch = network.running.is_none();
-                let vanishes = |name: &str| batch && vanishes_under_batch_statistics(name);
-                assert_gradients(&network.name, &found[0], &expected[0], GRADIENTS, |_| false);
-                assert_gradients(&network.name, &found[1], &expected[1], SECOND, vanishes);
-            }
-        }
-    }
-}
-
 #[cfg(feature = "flex")]
 mod on_flex {
+    use burn::backend::Flex;
     use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-    use fewshot_kernels::ConvBlock;
+    use fewshot_kernels::{ConvBlock, Statistics, with_reference};
 
     use super::*;
-    use crate::judge::assert_close;
+    use crate::judge::{assert_close, read};
 
     /// First and second gradients where only some of images and weight are tracked at each level.
     fn mixed(tracked: [bool; 5]) -> Vec<Option<Vec<f32>>> {

@@ -4,7 +4,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, FloatDType};
-use fewshot_kernels::optim_step::{StepError, WeightDecay};
+use fewshot_kernels::optim_step::WeightDecay;
 use fewshot_kernels::{StepState, StepTensors, grad_stats, optim_step, with_reference};
 
 use super::laws::moves_in_single_precision;
@@ -96,17 +96,19 @@ fn a_backend_that_is_not_registered_takes_the_reference() {
 
 #[test]
 fn tensors_that_do_not_belong_together_are_refused() {
-    let refused = |of: StepTensors<FloatTensor<Flex>>, rule, wanted: StepError| {
+    let refused = |of: StepTensors<FloatTensor<Flex>>, rule, wanted: &str| {
         let said = refusal(|| optim_step::<Flex>(vec![of], &rule, 0.1));
-        assert_eq!(said, wanted.to_string());
+        assert_eq!(said, wanted);
     };
     let rule = adam(WeightDecay::NONE);
-    let wanted = StepError::Shape { wanted: vec![2, 3], found: vec![3, 2] };
+    let wanted = "a parameter of shape [2, 3] cannot step by a tensor of shape [3, 2]";
     refused(first(tensor(&[2, 3], 1), tensor(&[3, 2], 1)), rule, wanted);
     let state = StepState { time: 1, tensors: [Some(tensor(&[4], 1)), None] };
     let of = StepTensors { state, ..first(tensor(&[4], 1), tensor(&[4], 2)) };
-    refused(of.clone(), rule, StepError::State { wanted: 2, found: 1 });
-    refused(of, sgd(None, false, 0.0), StepError::State { wanted: 0, found: 1 });
+    let wanted = "the rule remembers 2 tensors of a parameter, the state has 1";
+    refused(of.clone(), rule, wanted);
+    let wanted = "the rule remembers 0 tensors of a parameter, the state has 1";
+    refused(of, sgd(None, false, 0.0), wanted);
 }
 
 #[test]

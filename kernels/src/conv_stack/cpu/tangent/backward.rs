@@ -1,14 +1,12 @@
 //! Tangents of the gradients.
 
-use std::ops::Range;
-
-use rayon::prelude::*;
+use std::borrow::Cow;
 
 use super::super::backward::{IntermediateGrads, Stack as PrimalStack, write_gradients};
 use super::super::forward::Saved;
 use super::super::parameters::Parameters;
 use super::forward::SavedTangent;
-use crate::cpu::images::{Images, Keep};
+use crate::cpu::images::Images;
 
 /// The tangents of the gradients of the input and the parameters, where `dy_tangent [n, c, h, w]` is
 /// that of the gradient of the output; `None` is zero.
@@ -39,10 +37,8 @@ pub fn jvp_of_vjp(
     let primal = PrimalStack { saved, parameters: &parameters, slots: &saved.slots };
     let stack = Stack { primal, saved_tangent, parameter_tangents: &parameter_tangents };
 
-    let mut grad_tangent = match dy_tangent {
-        Some(dy) => stack.pack(dy),
-        None => stack.pack(&vec![0.0; wanted]),
-    };
+    let dy_tangent = dy_tangent.map_or_else(|| vec![0.0; wanted].into(), Cow::from);
+    let (mut grad_tangent, _) = stack.primal.pack_output(&dy_tangent, || (), |_, _, ()| ());
     let mut dx = None;
     for (k, primal) in intermediate_grads.0.iter().enumerate().rev() {
         let pixels = saved.pixels(&saved.plans[k]);
@@ -72,20 +68,4 @@ pub(super) struct Stack<'a> {
     pub primal: PrimalStack<'a>,
     pub saved_tangent: &'a SavedTangent,
     pub parameter_tangents: &'a [Parameters<'a>],
-}
-
-impl Stack<'_> {
-    /// A gradient of the output, in tiles.
-    fn pack(&self, dy: &[f32]) -> Images {
-        let map = self.primal.saved.plans.last().expect("a stack has blocks").out;
-        let mut grad = Images::new(self.primal.slots, map.image(), Keep::All);
-        let image = map.channels * map.h * map.w;
-        let parts = grad.split(self.primal.slots).into_par_iter().zip(self.primal.slots);
-        parts.for_each(|(mut grad, images): (_, &Range<usize>)| {
-            for (i, n) in images.clone().enumerate() {
-                map.pack(&dy[n * image..(n + 1) * image], grad.get_mut(i));
-            }
-        });
-        grad
-    }
 }

@@ -15,8 +15,7 @@ use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
-use crate::cpu::slots::groups;
-use crate::cpu::slots::sum;
+use crate::cpu::slots::{groups, sum};
 use crate::cpu::winograd::Scratch;
 
 /// Result of one block.
@@ -41,12 +40,6 @@ struct SlotRun<'a> {
     part: Buffer,
     scratch: Option<Scratch>,
     turned_scratch: Option<Scratch>,
-}
-
-/// The weight for the gradient of the input, and its tangent.
-struct Turned {
-    weight: Buffer,
-    weight_tangent: Buffer,
 }
 
 /// One strip of an image.
@@ -106,13 +99,14 @@ impl Stack<'_> {
                         self.body().correlate(&pair, &mut out);
                         to.add_tile(tile * lane, &out);
                     };
-                    let grad = plan.grad_rows(tile, &rows, grads.tangent.get(n));
-                    let target = Target { d: &mut dz, row, pixel: lane };
-                    self.body().activate_vjp(&strip, grad, &slope, target);
+                    let dz_of = |grad: &Images, dz: &mut [f32]| {
+                        let grad = plan.grad_rows(tile, &rows, grad.get(n));
+                        let target = Target { d: dz, row, pixel: lane };
+                        self.body().activate_vjp(&strip, grad, &slope, target);
+                    };
+                    dz_of(grads.tangent, &mut dz);
                     correlate(strip.y, means.0, &dz, &mut sums.grad);
-                    let grad = plan.grad_rows(tile, &rows, grads.primal.get(n));
-                    let target = Target { d: &mut dz, row, pixel: lane };
-                    self.body().activate_vjp(&strip, grad, &slope, target);
+                    dz_of(grads.primal, &mut dz);
                     correlate(strip.y, means.0, &dz, &mut sums.primal);
                     correlate(tangent, means.1, &dz, &mut sums.conv);
                 }
@@ -139,14 +133,25 @@ impl Stack<'_> {
         let packed = plan.forward.prepared();
         let mut weight = Buffer::stale(packed * slots.len());
         let weights = self.primal.weights(k);
-        let prepare = |parameters| plan.turned_weight(self.body(), parameters);
-        let turned = need_input.then(|| Turned {
-            weight: prepare(&self.primal.parameters[k]),
-            weight_tangent: prepare(&self.parameter_tangents[k]),
+        // The weight for the gradient of the input, and its tangent.
+        let turned = need_input.then(|| {
+            [&self.primal.parameters[k], &self.parameter_tangents[k]]
+                .map(|parameters| plan.turned_weight(self.body(), parameters))
         });
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(slots)).zip(slots);
         parts.for_each(|((weight, input), images)| {
-            let mut run = self.slot_run(plan, images.clone(), input, weight);
+            let size = plan.group.min(images.len());
+            let mut run = SlotRun {
+                images: images.clone(),
+                input,
+                weight,
+                delta: plan.deltas(size),
+                delta_tangent: plan.deltas(size),
+                strip: Buffer::stale(plan.strip_len()),
+                part: Buffer::stale(plan.strip_len()),
+                scratch: plan.forward.scratch(1),
+                turned_scratch: plan.turned.scratch(2),
+            };
             for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
                     for (tile, rows) in plan.pieces() {
@@ -162,27 +167,6 @@ impl Stack<'_> {
         });
         let weight = plan.forward.restore(self.body(), sum(weight, packed));
         BlockTangents { input, weight }
-    }
-
-    fn slot_run<'a>(
-        &self,
-        plan: &Plan,
-        images: Range<usize>,
-        input: SlotImages<'a>,
-        weight: &'a mut [f32],
-    ) -> SlotRun<'a> {
-        let group = plan.group.min(images.len());
-        SlotRun {
-            images,
-            input,
-            weight,
-            delta: plan.deltas(group),
-            delta_tangent: plan.deltas(group),
-            strip: Buffer::stale(plan.strip_len()),
-            part: Buffer::stale(plan.strip_len()),
-            scratch: plan.forward.scratch(1),
-            turned_scratch: plan.turned.scratch(2),
-        }
     }
 
     /// The gradient of the convolution's output and its tangent, for the group's `place`th image.
@@ -232,20 +216,23 @@ impl Stack<'_> {
         }
         for (i, (inputs, deltas)) in pairs.into_iter().enumerate() {
             let weight = (&mut *run.weight, group.start == 0 && i == 0);
-            if let (Some(winograd), Some(scratch)) = (&plan.forward.winograd, &mut run.scratch) {
-                winograd.weight(self.body(), inputs, (plan.delta, deltas), weight, scratch);
-            } else {
-                plan.weight_images(self.body(), (inputs, deltas), weight);
-            }
+            let deltas = (plan.delta, deltas);
+            plan.forward.weight(self.body(), inputs, deltas, weight, &mut run.scratch);
         }
     }
 
     /// The gradient of the input, `W^T dy`, and its tangent, `W^T dy' + W'^T dy`.
-    fn input(&self, k: usize, group: Range<usize>, turned: &Turned, run: &mut SlotRun<'_>) {
+    fn input(
+        &self,
+        k: usize,
+        group: Range<usize>,
+        [weight, weight_tangent]: &[Buffer; 2],
+        run: &mut SlotRun<'_>,
+    ) {
         let plan = self.plan(k);
         let len = group.len() * plan.delta.image();
-        let by_delta = Term { weight: &turned.weight, input: &run.delta_tangent[..len] };
-        let by_weight = Term { weight: &turned.weight_tangent, input: &run.delta[..len] };
+        let by_delta = Term { weight, input: &run.delta_tangent[..len] };
+        let by_weight = Term { weight: weight_tangent, input: &run.delta[..len] };
         let out = run.input.group_mut(group);
         plan.turned.images(self.body(), &[by_delta, by_weight], out, &mut run.turned_scratch);
         plan.round(self.body(), out);

@@ -5,19 +5,18 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::forward::Saved;
-use super::super::norm::Sums;
+use super::super::norm::{Norm, Sums};
 use super::super::parameters::Parameters;
 use super::super::plan::Plan;
 use super::super::reduction::total;
+use super::super::slot_run::SlotRun;
 use super::InputTangents;
-use super::norm::NormTangent;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
-use crate::cpu::images::{Images, Keep, SlotImages};
+use crate::cpu::images::{Images, Keep};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
-use crate::cpu::slots::{groups, split};
-use crate::cpu::winograd::Scratch;
+use crate::cpu::slots::groups;
 
 /// What [`jvp`] returns.
 pub struct JvpOutput {
@@ -30,10 +29,10 @@ pub struct JvpOutput {
 /// Tangents of what the forward pass saved.
 pub struct SavedTangent {
     /// Of the input of every block; that of the first is not stored if the images have none.
-    pub(super) inputs: Vec<Images>,
+    pub(in crate::conv_stack::cpu) inputs: Vec<Images>,
     /// Of the output of every convolution.
-    pub(super) convs: Vec<Images>,
-    pub(super) norms: Vec<NormTangent>,
+    pub(in crate::conv_stack::cpu) convs: Vec<Images>,
+    pub(in crate::conv_stack::cpu) norms: Vec<Norm>,
     /// Whether the images have a tangent.
     pub(super) images: bool,
 }
@@ -62,8 +61,8 @@ pub fn jvp(saved: &Saved, params: &[f32], tangents: InputTangents<'_>) -> JvpOut
     };
     let (mut inputs, mut convs) = stack.stores(slots);
     let mut y = vec![0.0; shape.output().iter().product()];
-    let mut runs = stack.slot_runs(slots, &mut inputs, &mut convs, &mut y);
-    let mut norms: Vec<NormTangent> = Vec::new();
+    let mut runs = SlotRun::all(&saved.plans, slots, &mut inputs, &mut convs, &mut y);
+    let mut norms: Vec<Norm> = Vec::new();
     for k in 0..=saved.plans.len() {
         let group = saved.plans.get(k).map_or(1, |plan| plan.group);
         let parts = runs.par_iter_mut().map(|run| {
@@ -76,8 +75,8 @@ pub fn jvp(saved: &Saved, params: &[f32], tangents: InputTangents<'_>) -> JvpOut
         let sums = total(parts.collect());
         if let Some(plan) = saved.plans.get(k) {
             let pixels = saved.pixels(plan);
-            let norm = &saved.norms[k];
-            norms.push(NormTangent::new(norm, &parameters[k], &weight_tangents[k], &sums, pixels));
+            let tangents = &weight_tangents[k];
+            norms.push(saved.norms[k].tangent(&parameters[k], tangents, &sums, pixels));
         }
     }
     drop(runs);
@@ -93,16 +92,6 @@ struct Stack<'a> {
     images: Option<&'a [f32]>,
 }
 
-/// One slot's images on their way through the stack.
-struct SlotRun<'a> {
-    images: Range<usize>,
-    inputs: Vec<SlotImages<'a>>,
-    convs: Vec<SlotImages<'a>>,
-    y: &'a mut [f32],
-    strip: Buffer,
-    scratch: Vec<Option<Scratch>>,
-}
-
 impl Stack<'_> {
     fn body(&self) -> &dyn InstructionSet {
         self.saved.body
@@ -111,8 +100,7 @@ impl Stack<'_> {
     /// Room for the tangents of the inputs of all blocks and the output, and of the convolutions.
     fn stores(&self, slots: &[Range<usize>]) -> (Vec<Images>, Vec<Images>) {
         let plans = &self.saved.plans;
-        let maps = plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out));
-        let inputs = maps.enumerate().map(|(k, map)| {
+        let inputs = Plan::maps(plans).enumerate().map(|(k, map)| {
             let keep = match k {
                 0 if self.images.is_none() => Keep::None,
                 k if k == plans.len() => Keep::Current(1),
@@ -124,30 +112,6 @@ impl Stack<'_> {
         (inputs.collect(), convs.collect())
     }
 
-    fn slot_runs<'a>(
-        &self,
-        slots: &[Range<usize>],
-        inputs: &'a mut [Images],
-        convs: &'a mut [Images],
-        y: &'a mut [f32],
-    ) -> Vec<SlotRun<'a>> {
-        let plans = &self.saved.plans;
-        let last = plans.last().expect("a stack has blocks");
-        let strip = plans.iter().map(Plan::strip_len).max().unwrap_or(0);
-        let mut inputs: Vec<_> = inputs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
-        let mut convs: Vec<_> = convs.iter_mut().map(|i| i.split(slots).into_iter()).collect();
-        let y = split(y, last.out.channels * last.out.h * last.out.w, slots);
-        let run = |(images, y): (&Range<usize>, _)| SlotRun {
-            images: images.clone(),
-            inputs: inputs.iter_mut().filter_map(Iterator::next).collect(),
-            convs: convs.iter_mut().filter_map(Iterator::next).collect(),
-            y,
-            strip: Buffer::stale(strip),
-            scratch: plans.iter().map(|_| None).collect(),
-        };
-        slots.iter().zip(y).map(run).collect()
-    }
-
     /// Takes the tangents of a slot's images from the convolution of block `k - 1` to that of block
     /// `k`, and adds to its sums.
     fn step(
@@ -155,25 +119,24 @@ impl Stack<'_> {
         k: usize,
         group: Range<usize>,
         run: &mut SlotRun<'_>,
-        norms: &[NormTangent],
+        norms: &[Norm],
         sums: &mut Sums,
     ) {
+        let plans = &self.saved.plans;
         for i in group.clone() {
             match k {
-                0 => self.pack_input(i, run),
+                0 => match self.images {
+                    Some(images) => run.pack_input(self.body(), plans[0].input, i, images),
+                    None => continue,
+                },
                 k => self.activate(k - 1, i, run, &norms[k - 1]),
             }
-            if let Some(plan) = self.saved.plans.get(k).filter(|_| k > 0 || self.images.is_some()) {
+            if let Some(plan) = plans.get(k) {
                 plan.round(self.body(), run.inputs[k].get_mut(i));
             }
         }
-        let Some(plan) = self.saved.plans.get(k) else {
-            let map = self.saved.plans[k - 1].out;
-            let image = map.channels * map.h * map.w;
-            for i in group {
-                map.unpack(run.inputs[k].get(i), &mut run.y[i * image..(i + 1) * image]);
-            }
-            return;
+        let Some(plan) = plans.get(k) else {
+            return run.unpack_output(self.body(), plans[k - 1].out, group);
         };
         self.convolve(k, group.clone(), run);
         if self.saved.batch {
@@ -181,34 +144,22 @@ impl Stack<'_> {
         }
     }
 
-    fn pack_input(&self, i: usize, run: &mut SlotRun<'_>) {
-        let Some(images) = self.images else { return };
-        let map = self.saved.plans[0].input;
-        let image = map.channels * map.h * map.w;
-        let start = (run.images.start + i) * image;
-        let to = run.inputs[0].get_mut(i);
-        map.clear_ring(to);
-        map.pack(&images[start..start + image], to);
-    }
-
     /// The tangent of the output of block `k`.
-    fn activate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, norm: &NormTangent) {
+    fn activate(&self, k: usize, i: usize, run: &mut SlotRun<'_>, norm: &Norm) {
         let (saved, plan, n) = (self.saved, &self.saved.plans[k], run.images.start + i);
         let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
         let tangent = run.convs[k].get(i);
         let out = run.inputs[k + 1].get_mut(i);
         plan.out.clear_ring(out);
-        for tile in 0..plan.conv.tiles() {
-            for rows in plan.strips() {
-                let start = plan.out.start(tile, plan.out_rows(&rows).0);
-                let from = plan.conv.start(tile, rows.start);
-                let tangent = &tangent[from..from + rows.len() * plan.conv.row()];
-                let weights = (&*self.weights[k], tile);
-                let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
-                let strip = plan.affine(tile, y, &saved.norms[k]);
-                let tangent = plan.affine_jvp(tile, tangent, (&norm.scale, &norm.shift));
-                self.body().activate_jvp(&strip, &tangent, &mut out[start..], plan.out.row());
-            }
+        for (tile, rows) in plan.pieces() {
+            let start = plan.out.start(tile, plan.out_rows(&rows).0);
+            let from = plan.conv.start(tile, rows.start);
+            let tangent = &tangent[from..from + rows.len() * plan.conv.row()];
+            let weights = (&*self.weights[k], tile);
+            let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
+            let strip = plan.affine(tile, y, &saved.norms[k]);
+            let tangent = plan.affine(tile, tangent, norm);
+            self.body().activate_jvp(&strip, &tangent, &mut out[start..], plan.out.row());
         }
     }
 
@@ -237,17 +188,15 @@ impl Stack<'_> {
         let (input, y) = (saved.inputs[k].get(n), saved.convs[k].get(n));
         let tangent = run.convs[k].get(i);
         let mut out = vec![0.0; 2 * lane];
-        for tile in 0..plan.conv.tiles() {
-            for rows in plan.strips() {
-                let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
-                let grad = (&tangent[plan.conv.start(tile, rows.start)..], row);
-                let weights = (&*self.weights[k], tile);
-                let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
-                let centre = &saved.norms[k].mean[tile * lane..];
-                let pair = Correlation { value: (y, row), grad, size, centre, gated: false };
-                self.body().correlate(&pair, &mut out);
-                sums.add_tile(tile * lane, &out);
-            }
+        for (tile, rows) in plan.pieces() {
+            let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
+            let grad = (&tangent[plan.conv.start(tile, rows.start)..], row);
+            let weights = (&*self.weights[k], tile);
+            let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
+            let centre = &saved.norms[k].mean[tile * lane..];
+            let pair = Correlation { value: (y, row), grad, size, centre, gated: false };
+            self.body().correlate(&pair, &mut out);
+            sums.add_tile(tile * lane, &out);
         }
     }
 }

@@ -10,7 +10,6 @@
 mod backward;
 mod block_gradient;
 mod forward;
-mod memory;
 mod norm;
 
 pub use backward::jvp_of_vjp;

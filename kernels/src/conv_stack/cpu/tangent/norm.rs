@@ -3,34 +3,20 @@
 use super::super::norm::{Deviation, Norm, NormGradient, Sums};
 use super::super::parameters::Parameters;
 
-/// The tangent of a [`Norm`].
-pub struct NormTangent {
-    pub mean: Vec<f32>,
-    pub inv_std: Vec<f32>,
-    pub scale: Vec<f32>,
-    pub shift: Vec<f32>,
-}
-
-impl NormTangent {
-    /// From the sums of `y'` and of `y' * (y - mean)` over the batch, and the number of pixels the
+impl Norm {
+    /// Its tangent, from the sums of `y'` and of `y' * (y - mean)` over the batch, and the number of pixels the
     /// statistics were taken from, or `None` if they were given.
-    pub fn new(
-        norm: &Norm,
+    pub fn tangent(
+        &self,
         parameters: &Parameters<'_>,
         parameter_tangents: &Parameters<'_>,
         sums: &Sums,
         pixels: Option<usize>,
     ) -> Self {
-        let zeros = vec![0.0; norm.mean.len()];
-        let mut tangent = Self {
-            mean: zeros.clone(),
-            inv_std: zeros.clone(),
-            scale: zeros.clone(),
-            shift: zeros,
-        };
+        let mut tangent = Self::zeros(self.mean.len());
         for (c, &gamma) in parameters.gamma.iter().enumerate() {
             let [at, inv_std, scale] =
-                [&norm.mean, &norm.inv_std, &norm.scale].map(|all| f64::from(all[c]));
+                [&self.mean, &self.inv_std, &self.scale].map(|all| f64::from(all[c]));
             let (mean, inv_std_tangent) = match pixels {
                 Some(pixels) => {
                     let pixels = pixels as f64;
@@ -79,7 +65,7 @@ impl TangentSums {
     /// `dy' = gain' * dz + gain * dz' + tilt' * y + tilt * y' + offset'`.
     pub fn gradients(
         &self,
-        (norm, norm_tangent): (&Norm, &NormTangent),
+        (norm, norm_tangent): (&Norm, &Norm),
         parameters: &Parameters<'_>,
         pixels: Option<usize>,
     ) -> (NormGradient, NormGradient) {

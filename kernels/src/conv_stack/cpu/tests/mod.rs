@@ -1,5 +1,6 @@
 //! The stack against its reference, and its laws.
 
+mod memory;
 mod poison;
 mod reference;
 mod tangent;
