@@ -188,6 +188,29 @@ fn wrappers_prefixes_and_half_precision_are_no_obstacle() {
     assert_close("prefixed", network.encode(images(*size), BnStatistics::Running), features);
 }
 
+/// Weights whose channels lie last, in PyTorch's file format of today and in that before 1.6.
+#[test]
+fn tensors_of_a_transposed_layout_are_read_in_order() {
+    let config = ResNet12Config::new().with_widths([2, 3, 4, 5]);
+    for name in ["transposed.pt", "transposed_legacy.pt"] {
+        let network = config.init::<Flex>(&Default::default());
+        let network = network.load_weights(&folder().join(name)).unwrap();
+        let mut seen = 0;
+        for tensor in network.collect(None, None, false) {
+            let (path, shape) = (tensor.full_path(), tensor.shape.to_vec());
+            let norm = path.contains("bn") || path.contains("downsample.1");
+            let published = match norm {
+                true => path.replace("gamma", "weight").replace("beta", "bias"),
+                false => path.clone(),
+            };
+            let found: Vec<f32> = tensor.to_data().unwrap().into_vec().unwrap();
+            assert_eq!(found, drawn(&published, &shape), "{path} of {name}");
+            seen += 1;
+        }
+        assert_eq!(seen, 80);
+    }
+}
+
 #[test]
 fn weights_of_another_network_are_refused_with_the_first_that_does_not_fit() {
     let golden = golden();
@@ -250,7 +273,7 @@ fn dropped_blocks_are_squares_of_the_rate() {
         let zeros = kept.iter().filter(|x| **x == 0.0).count() as f64 / kept.len() as f64;
         // Squares overlap.
         assert!((zeros - 0.2).abs() < 0.03, "{zeros} of squares of {size}");
-        let mean = kept.iter().sum::<f32>() / kept.len() as f32;
+        let mean = kept.iter().map(|x| f64::from(*x)).sum::<f64>() / kept.len() as f64;
         assert!((mean - 1.0).abs() < 1e-4, "{mean}");
         let in_square = |at: usize| {
             let (row, column) = (at / 12 % 12, at % 12);

@@ -11,18 +11,6 @@ use fewshot_kernels::grad_stats;
 
 use super::ScaleError;
 
-/// The gradients of `module` times `factor`, and their joint Euclidean norm after that.
-///
-/// The device is read from once. What belongs to no parameter of `module` is left out of the norm,
-/// and stays as it is.
-pub(super) fn measured<B: AutodiffBackend, M: AutodiffModule<B>>(
-    gradients: GradientsParams,
-    module: &M,
-    factor: f64,
-) -> (GradientsParams, f64) {
-    Taken::of(gradients, module).measured(module, factor)
-}
-
 /// The gradients of `module` times `factor`; all others as they are.
 pub(super) fn multiplied<B: AutodiffBackend, M: AutodiffModule<B>>(
     gradients: GradientsParams,

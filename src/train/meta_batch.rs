@@ -9,8 +9,8 @@ use fewshot_models::nn::draw;
 use super::TrainError;
 use crate::episode::TaskSource;
 use crate::hardware::{
-    HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, find_batch_size, guarded,
-    release,
+    Bytes, HardwareError, MemoryFit, MemoryScope, SearchBudget, SearchReport, find_batch_size,
+    guarded, release,
 };
 use crate::learners::MetaLearner;
 use crate::precision::LossScale;
@@ -142,7 +142,6 @@ mod tests {
     use crate::adapt::InnerLoop;
     use crate::data::Sinusoids;
     use crate::episode::RegressionSampler;
-    use crate::hardware::Bytes;
     use crate::learners::Maml;
     use crate::optim::Sgd;
 

@@ -2,10 +2,13 @@
 
     python models/tests/golden/backbones.py [efficientnet-lite0.pth]
 
-writes backbones.json beside this file: for every network the names and shapes of its parameters, and the features of
-two images. Parameters and images are made by `values`, which the tests have too, so that no weights lie here. Networks
-are those of torchvision, timm and open_clip where these have them. With the published weights of EfficientNet-Lite0
-their features are written too.
+writes beside this file
+
+- backbones.json: the names and shapes of the parameters of every network, and the features of two images. Parameters and
+  images are made by `values`, which the tests have too, so that no weights lie here. Networks are those of torchvision,
+  timm and open_clip where these have them. With the published weights of EfficientNet-Lite0 their features are there too.
+- transposed.pt and transposed_legacy.pt: a small ResNet-12 whose weights lie channels last, as PyTorch writes files today
+  and as it did before 1.6.
 """
 # torch==2.15.0
 # torchvision==0.29.2
@@ -79,9 +82,9 @@ class ResNet12(nn.Module):
             y = self.bn3(self.conv3(y)) + self.downsample(x)
             return F.max_pool2d(F.leaky_relu(y, 0.1), 2)
 
-    def __init__(self):
+    def __init__(self, widths=(64, 160, 320, 640)):
         super().__init__()
-        widths = [3, 64, 160, 320, 640]
+        widths = [3, *widths]
         for index, (c_in, c_out) in enumerate(zip(widths, widths[1:]), 1):
             setattr(self, f"layer{index}", nn.Sequential(self.Block(c_in, c_out)))
 
@@ -228,8 +231,17 @@ def golden(network, size):
     return {"size": list(size), "features": numbers(network.double()(images.double()))}
 
 
+def write_transposed(folder):
+    network = fill(ResNet12((2, 3, 4, 5))).to(memory_format=torch.channels_last)
+    state = network.state_dict()
+    assert not state["layer2.0.conv1.weight"].is_contiguous()
+    torch.save(state, folder / "transposed.pt")
+    torch.save(state, folder / "transposed_legacy.pt", _use_new_zipfile_serialization=False)
+
+
 def main():
     torch.set_num_threads(1)
+    write_transposed(Path(__file__).parent)
     cases = {}
     for name, network, size in networks():
         state = fill(network).state_dict().items()

@@ -1,5 +1,7 @@
 //! Published weights of networks that are pretrained.
 
+mod strides;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Read;
@@ -7,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use burn::module::{Module, ParamId};
-use burn::tensor::DType;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, TensorData};
 use burn_store::{
     ApplyError, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore,
     TensorSnapshot,
@@ -116,14 +118,43 @@ fn read(file: &Path) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
     let opened = File::open(file).and_then(|mut file| file.read_exact(&mut start));
     opened.map_err(|error| unreadable(error.to_string()))?;
     // A safetensors file begins with the length of its header, which is JSON.
-    let all = if start[8] == b'{' {
+    if start[8] == b'{' {
         let mut store = SafetensorsStore::from_file(file).map_indices_contiguous(false);
-        store.get_all_snapshots().cloned().map_err(|error| error.to_string())
-    } else {
-        let mut store = PytorchStore::from_file(file).map_indices_contiguous(false);
-        store.get_all_snapshots().cloned().map_err(|error| error.to_string())
+        let all = store.get_all_snapshots().cloned();
+        return all.map_err(|error| unreadable(error.to_string()));
+    }
+    let mut store = PytorchStore::from_file(file).map_indices_contiguous(false);
+    let all = store.get_all_snapshots().cloned().map_err(|error| unreadable(error.to_string()))?;
+    let layouts = strides::layouts(file).map_err(|error| unreadable(error.to_string()))?;
+    let in_order = |(name, given): (String, TensorSnapshot)| {
+        let layout = layouts.get(&name).filter(|layout| layout.shape == *given.shape);
+        let layout = layout.ok_or_else(|| unreadable(format!("{name} has no layout")))?;
+        let given = match layout.is_contiguous() {
+            true => given,
+            false => {
+                let places = layout.places();
+                let places =
+                    places.ok_or_else(|| unreadable(format!("{name} is a part of a tensor")))?;
+                permuted(given, places)
+            }
+        };
+        Ok((name, given))
     };
-    all.map_err(unreadable)
+    all.into_iter().map(in_order).collect()
+}
+
+/// A tensor of which each element is taken from its place.
+fn permuted(given: TensorSnapshot, places: Vec<usize>) -> TensorSnapshot {
+    let data = given.clone_data_fn();
+    let shape = given.shape.clone();
+    let data = move || {
+        let found = data()?.convert_dtype(DType::F32);
+        let values: Vec<f32> = found.iter().collect();
+        let values = places.iter().map(|&place| values[place]).collect::<Vec<_>>();
+        Ok(TensorData::new(values, shape.clone()))
+    };
+    let (shape, id) = (given.shape.clone(), ParamId::new());
+    TensorSnapshot::from_closure(Rc::new(data), DType::F32, shape, Vec::new(), Vec::new(), id)
 }
 
 /// A tensor of the file under the network's name, in f32, with as many leading dimensions of 1 as the network has.
