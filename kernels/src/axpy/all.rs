@@ -7,7 +7,7 @@ use burn::tensor::ops::FloatTensor;
 use super::one;
 use crate::fallback::all_f32;
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// A backend with fused bodies over lists of tensors.
 ///
@@ -30,19 +30,12 @@ pub trait FusedAxpy: Backend {
     }
 }
 
-type AxpyFn<B> = fn(Vec<FloatTensor<B>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>;
-
-type FanOutFn<B> = fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2];
-
-pub(crate) struct AxpyTable<B: Backend> {
-    axpy_all: AxpyFn<B>,
-    scaled_all: fn(Vec<FloatTensor<B>>, f64) -> Vec<FloatTensor<B>>,
-    fan_out: FanOutFn<B>,
-}
-
-impl<B: FusedAxpy> AxpyTable<B> {
-    pub(crate) fn new() -> Self {
-        Self { axpy_all: B::axpy_all, scaled_all: B::scaled_all, fan_out: B::fan_out }
+function_table! {
+    /// The functions of those.
+    AxpyTable of FusedAxpy {
+        axpy_all: fn(Vec<FloatTensor<B>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+        scaled_all: fn(Vec<FloatTensor<B>>, f64) -> Vec<FloatTensor<B>>,
+        fan_out: fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2],
     }
 }
 

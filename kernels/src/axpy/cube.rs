@@ -7,14 +7,10 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::FusedAxpy;
-use crate::cube::{Vectors, arrays, empty_like, load, most_tensors, spot, store};
+use crate::cube::{Vectors, arrays, empty_like, launch, load, most_tensors, spot, store};
 
-impl<R, F, I, BT> FusedAxpy for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
+    for CubeBackend<R, F, I, BT>
 {
     fn axpy_all(
         ys: Vec<FloatTensor<Self>>,
@@ -68,19 +64,9 @@ fn computed<R: CubeRuntime>(
         // SAFETY: arrays of one place have as many vectors, and units stop at the last of all. Nothing
         // else holds the memory that is written to.
         unsafe {
-            axpy_kernel::launch_unchecked::<R>(
-                client,
-                launch.count(client),
-                launch.dim(),
-                launch.width,
-                arrays(y.iter()),
-                arrays(x.iter()),
-                arrays(sum.iter()),
-                launch.starts(),
-                launch.total,
-                alpha as f32,
-                ys.is_some(),
-            );
+            launch!(axpy_kernel, launch.launch(client), launch.width;;
+                arrays(y), arrays(x), arrays(sum), launch.starts(), launch.total, alpha as f32,
+                ys.is_some());
         }
     }
     sums

@@ -16,7 +16,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor};
 
 use crate::host::wrap;
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// Which of the chosen images are gathered, and what is made of their bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,16 +71,11 @@ impl<B: FusedGather, C: CheckpointStrategy> FusedGather for Autodiff<B, C> {
     }
 }
 
-type GatherFn<B> = fn(IntTensor<B>, IntTensor<B>, &GatherCall) -> FloatTensor<B>;
-
-pub(crate) struct GatherTable<B: Backend> {
-    largest_bank: fn(&B::Device) -> u64,
-    gather_images: GatherFn<B>,
-}
-
-impl<B: FusedGather> GatherTable<B> {
-    pub(crate) fn new() -> Self {
-        Self { largest_bank: B::largest_bank, gather_images: B::gather_images }
+function_table! {
+    /// The functions of those.
+    GatherTable of FusedGather {
+        largest_bank: fn(&B::Device) -> u64,
+        gather_images: fn(IntTensor<B>, IntTensor<B>, &GatherCall) -> FloatTensor<B>,
     }
 }
 

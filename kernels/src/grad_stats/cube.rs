@@ -10,8 +10,8 @@ use cubecl::prelude::*;
 
 use super::PART;
 use crate::cube::{
-    ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, load, most_tensors,
-    share, store, vector_size, wide,
+    ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, launch, load,
+    most_tensors, share, store, vector_size, wide,
 };
 use crate::lists::grouped;
 
@@ -139,21 +139,10 @@ impl<'a, R: CubeRuntime> Batch<'a, R> {
         // `PART` floats for each of the cubes from `before` on. Memory is overwritten only where
         // nothing else holds it.
         unsafe {
-            part_kernel::launch_unchecked::<R>(
-                &input.client,
-                shares.count(&input.client),
-                shares.dim(),
-                *width,
-                arrays(of.iter().map(|one| &one.input)),
-                written,
-                parts.clone().into_array_arg(),
-                shares.arg(),
-                factor as f32,
-                before,
-                *goes != Goes::Nowhere,
-                shares.units,
-                input.dtype.into(),
-            );
+            launch!(part_kernel, shares.launch(&input.client), *width;;
+                arrays(of.iter().map(|one| &one.input)), written, parts.clone().into_array_arg(),
+                shares.arg(), factor as f32, before, *goes != Goes::Nowhere, shares.units,
+                input.dtype.into());
         }
     }
 }

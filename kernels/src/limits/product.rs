@@ -14,7 +14,7 @@ use super::cube::{checked, fresh, read};
 use super::strategy::{Needs, name, strategies};
 use super::timing::{each, first_line, settled};
 use super::{LimitError, ProductTime, ProductType, Strategies};
-use crate::cube::elementwise;
+use crate::cube::{elementwise, launch};
 
 /// Two matrices and their product.
 struct Matrices<R: CubeRuntime> {
@@ -74,18 +74,10 @@ impl<R: CubeRuntime> Matrices<R> {
         let matrix = || fresh::<R>(device, [size, size], of.dtype());
         let filled = |side: usize| {
             let matrix = matrix();
-            let (count, dim) = elementwise(&matrix.client, size * size);
             // SAFETY: the matrix has `size * size` elements, at which units stop.
             unsafe {
-                fill_kernel::launch_unchecked::<R>(
-                    &matrix.client,
-                    count,
-                    dim,
-                    matrix.clone().into_array_arg(),
-                    size,
-                    side,
-                    of.dtype().into(),
-                );
+                launch!(fill_kernel, elementwise(&matrix.client, size * size);
+                    matrix; size, side, of.dtype().into());
             }
             matrix
         };
@@ -122,19 +114,10 @@ impl<R: CubeRuntime> Matrices<R> {
     fn check(&self, row: usize) -> Result<(), LimitError> {
         let size = self.size;
         let found = fresh::<R>(&self.device, [size], DType::F32);
-        let (count, dim) = elementwise(&self.client, size);
         // SAFETY: `row` is one of the product's, and units stop at its last column.
         unsafe {
-            row_kernel::launch_unchecked::<R>(
-                &self.client,
-                count,
-                dim,
-                self.product.clone().into_array_arg(),
-                found.clone().into_array_arg(),
-                size,
-                row,
-                self.of.dtype().into(),
-            );
+            launch!(row_kernel, elementwise(&self.client, size);
+                self.product, found; size, row, self.of.dtype().into());
         }
         let found = read(found)?;
         for column in [0, size / 2, size - 1] {

@@ -20,9 +20,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor};
 
 use crate::distances::Metric;
-use crate::fallback::FallbackReason;
+use crate::fallback::all_taken;
 use crate::host::{unwrap, wrap};
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,26 +90,14 @@ pub trait FusedMetrics: Backend {
     }
 }
 
-/// The primitives that the public functions call.
-pub(crate) struct MetricTable<B: Backend> {
-    pub takes: fn(DType) -> bool,
-    pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
-    pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
-    pub proto_loss: LossFn<B>,
-    split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
-}
-
-type LossFn<B> = fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2];
-
-impl<B: FusedMetrics> MetricTable<B> {
-    pub(crate) fn new() -> Self {
-        Self {
-            takes: B::takes,
-            class_means: B::class_means,
-            scores: B::scores,
-            proto_loss: B::proto_loss,
-            split_at: B::split_at,
-        }
+function_table! {
+    /// The primitives that the public functions call.
+    MetricTable of FusedMetrics {
+        takes: fn(DType) -> bool,
+        pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
+        pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+        pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2],
+        split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
     }
 }
 
@@ -144,13 +132,8 @@ pub(crate) fn table<B: Backend>(
     operation: &'static str,
     of: &[&Tensor<B, 3>],
 ) -> Option<&'static MetricTable<B>> {
-    let table = registry::table::<MetricTable<B>>()?;
-    let first = of[0].dtype();
-    match of.iter().map(|x| x.dtype()).find(|&x| x != first || !(table.takes)(x)) {
-        Some(found) => {
-            FallbackReason::ElementType { found }.log_once(operation);
-            None
-        }
-        None => Some(table),
-    }
+    let (types, first) = (of.iter().map(|x| x.dtype()), of[0].dtype());
+    registry::table().filter(|table: &&MetricTable<B>| {
+        all_taken(operation, types, |found| found == first && (table.takes)(found))
+    })
 }

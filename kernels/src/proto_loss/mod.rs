@@ -1,6 +1,5 @@
 //! The loss of prototypical networks.
 
-pub(crate) mod autodiff;
 pub mod reference;
 
 use burn::tensor::backend::Backend;

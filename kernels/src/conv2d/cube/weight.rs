@@ -5,9 +5,9 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
+use super::{ConvShape, Role};
 use crate::conv2d::weight_parts;
-use crate::cube::{elementwise, empty, grid};
+use crate::cube::{Four, SIDE, TILE, arrays, elementwise, empty, grid, launch, multiply, no_sums};
 
 /// Sizes of one lane.
 #[derive(CubeType, Clone, Copy)]
@@ -77,17 +77,7 @@ fn accumulate<F: Float>(
         }
         left[across * comptime!(SIDE + 1) + down] = gradients;
         right[across * comptime!(SIDE + 1) + down] = pixels;
-        sync_cube();
-        #[unroll]
-        for k in 0..SIDE {
-            let gradients = left[comptime!(k * (SIDE + 1)) + down];
-            let pixels = right[comptime!(k * (SIDE + 1)) + across];
-            #[unroll]
-            for row in 0..4usize {
-                sums[row] += pixels * Vector::new(gradients[row]);
-            }
-        }
-        sync_cube();
+        multiply(left, right, sums, comptime!(SIDE + 1), 1usize);
     }
 }
 
@@ -95,10 +85,8 @@ fn accumulate<F: Float>(
 /// in each part of the pixels in each lane.
 #[cube(launch_unchecked)]
 fn weight_kernel<F: Float, O: Float>(
-    dy: &Array<F>,
-    map: &Array<F>,
-    more_dy: &Array<F>,
-    more_map: &Array<F>,
+    dys: &Sequence<Array<F>>,
+    maps: &Sequence<Array<F>>,
     parts: &mut Array<O>,
     rows: usize,
     channels: usize,
@@ -112,7 +100,6 @@ fn weight_kernel<F: Float, O: Float>(
     #[comptime] side: usize,
     #[comptime] stride: usize,
     #[comptime] padding: usize,
-    #[comptime] two_terms: bool,
     #[define(F, O)] _dtypes: [StorageType; 2],
 ) {
     let mut left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
@@ -124,17 +111,16 @@ fn weight_kernel<F: Float, O: Float>(
     let sizes = Sizes { rows, channels, h, w, out_h, out_w, lanes, lane };
     let from = part * chunk;
     let range = (from, min(from + chunk, pixels));
-    let first_row = CUBE_POS_Y as usize * ROWS;
-    let first_column = CUBE_POS_X as usize * ROWS;
+    let first_row = CUBE_POS_Y as usize * TILE;
+    let first_column = CUBE_POS_X as usize * TILE;
     let first = (first_row, first_column);
     let mut sums = no_sums(4usize);
-    accumulate::<F>(
-        dy, map, &mut sums, &mut left, &mut right, &sizes, range, first, side, stride, padding,
-    );
-    if comptime!(two_terms) {
+    let terms = comptime!(maps.len());
+    #[unroll]
+    for term in 0..terms {
+        let (dy, map) = (dys.index(term), maps.index(term));
         accumulate::<F>(
-            more_dy, more_map, &mut sums, &mut left, &mut right, &sizes, range, first, side,
-            stride, padding,
+            dy, map, &mut sums, &mut left, &mut right, &sizes, range, first, side, stride, padding,
         );
     }
     let depth = channels * comptime!(side * side);
@@ -181,7 +167,7 @@ pub fn product<R: CubeRuntime>(
     let [n, _, out_h, out_w] = shape.of(Role::Output);
     let (rows, depth) = (shape.o, shape.c * shape.kernel * shape.kernel);
     let pixels = n * out_h * out_w;
-    let tiles = [depth, rows].map(|side| side.div_ceil(ROWS));
+    let tiles = [depth, rows].map(|side| side.div_ceil(TILE));
     let parts = weight_parts(rows, depth, pixels, shape.lanes);
     let chunk = pixels.div_ceil(parts).next_multiple_of(SIDE);
     let parts = pixels.div_ceil(chunk);
@@ -190,41 +176,16 @@ pub fn product<R: CubeRuntime>(
         1 => empty(&terms[0][0], shape.of(Role::Weight), dtype),
         _ => empty(&terms[0][0], [parts * length], DType::F32),
     };
-    let count = grid(&out.client, [tiles[0], tiles[1], parts * shape.lanes]);
-    let two_terms = terms.len() == 2;
+    let cubes = [tiles[0], tiles[1], parts * shape.lanes];
     let dtypes = [terms[0][0].dtype, out.dtype].map(Into::into);
-    let client = out.client.clone();
-    let mut terms = terms.into_iter();
-    let [dy, map] = terms.next().expect("a term");
-    // Not read where there is one term.
-    let [more_dy, more_map] = terms.next().unwrap_or_else(|| [dy.clone(), map.clone()]);
+    let [dys, maps] = [0, 1].map(|place| terms.iter().map(move |term| &term[place]));
     // SAFETY: all have the sizes of the shape; a unit reads within its part of the pixels, the rows
     // and the channels, and writes those of its rows and columns that there are.
     unsafe {
-        weight_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            CubeDim::new_1d((SIDE * SIDE) as u32),
-            dy.into_array_arg(),
-            map.into_array_arg(),
-            more_dy.into_array_arg(),
-            more_map.into_array_arg(),
-            out.clone().into_array_arg(),
-            rows,
-            shape.c,
-            pixels,
-            out_h,
-            out_w,
-            shape.h,
-            shape.w,
-            shape.lanes,
-            chunk,
-            shape.kernel,
-            shape.stride,
-            shape.padding,
-            two_terms,
-            dtypes,
-        );
+        launch!(weight_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
+            arrays(dys), arrays(maps), out.clone().into_array_arg(), rows, shape.c, pixels, out_h,
+            out_w, shape.h, shape.w, shape.lanes, chunk, shape.kernel, shape.stride, shape.padding,
+            dtypes);
     }
     match parts {
         1 => out,
@@ -240,19 +201,10 @@ fn total<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let total = empty(&parts, shape.of(Role::Weight), dtype);
     let length = total.meta.num_elements();
-    let (cubes, dim) = elementwise(&total.client, length);
     // SAFETY: there are `count` parts of `length` elements each, and units stop at the last element.
     unsafe {
-        total_kernel::launch_unchecked::<R>(
-            &total.client,
-            cubes,
-            dim,
-            parts.into_array_arg(),
-            total.clone().into_array_arg(),
-            length,
-            count,
-            total.dtype.into(),
-        );
+        launch!(total_kernel, elementwise(&total.client, length);
+            parts, total; length, count, dtype.into());
     }
     total
 }

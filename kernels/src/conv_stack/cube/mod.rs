@@ -11,6 +11,8 @@ mod vectors;
 #[allow(clippy::too_many_arguments)]
 mod vectors_jvp;
 
+use std::slice;
+
 use burn::tensor::ops::FloatTensorOps;
 use burn::tensor::{DType, FloatDType, Shape};
 use burn_cubecl::kernel::into_contiguous;
@@ -20,14 +22,11 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use self::vectors::{Norm, Vectors};
 use self::vectors_jvp::NormTangent;
 use super::StackCall;
-use crate::channels::cube::{correlate, moment_parts};
+use crate::channels::cube::{Grad, Input, correlate, moment_parts};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
 use crate::norm_relu::Rectified;
-use crate::norm_relu::cube::{
-    DualGrad, DualInput, activate, activate_jvp, combine, combine_jvp, correlate as correlate_dv,
-    correlate_jvp,
-};
+use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv};
 use crate::twice_differentiable::{
     ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
@@ -161,12 +160,8 @@ fn convolved<R: CubeRuntime>(
     convolution(wanted, terms, conv, dtype)
 }
 
-impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for StackCall
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
+    TwiceDifferentiable<CubeBackend<R, F, I, BT>> for StackCall
 {
     type Saved = Vec<Saved<CubeTensor<R>>>;
     type IntermediateGrads = Vec<IntermediateGrads<CubeTensor<R>>>;
@@ -202,7 +197,8 @@ where
                     norm
                 }
             };
-            let z = activate(y.clone(), norm.map(), block.after, self.output_type(left, of));
+            let input = Input::new(y.clone(), norm.map());
+            let z = activate(&input, block.after, self.output_type(left, of));
             if keep {
                 saved.push(Saved { x, y, norm });
             }
@@ -226,10 +222,10 @@ where
         let mut dz = into_contiguous(grad.clone());
         for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate().rev() {
             let Saved { x, y, norm } = saved;
-            let parts = correlate_dv(dz.clone(), y.clone(), norm.map(), block.after);
+            let (input, by) = (Input::new(y.clone(), norm.map()), Grad::new(dz.clone()));
+            let parts = correlate_dv(&input, &by, None, block.after);
             let of_vectors = vectors::gradients(parts, norm, &block.vectors, block.pixels());
-            let dy =
-                combine(dz.clone(), y.clone(), norm.map(), of_vectors.moment_grad, block.after);
+            let dy = combine(&input, &by, of_vectors.moment_grad, block.after);
             if wants.weight(index) {
                 let terms = vec![[&dy, x]];
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
@@ -283,18 +279,14 @@ where
                 false => convolved(Role::Output, terms, &block.conv, y.dtype),
             };
             let parts = block.pixels().map(|pixels| {
-                (correlate(y_tangent.clone(), y.clone(), norm.centre.clone()), pixels)
+                let by = Grad::new(y_tangent.clone());
+                (correlate(&by, y, slice::from_ref(&norm.centre), [None, None]), pixels)
             });
             let vector_tangents = [bias, gamma, beta].map(|of| of.clone().map(into_contiguous));
             let norm_tangent = vectors_jvp::norm_jvp(parts, norm, &block.vectors, &vector_tangents);
-            let input = DualInput {
-                x: y.clone(),
-                x_tangent: y_tangent.clone(),
-                map: norm.map(),
-                map_tangent: norm_tangent.map_tangent.clone(),
-            };
+            let input = norm_tangent.input(y, &y_tangent, norm);
             let dtype = self.output_type(blocks.len() - 1 - index, y.dtype);
-            let z_tangent = activate_jvp(&input, block.after, dtype);
+            let z_tangent = activate(&input, block.after, dtype);
             let x_tangent = tangent.replace(z_tangent);
             saved_tangent.push(SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent });
         }
@@ -319,14 +311,9 @@ where
             let IntermediateGrads { dz, dy, sums } = &intermediate_grads[index];
             let SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent } =
                 &saved_tangent[index];
-            let input = DualInput {
-                x: y.clone(),
-                x_tangent: y_tangent.clone(),
-                map: norm.map(),
-                map_tangent: norm_tangent.map_tangent.clone(),
-            };
-            let by = DualGrad { dz: dz.clone(), dz_tangent: grad_tangent.take() };
-            let parts = correlate_jvp(&input, &by, norm_tangent.centre.clone(), block.after);
+            let input = norm_tangent.input(y, y_tangent, norm);
+            let by = Grad { dz: dz.clone(), tangent: grad_tangent.take() };
+            let parts = correlate_dv(&input, &by, Some(&norm_tangent.centre), block.after);
             let (moment_grad, of_vectors) = vectors_jvp::gradients_jvp(
                 parts,
                 sums.clone(),
@@ -335,7 +322,7 @@ where
                 &tangents[2 + 4 * index].clone().map(into_contiguous),
                 block.pixels(),
             );
-            let dy_tangent = combine_jvp(&input, &by, moment_grad, block.after);
+            let dy_tangent = combine(&input, &by, moment_grad, block.after);
             if wants.weight(index) {
                 let by_input = x_tangent.as_ref().map(|tangent| [dy, tangent]);
                 let terms = [[&dy_tangent, x]].into_iter().chain(by_input).collect();

@@ -19,12 +19,8 @@ use crate::layers::goes_into_f32;
 use crate::prototypes;
 use forms::Forms;
 
-impl<R, F, I, BT> FusedMetrics for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetrics
+    for CubeBackend<R, F, I, BT>
 {
     fn takes(found: DType) -> bool {
         goes_into_f32(found)
