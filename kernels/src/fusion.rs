@@ -96,7 +96,7 @@ where
     B: FusionBackend,
     F: Fn(&mut Operands<'_, B>) -> FloatTensor<B> + Send + Sync + 'static,
 {
-    let [found] = all(record(name, inputs, vec![output], move |of| vec![body(of)]));
+    let [found] = all(record::<B, _>(name, inputs, vec![output], move |of| vec![body(of)]));
     found
 }
 
@@ -107,7 +107,7 @@ pub fn record_floats<B: FusionBackend, const N: usize>(
     output: (Shape, DType),
     body: impl Fn([FloatTensor<B>; N]) -> FloatTensor<B> + Send + Sync + 'static,
 ) -> Recorded<B> {
-    record_one(name, inputs.into(), output, move |given| body(given.floats(0)))
+    record_one::<B, _>(name, inputs.into(), output, move |given| body(given.floats(0)))
 }
 
 /// The shape and type of a tensor.

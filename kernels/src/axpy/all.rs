@@ -79,7 +79,7 @@ pub fn axpy_all<B: Backend>(
     let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
         has_elements(y) && all_f32("axpy_all", [y.dtype(), x.dtype()])
     };
-    let batched = |pairs: Vec<(_, _)>| {
+    let batched = |_, pairs: Vec<(_, _)>| {
         let (ys, xs) = pairs.into_iter().unzip();
         (table.axpy_all)(ys, alpha, xs)
     };
@@ -98,7 +98,7 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
-    let batched = |xs| (table.scaled_all)(xs, alpha);
+    let batched = |_, xs| (table.scaled_all)(xs, alpha);
     in_parts(xs, takes, |xs| in_groups(xs, B::float_device, batched), alone)
 }
 

@@ -36,10 +36,7 @@ fn axpy_kernel<N: Size>(
     alpha: f32,
     #[comptime] added: bool,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let spot = spot(starts);
+    let spot = spot(starts, vectors);
     let mut value = load::<Vector<f32, N>>(x, spot.of, spot.at) * Vector::new(alpha);
     if added {
         value = load::<Vector<f32, N>>(y, spot.of, spot.at) + value;

@@ -132,6 +132,16 @@ pub fn of_units<R: CubeRuntime>(
     Launch { client, cubes: cubecl::calculate_cube_count_elemwise(client, items, dim), dim }
 }
 
+/// The number of this unit; one that is not below `count` ends here.
+#[cube]
+pub fn unit_below(count: usize) -> usize {
+    let unit = ABSOLUTE_POS;
+    if unit >= count {
+        terminate!();
+    }
+    unit
+}
+
 /// A vector in f32.
 #[cube]
 pub fn wide<F: Float, N: Size>(vector: Vector<F, N>) -> Vector<f32, N> {

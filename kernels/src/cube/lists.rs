@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-use super::{Launch, common_width, cubes, grid, of_units, units};
+use super::{Launch, common_width, cubes, grid, of_units, unit_below, units};
 
 /// Tensors of a launch at most: enough for most networks, and few to compile for.
 const MOST_TENSORS: usize = 64;
@@ -154,11 +154,12 @@ pub struct Spot {
     pub at: usize,
 }
 
-/// The vector of this unit, if there is one, where tensors have these first units.
+/// The vector of this unit among so many, where tensors have these first units; one without ends here.
 #[cube]
-pub fn spot(starts: &Sequence<usize>) -> Spot {
-    let of = find(starts, ABSOLUTE_POS);
-    Spot { of, at: ABSOLUTE_POS - pick(starts, of) }
+pub fn spot(starts: &Sequence<usize>, vectors: usize) -> Spot {
+    let unit = unit_below(vectors);
+    let of = find(starts, unit);
+    Spot { of, at: unit - pick(starts, of) }
 }
 
 /// The number of the last of `starts`, which grow, that is not behind `at`.

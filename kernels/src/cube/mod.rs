@@ -14,7 +14,7 @@ mod tensors;
 pub(crate) use cubes::launch;
 pub use cubes::{
     Launch, common_width, cube_max, cube_sum, cube_sum_in, cubes, cubes_of_channel, elementwise,
-    grid, lane_sum, of_units, row_of_cubes, store_sums, units, vector_size, wide,
+    grid, lane_sum, of_units, row_of_cubes, store_sums, unit_below, units, vector_size, wide,
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Finish, Four, Matrices, Products, SIDE, TILE, multiply, no_sums, product};

@@ -7,7 +7,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::{FusedGather, GatherCall};
-use crate::cube::{elementwise, empty, launch, vector_size};
+use crate::cube::{elementwise, empty, launch, unit_below, vector_size};
 
 /// A kernel counts bytes in 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64 - 3;
@@ -83,10 +83,8 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
     #[define(I)] _word: StorageType,
     #[define(J)] _number: StorageType,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let image = ABSOLUTE_POS / row;
+    let unit = unit_below(vectors);
+    let image = unit / row;
     let task = image / examples;
     let choice = u32::cast_from(chosen[first + task * chosen_examples + image % examples]);
     let turn = choice % 4u32;
@@ -94,7 +92,7 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
     let mut found = Vector::<f32, N>::new(0.0f32);
     #[unroll]
     for lane in 0..N::value() {
-        let at = ABSOLUTE_POS % row * N::value() + lane;
+        let at = unit % row * N::value() + lane;
         let channel = at / (height * width);
         let mut from = at;
         if comptime!(height == width) {
@@ -119,5 +117,5 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
         let value = f32::cast_from(bits & 255u32);
         found[lane] = value * of_channel(gains, channel) + of_channel(shifts, channel);
     }
-    images[ABSOLUTE_POS] = found;
+    images[unit] = found;
 }

@@ -14,7 +14,7 @@ use super::cube::{checked, fresh, read};
 use super::strategy::{Needs, name, strategies};
 use super::timing::{each, first_line, settled};
 use super::{LimitError, ProductTime, ProductType, Strategies};
-use crate::cube::{elementwise, launch};
+use crate::cube::{elementwise, launch, unit_below};
 
 /// Two matrices and their product.
 struct Matrices<R: CubeRuntime> {
@@ -149,12 +149,9 @@ fn fill_kernel<F: Float>(
     side: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    if ABSOLUTE_POS >= size * size {
-        terminate!();
-    }
-    let row = ABSOLUTE_POS / size;
-    let residue = (ABSOLUTE_POS * 7 + row * 3 + side * 2) % 5;
-    matrix[ABSOLUTE_POS] = F::cast_from(f32::cast_from(residue) / 4.0 - 0.25);
+    let at = unit_below(size * size);
+    let residue = (at * 7 + at / size * 3 + side * 2) % 5;
+    matrix[at] = F::cast_from(f32::cast_from(residue) / 4.0 - 0.25);
 }
 
 #[cube(launch_unchecked)]
@@ -165,8 +162,6 @@ fn row_kernel<F: Float>(
     row: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    if ABSOLUTE_POS >= size {
-        terminate!();
-    }
-    found[ABSOLUTE_POS] = f32::cast_from(matrix[row * size + ABSOLUTE_POS]);
+    let at = unit_below(size);
+    found[at] = f32::cast_from(matrix[row * size + at]);
 }

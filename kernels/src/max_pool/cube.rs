@@ -5,7 +5,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, empty_like, launch};
+use crate::cube::{elementwise, empty, empty_like, launch, unit_below};
 
 /// A pixel that a window takes, and what is made of it.
 #[derive(CubeType, Clone, Copy)]
@@ -73,10 +73,7 @@ fn taken_kernel<F: Float>(
     w: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    let window = ABSOLUTE_POS;
-    if window >= windows {
-        terminate!();
-    }
+    let window = unit_below(windows);
     taken[window] = values[largest(x, first_pixel(window, h, w), w)];
 }
 
@@ -91,10 +88,7 @@ fn scattered_kernel<F: Float>(
     w: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    let pixel = ABSOLUTE_POS;
-    if pixel >= pixels {
-        terminate!();
-    }
+    let pixel = unit_below(pixels);
     let line = pixel / w;
     let (row, column) = (line % h / 2, pixel % w / 2);
     let mut value = F::new(0.0);

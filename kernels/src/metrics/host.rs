@@ -1,7 +1,7 @@
 //! Fused metrics of every host backend.
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorMetadata};
 
 use super::{FusedMetrics, LossCall, MetricError};
 use crate::cpu::instruction_set::chosen;
@@ -12,14 +12,14 @@ use crate::prototypes;
 
 impl<B: HostBackend> FusedMetrics for B {
     fn class_means(x: FloatTensor<B>, labels: IntTensor<B>, ways: usize) -> FloatTensor<B> {
-        let [t, n, d] = dims::<B>(&x);
+        let [t, n, d] = x.shape().dims();
         let labels = read::<B>(labels, ways);
         let found = prototypes::cpu::class_means(&elements::<B>(&x), &labels, [n, ways, d]);
         write_like::<B, 3>(&x, found, [t, ways, d])
     }
 
     fn class_spread(g: FloatTensor<B>, labels: IntTensor<B>) -> FloatTensor<B> {
-        let [t, ways, d] = dims::<B>(&g);
+        let [t, ways, d] = g.shape().dims();
         let labels = read::<B>(labels, ways);
         let n = labels.len() / t.max(1);
         let found = prototypes::cpu::class_spread(&elements::<B>(&g), &labels, [n, ways, d]);
@@ -99,13 +99,9 @@ fn loss<B: HostBackend>(
     ([loss, correct], gradients)
 }
 
-fn dims<B: HostBackend>(x: &FloatTensor<B>) -> [usize; 3] {
-    wrap::<B, 3>(x.clone()).dims()
-}
-
 fn call_dims<B: HostBackend>(queries: &FloatTensor<B>, prototypes: &FloatTensor<B>) -> Dims {
-    let [tasks, queries, features] = dims::<B>(queries);
-    let [_, ways, _] = dims::<B>(prototypes);
+    let [tasks, queries, features] = queries.shape().dims();
+    let [_, ways, _] = prototypes.shape().dims();
     Dims { tasks, queries, ways, features }
 }
 

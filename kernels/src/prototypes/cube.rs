@@ -6,7 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, launch, vector_size, zeros};
+use crate::cube::{elementwise, empty, launch, unit_below, vector_size, zeros};
 
 /// A unit for each vector of the means.
 #[cube(launch_unchecked)]
@@ -21,10 +21,7 @@ fn means_kernel<F: Float, I: Int, N: Size>(
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let class = at / row;
     let way = (class % ways) as i32;
     let first = class / ways * examples;
@@ -49,10 +46,7 @@ fn counts_kernel<I: Int>(
     ways: usize,
     #[define(I)] _label: StorageType,
 ) {
-    let class = ABSOLUTE_POS;
-    if class >= classes {
-        terminate!();
-    }
+    let class = unit_below(classes);
     let way = (class % ways) as i32;
     let first = class / ways * examples;
     let mut count = 0.0f32;
@@ -78,10 +72,7 @@ fn spread_kernel<F: Float, I: Int, N: Size>(
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let example = at / row;
     let label = i32::cast_from(labels[example]);
     let mut found = Vector::<f32, N>::new(0.0f32);

@@ -7,7 +7,9 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::{TaskLoss, TaskLossCall};
-use crate::cube::{cube_sum, elementwise, empty, empty_like, grid, launch, units, zeros};
+use crate::cube::{
+    cube_sum, elementwise, empty, empty_like, grid, launch, unit_below, units, zeros,
+};
 use crate::twice_differentiable::{
     ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
@@ -133,10 +135,7 @@ fn gradient_kernel(
     #[comptime] has_outputs_tangent: bool,
     #[comptime] has_grad_tangent: bool,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= rows {
-        terminate!();
-    }
+    let at = unit_below(rows);
     let first = at * length;
     let grad = grad[0] * share;
     // By what the gradient itself is multiplied.
@@ -270,14 +269,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     fn jvp_of_vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        TangentTensors { saved_tangent, intermediate_grads, .. }: TangentTensors<
-            '_,
-            CubeBackend<R, F, I, BT>,
-            Self,
-        >,
+        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
     ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let TangentTensors { saved_tangent, intermediate_grads, .. } = tangent;
         let grad_tangent = grad_tangent.cloned().map(into_contiguous);
         let tangents = Some([saved_tangent.as_ref(), grad_tangent.as_ref()]);
         let operands = Operands::new(primal.operands);

@@ -20,10 +20,7 @@ fn lanes_kernel<N: Size>(
     lanes: usize,
     #[comptime] sums: bool,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let spot = spot(starts);
+    let spot = spot(starts, vectors);
     let length = pick(lengths, spot.of);
     if comptime!(sums) {
         let mut sum = Vector::<f32, N>::new(0.0f32);

@@ -41,5 +41,5 @@ fn batched<B: Backend>(
     alone: impl Fn(FloatTensor<B>) -> FloatTensor<B>,
 ) -> Vec<FloatTensor<B>> {
     let takes = |x: &FloatTensor<B>| has_elements(x) && x.dtype() == DType::F32;
-    in_parts(xs, takes, |xs| in_groups(xs, |x| B::float_device(x), run), alone)
+    in_parts(xs, takes, |xs| in_groups(xs, |x| B::float_device(x), |_, xs| run(xs)), alone)
 }

@@ -39,13 +39,8 @@ pub trait TwiceDifferentiableBackend: Backend {
     ) -> OptionalTensors<Self>;
 }
 
-/// What [`TwiceDifferentiableBackend::forward`] returns.
-pub struct ForwardPass<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
-    pub result: FloatTensor<B>,
-    /// Auxiliary results, untracked.
-    pub aux: Vec<FloatTensor<B>>,
-    state: Option<BackwardState<B, S>>,
-}
+/// The results, the auxiliary ones untracked, and what the backward pass needs if it is kept.
+pub type ForwardPass<B, S> = ForwardOutput<FloatTensor<B>, BackwardState<B, S>>;
 
 /// What the backward pass of an operation needs.
 pub struct BackwardState<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
@@ -124,7 +119,7 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
                 hvp: Mutex::new(DeferredHvp::NotRequested),
             }),
         });
-        ForwardPass { result, aux, state }
+        ForwardOutput { result, aux, saved: state }
     }
 
     fn gradients<S: TwiceDifferentiable<B>>(
@@ -185,7 +180,7 @@ where
         operands: Vec<FloatTensor<Self>>,
         call: &S,
     ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
-        let TrackedOutput { result, aux, .. } = forward_tracked::<B, C, S>(call, &operands, false);
+        let ForwardOutput { result, aux, .. } = forward_tracked::<B, C, S>(call, &operands, false);
         (result, aux)
     }
 }
@@ -207,7 +202,7 @@ fn forward_tracked<B, C, S>(
     call: &S,
     operands: &[FloatTensor<Autodiff<B, C>>],
     keep: bool,
-) -> TrackedOutput<B, C, S>
+) -> ForwardOutput<FloatTensor<Autodiff<B, C>>, Arc<SharedState<B::Innermost, S>>>
 where
     B: TwiceDifferentiableBackend,
     C: CheckpointStrategy,
@@ -215,32 +210,19 @@ where
 {
     let keep = keep || operands.iter().any(|operand| operand.is_tracked());
     let inner = operands.iter().map(|operand| operand.primitive.clone()).collect();
-    let ForwardPass { result, aux, state } = B::forward(call, inner, keep);
-    let shared = state.as_ref().map(|state| state.shared.clone());
+    let ForwardOutput { result, aux, saved: state } = B::forward(call, inner, keep);
+    let saved = state.as_ref().map(|state| state.shared.clone());
     let mut result = variadic_op::record::<B, C>(operands, vec![result], |mut results, wanted| {
         let grad = results[0].take().expect("the gradient of the one result");
         let found = B::gradients(&state.expect("kept, as asked"), grad, wanted);
         debug_assert!(found.iter().zip(wanted).all(|(found, wanted)| found.is_some() >= *wanted));
         found
     });
-    TrackedOutput {
+    ForwardOutput {
         result: result.pop().expect("one result"),
         aux: aux.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect(),
-        shared,
+        saved,
     }
-}
-
-/// What [`forward_tracked`] returns.
-struct TrackedOutput<B, C, S>
-where
-    B: TwiceDifferentiableBackend,
-    C: CheckpointStrategy,
-    S: TwiceDifferentiable<B::Innermost>,
-{
-    result: FloatTensor<Autodiff<B, C>>,
-    /// Auxiliary results, untracked.
-    aux: Vec<FloatTensor<Autodiff<B, C>>>,
-    shared: Option<Arc<SharedState<B::Innermost, S>>>,
 }
 
 impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for Autodiff<B, C> {
@@ -251,13 +233,11 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
         operands: Vec<FloatTensor<Self>>,
         keep: bool,
     ) -> ForwardPass<Self, S> {
-        let TrackedOutput { result, aux, shared } =
+        let ForwardOutput { result, aux, saved } =
             forward_tracked::<B, C, S>(call, &operands, keep);
         let (call, same) = (call.clone(), result.clone());
-        let shared = shared.filter(|_| keep);
-        let state =
-            shared.map(|shared| BackwardState { call, operands, result: Some(same), shared });
-        ForwardPass { result, aux, state }
+        let state = |shared| BackwardState { call, operands, result: Some(same), shared };
+        ForwardOutput { result, aux, saved: saved.filter(|_| keep).map(state) }
     }
 
     fn gradients<S: TwiceDifferentiable<B>>(

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::{Input, Plan};
 use crate::channels::CentredScaled;
-use crate::cube::{arrays, elementwise, empty, empty_like, launch, wide};
+use crate::cube::{arrays, elementwise, empty, empty_like, launch, unit_below, wide};
 
 /// `value` where `v` is more than zero or no number, zero elsewhere.
 #[cube]
@@ -34,10 +34,7 @@ fn affine_kernel<F: Float, G: Float, N: Size>(
     #[comptime] relu: bool,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let c = at / plane % channels;
     let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);
@@ -67,10 +64,7 @@ fn combine_kernel<F: Float, N: Size>(
     plane: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let channel = at / plane % channels;
     let of_a = (wide(a[at]) - Vector::new(a_centre[channel])) * Vector::new(a_scale[channel]);
     let of_b = (wide(b[at]) - Vector::new(b_centre[channel])) * Vector::new(b_scale[channel]);

@@ -97,6 +97,16 @@ pub struct Parts<R: CubeRuntime> {
     pub cubes: usize,
 }
 
+/// The channel of this cube and its number there, where each has so many; a cube beyond them ends here.
+#[cube]
+pub fn channel_of_cube(channels: usize, cubes: usize) -> (usize, usize) {
+    let channel = CUBE_POS / cubes;
+    if channel >= channels {
+        terminate!();
+    }
+    (channel, CUBE_POS % cubes)
+}
+
 /// Where a vector of a channel lies in the map.
 #[cube]
 pub fn place(vector: usize, channel: usize, channels: usize, plane: usize) -> usize {

@@ -6,8 +6,10 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{Grad, Parts, Plan, place, rectified};
-use crate::cube::{arrays, cube_sum, elementwise, empty, lane_sum, launch, store_sums, wide};
+use super::{Grad, Parts, Plan, channel_of_cube, place, rectified};
+use crate::cube::{
+    arrays, cube_sum, elementwise, empty, lane_sum, launch, store_sums, unit_below, wide,
+};
 
 /// The mean of each cube's elements, and the sum of their squared deviations from it.
 #[cube(launch_unchecked)]
@@ -22,10 +24,7 @@ fn parts_kernel<F: Float, N: Size>(
     #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
-    if channel >= channels {
-        terminate!();
-    }
+    let (channel, part) = channel_of_cube(channels, cubes);
     let start = part * comptime!(units as usize) + UNIT_POS as usize;
     let step = cubes * comptime!(units as usize);
     let mut sum = 0.0f32;
@@ -91,10 +90,7 @@ pub fn added(parts: &Array<f32>, channel: usize, cubes: usize) -> (f32, f32) {
 /// A unit for each channel.
 #[cube(launch_unchecked)]
 fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize, cubes: usize) {
-    let channel = ABSOLUTE_POS;
-    if channel >= channels {
-        terminate!();
-    }
+    let channel = unit_below(channels);
     let (mean, variance) = merged(parts, channel, cubes);
     moments[channel] = mean;
     moments[channels + channel] = variance;
@@ -119,10 +115,7 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
-    if channel >= channels {
-        terminate!();
-    }
+    let (channel, part) = channel_of_cube(channels, cubes);
     let centre = Vector::new(map.index(0usize)[channel]);
     let mut scale = Vector::new(1.0f32);
     let mut shift = Vector::new(0.0f32);
@@ -164,10 +157,7 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
 /// A unit for each channel: adds up its parts.
 #[cube(launch_unchecked)]
 fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cubes: usize) {
-    let channel = ABSOLUTE_POS;
-    if channel >= channels {
-        terminate!();
-    }
+    let channel = unit_below(channels);
     let (sum, product) = added(parts, channel, cubes);
     sums[channel] = sum;
     sums[channels + channel] = product;

@@ -7,7 +7,9 @@ use cubecl::prelude::*;
 
 use super::{ConvShape, Role};
 use crate::conv2d::weight_parts;
-use crate::cube::{Four, SIDE, TILE, arrays, elementwise, empty, grid, launch, multiply, no_sums};
+use crate::cube::{
+    Four, SIDE, TILE, arrays, elementwise, empty, grid, launch, multiply, no_sums, unit_below,
+};
 
 /// Sizes of one lane.
 #[derive(CubeType, Clone, Copy)]
@@ -147,10 +149,7 @@ fn total_kernel<O: Float>(
     count: usize,
     #[define(O)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= length {
-        terminate!();
-    }
+    let at = unit_below(length);
     let mut sum = 0.0f32;
     for part in 0..count {
         sum += parts[part * length + at];

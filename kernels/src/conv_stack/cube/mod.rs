@@ -13,7 +13,8 @@ mod vectors_jvp;
 
 use std::slice;
 
-use burn::tensor::ops::FloatTensorOps;
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn::tensor::{DType, FloatDType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -116,6 +117,14 @@ impl StackCall {
         layers.into_iter().enumerate().map(block).collect()
     }
 
+    /// Images in the low type, if there is one.
+    fn rounded<B: Backend>(&self, images: FloatTensor<B>) -> FloatTensor<B> {
+        match self.precision.low() {
+            Some(low) => B::float_cast(images, low),
+            None => images,
+        }
+    }
+
     /// The type of a block's output, where there are so many after it, of maps of `dtype`.
     fn output_type(&self, left: usize, dtype: DType) -> DType {
         match self.precision.low() {
@@ -123,29 +132,6 @@ impl StackCall {
             Some(_) if left == 0 => DType::F32,
             _ => dtype,
         }
-    }
-}
-
-/// Which operands' gradients are wanted.
-struct Wanted<'a>(&'a [bool]);
-
-impl Wanted<'_> {
-    fn images(&self) -> bool {
-        self.0[0]
-    }
-
-    fn weight(&self, block: usize) -> bool {
-        self.0[1 + 4 * block]
-    }
-
-    /// Of bias, gamma and beta.
-    fn vector(&self, block: usize, place: usize) -> bool {
-        self.0[2 + 4 * block + place]
-    }
-
-    /// Whether the gradient of a block's input is wanted, or one behind it.
-    fn before(&self, block: usize) -> bool {
-        self.0[..1 + 4 * block].contains(&true)
     }
 }
 
@@ -180,10 +166,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     ) -> ForwardOutput<CubeTensor<R>, Self::Saved> {
         let blocks = self.on_device(operands);
         let images = operands[0].clone();
-        let mut x = into_contiguous(match self.precision.low() {
-            Some(low) => CubeBackend::<R, F, I, BT>::float_cast(images, low),
-            None => images,
-        });
+        let mut x = into_contiguous(self.rounded::<CubeBackend<R, F, I, BT>>(images));
         let of = x.dtype;
         let (mut saved, mut aux) = (Vec::new(), Vec::new());
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
@@ -215,7 +198,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         keep: bool,
     ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<Self::IntermediateGrads>) {
         let blocks = self.on_device(primal.operands);
-        let wants = Wanted(wanted);
         let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
             wanted.iter().map(|_| None).collect();
         let mut intermediate_grads = Vec::new();
@@ -226,19 +208,23 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let parts = correlate_dv(&input, &by, None, block.after);
             let of_vectors = vectors::gradients(parts, norm, &block.vectors, block.pixels());
             let dy = combine(&input, &by, of_vectors.moment_grad, block.after);
-            if wants.weight(index) {
+            if wanted[1 + 4 * index] {
                 let terms = vec![[&dy, x]];
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
             for (place, vector) in of_vectors.vectors.into_iter().enumerate() {
-                found[2 + 4 * index + place] = wants.vector(index, place).then_some(vector);
+                found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
             }
             if keep {
                 let (dz, dy) = (dz.clone(), dy.clone());
                 intermediate_grads.push(IntermediateGrads { dz, dy, sums: of_vectors.sums });
             }
-            let before = if index == 0 { wants.images() } else { keep || wants.before(index) };
+            let before = if index == 0 {
+                wanted[0]
+            } else {
+                keep || wanted[..1 + 4 * index].contains(&true)
+            };
             if !before {
                 break;
             }
@@ -258,10 +244,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         tangents: &[Option<CubeTensor<R>>],
     ) -> (CubeTensor<R>, Self::SavedTangent) {
         let blocks = self.on_device(primal.operands);
-        let mut tangent = tangents[0].clone().map(|images| match self.precision.low() {
-            Some(low) => CubeBackend::<R, F, I, BT>::float_cast(images, low),
-            None => images,
-        });
+        let mut tangent =
+            tangents[0].clone().map(|images| self.rounded::<CubeBackend<R, F, I, BT>>(images));
         let mut saved_tangent = Vec::new();
         for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate() {
             let Saved { x, y, norm } = saved;
@@ -302,7 +286,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
         let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
         let blocks = self.on_device(primal.operands);
-        let wants = Wanted(wanted);
         let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
             wanted.iter().map(|_| None).collect();
         let mut grad_tangent = grad_tangent.cloned().map(into_contiguous);
@@ -323,16 +306,16 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                 block.pixels(),
             );
             let dy_tangent = combine(&input, &by, moment_grad, block.after);
-            if wants.weight(index) {
+            if wanted[1 + 4 * index] {
                 let by_input = x_tangent.as_ref().map(|tangent| [dy, tangent]);
                 let terms = [[&dy_tangent, x]].into_iter().chain(by_input).collect();
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
             for (place, vector) in of_vectors.into_iter().enumerate() {
-                found[2 + 4 * index + place] = wants.vector(index, place).then_some(vector);
+                found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
             }
-            if !wants.before(index) {
+            if !wanted[..1 + 4 * index].contains(&true) {
                 break;
             }
             let by_weight = tangents[1 + 4 * index].as_ref().map(|tangent| [tangent, dy]);

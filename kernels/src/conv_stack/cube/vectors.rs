@@ -11,7 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::channels::cube::{Parts, added, merged};
-use crate::cube::{elementwise, empty, launch};
+use crate::cube::{elementwise, empty, launch, unit_below};
 
 /// A block's parameters by channel, `[c]` each.
 #[derive(Clone)]
@@ -72,10 +72,7 @@ fn batch_kernel(
     epsilon: f32,
     #[comptime] biased: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (middle, spread) = merged(parts, c, cubes);
     let over = 1.0f32 / f32::sqrt(spread + epsilon);
     centre[c] = middle;
@@ -123,10 +120,7 @@ fn running_kernel(
     epsilon: f32,
     #[comptime] biased: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let over = 1.0f32 / f32::sqrt(variance[c] + epsilon);
     let factor = gamma[c] * over;
     let mut at_centre = beta[c];
@@ -172,10 +166,7 @@ fn gradients_kernel(
     #[comptime] batch: bool,
     #[comptime] biased: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (sum, product) = added(parts, c, cubes);
     let (scale, inverse) = (scale[c], inverse[c]);
     sums[c] = sum;

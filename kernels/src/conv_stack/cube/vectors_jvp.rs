@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::vectors::{Norm, Vectors};
 use crate::channels::cube::{Input, Parts, added};
-use crate::cube::{elementwise, empty, launch};
+use crate::cube::{elementwise, empty, launch, unit_below};
 
 /// The tangent of a block's [`Norm`].
 #[derive(Clone)]
@@ -54,10 +54,7 @@ fn norm_jvp_kernel(
     #[comptime] biased: bool,
     #[comptime] has_tangent: u32,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (scale, inverse) = (scale[c], inverse[c]);
     let mut tilt = 0.0f32;
     let mut level = 0.0f32;
@@ -150,10 +147,7 @@ fn gradients_jvp_kernel(
     #[comptime] biased: bool,
     #[comptime] has_bias_tangent: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (sum_tangent, product_tangent) = added(parts, c, cubes);
     let (sum, product) = (sums[c], sums[channels + c]);
     let (scale, inverse, tilt) = (scale[c], inverse[c], map_tangent[c]);

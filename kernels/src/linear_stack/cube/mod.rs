@@ -219,14 +219,11 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     fn jvp_of_vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        TangentTensors { tangents, saved_tangent, intermediate_grads }: TangentTensors<
-            '_,
-            CubeBackend<R, F, I, BT>,
-            Self,
-        >,
+        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
     ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
         let operands = contiguous(primal.operands);
         let on = OnDevice::new(self, &operands);
         let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();

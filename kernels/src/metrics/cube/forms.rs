@@ -8,7 +8,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::cube::{
-    cube_sum, elementwise, empty, lane_sum, launch, product, row_of_cubes, units, vector_size, wide,
+    cube_sum, elementwise, empty, lane_sum, launch, product, row_of_cubes, unit_below, units,
+    vector_size, wide,
 };
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
@@ -85,10 +86,7 @@ fn scores_kernel<F: Float>(
     #[comptime] metric: Metric,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= count {
-        terminate!();
-    }
+    let at = unit_below(count);
     let row = at / ways;
     let to = row / queries * ways + at % ways;
     let found = score(products[at], of_queries[row], of_prototypes[to], least, metric);
@@ -109,10 +107,7 @@ fn weights_kernel<F: Float>(
     least: f32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= count {
-        terminate!();
-    }
+    let at = unit_below(count);
     let row = at / ways;
     let to = row / queries * ways + at % ways;
     let g = f32::cast_from(g[at]);

@@ -12,7 +12,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forms::{Forms, Weights};
-use crate::cube::{elementwise, empty, empty_like, launch, product, vector_size};
+use crate::cube::{elementwise, empty, empty_like, launch, product, unit_below, vector_size};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -37,10 +37,7 @@ fn pulls_kernel(
     #[comptime] metric: Metric,
     #[comptime] side: Side,
 ) {
-    let row = ABSOLUTE_POS;
-    if row >= rows {
-        terminate!();
-    }
+    let row = unit_below(rows);
     let mut at = row * ways;
     let mut step = 1usize;
     let mut count = ways;
@@ -85,10 +82,7 @@ fn gradient_kernel<F: Float, N: Size>(
     #[comptime] metric: Metric,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let of = at / row;
     let mut along = factor * 2.0f32;
     if comptime!(metric == Metric::Cosine) {

@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forms::{Forms, Weights, score};
-use crate::cube::{cube_sum, elementwise, empty, grid, launch, units};
+use crate::cube::{cube_sum, elementwise, empty, grid, launch, unit_below, units};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -47,10 +47,7 @@ fn rows_kernel<F: Float, I: Int>(
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
-    let row = ABSOLUTE_POS;
-    if row >= rows {
-        terminate!();
-    }
+    let row = unit_below(rows);
     let metric = comptime!(wanted.metric);
     let label = i32::cast_from(labels[row]);
     let (first, to, of_query) = (row * ways, row / queries * ways, of_queries[row]);

@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 
 use super::Rectified;
 use crate::channels::cube::{self as channels, Grad, Input, Parts};
-use crate::cube::{elementwise, empty_like, launch};
+use crate::cube::{elementwise, empty_like, launch, unit_below};
 
 /// `relu(v)` or `relu(max_pool(v))`, of the type `dtype`.
 pub fn activate<R: CubeRuntime>(of: &Input<R>, after: Rectified, dtype: DType) -> CubeTensor<R> {
@@ -62,10 +62,7 @@ fn moment_grad_kernel(
     channels: usize,
     share: f32,
 ) {
-    let channel = ABSOLUTE_POS;
-    if channel >= channels {
-        terminate!();
-    }
+    let channel = unit_below(channels);
     let (scale, inverse) = (scale[channel], inverse[channel]);
     moment_grad[channel] = -(scale * inverse * (inverse * sums[channels + channel]) * share);
     moment_grad[channels + channel] = -(scale * (sums[channel] * share));

@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::channels::cube::{Grad, Input, Plan, rectified};
-use crate::cube::{arrays, elementwise, empty_like, launch, wide};
+use crate::cube::{arrays, elementwise, empty_like, launch, unit_below, wide};
 
 #[cube(launch_unchecked)]
 fn combine_kernel<F: Float, G: Float, N: Size>(
@@ -24,10 +24,7 @@ fn combine_kernel<F: Float, G: Float, N: Size>(
     plane: usize,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let c = at / plane % channels;
     let far = wide(x[at]) - Vector::new(centre[c]);
     let v = far * Vector::new(scale[c]) + Vector::new(shift[c]);

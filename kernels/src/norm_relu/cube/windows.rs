@@ -5,9 +5,10 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::channels::cube::{Grad, Input, Parts};
+use crate::channels::cube::{Grad, Input, Parts, channel_of_cube};
 use crate::cube::{
     arrays, cubes_of_channel, elementwise, empty, empty_like, launch, row_of_cubes, store_sums,
+    unit_below,
 };
 use crate::max_pool::cube::{argmax, first_pixel};
 
@@ -33,10 +34,7 @@ fn activate_kernel<F: Float, G: Float>(
     w: usize,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let window = ABSOLUTE_POS;
-    if window >= windows {
-        terminate!();
-    }
+    let window = unit_below(windows);
     let c = window / (w / 2) / (h / 2) % channels;
     let best = argmax(x, first_pixel(window, h, w), w, centre[c], scale[c], shift[c], true);
     let mut value = 0.0f32;
@@ -73,10 +71,7 @@ fn sums_kernel<F: Float, G: Float>(
     #[comptime] units: u32,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
-    if channel >= channels {
-        terminate!();
-    }
+    let (channel, part) = channel_of_cube(channels, cubes);
     let (centre, scale, shift) = (centre[channel], scale[channel], shift[channel]);
     let mut centre_tangent = 0.0f32;
     if comptime!(x_tangents.len() == 1) {
@@ -132,10 +127,7 @@ fn combine_kernel<F: Float, G: Float>(
     w: usize,
     #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let window = ABSOLUTE_POS;
-    if window >= windows {
-        terminate!();
-    }
+    let window = unit_below(windows);
     let across = w.div_ceil(2);
     let lines = h.div_ceil(2);
     let line = window / across;

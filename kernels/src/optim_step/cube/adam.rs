@@ -73,10 +73,7 @@ fn adam_kernel<F: Float, N: Size>(
     #[comptime] fresh: bool,
     #[define(F)] _dtype: StorageType,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let spot = spot(starts);
+    let spot = spot(starts, vectors);
     let old = wide(load::<Vector<F, N>>(p, spot.of, spot.at));
     let mut g = wide(load::<Vector<F, N>>(g, spot.of, spot.at));
     if pulled {

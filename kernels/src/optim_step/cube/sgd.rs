@@ -33,10 +33,7 @@ fn sgd_kernel<F: Float, N: Size>(
     #[comptime] parts: Parts,
     #[define(F)] _dtype: StorageType,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let spot = spot(starts);
+    let spot = spot(starts, vectors);
     let old = wide(load::<Vector<F, N>>(p, spot.of, spot.at));
     let mut pulled = wide(load::<Vector<F, N>>(g, spot.of, spot.at));
     if comptime!(parts.l2) {
