@@ -44,7 +44,7 @@ pub fn axpy<B: Backend, const D: usize>(
 /// [`axpy`] of any rank.
 fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
     match registry::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
-        Some(table) => (table.axpy)(y, alpha, x),
+        Some(table) => (table.axpy)(Some(y), alpha, x),
         None if has_elements(&x) => B::float_add(y, B::float_mul_scalar(x, alpha.into())),
         None => y,
     }

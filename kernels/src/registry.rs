@@ -13,7 +13,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::FloatTensor;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 
 use crate::axpy::{self, AxpyTable, FusedAxpy};
 use crate::conv_stack::StackCall;
@@ -56,26 +56,21 @@ pub trait FusedOps: FusedConvolution + Runs<StackCall> + Runs<LinearCall> {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
-    /// `y + alpha x`, of f32 and the same shape.
-    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::float_add(y, Self::scaled(x, alpha))
-    }
-
-    /// `alpha x`, of f32.
-    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
-        Self::float_mul_scalar(x, alpha.into())
+    /// `y + alpha x`, of f32 and the same shape, or `alpha x` alone.
+    fn axpy(y: Option<FloatTensor<Self>>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let product = Self::float_mul_scalar(x, alpha.into());
+        match y {
+            Some(y) => Self::float_add(y, product),
+            None => product,
+        }
     }
 }
 
 impl<B: HostBackend> FusedOps for B {
     const ON_HOST: bool = true;
 
-    fn axpy(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
-        axpy::host::<B>(Some(y), alpha, x)
-    }
-
-    fn scaled(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
-        axpy::host::<B>(None, alpha, x)
+    fn axpy(y: Option<FloatTensor<B>>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
+        axpy::host::<B>(y, alpha, x)
     }
 }
 
@@ -86,10 +81,11 @@ where
 {
     const ON_HOST: bool = B::ON_HOST;
 
-    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
-        let sum = B::axpy(y.primitive.clone(), alpha, x.primitive.clone());
+    fn axpy(y: Option<FloatTensor<Self>>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let Some(y) = y else { return Self::float_mul_scalar(x, alpha.into()) };
+        let sum = B::axpy(Some(y.primitive.clone()), alpha, x.primitive.clone());
         record::<B, C, 2>([&y, &x], sum, move |g, [of_y, of_x]| {
-            [of_y.then(|| g.clone()), of_x.then(|| B::scaled(g, alpha))]
+            [of_y.then(|| g.clone()), of_x.then(|| B::axpy(None, alpha, g))]
         })
     }
 }
@@ -123,7 +119,7 @@ pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
     pub(crate) conv_stack: RunFn<B, StackCall>,
     pub(crate) linear_stack: fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>,
-    pub(crate) axpy: fn(FloatTensor<B>, f64, FloatTensor<B>) -> FloatTensor<B>,
+    pub(crate) axpy: fn(Option<FloatTensor<B>>, f64, FloatTensor<B>) -> FloatTensor<B>,
 }
 
 /// Which way the operations of a backend go.

@@ -14,15 +14,12 @@ use crate::registry::{self, function_table};
 /// A list has at least one tensor. All are f32, of any shape and layout, have elements and lie on one
 /// device.
 pub trait FusedAxpy: Backend {
-    /// `y + alpha x` of each `y` and the `x` in its place, which has its shape.
+    /// `y + alpha x` of each `y` and the `x` in its place, which has its shape, or `alpha x` alone.
     fn axpy_all(
-        ys: Vec<FloatTensor<Self>>,
+        ys: Option<Vec<FloatTensor<Self>>>,
         alpha: f64,
         xs: Vec<FloatTensor<Self>>,
     ) -> Vec<FloatTensor<Self>>;
-
-    /// `alpha x` of each.
-    fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>>;
 
     /// The same twice.
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
@@ -33,8 +30,7 @@ pub trait FusedAxpy: Backend {
 function_table! {
     /// The functions of those.
     AxpyTable of FusedAxpy {
-        axpy_all: fn(Vec<FloatTensor<B>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-        scaled_all: fn(Vec<FloatTensor<B>>, f64) -> Vec<FloatTensor<B>>,
+        axpy_all: fn(Option<Vec<FloatTensor<B>>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
         fan_out: fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2],
     }
 }
@@ -81,7 +77,7 @@ pub fn axpy_all<B: Backend>(
     };
     let batched = |_, pairs: Vec<(_, _)>| {
         let (ys, xs) = pairs.into_iter().unzip();
-        (table.axpy_all)(ys, alpha, xs)
+        (table.axpy_all)(Some(ys), alpha, xs)
     };
     let device = |(y, _): &(FloatTensor<B>, _)| B::float_device(y);
     in_parts(pairs, takes, |pairs| in_groups(pairs, device, batched), alone)
@@ -98,7 +94,7 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
-    let batched = |_, xs| (table.scaled_all)(xs, alpha);
+    let batched = |_, xs| (table.axpy_all)(None, alpha, xs);
     in_parts(xs, takes, |xs| in_groups(xs, B::float_device, batched), alone)
 }
 

@@ -11,25 +11,18 @@ use crate::variadic_op::{OptionalTensors, record};
 
 impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
     fn axpy_all(
-        ys: Vec<FloatTensor<Self>>,
+        ys: Option<Vec<FloatTensor<Self>>>,
         alpha: f64,
         xs: Vec<FloatTensor<Self>>,
     ) -> Vec<FloatTensor<Self>> {
-        let sums = B::axpy_all(inner::<B, C>(&ys), alpha, inner::<B, C>(&xs));
-        let plain = ys.len();
-        let operands: Vec<_> = ys.into_iter().chain(xs).collect();
+        let sums = B::axpy_all(ys.as_deref().map(inner::<B, C>), alpha, inner::<B, C>(&xs));
+        let plain = ys.as_ref().map_or(0, Vec::len);
+        let operands: Vec<_> = ys.into_iter().flatten().chain(xs).collect();
         let terms = terms::<B, C>(&operands);
-        record::<B, C>(&operands, sums, move |results, wanted| {
+        record::<B, C>(&operands, sums, move |mut results, wanted| {
             let scaled = scaled::<B>(results.clone(), &wanted[plain..], alpha);
+            results.truncate(plain);
             completed(&terms, results.into_iter().chain(scaled), wanted)
-        })
-    }
-
-    fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>> {
-        let products = B::scaled_all(inner::<B, C>(&xs), alpha);
-        let terms = terms::<B, C>(&xs);
-        record::<B, C>(&xs, products, move |results, wanted| {
-            completed(&terms, scaled::<B>(results, wanted, alpha), wanted)
         })
     }
 
@@ -47,7 +40,7 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
             let added = |pairs: Vec<(Option<_>, Option<_>)>| {
                 let (ones, others) =
                     pairs.into_iter().filter_map(|(one, other)| one.zip(other)).unzip();
-                B::axpy_all(ones, 1.0, others).into_iter().map(Some).collect()
+                B::axpy_all(Some(ones), 1.0, others).into_iter().map(Some).collect()
             };
             let both_are_there =
                 |(one, other): &(Option<_>, Option<_>)| one.is_some() && other.is_some();
@@ -70,7 +63,7 @@ fn inner<B: FusedAxpy, C: CheckpointStrategy>(
 fn scaled<B: FusedAxpy>(of: OptionalTensors<B>, wanted: &[bool], alpha: f64) -> OptionalTensors<B> {
     let of = of.into_iter().zip(wanted).map(|(of, &wanted)| of.filter(|_| wanted));
     let products = |of: OptionalTensors<B>| {
-        B::scaled_all(of.into_iter().flatten().collect(), alpha).into_iter().map(Some).collect()
+        B::axpy_all(None, alpha, of.into_iter().flatten().collect()).into_iter().map(Some).collect()
     };
     in_parts(of.collect(), Option::is_some, products, |none| none)
 }

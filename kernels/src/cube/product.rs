@@ -95,7 +95,7 @@ fn four<F: Float>(
 }
 
 /// The sizes of a product, `[rows, depth]` times `[depth, columns]`.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Sizes {
     rows: usize,
     depth: usize,
@@ -162,9 +162,7 @@ fn product_kernel<F: Float, G: Float, O: Float>(
     gates: &Sequence<Array<f32>>,
     out: &mut Array<O>,
     totals: &mut Sequence<Array<f32>>,
-    rows: usize,
-    depth: usize,
-    columns: usize,
+    sizes: &Sizes,
     left_steps: &Steps,
     right_steps: &Steps,
     #[comptime] relu: bool,
@@ -173,7 +171,7 @@ fn product_kernel<F: Float, G: Float, O: Float>(
 ) {
     let mut of_left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
     let mut of_right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
-    let sizes = Sizes { rows, depth, columns };
+    let (rows, columns) = (sizes.rows, sizes.columns);
     let first = (CUBE_POS_Y as usize * TILE, CUBE_POS_X as usize * TILE);
     let mut sums = no_sums(4usize);
     let terms = comptime!(lefts.len());
@@ -187,7 +185,7 @@ fn product_kernel<F: Float, G: Float, O: Float>(
             &mut of_right,
             left_steps,
             right_steps,
-            &sizes,
+            sizes,
             first,
             comptime!(ones && term == 0),
         );
@@ -321,8 +319,8 @@ impl<R: CubeRuntime> Products<R> {
             launch!(product_kernel,
                 grid(&out.client, [tiles[0], tiles[1], matrices], (SIDE * SIDE) as u32);;
                 arrays(lefts), arrays(rights), arrays(&finish.bias), arrays(&finish.gate),
-                out.clone().into_array_arg(), arrays(&totals), rows, depth, columns, steps(left),
-                steps(right), finish.relu, summed, [dtype(left), dtype(right), out.dtype.into()]);
+                out.clone().into_array_arg(), arrays(&totals), SizesLaunch::new(rows, depth, columns),
+                steps(left), steps(right), finish.relu, summed, [dtype(left), dtype(right), out.dtype.into()]);
         }
         (out, totals)
     }

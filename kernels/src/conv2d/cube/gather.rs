@@ -12,7 +12,7 @@ use crate::cube::{Four, SIDE, TILE, arrays, empty, grid, launch, multiply, no_su
 const MANY_PIXELS: usize = 1 << 16;
 
 /// What is gathered from: maps `[n, lanes * channels, h, w]`.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Source {
     channels: usize,
     h: usize,
@@ -143,9 +143,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
     pixels: usize,
     out_h: usize,
     out_w: usize,
-    channels: usize,
-    h: usize,
-    w: usize,
+    source: &Source,
     lanes: usize,
     #[comptime] side: usize,
     #[comptime] stride: usize,
@@ -161,7 +159,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
     let lane = CUBE_POS_Z as usize;
     let first_row = CUBE_POS_Y as usize * TILE;
     let plane = out_h * out_w;
-    let source = Source { channels, h, w };
+    let image_length = source.channels * source.h * source.w;
     // Where the pixels of this unit are gathered from, and where their results go.
     let count = comptime!(vectors * 4);
     let mut bases = Array::<u32>::new(count);
@@ -176,7 +174,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
         let (y, x) = (at % plane / out_w, at % out_w);
         bases[pixel] = u32::MAX.runtime();
         if at < pixels {
-            bases[pixel] = (image * channels * h * w) as u32;
+            bases[pixel] = (image * image_length) as u32;
         }
         if comptime!(transposed) {
             downs[pixel] = (y + padding) as u32;
@@ -200,7 +198,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
             &bases,
             &downs,
             &acrosses,
-            &source,
+            source,
             rows,
             first_row,
             side,
@@ -252,8 +250,8 @@ pub fn product<R: CubeRuntime>(
     unsafe {
         launch!(gather_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
             arrays(maps), arrays(weights), out.clone().into_array_arg(), rows, pixels, out_h, out_w,
-            channels, h, w, shape.lanes, shape.kernel, shape.stride, shape.padding, transposed,
-            vectors, dtypes);
+            SourceLaunch::new(channels, h, w), shape.lanes, shape.kernel, shape.stride,
+            shape.padding, transposed, vectors, dtypes);
     }
     out
 }

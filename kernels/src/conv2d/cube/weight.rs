@@ -11,8 +11,8 @@ use crate::cube::{
     Four, SIDE, TILE, arrays, elementwise, empty, grid, launch, multiply, no_sums, unit_below,
 };
 
-/// Sizes of one lane.
-#[derive(CubeType, Clone, Copy)]
+/// Sizes of one of some lanes.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Sizes {
     rows: usize,
     channels: usize,
@@ -21,7 +21,6 @@ struct Sizes {
     out_h: usize,
     out_w: usize,
     lanes: usize,
-    lane: usize,
 }
 
 /// Adds to the sums of a cube's tile the products of gradients and of pixels under windows, over the
@@ -34,6 +33,7 @@ fn accumulate<F: Float>(
     left: &mut SharedMemory<Vector<f32, Four>>,
     right: &mut SharedMemory<Vector<f32, Four>>,
     sizes: &Sizes,
+    lane: usize,
     range: (usize, usize),
     first: (usize, usize),
     #[comptime] side: usize,
@@ -52,7 +52,7 @@ fn accumulate<F: Float>(
         let mut gradients = Vector::<f32, Four>::new(0.0f32);
         let mut pixels = Vector::<f32, Four>::new(0.0f32);
         if pixel < to {
-            let image = pixel / plane * sizes.lanes + sizes.lane;
+            let image = pixel / plane * sizes.lanes + lane;
             let place = pixel % plane;
             let y = place / sizes.out_w * stride;
             let x = place % sizes.out_w * stride;
@@ -90,14 +90,8 @@ fn weight_kernel<F: Float, O: Float>(
     dys: &Sequence<Array<F>>,
     maps: &Sequence<Array<F>>,
     parts: &mut Array<O>,
-    rows: usize,
-    channels: usize,
+    sizes: &Sizes,
     pixels: usize,
-    out_h: usize,
-    out_w: usize,
-    h: usize,
-    w: usize,
-    lanes: usize,
     chunk: usize,
     #[comptime] side: usize,
     #[comptime] stride: usize,
@@ -109,8 +103,7 @@ fn weight_kernel<F: Float, O: Float>(
     let across = UNIT_POS as usize % SIDE;
     let down = UNIT_POS as usize / SIDE;
     let layer = CUBE_POS_Z as usize;
-    let (part, lane) = (layer / lanes, layer % lanes);
-    let sizes = Sizes { rows, channels, h, w, out_h, out_w, lanes, lane };
+    let (part, lane) = (layer / sizes.lanes, layer % sizes.lanes);
     let from = part * chunk;
     let range = (from, min(from + chunk, pixels));
     let first_row = CUBE_POS_Y as usize * TILE;
@@ -122,10 +115,11 @@ fn weight_kernel<F: Float, O: Float>(
     for term in 0..terms {
         let (dy, map) = (dys.index(term), maps.index(term));
         accumulate::<F>(
-            dy, map, &mut sums, &mut left, &mut right, &sizes, range, first, side, stride, padding,
+            dy, map, &mut sums, &mut left, &mut right, sizes, lane, range, first, side, stride,
+            padding,
         );
     }
-    let depth = channels * comptime!(side * side);
+    let (rows, depth) = (sizes.rows, sizes.channels * comptime!(side * side));
     #[unroll]
     for one in 0..4usize {
         let row = first_row + down * 4 + one;
@@ -176,15 +170,16 @@ pub fn product<R: CubeRuntime>(
         _ => empty(&terms[0][0], [parts * length], DType::F32),
     };
     let cubes = [tiles[0], tiles[1], parts * shape.lanes];
+    let ConvShape { c, h, w, lanes, .. } = *shape;
+    let sizes = SizesLaunch::new(rows, c, h, w, out_h, out_w, lanes);
     let dtypes = [terms[0][0].dtype, out.dtype].map(Into::into);
     let [dys, maps] = [0, 1].map(|place| terms.iter().map(move |term| &term[place]));
     // SAFETY: all have the sizes of the shape; a unit reads within its part of the pixels, the rows
     // and the channels, and writes those of its rows and columns that there are.
     unsafe {
         launch!(weight_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
-            arrays(dys), arrays(maps), out.clone().into_array_arg(), rows, shape.c, pixels, out_h,
-            out_w, shape.h, shape.w, shape.lanes, chunk, shape.kernel, shape.stride, shape.padding,
-            dtypes);
+            arrays(dys), arrays(maps), out.clone().into_array_arg(), sizes, pixels, chunk,
+            shape.kernel, shape.stride, shape.padding, dtypes);
     }
     match parts {
         1 => out,

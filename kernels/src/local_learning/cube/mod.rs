@@ -57,15 +57,15 @@ pub fn run<R: CubeRuntime>(
     }
     let work = Work::new(&xs.client, learning);
     let workspace = empty(&xs, [work.workspace], DType::F32);
+    let mut found = LocalTensors { values: outputs, weights, memory };
     let mut first = 0;
     while first < ticks {
         let last = ticks.min(first + work.ticks);
-        let on = OnDevice { xs: &xs, weights: &weights, outputs: &outputs, memory: &memory };
-        launch(learning, [start, ticks, first, last], &on, &workspace, &work);
+        launch(learning, [start, ticks, first, last], &xs, &found, &workspace, &work);
         first = last;
     }
-    outputs.truncate(wanted.len());
-    LocalTensors { values: outputs, weights, memory }
+    found.values.truncate(wanted.len());
+    found
 }
 
 /// What a launch takes.
@@ -106,18 +106,12 @@ fn units<R: CubeRuntime>(client: &ComputeClient<R>, vectors: usize) -> u32 {
     u32::try_from(vectors.div_ceil(8)).unwrap_or(most).next_power_of_two().clamp(32.min(most), most)
 }
 
-/// The tensors of a launch but its workspace.
-struct OnDevice<'a, R: CubeRuntime> {
-    xs: &'a CubeTensor<R>,
-    weights: &'a [CubeTensor<R>],
-    outputs: &'a [CubeTensor<R>],
-    memory: &'a CubeTensor<R>,
-}
-
+/// Some ticks, with what they give and change.
 fn launch<R: CubeRuntime>(
     learning: &LocalLearning,
     [start, ticks, first, last]: [usize; 4],
-    on: &OnDevice<'_, R>,
+    xs: &CubeTensor<R>,
+    on: &LocalTensors<CubeTensor<R>>,
     workspace: &CubeTensor<R>,
     work: &Work,
 ) {
@@ -169,14 +163,14 @@ fn launch<R: CubeRuntime>(
             places.of_neurons,
         )
     });
-    let client = &on.xs.client;
+    let client = &xs.client;
     // SAFETY: weights and memory have the places that `Layer` tells of, which are of the same settings as
     // the tensors; outputs have a row for each firing of each sequence, and the workspace what
     // `Work` counts. Units stop at the sizes of a layer. Nothing else holds the memory that is written to.
     unsafe {
         launch!(ticks_kernel, grid(client, [1, 1, 1], work.units), work.width;
-            on.xs;
-            arrays(on.weights), arrays(on.outputs), on.memory.clone().into_array_arg(),
+            xs;
+            arrays(&on.weights), arrays(&on.values), on.memory.clone().into_array_arg(),
             workspace.clone().into_array_arg(), layers.collect(), call, plan);
     }
 }
