@@ -10,7 +10,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor, TensorMetadata, activation};
 
-use super::{FusedMetrics, LossCall};
+use super::{FusedMetrics, LossCall, LossOutput};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
 use crate::layers::node::record;
@@ -61,46 +61,29 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2] {
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>> {
+        let differentiable = gradients.then(|| {
+            let [queries, prototypes] = of.clone().map(wrap::<Self, 3>);
+            let classes = Tensor::from_primitive(labels.clone());
+            let (LossCall { metric, scale }, softmax) = (call, softmax::<B, C>);
+            let found = proto_loss::reference::proto_loss_gradients(
+                queries, prototypes, classes, metric, scale, softmax,
+            );
+            found.map(unwrap)
+        });
         let values = of.each_ref().map(|tensor| tensor.primitive.clone());
-        let ([loss, correct], gradients) = match of.iter().any(|tensor| tensor.is_tracked()) {
-            true => {
-                let [loss, correct, by_queries, by_prototypes] =
-                    B::proto_loss_gradients(call, values, labels);
-                ([loss, correct], Some([by_queries, by_prototypes]))
-            }
-            false => (B::proto_loss(call, values, labels), None),
-        };
-        let loss = record::<B, C, 2>(of.each_ref(), loss, |factor, wanted| {
-            let [of_queries, of_prototypes] = wanted;
-            let [by_queries, by_prototypes] = gradients.expect("an operand is tracked");
+        let is_tracked = of.iter().any(|tensor| tensor.is_tracked());
+        let found = B::proto_loss(call, values, labels, is_tracked);
+        let loss = record::<B, C, 2>(of.each_ref(), found.loss, |factor, wanted| {
+            let [by_queries, by_prototypes] = found.gradients.expect("an operand is tracked");
             [
-                of_queries.then(|| B::scaled(by_queries, factor.clone())),
-                of_prototypes.then(|| B::scaled(by_prototypes, factor)),
+                wanted[0].then(|| B::scaled(by_queries, factor.clone())),
+                wanted[1].then(|| B::scaled(by_prototypes, factor)),
             ]
         });
-        [loss, <Self as AutodiffBackend>::from_inner(correct)]
-    }
-
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4] {
-        let [queries, prototypes] = of.clone().map(wrap::<Self, 3>);
-        let classes = Tensor::from_primitive(labels.clone());
-        let LossCall { metric, scale } = call;
-        let gradients = proto_loss::reference::proto_loss_gradients(
-            queries,
-            prototypes,
-            classes,
-            metric,
-            scale,
-            softmax::<B, C>,
-        );
-        let [by_queries, by_prototypes] = gradients.map(unwrap);
-        let [loss, correct] = Self::proto_loss(call, of, labels);
-        [loss, correct, by_queries, by_prototypes]
+        let correct = <Self as AutodiffBackend>::from_inner(found.correct);
+        LossOutput { loss, correct, gradients: differentiable }
     }
 
     /// The gradient of a split: those of the parts, concatenated.

@@ -4,7 +4,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedMetrics, LossCall};
+use super::{FusedMetrics, LossCall, LossOutput};
 use crate::distances::Metric;
 use crate::fusion::{all, like, record, record_floats, record_one};
 
@@ -63,28 +63,19 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2] {
-        let outputs = judged(&of[0], &labels);
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>> {
+        let of_gradients = of.each_ref().map(like).into_iter().filter(|_| gradients);
+        let outputs = [Shape::new([1]), labels.shape()].map(|shape| (shape, of[0].dtype()));
+        let outputs = outputs.into_iter().chain(of_gradients).collect();
         let inputs = of.into_iter().chain([labels]).collect();
-        all(record::<B, _>("proto_loss", inputs, outputs, move |given| {
-            B::proto_loss(call, given.floats(0), given.int(2)).into()
-        }))
+        let found = record::<B, _>("proto_loss", inputs, outputs, move |given| {
+            let found = B::proto_loss(call, given.floats(0), given.int(2), gradients);
+            let gradients = found.gradients.into_iter().flatten();
+            [found.loss, found.correct].into_iter().chain(gradients).collect()
+        });
+        let mut found = found.into_iter();
+        let mut next = || found.next().expect("as many as were recorded");
+        LossOutput { loss: next(), correct: next(), gradients: gradients.then(|| [next(), next()]) }
     }
-
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4] {
-        let outputs = judged(&of[0], &labels).into_iter().chain(of.each_ref().map(like)).collect();
-        let inputs = of.into_iter().chain([labels]).collect();
-        all(record::<B, _>("proto_loss_gradients", inputs, outputs, move |given| {
-            B::proto_loss_gradients(call, given.floats(0), given.int(2)).into()
-        }))
-    }
-}
-
-/// The shapes and types of the loss, and of what tells which queries are right.
-fn judged<T: TensorMetadata>(queries: &T, labels: &T) -> Vec<(Shape, DType)> {
-    [Shape::new([1]), labels.shape()].map(|shape| (shape, queries.dtype())).into()
 }

@@ -3,7 +3,7 @@
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{Int, Tensor, TensorMetadata};
 
-use super::{FusedMetrics, LossCall, MetricError};
+use super::{FusedMetrics, LossCall, LossOutput, MetricError};
 use crate::cpu::instruction_set::chosen;
 use crate::distances::Metric;
 use crate::distances::cpu::{self, Dims, Found};
@@ -53,23 +53,20 @@ impl<B: HostBackend> FusedMetrics for B {
 
     fn proto_loss(
         call: LossCall,
-        of: [FloatTensor<B>; 2],
+        [queries, prototypes]: [FloatTensor<B>; 2],
         labels: IntTensor<B>,
-    ) -> [FloatTensor<B>; 2] {
-        let (of_loss, _) = loss::<B>(call, &of, labels, false);
-        of_loss
-    }
-
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<B>; 2],
-        labels: IntTensor<B>,
-    ) -> [FloatTensor<B>; 4] {
-        let ([loss, correct], gradients) = loss::<B>(call, &of, labels, true);
-        let gradients = gradients.expect("gradients were asked for");
-        let dims = call_dims::<B>(&of[0], &of[1]);
-        let [by_queries, by_prototypes] = write_gradients::<B>(&of[0], dims, gradients);
-        [loss, correct, by_queries, by_prototypes]
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<B>> {
+        let dims = call_dims::<B>(&queries, &prototypes);
+        let labels = read::<B>(labels, dims.ways);
+        let [q, p] = &[&queries, &prototypes].map(elements::<B>);
+        let Found { loss, correct, gradients } =
+            cpu::loss(chosen(), call, [q, p], &labels, dims, gradients);
+        LossOutput {
+            loss: write_like::<B, 1>(&queries, vec![loss], [1]),
+            correct: write_like::<B, 2>(&queries, correct, [dims.tasks, dims.queries]),
+            gradients: gradients.map(|found| write_gradients::<B>(&queries, dims, found)),
+        }
     }
 
     fn scaled(x: FloatTensor<B>, factor: FloatTensor<B>) -> FloatTensor<B> {
@@ -79,24 +76,6 @@ impl<B: HostBackend> FusedMetrics for B {
             factor => unwrap(wrap::<B, 3>(x) * factor),
         }
     }
-}
-
-type Loss<B> = ([FloatTensor<B>; 2], Option<[Vec<f32>; 2]>);
-
-fn loss<B: HostBackend>(
-    call: LossCall,
-    [queries, prototypes]: &[FloatTensor<B>; 2],
-    labels: IntTensor<B>,
-    gradient: bool,
-) -> Loss<B> {
-    let dims = call_dims::<B>(queries, prototypes);
-    let labels = read::<B>(labels, dims.ways);
-    let (q, p) = (elements::<B>(queries), elements::<B>(prototypes));
-    let Found { loss, correct, gradients } =
-        cpu::loss(chosen(), call, [&q, &p], &labels, dims, gradient);
-    let loss = write_like::<B, 1>(queries, vec![loss], [1]);
-    let correct = write_like::<B, 2>(queries, correct, [dims.tasks, dims.queries]);
-    ([loss, correct], gradients)
 }
 
 fn call_dims<B: HostBackend>(queries: &FloatTensor<B>, prototypes: &FloatTensor<B>) -> Dims {

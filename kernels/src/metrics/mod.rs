@@ -33,6 +33,17 @@ pub struct LossCall {
     pub scale: f64,
 }
 
+/// What is found of a loss.
+#[derive(Clone, Debug)]
+pub struct LossOutput<T> {
+    /// `[1]`.
+    pub loss: T,
+    /// Not tracked, one for every query whose largest score is at its label, else zero, `[t, q]`.
+    pub correct: T,
+    /// By queries and by prototypes, if they were wanted.
+    pub gradients: Option<[T; 2]>,
+}
+
 /// A backend with fused bodies for prototypes, distances and losses over them; floats are of one
 /// type, and shapes have been checked.
 pub trait FusedMetrics: Backend {
@@ -63,21 +74,14 @@ pub trait FusedMetrics: Backend {
         of: [FloatTensor<Self>; 2],
     ) -> [FloatTensor<Self>; 2];
 
-    /// The mean over all queries of `-log softmax(scale * scores)` at their labels, `[1]`; and, not
-    /// tracked, one for every query whose largest score is at its label, else zero, `[t, q]`.
+    /// The mean over all queries of `-log softmax(scale * scores)` at their labels, with its `gradients` if
+    /// they are wanted.
     fn proto_loss(
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2];
-
-    /// What [`proto_loss`](Self::proto_loss) returns, and the gradients of the loss by queries and
-    /// by prototypes.
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4];
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>>;
 
     /// See [`split_at`]; neither part is empty.
     fn split_at(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
@@ -96,7 +100,8 @@ function_table! {
         takes: fn(DType) -> bool,
         pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
         pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
-        pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2],
+        pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>, bool)
+            -> LossOutput<FloatTensor<B>>,
         split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
     }
 }
