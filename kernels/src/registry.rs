@@ -33,7 +33,7 @@ use crate::task_loss::TaskLossCall;
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::twice_differentiable::InnermostBackend;
 use crate::twice_differentiable::{
-    CallTable, Runs, TwiceDifferentiable, TwiceDifferentiableBackend,
+    CallTable, Results, Runs, TwiceDifferentiable, TwiceDifferentiableBackend,
 };
 
 /// A backend with fused bodies for the operations of this crate.
@@ -112,12 +112,10 @@ macro_rules! function_table {
 }
 pub(crate) use function_table;
 
-type RunFn<B, S> = fn(Vec<FloatTensor<B>>, &S) -> (FloatTensor<B>, Vec<FloatTensor<B>>);
-
 /// The fused stacks of a backend.
 pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
-    pub(crate) conv_stack: RunFn<B, StackCall>,
+    pub(crate) conv_stack: fn(Vec<FloatTensor<B>>, &StackCall) -> Results<B>,
     pub(crate) linear_stack: fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>,
     pub(crate) axpy: fn(Option<FloatTensor<B>>, f64, FloatTensor<B>) -> FloatTensor<B>,
 }

@@ -32,7 +32,7 @@ pub fn scores<B: Backend>(
         panic!("{error}");
     }
     match table::<B>("scores", &[&queries, &prototypes]) {
-        Some(table) => wrap((table.scores)(metric, unwrap(queries), unwrap(prototypes))),
+        Some(table) => wrap((table.scores)(metric, [queries, prototypes].map(unwrap))),
         None => reference::scores(queries, prototypes, metric),
     }
 }

@@ -19,12 +19,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedGathe
         R::client(device).properties().memory.max_page_size.min(MOST_BYTES)
     }
 
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self> {
-        let (bank, chosen) = (into_contiguous(bank), into_contiguous(chosen));
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+        let [bank, chosen] = of.map(into_contiguous);
         let [_, chosen_examples] = chosen.meta.shape().dims();
         let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
         let values = c * h * w;

@@ -47,13 +47,9 @@ pub trait FusedGather: Backend {
     /// Bytes of the largest bank that the body takes on `device`.
     fn largest_bank(device: &Self::Device) -> u64;
 
-    /// See [`gather_images`](crate::gather_images()); there is an image to gather, and shapes have been
-    /// checked.
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self>;
+    /// See [`gather_images`](crate::gather_images()), of the bank and what is chosen; there is an image to
+    /// gather, and shapes have been checked.
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self>;
 }
 
 /// Nothing here can be differentiated.
@@ -62,12 +58,8 @@ impl<B: FusedGather, C: CheckpointStrategy> FusedGather for Autodiff<B, C> {
         B::largest_bank(device)
     }
 
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self> {
-        <Self as AutodiffBackend>::from_inner(B::gather_images(bank, chosen, call))
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::gather_images(of, call))
     }
 }
 
@@ -75,7 +67,7 @@ function_table! {
     /// The functions of those.
     GatherTable of FusedGather {
         largest_bank: fn(&B::Device) -> u64,
-        gather_images: fn(IntTensor<B>, IntTensor<B>, &GatherCall) -> FloatTensor<B>,
+        gather_images: fn([IntTensor<B>; 2], &GatherCall) -> FloatTensor<B>,
     }
 }
 
@@ -135,7 +127,7 @@ pub fn gather_images<B: Backend>(
     assert!(bank.dims() != [0], "images of {c}x{h}x{w} from a bank that is empty");
     match registry::table::<GatherTable<B>>() {
         Some(table) => {
-            wrap((table.gather_images)(bank.into_primitive(), chosen.into_primitive(), call))
+            wrap((table.gather_images)([bank.into_primitive(), chosen.into_primitive()], call))
         }
         None => reference::gather_images(bank, chosen, call),
     }

@@ -101,18 +101,14 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         })
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
         let below = [&a, &b].map(|of| CentredScaled {
             x: of.x.primitive.clone(),
             centre: of.centre.primitive.clone(),
             scale: of.scale.primitive.clone(),
         });
-        let [of_a, of_b] = below.clone();
         let parents = [&a.x, &a.centre, &a.scale, &b.x, &b.centre, &b.scale];
-        let y = B::channel_combine(of_a, of_b);
+        let y = B::channel_combine(below.clone());
         record::<B, C, 6>(parents, y, |g, wanted| {
             let [of_a, of_b] = below;
             let found = [(of_a, 0), (of_b, 3)].map(|(of, first)| {

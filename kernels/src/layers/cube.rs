@@ -55,10 +55,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         channels::cube::affine(&Input::new(x, map), false, dtype)
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
         channels::cube::combine(a, b)
     }
 

@@ -65,16 +65,13 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         )
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
         let output = like(&a.x);
         let inputs = [a.x, a.centre, a.scale, b.x, b.centre, b.scale];
         record_floats::<B, 6>("channel_combine", inputs, output, |of| {
             let [x, centre, scale, other_x, other_centre, other_scale] = of;
             let other = CentredScaled { x: other_x, centre: other_centre, scale: other_scale };
-            B::channel_combine(CentredScaled { x, centre, scale }, other)
+            B::channel_combine([CentredScaled { x, centre, scale }, other])
         })
     }
 

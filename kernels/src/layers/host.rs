@@ -65,10 +65,7 @@ impl<B: HostBackend> FusedLayers for B {
         write_like::<B, 4>(&map[0], found, shape)
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<B>>,
-        b: CentredScaled<FloatTensor<B>>,
-    ) -> FloatTensor<B> {
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<B>>; 2]) -> FloatTensor<B> {
         let shape @ [_, _, h, w] = a.x.shape().dims();
         let of_a = [&a.centre, &a.scale].map(elements::<B>);
         let of_a = of_a.each_ref().map(|of| &**of);

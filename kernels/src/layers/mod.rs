@@ -74,10 +74,7 @@ pub trait FusedLayers: Backend {
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
     /// See [`channels`](crate::channels).
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self>;
+    fn channel_combine(of: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self>;
 
     /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:
     /// `[2, c]`. `affine` is gamma and beta.

@@ -3,7 +3,6 @@
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::ComputeClient;
 use cubecl::ir::StorageType;
 use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
@@ -18,8 +17,6 @@ use crate::cube::{elementwise, launch, unit_below};
 
 /// Two matrices and their product.
 struct Matrices<R: CubeRuntime> {
-    client: ComputeClient<R>,
-    device: R::Device,
     of: ProductType,
     size: usize,
     left: CubeTensor<R>,
@@ -36,7 +33,7 @@ pub fn times<R: CubeRuntime>(
     seconds: f64,
 ) -> Result<Vec<ProductTime>, LimitError> {
     let matrices = Matrices::<R>::new(device, of, size);
-    let features = matrices.client.features();
+    let features = matrices.left.client.features();
     let (mut times, mut refused) = (Vec::<ProductTime>::new(), Vec::new());
     let mut on_tensor_cores = false;
     for (needs, strategy) in strategies(of) {
@@ -81,17 +78,15 @@ impl<R: CubeRuntime> Matrices<R> {
             }
             matrix
         };
-        let (client, device) = (R::client(device), device.clone());
-        let (left, right, product) = (filled(0), filled(1), matrix());
-        Self { client, device, of, size, left, right, product }
+        Self { of, size, left: filled(0), right: filled(1), product: matrix() }
     }
 
     /// Seconds of a product, once it has been found right.
     fn time(&self, strategy: &Strategy, seconds: f64) -> Result<f64, LimitError> {
         self.launch(strategy)?;
-        settled(&self.client)?;
+        settled(&self.left.client)?;
         [0, self.size - 1].into_iter().try_for_each(|row| self.check(row))?;
-        each(&self.client, seconds, || self.launch(strategy))
+        each(&self.left.client, seconds, || self.launch(strategy))
     }
 
     fn launch(&self, strategy: &Strategy) -> Result<(), LimitError> {
@@ -101,7 +96,7 @@ impl<R: CubeRuntime> Matrices<R> {
             [&self.left, &self.right, &self.product].map(|matrix| matrix.clone().binding());
         launch_ref(
             strategy,
-            &self.client,
+            &self.left.client,
             InputBinding::new(left, dtype),
             InputBinding::new(right, dtype),
             product,
@@ -113,10 +108,10 @@ impl<R: CubeRuntime> Matrices<R> {
     /// Whether a row of the product is right.
     fn check(&self, row: usize) -> Result<(), LimitError> {
         let size = self.size;
-        let found = fresh::<R>(&self.device, [size], DType::F32);
+        let found = fresh::<R>(&self.left.device, [size], DType::F32);
         // SAFETY: `row` is one of the product's, and units stop at its last column.
         unsafe {
-            launch!(row_kernel, elementwise(&self.client, size);
+            launch!(row_kernel, elementwise(&self.left.client, size);
                 self.product, found; size, row, self.of.dtype().into());
         }
         let found = read(found)?;

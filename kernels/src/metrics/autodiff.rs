@@ -36,15 +36,10 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         record::<B, C, 1>([&g], rows, move |u, _| [Some(B::class_means(u, labels, ways))])
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let parents = [&queries, &prototypes];
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
+        let parents = of.each_ref();
         let of = parents.map(|tensor| tensor.primitive.clone());
-        let [on, to] = of.clone();
-        let found = B::scores(metric, on, to);
+        let found = B::scores(metric, of.clone());
         record::<B, C, 2>(parents, found, move |g, _| B::scores_gradients(metric, g, of).map(Some))
     }
 

@@ -34,17 +34,12 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         })
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
+        let [queries, prototypes] = &of;
         let [tasks, count, _] = queries.shape().dims();
         let [_, ways, _] = prototypes.shape().dims();
         let output = (Shape::new([tasks, count, ways]), queries.dtype());
-        record_floats::<B, 2>("scores", [queries, prototypes], output, move |[on, to]| {
-            B::scores(metric, on, to)
-        })
+        record_floats::<B, 2>("scores", of, output, move |of| B::scores(metric, of))
     }
 
     fn scores_gradients(

@@ -26,11 +26,7 @@ impl<B: HostBackend> FusedMetrics for B {
         write_like::<B, 3>(&g, found, [t, n, d])
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<B>,
-        prototypes: FloatTensor<B>,
-    ) -> FloatTensor<B> {
+    fn scores(metric: Metric, [queries, prototypes]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
         let dims = call_dims::<B>(&queries, &prototypes);
         let (q, p) = (elements::<B>(&queries), elements::<B>(&prototypes));
         let found = cpu::scores(chosen(), metric, [&q, &p], dims);

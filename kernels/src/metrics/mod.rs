@@ -60,12 +60,8 @@ pub trait FusedMetrics: Backend {
     /// of `g` `[t, ways, d]`, divided by the number of rows of its class.
     fn class_spread(g: FloatTensor<Self>, labels: IntTensor<Self>) -> FloatTensor<Self>;
 
-    /// Scores `[t, q, ways]`, see [`scores`](crate::scores).
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+    /// Scores `[t, q, ways]` of queries and prototypes, see [`scores`](crate::scores).
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self>;
 
     /// The gradients of `<g, scores(queries, prototypes)>` by queries and by prototypes.
     fn scores_gradients(
@@ -99,7 +95,7 @@ function_table! {
     MetricTable of FusedMetrics {
         takes: fn(DType) -> bool,
         pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
-        pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+        pub scores: fn(Metric, [FloatTensor<B>; 2]) -> FloatTensor<B>,
         pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>, bool)
             -> LossOutput<FloatTensor<B>>,
         split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],

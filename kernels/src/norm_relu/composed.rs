@@ -45,7 +45,7 @@ pub fn backward<B: FusedLayers>(
         };
         let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
         let direct = CentredScaled { x: dy, centre: mean, scale };
-        B::channel_combine(direct, CentredScaled { x, centre, scale: tilt })
+        B::channel_combine([direct, CentredScaled { x, centre, scale: tilt }])
     });
     [sums.filter(|_| of_sums), dx]
 }

@@ -156,17 +156,16 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
     }
 }
 
+/// A result, and auxiliary ones, untracked.
+pub type Results<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+
 /// A backend on which the operation of a call runs, on the graph of its operands if they have one.
 pub trait Runs<S>: Backend {
-    /// The result, and auxiliary ones, untracked.
-    fn run(
-        operands: Vec<FloatTensor<Self>>,
-        call: &S,
-    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>);
+    fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self>;
 }
 
 impl<B: InnermostBackend, S: TwiceDifferentiable<B>> Runs<S> for B {
-    fn run(operands: Vec<FloatTensor<B>>, call: &S) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
+    fn run(operands: Vec<FloatTensor<B>>, call: &S) -> Results<B> {
         let ForwardOutput { result, aux, .. } = call.forward(&operands, false);
         (result, aux)
     }
@@ -176,10 +175,7 @@ impl<B: TwiceDifferentiableBackend, C: CheckpointStrategy, S> Runs<S> for Autodi
 where
     S: TwiceDifferentiable<B::Innermost>,
 {
-    fn run(
-        operands: Vec<FloatTensor<Self>>,
-        call: &S,
-    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
+    fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self> {
         let ForwardOutput { result, aux, .. } = forward_tracked::<B, C, S>(call, &operands, false);
         (result, aux)
     }
@@ -187,7 +183,7 @@ where
 
 /// How a backend runs an operation.
 pub struct CallTable<B: Backend, S> {
-    pub run: fn(Vec<FloatTensor<B>>, &S) -> (FloatTensor<B>, Vec<FloatTensor<B>>),
+    pub run: fn(Vec<FloatTensor<B>>, &S) -> Results<B>,
 }
 
 impl<B: Runs<S>, S> CallTable<B, S> {

@@ -38,18 +38,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetri
         prototypes::cube::class_spread(g, labels)
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        if is_empty([&queries, &prototypes]) {
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
+        if is_empty(of.each_ref()) {
             // Nothing to score, or nothing in common.
+            let [queries, prototypes] = of;
             let [tasks, count, _] = queries.meta.shape().dims();
             let [_, ways, _] = prototypes.meta.shape().dims();
             return zeros(&queries, [tasks, count, ways], queries.dtype);
         }
-        Forms::of(metric, [queries, prototypes].map(into_contiguous)).scores()
+        Forms::of(metric, of.map(into_contiguous)).scores()
     }
 
     fn scores_gradients(
