@@ -113,6 +113,7 @@ macro_rules! function_table {
 pub(crate) use function_table;
 
 /// The fused stacks of a backend.
+#[allow(clippy::type_complexity)]
 pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
     pub(crate) conv_stack: fn(Vec<FloatTensor<B>>, &StackCall) -> Results<B>,

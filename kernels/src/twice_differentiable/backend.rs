@@ -192,13 +192,19 @@ impl<B: Runs<S>, S> CallTable<B, S> {
     }
 }
 
+/// The results on a graph, and what all levels share of the pass.
+type TrackedPass<B, C, S> = ForwardOutput<
+    FloatTensor<Autodiff<B, C>>,
+    Arc<SharedState<<B as TwiceDifferentiableBackend>::Innermost, S>>,
+>;
+
 /// Runs the operation on `operands` and records it on their graph; with what its gradients need if an
 /// operand is tracked or `keep` is set.
 fn forward_tracked<B, C, S>(
     call: &S,
     operands: &[FloatTensor<Autodiff<B, C>>],
     keep: bool,
-) -> ForwardOutput<FloatTensor<Autodiff<B, C>>, Arc<SharedState<B::Innermost, S>>>
+) -> TrackedPass<B, C, S>
 where
     B: TwiceDifferentiableBackend,
     C: CheckpointStrategy,
