@@ -66,16 +66,13 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         })
     }
 
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let parents = [&g, &x, &centre];
-        let [g, x, centre] = parents.map(|tensor| tensor.primitive.clone());
-        let found = B::channel_correlate(g.clone(), x.clone(), centre.clone());
+    fn channel_correlate(of: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        let parents = of.each_ref();
+        let of = parents.map(|tensor| tensor.primitive.clone());
+        let found = B::channel_correlate(of.clone());
         let sums = found.clone();
         record::<B, C, 3>(parents, found, |by, [of_g, of_x, of_centre]| {
+            let [g, x, centre] = of;
             let [by_sum, by_product] = rows::<B>(by);
             let map = [centre, unwrap(by_product.clone()), unwrap(by_sum)];
             let dg = of_g.then(|| B::channel_affine(x, map));
@@ -95,7 +92,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         let y = B::channel_affine(x.clone(), [centre.clone(), scale.clone(), shift]);
         record::<B, C, 4>(parents, y, |g, [of_x, of_map @ ..]| {
             let dx = of_x.then(|| scaled::<B>(g.clone(), scale.clone()));
-            let sums = || B::channel_correlate(g, x, centre);
+            let sums = || B::channel_correlate([g, x, centre]);
             let [d_centre, d_scale, d_shift] = map_gradients::<B>(sums, scale, of_map);
             [dx, d_centre, d_scale, d_shift]
         })
@@ -114,7 +111,7 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
             let found = [(of_a, 0), (of_b, 3)].map(|(of, first)| {
                 let CentredScaled { x, centre, scale } = of;
                 let dx = wanted[first].then(|| scaled::<B>(g.clone(), scale.clone()));
-                let sums = || B::channel_correlate(g.clone(), x, centre);
+                let sums = || B::channel_correlate([g.clone(), x, centre]);
                 let of_map = [wanted[first + 1], wanted[first + 2], false];
                 let [d_centre, d_scale, _] = map_gradients::<B>(sums, scale, of_map);
                 [dx, d_centre, d_scale]

@@ -40,11 +40,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         channels::cube::moments(x)
     }
 
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn channel_correlate([g, x, centre]: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
         let [x, centre] = [x, centre].map(into_contiguous);
         let parts = channels::cube::correlate(&Grad::new(g), &x, &[centre], [None, None]);
         channels::cube::total(parts)

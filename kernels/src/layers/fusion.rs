@@ -41,15 +41,9 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         record_floats::<B, 1>("channel_moments", [x], output, |[x]| B::channel_moments(x))
     }
 
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        let (inputs, output) = ([g, x.clone(), centre], by_channel(&x));
-        record_floats::<B, 3>("channel_correlate", inputs, output, |[g, x, centre]| {
-            B::channel_correlate(g, x, centre)
-        })
+    fn channel_correlate(of: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        let output = by_channel(&of[1]);
+        record_floats::<B, 3>("channel_correlate", of, output, |of| B::channel_correlate(of))
     }
 
     fn channel_affine(

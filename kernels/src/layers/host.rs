@@ -46,15 +46,12 @@ impl<B: HostBackend> FusedLayers for B {
         write_like::<B, 2>(&x, found, [2, c])
     }
 
-    fn channel_correlate(
-        g: FloatTensor<B>,
-        x: FloatTensor<B>,
-        centre: FloatTensor<B>,
-    ) -> FloatTensor<B> {
+    fn channel_correlate(of: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+        let [_, x, _] = &of;
         let [_, c, h, w] = x.shape().dims();
-        let [of_g, of_x, centre] = [&g, &x, &centre].map(elements::<B>);
-        let found = channels::correlate(&of_g, &of_x, &centre, h * w);
-        write_like::<B, 2>(&x, found, [2, c])
+        let [g, of_x, centre] = of.each_ref().map(elements::<B>);
+        let found = channels::correlate(&g, &of_x, &centre, h * w);
+        write_like::<B, 2>(x, found, [2, c])
     }
 
     fn channel_affine(x: FloatTensor<B>, map: [FloatTensor<B>; 3]) -> FloatTensor<B> {

@@ -63,12 +63,8 @@ pub trait FusedLayers: Backend {
     /// See [`channels`](crate::channels).
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// See [`channels`](crate::channels).
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+    /// See [`channels`](crate::channels); `of` is `g`, `x` and the centre.
+    fn channel_correlate(of: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
     /// See [`channels`](crate::channels); `map` is the centre, the scale and the shift.
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;

@@ -38,7 +38,7 @@ pub fn backward<B: FusedLayers>(
     let [centre, scale, _] = map;
     let [of_sums, of_x] = wanted;
     let sums = (of_sums || of_x && inverse.is_some())
-        .then(|| B::channel_correlate(dy.clone(), x.clone(), centre.clone()));
+        .then(|| B::channel_correlate([dy.clone(), x.clone(), centre.clone()]));
     let dx = of_x.then(|| {
         let Some((inverse, sums)) = inverse.zip(sums.clone()) else {
             return scaled::<B>(dy, scale);

@@ -6,6 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::OverLanes;
 use crate::cube::{Vectors, arrays, empty, launch, load, most_tensors, pick, spot, store};
 
 /// A unit for each vector of what a tensor has in one lane, which it writes to all of them, or adds up
@@ -36,12 +37,13 @@ fn lanes_kernel<N: Size>(
     }
 }
 
-/// See [`tiled_all`](crate::tiled_all), and where `sums` [`summed_all`](crate::summed_all).
-pub fn computed<R: CubeRuntime>(
+/// See [`FusedSteps`](crate::FusedSteps).
+pub fn over_lanes<R: CubeRuntime>(
     xs: Vec<CubeTensor<R>>,
     lanes: usize,
-    sums: bool,
+    what: OverLanes,
 ) -> Vec<CubeTensor<R>> {
+    let sums = what == OverLanes::Summed;
     let xs: Vec<_> = xs.into_iter().map(into_contiguous).collect();
     // Of one lane.
     let length = |x: &CubeTensor<R>| x.meta.num_elements() / if sums { lanes } else { 1 };

@@ -22,7 +22,7 @@ use crate::grad_stats;
 use crate::layers::goes_into_f32;
 use crate::lists::grouped;
 use crate::local_learning::{LocalBody, cube};
-use crate::tiling;
+use crate::tiling::{self, OverLanes};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
     for CubeBackend<R, F, I, BT>
@@ -65,12 +65,12 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
         grad_stats::cube::squares(part)
     }
 
-    fn tiled_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
-        tiling::cube::computed(xs, lanes, false)
-    }
-
-    fn summed_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
-        tiling::cube::computed(xs, lanes, true)
+    fn over_lanes(
+        xs: Vec<FloatTensor<Self>>,
+        lanes: usize,
+        what: OverLanes,
+    ) -> Vec<FloatTensor<Self>> {
+        tiling::cube::over_lanes(xs, lanes, what)
     }
 
     fn local_learning() -> Option<LocalBody<Self>> {
