@@ -11,20 +11,14 @@ mod fusion;
 pub(crate) use all::AxpyTable;
 pub use all::{FusedAxpy, axpy_all, fan_out, scaled_all};
 
-use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
-use crate::layers::node::{parents, record, register};
 use crate::lists::has_elements;
-use crate::registry::{self, FusedOps, StackTable};
+use crate::registry::{self, StackTable};
 
 /// `y + alpha * x`.
 ///
@@ -50,7 +44,7 @@ pub fn axpy<B: Backend, const D: usize>(
 /// [`axpy`] of any rank.
 fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
     match registry::f32_table::<StackTable<B>>("axpy", [x.dtype(), y.dtype()]) {
-        Some(table) => (table.axpy)(y, alpha, x),
+        Some(table) => (table.axpy)(Some(y), alpha, x),
         None if has_elements(&x) => B::float_add(y, B::float_mul_scalar(x, alpha.into())),
         None => y,
     }
@@ -59,20 +53,15 @@ fn one<B: Backend>(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTen
 /// Floats that a thread takes at once: so much work pays for waking it.
 const CHUNK: usize = 1 << 16;
 
-/// On the host.
+/// `y + alpha x`, or `alpha x` alone, on the host.
 pub(crate) fn host<B: HostBackend>(
-    y: FloatTensor<B>,
+    y: Option<FloatTensor<B>>,
     alpha: f64,
     x: FloatTensor<B>,
 ) -> FloatTensor<B> {
-    let sum = computed(&elements::<B>(&x), Some(&elements::<B>(&y)), alpha as f32);
+    let y = y.as_ref().map(elements::<B>);
+    let sum = computed(&elements::<B>(&x), y.as_deref(), alpha as f32);
     write_shape::<B>(sum, x.shape(), &B::float_device(&x))
-}
-
-/// `alpha x` on the host.
-pub(crate) fn host_scaled<B: HostBackend>(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
-    let product = computed(&elements::<B>(&x), None, alpha as f32);
-    write_shape::<B>(product, x.shape(), &B::float_device(&x))
 }
 
 /// `y + alpha x`, or `alpha x` alone.
@@ -93,29 +82,4 @@ fn computed(x: &[f32], y: Option<&[f32]>, alpha: f32) -> Vec<f32> {
     // the length of `x` was written.
     unsafe { all.set_len(x.len()) };
     all
-}
-
-#[derive(Debug)]
-struct Axpy;
-
-impl<B: FusedOps> Backward<B, 2> for Axpy {
-    /// Alpha.
-    type State = f64;
-
-    fn backward(self, ops: Ops<f64, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
-        let [of_y, of_x] = parents(&ops);
-        let g = grads.consume::<B>(&ops.node);
-        register::<B>(grads, of_y, || g.clone());
-        register::<B>(grads, of_x, || B::scaled(g, ops.state));
-    }
-}
-
-/// On the graph of both.
-pub(crate) fn tracked<B: FusedOps, C: CheckpointStrategy>(
-    y: FloatTensor<Autodiff<B, C>>,
-    alpha: f64,
-    x: FloatTensor<Autodiff<B, C>>,
-) -> FloatTensor<Autodiff<B, C>> {
-    let sum = B::axpy(y.primitive.clone(), alpha, x.primitive.clone());
-    record::<B, C, 2, _>(Axpy, [&y, &x], || alpha, sum)
 }

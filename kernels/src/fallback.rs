@@ -59,11 +59,20 @@ impl FallbackReason {
     }
 }
 
-/// Whether all elements are f32; the first other type is noted for `operation`.
-pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
-    let found = types.into_iter().find(|&found| found != DType::F32);
+/// Whether all types are taken; the first other one is noted for `operation`.
+pub(crate) fn all_taken(
+    operation: &'static str,
+    types: impl IntoIterator<Item = DType>,
+    takes: impl Fn(DType) -> bool,
+) -> bool {
+    let found = types.into_iter().find(|&found| !takes(found));
     if let Some(found) = found {
         FallbackReason::ElementType { found }.log_once(operation);
     }
     found.is_none()
+}
+
+/// Whether all elements are f32; likewise.
+pub(crate) fn all_f32(operation: &'static str, types: impl IntoIterator<Item = DType>) -> bool {
+    all_taken(operation, types, |found| found == DType::F32)
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Shape};
+use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_fusion::stream::{Operation, OperationStreams};
 use burn_fusion::{FusionBackend, FusionRuntime, FusionTensor};
 use burn_ir::{CustomOpIr, HandleContainer, OperationIr, TensorIr};
@@ -96,6 +96,26 @@ where
     B: FusionBackend,
     F: Fn(&mut Operands<'_, B>) -> FloatTensor<B> + Send + Sync + 'static,
 {
-    let found = record(name, inputs, vec![output], move |of| vec![body(of)]);
-    found.into_iter().next().expect("as many as were recorded")
+    let [found] = all(record::<B, _>(name, inputs, vec![output], move |of| vec![body(of)]));
+    found
+}
+
+/// The same for one result of so many float operands.
+pub fn record_floats<B: FusionBackend, const N: usize>(
+    name: &'static str,
+    inputs: [Recorded<B>; N],
+    output: (Shape, DType),
+    body: impl Fn([FloatTensor<B>; N]) -> FloatTensor<B> + Send + Sync + 'static,
+) -> Recorded<B> {
+    record_one::<B, _>(name, inputs.into(), output, move |given| body(given.floats(0)))
+}
+
+/// The shape and type of a tensor.
+pub fn like(of: &impl TensorMetadata) -> (Shape, DType) {
+    (of.shape(), of.dtype())
+}
+
+/// All results of an operation, which are as many as were recorded.
+pub fn all<T, const N: usize>(found: Vec<T>) -> [T; N] {
+    found.try_into().unwrap_or_else(|_| unreachable!("as many as were recorded"))
 }

@@ -114,9 +114,8 @@ pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Decay, UpdateRate, rank_update};
 pub use registry::{
-    FusedOps, Route, check_environment, register, register_axpy, register_gather, register_steps,
-    register_task_loss, route,
+    FusedOps, Route, check_environment, register, register_accelerator, register_steps, route,
 };
-pub use task_loss::{FusedTaskLoss, TaskLoss, task_loss};
+pub use task_loss::{TaskLoss, task_loss};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;

@@ -15,22 +15,11 @@ pub fn in_parts<T, U>(
     batched: impl FnOnce(Vec<T>) -> Vec<U>,
     alone: impl Fn(T) -> U,
 ) -> Vec<U> {
-    let mut results: Vec<Option<U>> = items.iter().map(|_| None).collect();
-    let (mut places, mut taken) = (Vec::new(), Vec::new());
-    for (place, item) in items.into_iter().enumerate() {
-        if takes(&item) {
-            places.push(place);
-            taken.push(item);
-        } else {
-            results[place] = Some(alone(item));
-        }
-    }
-    if !taken.is_empty() {
-        for (place, result) in places.into_iter().zip(batched(taken)) {
-            results[place] = Some(result);
-        }
-    }
-    results.into_iter().map(|result| result.expect("a result for every item")).collect()
+    let mut batched = Some(batched);
+    in_groups(items, takes, |taken, group| match taken {
+        true => batched.take().expect("one group is taken")(group),
+        false => group.into_iter().map(&alone).collect(),
+    })
 }
 
 /// The items in groups of one key, which keep their order.
@@ -53,12 +42,12 @@ pub fn grouped<T, K: PartialEq>(
 pub fn in_groups<T, U, K: PartialEq>(
     items: Vec<T>,
     key: impl Fn(&T) -> K,
-    run: impl Fn(Vec<T>) -> Vec<U>,
+    mut run: impl FnMut(K, Vec<T>) -> Vec<U>,
 ) -> Vec<U> {
     let mut results: Vec<Option<U>> = items.iter().map(|_| None).collect();
-    for (_, group) in grouped(items.into_iter().enumerate(), |(_, item)| key(item)) {
+    for (key, group) in grouped(items.into_iter().enumerate(), |(_, item)| key(item)) {
         let (places, group): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        for (place, result) in places.into_iter().zip(run(group)) {
+        for (place, result) in places.into_iter().zip(run(key, group)) {
             results[place] = Some(result);
         }
     }
@@ -75,7 +64,7 @@ mod tests {
         let batched = |odd: Vec<i32>| odd.into_iter().map(|item| 10 * item).collect();
         let found = in_parts(items.clone(), |item| item % 2 == 1, batched, |item| -item);
         assert_eq!(found, [30, 10, -4, 10, 50, 90]);
-        let sums = |group: Vec<i32>| {
+        let sums = |_, group: Vec<i32>| {
             let sum: i32 = group.iter().sum();
             group.into_iter().map(|item| (item, sum)).collect()
         };

@@ -7,8 +7,7 @@
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
-use std::marker::PhantomData;
-use std::sync::{LazyLock, RwLock};
+use std::sync::{LazyLock, PoisonError, RwLock};
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, CheckpointStrategy};
@@ -23,82 +22,55 @@ use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
 use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::HostBackend;
+use crate::layers::node::record;
 use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::limits::{LimitTable, MeasuredLimits};
 use crate::linear_stack::LinearCall;
 use crate::metrics::{FusedMetrics, MetricTable};
 use crate::optim_step::{FusedSteps, StepTable};
-#[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::task_loss::TaskLossCall;
-use crate::task_loss::{FusedTaskLoss, TaskLossTable};
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::twice_differentiable::InnermostBackend;
 use crate::twice_differentiable::{
-    self, ForwardPass, TrackedOutput, TwiceDifferentiable, TwiceDifferentiableBackend,
+    CallTable, Results, Runs, TwiceDifferentiable, TwiceDifferentiableBackend,
 };
 
 /// A backend with fused bodies for the operations of this crate.
 ///
 /// A backend whose tensors lie in host memory has it by `impl HostBackend`, bare and under two levels
 /// of autodiff.
-pub trait FusedOps: FusedConvolution {
+///
+/// The [`StackCall`] has the operands images `[n, c, h, w]`, then weight, bias, gamma and beta of every
+/// block, then the moments that are given, if they are: mean and variance of every block. It gives the
+/// features `[n, c', h', w']` and untracked vectors of mean and variance of every block's batch, none
+/// under running statistics. All operands are f32, but for images on a device; a bias, gamma or beta
+/// that is absent comes as zeros, ones or zeros, a bias on a device as any numbers.
+///
+/// The [`LinearCall`], of linear layers with ReLU between them, has `[t, n, i]`, and weight
+/// `[t * i, o]` and bias `[t * o]` of every layer, and gives `[t, n, o]`. All operands are f32; an absent
+/// bias comes as zeros. There is at least one lane and one example.
+///
+/// The shapes fit the call.
+pub trait FusedOps: FusedConvolution + Runs<StackCall> + Runs<LinearCall> {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
-    /// The stack of convolution blocks: of the images `[n, c, h, w]` and weight, bias, gamma and beta
-    /// of every block, the features `[n, c', h', w']` and untracked vectors of mean and variance of
-    /// every block's batch, none under running statistics.
-    ///
-    /// After these the moments that are given, if they are: mean and variance of every block.
-    ///
-    /// All operands are f32, but for images on a device; a bias, gamma or beta that is absent comes as
-    /// zeros, ones or zeros, a bias on a device as any numbers. The shapes fit the call.
-    fn conv_stack(
-        operands: Vec<FloatTensor<Self>>,
-        call: &StackCall,
-    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>);
-
-    /// Linear layers with ReLU between them: of `[t, n, i]`, and weight `[t * i, o]` and bias
-    /// `[t * o]` of every layer, `[t, n, o]`.
-    ///
-    /// All operands are f32; an absent bias comes as zeros. There is at least one lane and one
-    /// example, and the shapes fit the call.
-    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self>;
-
-    /// `y + alpha x`, of f32 and the same shape.
-    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
-        Self::float_add(y, Self::scaled(x, alpha))
-    }
-
-    /// `alpha x`, of f32.
-    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
-        Self::float_mul_scalar(x, alpha.into())
+    /// `y + alpha x`, of f32 and the same shape, or `alpha x` alone.
+    fn axpy(y: Option<FloatTensor<Self>>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let product = Self::float_mul_scalar(x, alpha.into());
+        match y {
+            Some(y) => Self::float_add(y, product),
+            None => product,
+        }
     }
 }
 
 impl<B: HostBackend> FusedOps for B {
     const ON_HOST: bool = true;
 
-    fn conv_stack(
-        operands: Vec<FloatTensor<B>>,
-        call: &StackCall,
-    ) -> (FloatTensor<B>, Vec<FloatTensor<B>>) {
-        let ForwardPass { result, aux, .. } =
-            <B as TwiceDifferentiableBackend>::forward(call, operands, false);
-        (result, aux)
-    }
-
-    fn linear_stack(operands: Vec<FloatTensor<B>>, call: &LinearCall) -> FloatTensor<B> {
-        <B as TwiceDifferentiableBackend>::forward(call, operands, false).result
-    }
-
-    fn axpy(y: FloatTensor<B>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
+    fn axpy(y: Option<FloatTensor<B>>, alpha: f64, x: FloatTensor<B>) -> FloatTensor<B> {
         axpy::host::<B>(y, alpha, x)
-    }
-
-    fn scaled(x: FloatTensor<B>, alpha: f64) -> FloatTensor<B> {
-        axpy::host_scaled::<B>(x, alpha)
     }
 }
 
@@ -109,44 +81,44 @@ where
 {
     const ON_HOST: bool = B::ON_HOST;
 
-    fn conv_stack(
-        operands: Vec<FloatTensor<Self>>,
-        call: &StackCall,
-    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
-        let TrackedOutput { result, aux, .. } =
-            twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false);
-        (result, aux)
-    }
-
-    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
-        twice_differentiable::forward_tracked::<B, C, _>(call, &operands, false).result
-    }
-
-    fn axpy(y: FloatTensor<Self>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
-        axpy::tracked::<B, C>(y, alpha, x)
-    }
-
-    fn scaled(x: FloatTensor<Self>, alpha: f64) -> FloatTensor<Self> {
-        Self::float_mul_scalar(x, alpha.into())
+    fn axpy(y: Option<FloatTensor<Self>>, alpha: f64, x: FloatTensor<Self>) -> FloatTensor<Self> {
+        let Some(y) = y else { return Self::float_mul_scalar(x, alpha.into()) };
+        let sum = B::axpy(Some(y.primitive.clone()), alpha, x.primitive.clone());
+        record::<B, C, 2>([&y, &x], sum, move |g, [of_y, of_x]| {
+            [of_y.then(|| g.clone()), of_x.then(|| B::axpy(None, alpha, g))]
+        })
     }
 }
 
-type LinearStackFn<B> = fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>;
+/// The table of the functions of a trait that a backend implements.
+macro_rules! function_table {
+    ($(#[$attribute:meta])* $name:ident of $trait:ident {
+        $($visible:vis $function:ident: $type:ty),* $(,)?
+    }) => {
+        $(#[$attribute])*
+        #[allow(clippy::type_complexity)]
+        pub(crate) struct $name<B: Backend> {
+            $($visible $function: $type),*
+        }
 
-type ConvStackFn<B> = fn(Vec<FloatTensor<B>>, &StackCall) -> (FloatTensor<B>, Vec<FloatTensor<B>>);
+        impl<B: $trait> $name<B> {
+            // Unit tests are about the host, and register no accelerator.
+            #[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
+            pub(crate) fn new() -> Self {
+                Self { $($function: B::$function),* }
+            }
+        }
+    };
+}
+pub(crate) use function_table;
 
 /// The fused stacks of a backend.
+#[allow(clippy::type_complexity)]
 pub(crate) struct StackTable<B: Backend> {
     pub(crate) on_host: bool,
-    pub(crate) conv_stack: ConvStackFn<B>,
-    pub(crate) linear_stack: LinearStackFn<B>,
-    pub(crate) axpy: fn(FloatTensor<B>, f64, FloatTensor<B>) -> FloatTensor<B>,
-}
-
-/// That there are tables of a backend.
-struct Registered<B> {
-    on_device: bool,
-    backend: PhantomData<fn() -> B>,
+    pub(crate) conv_stack: fn(Vec<FloatTensor<B>>, &StackCall) -> Results<B>,
+    pub(crate) linear_stack: fn(Vec<FloatTensor<B>>, &LinearCall) -> FloatTensor<B>,
+    pub(crate) axpy: fn(Option<FloatTensor<B>>, f64, FloatTensor<B>) -> FloatTensor<B>,
 }
 
 /// Which way the operations of a backend go.
@@ -181,34 +153,19 @@ static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built
 /// CubeCL's; to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of
 /// optimizers by [`register_steps`]. Registering twice changes nothing.
 pub fn register<B: FusedOps + FusedMetrics>() {
-    insert::<B>(&mut REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner()));
+    insert::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Opens the fused path of optimizer steps and of local learning to `B`, a backend without autodiff.
 pub fn register_steps<B: FusedSteps>() {
-    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    add(&mut registry, StepTable::<B>::new);
+    add(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner), StepTable::<B>::new);
 }
 
-/// Opens the fused path of lists of tensors ([`axpy_all`](crate::axpy_all)) to `B`, an accelerator; to
-/// `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
-pub fn register_axpy<B: FusedAxpy>() {
-    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    add(&mut registry, AxpyTable::<B>::new);
-}
-
-/// Opens the fused path of [`gather_images`](crate::gather_images()) to `B`, an accelerator; to
-/// `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
-pub fn register_gather<B: FusedGather>() {
-    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    add(&mut registry, GatherTable::<B>::new);
-}
-
-/// Opens the fused path of [`task_loss`](crate::task_loss()) to `B`, an accelerator; to `Autodiff<B>` and
-/// `Autodiff<Autodiff<B>>` by calls of their own.
-pub fn register_task_loss<B: FusedTaskLoss>() {
-    let mut registry = REGISTRY.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-    add(&mut registry, TaskLossTable::<B>::new);
+/// Opens the fused paths that only an accelerator has to `B`: those of lists of tensors
+/// ([`axpy_all`](crate::axpy_all)), of [`gather_images`](crate::gather_images()) and of
+/// [`task_loss`](crate::task_loss()); to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own.
+pub fn register_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>() {
+    insert_accelerator::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// The path that the operations of `B` take in this process.
@@ -223,16 +180,16 @@ pub fn route<B: Backend>() -> Route {
     if environment::wants_reference() {
         return Route::Forced;
     }
-    match table::<Registered<B>>() {
-        Some(Registered { on_device: false, .. }) => Route::Host(cpu::instructions()),
-        Some(Registered { on_device: true, .. }) => Route::Device("CubeCL"),
+    match table::<StackTable<B>>() {
+        Some(StackTable { on_host: true, .. }) => Route::Host(cpu::instructions()),
+        Some(StackTable { on_host: false, .. }) => Route::Device("CubeCL"),
         None => Route::Reference,
     }
 }
 
 /// Whether the operations of `B` take fused bodies over slices of host memory.
 pub(crate) fn on_host<B: Backend>() -> bool {
-    table::<Registered<B>>().is_some_and(|registered| !registered.on_device)
+    table::<StackTable<B>>().is_some_and(|table| table.on_host)
 }
 
 /// Tells whether `FEWSHOT_KERNELS` means something here, before an operation has to.
@@ -248,7 +205,7 @@ pub(crate) fn table<T: Any + Send + Sync>() -> Option<&'static T> {
     if environment::wants_reference() {
         return None;
     }
-    let registry = REGISTRY.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     registry.get(&TypeId::of::<T>())?.downcast_ref()
 }
 
@@ -265,16 +222,21 @@ fn add<T: Any + Send + Sync>(registry: &mut Registry, table: impl FnOnce() -> T)
 }
 
 fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
-    add(registry, || Registered::<B> { on_device: !B::ON_HOST, backend: PhantomData });
     add(registry, || StackTable::<B> {
         on_host: B::ON_HOST,
-        conv_stack: B::conv_stack,
-        linear_stack: B::linear_stack,
+        conv_stack: B::run,
+        linear_stack: |operands, call| B::run(operands, call).0,
         axpy: B::axpy,
     });
     add(registry, LayerTable::<B>::new);
     add(registry, ConvolutionTable::<B>::new);
     add(registry, MetricTable::<B>::new);
+}
+
+fn insert_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>(registry: &mut Registry) {
+    add(registry, AxpyTable::<B>::new);
+    add(registry, GatherTable::<B>::new);
+    add(registry, CallTable::<B, TaskLossCall>::new);
 }
 
 /// A leaf backend bare, and under one and two levels of autodiff, each with either strategy.
@@ -299,7 +261,6 @@ where
         + FusedOps
         + FusedMetrics
         + FusedAxpy
-        + FusedTaskLoss
         + FusedGather
         + MeasuredLimits,
     StackCall: TwiceDifferentiable<B>,
@@ -309,18 +270,10 @@ where
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
     add(registry, LimitTable::<B>::new);
-    add(registry, AxpyTable::<B>::new);
-    add(registry, AxpyTable::<Autodiff<B>>::new);
-    add(registry, AxpyTable::<Balanced<B>>::new);
-    add(registry, AxpyTable::<Autodiff<Autodiff<B>>>::new);
-    add(registry, TaskLossTable::<B>::new);
-    add(registry, TaskLossTable::<Autodiff<B>>::new);
-    add(registry, TaskLossTable::<Balanced<B>>::new);
-    add(registry, TaskLossTable::<Autodiff<Autodiff<B>>>::new);
-    add(registry, GatherTable::<B>::new);
-    add(registry, GatherTable::<Autodiff<B>>::new);
-    add(registry, GatherTable::<Balanced<B>>::new);
-    add(registry, GatherTable::<Autodiff<Autodiff<B>>>::new);
+    insert_accelerator::<B>(registry);
+    insert_accelerator::<Autodiff<B>>(registry);
+    insert_accelerator::<Balanced<B>>(registry);
+    insert_accelerator::<Autodiff<Autodiff<B>>>(registry);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

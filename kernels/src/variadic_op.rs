@@ -6,14 +6,10 @@
 //! The gradients lie in [`SharedGradients`]; what Burn hands from node to node is a placeholder
 //! of one element that triggers the next node.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::Autodiff;
-use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::TensorMetadata;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
@@ -23,23 +19,22 @@ use crate::layers::node;
 /// One optional tensor for each operand or result.
 pub type OptionalTensors<B> = Vec<Option<FloatTensor<B>>>;
 
-/// The backward pass of an operation with any number of operands and results.
-pub trait VariadicBackward<B: Backend>: Send + Sync {
-    /// The gradients of the operands that want one, given those of the results; a result that nothing
-    /// depends on has none. An operand that comes back without one gets nothing from here, and must be
-    /// a leaf or get something from elsewhere.
-    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B>;
-}
+/// The backward pass of an operation with any number of operands and results: the gradients of the
+/// operands that want one, given those of the results; a result that nothing depends on has none. An
+/// operand that comes back without one gets nothing from here, and must be a leaf or get something from
+/// elsewhere.
+type Operation<B> = Box<dyn FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send>;
 
 /// Parents of a chain node: the chain node before it, then operands. One node serves a stack of eight
 /// blocks; of a longer list, gradients of operands stay in memory until their own chain node runs.
 const MAX_PARENTS: usize = 40;
 
-/// The `results` of an operation on `operands`, on the graph if any of the operands is.
+/// The `results` of an operation on `operands`, on the graph if any of the operands is, with its
+/// `operation` backward: see [`Operation`].
 pub fn record<B: Backend, C: CheckpointStrategy>(
     operands: &[FloatTensor<Autodiff<B, C>>],
-    operation: impl FnOnce() -> Arc<dyn VariadicBackward<B>>,
     results: Vec<FloatTensor<B>>,
+    operation: impl FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send + 'static,
 ) -> Vec<FloatTensor<Autodiff<B, C>>> {
     let from_inner = <Autodiff<B, C> as AutodiffBackend>::from_inner;
     let wanted: Vec<_> = operands.iter().map(|operand| operand.is_tracked()).collect();
@@ -47,14 +42,14 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
         return results.into_iter().map(from_inner).collect();
     };
     let placeholder = B::float_empty([1].into(), &B::float_device(first), first.dtype().into());
-    let gradients = (0..results.len()).map(|_| None).collect();
-    let shared = Arc::new(SharedGradients {
+    let tracked: Vec<_> = (0..operands.len()).filter(|&index| wanted[index]).collect();
+    let shared = Arc::new(Mutex::new(SharedGradients::<B> {
         placeholder: placeholder.clone(),
-        state: Mutex::new(State { operation: Some(operation()), gradients }),
+        operation: Some(Box::new(operation)),
+        gradients: (0..results.len()).map(|_| None).collect(),
         wanted,
-    });
+    }));
     let constant = from_inner(placeholder.clone());
-    let tracked: Vec<_> = (0..operands.len()).filter(|&index| shared.wanted[index]).collect();
     let mut chunks = tracked.chunks(MAX_PARENTS - 1).peekable();
     let mut previous = None;
     while let Some(own) = chunks.next() {
@@ -62,18 +57,29 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
             None => previous.as_ref().unwrap_or(&constant),
             Some(place) => own.get(place).map_or(&constant, |&index| &operands[index]),
         });
-        let state = || ParentNodeState {
-            shared: shared.clone(),
-            operands: own.to_vec(),
-            last: chunks.peek().is_none(),
+        let (own, last, shared) = (own.to_vec(), chunks.peek().is_none(), shared.clone());
+        let backward = move |placeholder, [has_previous, ..]: [bool; MAX_PARENTS]| {
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            if last {
+                shared.run();
+            }
+            let mut previous = has_previous.then_some(placeholder);
+            std::array::from_fn(|place| match place.checked_sub(1) {
+                None => previous.take(),
+                Some(place) => own.get(place).and_then(|&index| shared.gradients[index].take()),
+            })
         };
-        previous =
-            Some(node::record::<B, C, _, _>(ParentNode, parents, state, placeholder.clone()));
+        previous = Some(node::record::<B, C, _>(parents, placeholder.clone(), backward));
     }
     let last = previous.expect("an operand is tracked");
     let result = |(place, result)| {
-        let state = || ResultNodeState { shared: shared.clone(), place };
-        node::record::<B, C, _, _>(ResultNode, [&last], state, result)
+        let shared = shared.clone();
+        node::record::<B, C, 1>([&last], result, move |gradient, _| {
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let first = shared.gradients.iter().all(Option::is_none);
+            shared.gradients[place] = Some(gradient);
+            [first.then(|| shared.placeholder.clone())]
+        })
     };
     results.into_iter().enumerate().map(result).collect()
 }
@@ -82,105 +88,18 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
 struct SharedGradients<B: Backend> {
     /// Registered with Burn in place of a gradient that lies here, `[1]`.
     placeholder: FloatTensor<B>,
-    state: Mutex<State<B>>,
+    /// Taken when it runs, which frees the tensors it saved.
+    operation: Option<Operation<B>>,
+    /// Gradients of the results until the operation ran, then of the operands.
+    gradients: OptionalTensors<B>,
     /// Whether an operand needs its gradient, for every operand.
     wanted: Vec<bool>,
 }
 
-struct State<B: Backend> {
-    /// Taken when it runs, which frees the tensors it saved.
-    operation: Option<Arc<dyn VariadicBackward<B>>>,
-    /// Gradients of the results until the operation ran, then of the operands.
-    gradients: OptionalTensors<B>,
-}
-
 impl<B: Backend> SharedGradients<B> {
-    fn state(&self) -> MutexGuard<'_, State<B>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-#[derive(Debug)]
-struct ParentNode;
-
-#[derive(Clone)]
-struct ParentNodeState<B: Backend> {
-    shared: Arc<SharedGradients<B>>,
-    /// Indices of the operands that are parents, from the second parent on.
-    operands: Vec<usize>,
-    /// Whether this is the operation itself.
-    last: bool,
-}
-
-impl<B: Backend> fmt::Debug for ParentNodeState<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ParentNodeState").field("operands", &self.operands).finish_non_exhaustive()
-    }
-}
-
-impl<B: Backend> Backward<B, MAX_PARENTS> for ParentNode {
-    type State = ParentNodeState<B>;
-
-    fn backward(
-        self,
-        ops: Ops<ParentNodeState<B>, MAX_PARENTS>,
-        grads: &mut Gradients,
-        _: &mut Checkpointer,
-    ) {
-        let placeholder = grads.consume::<B>(&ops.node);
-        let ParentNodeState { shared, operands, last } = ops.state;
-        let mut state = shared.state();
-        if last {
-            let operation = state.operation.take().expect("a backward pass runs once");
-            let results = std::mem::take(&mut state.gradients);
-            state.gradients = operation.gradients(results, &shared.wanted);
-        }
-        let mut parents = ops.parents.into_iter();
-        if let Some(before) = parents.next().flatten() {
-            grads.register::<B>(before.id, placeholder);
-        }
-        for (parent, index) in parents.flatten().zip(operands) {
-            if let Some(gradient) = state.gradients[index].take() {
-                grads.register::<B>(parent.id, gradient);
-            }
-        }
-    }
-}
-
-#[derive(Debug)]
-struct ResultNode;
-
-#[derive(Clone)]
-struct ResultNodeState<B: Backend> {
-    shared: Arc<SharedGradients<B>>,
-    place: usize,
-}
-
-impl<B: Backend> fmt::Debug for ResultNodeState<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ResultNodeState").field("place", &self.place).finish_non_exhaustive()
-    }
-}
-
-impl<B: Backend> Backward<B, 1> for ResultNode {
-    type State = ResultNodeState<B>;
-
-    fn backward(
-        self,
-        ops: Ops<ResultNodeState<B>, 1>,
-        grads: &mut Gradients,
-        _: &mut Checkpointer,
-    ) {
-        let gradient = grads.consume::<B>(&ops.node);
-        let ResultNodeState { shared, place } = ops.state;
-        let mut state = shared.state();
-        let first = state.gradients.iter().all(Option::is_none);
-        state.gradients[place] = Some(gradient);
-        if first {
-            let [last] = ops.parents;
-            let last = last.expect("tracked, as an operand is");
-            grads.register::<B>(last.id, shared.placeholder.clone());
-        }
+    fn run(&mut self) {
+        let operation = self.operation.take().expect("a backward pass runs once");
+        self.gradients = operation(std::mem::take(&mut self.gradients), &self.wanted);
     }
 }
 
@@ -195,25 +114,18 @@ mod tests {
 
     type A = Autodiff<Flex>;
 
-    /// Two results: the sums of all operands, times their places and the squares of these.
-    struct Weighted;
-
-    impl VariadicBackward<Flex> for Weighted {
-        fn gradients(
-            &self,
-            results: OptionalTensors<Flex>,
-            wanted: &[bool],
-        ) -> OptionalTensors<Flex> {
-            let [one, other] = [0, 1].map(|place| {
-                let given = results[place].clone().map(wrap::<Flex, 1>);
-                given.unwrap_or_else(|| Tensor::zeros([1], &Default::default()))
-            });
-            let gradient = |(place, &wanted): (usize, &bool)| {
-                let place = place as f32;
-                wanted.then(|| unwrap(one.clone() * place + other.clone() * (place * place)))
-            };
-            wanted.iter().enumerate().map(gradient).collect()
-        }
+    /// The backward pass of two results: the sums of all operands, times their places and the squares of
+    /// these.
+    fn weighted(results: OptionalTensors<Flex>, wanted: &[bool]) -> OptionalTensors<Flex> {
+        let [one, other] = [0, 1].map(|place| {
+            let given = results[place].clone().map(wrap::<Flex, 1>);
+            given.unwrap_or_else(|| Tensor::zeros([1], &Default::default()))
+        });
+        let gradient = |(place, &wanted): (usize, &bool)| {
+            let place = place as f32;
+            wanted.then(|| unwrap(one.clone() * place + other.clone() * (place * place)))
+        };
+        wanted.iter().enumerate().map(gradient).collect()
     }
 
     fn run(operands: &[Tensor<A, 1>]) -> [Tensor<A, 1>; 2] {
@@ -223,8 +135,7 @@ mod tests {
             unwrap(each.reduce(|sum, more| sum + more).expect("operands"))
         });
         let operands: Vec<_> = operands.iter().cloned().map(unwrap).collect();
-        let operation = || Arc::new(Weighted) as Arc<dyn VariadicBackward<Flex>>;
-        let found = record::<Flex, NoCheckpointing>(&operands, operation, results.to_vec());
+        let found = record::<Flex, NoCheckpointing>(&operands, results.to_vec(), weighted);
         let [one, other] = found.try_into().expect("two results");
         [one, other].map(wrap)
     }

@@ -7,22 +7,19 @@ use burn::tensor::ops::FloatTensor;
 use super::one;
 use crate::fallback::all_f32;
 use crate::lists::{has_elements, in_groups, in_parts};
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// A backend with fused bodies over lists of tensors.
 ///
 /// A list has at least one tensor. All are f32, of any shape and layout, have elements and lie on one
 /// device.
 pub trait FusedAxpy: Backend {
-    /// `y + alpha x` of each `y` and the `x` in its place, which has its shape.
+    /// `y + alpha x` of each `y` and the `x` in its place, which has its shape, or `alpha x` alone.
     fn axpy_all(
-        ys: Vec<FloatTensor<Self>>,
+        ys: Option<Vec<FloatTensor<Self>>>,
         alpha: f64,
         xs: Vec<FloatTensor<Self>>,
     ) -> Vec<FloatTensor<Self>>;
-
-    /// `alpha x` of each.
-    fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>>;
 
     /// The same twice.
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
@@ -30,19 +27,11 @@ pub trait FusedAxpy: Backend {
     }
 }
 
-type AxpyFn<B> = fn(Vec<FloatTensor<B>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>;
-
-type FanOutFn<B> = fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2];
-
-pub(crate) struct AxpyTable<B: Backend> {
-    axpy_all: AxpyFn<B>,
-    scaled_all: fn(Vec<FloatTensor<B>>, f64) -> Vec<FloatTensor<B>>,
-    fan_out: FanOutFn<B>,
-}
-
-impl<B: FusedAxpy> AxpyTable<B> {
-    pub(crate) fn new() -> Self {
-        Self { axpy_all: B::axpy_all, scaled_all: B::scaled_all, fan_out: B::fan_out }
+function_table! {
+    /// The functions of those.
+    AxpyTable of FusedAxpy {
+        axpy_all: fn(Option<Vec<FloatTensor<B>>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+        fan_out: fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2],
     }
 }
 
@@ -86,9 +75,9 @@ pub fn axpy_all<B: Backend>(
     let takes = |(y, x): &(FloatTensor<B>, FloatTensor<B>)| {
         has_elements(y) && all_f32("axpy_all", [y.dtype(), x.dtype()])
     };
-    let batched = |pairs: Vec<(_, _)>| {
+    let batched = |_, pairs: Vec<(_, _)>| {
         let (ys, xs) = pairs.into_iter().unzip();
-        (table.axpy_all)(ys, alpha, xs)
+        (table.axpy_all)(Some(ys), alpha, xs)
     };
     let device = |(y, _): &(FloatTensor<B>, _)| B::float_device(y);
     in_parts(pairs, takes, |pairs| in_groups(pairs, device, batched), alone)
@@ -105,7 +94,7 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
         return xs.into_iter().map(alone).collect();
     };
     let takes = |x: &FloatTensor<B>| has_elements(x) && all_f32("scaled_all", [x.dtype()]);
-    let batched = |xs| (table.scaled_all)(xs, alpha);
+    let batched = |_, xs| (table.axpy_all)(None, alpha, xs);
     in_parts(xs, takes, |xs| in_groups(xs, B::float_device, batched), alone)
 }
 

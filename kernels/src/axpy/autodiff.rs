@@ -1,38 +1,53 @@
 //! Lists on the graph, as one operation: the gradients of `y + alpha x` are `g` and `alpha g`.
 
-use std::sync::Arc;
-
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, TensorMetadata};
 
 use super::FusedAxpy;
-use crate::variadic_op::{OptionalTensors, VariadicBackward, record};
+use crate::lists::in_parts;
+use crate::variadic_op::{OptionalTensors, record};
 
 impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
     fn axpy_all(
-        ys: Vec<FloatTensor<Self>>,
+        ys: Option<Vec<FloatTensor<Self>>>,
         alpha: f64,
         xs: Vec<FloatTensor<Self>>,
     ) -> Vec<FloatTensor<Self>> {
-        let sums = B::axpy_all(inner::<B, C>(&ys), alpha, inner::<B, C>(&xs));
-        let plain = ys.len();
-        let operands: Vec<_> = ys.into_iter().chain(xs).collect();
-        record::<B, C>(&operands, || Arc::new(Terms::new::<C>(&operands, plain, alpha)), sums)
-    }
-
-    fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>> {
-        let products = B::scaled_all(inner::<B, C>(&xs), alpha);
-        record::<B, C>(&xs, || Arc::new(Terms::new::<C>(&xs, 0, alpha)), products)
+        let sums = B::axpy_all(ys.as_deref().map(inner::<B, C>), alpha, inner::<B, C>(&xs));
+        let plain = ys.as_ref().map_or(0, Vec::len);
+        let operands: Vec<_> = ys.into_iter().flatten().chain(xs).collect();
+        let terms = terms::<B, C>(&operands);
+        record::<B, C>(&operands, sums, move |mut results, wanted| {
+            let scaled = scaled::<B>(results.clone(), &wanted[plain..], alpha);
+            results.truncate(plain);
+            completed(&terms, results.into_iter().chain(scaled), wanted)
+        })
     }
 
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
         let [mut both, second] = B::fan_out(inner::<B, C>(&xs));
         both.extend(second);
-        let terms =
-            || Arc::new(Shared(Terms::new::<C>(&xs, 0, 1.0))) as Arc<dyn VariadicBackward<B>>;
-        let mut first = record::<B, C>(&xs, terms, both);
+        let terms = terms::<B, C>(&xs);
+        let mut first = record::<B, C>(&xs, both, move |mut results, wanted| {
+            let second = results.split_off(wanted.len());
+            let pairs = results.into_iter().zip(second).zip(wanted);
+            let pairs = pairs.map(|((one, other), &wanted)| match wanted {
+                true => (one, other),
+                false => (None, None),
+            });
+            let added = |pairs: Vec<(Option<_>, Option<_>)>| {
+                let (ones, others) =
+                    pairs.into_iter().filter_map(|(one, other)| one.zip(other)).unzip();
+                B::axpy_all(Some(ones), 1.0, others).into_iter().map(Some).collect()
+            };
+            let both_are_there =
+                |(one, other): &(Option<_>, Option<_>)| one.is_some() && other.is_some();
+            let found =
+                in_parts(pairs.collect(), both_are_there, added, |(one, other)| one.or(other));
+            completed(&terms, found, wanted)
+        });
         let second = first.split_off(xs.len());
         [first, second]
     }
@@ -44,101 +59,46 @@ fn inner<B: FusedAxpy, C: CheckpointStrategy>(
     of.iter().map(|tensor| tensor.primitive.clone()).collect()
 }
 
-/// Of sums `y + alpha x`, the terms that are not scaled first; or of products `alpha x`.
-struct Terms<B: FusedAxpy> {
-    terms: Vec<Term<B>>,
-    /// How many are not scaled.
-    plain: usize,
-    alpha: f64,
+/// `alpha` times the wanted ones of those there are, in one operation.
+fn scaled<B: FusedAxpy>(of: OptionalTensors<B>, wanted: &[bool], alpha: f64) -> OptionalTensors<B> {
+    let of = of.into_iter().zip(wanted).map(|(of, &wanted)| of.filter(|_| wanted));
+    let products = |of: OptionalTensors<B>| {
+        B::axpy_all(None, alpha, of.into_iter().flatten().collect()).into_iter().map(Some).collect()
+    };
+    in_parts(of.collect(), Option::is_some, products, |none| none)
 }
 
-impl<B: FusedAxpy> Terms<B> {
-    fn new<C: CheckpointStrategy>(
-        operands: &[FloatTensor<Autodiff<B, C>>],
-        plain: usize,
-        alpha: f64,
-    ) -> Self {
-        let term = |tensor: &FloatTensor<Autodiff<B, C>>| Term {
-            is_leaf: tensor.node.parents.is_empty(),
-            shape: tensor.shape(),
-            device: B::float_device(&tensor.primitive),
-        };
-        Self { terms: operands.iter().map(term).collect(), plain, alpha }
-    }
-}
-
-impl<B: FusedAxpy> VariadicBackward<B> for Terms<B> {
-    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
-        let of_scaled = results.iter().zip(&wanted[self.plain..]);
-        let of_scaled = of_scaled.map(|(gradient, &wanted)| gradient.clone().filter(|_| wanted));
-        let scaled = scaled::<B>(of_scaled.collect(), self.alpha);
-        let found = results.into_iter().take(self.plain).chain(scaled);
-        let terms = self.terms.iter().zip(wanted).zip(found);
-        let gradient = |((term, &wanted), found): ((&Term<B>, &bool), Option<_>)| match wanted {
-            true => found.or_else(|| term.without_gradient()),
-            false => None,
-        };
-        terms.map(gradient).collect()
-    }
-}
-
-/// Tensors that two users have.
-struct Shared<B: FusedAxpy>(Terms<B>);
-
-impl<B: FusedAxpy> VariadicBackward<B> for Shared<B> {
-    fn gradients(&self, mut results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
-        let second = results.split_off(wanted.len());
-        let (mut places, mut pairs) = (Vec::new(), (Vec::new(), Vec::new()));
-        let mut found = Vec::new();
-        for (place, (first, second)) in results.into_iter().zip(second).enumerate() {
-            found.push(match (first.filter(|_| wanted[place]), second.filter(|_| wanted[place])) {
-                (Some(first), Some(second)) => {
-                    places.push(place);
-                    pairs.0.push(first);
-                    pairs.1.push(second);
-                    None
-                }
-                (first, second) => first.or(second),
-            });
-        }
-        if !places.is_empty() {
-            for (place, sum) in places.into_iter().zip(B::axpy_all(pairs.0, 1.0, pairs.1)) {
-                found[place] = Some(sum);
-            }
-        }
-        let each = found.into_iter().zip(&self.0.terms).zip(wanted);
-        each.map(|((found, term), wanted)| match wanted {
-            true => found.or_else(|| term.without_gradient()),
-            false => None,
-        })
-        .collect()
-    }
-}
-
-/// `alpha` times what there is, in one operation.
-fn scaled<B: FusedAxpy>(of: OptionalTensors<B>, alpha: f64) -> OptionalTensors<B> {
-    let places: Vec<_> = (0..of.len()).filter(|&place| of[place].is_some()).collect();
-    let mut scaled: OptionalTensors<B> = of.iter().map(|_| None).collect();
-    if !places.is_empty() {
-        let products = B::scaled_all(of.into_iter().flatten().collect(), alpha);
-        for (place, product) in places.into_iter().zip(products) {
-            scaled[place] = Some(product);
-        }
-    }
-    scaled
-}
-
+/// An operand.
 struct Term<B: FusedAxpy> {
     is_leaf: bool,
     shape: Shape,
     device: B::Device,
 }
 
-impl<B: FusedAxpy> Term<B> {
-    /// The gradient where nothing depends on the result. A leaf has none, but what comes from other
-    /// operations is asked for one.
-    fn without_gradient(&self) -> Option<FloatTensor<B>> {
-        let zeros = || B::float_zeros(self.shape.clone(), &self.device, DType::F32.into());
-        (!self.is_leaf).then(zeros)
-    }
+fn terms<B: FusedAxpy, C: CheckpointStrategy>(
+    operands: &[FloatTensor<Autodiff<B, C>>],
+) -> Vec<Term<B>> {
+    let term = |tensor: &FloatTensor<Autodiff<B, C>>| Term {
+        is_leaf: tensor.node.parents.is_empty(),
+        shape: tensor.shape(),
+        device: B::float_device(&tensor.primitive),
+    };
+    operands.iter().map(term).collect()
+}
+
+/// The wanted gradients, zeros where nothing depends on a result. A leaf has none there, but what comes
+/// from other operations is asked for one.
+fn completed<B: FusedAxpy>(
+    terms: &[Term<B>],
+    found: impl IntoIterator<Item = Option<FloatTensor<B>>>,
+    wanted: &[bool],
+) -> OptionalTensors<B> {
+    let gradient = |((term, found), &wanted): ((&Term<B>, Option<_>), &bool)| {
+        let zeros = || B::float_zeros(term.shape.clone(), &term.device, DType::F32.into());
+        match wanted {
+            true => found.or_else(|| (!term.is_leaf).then(zeros)),
+            false => None,
+        }
+    };
+    terms.iter().zip(found).zip(wanted).map(gradient).collect()
 }

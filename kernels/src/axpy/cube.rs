@@ -2,30 +2,38 @@
 
 use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::FusedAxpy;
-use crate::cube::{Vectors, arrays, empty_like, load, most_tensors, spot, store};
+use crate::cube::{Vectors, arrays, empty_like, launch, load, most_tensors, spot, store};
 
-impl<R, F, I, BT> FusedAxpy for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
+    for CubeBackend<R, F, I, BT>
 {
     fn axpy_all(
-        ys: Vec<FloatTensor<Self>>,
+        ys: Option<Vec<FloatTensor<Self>>>,
         alpha: f64,
         xs: Vec<FloatTensor<Self>>,
     ) -> Vec<FloatTensor<Self>> {
-        computed(Some(ys), alpha, xs)
-    }
-
-    fn scaled_all(xs: Vec<FloatTensor<Self>>, alpha: f64) -> Vec<FloatTensor<Self>> {
-        computed(None, alpha, xs)
+        let contiguous = |of: Vec<_>| of.into_iter().map(into_contiguous).collect::<Vec<_>>();
+        let (ys, xs) = (ys.map(contiguous), contiguous(xs));
+        let sums: Vec<_> = xs.iter().map(empty_like).collect();
+        let client = &xs[0].client;
+        let most = most_tensors(client, if ys.is_some() { 3 } else { 2 }, 0);
+        for (place, (x, sum)) in xs.chunks(most).zip(sums.chunks(most)).enumerate() {
+            let y = ys.as_ref().map_or(&[][..], |ys| &ys[place * most..][..x.len()]);
+            let lengths: Vec<_> = x.iter().map(|x| x.meta.num_elements()).collect();
+            let launch = Vectors::of(client, &lengths, size_of::<f32>());
+            // SAFETY: arrays of one place have as many vectors, and units stop at the last of all. Nothing
+            // else holds the memory that is written to.
+            unsafe {
+                launch!(axpy_kernel, launch.launch(client), launch.width;;
+                    arrays(y), arrays(x), arrays(sum), launch.starts(), launch.total, alpha as f32,
+                    ys.is_some());
+            }
+        }
+        sums
     }
 }
 
@@ -40,48 +48,10 @@ fn axpy_kernel<N: Size>(
     alpha: f32,
     #[comptime] added: bool,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let spot = spot(starts);
+    let spot = spot(starts, vectors);
     let mut value = load::<Vector<f32, N>>(x, spot.of, spot.at) * Vector::new(alpha);
     if added {
         value = load::<Vector<f32, N>>(y, spot.of, spot.at) + value;
     }
     store(sum, spot.of, spot.at, value);
-}
-
-fn computed<R: CubeRuntime>(
-    ys: Option<Vec<CubeTensor<R>>>,
-    alpha: f64,
-    xs: Vec<CubeTensor<R>>,
-) -> Vec<CubeTensor<R>> {
-    let contiguous = |of: Vec<_>| of.into_iter().map(into_contiguous).collect::<Vec<_>>();
-    let (ys, xs) = (ys.map(contiguous), contiguous(xs));
-    let sums: Vec<_> = xs.iter().map(empty_like).collect();
-    let client = &xs[0].client;
-    let most = most_tensors(client, if ys.is_some() { 3 } else { 2 }, 0);
-    for (place, (x, sum)) in xs.chunks(most).zip(sums.chunks(most)).enumerate() {
-        let y = ys.as_ref().map_or(&[][..], |ys| &ys[place * most..][..x.len()]);
-        let lengths: Vec<_> = x.iter().map(|x| x.meta.num_elements()).collect();
-        let launch = Vectors::of(client, &lengths, size_of::<f32>());
-        // SAFETY: arrays of one place have as many vectors, and units stop at the last of all. Nothing
-        // else holds the memory that is written to.
-        unsafe {
-            axpy_kernel::launch_unchecked::<R>(
-                client,
-                launch.count(client),
-                launch.dim(),
-                launch.width,
-                arrays(y.iter()),
-                arrays(x.iter()),
-                arrays(sum.iter()),
-                launch.starts(),
-                launch.total,
-                alpha as f32,
-                ys.is_some(),
-            );
-        }
-    }
-    sums
 }

@@ -16,23 +16,34 @@ pub fn inverse_deviation<B: Backend>(variance: Tensor<B, 1>, epsilon: f64) -> Te
     deviation.ones_like() / deviation
 }
 
-/// A pass for the moments, and one that normalises, with what comes after that.
-pub fn normalise<B: FusedLayers>(
+/// What [`normalised`] finds.
+pub struct Normalised<B: Backend> {
+    pub y: FloatTensor<B>,
+    /// `[2, c]`.
+    pub moments: FloatTensor<B>,
+    /// Mean, `gamma * inverse` and beta, `[c]` each.
+    pub map: [FloatTensor<B>; 3],
+    /// [`inverse_deviation`].
+    pub inverse: Tensor<B, 1>,
+}
+
+/// A pass for the moments, and one that normalises, with what comes after that; `x` is
+/// [laid out](FusedLayers::laid_out).
+pub fn normalised<B: FusedLayers>(
     x: FloatTensor<B>,
     [gamma, beta]: [FloatTensor<B>; 2],
     epsilon: f64,
     after: Option<Rectified>,
-) -> [FloatTensor<B>; 2] {
-    let x = B::laid_out(x);
+) -> Normalised<B> {
     let moments = B::channel_moments(x.clone());
     let [mean, variance] = rows::<B>(moments.clone());
-    let scale = wrap(gamma) * inverse_deviation(variance, epsilon);
-    let map = [unwrap(mean), unwrap(scale), beta];
+    let inverse = inverse_deviation(variance, epsilon);
+    let map = [unwrap(mean), unwrap(wrap(gamma) * inverse.clone()), beta];
     let y = match after {
-        Some(after) => B::activate(x, map, after),
-        None => B::channel_affine(x, map),
+        Some(after) => B::activate(x, map.clone(), after),
+        None => B::channel_affine(x, map.clone()),
     };
-    [y, moments]
+    Normalised { y, moments, map, inverse }
 }
 
 /// What the moments of a map `x` take of its gradient, given the sums of that: by what a pixel's

@@ -1,6 +1,5 @@
 //! Batch normalisation.
 
-pub(crate) mod autodiff;
 pub(crate) mod fused;
 pub mod reference;
 

@@ -13,12 +13,10 @@
 //! taken as a deviation from a centre, which is what keeps the digits of a small variance beside a
 //! large mean.
 
-pub(crate) mod autodiff;
 pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
-pub(crate) mod host;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;

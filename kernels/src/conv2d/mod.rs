@@ -1,12 +1,10 @@
 //! Two-dimensional convolution with square windows.
 
-pub(crate) mod autodiff;
 pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) mod cube;
 mod error;
-pub(crate) mod host;
 pub mod reference;
 mod shape;
 
@@ -14,9 +12,9 @@ pub(crate) use error::check;
 pub use shape::{ConvShape, Role};
 
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, FloatDType, Tensor};
+use burn::tensor::{FloatDType, Tensor};
 
-use crate::fallback::FallbackReason;
+use crate::fallback::all_taken;
 use crate::host::{unwrap, wrap};
 use crate::layers::{ConvolutionTable, through_f32, types, wide};
 use crate::registry;
@@ -47,13 +45,17 @@ pub fn conv2d<B: Backend>(
     padding: usize,
 ) -> Tensor<B, 4> {
     let shape = check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
-    let elements = || types([&bias]).chain([x.dtype(), weight.dtype()]);
-    if let Some(low) = through_f32::<B>(x.dtype(), elements()) {
+    let of = x.dtype();
+    let elements = || types([&bias]).chain([of, weight.dtype()]);
+    if let Some(low) = through_f32::<B>(of, elements()) {
         let [bias] = wide([bias]);
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
         return conv2d(x, weight, bias, stride, padding).cast(low);
     }
-    let Some(table) = table::<B>(x.dtype(), elements()) else {
+    let takes = |table: &&ConvolutionTable<B>| {
+        all_taken("conv2d", elements(), |found| found == of && (table.takes)(found))
+    };
+    let Some(table) = registry::table().filter(takes) else {
         return reference::conv2d(x, weight, bias, stride, padding);
     };
     match (table.serves)(&shape) {
@@ -83,21 +85,6 @@ const MOST_PARTS: usize = 128;
 
 /// Pixels that a part has, at least.
 const LEAST_PIXELS: usize = 256;
-
-/// The table of `B`, if it takes operands of this type and all are of it.
-fn table<B: Backend>(
-    of: DType,
-    mut types: impl Iterator<Item = DType>,
-) -> Option<&'static ConvolutionTable<B>> {
-    let table = registry::table::<ConvolutionTable<B>>()?;
-    match types.find(|&found| found != of || !(table.takes)(found)) {
-        Some(found) => {
-            FallbackReason::ElementType { found }.log_once("conv2d");
-            None
-        }
-        None => Some(table),
-    }
-}
 
 fn fused<B: Backend>(
     table: &ConvolutionTable<B>,

@@ -45,44 +45,101 @@ pub fn vector_size<R: CubeRuntime>(
     row: usize,
     element_size: usize,
 ) -> usize {
-    let mut sizes = client.io_optimized_vector_sizes(element_size);
-    sizes.find(|size| row.is_multiple_of(*size)).unwrap_or(1)
+    common_width(client, &[row], element_size)
 }
 
-/// Cubes in each of three dimensions: a launch without any would leave CUDA's server unusable, and one of
-/// more in a dimension than the device takes would never run.
+/// The widest vectors that all of these lengths divide into.
+pub fn common_width<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    lengths: &[usize],
+    element_size: usize,
+) -> usize {
+    let mut sizes = client.io_optimized_vector_sizes(element_size);
+    let divides = |size: &usize| lengths.iter().all(|length| length.is_multiple_of(*size));
+    sizes.find(divides).unwrap_or(1)
+}
+
+/// On which device a kernel is launched, and by how many units; see [`launch!`].
+pub struct Launch<'a, R: CubeRuntime> {
+    pub client: &'a ComputeClient<R>,
+    pub cubes: CubeCount,
+    pub dim: CubeDim,
+}
+
+/// Launches the kernel of this name: `launch!(kernel, launch, width; tensors; other arguments)`, all in
+/// the kernel's order; tensors are its first arrays, and a kernel has a width if it reads vectors.
+macro_rules! launch {
+    ($kernel:ident, $launch:expr $(, $width:expr)?; $($tensor:expr),*; $($other:expr),* $(,)?) => {{
+        let $crate::cube::Launch { client, cubes, dim } = $launch;
+        $kernel::launch_unchecked::<R>(
+            client,
+            cubes,
+            dim,
+            $($width,)?
+            $($tensor.clone().into_array_arg(),)*
+            $($other,)*
+        )
+    }};
+}
+pub(crate) use launch;
+
+/// Cubes of so many units in each of three dimensions: a launch without any would leave CUDA's server
+/// unusable, and one of more in a dimension than the device takes would never run.
 ///
 /// # Panics
 /// Where there are none, or more than fit.
-pub fn grid<R: CubeRuntime>(client: &ComputeClient<R>, cubes: [usize; 3]) -> CubeCount {
+pub fn grid<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    cubes: [usize; 3],
+    units: u32,
+) -> Launch<'_, R> {
     let (x, y, z) = client.properties().hardware.max_cube_count;
     let most = [x, y, z].map(|most| most as usize);
     let fits = cubes.iter().zip(most).all(|(cubes, most)| (1..=most).contains(cubes));
     assert!(fits, "a launch of {cubes:?} cubes, where a device takes from 1 to {most:?}");
     let [x, y, z] = cubes.map(|cubes| cubes as u32);
-    CubeCount::Static(x, y, z)
+    Launch { client, cubes: CubeCount::Static(x, y, z), dim: CubeDim::new_1d(units) }
 }
 
 /// This many cubes, whatever their number; a few more start, and must do nothing.
 ///
 /// # Panics
 /// Where there are none.
-pub fn row_of_cubes<R: CubeRuntime>(client: &ComputeClient<R>, cubes: usize) -> CubeCount {
+pub fn row_of_cubes<R: CubeRuntime>(
+    client: &ComputeClient<R>,
+    cubes: usize,
+    units: u32,
+) -> Launch<'_, R> {
     let rows = cubes.div_ceil(MOST_IN_A_ROW);
-    grid(client, [cubes.div_ceil(rows.max(1)), rows, 1])
+    grid(client, [cubes.div_ceil(rows.max(1)), rows, 1], units)
 }
 
 /// The launch of one unit for each of `items`; a few more start, and must do nothing.
 ///
 /// # Panics
 /// Where there are none.
-pub fn elementwise<R: CubeRuntime>(
+pub fn elementwise<R: CubeRuntime>(client: &ComputeClient<R>, items: usize) -> Launch<'_, R> {
+    of_units(client, items, CubeDim::new(client, items))
+}
+
+/// The same in cubes of this size.
+pub fn of_units<R: CubeRuntime>(
     client: &ComputeClient<R>,
     items: usize,
-) -> (CubeCount, CubeDim) {
+    dim: CubeDim,
+) -> Launch<'_, R> {
     assert!(items > 0, "a launch over no elements");
-    let dim = CubeDim::new(client, items);
-    (cubecl::calculate_cube_count_elemwise(client, items, dim), dim)
+    Launch { client, cubes: cubecl::calculate_cube_count_elemwise(client, items, dim), dim }
+}
+
+/// The number of this unit; one that is not below `count` ends here.
+#[cube]
+pub fn unit_below(count: usize) -> usize {
+    let unit = ABSOLUTE_POS;
+    if unit >= count {
+        terminate!();
+    }
+    unit
 }
 
 /// A vector in f32.
@@ -109,9 +166,30 @@ pub fn cube_sum(value: f32, #[comptime] units: u32) -> f32 {
     cube_sum_in(value, &mut shared, units)
 }
 
+/// Writes the sums of two values over a cube of `units` to the two places that it has.
+#[cube]
+pub fn store_sums(to: &mut Array<f32>, one: f32, other: f32, #[comptime] units: u32) {
+    let one = cube_sum(one, units);
+    let other = cube_sum(other, units);
+    if UNIT_POS == 0 {
+        to[CUBE_POS * 2] = one;
+        to[CUBE_POS * 2 + 1] = other;
+    }
+}
+
 /// The same with memory for a number of each unit, which is free again when this ends.
 #[cube]
 pub fn cube_sum_in(value: f32, shared: &mut SharedMemory<f32>, #[comptime] units: u32) -> f32 {
+    reduced(value, shared, units, false)
+}
+
+#[cube]
+fn reduced(
+    value: f32,
+    shared: &mut SharedMemory<f32>,
+    #[comptime] units: u32,
+    #[comptime] largest: bool,
+) -> f32 {
     let unit = UNIT_POS as usize;
     shared[unit] = value;
     sync_cube();
@@ -119,31 +197,22 @@ pub fn cube_sum_in(value: f32, shared: &mut SharedMemory<f32>, #[comptime] units
     for step in 0..comptime!(units.trailing_zeros()) {
         let half = comptime!((units >> (step + 1)) as usize);
         if unit < half {
-            shared[unit] = shared[unit] + shared[unit + half];
+            if comptime!(largest) {
+                shared[unit] = max(shared[unit], shared[unit + half]);
+            } else {
+                shared[unit] = shared[unit] + shared[unit + half];
+            }
         }
         sync_cube();
     }
-    let sum = shared[0];
+    let found = shared[0];
     sync_cube();
-    sum
+    found
 }
 
 /// The largest `value` over a cube of `units`, a power of two, in every unit.
 #[cube]
 pub fn cube_max(value: f32, #[comptime] units: u32) -> f32 {
     let mut shared = SharedMemory::<f32>::new(comptime!(units as usize));
-    let unit = UNIT_POS as usize;
-    shared[unit] = value;
-    sync_cube();
-    #[unroll]
-    for step in 0..comptime!(units.trailing_zeros()) {
-        let half = comptime!((units >> (step + 1)) as usize);
-        if unit < half {
-            shared[unit] = max(shared[unit], shared[unit + half]);
-        }
-        sync_cube();
-    }
-    let largest = shared[0];
-    sync_cube();
-    largest
+    reduced(value, &mut shared, units, true)
 }

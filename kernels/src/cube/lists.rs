@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-use super::{cubes, grid, units};
+use super::{Launch, common_width, cubes, grid, of_units, unit_below, units};
 
 /// Tensors of a launch at most: enough for most networks, and few to compile for.
 const MOST_TENSORS: usize = 64;
@@ -31,20 +31,9 @@ pub fn most_tensors<R: CubeRuntime>(
 
 /// The arrays of these tensors.
 pub fn arrays<'a, R: CubeRuntime, E: CubePrimitive>(
-    of: impl Iterator<Item = &'a CubeTensor<R>>,
+    of: impl IntoIterator<Item = &'a CubeTensor<R>>,
 ) -> SequenceArg<R, Array<E>> {
-    of.map(|tensor| tensor.clone().into_array_arg()).collect()
-}
-
-/// The widest vectors that all of these lengths divide into.
-pub fn common_width<R: CubeRuntime>(
-    client: &ComputeClient<R>,
-    lengths: &[usize],
-    element_size: usize,
-) -> usize {
-    let mut sizes = client.io_optimized_vector_sizes(element_size);
-    let divides = |size: &usize| lengths.iter().all(|length| length.is_multiple_of(*size));
-    sizes.find(divides).unwrap_or(1)
+    of.into_iter().map(|tensor| tensor.clone().into_array_arg()).collect()
 }
 
 /// A launch of one unit for each vector of several tensors.
@@ -53,7 +42,6 @@ pub struct Vectors {
     pub width: usize,
     /// Vectors of all tensors. More units start, and must do nothing.
     pub total: usize,
-    units: u32,
     starts: Vec<usize>,
 }
 
@@ -66,17 +54,12 @@ impl Vectors {
     ) -> Self {
         let width = common_width(client, lengths, element_size);
         let (starts, total) = running_sums(lengths.iter().map(|length| length / width));
-        Self { width, total, units: units(client), starts }
+        Self { width, total, starts }
     }
 
-    pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
-        assert!(self.total > 0, "a launch over no elements");
-        cubecl::calculate_cube_count_elemwise(client, self.total, self.dim())
-    }
-
-    /// The same for all lengths, which a kernel is not to be compiled for.
-    pub fn dim(&self) -> CubeDim {
-        CubeDim::new_1d(self.units)
+    /// In cubes of one size for all lengths, which a kernel is not to be compiled for.
+    pub fn launch<'a, R: CubeRuntime>(&self, client: &'a ComputeClient<R>) -> Launch<'a, R> {
+        of_units(client, self.total, CubeDim::new_1d(units(client)))
     }
 
     /// The first unit of each tensor.
@@ -108,12 +91,8 @@ impl Shares {
         Self { units, total, firsts, cubes, vectors }
     }
 
-    pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
-        grid(client, [self.total, 1, 1])
-    }
-
-    pub fn dim(&self) -> CubeDim {
-        CubeDim::new_1d(self.units)
+    pub fn launch<'a, R: CubeRuntime>(&self, client: &'a ComputeClient<R>) -> Launch<'a, R> {
+        grid(client, [self.total, 1, 1], self.units)
     }
 
     pub fn arg<R: CubeRuntime>(&self) -> ShareListLaunch<R> {
@@ -175,11 +154,12 @@ pub struct Spot {
     pub at: usize,
 }
 
-/// The vector of this unit, if there is one, where tensors have these first units.
+/// The vector of this unit among so many, where tensors have these first units; one without ends here.
 #[cube]
-pub fn spot(starts: &Sequence<usize>) -> Spot {
-    let of = find(starts, ABSOLUTE_POS);
-    Spot { of, at: ABSOLUTE_POS - pick(starts, of) }
+pub fn spot(starts: &Sequence<usize>, vectors: usize) -> Spot {
+    let unit = unit_below(vectors);
+    let of = find(starts, unit);
+    Spot { of, at: unit - pick(starts, of) }
 }
 
 /// The number of the last of `starts`, which grow, that is not behind `at`.

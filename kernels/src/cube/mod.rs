@@ -9,15 +9,28 @@ mod lists;
 // A condition of the compiler's and one of the device's are two.
 #[allow(clippy::too_many_arguments, clippy::collapsible_if)]
 mod product;
-mod stacks;
 mod tensors;
 
+pub(crate) use cubes::launch;
 pub use cubes::{
-    cube_max, cube_sum, cube_sum_in, cubes, cubes_of_channel, elementwise, grid, lane_sum,
-    row_of_cubes, units, vector_size, wide,
+    Launch, common_width, cube_max, cube_sum, cube_sum_in, cubes, cubes_of_channel, elementwise,
+    grid, lane_sum, of_units, row_of_cubes, store_sums, unit_below, units, vector_size, wide,
 };
-pub use lists::{
-    ShareList, Shares, Vectors, arrays, common_width, load, most_tensors, pick, share, spot, store,
-};
-pub use product::{Finish, Matrices, Products, product};
+pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
+pub use product::{Finish, Four, Matrices, Products, SIDE, TILE, multiply, no_sums, product};
 pub use tensors::{empty, empty_like, owned, zeros};
+
+use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
+
+use crate::registry::FusedOps;
+use crate::twice_differentiable::InnermostBackend;
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> InnermostBackend
+    for CubeBackend<R, F, I, BT>
+{
+}
+
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedOps
+    for CubeBackend<R, F, I, BT>
+{
+}

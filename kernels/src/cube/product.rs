@@ -8,19 +8,59 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{empty, grid};
+use super::{arrays, empty, grid, launch};
 
 /// Side of the square of units that a cube is, and depth of its tiles.
-const SIDE: usize = 16;
+pub const SIDE: usize = 16;
 
 /// Side of a cube's tile of the result.
-const TILE: usize = 64;
+pub const TILE: usize = 64;
 
 /// Four numbers that are read and written at once.
-type Four = Const<4>;
+pub type Four = Const<4>;
+
+/// Zeros in every place of a tile of sums.
+#[cube]
+pub fn no_sums(#[comptime] vectors: usize) -> Array<Vector<f32, Four>> {
+    let mut sums = Array::<Vector<f32, Four>>::new(vectors);
+    #[unroll]
+    for place in 0..vectors {
+        sums[place] = Vector::new(0.0f32);
+    }
+    sums
+}
+
+/// Adds the product of two tiles to the sums of a unit, four rows of so many `vectors`, once all units have
+/// written the tiles; these are free again when it ends. The left one has `SIDE + 1` vectors a row, the
+/// right one `row`.
+#[cube]
+pub fn multiply(
+    left: &SharedMemory<Vector<f32, Four>>,
+    right: &SharedMemory<Vector<f32, Four>>,
+    sums: &mut Array<Vector<f32, Four>>,
+    #[comptime] row: usize,
+    #[comptime] vectors: usize,
+) {
+    let across = UNIT_POS as usize % SIDE;
+    let down = UNIT_POS as usize / SIDE;
+    sync_cube();
+    #[unroll]
+    for k in 0..SIDE {
+        let left = left[comptime!(k * (SIDE + 1)) + down];
+        #[unroll]
+        for vector in 0..vectors {
+            let right = right[comptime!(k * row + vector * SIDE) + across];
+            #[unroll]
+            for place in 0..4usize {
+                sums[comptime!(place * vectors + vector)] += right * Vector::new(left[place]);
+            }
+        }
+    }
+    sync_cube();
+}
 
 /// Between elements of one matrix and the next, of a row and the next, and of a column and the next.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Steps {
     matrix: usize,
     row: usize,
@@ -55,7 +95,7 @@ fn four<F: Float>(
 }
 
 /// The sizes of a product, `[rows, depth]` times `[depth, columns]`.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Sizes {
     rows: usize,
     depth: usize,
@@ -109,85 +149,45 @@ fn accumulate<F: Float, G: Float>(
             to = across * comptime!(SIDE + 1) + down;
         }
         of_right[to] = four::<G>(right, right_steps, matrix, (row, column), of_columns, true);
-        sync_cube();
-        #[unroll]
-        for k in 0..SIDE {
-            let left = of_left[comptime!(k * (SIDE + 1)) + down];
-            let right = of_right[comptime!(k * (SIDE + 1)) + across];
-            #[unroll]
-            for row in 0..4usize {
-                sums[row] += right * Vector::new(left[row]);
-            }
-        }
-        sync_cube();
+        multiply(of_left, of_right, sums, comptime!(SIDE + 1), 1usize);
     }
 }
 
 /// A cube for each tile of each result.
 #[cube(launch_unchecked)]
 fn product_kernel<F: Float, G: Float, O: Float>(
-    left: &Array<F>,
-    right: &Array<G>,
-    more_left: &Array<F>,
-    more_right: &Array<G>,
-    bias: &Array<f32>,
-    gate: &Array<f32>,
+    lefts: &Sequence<Array<F>>,
+    rights: &Sequence<Array<G>>,
+    biases: &Sequence<Array<f32>>,
+    gates: &Sequence<Array<f32>>,
     out: &mut Array<O>,
-    totals: &mut Array<f32>,
-    rows: usize,
-    depth: usize,
-    columns: usize,
-    left_matrix: usize,
-    left_row: usize,
-    left_column: usize,
-    right_matrix: usize,
-    right_row: usize,
-    right_column: usize,
-    #[comptime] terms: u32,
-    #[comptime] biased: bool,
-    #[comptime] gated: bool,
+    totals: &mut Sequence<Array<f32>>,
+    sizes: &Sizes,
+    left_steps: &Steps,
+    right_steps: &Steps,
     #[comptime] relu: bool,
-    #[comptime] totalled: bool,
     #[comptime] ones: bool,
     #[define(F, G, O)] _dtypes: [StorageType; 3],
 ) {
     let mut of_left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
     let mut of_right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
-    let left_steps = Steps { matrix: left_matrix, row: left_row, column: left_column };
-    let right_steps = Steps { matrix: right_matrix, row: right_row, column: right_column };
-    let sizes = Sizes { rows, depth, columns };
+    let (rows, columns) = (sizes.rows, sizes.columns);
     let first = (CUBE_POS_Y as usize * TILE, CUBE_POS_X as usize * TILE);
-    let mut sums = Array::<Vector<f32, Four>>::new(4usize);
+    let mut sums = no_sums(4usize);
+    let terms = comptime!(lefts.len());
     #[unroll]
-    for row in 0..4usize {
-        sums[row] = Vector::new(0.0f32);
-    }
-    if comptime!(terms > 0) {
+    for term in 0..terms {
         accumulate::<F, G>(
-            left,
-            right,
+            lefts.index(term),
+            rights.index(term),
             &mut sums,
             &mut of_left,
             &mut of_right,
-            &left_steps,
-            &right_steps,
-            &sizes,
+            left_steps,
+            right_steps,
+            sizes,
             first,
-            ones,
-        );
-    }
-    if comptime!(terms > 1) {
-        accumulate::<F, G>(
-            more_left,
-            more_right,
-            &mut sums,
-            &mut of_left,
-            &mut of_right,
-            &left_steps,
-            &right_steps,
-            &sizes,
-            first,
-            false,
+            comptime!(ones && term == 0),
         );
     }
     let matrix = CUBE_POS_Z as usize;
@@ -200,23 +200,24 @@ fn product_kernel<F: Float, G: Float, O: Float>(
             if column < columns {
                 let four = sums[down];
                 let mut sum = four[across];
-                if comptime!(totalled) {
+                if comptime!(totals.len() == 1) {
                     if row == rows {
+                        let totals = totals.index_mut(0usize);
                         totals[matrix * columns + column] = sum;
                     }
                 }
                 if row < rows {
                     let at = (matrix * rows + row) * columns + column;
-                    if comptime!(biased) {
-                        sum += bias[matrix * columns + column];
+                    if comptime!(biases.len() == 1) {
+                        sum += biases.index(0usize)[matrix * columns + column];
                     }
                     if comptime!(relu) {
                         if sum <= 0.0f32 {
                             sum = 0.0f32;
                         }
                     }
-                    if comptime!(gated) {
-                        if gate[at] <= 0.0f32 {
+                    if comptime!(gates.len() == 1) {
+                        if gates.index(0usize)[at] <= 0.0f32 {
                             sum = 0.0f32;
                         }
                     }
@@ -302,49 +303,24 @@ impl<R: CubeRuntime> Products<R> {
             return (out, totals);
         }
         let tiles = [columns, rows_with_totals].map(|side| side.div_ceil(TILE));
-        let terms = self.terms.len() as u32;
-        // Not read where there is no such term, or what finishes it.
-        let any = || Matrices { of: out.clone(), steps: [0, 0, 1] };
-        let mut each = self.terms.into_iter();
-        let [left, right] = each.next().unwrap_or_else(|| [any(), any()]);
-        let [more_left, more_right] = each.next().unwrap_or_else(|| [left.clone(), right.clone()]);
-        let ([left_matrix, left_row, left_column], [right_matrix, right_row, right_column]) =
-            (left.steps, right.steps);
-        let dtypes = [left.of.dtype, right.of.dtype, self.dtype].map(Into::into);
-        let or_any = |of: &Option<CubeTensor<R>>| of.as_ref().unwrap_or(&out).clone();
+        let of = |side: usize| self.terms.iter().map(move |term| &term[side]);
+        // Of no terms nothing is read.
+        let [left, right] = [0, 1].map(|side| of(side).next());
+        let steps = |of: Option<&Matrices<R>>| {
+            let [matrix, row, column] = of.map_or([0, 0, 1], |of| of.steps);
+            StepsLaunch::new(matrix, row, column)
+        };
+        let dtype = |of: Option<&Matrices<R>>| of.map_or(out.dtype, |of| of.of.dtype).into();
+        let [lefts, rights] = [0, 1].map(|side| of(side).map(|matrices| &matrices.of));
         // SAFETY: a unit reads elements within the matrices by their steps, a bias and a gate that have
         // an element a column and one an element of the result, and writes those of its tile that there
         // are.
         unsafe {
-            product_kernel::launch_unchecked::<R>(
-                &out.client,
-                grid(&out.client, [tiles[0], tiles[1], matrices]),
-                CubeDim::new_1d((SIDE * SIDE) as u32),
-                left.of.into_array_arg(),
-                right.of.into_array_arg(),
-                more_left.of.into_array_arg(),
-                more_right.of.into_array_arg(),
-                or_any(&finish.bias).into_array_arg(),
-                or_any(&finish.gate).into_array_arg(),
-                out.clone().into_array_arg(),
-                or_any(&totals).into_array_arg(),
-                rows,
-                depth,
-                columns,
-                left_matrix,
-                left_row,
-                left_column,
-                right_matrix,
-                right_row,
-                right_column,
-                terms,
-                finish.bias.is_some(),
-                finish.gate.is_some(),
-                finish.relu,
-                totals.is_some(),
-                summed,
-                dtypes,
-            );
+            launch!(product_kernel,
+                grid(&out.client, [tiles[0], tiles[1], matrices], (SIDE * SIDE) as u32);;
+                arrays(lefts), arrays(rights), arrays(&finish.bias), arrays(&finish.gate),
+                out.clone().into_array_arg(), arrays(&totals), SizesLaunch::new(rows, depth, columns),
+                steps(left), steps(right), finish.relu, summed, [dtype(left), dtype(right), out.dtype.into()]);
         }
         (out, totals)
     }

@@ -30,7 +30,7 @@ pub fn scores<B: Backend>(
 ) -> Tensor<B, 3> {
     check_prototypes(queries.dims(), prototypes.dims());
     match table::<B>("scores", &[&queries, &prototypes]) {
-        Some(table) => wrap((table.scores)(metric, unwrap(queries), unwrap(prototypes))),
+        Some(table) => wrap((table.scores)(metric, [queries, prototypes].map(unwrap))),
         None => reference::scores(queries, prototypes, metric),
     }
 }

@@ -3,33 +3,43 @@
 use burn::tensor::DType;
 use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
 use super::{FusedGather, GatherCall};
-use crate::cube::{elementwise, empty, vector_size};
+use crate::cube::{elementwise, empty, launch, unit_below, vector_size};
 
 /// A kernel counts bytes in 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64 - 3;
 
-impl<R, F, I, BT> FusedGather for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedGather
+    for CubeBackend<R, F, I, BT>
 {
     fn largest_bank(device: &R::Device) -> u64 {
         R::client(device).properties().memory.max_page_size.min(MOST_BYTES)
     }
 
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self> {
-        gather_images(bank, chosen, call)
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+        let [bank, chosen] = of.map(into_contiguous);
+        let [_, chosen_examples] = chosen.meta.shape().dims();
+        let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
+        let values = c * h * w;
+        let images = empty(&bank, call.output(), DType::F32);
+        let width = vector_size(&bank.client, values, size_of::<f32>());
+        let vectors = images.meta.num_elements() / width;
+        let words = bank.meta.num_elements();
+        let first = tasks.start * chosen_examples + examples.start;
+        // SAFETY: units stop at the last vector of the result, of which an image has whole ones; the caller
+        // has checked that tasks and examples are among those chosen, and a word beyond the bank, which has
+        // one, is not read.
+        unsafe {
+            launch!(gather_kernel, elementwise(&bank.client, vectors), width;
+                bank, chosen;
+                gains.iter().copied().collect(), shifts.iter().copied().collect(),
+                images.clone().into_array_arg(), vectors, words, values / width, first, examples.len(),
+                chosen_examples, values, *h, *w, bank.dtype.into(), chosen.dtype.into());
+        }
+        images
     }
 }
 
@@ -69,10 +79,8 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
     #[define(I)] _word: StorageType,
     #[define(J)] _number: StorageType,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let image = ABSOLUTE_POS / row;
+    let unit = unit_below(vectors);
+    let image = unit / row;
     let task = image / examples;
     let choice = u32::cast_from(chosen[first + task * chosen_examples + image % examples]);
     let turn = choice % 4u32;
@@ -80,7 +88,7 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
     let mut found = Vector::<f32, N>::new(0.0f32);
     #[unroll]
     for lane in 0..N::value() {
-        let at = ABSOLUTE_POS % row * N::value() + lane;
+        let at = unit % row * N::value() + lane;
         let channel = at / (height * width);
         let mut from = at;
         if comptime!(height == width) {
@@ -105,50 +113,5 @@ fn gather_kernel<I: Int, J: Int, N: Size>(
         let value = f32::cast_from(bits & 255u32);
         found[lane] = value * of_channel(gains, channel) + of_channel(shifts, channel);
     }
-    images[ABSOLUTE_POS] = found;
-}
-
-fn gather_images<R: CubeRuntime>(
-    bank: CubeTensor<R>,
-    chosen: CubeTensor<R>,
-    call: &GatherCall,
-) -> CubeTensor<R> {
-    let (bank, chosen) = (into_contiguous(bank), into_contiguous(chosen));
-    let [_, chosen_examples] = chosen.meta.shape().dims();
-    let GatherCall { tasks, examples, shape: [c, h, w], gains, shifts } = call;
-    let values = c * h * w;
-    let images = empty(&bank, call.output(), DType::F32);
-    let width = vector_size(&bank.client, values, size_of::<f32>());
-    let vectors = images.meta.num_elements() / width;
-    let words = bank.meta.num_elements();
-    let (cubes, dim) = elementwise(&bank.client, vectors);
-    let (client, word, number) = (bank.client.clone(), bank.dtype, chosen.dtype);
-    // SAFETY: units stop at the last vector of the result, of which an image has whole ones; the caller
-    // has checked that tasks and examples are among those chosen, and a word beyond the bank, which has
-    // one, is not read.
-    unsafe {
-        gather_kernel::launch_unchecked::<R>(
-            &client,
-            cubes,
-            dim,
-            width,
-            bank.into_array_arg(),
-            chosen.into_array_arg(),
-            gains.iter().copied().collect(),
-            shifts.iter().copied().collect(),
-            images.clone().into_array_arg(),
-            vectors,
-            words,
-            values / width,
-            tasks.start * chosen_examples + examples.start,
-            examples.len(),
-            chosen_examples,
-            values,
-            *h,
-            *w,
-            word.into(),
-            number.into(),
-        );
-    }
-    images
+    images[unit] = found;
 }

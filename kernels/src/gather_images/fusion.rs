@@ -12,15 +12,11 @@ impl<B: FusionBackend + FusedGather> FusedGather for Fusion<B> {
         B::largest_bank(device)
     }
 
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self> {
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
         let output = (Shape::new(call.output()), DType::F32);
         let call = call.clone();
-        record_one::<B, _>("gather_images", vec![bank, chosen], output, move |given| {
-            B::gather_images(given.int(0), given.int(1), &call)
+        record_one::<B, _>("gather_images", of.into(), output, move |given| {
+            B::gather_images([given.int(0), given.int(1)], &call)
         })
     }
 }

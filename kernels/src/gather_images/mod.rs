@@ -16,7 +16,7 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Int, Tensor};
 
 use crate::host::wrap;
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// Which of the chosen images are gathered, and what is made of their bytes.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,13 +47,9 @@ pub trait FusedGather: Backend {
     /// Bytes of the largest bank that the body takes on `device`.
     fn largest_bank(device: &Self::Device) -> u64;
 
-    /// See [`gather_images`](crate::gather_images()); there is an image to gather, and shapes have been
-    /// checked.
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self>;
+    /// See [`gather_images`](crate::gather_images()), of the bank and what is chosen; there is an image to
+    /// gather, and shapes have been checked.
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self>;
 }
 
 /// Nothing here can be differentiated.
@@ -62,25 +58,16 @@ impl<B: FusedGather, C: CheckpointStrategy> FusedGather for Autodiff<B, C> {
         B::largest_bank(device)
     }
 
-    fn gather_images(
-        bank: IntTensor<Self>,
-        chosen: IntTensor<Self>,
-        call: &GatherCall,
-    ) -> FloatTensor<Self> {
-        <Self as AutodiffBackend>::from_inner(B::gather_images(bank, chosen, call))
+    fn gather_images(of: [IntTensor<Self>; 2], call: &GatherCall) -> FloatTensor<Self> {
+        <Self as AutodiffBackend>::from_inner(B::gather_images(of, call))
     }
 }
 
-type GatherFn<B> = fn(IntTensor<B>, IntTensor<B>, &GatherCall) -> FloatTensor<B>;
-
-pub(crate) struct GatherTable<B: Backend> {
-    largest_bank: fn(&B::Device) -> u64,
-    gather_images: GatherFn<B>,
-}
-
-impl<B: FusedGather> GatherTable<B> {
-    pub(crate) fn new() -> Self {
-        Self { largest_bank: B::largest_bank, gather_images: B::gather_images }
+function_table! {
+    /// The functions of those.
+    GatherTable of FusedGather {
+        largest_bank: fn(&B::Device) -> u64,
+        gather_images: fn([IntTensor<B>; 2], &GatherCall) -> FloatTensor<B>,
     }
 }
 
@@ -140,7 +127,7 @@ pub fn gather_images<B: Backend>(
     assert!(bank.dims() != [0], "images of {c}x{h}x{w} from a bank that is empty");
     match registry::table::<GatherTable<B>>() {
         Some(table) => {
-            wrap((table.gather_images)(bank.into_primitive(), chosen.into_primitive(), call))
+            wrap((table.gather_images)([bank.into_primitive(), chosen.into_primitive()], call))
         }
         None => reference::gather_images(bank, chosen, call),
     }

@@ -1,7 +1,5 @@
 //! The mean over all pixels.
 
-pub(crate) mod autodiff;
-pub(crate) mod host;
 pub mod reference;
 
 use burn::tensor::Tensor;

@@ -14,34 +14,33 @@ const PARALLEL: usize = 1 << 18;
 
 /// The sum of the squares of all elements, chunk by chunk in order.
 pub fn squares<T: Deref<Target = [f32]>>(body: &dyn InstructionSet, of: &[T]) -> f64 {
-    let chunks: Vec<_> = of.iter().flat_map(|elements| elements.chunks(CHUNK)).collect();
-    let sum = |chunk: &&[f32]| {
+    let floats = of.iter().map(|elements| elements.len()).sum();
+    let chunks = of.iter().flat_map(|elements| elements.chunks(CHUNK)).collect();
+    total(chunks, floats, |chunk: &[f32]| {
         let mut sum = 0.0;
         body.square_sum(chunk, &mut sum);
         sum
-    };
-    if of.iter().map(|elements| elements.len()).sum::<usize>() < PARALLEL {
-        return chunks.iter().map(sum).fold(0.0, Add::add);
-    }
-    let sums: Vec<f64> = chunks.par_iter().map(sum).collect();
-    sums.into_iter().fold(0.0, Add::add)
+    })
 }
 
 /// Multiplies all elements, and returns the sum of their squares.
 pub fn scale(body: &dyn InstructionSet, of: &mut [Vec<f32>], factor: f32) -> f64 {
-    let floats: usize = of.iter().map(Vec::len).sum();
-    let mut chunks: Vec<_> =
-        of.iter_mut().flat_map(|elements| elements.chunks_mut(CHUNK)).collect();
-    let sum = |chunk: &mut &mut [f32]| {
+    let floats = of.iter().map(Vec::len).sum();
+    let chunks = of.iter_mut().flat_map(|elements| elements.chunks_mut(CHUNK)).collect();
+    total(chunks, floats, |chunk: &mut [f32]| {
         let mut sum = 0.0;
         body.scale(factor, chunk);
         body.square_sum(chunk, &mut sum);
         sum
+    })
+}
+
+/// The sum over all chunks in order.
+fn total<T: Send>(chunks: Vec<T>, floats: usize, sum: impl Fn(T) -> f64 + Send + Sync) -> f64 {
+    let sums: Vec<f64> = match floats < PARALLEL {
+        true => chunks.into_iter().map(sum).collect(),
+        false => chunks.into_par_iter().map(sum).collect(),
     };
-    if floats < PARALLEL {
-        return chunks.iter_mut().map(sum).fold(0.0, Add::add);
-    }
-    let sums: Vec<f64> = chunks.par_iter_mut().map(sum).collect();
     sums.into_iter().fold(0.0, Add::add)
 }
 

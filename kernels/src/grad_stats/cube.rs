@@ -10,8 +10,8 @@ use cubecl::prelude::*;
 
 use super::PART;
 use crate::cube::{
-    ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, load, most_tensors,
-    share, store, vector_size, wide,
+    ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, launch, load,
+    most_tensors, share, store, vector_size, wide,
 };
 use crate::lists::grouped;
 
@@ -113,48 +113,29 @@ impl<R: CubeRuntime> Scaled<R> {
     }
 }
 
-/// Gradients of one device and type that divide into vectors of one width, and go the same way.
-struct Batch<'a, R: CubeRuntime> {
-    of: &'a [&'a Scaled<R>],
-    width: usize,
-    shares: Shares,
-}
-
-impl<'a, R: CubeRuntime> Batch<'a, R> {
-    fn new(of: &'a [&'a Scaled<R>], width: usize) -> Self {
-        let vectors = of.iter().map(|one| one.length() / width);
-        Self { of, width, shares: Shares::of(&of[0].input.client, vectors) }
-    }
-
-    /// Writes parts from the one with number `before` on.
-    fn run(&self, parts: &CubeTensor<R>, before: usize, factor: f64) {
-        let Self { of, width, shares } = self;
-        let Scaled { input, goes, .. } = of[0];
-        let written = match goes {
-            Goes::Nowhere => SequenceArg::new(),
-            Goes::There => (0..of.len()).map(|place| alias(place, of[place].length())).collect(),
-            Goes::Elsewhere => arrays(of.iter().map(|one| &one.output)),
-        };
-        // SAFETY: every array has the vectors of its gradient, where its cubes stop; `parts` has
-        // `PART` floats for each of the cubes from `before` on. Memory is overwritten only where
-        // nothing else holds it.
-        unsafe {
-            part_kernel::launch_unchecked::<R>(
-                &input.client,
-                shares.count(&input.client),
-                shares.dim(),
-                *width,
-                arrays(of.iter().map(|one| &one.input)),
-                written,
-                parts.clone().into_array_arg(),
-                shares.arg(),
-                factor as f32,
-                before,
-                *goes != Goes::Nowhere,
-                shares.units,
-                input.dtype.into(),
-            );
-        }
+/// Writes parts of gradients of one type that divide into vectors of one width and go the same way, from
+/// the one with number `before` on.
+fn write_parts<R: CubeRuntime>(
+    of: &[&Scaled<R>],
+    (width, shares): (usize, &Shares),
+    parts: &CubeTensor<R>,
+    before: usize,
+    factor: f64,
+) {
+    let Scaled { input, goes, .. } = of[0];
+    let written = match goes {
+        Goes::Nowhere => SequenceArg::new(),
+        Goes::There => (0..of.len()).map(|place| alias(place, of[place].length())).collect(),
+        Goes::Elsewhere => arrays(of.iter().map(|one| &one.output)),
+    };
+    // SAFETY: every array has the vectors of its gradient, where its cubes stop; `parts` has
+    // `PART` floats for each of the cubes from `before` on. Memory is overwritten only where
+    // nothing else holds it.
+    unsafe {
+        launch!(part_kernel, shares.launch(&input.client), width;;
+            arrays(of.iter().map(|one| &one.input)), written, parts.clone().into_array_arg(),
+            shares.arg(), factor as f32, before, *goes != Goes::Nowhere, shares.units,
+            input.dtype.into());
     }
 }
 
@@ -192,16 +173,18 @@ fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
     let groups = grouped(of.iter().copied(), |one| (one.input.dtype, one.goes, width(one)));
     let batches = groups.iter().flat_map(|((_, goes, width), of)| {
         let arrays = if *goes == Goes::Elsewhere { 2 } else { 1 };
-        let batches = of.chunks(most_tensors(client, arrays, 1));
-        batches.map(|of| Batch::new(of, *width))
+        of.chunks(most_tensors(client, arrays, 1)).map(move |of| {
+            let vectors = of.iter().map(|one| one.length() / width);
+            (of, (*width, Shares::of(client, vectors)))
+        })
     });
     let batches: Vec<_> = batches.collect();
-    let total: usize = batches.iter().map(|batch| batch.shares.total).sum();
+    let total: usize = batches.iter().map(|(_, (_, shares))| shares.total).sum();
     let parts = empty(&of[0].input, [total * PART], DType::F32);
     let mut before = 0;
-    for batch in batches {
-        batch.run(&parts, before, factor);
-        before += batch.shares.total;
+    for (of, (width, shares)) in batches {
+        write_parts(of, (width, &shares), &parts, before, factor);
+        before += shares.total;
     }
     parts
 }

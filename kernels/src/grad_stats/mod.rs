@@ -11,7 +11,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorMetadata};
 
-use crate::fallback::FallbackReason;
+use crate::fallback::all_taken;
 use crate::host::wrap;
 use crate::lists::{has_elements, in_parts};
 use crate::optim_step::StepTable;
@@ -117,12 +117,6 @@ pub(crate) const PART: usize = 3;
 
 /// The table of `B`, if it takes all of these.
 fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {
-    let table = registry::table::<StepTable<B>>()?;
-    match gradients.iter().map(TensorMetadata::dtype).find(|&found| !(table.takes)(found)) {
-        Some(found) => {
-            FallbackReason::ElementType { found }.log_once("grad_stats");
-            None
-        }
-        None => Some(table),
-    }
+    let types = gradients.iter().map(TensorMetadata::dtype);
+    registry::table().filter(|table: &&StepTable<B>| all_taken("grad_stats", types, table.takes))
 }

@@ -2,71 +2,151 @@
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::DType;
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
 
+use super::node::record;
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::{self, CentredScaled};
-use crate::conv2d::{self, ConvShape, Role};
+use crate::batch_norm::fused::{Normalised, normalised};
+use crate::channels::{CentredScaled, per_channel, rows};
+use crate::conv2d::{ConvShape, Role};
 use crate::fallback::FallbackReason;
-use crate::norm_relu::{self, Rectified};
-use crate::{batch_norm, global_avg_pool, max_pool};
+use crate::host::{unwrap, wrap};
+use crate::norm_relu::Rectified;
+use crate::norm_relu::composed::scaled;
 
 impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
     fn takes(found: DType) -> bool {
         B::takes(found)
     }
 
+    // Which pixel of a window is taken does not change with a small change of `x`, so `x` only selects:
+    // the gradient scatters, the gradient of that gathers, and so on.
+
     fn pool(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        max_pool::autodiff::pool::<B, C>(x)
+        let of = x.primitive.clone();
+        record::<B, C, 1>([&x], B::pool(of.clone()), |g, _| [Some(B::pool_scatter(of, g))])
     }
 
     fn pool_scatter(x: FloatTensor<Self>, dy: FloatTensor<Self>) -> FloatTensor<Self> {
-        max_pool::autodiff::scatter::<B, C>(x, dy)
+        let x = x.primitive;
+        let dx = B::pool_scatter(x.clone(), dy.primitive.clone());
+        record::<B, C, 1>([&dy], dx, |u, _| [Some(B::pool_gather(x, u))])
     }
 
     fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self> {
-        max_pool::autodiff::gather::<B, C>(x, u)
+        let x = x.primitive;
+        let taken = B::pool_gather(x.clone(), u.primitive.clone());
+        record::<B, C, 1>([&u], taken, |g, _| [Some(B::pool_scatter(x, g))])
     }
 
+    // Two linear maps, each the transpose of the other.
+
     fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        global_avg_pool::autodiff::mean::<B, C>(x)
+        let [_, _, h, w] = x.shape().dims();
+        let mean = B::plane_mean(x.primitive.clone());
+        record::<B, C, 1>([&x], mean, move |g, _| [Some(B::plane_spread(g, [h, w]))])
     }
 
     fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self> {
-        global_avg_pool::autodiff::spread::<B, C>(u, size)
+        let spread = B::plane_spread(u.primitive.clone(), size);
+        record::<B, C, 1>([&u], spread, |g, _| [Some(B::plane_mean(g))])
     }
 
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        channels::autodiff::moments::<B, C>(x)
+        let found = B::channel_moments(x.primitive.clone());
+        let (of, moments) = (x.primitive.clone(), found.clone());
+        record::<B, C, 1>([&x], found, |g, _| {
+            let [mean, _] = rows::<B>(moments);
+            let [by_mean, by_variance] = rows::<B>(g);
+            let count = per_channel::<B>(&of) as f64;
+            let map = [mean, by_variance * (2.0 / count), by_mean / count].map(unwrap);
+            [Some(B::channel_affine(of, map))]
+        })
     }
 
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        channels::autodiff::correlate::<B, C>(g, x, centre)
+    fn channel_correlate(of: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        let parents = of.each_ref();
+        let of = parents.map(|tensor| tensor.primitive.clone());
+        let found = B::channel_correlate(of.clone());
+        let sums = found.clone();
+        record::<B, C, 3>(parents, found, |by, [of_g, of_x, of_centre]| {
+            let [g, x, centre] = of;
+            let [by_sum, by_product] = rows::<B>(by);
+            let map = [centre, unwrap(by_product.clone()), unwrap(by_sum)];
+            let dg = of_g.then(|| B::channel_affine(x, map));
+            let dx = of_x.then(|| scaled::<B>(g, unwrap(by_product.clone())));
+            let d_centre = of_centre.then(|| {
+                let [sum, _] = rows::<B>(sums);
+                unwrap(-by_product * sum)
+            });
+            [dg, dx, d_centre]
+        })
     }
 
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
-        channels::autodiff::affine::<B, C>(x, map)
+        let [centre, scale, shift] = &map;
+        let parents = [&x, centre, scale, shift];
+        let [x, centre, scale, shift] = parents.map(|tensor| tensor.primitive.clone());
+        let y = B::channel_affine(x.clone(), [centre.clone(), scale.clone(), shift]);
+        record::<B, C, 4>(parents, y, |g, [of_x, of_map @ ..]| {
+            let dx = of_x.then(|| scaled::<B>(g.clone(), scale.clone()));
+            let sums = || B::channel_correlate([g, x, centre]);
+            let [d_centre, d_scale, d_shift] = map_gradients::<B>(sums, scale, of_map);
+            [dx, d_centre, d_scale, d_shift]
+        })
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
-        channels::autodiff::combine::<B, C>(a, b)
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
+        let below = [&a, &b].map(|of| CentredScaled {
+            x: of.x.primitive.clone(),
+            centre: of.centre.primitive.clone(),
+            scale: of.scale.primitive.clone(),
+        });
+        let parents = [&a.x, &a.centre, &a.scale, &b.x, &b.centre, &b.scale];
+        let y = B::channel_combine(below.clone());
+        record::<B, C, 6>(parents, y, |g, wanted| {
+            let [of_a, of_b] = below;
+            let found = [(of_a, 0), (of_b, 3)].map(|(of, first)| {
+                let CentredScaled { x, centre, scale } = of;
+                let dx = wanted[first].then(|| scaled::<B>(g.clone(), scale.clone()));
+                let sums = || B::channel_correlate([g.clone(), x, centre]);
+                let of_map = [wanted[first + 1], wanted[first + 2], false];
+                let [d_centre, d_scale, _] = map_gradients::<B>(sums, scale, of_map);
+                [dx, d_centre, d_scale]
+            });
+            let [[x, centre, scale], [other_x, other_centre, other_scale]] = found;
+            [x, centre, scale, other_x, other_centre, other_scale]
+        })
     }
 
+    /// With `s` and `p` the sums over a channel of `dy` and of `dy * (x - mean)`, `r` the inverse
+    /// deviation and `m` the number of pixels: `dbeta = s`, `dgamma = p r`, and
+    /// `dx = gamma r (dy - s / m) - gamma r^2 dgamma / m * (x - mean)`. One pass for the sums, one for
+    /// `dx`. Mean and deviation are functions of `x` on the level below, so this can be differentiated.
+    ///
+    /// With a ReLU and a pool after it, `dy` is what comes through these, and never written down.
     fn batch_norm(
         x: FloatTensor<Self>,
-        affine: [FloatTensor<Self>; 2],
+        [gamma, beta]: [FloatTensor<Self>; 2],
         epsilon: f64,
         after: Option<Rectified>,
     ) -> [FloatTensor<Self>; 2] {
-        batch_norm::autodiff::normalise::<B, C>(x, affine, epsilon, after)
+        let values = B::laid_out(x.primitive.clone());
+        let affine = [gamma.primitive.clone(), beta.primitive.clone()];
+        let Normalised { y, moments, map, inverse } =
+            normalised::<B>(values.clone(), affine, epsilon, after);
+        let y = record::<B, C, 3>([&x, &gamma, &beta], y, move |dy, [of_x, of_gamma, of_beta]| {
+            let of_batch = Some(unwrap(inverse.clone()));
+            let wanted = [of_gamma || of_beta, of_x];
+            let [sums, dx] = B::norm_backward(dy, values, map, of_batch, after, wanted);
+            let Some([dbeta, product]) = sums.map(rows::<B>) else { return [dx, None, None] };
+            let dgamma = of_gamma.then(|| unwrap(product * inverse));
+            [dx, dgamma, of_beta.then(|| unwrap(dbeta))]
+        });
+        // Of both levels that are registered.
+        [y, <Self as AutodiffBackend>::from_inner(B::float_detach(moments))]
     }
 
     fn activate(
@@ -74,10 +154,42 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         map: [FloatTensor<Self>; 3],
         after: Rectified,
     ) -> FloatTensor<Self> {
-        norm_relu::autodiff::activate::<B, C>(x, map, after)
+        let values = B::laid_out(x.primitive.clone());
+        let [centre, scale, shift] = &map;
+        let parents = [&x, centre, scale, shift];
+        let map = [centre, scale, shift].map(|vector| vector.primitive.clone());
+        let z = B::activate(values.clone(), map.clone(), after);
+        record::<B, C, 4>(parents, z, move |dz, [of_x, of_map @ ..]| {
+            let scale = map[1].clone();
+            let wanted = [of_map.contains(&true), of_x];
+            let [sums, dx] = B::norm_backward(dz, values, map, None, Some(after), wanted);
+            let sums = || sums.expect("they are wanted");
+            let [d_centre, d_scale, d_shift] = map_gradients::<B>(sums, scale, of_map);
+            [dx, d_centre, d_scale, d_shift]
+        })
     }
 }
 
+/// The gradients of centre, scale and shift, of the sums by channel of the gradient of what they map to.
+fn map_gradients<B: FusedLayers>(
+    sums: impl FnOnce() -> FloatTensor<B>,
+    scale: FloatTensor<B>,
+    wanted @ [of_centre, of_scale, of_shift]: [bool; 3],
+) -> [Option<FloatTensor<B>>; 3] {
+    if !wanted.contains(&true) {
+        return [None, None, None];
+    }
+    let [sum, product] = rows::<B>(sums());
+    [
+        of_centre.then(|| unwrap(-wrap::<B, 1>(scale) * sum.clone())),
+        of_scale.then(|| unwrap(product)),
+        of_shift.then(|| unwrap(sum)),
+    ]
+}
+
+/// `<dy, conv(x, w)>` is linear in each of its three operands. The derivative by one operand is a
+/// form in the other two, and its derivatives are again of that kind: with the gradient `g` in the
+/// place of the operand that was derived by, `dw` of `<dy, conv(g, w)>` and so on.
 impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
     fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
         B::serves(shape)
@@ -88,6 +200,14 @@ impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B
         of: [FloatTensor<Self>; 2],
         shape: &ConvShape,
     ) -> FloatTensor<Self> {
-        conv2d::autodiff::convolution::<B, C>(wanted, of, shape)
+        let parents = of.each_ref();
+        let [first, second] = parents.map(|tensor| tensor.primitive.clone());
+        let output = B::convolution(wanted, [first.clone(), second.clone()], shape);
+        let (shape, role) = (*shape, wanted.next());
+        record::<B, C, 2>(parents, output, move |g, [of_first, of_second]| {
+            let by_first = of_first.then(|| B::convolution(role, [second, g.clone()], &shape));
+            let by_second = of_second.then(|| B::convolution(role.next(), [g, first], &shape));
+            [by_first, by_second]
+        })
     }
 }

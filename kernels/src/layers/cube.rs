@@ -1,26 +1,20 @@
 //! Fused layers of every device backend.
-//!
-//! Averages over planes stay Burn's own there: they are one operation each.
 
+use burn::tensor::DType;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
 use super::{FusedConvolution, FusedLayers, goes_into_f32};
+use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, CentredScaled, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
 use crate::fallback::FallbackReason;
-use crate::host::{unwrap, wrap};
+use crate::max_pool;
 use crate::norm_relu::{self, Rectified};
-use crate::{batch_norm, global_avg_pool, max_pool};
 
-impl<R, F, I, BT> FusedLayers for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayers
+    for CubeBackend<R, F, I, BT>
 {
     fn takes(found: DType) -> bool {
         goes_into_f32(found)
@@ -42,46 +36,23 @@ where
         max_pool::cube::gather(x, u)
     }
 
-    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
-        unwrap(global_avg_pool::reference::global_avg_pool(wrap::<Self, 4>(x)))
-    }
-
-    fn plane_spread(u: FloatTensor<Self>, [h, w]: [usize; 2]) -> FloatTensor<Self> {
-        let u: Tensor<Self, 2> = wrap(u);
-        let [n, c] = u.dims();
-        unwrap((u / (h * w) as f64).reshape([n, c, 1, 1]).expand([n, c, h, w]))
-    }
-
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self> {
         channels::cube::moments(x)
     }
 
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        channels::cube::total(channels::cube::correlate(g, x, centre))
+    fn channel_correlate([g, x, centre]: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
+        let [x, centre] = [x, centre].map(into_contiguous);
+        let parts = channels::cube::correlate(&Grad::new(g), &x, &[centre], [None, None]);
+        channels::cube::total(parts)
     }
 
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self> {
-        channels::cube::affine(x, map)
+        let dtype = x.dtype;
+        channels::cube::affine(&Input::new(x, map), false, dtype)
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self> {
         channels::cube::combine(a, b)
-    }
-
-    fn batch_norm(
-        x: FloatTensor<Self>,
-        affine: [FloatTensor<Self>; 2],
-        epsilon: f64,
-        after: Option<Rectified>,
-    ) -> [FloatTensor<Self>; 2] {
-        batch_norm::fused::normalise::<Self>(x, affine, epsilon, after)
     }
 
     fn activate(
@@ -90,7 +61,7 @@ where
         after: Rectified,
     ) -> FloatTensor<Self> {
         let dtype = x.dtype;
-        norm_relu::cube::activate(x, map, after, dtype)
+        norm_relu::cube::activate(&Input::new(x, map), after, dtype)
     }
 
     fn norm_backward(
@@ -104,30 +75,24 @@ where
         let Some(after) = after else {
             return norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted);
         };
-        // Once for both passes.
-        let [dz, x] = [dz, x].map(into_contiguous);
+        let scale = map[1].clone();
+        let (of, by) = (Input::new(x, map), Grad::new(dz));
         let [of_sums, of_x] = wanted;
         let sums = (of_sums || of_x && inverse.is_some())
-            .then(|| norm_relu::cube::correlate(dz.clone(), x.clone(), map.clone(), after))
-            .map(channels::cube::total);
+            .then(|| channels::cube::total(norm_relu::cube::correlate(&of, &by, None, after)));
         let dx = of_x.then(|| {
-            let [_, scale, _] = map.clone();
             let of_batch = inverse.zip(sums.clone());
             let moment_grad = of_batch.map(|(inverse, sums)| {
-                norm_relu::cube::moment_grad([scale, inverse, sums], per_channel::<Self>(&x))
+                norm_relu::cube::moment_grad([scale, inverse, sums], per_channel::<Self>(&of.x))
             });
-            norm_relu::cube::combine(dz, x, map, moment_grad, after)
+            norm_relu::cube::combine(&of, &by, moment_grad, after)
         });
         [sums.filter(|_| of_sums), dx]
     }
 }
 
-impl<R, F, I, BT> FusedConvolution for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedConvolution
+    for CubeBackend<R, F, I, BT>
 {
     fn serves(_: &ConvShape) -> Result<(), FallbackReason> {
         Ok(())

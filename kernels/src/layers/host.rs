@@ -1,66 +1,75 @@
 //! Fused layers of every host backend.
 
+use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
 use super::{FusedConvolution, FusedLayers};
-use crate::channels::{self, CentredScaled};
+use crate::channels::CentredScaled;
+use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::fallback::FallbackReason;
-use crate::host::HostBackend;
-use crate::norm_relu::Rectified;
-use crate::{batch_norm, global_avg_pool, max_pool};
+use crate::host::{HostBackend, consume, elements, write_like};
+use crate::max_pool;
 
 impl<B: HostBackend> FusedLayers for B {
     fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
-        max_pool::host::pool::<B>(x)
+        let [n, c, h, w] = x.shape().dims();
+        let found = max_pool::cpu::pool(&elements::<B>(&x), [h, w]);
+        write_like::<B, 4>(&x, found, [n, c, h / 2, w / 2])
     }
 
     fn pool_scatter(x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
-        max_pool::host::scatter::<B>(x, dy)
+        let shape @ [_, _, h, w] = x.shape().dims();
+        let found = max_pool::cpu::scatter(&elements::<B>(&x), &elements::<B>(&dy), [h, w]);
+        write_like::<B, 4>(&x, found, shape)
     }
 
     fn pool_gather(x: FloatTensor<B>, u: FloatTensor<B>) -> FloatTensor<B> {
-        max_pool::host::gather::<B>(x, u)
+        let [n, c, h, w] = x.shape().dims();
+        let found = max_pool::cpu::gather(&elements::<B>(&x), &elements::<B>(&u), [h, w]);
+        write_like::<B, 4>(&x, found, [n, c, h / 2, w / 2])
     }
 
     fn plane_mean(x: FloatTensor<B>) -> FloatTensor<B> {
-        global_avg_pool::host::mean::<B>(x)
+        let [n, c, h, w] = x.shape().dims();
+        write_like::<B, 2>(&x, channels::means(&elements::<B>(&x), h * w), [n, c])
     }
 
-    fn plane_spread(u: FloatTensor<B>, size: [usize; 2]) -> FloatTensor<B> {
-        global_avg_pool::host::spread::<B>(u, size)
+    fn plane_spread(u: FloatTensor<B>, [h, w]: [usize; 2]) -> FloatTensor<B> {
+        let [n, c] = u.shape().dims();
+        write_like::<B, 4>(&u, channels::spread(&elements::<B>(&u), h * w), [n, c, h, w])
     }
 
     fn channel_moments(x: FloatTensor<B>) -> FloatTensor<B> {
-        channels::host::moments::<B>(x)
+        let [_, c, h, w] = x.shape().dims();
+        let found = channels::moments(&elements::<B>(&x), c, h * w);
+        write_like::<B, 2>(&x, found, [2, c])
     }
 
-    fn channel_correlate(
-        g: FloatTensor<B>,
-        x: FloatTensor<B>,
-        centre: FloatTensor<B>,
-    ) -> FloatTensor<B> {
-        channels::host::correlate::<B>(g, x, centre)
+    fn channel_correlate(of: [FloatTensor<B>; 3]) -> FloatTensor<B> {
+        let [_, x, _] = &of;
+        let [_, c, h, w] = x.shape().dims();
+        let [g, of_x, centre] = of.each_ref().map(elements::<B>);
+        let found = channels::correlate(&g, &of_x, &centre, h * w);
+        write_like::<B, 2>(x, found, [2, c])
     }
 
     fn channel_affine(x: FloatTensor<B>, map: [FloatTensor<B>; 3]) -> FloatTensor<B> {
-        channels::host::affine::<B>(x, map)
+        let shape @ [_, _, h, w] = x.shape().dims();
+        let of_map = map.each_ref().map(elements::<B>);
+        let of_map = of_map.each_ref().map(|of| &**of);
+        let found = consume::<B, _>(x, |x| channels::affine(x, of_map, h * w));
+        write_like::<B, 4>(&map[0], found, shape)
     }
 
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<B>>,
-        b: CentredScaled<FloatTensor<B>>,
-    ) -> FloatTensor<B> {
-        channels::host::combine::<B>(a, b)
-    }
-
-    fn batch_norm(
-        x: FloatTensor<B>,
-        affine: [FloatTensor<B>; 2],
-        epsilon: f64,
-        after: Option<Rectified>,
-    ) -> [FloatTensor<B>; 2] {
-        batch_norm::fused::normalise::<B>(x, affine, epsilon, after)
+    fn channel_combine([a, b]: [CentredScaled<FloatTensor<B>>; 2]) -> FloatTensor<B> {
+        let shape @ [_, _, h, w] = a.x.shape().dims();
+        let of_a = [&a.centre, &a.scale].map(elements::<B>);
+        let of_a = of_a.each_ref().map(|of| &**of);
+        let [x, centre, scale] = &[&b.x, &b.centre, &b.scale].map(elements::<B>);
+        let of_b = CentredScaled { x: &**x, centre: &**centre, scale: &**scale };
+        let found = consume::<B, _>(a.x, |x| channels::combine(x, of_a, of_b, h * w));
+        write_like::<B, 4>(&b.x, found, shape)
     }
 }
 
@@ -70,6 +79,8 @@ impl<B: HostBackend> FusedConvolution for B {
     }
 
     fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
-        conv2d::host::convolution::<B>(wanted, of, shape)
+        let [first, second] = &of.each_ref().map(elements::<B>);
+        let found = conv2d::cpu::derivative(wanted, shape, [first, second]);
+        write_like::<B, 4>(&of[0], found, shape.of(wanted))
     }
 }

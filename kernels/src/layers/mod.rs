@@ -15,11 +15,14 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, FloatDType, Tensor};
 
+use crate::batch_norm::fused::normalised;
 use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
-use crate::fallback::FallbackReason;
+use crate::fallback::{FallbackReason, all_taken};
+use crate::global_avg_pool;
+use crate::host::{unwrap, wrap};
 use crate::norm_relu::{self, Rectified};
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// A backend with fused bodies for single layers; maps are of one type, vectors by channel and sums
 /// over channels f32, and shapes have been checked.
@@ -45,30 +48,29 @@ pub trait FusedLayers: Backend {
     fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// Mean of every plane: `[n, c, h, w]` to `[n, c]`.
-    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
+        unwrap(global_avg_pool::reference::global_avg_pool(wrap::<Self, 4>(x)))
+    }
 
     /// The transpose of [`plane_mean`](Self::plane_mean): `[n, c]` over planes of the given size,
-    /// divided by their pixels.
-    fn plane_spread(u: FloatTensor<Self>, size: [usize; 2]) -> FloatTensor<Self>;
+    /// divided by their pixels. Both are Burn's own unless a backend has better.
+    fn plane_spread(u: FloatTensor<Self>, [h, w]: [usize; 2]) -> FloatTensor<Self> {
+        let u: Tensor<Self, 2> = wrap(u);
+        let [n, c] = u.dims();
+        unwrap((u / (h * w) as f64).reshape([n, c, 1, 1]).expand([n, c, h, w]))
+    }
 
     /// See [`channels`](crate::channels).
     fn channel_moments(x: FloatTensor<Self>) -> FloatTensor<Self>;
 
-    /// See [`channels`](crate::channels).
-    fn channel_correlate(
-        g: FloatTensor<Self>,
-        x: FloatTensor<Self>,
-        centre: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+    /// See [`channels`](crate::channels); `of` is `g`, `x` and the centre.
+    fn channel_correlate(of: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
     /// See [`channels`](crate::channels); `map` is the centre, the scale and the shift.
     fn channel_affine(x: FloatTensor<Self>, map: [FloatTensor<Self>; 3]) -> FloatTensor<Self>;
 
     /// See [`channels`](crate::channels).
-    fn channel_combine(
-        a: CentredScaled<FloatTensor<Self>>,
-        b: CentredScaled<FloatTensor<Self>>,
-    ) -> FloatTensor<Self>;
+    fn channel_combine(of: [CentredScaled<FloatTensor<Self>>; 2]) -> FloatTensor<Self>;
 
     /// `x` normalised by its own moments, with what comes `after` that, and the moments, untracked:
     /// `[2, c]`. `affine` is gamma and beta.
@@ -77,7 +79,10 @@ pub trait FusedLayers: Backend {
         affine: [FloatTensor<Self>; 2],
         epsilon: f64,
         after: Option<Rectified>,
-    ) -> [FloatTensor<Self>; 2];
+    ) -> [FloatTensor<Self>; 2] {
+        let found = normalised::<Self>(Self::laid_out(x), affine, epsilon, after);
+        [found.y, found.moments]
+    }
 
     /// See [`norm_relu`](mod@crate::norm_relu); `map` is the centre, the scale and the shift.
     fn activate(
@@ -121,46 +126,26 @@ pub trait FusedConvolution: FusedLayers {
     ) -> FloatTensor<Self>;
 }
 
-/// What a convolution is made of.
-pub(crate) struct ConvolutionTable<B: Backend> {
-    pub takes: fn(DType) -> bool,
-    pub serves: fn(&ConvShape) -> Result<(), FallbackReason>,
-    pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
-    pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
-}
-
-impl<B: FusedConvolution> ConvolutionTable<B> {
-    pub(crate) fn new() -> Self {
-        let (convolution, channel_affine) = (B::convolution, B::channel_affine);
-        Self { takes: B::takes, serves: B::serves, convolution, channel_affine }
+function_table! {
+    /// What a convolution is made of.
+    ConvolutionTable of FusedConvolution {
+        pub takes: fn(DType) -> bool,
+        pub serves: fn(&ConvShape) -> Result<(), FallbackReason>,
+        pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
+        pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
     }
 }
 
-/// The primitives that the public functions call.
-pub(crate) struct LayerTable<B: Backend> {
-    takes: fn(DType) -> bool,
-    pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
-    pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
-    pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
-    pub batch_norm: BatchNormFn<B>,
-    pub activate: ActivateFn<B>,
-}
-
-type BatchNormFn<B> =
-    fn(FloatTensor<B>, [FloatTensor<B>; 2], f64, Option<Rectified>) -> [FloatTensor<B>; 2];
-
-type ActivateFn<B> = fn(FloatTensor<B>, [FloatTensor<B>; 3], Rectified) -> FloatTensor<B>;
-
-impl<B: FusedLayers> LayerTable<B> {
-    pub(crate) fn new() -> Self {
-        Self {
-            takes: B::takes,
-            pool: B::pool,
-            plane_mean: B::plane_mean,
-            channel_affine: B::channel_affine,
-            batch_norm: B::batch_norm,
-            activate: B::activate,
-        }
+function_table! {
+    /// The primitives that the public functions call.
+    LayerTable of FusedLayers {
+        takes: fn(DType) -> bool,
+        pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
+        pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
+        pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
+        pub batch_norm: fn(FloatTensor<B>, [FloatTensor<B>; 2], f64, Option<Rectified>)
+            -> [FloatTensor<B>; 2],
+        pub activate: fn(FloatTensor<B>, [FloatTensor<B>; 3], Rectified) -> FloatTensor<B>,
     }
 }
 
@@ -173,14 +158,9 @@ pub(crate) fn table<B: Backend>(
     vectors: impl IntoIterator<Item = DType>,
 ) -> Option<(&'static LayerTable<B>, FloatDType)> {
     let table = registry::table::<LayerTable<B>>()?;
-    match vectors.into_iter().chain([of]).find(|&found| !goes_into_f32(found)) {
-        Some(found) => {
-            FallbackReason::ElementType { found }.log_once(operation);
-            None
-        }
-        None if (table.takes)(of) => Some((table, of.into())),
-        None => Some((table, FloatDType::F32)),
-    }
+    let taken = if (table.takes)(of) { of.into() } else { FloatDType::F32 };
+    let fits = all_taken(operation, vectors.into_iter().chain([of]), goes_into_f32);
+    fits.then_some((table, taken))
 }
 
 /// Whether every number of a type is one of f32.

@@ -1,38 +1,48 @@
-//! What the autodiff nodes of the layers have in common.
+//! Operations on the graph, by the closures that take gradients back.
 
+use std::fmt;
+
+use burn::backend::autodiff::Autodiff;
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
-use burn::backend::autodiff::{Autodiff, NodeId};
+use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-/// Records that `output` comes from `parents`, with the state its backward pass needs.
-pub fn record<B: Backend, C: CheckpointStrategy, const N: usize, O: Backward<B, N>>(
-    operation: O,
+/// A backward pass.
+struct Node<F>(F);
+
+impl<F> fmt::Debug for Node<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Node")
+    }
+}
+
+impl<B: Backend, const N: usize, F> Backward<B, N> for Node<F>
+where
+    F: FnOnce(FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N] + Send + 'static,
+{
+    type State = ();
+
+    fn backward(self, ops: Ops<(), N>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let gradient = grads.consume::<B>(&ops.node);
+        let found = self.0(gradient, ops.parents.each_ref().map(Option::is_some));
+        for (parent, gradient) in ops.parents.into_iter().zip(found) {
+            if let (Some(parent), Some(gradient)) = (parent, gradient) {
+                grads.register::<B>(parent.id, gradient);
+            }
+        }
+    }
+}
+
+/// Records that `output` comes from `parents`: `backward` is given its gradient and which of the parents
+/// want one, and gives what is added to theirs. It runs only if one wants one.
+pub fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     parents: [&FloatTensor<Autodiff<B, C>>; N],
-    state: impl FnOnce() -> O::State,
     output: FloatTensor<B>,
+    backward: impl FnOnce(FloatTensor<B>, [bool; N]) -> [Option<FloatTensor<B>>; N] + Send + 'static,
 ) -> FloatTensor<Autodiff<B, C>> {
     let nodes = parents.map(|parent| parent.node.clone());
-    match operation.prepare::<C>(nodes).compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish(state(), output),
-        OpsKind::UnTracked(prep) => prep.finish(output),
-    }
-}
-
-/// The parents that want a gradient.
-pub fn parents<S, const N: usize>(operation: &Ops<S, N>) -> [Option<NodeId>; N] {
-    operation.parents.each_ref().map(|parent| parent.as_ref().map(|node| node.id))
-}
-
-/// Adds to the gradient of a parent, if it wants one.
-pub fn register<B: Backend>(
-    gradients: &mut Gradients,
-    parent: Option<NodeId>,
-    gradient: impl FnOnce() -> FloatTensor<B>,
-) {
-    if let Some(parent) = parent {
-        gradients.register::<B>(parent, gradient());
-    }
+    Backward::<B, N>::prepare::<C>(Node(backward), nodes).compute_bound().stateless(output)
 }

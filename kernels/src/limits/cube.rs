@@ -13,14 +13,10 @@ use super::timing::{each, failed, median, settled};
 use super::{
     CopyTime, LaunchTime, LimitError, MeasuredLimits, ProductTime, ProductType, Strategies, product,
 };
-use crate::cube::{elementwise, vector_size};
+use crate::cube::{elementwise, grid, launch, vector_size};
 
-impl<R, F, I, BT> MeasuredLimits for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MeasuredLimits
+    for CubeBackend<R, F, I, BT>
 {
     fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
         launches::<R>(device, seconds)
@@ -92,12 +88,7 @@ fn launches<R: CubeRuntime>(device: &R::Device, seconds: f64) -> Result<LaunchTi
         for _ in 0..LAUNCHES {
             // SAFETY: the counter has an element, and one unit writes to it.
             unsafe {
-                count_kernel::launch_unchecked::<R>(
-                    &client,
-                    CubeCount::new_single(),
-                    CubeDim::new_single(),
-                    counter.clone().into_array_arg(),
-                );
+                launch!(count_kernel, grid(&client, [1, 1, 1], 1); counter; );
             }
         }
         let issued = begin.elapsed().as_secs_f64();
@@ -150,19 +141,11 @@ fn copies<R: CubeRuntime>(
     let from = ones_client(client.clone(), device.clone(), shape, DType::F32);
     let to = fresh::<R>(device, [floats], DType::F32);
     let width = vector_size(&client, floats, size_of::<f32>());
-    let (count, dim) = elementwise(&client, floats / width);
     let copy = || {
         // SAFETY: both have as many vectors, and units stop at the last one.
         unsafe {
-            copy_kernel::launch_unchecked::<R>(
-                &client,
-                count.clone(),
-                dim,
-                width,
-                from.clone().into_array_arg(),
-                to.clone().into_array_arg(),
-                floats / width,
-            );
+            launch!(copy_kernel, elementwise(&client, floats / width), width;
+                from, to; floats / width);
         }
         Ok(())
     };
@@ -170,14 +153,7 @@ fn copies<R: CubeRuntime>(
     let last = fresh::<R>(device, [1], DType::F32);
     // SAFETY: `to` has `floats` elements, and one unit writes the only one of `last`.
     unsafe {
-        last_kernel::launch_unchecked::<R>(
-            &client,
-            CubeCount::new_single(),
-            CubeDim::new_single(),
-            to.clone().into_array_arg(),
-            last.clone().into_array_arg(),
-            floats,
-        );
+        launch!(last_kernel, grid(&client, [1, 1, 1], 1); to, last; floats);
     }
     checked("the last element of a copy of ones", read(last)?[0], 1.0, 0.0)?;
     let seconds = each(&client, seconds, copy)?;

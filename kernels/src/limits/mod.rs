@@ -15,9 +15,9 @@ mod timing;
 use std::fmt;
 
 use burn::tensor::DType;
-use burn::tensor::backend::{Backend, BackendTypes};
+use burn::tensor::backend::Backend;
 
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// What a launch of a kernel that does next to nothing takes, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -167,29 +167,14 @@ pub enum LimitError {
     },
 }
 
-pub(crate) struct LimitTable<B: Backend> {
-    launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
-    copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
-    product_times: ProductTimesFn<B>,
-}
-
-type ProductTimesFn<B> = fn(
-    &<B as BackendTypes>::Device,
-    ProductType,
-    usize,
-    Strategies,
-    f64,
-) -> Result<Vec<ProductTime>, LimitError>;
-
-impl<B: MeasuredLimits> LimitTable<B> {
+function_table! {
     // Unit tests are about the host, and register no accelerator.
     #[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
-    pub(crate) fn new() -> Self {
-        Self {
-            launch_time: B::launch_time,
-            copy_time: B::copy_time,
-            product_times: B::product_times,
-        }
+    LimitTable of MeasuredLimits {
+        launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
+        copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
+        product_times: fn(&B::Device, ProductType, usize, Strategies, f64)
+            -> Result<Vec<ProductTime>, LimitError>,
     }
 }
 

@@ -3,7 +3,6 @@
 use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::client::ComputeClient;
 use cubecl::ir::StorageType;
 use cubecl::prelude::*;
 use cubek::matmul::definition::{MatmulElems, MatmulGlobalElems};
@@ -14,12 +13,10 @@ use super::cube::{checked, fresh, read};
 use super::strategy::{Needs, name, strategies};
 use super::timing::{each, first_line, settled};
 use super::{LimitError, ProductTime, ProductType, Strategies};
-use crate::cube::elementwise;
+use crate::cube::{elementwise, launch, unit_below};
 
 /// Two matrices and their product.
 struct Matrices<R: CubeRuntime> {
-    client: ComputeClient<R>,
-    device: R::Device,
     of: ProductType,
     size: usize,
     left: CubeTensor<R>,
@@ -36,7 +33,7 @@ pub fn times<R: CubeRuntime>(
     seconds: f64,
 ) -> Result<Vec<ProductTime>, LimitError> {
     let matrices = Matrices::<R>::new(device, of, size);
-    let features = matrices.client.features();
+    let features = matrices.left.client.features();
     let (mut times, mut refused) = (Vec::<ProductTime>::new(), Vec::new());
     let mut on_tensor_cores = false;
     for (needs, strategy) in strategies(of) {
@@ -74,32 +71,22 @@ impl<R: CubeRuntime> Matrices<R> {
         let matrix = || fresh::<R>(device, [size, size], of.dtype());
         let filled = |side: usize| {
             let matrix = matrix();
-            let (count, dim) = elementwise(&matrix.client, size * size);
             // SAFETY: the matrix has `size * size` elements, at which units stop.
             unsafe {
-                fill_kernel::launch_unchecked::<R>(
-                    &matrix.client,
-                    count,
-                    dim,
-                    matrix.clone().into_array_arg(),
-                    size,
-                    side,
-                    of.dtype().into(),
-                );
+                launch!(fill_kernel, elementwise(&matrix.client, size * size);
+                    matrix; size, side, of.dtype().into());
             }
             matrix
         };
-        let (client, device) = (R::client(device), device.clone());
-        let (left, right, product) = (filled(0), filled(1), matrix());
-        Self { client, device, of, size, left, right, product }
+        Self { of, size, left: filled(0), right: filled(1), product: matrix() }
     }
 
     /// Seconds of a product, once it has been found right.
     fn time(&self, strategy: &Strategy, seconds: f64) -> Result<f64, LimitError> {
         self.launch(strategy)?;
-        settled(&self.client)?;
+        settled(&self.left.client)?;
         [0, self.size - 1].into_iter().try_for_each(|row| self.check(row))?;
-        each(&self.client, seconds, || self.launch(strategy))
+        each(&self.left.client, seconds, || self.launch(strategy))
     }
 
     fn launch(&self, strategy: &Strategy) -> Result<(), LimitError> {
@@ -109,7 +96,7 @@ impl<R: CubeRuntime> Matrices<R> {
             [&self.left, &self.right, &self.product].map(|matrix| matrix.clone().binding());
         launch_ref(
             strategy,
-            &self.client,
+            &self.left.client,
             InputBinding::new(left, dtype),
             InputBinding::new(right, dtype),
             product,
@@ -121,20 +108,11 @@ impl<R: CubeRuntime> Matrices<R> {
     /// Whether a row of the product is right.
     fn check(&self, row: usize) -> Result<(), LimitError> {
         let size = self.size;
-        let found = fresh::<R>(&self.device, [size], DType::F32);
-        let (count, dim) = elementwise(&self.client, size);
+        let found = fresh::<R>(&self.left.device, [size], DType::F32);
         // SAFETY: `row` is one of the product's, and units stop at its last column.
         unsafe {
-            row_kernel::launch_unchecked::<R>(
-                &self.client,
-                count,
-                dim,
-                self.product.clone().into_array_arg(),
-                found.clone().into_array_arg(),
-                size,
-                row,
-                self.of.dtype().into(),
-            );
+            launch!(row_kernel, elementwise(&self.left.client, size);
+                self.product, found; size, row, self.of.dtype().into());
         }
         let found = read(found)?;
         for column in [0, size / 2, size - 1] {
@@ -166,12 +144,9 @@ fn fill_kernel<F: Float>(
     side: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    if ABSOLUTE_POS >= size * size {
-        terminate!();
-    }
-    let row = ABSOLUTE_POS / size;
-    let residue = (ABSOLUTE_POS * 7 + row * 3 + side * 2) % 5;
-    matrix[ABSOLUTE_POS] = F::cast_from(f32::cast_from(residue) / 4.0 - 0.25);
+    let at = unit_below(size * size);
+    let residue = (at * 7 + at / size * 3 + side * 2) % 5;
+    matrix[at] = F::cast_from(f32::cast_from(residue) / 4.0 - 0.25);
 }
 
 #[cube(launch_unchecked)]
@@ -182,8 +157,6 @@ fn row_kernel<F: Float>(
     row: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    if ABSOLUTE_POS >= size {
-        terminate!();
-    }
-    found[ABSOLUTE_POS] = f32::cast_from(matrix[row * size + ABSOLUTE_POS]);
+    let at = unit_below(size);
+    found[at] = f32::cast_from(matrix[row * size + at]);
 }

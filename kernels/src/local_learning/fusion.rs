@@ -5,7 +5,7 @@ use burn::tensor::{DType, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
 use super::{LocalBody, LocalLearning, LocalTensors};
-use crate::fusion::{Recorded, record};
+use crate::fusion::{like, record};
 use crate::optim_step::FusedSteps;
 
 /// The body of the backend below, as one operation.
@@ -21,8 +21,7 @@ fn run<B: FusionBackend + FusedSteps>(
 ) -> LocalTensors<FloatTensor<Fusion<B>>> {
     let LocalTensors { values, weights, memory } = of;
     let (layers, ticks) = (weights.len(), values[0].shape()[1]);
-    let described = |tensor: &Recorded<B>| (tensor.shape(), tensor.dtype());
-    let mut outputs: Vec<_> = [&memory].into_iter().chain(&weights).map(described).collect();
+    let mut outputs: Vec<_> = [&memory].into_iter().chain(&weights).map(like).collect();
     let told = learning.outputs(start, ticks).into_iter();
     outputs.extend(told.map(|shape| (shape.into(), DType::F32)));
     let inputs = values.into_iter().chain([memory]).chain(weights).collect();

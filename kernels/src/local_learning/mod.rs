@@ -7,9 +7,7 @@
 #[cfg(feature = "cube")]
 // A condition of the compiler's and one of the device's are two.
 #[allow(clippy::too_many_arguments, clippy::collapsible_if, clippy::manual_is_multiple_of)]
-mod cube;
-#[cfg(feature = "cube")]
-pub(crate) use cube::body;
+pub(crate) mod cube;
 #[cfg(feature = "fusion")]
 pub(crate) mod fusion;
 mod memory;
@@ -84,8 +82,8 @@ pub fn local_settings<B: Backend>(
     all_f32(name, types).then_some(settings)
 }
 
-fn local_body<B: Backend>() -> Option<&'static LocalBody<B>> {
-    registry::table::<StepTable<B>>()?.local_learning.as_ref()
+fn local_body<B: Backend>() -> Option<LocalBody<B>> {
+    (registry::table::<StepTable<B>>()?.local_learning)()
 }
 
 /// What layers that learned locally give, and are.

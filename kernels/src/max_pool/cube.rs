@@ -5,28 +5,57 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, empty_like};
+use crate::cube::{elementwise, empty, empty_like, launch, unit_below};
 
-/// The place of the first largest pixel of a window of rows of `w` pixels; NaN is the largest.
+/// A pixel that a window takes, and what is made of it.
+#[derive(CubeType, Clone, Copy)]
+pub struct Argmax {
+    pub at: usize,
+    pub value: f32,
+}
+
+/// A pixel, or where `mapped` `(x - centre) * scale + shift` of it.
 #[cube]
-fn largest<F: Float>(x: &Array<F>, first: usize, w: usize) -> usize {
-    let mut best = first;
-    let mut value = f32::cast_from(x[first]);
+fn pixel<F: Float>(x: F, centre: f32, scale: f32, shift: f32, #[comptime] mapped: bool) -> f32 {
+    let x = f32::cast_from(x);
+    if comptime!(mapped) { (x - centre) * scale + shift } else { x }
+}
+
+/// The first largest pixel of a window in rows of `w`, of what the map makes of them where `mapped`; NaN
+/// is the largest.
+#[cube]
+pub fn argmax<F: Float>(
+    x: &Array<F>,
+    first: usize,
+    w: usize,
+    centre: f32,
+    scale: f32,
+    shift: f32,
+    #[comptime] mapped: bool,
+) -> Argmax {
+    let mut at = first;
+    let mut value = pixel::<F>(x[first], centre, scale, shift, mapped);
     #[unroll]
-    for pixel in 1..4usize {
-        let at = first + comptime!(pixel / 2) * w + comptime!(pixel % 2);
-        let found = f32::cast_from(x[at]);
+    for place in 1..4usize {
+        let place = first + comptime!(place / 2) * w + comptime!(place % 2);
+        let found = pixel::<F>(x[place], centre, scale, shift, mapped);
         if found > value || (found.is_nan() && !value.is_nan()) {
-            best = at;
+            at = place;
             value = found;
         }
     }
-    best
+    Argmax { at, value }
+}
+
+/// The place of the first largest pixel of a window.
+#[cube]
+fn largest<F: Float>(x: &Array<F>, first: usize, w: usize) -> usize {
+    argmax(x, first, w, 0.0f32, 1.0f32, 0.0f32, false).at
 }
 
 /// The first pixel of a window, counted over all planes.
 #[cube]
-fn first_pixel(window: usize, h: usize, w: usize) -> usize {
+pub fn first_pixel(window: usize, h: usize, w: usize) -> usize {
     let across = w / 2;
     let row = window / across;
     let plane = row / (h / 2);
@@ -44,10 +73,7 @@ fn taken_kernel<F: Float>(
     w: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    let window = ABSOLUTE_POS;
-    if window >= windows {
-        terminate!();
-    }
+    let window = unit_below(windows);
     taken[window] = values[largest(x, first_pixel(window, h, w), w)];
 }
 
@@ -62,10 +88,7 @@ fn scattered_kernel<F: Float>(
     w: usize,
     #[define(F)] _dtype: StorageType,
 ) {
-    let pixel = ABSOLUTE_POS;
-    if pixel >= pixels {
-        terminate!();
-    }
+    let pixel = unit_below(pixels);
     let line = pixel / w;
     let (row, column) = (line % h / 2, pixel % w / 2);
     let mut value = F::new(0.0);
@@ -90,22 +113,11 @@ pub fn gather<R: CubeRuntime>(x: CubeTensor<R>, u: CubeTensor<R>) -> CubeTensor<
     if windows == 0 {
         return taken;
     }
-    let (count, dim) = elementwise(&taken.client, windows);
     // SAFETY: `x` and `u` have planes of `h` rows of `w` pixels, every window lies in one of them,
     // and units stop at the last window.
     unsafe {
-        taken_kernel::launch_unchecked::<R>(
-            &taken.client,
-            count,
-            dim,
-            x.into_array_arg(),
-            u.into_array_arg(),
-            taken.clone().into_array_arg(),
-            windows,
-            h,
-            w,
-            taken.dtype.into(),
-        );
+        launch!(taken_kernel, elementwise(&x.client, windows);
+            x, u, taken; windows, h, w, x.dtype.into());
     }
     taken
 }
@@ -118,21 +130,10 @@ pub fn scatter<R: CubeRuntime>(x: CubeTensor<R>, dy: CubeTensor<R>) -> CubeTenso
     if pixels == 0 {
         return dx;
     }
-    let (count, dim) = elementwise(&dx.client, pixels);
     // SAFETY: as in `gather`; `dy` has an element a window, and units stop at the last pixel.
     unsafe {
-        scattered_kernel::launch_unchecked::<R>(
-            &dx.client,
-            count,
-            dim,
-            x.into_array_arg(),
-            dy.into_array_arg(),
-            dx.clone().into_array_arg(),
-            pixels,
-            h,
-            w,
-            dx.dtype.into(),
-        );
+        launch!(scattered_kernel, elementwise(&x.client, pixels);
+            x, dy, dx; pixels, h, w, x.dtype.into());
     }
     dx
 }

@@ -1,11 +1,9 @@
 //! 2x2 max-pooling.
 
-pub(crate) mod autodiff;
 pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
-pub(crate) mod host;
 pub mod reference;
 
 use burn::tensor::Tensor;

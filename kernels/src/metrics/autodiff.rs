@@ -1,17 +1,20 @@
 //! Fused metrics under one level of autodiff, over any backend that has them.
-
-use std::sync::Arc;
+//!
+//! The gradient of a loss is computed with it, where one is wanted at all: it costs two more matrix
+//! products while the operands are in cache, and the backward pass then only scales it. Over a level
+//! of autodiff below, it is made of plain operations, and so can be differentiated.
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{DType, Shape, TensorMetadata};
+use burn::tensor::{DType, Tensor, TensorMetadata, activation};
 
-use super::{FusedMetrics, LossCall};
+use super::{FusedMetrics, LossCall, LossOutput};
 use crate::distances::{self, Metric};
 use crate::host::{unwrap, wrap};
-use crate::variadic_op::{self, OptionalTensors, VariadicBackward};
-use crate::{proto_loss, prototypes};
+use crate::layers::node::record;
+use crate::{proto_loss, variadic_op};
 
 impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
     fn takes(found: DType) -> bool {
@@ -23,19 +26,21 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         labels: IntTensor<Self>,
         ways: usize,
     ) -> FloatTensor<Self> {
-        prototypes::autodiff::class_means::<B, C>(x, labels, ways)
+        let means = B::class_means(x.primitive.clone(), labels.clone(), ways);
+        record::<B, C, 1>([&x], means, |g, _| [Some(B::class_spread(g, labels))])
     }
 
     fn class_spread(g: FloatTensor<Self>, labels: IntTensor<Self>) -> FloatTensor<Self> {
-        prototypes::autodiff::class_spread::<B, C>(g, labels)
+        let ways = g.shape()[1];
+        let rows = B::class_spread(g.primitive.clone(), labels.clone());
+        record::<B, C, 1>([&g], rows, move |u, _| [Some(B::class_means(u, labels, ways))])
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        proto_loss::autodiff::scores::<B, C>(metric, queries, prototypes)
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
+        let parents = of.each_ref();
+        let of = parents.map(|tensor| tensor.primitive.clone());
+        let found = B::scores(metric, of.clone());
+        record::<B, C, 2>(parents, found, move |g, _| B::scores_gradients(metric, g, of).map(Some))
     }
 
     fn scores_gradients(
@@ -51,44 +56,57 @@ impl<B: FusedMetrics, C: CheckpointStrategy> FusedMetrics for Autodiff<B, C> {
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2] {
-        proto_loss::autodiff::loss::<B, C>(call, of, labels)
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>> {
+        let differentiable = gradients.then(|| {
+            let [queries, prototypes] = of.clone().map(wrap::<Self, 3>);
+            let classes = Tensor::from_primitive(labels.clone());
+            let (LossCall { metric, scale }, softmax) = (call, softmax::<B, C>);
+            let found = proto_loss::reference::proto_loss_gradients(
+                queries, prototypes, classes, metric, scale, softmax,
+            );
+            found.map(unwrap)
+        });
+        let values = of.each_ref().map(|tensor| tensor.primitive.clone());
+        let is_tracked = of.iter().any(|tensor| tensor.is_tracked());
+        let found = B::proto_loss(call, values, labels, is_tracked);
+        let loss = record::<B, C, 2>(of.each_ref(), found.loss, |factor, wanted| {
+            let [by_queries, by_prototypes] = found.gradients.expect("an operand is tracked");
+            [
+                wanted[0].then(|| B::scaled(by_queries, factor.clone())),
+                wanted[1].then(|| B::scaled(by_prototypes, factor)),
+            ]
+        });
+        let correct = <Self as AutodiffBackend>::from_inner(found.correct);
+        LossOutput { loss, correct, gradients: differentiable }
     }
 
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4] {
-        proto_loss::autodiff::loss_gradients::<B, C>(call, of, labels)
-    }
-
+    /// The gradient of a split: those of the parts, concatenated.
     fn split_at(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
         let parts = B::split_at(x.primitive.clone(), at);
         let shapes = parts.each_ref().map(TensorMetadata::shape);
         let (device, dtype) = (B::float_device(&parts[0]), parts[0].dtype());
-        let of_parts = SplitBackward { shapes, device, dtype };
-        let parts = variadic_op::record::<B, C>(&[x], || Arc::new(of_parts), parts.into());
+        let parts = variadic_op::record::<B, C>(&[x], parts.into(), move |results, _| {
+            let parts = results.into_iter().zip(shapes).map(|(gradient, shape)| {
+                gradient.unwrap_or_else(|| B::float_zeros(shape, &device, dtype.into()))
+            });
+            vec![Some(B::float_cat(parts.collect(), 1))]
+        });
         parts.try_into().expect("two results of two parts")
     }
 }
 
-/// The gradient of a split: those of the parts, concatenated.
-struct SplitBackward<B: FusedMetrics> {
-    shapes: [Shape; 2],
-    device: B::Device,
-    dtype: DType,
-}
-
-impl<B: FusedMetrics> VariadicBackward<B> for SplitBackward<B> {
-    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
-        if wanted != [true] {
-            return vec![None];
-        }
-        let parts = results.into_iter().zip(&self.shapes).map(|(gradient, shape)| {
-            let zeros = || B::float_zeros(shape.clone(), &self.device, self.dtype.into());
-            gradient.unwrap_or_else(zeros)
-        });
-        vec![Some(B::float_cat(parts.collect(), 1))]
-    }
+/// The softmax of the last dimension, whose derivative has no quotient: those of Burn's operations
+/// multiply with a reciprocal, which is an estimate of 12 bits on NdArray.
+fn softmax<B: FusedMetrics, C: CheckpointStrategy>(
+    x: Tensor<Autodiff<B, C>, 3>,
+) -> Tensor<Autodiff<B, C>, 3> {
+    let x = unwrap(x);
+    let likely = activation::softmax(wrap::<B, 3>(x.primitive.clone()), 2);
+    let found = unwrap(likely.clone());
+    wrap(record::<B, C, 1>([&x], found, |g, _| {
+        let g = wrap::<B, 3>(g);
+        let mean = (g.clone() * likely.clone()).sum_dim(2);
+        [Some(unwrap((g - mean) * likely))]
+    }))
 }

@@ -4,9 +4,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedMetrics, LossCall};
+use super::{FusedMetrics, LossCall, LossOutput};
 use crate::distances::Metric;
-use crate::fusion::{Recorded, record, record_one};
+use crate::fusion::{all, like, record, record_floats, record_one};
 
 impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
     fn takes(found: DType) -> bool {
@@ -34,17 +34,12 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         })
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
+        let [queries, prototypes] = &of;
         let [tasks, count, _] = queries.shape().dims();
         let [_, ways, _] = prototypes.shape().dims();
         let output = (Shape::new([tasks, count, ways]), queries.dtype());
-        record_one::<B, _>("scores", vec![queries, prototypes], output, move |given| {
-            B::scores(metric, given.float(0), given.float(1))
-        })
+        record_floats::<B, 2>("scores", of, output, move |of| B::scores(metric, of))
     }
 
     fn scores_gradients(
@@ -52,49 +47,30 @@ impl<B: FusionBackend + FusedMetrics> FusedMetrics for Fusion<B> {
         g: FloatTensor<Self>,
         of: [FloatTensor<Self>; 2],
     ) -> [FloatTensor<Self>; 2] {
-        let outputs = like(&of);
+        let outputs = of.each_ref().map(like).into();
         let inputs = [g].into_iter().chain(of).collect();
-        let found = record::<B, _>("scores_gradients", inputs, outputs, move |given| {
+        all(record::<B, _>("scores_gradients", inputs, outputs, move |given| {
             B::scores_gradients(metric, given.float(0), given.floats(1)).into()
-        });
-        all::<B, _>(found)
+        }))
     }
 
     fn proto_loss(
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2] {
-        let outputs = judged(&of[0], &labels);
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>> {
+        let of_gradients = of.each_ref().map(like).into_iter().filter(|_| gradients);
+        let outputs = [Shape::new([1]), labels.shape()].map(|shape| (shape, of[0].dtype()));
+        let outputs = outputs.into_iter().chain(of_gradients).collect();
         let inputs = of.into_iter().chain([labels]).collect();
-        all::<B, _>(record::<B, _>("proto_loss", inputs, outputs, move |given| {
-            B::proto_loss(call, given.floats(0), given.int(2)).into()
-        }))
+        let found = record::<B, _>("proto_loss", inputs, outputs, move |given| {
+            let found = B::proto_loss(call, given.floats(0), given.int(2), gradients);
+            let gradients = found.gradients.into_iter().flatten();
+            [found.loss, found.correct].into_iter().chain(gradients).collect()
+        });
+        let mut found = found.into_iter();
+        let mut next = || found.next().expect("as many as were recorded");
+        LossOutput { loss: next(), correct: next(), gradients: gradients.then(|| [next(), next()]) }
     }
-
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4] {
-        let outputs = judged(&of[0], &labels).into_iter().chain(like(&of)).collect();
-        let inputs = of.into_iter().chain([labels]).collect();
-        all::<B, _>(record::<B, _>("proto_loss_gradients", inputs, outputs, move |given| {
-            B::proto_loss_gradients(call, given.floats(0), given.int(2)).into()
-        }))
-    }
-}
-
-/// The shapes and types of tensors.
-fn like<T: TensorMetadata>(of: &[T]) -> Vec<(Shape, DType)> {
-    of.iter().map(|x| (x.shape(), x.dtype())).collect()
-}
-
-/// Those of the loss, and of what tells which queries are right.
-fn judged<T: TensorMetadata>(queries: &T, labels: &T) -> Vec<(Shape, DType)> {
-    [Shape::new([1]), labels.shape()].map(|shape| (shape, queries.dtype())).into()
-}
-
-fn all<B: FusionBackend, const N: usize>(found: Vec<Recorded<B>>) -> [Recorded<B>; N] {
-    found.try_into().unwrap_or_else(|_| unreachable!("as many as were recorded"))
 }

@@ -1,9 +1,9 @@
 //! Fused metrics of every host backend.
 
 use burn::tensor::ops::{FloatTensor, IntTensor};
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorMetadata};
 
-use super::{FusedMetrics, LossCall};
+use super::{FusedMetrics, LossCall, LossOutput};
 use crate::cpu::instruction_set::chosen;
 use crate::distances::Metric;
 use crate::distances::cpu::{self, Dims, Found};
@@ -12,25 +12,21 @@ use crate::prototypes;
 
 impl<B: HostBackend> FusedMetrics for B {
     fn class_means(x: FloatTensor<B>, labels: IntTensor<B>, ways: usize) -> FloatTensor<B> {
-        let [t, n, d] = dims::<B>(&x);
+        let [t, n, d] = x.shape().dims();
         let labels = read::<B>(labels, ways);
         let found = prototypes::cpu::class_means(&elements::<B>(&x), &labels, [n, ways, d]);
         write_like::<B, 3>(&x, found, [t, ways, d])
     }
 
     fn class_spread(g: FloatTensor<B>, labels: IntTensor<B>) -> FloatTensor<B> {
-        let [t, ways, d] = dims::<B>(&g);
+        let [t, ways, d] = g.shape().dims();
         let labels = read::<B>(labels, ways);
         let n = labels.len() / t.max(1);
         let found = prototypes::cpu::class_spread(&elements::<B>(&g), &labels, [n, ways, d]);
         write_like::<B, 3>(&g, found, [t, n, d])
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<B>,
-        prototypes: FloatTensor<B>,
-    ) -> FloatTensor<B> {
+    fn scores(metric: Metric, [queries, prototypes]: [FloatTensor<B>; 2]) -> FloatTensor<B> {
         let dims = call_dims::<B>(&queries, &prototypes);
         let (q, p) = (elements::<B>(&queries), elements::<B>(&prototypes));
         let found = cpu::scores(chosen(), metric, [&q, &p], dims);
@@ -53,23 +49,20 @@ impl<B: HostBackend> FusedMetrics for B {
 
     fn proto_loss(
         call: LossCall,
-        of: [FloatTensor<B>; 2],
+        [queries, prototypes]: [FloatTensor<B>; 2],
         labels: IntTensor<B>,
-    ) -> [FloatTensor<B>; 2] {
-        let (of_loss, _) = loss::<B>(call, &of, labels, false);
-        of_loss
-    }
-
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<B>; 2],
-        labels: IntTensor<B>,
-    ) -> [FloatTensor<B>; 4] {
-        let ([loss, correct], gradients) = loss::<B>(call, &of, labels, true);
-        let gradients = gradients.expect("gradients were asked for");
-        let dims = call_dims::<B>(&of[0], &of[1]);
-        let [by_queries, by_prototypes] = write_gradients::<B>(&of[0], dims, gradients);
-        [loss, correct, by_queries, by_prototypes]
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<B>> {
+        let dims = call_dims::<B>(&queries, &prototypes);
+        let labels = read::<B>(labels, dims.ways);
+        let [q, p] = &[&queries, &prototypes].map(elements::<B>);
+        let Found { loss, correct, gradients } =
+            cpu::loss(chosen(), call, [q, p], &labels, dims, gradients);
+        LossOutput {
+            loss: write_like::<B, 1>(&queries, vec![loss], [1]),
+            correct: write_like::<B, 2>(&queries, correct, [dims.tasks, dims.queries]),
+            gradients: gradients.map(|found| write_gradients::<B>(&queries, dims, found)),
+        }
     }
 
     fn scaled(x: FloatTensor<B>, factor: FloatTensor<B>) -> FloatTensor<B> {
@@ -81,31 +74,9 @@ impl<B: HostBackend> FusedMetrics for B {
     }
 }
 
-type Loss<B> = ([FloatTensor<B>; 2], Option<[Vec<f32>; 2]>);
-
-fn loss<B: HostBackend>(
-    call: LossCall,
-    [queries, prototypes]: &[FloatTensor<B>; 2],
-    labels: IntTensor<B>,
-    gradient: bool,
-) -> Loss<B> {
-    let dims = call_dims::<B>(queries, prototypes);
-    let labels = read::<B>(labels, dims.ways);
-    let (q, p) = (elements::<B>(queries), elements::<B>(prototypes));
-    let Found { loss, correct, gradients } =
-        cpu::loss(chosen(), call, [&q, &p], &labels, dims, gradient);
-    let loss = write_like::<B, 1>(queries, vec![loss], [1]);
-    let correct = write_like::<B, 2>(queries, correct, [dims.tasks, dims.queries]);
-    ([loss, correct], gradients)
-}
-
-fn dims<B: HostBackend>(x: &FloatTensor<B>) -> [usize; 3] {
-    wrap::<B, 3>(x.clone()).dims()
-}
-
 fn call_dims<B: HostBackend>(queries: &FloatTensor<B>, prototypes: &FloatTensor<B>) -> Dims {
-    let [tasks, queries, features] = dims::<B>(queries);
-    let [_, ways, _] = dims::<B>(prototypes);
+    let [tasks, queries, features] = queries.shape().dims();
+    let [_, ways, _] = prototypes.shape().dims();
     Dims { tasks, queries, ways, features }
 }
 

@@ -20,9 +20,9 @@ use burn::tensor::ops::{FloatTensor, IntTensor};
 use burn::tensor::{DType, Tensor};
 
 use crate::distances::Metric;
-use crate::fallback::FallbackReason;
+use crate::fallback::all_taken;
 use crate::host::{unwrap, wrap};
-use crate::registry;
+use crate::registry::{self, function_table};
 
 /// What [`proto_loss`](crate::proto_loss()) is told besides its tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +31,17 @@ pub struct LossCall {
     pub metric: Metric,
     /// Factor of the scores in the softmax.
     pub scale: f64,
+}
+
+/// What is found of a loss.
+#[derive(Clone, Debug)]
+pub struct LossOutput<T> {
+    /// `[1]`.
+    pub loss: T,
+    /// Not tracked, one for every query whose largest score is at its label, else zero, `[t, q]`.
+    pub correct: T,
+    /// By queries and by prototypes, if they were wanted.
+    pub gradients: Option<[T; 2]>,
 }
 
 /// A backend with fused bodies for prototypes, distances and losses over them; floats are of one
@@ -49,12 +60,8 @@ pub trait FusedMetrics: Backend {
     /// of `g` `[t, ways, d]`, divided by the number of rows of its class.
     fn class_spread(g: FloatTensor<Self>, labels: IntTensor<Self>) -> FloatTensor<Self>;
 
-    /// Scores `[t, q, ways]`, see [`scores`](crate::scores).
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+    /// Scores `[t, q, ways]` of queries and prototypes, see [`scores`](crate::scores).
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self>;
 
     /// The gradients of `<g, scores(queries, prototypes)>` by queries and by prototypes.
     fn scores_gradients(
@@ -63,21 +70,14 @@ pub trait FusedMetrics: Backend {
         of: [FloatTensor<Self>; 2],
     ) -> [FloatTensor<Self>; 2];
 
-    /// The mean over all queries of `-log softmax(scale * scores)` at their labels, `[1]`; and, not
-    /// tracked, one for every query whose largest score is at its label, else zero, `[t, q]`.
+    /// The mean over all queries of `-log softmax(scale * scores)` at their labels, with its `gradients` if
+    /// they are wanted.
     fn proto_loss(
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2];
-
-    /// What [`proto_loss`](Self::proto_loss) returns, and the gradients of the loss by queries and
-    /// by prototypes.
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4];
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>>;
 
     /// See [`split_at`]; neither part is empty.
     fn split_at(x: FloatTensor<Self>, at: usize) -> [FloatTensor<Self>; 2] {
@@ -90,26 +90,15 @@ pub trait FusedMetrics: Backend {
     }
 }
 
-/// The primitives that the public functions call.
-pub(crate) struct MetricTable<B: Backend> {
-    pub takes: fn(DType) -> bool,
-    pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
-    pub scores: fn(Metric, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
-    pub proto_loss: LossFn<B>,
-    split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
-}
-
-type LossFn<B> = fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>) -> [FloatTensor<B>; 2];
-
-impl<B: FusedMetrics> MetricTable<B> {
-    pub(crate) fn new() -> Self {
-        Self {
-            takes: B::takes,
-            class_means: B::class_means,
-            scores: B::scores,
-            proto_loss: B::proto_loss,
-            split_at: B::split_at,
-        }
+function_table! {
+    /// The primitives that the public functions call.
+    MetricTable of FusedMetrics {
+        takes: fn(DType) -> bool,
+        pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
+        pub scores: fn(Metric, [FloatTensor<B>; 2]) -> FloatTensor<B>,
+        pub proto_loss: fn(LossCall, [FloatTensor<B>; 2], IntTensor<B>, bool)
+            -> LossOutput<FloatTensor<B>>,
+        split_at: fn(FloatTensor<B>, usize) -> [FloatTensor<B>; 2],
     }
 }
 
@@ -144,13 +133,8 @@ pub(crate) fn table<B: Backend>(
     operation: &'static str,
     of: &[&Tensor<B, 3>],
 ) -> Option<&'static MetricTable<B>> {
-    let table = registry::table::<MetricTable<B>>()?;
-    let first = of[0].dtype();
-    match of.iter().map(|x| x.dtype()).find(|&x| x != first || !(table.takes)(x)) {
-        Some(found) => {
-            FallbackReason::ElementType { found }.log_once(operation);
-            None
-        }
-        None => Some(table),
-    }
+    let (types, first) = (of.iter().map(|x| x.dtype()), of[0].dtype());
+    registry::table().filter(|table: &&MetricTable<B>| {
+        all_taken(operation, types, |found| found == first && (table.takes)(found))
+    })
 }

@@ -7,7 +7,6 @@ use burn::tensor::{FloatDType, TensorMetadata};
 use super::Rectified;
 use crate::batch_norm::fused::moment_grad;
 use crate::channels::CentredScaled;
-use crate::channels::autodiff::scaled;
 use crate::host::{unwrap, wrap};
 use crate::layers::FusedLayers;
 
@@ -39,14 +38,14 @@ pub fn backward<B: FusedLayers>(
     let [centre, scale, _] = map;
     let [of_sums, of_x] = wanted;
     let sums = (of_sums || of_x && inverse.is_some())
-        .then(|| B::channel_correlate(dy.clone(), x.clone(), centre.clone()));
+        .then(|| B::channel_correlate([dy.clone(), x.clone(), centre.clone()]));
     let dx = of_x.then(|| {
         let Some((inverse, sums)) = inverse.zip(sums.clone()) else {
             return scaled::<B>(dy, scale);
         };
         let [tilt, mean] = moment_grad::<B>(&x, [scale.clone(), inverse], sums).map(unwrap);
         let direct = CentredScaled { x: dy, centre: mean, scale };
-        B::channel_combine(direct, CentredScaled { x, centre, scale: tilt })
+        B::channel_combine([direct, CentredScaled { x, centre, scale: tilt }])
     });
     [sums.filter(|_| of_sums), dx]
 }
@@ -68,4 +67,10 @@ fn spread<B: FusedLayers>(
     let dz = unwrap(dz.mask_fill(silent, 0.0));
     let dv = if after.pool { B::pool_scatter(v, dz) } else { dz };
     unwrap(wrap::<B, 4>(dv).cast(of))
+}
+
+/// `x * scale` by channel.
+pub fn scaled<B: FusedLayers>(x: FloatTensor<B>, scale: FloatTensor<B>) -> FloatTensor<B> {
+    let zero = unwrap(wrap::<B, 1>(scale.clone()).zeros_like());
+    B::channel_affine(x, [zero.clone(), scale, zero])
 }

@@ -7,7 +7,6 @@
 //! laid out anew besides, once each way. Under a second level of autodiff the gradient is made of the
 //! single layers, and differentiated as they are.
 
-pub(crate) mod autodiff;
 pub(crate) mod composed;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]

@@ -21,7 +21,7 @@ impl<B: FusionBackend + FusedSteps> FusedSteps for Fusion<B> {
         learning_rate: f64,
     ) -> Vec<StepOutput<FloatTensor<Self>>> {
         let device = |one: &StepTensors<Recorded<B>>| Self::float_device(&one.parameter);
-        in_groups(of, device, |of| steps::<B>(of, *rule, learning_rate))
+        in_groups(of, device, |_, of| steps::<B>(of, *rule, learning_rate))
     }
 
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64) {

@@ -78,11 +78,11 @@ impl<B: HostBackend> Moving<B> {
     fn new(of: StepTensors<FloatTensor<B>>, rule: &StepRule) -> (FloatTensor<B>, Self) {
         let StepTensors { parameter, gradient, state: StepState { time, tensors } } = of;
         let (shape, device) = (parameter.shape(), B::float_device(&parameter));
-        let mut place = 0..;
-        let state = tensors.map(|tensor| match (place.next(), tensor) {
-            (_, Some(tensor)) => into_elements::<B>(tensor),
-            (Some(place), None) if place < rule.remembers() => vec![0.0; shape.num_elements()],
-            _ => Vec::new(),
+        let mut tensors = tensors.into_iter();
+        let state = [0, 1].map(|place| match tensors.next().flatten() {
+            Some(tensor) => into_elements::<B>(tensor),
+            None if place < rule.remembers() => vec![0.0; shape.num_elements()],
+            None => Vec::new(),
         });
         (gradient, Self { shape, device, time, parameter: into_elements::<B>(parameter), state })
     }
@@ -90,11 +90,8 @@ impl<B: HostBackend> Moving<B> {
     fn stepped(self, rule: &StepRule) -> StepOutput<FloatTensor<B>> {
         let Self { shape, device, time, parameter, state } = self;
         let tensor = |elements| write_shape::<B>(elements, shape.clone(), &device);
-        let mut place = 0..;
-        let tensors = state.map(|elements| {
-            let remembered = place.next().is_some_and(|place| place < rule.remembers());
-            remembered.then(|| tensor(elements))
-        });
+        let mut remembered = state.into_iter().take(rule.remembers()).map(tensor);
+        let tensors = [remembered.next(), remembered.next()];
         StepOutput { parameter: tensor(parameter), state: StepState { time: time + 1, tensors } }
     }
 }

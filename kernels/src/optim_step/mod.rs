@@ -28,7 +28,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
-use crate::fallback::FallbackReason;
+use crate::fallback::{all_f32, all_taken};
 use crate::lists::{has_elements, in_parts};
 use crate::registry;
 
@@ -77,15 +77,10 @@ impl<T: TensorMetadata> StepTensors<T> {
     fn is_served(&self, takes: fn(DType) -> bool) -> bool {
         let [of, gradient] = [&self.parameter, &self.gradient].map(TensorMetadata::dtype);
         let remembered = self.state.tensors.iter().flatten().map(TensorMetadata::dtype);
-        let refused = [of].into_iter().filter(|&of| !takes(of));
-        let refused = refused.chain([gradient].into_iter().filter(|&found| found != of));
-        match refused.chain(remembered.filter(|&found| found != DType::F32)).next() {
-            Some(found) => {
-                FallbackReason::ElementType { found }.log_once("optim_step");
-                false
-            }
-            None => true,
-        }
+        let name = "optim_step";
+        all_taken(name, [of], takes)
+            && all_taken(name, [gradient], |found| found == of)
+            && all_f32(name, remembered)
     }
 
     /// How many tensors are remembered.

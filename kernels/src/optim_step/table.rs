@@ -10,7 +10,8 @@ use crate::gram;
 use crate::inverse_power;
 use crate::local_learning::LocalBody;
 use crate::rank_update::{self, Decay, UpdateRate};
-use crate::tiling;
+use crate::registry::function_table;
+use crate::tiling::{self, OverLanes};
 use crate::weighted_sums;
 
 /// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
@@ -52,15 +53,14 @@ pub trait FusedSteps: Backend {
         grad_stats::reference::squares(part)
     }
 
-    /// See [`tiled_all`](crate::tiled_all); tensors are on one device and have elements. Plain operations,
-    /// unless a backend has better.
-    fn tiled_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
-        xs.into_iter().map(|x| tiling::reference::tiled::<Self>(x, lanes)).collect()
-    }
-
-    /// See [`summed_all`](crate::summed_all); likewise.
-    fn summed_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
-        xs.into_iter().map(|x| tiling::reference::summed::<Self>(x, lanes)).collect()
+    /// See [`tiled_all`](crate::tiled_all) and [`summed_all`](crate::summed_all); tensors are on one device
+    /// and have elements. Plain operations, unless a backend has better.
+    fn over_lanes(
+        xs: Vec<FloatTensor<Self>>,
+        lanes: usize,
+        what: OverLanes,
+    ) -> Vec<FloatTensor<Self>> {
+        xs.into_iter().map(|x| tiling::reference::over_lanes::<Self>(x, lanes, what)).collect()
     }
 
     /// See [`rank_update`](crate::rank_update()): `[rows, columns]`, with factors `[k, rows]` and
@@ -104,49 +104,25 @@ pub trait FusedSteps: Backend {
     }
 }
 
-type OptimStepFn<B> =
-    fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64) -> Vec<StepOutput<FloatTensor<B>>>;
-type GradStatsFn<B> = fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64);
-type LanesFn<B> = fn(Vec<FloatTensor<B>>, usize) -> Vec<FloatTensor<B>>;
-type RankUpdateFn<B> = fn(
-    FloatTensor<B>,
-    Decay<FloatTensor<B>>,
-    [FloatTensor<B>; 2],
-    UpdateRate<FloatTensor<B>>,
-) -> FloatTensor<B>;
-type WeightedSumsFn<B> = fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
-type InversePowerFn<B> = fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2];
-
-pub(crate) struct StepTable<B: Backend> {
-    pub takes: fn(DType) -> bool,
-    pub optim_step: OptimStepFn<B>,
-    pub grad_stats: GradStatsFn<B>,
-    pub grad_parts: fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-    pub part_squares: fn(&[f32]) -> f64,
-    pub tiled_all: LanesFn<B>,
-    pub summed_all: LanesFn<B>,
-    pub rank_update: RankUpdateFn<B>,
-    pub weighted_sums: WeightedSumsFn<B>,
-    pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
-    pub inverse_power: InversePowerFn<B>,
-    pub local_learning: Option<LocalBody<B>>,
-}
-
-impl<B: FusedSteps> StepTable<B> {
-    pub(crate) fn new() -> Self {
-        Self {
-            takes: B::takes,
-            optim_step: B::optim_step,
-            grad_stats: B::grad_stats,
-            grad_parts: B::grad_parts,
-            part_squares: B::part_squares,
-            tiled_all: B::tiled_all,
-            summed_all: B::summed_all,
-            rank_update: B::rank_update,
-            weighted_sums: B::weighted_sums,
-            gram: B::gram,
-            inverse_power: B::inverse_power,
-            local_learning: B::local_learning(),
-        }
+function_table! {
+    /// The functions of those.
+    StepTable of FusedSteps {
+        pub takes: fn(DType) -> bool,
+        pub optim_step: fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64)
+            -> Vec<StepOutput<FloatTensor<B>>>,
+        pub grad_stats: fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64),
+        pub grad_parts: fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+        pub part_squares: fn(&[f32]) -> f64,
+        pub over_lanes: fn(Vec<FloatTensor<B>>, usize, OverLanes) -> Vec<FloatTensor<B>>,
+        pub rank_update: fn(
+            FloatTensor<B>,
+            Decay<FloatTensor<B>>,
+            [FloatTensor<B>; 2],
+            UpdateRate<FloatTensor<B>>,
+        ) -> FloatTensor<B>,
+        pub weighted_sums: fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+        pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
+        pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
+        pub local_learning: fn() -> Option<LocalBody<B>>,
     }
 }

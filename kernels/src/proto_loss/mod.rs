@@ -1,6 +1,5 @@
 //! The loss of prototypical networks.
 
-pub(crate) mod autodiff;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
@@ -49,8 +48,8 @@ pub fn proto_loss<B: Backend>(
         Some(table) => {
             let of = [queries, prototypes].map(unwrap);
             let call = LossCall { metric, scale };
-            let [loss, correct] = (table.proto_loss)(call, of, labels.into_primitive());
-            ProtoLoss { loss: wrap(loss), correct: wrap(correct) }
+            let found = (table.proto_loss)(call, of, labels.into_primitive(), false);
+            ProtoLoss { loss: wrap(found.loss), correct: wrap(found.correct) }
         }
         None => reference::proto_loss(queries, prototypes, labels, metric, scale),
     }

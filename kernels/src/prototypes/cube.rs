@@ -6,7 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{elementwise, empty, vector_size, zeros};
+use crate::cube::{elementwise, empty, launch, unit_below, vector_size, zeros};
 
 /// A unit for each vector of the means.
 #[cube(launch_unchecked)]
@@ -21,10 +21,7 @@ fn means_kernel<F: Float, I: Int, N: Size>(
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let class = at / row;
     let way = (class % ways) as i32;
     let first = class / ways * examples;
@@ -49,10 +46,7 @@ fn counts_kernel<I: Int>(
     ways: usize,
     #[define(I)] _label: StorageType,
 ) {
-    let class = ABSOLUTE_POS;
-    if class >= classes {
-        terminate!();
-    }
+    let class = unit_below(classes);
     let way = (class % ways) as i32;
     let first = class / ways * examples;
     let mut count = 0.0f32;
@@ -78,10 +72,7 @@ fn spread_kernel<F: Float, I: Int, N: Size>(
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let example = at / row;
     let label = i32::cast_from(labels[example]);
     let mut found = Vector::<f32, N>::new(0.0f32);
@@ -106,26 +97,12 @@ pub fn class_means<R: CubeRuntime>(
     if vectors == 0 {
         return means;
     }
-    let (cubes, dim) = elementwise(&means.client, vectors);
-    let (dtype, label_type) = (x.dtype, labels.dtype);
     // SAFETY: `x` has a row for each of the labels, `means` one for each class of each task, of
     // `features` elements, which is whole vectors; units stop at the last of these.
     unsafe {
-        means_kernel::launch_unchecked::<R>(
-            &means.client,
-            cubes,
-            dim,
-            width,
-            x.into_array_arg(),
-            labels.into_array_arg(),
-            means.clone().into_array_arg(),
-            vectors,
-            features / width,
-            examples,
-            ways,
-            dtype.into(),
-            label_type.into(),
-        );
+        launch!(means_kernel, elementwise(&x.client, vectors), width;
+            x, labels, means;
+            vectors, features / width, examples, ways, x.dtype.into(), labels.dtype.into());
     }
     means
 }
@@ -145,40 +122,15 @@ pub fn class_spread<R: CubeRuntime>(g: CubeTensor<R>, labels: CubeTensor<R>) -> 
         return rows;
     }
     let counts = empty(&g, [tasks * ways], DType::F32);
-    let (class_cubes, class_dim) = elementwise(&g.client, tasks * ways);
-    let (cubes, dim) = elementwise(&g.client, vectors);
-    let (dtype, label_type) = (g.dtype, labels.dtype);
     // SAFETY: counts and rows of `g` are as many as classes of all tasks, rows of the result as
     // labels, of `features` elements each, which is whole vectors; units stop at the last class and
     // at the last vector, and only labels of a class are used as an index.
     unsafe {
-        counts_kernel::launch_unchecked::<R>(
-            &rows.client,
-            class_cubes,
-            class_dim,
-            labels.clone().into_array_arg(),
-            counts.clone().into_array_arg(),
-            tasks * ways,
-            examples,
-            ways,
-            label_type.into(),
-        );
-        spread_kernel::launch_unchecked::<R>(
-            &rows.client,
-            cubes,
-            dim,
-            width,
-            g.into_array_arg(),
-            labels.into_array_arg(),
-            counts.into_array_arg(),
-            rows.clone().into_array_arg(),
-            vectors,
-            features / width,
-            examples,
-            ways,
-            dtype.into(),
-            label_type.into(),
-        );
+        launch!(counts_kernel, elementwise(&g.client, tasks * ways);
+            labels, counts; tasks * ways, examples, ways, labels.dtype.into());
+        launch!(spread_kernel, elementwise(&g.client, vectors), width;
+            g, labels, counts, rows;
+            vectors, features / width, examples, ways, g.dtype.into(), labels.dtype.into());
     }
     rows
 }

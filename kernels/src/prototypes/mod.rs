@@ -1,6 +1,5 @@
 //! The mean embedding of each class.
 
-pub(crate) mod autodiff;
 pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]

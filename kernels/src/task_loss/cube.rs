@@ -1,18 +1,30 @@
 //! The loss on a device: a cube adds up all rows, and a unit writes a row of a gradient.
 
-use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::prelude::*;
 
-use super::{FusedTaskLoss, TaskLoss, TaskLossCall};
-use crate::cube::{cube_sum, elementwise, empty, empty_like, units, zeros};
+use super::{TaskLoss, TaskLossCall};
+use crate::cube::{
+    cube_sum, elementwise, empty, empty_like, grid, launch, unit_below, units, zeros,
+};
 use crate::twice_differentiable::{
-    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable, TwiceDifferentiableBackend,
+    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
 use crate::variadic_op::OptionalTensors;
+
+impl TaskLossCall {
+    /// By what the sum over all elements is multiplied.
+    fn share(&self) -> f32 {
+        let [_, examples, length] = self.shape;
+        match self.of {
+            TaskLoss::CrossEntropy => 1.0 / examples as f32,
+            TaskLoss::SquaredError => 1.0 / (examples * length) as f32,
+        }
+    }
+}
 
 /// Of a row of outputs and targets.
 #[derive(CubeType, Clone, Copy)]
@@ -123,10 +135,7 @@ fn gradient_kernel(
     #[comptime] has_outputs_tangent: bool,
     #[comptime] has_grad_tangent: bool,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= rows {
-        terminate!();
-    }
+    let at = unit_below(rows);
     let first = at * length;
     let grad = grad[0] * share;
     // By what the gradient itself is multiplied.
@@ -177,76 +186,40 @@ impl<R: CubeRuntime> Operands<R> {
         // SAFETY: outputs, targets and the tangent, read where there is one, have `length` elements a
         // row, and units stop at the last row.
         unsafe {
-            loss_kernel::launch_unchecked::<R>(
-                &loss.client,
-                CubeCount::Static(1, 1, 1),
-                CubeDim::new_1d(units),
-                outputs.clone().into_array_arg(),
-                targets.clone().into_array_arg(),
-                outputs_tangent.unwrap_or(outputs).clone().into_array_arg(),
-                loss.clone().into_array_arg(),
-                tasks * examples,
-                length,
-                call.share(),
-                call.of,
-                outputs_tangent.is_some(),
-                units,
-            );
+            launch!(loss_kernel, grid(&loss.client, [1, 1, 1], units);
+                outputs, targets, outputs_tangent.unwrap_or(outputs), loss;
+                tasks * examples, length, call.share(), call.of, outputs_tangent.is_some(), units);
         }
         loss
     }
 
-    /// The gradient of the outputs given that of the loss, or its tangent if `tangent` is given.
+    /// The gradient of the outputs given that of the loss, or its tangent if `tangents` are given: of the
+    /// outputs, and of the gradient of the loss; `None` is zero.
     fn gradient(
         &self,
         call: &TaskLossCall,
         grad: &CubeTensor<R>,
-        tangent: Option<Tangents<'_, R>>,
+        tangents: Option<[Option<&CubeTensor<R>>; 2]>,
     ) -> CubeTensor<R> {
         let [outputs, targets] = &self.0;
         let found = empty_like(outputs);
         let [tasks, examples, length] = call.shape;
         let rows = tasks * examples;
-        let (count, dim) = elementwise(&found.client, rows);
-        let outputs_tangent = tangent.as_ref().and_then(|tangent| tangent.outputs_tangent);
-        let grad_tangent = tangent.as_ref().and_then(|tangent| tangent.grad_tangent);
+        let [outputs_tangent, grad_tangent] = tangents.unwrap_or([None, None]);
         // SAFETY: as in `loss`; the gradient and its tangent have an element, and a unit writes its row.
         unsafe {
-            gradient_kernel::launch_unchecked::<R>(
-                &found.client,
-                count,
-                dim,
-                outputs.clone().into_array_arg(),
-                targets.clone().into_array_arg(),
-                outputs_tangent.unwrap_or(outputs).clone().into_array_arg(),
-                grad.clone().into_array_arg(),
-                grad_tangent.unwrap_or(grad).clone().into_array_arg(),
-                found.clone().into_array_arg(),
-                rows,
-                length,
-                call.share(),
-                call.of,
-                tangent.is_some(),
-                outputs_tangent.is_some(),
-                grad_tangent.is_some(),
-            );
+            launch!(gradient_kernel, elementwise(&found.client, rows);
+                outputs, targets, outputs_tangent.unwrap_or(outputs), grad,
+                grad_tangent.unwrap_or(grad), found;
+                rows, length, call.share(), call.of, tangents.is_some(), outputs_tangent.is_some(),
+                grad_tangent.is_some());
         }
         found
     }
 }
 
-/// The tangents of the outputs and of the gradient of the loss; `None` is zero.
-struct Tangents<'a, R: CubeRuntime> {
-    outputs_tangent: Option<&'a CubeTensor<R>>,
-    grad_tangent: Option<&'a CubeTensor<R>>,
-}
-
-impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for TaskLossCall
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
+    TwiceDifferentiable<CubeBackend<R, F, I, BT>> for TaskLossCall
 {
     type Saved = ();
     /// The gradient of the loss.
@@ -296,33 +269,15 @@ where
     fn jvp_of_vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        TangentTensors { saved_tangent, intermediate_grads, .. }: TangentTensors<
-            '_,
-            CubeBackend<R, F, I, BT>,
-            Self,
-        >,
+        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
     ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let TangentTensors { saved_tangent, intermediate_grads, .. } = tangent;
         let grad_tangent = grad_tangent.cloned().map(into_contiguous);
-        let tangent = Tangents {
-            outputs_tangent: saved_tangent.as_ref(),
-            grad_tangent: grad_tangent.as_ref(),
-        };
+        let tangents = Some([saved_tangent.as_ref(), grad_tangent.as_ref()]);
         let operands = Operands::new(primal.operands);
-        let found = wanted[0].then(|| operands.gradient(self, intermediate_grads, Some(tangent)));
+        let found = wanted[0].then(|| operands.gradient(self, intermediate_grads, tangents));
         vec![found, None]
-    }
-}
-
-impl<R, F, I, BT> FusedTaskLoss for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
-    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &TaskLossCall) -> FloatTensor<Self> {
-        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
     }
 }

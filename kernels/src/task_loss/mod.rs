@@ -3,17 +3,14 @@
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
-mod fused;
 pub mod reference;
-
-pub(crate) use fused::TaskLossTable;
-pub use fused::{FusedTaskLoss, TaskLossCall};
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use crate::host::{unwrap, wrap};
 use crate::registry;
+use crate::twice_differentiable::CallTable;
 
 /// What the outputs of tasks are compared with their targets by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +19,15 @@ pub enum TaskLoss {
     CrossEntropy,
     /// The mean over `k` of `(output_k - target_k)^2` of an example.
     SquaredError,
+}
+
+/// What a fused body is told besides its tensors, outputs and targets of f32 and with elements.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "cube"), allow(dead_code))]
+pub struct TaskLossCall {
+    /// Tasks, examples and outputs.
+    shape: [usize; 3],
+    of: TaskLoss,
 }
 
 /// The sum over tasks of their examples' mean loss, `[1]`; not a number where tasks have no examples.
@@ -47,10 +53,11 @@ pub fn task_loss<B: Backend>(
         let loss = if shape[0] == 0 { 0.0 } else { f32::NAN };
         return Tensor::full([1], loss, (&outputs.device(), outputs.dtype()));
     }
-    match registry::f32_table::<TaskLossTable<B>>("task_loss", [outputs.dtype(), targets.dtype()]) {
+    let types = [outputs.dtype(), targets.dtype()];
+    match registry::f32_table::<CallTable<B, TaskLossCall>>("task_loss", types) {
         Some(table) => {
             let operands = vec![unwrap(outputs), unwrap(targets.detach())];
-            wrap((table.task_loss)(operands, &TaskLossCall { shape, of }))
+            wrap((table.run)(operands, &TaskLossCall { shape, of }).0)
         }
         None => reference::task_loss(outputs, targets, of),
     }

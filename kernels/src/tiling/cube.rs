@@ -6,7 +6,8 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use crate::cube::{Vectors, arrays, empty, load, most_tensors, pick, spot, store};
+use super::OverLanes;
+use crate::cube::{Vectors, arrays, empty, launch, load, most_tensors, pick, spot, store};
 
 /// A unit for each vector of what a tensor has in one lane, which it writes to all of them, or adds up
 /// over them.
@@ -20,10 +21,7 @@ fn lanes_kernel<N: Size>(
     lanes: usize,
     #[comptime] sums: bool,
 ) {
-    if ABSOLUTE_POS >= vectors {
-        terminate!();
-    }
-    let spot = spot(starts);
+    let spot = spot(starts, vectors);
     let length = pick(lengths, spot.of);
     if comptime!(sums) {
         let mut sum = Vector::<f32, N>::new(0.0f32);
@@ -39,21 +37,13 @@ fn lanes_kernel<N: Size>(
     }
 }
 
-/// See [`tiled_all`](crate::tiled_all).
-pub fn tiled_all<R: CubeRuntime>(xs: Vec<CubeTensor<R>>, lanes: usize) -> Vec<CubeTensor<R>> {
-    computed(xs, lanes, false)
-}
-
-/// See [`summed_all`](crate::summed_all).
-pub fn summed_all<R: CubeRuntime>(xs: Vec<CubeTensor<R>>, lanes: usize) -> Vec<CubeTensor<R>> {
-    computed(xs, lanes, true)
-}
-
-fn computed<R: CubeRuntime>(
+/// See [`FusedSteps`](crate::FusedSteps).
+pub fn over_lanes<R: CubeRuntime>(
     xs: Vec<CubeTensor<R>>,
     lanes: usize,
-    sums: bool,
+    what: OverLanes,
 ) -> Vec<CubeTensor<R>> {
+    let sums = what == OverLanes::Summed;
     let xs: Vec<_> = xs.into_iter().map(into_contiguous).collect();
     // Of one lane.
     let length = |x: &CubeTensor<R>| x.meta.num_elements() / if sums { lanes } else { 1 };
@@ -70,19 +60,10 @@ fn computed<R: CubeRuntime>(
         // SAFETY: the longer array of a place has `lanes` times the vectors of the other, and units stop
         // at the last of all. Nothing else holds the memory that is written to.
         unsafe {
-            lanes_kernel::launch_unchecked::<R>(
-                client,
-                launch.count(client),
-                launch.dim(),
-                launch.width,
-                arrays(x.iter()),
-                arrays(to.iter()),
-                launch.starts(),
-                lengths.iter().map(|length| length / launch.width).collect(),
-                launch.total,
-                lanes,
-                sums,
-            );
+            launch!(lanes_kernel, launch.launch(client), launch.width;;
+                arrays(x), arrays(to), launch.starts(),
+                lengths.iter().map(|length| length / launch.width).collect(), launch.total, lanes,
+                sums);
         }
     }
     results

@@ -16,30 +16,36 @@ use crate::registry;
 ///
 /// On an accelerator one operation for all of them, of f32; below autodiff alone.
 pub fn tiled_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<FloatTensor<B>> {
-    let alone = |x| reference::tiled::<B>(x, lanes);
-    match registry::table::<StepTable<B>>() {
-        Some(table) => batched::<B>(xs, |xs| (table.tiled_all)(xs, lanes), alone),
-        None => xs.into_iter().map(alone).collect(),
-    }
+    over_lanes::<B>(xs, lanes, OverLanes::Tiled)
 }
 
 /// The sum over the `lanes` of each of `xs`, `[lanes * n]` of any `n`: `[n]`.
 ///
 /// On an accelerator one operation for all of them, of f32; below autodiff alone.
 pub fn summed_all<B: Backend>(xs: Vec<FloatTensor<B>>, lanes: usize) -> Vec<FloatTensor<B>> {
-    let alone = |x| reference::summed::<B>(x, lanes);
-    match registry::table::<StepTable<B>>() {
-        Some(table) => batched::<B>(xs, |xs| (table.summed_all)(xs, lanes), alone),
-        None => xs.into_iter().map(alone).collect(),
-    }
+    over_lanes::<B>(xs, lanes, OverLanes::Summed)
 }
 
-/// The results of `run` for the tensors of every device, and of `alone` for those that no body takes.
-fn batched<B: Backend>(
+/// What becomes of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OverLanes {
+    /// As many copies as there are lanes.
+    Tiled,
+    /// Their sum.
+    Summed,
+}
+
+/// All tensors of a device at once, and one by one those that no body takes.
+fn over_lanes<B: Backend>(
     xs: Vec<FloatTensor<B>>,
-    run: impl Fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-    alone: impl Fn(FloatTensor<B>) -> FloatTensor<B>,
+    lanes: usize,
+    what: OverLanes,
 ) -> Vec<FloatTensor<B>> {
+    let alone = |x| reference::over_lanes::<B>(x, lanes, what);
+    let Some(table) = registry::table::<StepTable<B>>() else {
+        return xs.into_iter().map(alone).collect();
+    };
     let takes = |x: &FloatTensor<B>| has_elements(x) && x.dtype() == DType::F32;
-    in_parts(xs, takes, |xs| in_groups(xs, |x| B::float_device(x), run), alone)
+    let run = |_, xs| (table.over_lanes)(xs, lanes, what);
+    in_parts(xs, takes, |xs| in_groups(xs, B::float_device, run), alone)
 }

@@ -12,7 +12,7 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable};
 use crate::host::HostBackend;
-use crate::variadic_op::{self, OptionalTensors, VariadicBackward};
+use crate::variadic_op::{self, OptionalTensors};
 
 /// A backend without autodiff, on which the passes of operations run.
 pub trait InnermostBackend: Backend {}
@@ -39,13 +39,8 @@ pub trait TwiceDifferentiableBackend: Backend {
     ) -> OptionalTensors<Self>;
 }
 
-/// What [`TwiceDifferentiableBackend::forward`] returns.
-pub struct ForwardPass<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
-    pub result: FloatTensor<B>,
-    /// Auxiliary results, untracked.
-    pub aux: Vec<FloatTensor<B>>,
-    state: Option<BackwardState<B, S>>,
-}
+/// The results, the auxiliary ones untracked, and what the backward pass needs if it is kept.
+pub type ForwardPass<B, S> = ForwardOutput<FloatTensor<B>, BackwardState<B, S>>;
 
 /// What the backward pass of an operation needs.
 pub struct BackwardState<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
@@ -79,7 +74,7 @@ struct HvpTangents<H: Backend, S: TwiceDifferentiable<H>> {
     /// Of the operands.
     tangents: OptionalTensors<H>,
     saved_tangent: S::SavedTangent,
-    intermediate_grads: Arc<S::IntermediateGrads>,
+    intermediate_grads: S::IntermediateGrads,
 }
 
 impl<H: Backend, S: TwiceDifferentiable<H>> SharedState<H, S> {
@@ -124,7 +119,7 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
                 hvp: Mutex::new(DeferredHvp::NotRequested),
             }),
         });
-        ForwardPass { result, aux, state }
+        ForwardOutput { result, aux, saved: state }
     }
 
     fn gradients<S: TwiceDifferentiable<B>>(
@@ -134,7 +129,7 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
     ) -> OptionalTensors<B> {
         match state.shared.take_deferred() {
             Some(tangents) => state.hvp(&tangents, Some(&grad), wanted),
-            None => state.vjp(&grad, wanted, false).0,
+            None => state.call.vjp(state.primal(), &grad, wanted, false).0,
         }
     }
 }
@@ -143,16 +138,6 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
     fn primal(&self) -> PrimalTensors<'_, B, S> {
         let SharedState { saved, device, .. } = &*self.shared;
         PrimalTensors { saved, operands: &self.operands, device }
-    }
-
-    /// The gradients; with the intermediate gradients if `keep` is set.
-    fn vjp(
-        &self,
-        grad: &FloatTensor<B>,
-        wanted: &[bool],
-        keep: bool,
-    ) -> (OptionalTensors<B>, Option<S::IntermediateGrads>) {
-        self.call.vjp(self.primal(), grad, wanted, keep)
     }
 
     /// The tangents of the gradients, given that of the gradient of the result; `None` is zero.
@@ -165,19 +150,61 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
         let tangent = TangentTensors {
             tangents: &tangents.tangents,
             saved_tangent: &tangents.saved_tangent,
-            intermediate_grads: &*tangents.intermediate_grads,
+            intermediate_grads: &tangents.intermediate_grads,
         };
         self.call.jvp_of_vjp(self.primal(), tangent, grad_tangent, wanted)
     }
 }
 
+/// A result, and auxiliary ones, untracked.
+pub type Results<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+
+/// A backend on which the operation of a call runs, on the graph of its operands if they have one.
+pub trait Runs<S>: Backend {
+    fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self>;
+}
+
+impl<B: InnermostBackend, S: TwiceDifferentiable<B>> Runs<S> for B {
+    fn run(operands: Vec<FloatTensor<B>>, call: &S) -> Results<B> {
+        let ForwardOutput { result, aux, .. } = call.forward(&operands, false);
+        (result, aux)
+    }
+}
+
+impl<B: TwiceDifferentiableBackend, C: CheckpointStrategy, S> Runs<S> for Autodiff<B, C>
+where
+    S: TwiceDifferentiable<B::Innermost>,
+{
+    fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self> {
+        let ForwardOutput { result, aux, .. } = forward_tracked::<B, C, S>(call, &operands, false);
+        (result, aux)
+    }
+}
+
+/// How a backend runs an operation.
+pub struct CallTable<B: Backend, S> {
+    pub run: fn(Vec<FloatTensor<B>>, &S) -> Results<B>,
+}
+
+impl<B: Runs<S>, S> CallTable<B, S> {
+    pub fn new() -> Self {
+        Self { run: B::run }
+    }
+}
+
+/// The results on a graph, and what all levels share of the pass.
+type TrackedPass<B, C, S> = ForwardOutput<
+    FloatTensor<Autodiff<B, C>>,
+    Arc<SharedState<<B as TwiceDifferentiableBackend>::Innermost, S>>,
+>;
+
 /// Runs the operation on `operands` and records it on their graph; with what its gradients need if an
 /// operand is tracked or `keep` is set.
-pub fn forward_tracked<B, C, S>(
+fn forward_tracked<B, C, S>(
     call: &S,
     operands: &[FloatTensor<Autodiff<B, C>>],
     keep: bool,
-) -> TrackedOutput<B, C, S>
+) -> TrackedPass<B, C, S>
 where
     B: TwiceDifferentiableBackend,
     C: CheckpointStrategy,
@@ -185,40 +212,18 @@ where
 {
     let keep = keep || operands.iter().any(|operand| operand.is_tracked());
     let inner = operands.iter().map(|operand| operand.primitive.clone()).collect();
-    let ForwardPass { result, aux, state } = B::forward(call, inner, keep);
-    let shared = state.as_ref().map(|state| state.shared.clone());
-    let node = || Arc::new(state.expect("kept, as asked")) as Arc<dyn VariadicBackward<B>>;
-    let mut result = variadic_op::record::<B, C>(operands, node, vec![result]);
-    TrackedOutput {
-        result: result.pop().expect("one result"),
-        aux: aux.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect(),
-        shared,
-    }
-}
-
-/// What [`forward_tracked`] returns.
-pub struct TrackedOutput<B, C, S>
-where
-    B: TwiceDifferentiableBackend,
-    C: CheckpointStrategy,
-    S: TwiceDifferentiable<B::Innermost>,
-{
-    pub result: FloatTensor<Autodiff<B, C>>,
-    /// Auxiliary results, untracked.
-    pub aux: Vec<FloatTensor<Autodiff<B, C>>>,
-    shared: Option<Arc<SharedState<B::Innermost, S>>>,
-}
-
-impl<B, S> VariadicBackward<B> for BackwardState<B, S>
-where
-    B: TwiceDifferentiableBackend,
-    S: TwiceDifferentiable<B::Innermost>,
-{
-    fn gradients(&self, mut results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
+    let ForwardOutput { result, aux, saved: state } = B::forward(call, inner, keep);
+    let saved = state.as_ref().map(|state| state.shared.clone());
+    let mut result = variadic_op::record::<B, C>(operands, vec![result], |mut results, wanted| {
         let grad = results[0].take().expect("the gradient of the one result");
-        let found = B::gradients(self, grad, wanted);
+        let found = B::gradients(&state.expect("kept, as asked"), grad, wanted);
         debug_assert!(found.iter().zip(wanted).all(|(found, wanted)| found.is_some() >= *wanted));
         found
+    });
+    ForwardOutput {
+        result: result.pop().expect("one result"),
+        aux: aux.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect(),
+        saved,
     }
 }
 
@@ -230,13 +235,11 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
         operands: Vec<FloatTensor<Self>>,
         keep: bool,
     ) -> ForwardPass<Self, S> {
-        let TrackedOutput { result, aux, shared } =
+        let ForwardOutput { result, aux, saved } =
             forward_tracked::<B, C, S>(call, &operands, keep);
         let (call, same) = (call.clone(), result.clone());
-        let shared = shared.filter(|_| keep);
-        let state =
-            shared.map(|shared| BackwardState { call, operands, result: Some(same), shared });
-        ForwardPass { result, aux, state }
+        let state = |shared| BackwardState { call, operands, result: Some(same), shared };
+        ForwardOutput { result, aux, saved: saved.filter(|_| keep).map(state) }
     }
 
     fn gradients<S: TwiceDifferentiable<B>>(
@@ -246,22 +249,20 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
     ) -> OptionalTensors<Self> {
         let read = state.operands.iter().filter(|_| <S as TwiceDifferentiable<B>>::READS_OPERANDS);
         let operands = read.map(|operand| operand.primitive.clone()).collect();
-        let (call, shared) = (state.call.clone(), state.shared.clone());
-        let below = BackwardState { call, operands, result: None, shared };
+        let (call, shared) = (&state.call, state.shared.clone());
+        let below = BackwardState { call: call.clone(), operands, result: None, shared };
         let result = state.result.as_ref().expect("a result of this level");
         let parents: Vec<_> = state.operands.iter().chain([&grad, result]).cloned().collect();
         // The result is tracked if an operand is.
-        let (found, intermediate_grads) = below.vjp(&grad.primitive, wanted, result.is_tracked());
+        let (found, intermediate_grads) =
+            call.vjp(below.primal(), &grad.primitive, wanted, result.is_tracked());
         let indices: Vec<usize> =
             (0..found.len()).filter(|&index| found[index].is_some()).collect();
-        let node = || {
-            let intermediate_grads = intermediate_grads.map(Arc::new);
-            let indices = indices.clone();
-            Arc::new(VjpNode { state: below, intermediate_grads, indices })
-                as Arc<dyn VariadicBackward<B>>
-        };
+        let node = VjpNode { state: below, intermediate_grads, indices: indices.clone() };
         let results = found.into_iter().flatten().collect();
-        let found = variadic_op::record::<B, C>(&parents, node, results);
+        let found = variadic_op::record::<B, C>(&parents, results, |results, wanted| {
+            node.gradients(results, wanted)
+        });
         let mut all: OptionalTensors<Self> = wanted.iter().map(|_| None).collect();
         for (index, gradient) in indices.into_iter().zip(found) {
             all[index] = Some(gradient);
@@ -276,24 +277,24 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
 struct VjpNode<B: InnermostBackend, S: TwiceDifferentiable<B>> {
     state: BackwardState<B, S>,
     /// `None` if no operand is tracked.
-    intermediate_grads: Option<Arc<S::IntermediateGrads>>,
+    intermediate_grads: Option<S::IntermediateGrads>,
     /// Indices of the operands whose gradients are the results.
     indices: Vec<usize>,
 }
 
-impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VariadicBackward<B> for VjpNode<B, S> {
-    fn gradients(&self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
+impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VjpNode<B, S> {
+    fn gradients(self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
         let BackwardState { call, shared, .. } = &self.state;
         let [wanted @ .., grad_wanted, result_wanted] = wanted else {
             unreachable!("operands, the gradient and the result are its parents");
         };
         let mut tangents: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
-        for (&index, cotangent) in self.indices.iter().zip(results) {
+        for (index, cotangent) in self.indices.into_iter().zip(results) {
             tangents[index] = cotangent;
         }
         let (result_tangent, saved_tangent) = call.jvp(self.state.primal(), &tangents);
         let mut all: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
-        if let Some(intermediate_grads) = self.intermediate_grads.clone() {
+        if let Some(intermediate_grads) = self.intermediate_grads {
             let tangents = HvpTangents { tangents, saved_tangent, intermediate_grads };
             if let Some(tangents) = shared.defer(tangents) {
                 all = self.state.hvp(&tangents, None, wanted);

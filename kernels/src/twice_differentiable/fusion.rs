@@ -7,15 +7,11 @@ use burn_fusion::stream::OperationStreams;
 use burn_fusion::{Fusion, FusionBackend, NoOp};
 use burn_ir::{InitOperationIr, OperationIr, OperationOutput};
 
-use super::{
-    ForwardOutput, ForwardPass, InnermostBackend, PrimalTensors, TangentTensors,
-    TwiceDifferentiable, TwiceDifferentiableBackend,
-};
+use super::{ForwardOutput, InnermostBackend, PrimalTensors, TangentTensors, TwiceDifferentiable};
 use crate::conv_stack::StackCall;
 use crate::fusion::Recorded;
 use crate::linear_stack::LinearCall;
 use crate::registry::FusedOps;
-use crate::task_loss::{FusedTaskLoss, TaskLossCall};
 use crate::variadic_op::OptionalTensors;
 
 impl<B: FusionBackend + InnermostBackend> InnermostBackend for Fusion<B> {}
@@ -25,27 +21,6 @@ where
     StackCall: TwiceDifferentiable<B>,
     LinearCall: TwiceDifferentiable<B>,
 {
-    fn conv_stack(
-        operands: Vec<FloatTensor<Self>>,
-        call: &StackCall,
-    ) -> (FloatTensor<Self>, Vec<FloatTensor<Self>>) {
-        let ForwardPass { result, aux, .. } =
-            <Self as TwiceDifferentiableBackend>::forward(call, operands, false);
-        (result, aux)
-    }
-
-    fn linear_stack(operands: Vec<FloatTensor<Self>>, call: &LinearCall) -> FloatTensor<Self> {
-        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
-    }
-}
-
-impl<B: FusionBackend + InnermostBackend + FusedTaskLoss> FusedTaskLoss for Fusion<B>
-where
-    TaskLossCall: TwiceDifferentiable<B>,
-{
-    fn task_loss(operands: Vec<FloatTensor<Self>>, call: &TaskLossCall) -> FloatTensor<Self> {
-        <Self as TwiceDifferentiableBackend>::forward(call, operands, false).result
-    }
 }
 
 /// The tensor of the backend below.

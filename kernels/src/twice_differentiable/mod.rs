@@ -26,7 +26,7 @@ mod operation;
 
 #[cfg(feature = "cube")]
 pub use backend::InnermostBackend;
-pub use backend::{ForwardPass, TrackedOutput, TwiceDifferentiableBackend, forward_tracked};
+pub use backend::{CallTable, Results, Runs, TwiceDifferentiableBackend};
 pub use operation::{
     ForwardOutput, HostTwiceDifferentiable, PrimalSlices, PrimalTensors, TangentSlices,
     TangentTensors, TwiceDifferentiable,

@@ -6,14 +6,15 @@ mod maps;
 mod sums;
 
 use burn_cubecl::CubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-pub use maps::{affine, combine};
+pub use maps::{affine, combine, rectified};
 pub use sums::{added, correlate, merged, moment_parts, moments, total};
 
-use crate::cube::{cubes_of_channel, row_of_cubes, vector_size};
+use crate::cube::{Launch, cubes_of_channel, row_of_cubes, vector_size};
 
 /// How a map `[n, c, h, w]` is read by channel.
 #[derive(Clone, Copy, Debug)]
@@ -38,12 +39,9 @@ impl Plan {
         Self { channels, plane, vectors, width, cubes, units }
     }
 
-    pub fn count<R: CubeRuntime>(&self, client: &ComputeClient<R>) -> CubeCount {
-        row_of_cubes(client, self.cubes * self.channels)
-    }
-
-    pub fn dim(&self) -> CubeDim {
-        CubeDim::new_1d(self.units)
+    /// Of a reduction.
+    pub fn launch<'a, R: CubeRuntime>(&self, client: &'a ComputeClient<R>) -> Launch<'a, R> {
+        row_of_cubes(client, self.cubes * self.channels, self.units)
     }
 
     /// Vectors of the map.
@@ -52,11 +50,61 @@ impl Plan {
     }
 }
 
+/// What is mapped; all contiguous.
+pub struct Input<R: CubeRuntime> {
+    /// `[n, c, h, w]`.
+    pub x: CubeTensor<R>,
+    /// Centre, scale and shift, `[c]` each.
+    pub map: [CubeTensor<R>; 3],
+    /// Where the tangent of a result is wanted: that of `x`, of its shape and type, and that of the
+    /// map for a constant `x`, a factor of the deviation from the centre and a constant, `[2, c]`.
+    pub tangents: Option<[CubeTensor<R>; 2]>,
+}
+
+impl<R: CubeRuntime> Input<R> {
+    /// Without tangents.
+    pub fn new(x: CubeTensor<R>, map: [CubeTensor<R>; 3]) -> Self {
+        Self { x: into_contiguous(x), map: map.map(into_contiguous), tangents: None }
+    }
+
+    pub fn x_tangent(&self) -> Option<&CubeTensor<R>> {
+        self.tangents.as_ref().map(|[x, _]| x)
+    }
+
+    pub fn map_tangent(&self) -> Option<&CubeTensor<R>> {
+        self.tangents.as_ref().map(|[_, map]| map)
+    }
+}
+
+/// A gradient of what an [`Input`] is mapped to and its tangent, `None` if that is zero; contiguous and of
+/// one type.
+pub struct Grad<R: CubeRuntime> {
+    pub dz: CubeTensor<R>,
+    pub tangent: Option<CubeTensor<R>>,
+}
+
+impl<R: CubeRuntime> Grad<R> {
+    /// Without a tangent.
+    pub fn new(dz: CubeTensor<R>) -> Self {
+        Self { dz: into_contiguous(dz), tangent: None }
+    }
+}
+
 /// Sums by channel that are yet to be added up: two for each of the cubes of every channel.
 pub struct Parts<R: CubeRuntime> {
     pub sums: CubeTensor<R>,
     pub channels: usize,
     pub cubes: usize,
+}
+
+/// The channel of this cube and its number there, where each has so many; a cube beyond them ends here.
+#[cube]
+pub fn channel_of_cube(channels: usize, cubes: usize) -> (usize, usize) {
+    let channel = CUBE_POS / cubes;
+    if channel >= channels {
+        terminate!();
+    }
+    (channel, CUBE_POS % cubes)
 }
 
 /// Where a vector of a channel lies in the map.

@@ -6,8 +6,10 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{Parts, Plan, place};
-use crate::cube::{cube_sum, elementwise, empty, lane_sum, wide};
+use super::{Grad, Parts, Plan, channel_of_cube, place, rectified};
+use crate::cube::{
+    arrays, cube_sum, elementwise, empty, lane_sum, launch, store_sums, unit_below, wide,
+};
 
 /// The mean of each cube's elements, and the sum of their squared deviations from it.
 #[cube(launch_unchecked)]
@@ -22,10 +24,7 @@ fn parts_kernel<F: Float, N: Size>(
     #[comptime] units: u32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
-    if channel >= channels {
-        terminate!();
-    }
+    let (channel, part) = channel_of_cube(channels, cubes);
     let start = part * comptime!(units as usize) + UNIT_POS as usize;
     let step = cubes * comptime!(units as usize);
     let mut sum = 0.0f32;
@@ -91,60 +90,74 @@ pub fn added(parts: &Array<f32>, channel: usize, cubes: usize) -> (f32, f32) {
 /// A unit for each channel.
 #[cube(launch_unchecked)]
 fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize, cubes: usize) {
-    let channel = ABSOLUTE_POS;
-    if channel >= channels {
-        terminate!();
-    }
+    let channel = unit_below(channels);
     let (mean, variance) = merged(parts, channel, cubes);
     moments[channel] = mean;
     moments[channels + channel] = variance;
 }
 
-/// The sums of each cube's elements of `g`, and of `g * (x - centre)`.
+/// The sums of each cube's elements of `dv` and of `dv * (x - centre)`, or their tangents where there
+/// are tangents; `dv` is `dz`, or with `relu` only where the map of `x` is not zero.
 #[cube(launch_unchecked)]
-fn sums_kernel<F: Float, N: Size>(
-    g: &Array<Vector<F, N>>,
+fn sums_kernel<F: Float, G: Float, N: Size>(
+    dz: &Array<Vector<G, N>>,
     x: &Array<Vector<F, N>>,
-    centre: &Array<f32>,
     parts: &mut Array<f32>,
+    map: &Sequence<Array<f32>>,
+    dz_tangents: &Sequence<Array<Vector<G, N>>>,
+    x_tangents: &Sequence<Array<Vector<F, N>>>,
+    centre_tangents: &Sequence<Array<f32>>,
     channels: usize,
     plane: usize,
     vectors: usize,
     cubes: usize,
+    #[comptime] relu: bool,
     #[comptime] units: u32,
-    #[define(F)] _dtype: StorageType,
+    #[define(F, G)] _dtypes: [StorageType; 2],
 ) {
-    let (channel, part) = (CUBE_POS / cubes, CUBE_POS % cubes);
-    if channel >= channels {
-        terminate!();
+    let (channel, part) = channel_of_cube(channels, cubes);
+    let centre = Vector::new(map.index(0usize)[channel]);
+    let mut scale = Vector::new(1.0f32);
+    let mut shift = Vector::new(0.0f32);
+    if comptime!(relu) {
+        scale = Vector::new(map.index(1usize)[channel]);
+        shift = Vector::new(map.index(2usize)[channel]);
     }
-    let centre = Vector::new(centre[channel]);
+    let mut centre_tangent = Vector::new(0.0f32);
+    if comptime!(x_tangents.len() == 1) {
+        centre_tangent = Vector::new(centre_tangents.index(0usize)[channel]);
+    }
     let mut sum = 0.0f32;
     let mut product = 0.0f32;
     let mut at = part * comptime!(units as usize) + UNIT_POS as usize;
     while at < vectors {
         let place = place(at, channel, channels, plane);
-        let g = wide(g[place]);
-        sum += lane_sum(g);
-        product += lane_sum(g * (wide(x[place]) - centre));
+        let far = wide(x[place]) - centre;
+        let mut dv = wide(dz[place]);
+        if comptime!(relu) {
+            dv = rectified(far * scale + shift, dv);
+        }
+        if comptime!(x_tangents.len() == 1) {
+            product += lane_sum(dv * (wide(x_tangents.index(0usize)[place]) - centre_tangent));
+            if comptime!(dz_tangents.len() == 1) {
+                let dz_tangent = wide(dz_tangents.index(0usize)[place]);
+                let dz_tangent = rectified(far * scale + shift, dz_tangent);
+                sum += lane_sum(dz_tangent);
+                product += lane_sum(dz_tangent * far);
+            }
+        } else {
+            sum += lane_sum(dv);
+            product += lane_sum(dv * far);
+        }
         at += cubes * comptime!(units as usize);
     }
-    let sum = cube_sum(sum, units);
-    let product = cube_sum(product, units);
-    if UNIT_POS == 0 {
-        let part = (channel * cubes + part) * 2;
-        parts[part] = sum;
-        parts[part + 1] = product;
-    }
+    store_sums(parts, sum, product, units);
 }
 
 /// A unit for each channel: adds up its parts.
 #[cube(launch_unchecked)]
 fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cubes: usize) {
-    let channel = ABSOLUTE_POS;
-    if channel >= channels {
-        terminate!();
-    }
+    let channel = unit_below(channels);
     let (sum, product) = added(parts, channel, cubes);
     sums[channel] = sum;
     sums[channels + channel] = product;
@@ -157,25 +170,12 @@ pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
     let plan = Plan::new(&x);
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
     let parts = empty(&x, [channels * cubes * 3], DType::F32);
-    let (client, dtype) = (x.client.clone(), x.dtype);
     // SAFETY: `x` has `vectors` vectors a channel, in planes, and there are three parts for each cube
     // of each channel.
     unsafe {
-        parts_kernel::launch_unchecked::<R>(
-            &client,
-            plan.count(&client),
-            plan.dim(),
-            width,
-            x.into_array_arg(),
-            parts.clone().into_array_arg(),
-            channels,
-            plane,
-            vectors,
-            cubes,
-            width as f32,
-            units,
-            dtype.into(),
-        );
+        launch!(parts_kernel, plan.launch(&x.client), width;
+            x, parts;
+            channels, plane, vectors, cubes, width as f32, units, x.dtype.into());
     }
     Parts { sums: parts, channels, cubes }
 }
@@ -183,53 +183,35 @@ pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
 pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
     let Parts { sums: parts, channels, cubes } = moment_parts(x);
     let moments = empty(&parts, [2, channels], DType::F32);
-    let (channel_cubes, channel_dim) = elementwise(&moments.client, channels);
     // SAFETY: there are three parts for each cube of each channel and two moments a channel, and units
     // stop there.
     unsafe {
-        moments_kernel::launch_unchecked::<R>(
-            &moments.client,
-            channel_cubes,
-            channel_dim,
-            parts.into_array_arg(),
-            moments.clone().into_array_arg(),
-            channels,
-            cubes,
-        );
+        launch!(moments_kernel, elementwise(&parts.client, channels);
+            parts, moments; channels, cubes);
     }
     moments
 }
 
-/// The sums over every channel of `g` and of `g * (x - centre)`, in parts.
+/// The sums over every channel of `dv` and of `dv * (x - centre)`, in parts, of a contiguous `x`; `map` is
+/// the centre, and scale and shift too where a ReLU leaves of `dz` what is `dv`. With the tangents of `x`
+/// and of the centre, the tangents of the sums.
 pub fn correlate<R: CubeRuntime>(
-    g: CubeTensor<R>,
-    x: CubeTensor<R>,
-    centre: CubeTensor<R>,
+    by: &Grad<R>,
+    x: &CubeTensor<R>,
+    map: &[CubeTensor<R>],
+    [x_tangent, centre_tangent]: [Option<&CubeTensor<R>>; 2],
 ) -> Parts<R> {
-    let [g, x, centre] = [g, x, centre].map(into_contiguous);
-    let plan = Plan::new(&x);
+    let plan = Plan::new(x);
     let Plan { channels, plane, vectors, width, cubes, units } = plan;
-    let parts = empty(&x, [channels * cubes * 2], DType::F32);
-    let dtype = x.dtype;
-    // SAFETY: both maps have `vectors` vectors a channel, in planes; there are two parts for each
-    // cube of each channel, a centre a channel, and units stop there.
+    let parts = empty(x, [channels * cubes * 2], DType::F32);
+    // SAFETY: all maps have `vectors` vectors a channel, in planes; there are two parts for each
+    // cube of each channel, an element a channel of each vector, and units stop there.
     unsafe {
-        sums_kernel::launch_unchecked::<R>(
-            &parts.client,
-            plan.count(&parts.client),
-            plan.dim(),
-            width,
-            g.into_array_arg(),
-            x.into_array_arg(),
-            centre.into_array_arg(),
-            parts.clone().into_array_arg(),
-            channels,
-            plane,
-            vectors,
-            cubes,
-            units,
-            dtype.into(),
-        );
+        launch!(sums_kernel, plan.launch(&x.client), width;
+            by.dz, x, parts;
+            arrays(map), arrays(&by.tangent), arrays(x_tangent), arrays(centre_tangent),
+            channels, plane, vectors, cubes, map.len() > 1, units,
+            [x.dtype, by.dz.dtype].map(Into::into));
     }
     Parts { sums: parts, channels, cubes }
 }
@@ -238,19 +220,10 @@ pub fn correlate<R: CubeRuntime>(
 pub fn total<R: CubeRuntime>(of: Parts<R>) -> CubeTensor<R> {
     let Parts { sums: parts, channels, cubes } = of;
     let sums = empty(&parts, [2, channels], DType::F32);
-    let (count, dim) = elementwise(&sums.client, channels);
     // SAFETY: there are two parts for each cube of each channel and two sums a channel, and units
     // stop there.
     unsafe {
-        total_kernel::launch_unchecked::<R>(
-            &sums.client,
-            count,
-            dim,
-            parts.into_array_arg(),
-            sums.clone().into_array_arg(),
-            channels,
-            cubes,
-        );
+        launch!(total_kernel, elementwise(&parts.client, channels); parts, sums; channels, cubes);
     }
     sums
 }

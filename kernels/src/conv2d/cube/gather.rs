@@ -5,14 +5,14 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
-use crate::cube::{empty, grid};
+use super::{ConvShape, Role};
+use crate::cube::{Four, SIDE, TILE, arrays, empty, grid, launch, multiply, no_sums};
 
 /// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
 const MANY_PIXELS: usize = 1 << 16;
 
 /// What is gathered from: maps `[n, lanes * channels, h, w]`.
-#[derive(CubeType, Clone, Copy)]
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Source {
     channels: usize,
     h: usize,
@@ -129,45 +129,26 @@ fn accumulate<F: Float, W: Float>(
             }
             right[(down * vectors + vector) * SIDE + across] = pixels;
         }
-        sync_cube();
-        #[unroll]
-        for k in 0..SIDE {
-            let weights = left[comptime!(k * (SIDE + 1)) + down];
-            #[unroll]
-            for vector in 0..vectors {
-                let pixels = right[comptime!((k * vectors + vector) * SIDE) + across];
-                #[unroll]
-                for row in 0..4usize {
-                    let sum = comptime!(row * vectors + vector);
-                    sums[sum] += pixels * Vector::new(weights[row]);
-                }
-            }
-        }
-        sync_cube();
+        multiply(left, right, sums, comptime!(vectors * SIDE), vectors);
     }
 }
 
 /// A cube for each tile of rows, the channels of the result, and pixels, in each lane.
 #[cube(launch_unchecked)]
 fn gather_kernel<F: Float, W: Float, O: Float>(
-    map: &Array<F>,
-    weight: &Array<W>,
-    more_map: &Array<F>,
-    more_weight: &Array<W>,
+    maps: &Sequence<Array<F>>,
+    weights: &Sequence<Array<W>>,
     out: &mut Array<O>,
     rows: usize,
     pixels: usize,
     out_h: usize,
     out_w: usize,
-    channels: usize,
-    h: usize,
-    w: usize,
+    source: &Source,
     lanes: usize,
     #[comptime] side: usize,
     #[comptime] stride: usize,
     #[comptime] padding: usize,
     #[comptime] transposed: bool,
-    #[comptime] two_terms: bool,
     #[comptime] vectors: usize,
     #[define(F, W, O)] _dtypes: [StorageType; 3],
 ) {
@@ -176,9 +157,9 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
     let across = UNIT_POS as usize % SIDE;
     let down = UNIT_POS as usize / SIDE;
     let lane = CUBE_POS_Z as usize;
-    let first_row = CUBE_POS_Y as usize * ROWS;
+    let first_row = CUBE_POS_Y as usize * TILE;
     let plane = out_h * out_w;
-    let source = Source { channels, h, w };
+    let image_length = source.channels * source.h * source.w;
     // Where the pixels of this unit are gathered from, and where their results go.
     let count = comptime!(vectors * 4);
     let mut bases = Array::<u32>::new(count);
@@ -193,7 +174,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
         let (y, x) = (at % plane / out_w, at % out_w);
         bases[pixel] = u32::MAX.runtime();
         if at < pixels {
-            bases[pixel] = (image * channels * h * w) as u32;
+            bases[pixel] = (image * image_length) as u32;
         }
         if comptime!(transposed) {
             downs[pixel] = (y + padding) as u32;
@@ -205,21 +186,19 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
         places[pixel] = (image * rows * plane + at % plane) as u32;
     }
     let mut sums = no_sums(comptime!(4 * vectors));
-    accumulate::<F, W>(
-        map, weight, &mut sums, &mut left, &mut right, &bases, &downs, &acrosses, &source, rows,
-        first_row, side, stride, padding, transposed, vectors,
-    );
-    if comptime!(two_terms) {
+    let terms = comptime!(maps.len());
+    #[unroll]
+    for term in 0..terms {
         accumulate::<F, W>(
-            more_map,
-            more_weight,
+            maps.index(term),
+            weights.index(term),
             &mut sums,
             &mut left,
             &mut right,
             &bases,
             &downs,
             &acrosses,
-            &source,
+            source,
             rows,
             first_row,
             side,
@@ -263,42 +242,16 @@ pub fn product<R: CubeRuntime>(
     let pixels = n * out_h * out_w;
     let vectors = if pixels * shape.lanes < MANY_PIXELS { 1 } else { 2 };
     let across = pixels.div_ceil(vectors * 4 * SIDE);
-    let count = grid(&out.client, [across, rows.div_ceil(ROWS), shape.lanes]);
-    let two_terms = terms.len() == 2;
+    let cubes = [across, rows.div_ceil(TILE), shape.lanes];
     let dtypes = [terms[0][0].dtype, terms[0][1].dtype, dtype].map(Into::into);
-    let client = out.client.clone();
-    let mut terms = terms.into_iter();
-    let [map, weight] = terms.next().expect("a term");
-    // Not read where there is one term.
-    let [more_map, more_weight] = terms.next().unwrap_or_else(|| [map.clone(), weight.clone()]);
+    let [maps, weights] = [0, 1].map(|place| terms.iter().map(move |term| &term[place]));
     // SAFETY: all have the sizes of the shape; a unit reads weights within the depth and the rows, and
     // pixels within a map, and writes those of its pixels and rows that there are.
     unsafe {
-        gather_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            CubeDim::new_1d((SIDE * SIDE) as u32),
-            map.into_array_arg(),
-            weight.into_array_arg(),
-            more_map.into_array_arg(),
-            more_weight.into_array_arg(),
-            out.clone().into_array_arg(),
-            rows,
-            pixels,
-            out_h,
-            out_w,
-            channels,
-            h,
-            w,
-            shape.lanes,
-            shape.kernel,
-            shape.stride,
-            shape.padding,
-            transposed,
-            two_terms,
-            vectors,
-            dtypes,
-        );
+        launch!(gather_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
+            arrays(maps), arrays(weights), out.clone().into_array_arg(), rows, pixels, out_h, out_w,
+            SourceLaunch::new(channels, h, w), shape.lanes, shape.kernel, shape.stride,
+            shape.padding, transposed, vectors, dtypes);
     }
     out
 }

@@ -11,18 +11,8 @@ use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use cubecl::prelude::*;
 
 use super::shape::{ConvShape, Role};
-
-/// Side of the square of units that a cube is, and depth of its tiles.
-const SIDE: usize = 16;
-
-/// Rows of a tile.
-const ROWS: usize = 64;
-
-/// Four numbers that are read and written at once.
-type Four = Const<4>;
 
 /// A sum of one or two derivatives of `<dy, conv(x, w)>` by the operand `wanted`, in the type `dtype`:
 /// a term has the two operands whose roles follow, and each operand one type in both terms. The
@@ -43,17 +33,6 @@ pub fn convolution<R: CubeRuntime>(
         }
         Role::Weight => weight::product(terms, shape, dtype),
     }
-}
-
-/// Zeros in every place of a tile of sums.
-#[cube]
-fn no_sums(#[comptime] vectors: usize) -> Array<Vector<f32, Four>> {
-    let mut sums = Array::<Vector<f32, Four>>::new(vectors);
-    #[unroll]
-    for place in 0..vectors {
-        sums[place] = Vector::new(0.0f32);
-    }
-    sums
 }
 
 #[cfg(all(test, feature = "wgpu", feature = "flex"))]

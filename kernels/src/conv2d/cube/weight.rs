@@ -5,12 +5,14 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{ConvShape, Four, ROWS, Role, SIDE, no_sums};
+use super::{ConvShape, Role};
 use crate::conv2d::weight_parts;
-use crate::cube::{elementwise, empty, grid};
+use crate::cube::{
+    Four, SIDE, TILE, arrays, elementwise, empty, grid, launch, multiply, no_sums, unit_below,
+};
 
-/// Sizes of one lane.
-#[derive(CubeType, Clone, Copy)]
+/// Sizes of one of some lanes.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
 struct Sizes {
     rows: usize,
     channels: usize,
@@ -19,7 +21,6 @@ struct Sizes {
     out_h: usize,
     out_w: usize,
     lanes: usize,
-    lane: usize,
 }
 
 /// Adds to the sums of a cube's tile the products of gradients and of pixels under windows, over the
@@ -32,6 +33,7 @@ fn accumulate<F: Float>(
     left: &mut SharedMemory<Vector<f32, Four>>,
     right: &mut SharedMemory<Vector<f32, Four>>,
     sizes: &Sizes,
+    lane: usize,
     range: (usize, usize),
     first: (usize, usize),
     #[comptime] side: usize,
@@ -50,7 +52,7 @@ fn accumulate<F: Float>(
         let mut gradients = Vector::<f32, Four>::new(0.0f32);
         let mut pixels = Vector::<f32, Four>::new(0.0f32);
         if pixel < to {
-            let image = pixel / plane * sizes.lanes + sizes.lane;
+            let image = pixel / plane * sizes.lanes + lane;
             let place = pixel % plane;
             let y = place / sizes.out_w * stride;
             let x = place % sizes.out_w * stride;
@@ -77,17 +79,7 @@ fn accumulate<F: Float>(
         }
         left[across * comptime!(SIDE + 1) + down] = gradients;
         right[across * comptime!(SIDE + 1) + down] = pixels;
-        sync_cube();
-        #[unroll]
-        for k in 0..SIDE {
-            let gradients = left[comptime!(k * (SIDE + 1)) + down];
-            let pixels = right[comptime!(k * (SIDE + 1)) + across];
-            #[unroll]
-            for row in 0..4usize {
-                sums[row] += pixels * Vector::new(gradients[row]);
-            }
-        }
-        sync_cube();
+        multiply(left, right, sums, comptime!(SIDE + 1), 1usize);
     }
 }
 
@@ -95,24 +87,15 @@ fn accumulate<F: Float>(
 /// in each part of the pixels in each lane.
 #[cube(launch_unchecked)]
 fn weight_kernel<F: Float, O: Float>(
-    dy: &Array<F>,
-    map: &Array<F>,
-    more_dy: &Array<F>,
-    more_map: &Array<F>,
+    dys: &Sequence<Array<F>>,
+    maps: &Sequence<Array<F>>,
     parts: &mut Array<O>,
-    rows: usize,
-    channels: usize,
+    sizes: &Sizes,
     pixels: usize,
-    out_h: usize,
-    out_w: usize,
-    h: usize,
-    w: usize,
-    lanes: usize,
     chunk: usize,
     #[comptime] side: usize,
     #[comptime] stride: usize,
     #[comptime] padding: usize,
-    #[comptime] two_terms: bool,
     #[define(F, O)] _dtypes: [StorageType; 2],
 ) {
     let mut left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
@@ -120,24 +103,23 @@ fn weight_kernel<F: Float, O: Float>(
     let across = UNIT_POS as usize % SIDE;
     let down = UNIT_POS as usize / SIDE;
     let layer = CUBE_POS_Z as usize;
-    let (part, lane) = (layer / lanes, layer % lanes);
-    let sizes = Sizes { rows, channels, h, w, out_h, out_w, lanes, lane };
+    let (part, lane) = (layer / sizes.lanes, layer % sizes.lanes);
     let from = part * chunk;
     let range = (from, min(from + chunk, pixels));
-    let first_row = CUBE_POS_Y as usize * ROWS;
-    let first_column = CUBE_POS_X as usize * ROWS;
+    let first_row = CUBE_POS_Y as usize * TILE;
+    let first_column = CUBE_POS_X as usize * TILE;
     let first = (first_row, first_column);
     let mut sums = no_sums(4usize);
-    accumulate::<F>(
-        dy, map, &mut sums, &mut left, &mut right, &sizes, range, first, side, stride, padding,
-    );
-    if comptime!(two_terms) {
+    let terms = comptime!(maps.len());
+    #[unroll]
+    for term in 0..terms {
+        let (dy, map) = (dys.index(term), maps.index(term));
         accumulate::<F>(
-            more_dy, more_map, &mut sums, &mut left, &mut right, &sizes, range, first, side,
-            stride, padding,
+            dy, map, &mut sums, &mut left, &mut right, sizes, lane, range, first, side, stride,
+            padding,
         );
     }
-    let depth = channels * comptime!(side * side);
+    let (rows, depth) = (sizes.rows, sizes.channels * comptime!(side * side));
     #[unroll]
     for one in 0..4usize {
         let row = first_row + down * 4 + one;
@@ -161,10 +143,7 @@ fn total_kernel<O: Float>(
     count: usize,
     #[define(O)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= length {
-        terminate!();
-    }
+    let at = unit_below(length);
     let mut sum = 0.0f32;
     for part in 0..count {
         sum += parts[part * length + at];
@@ -181,7 +160,7 @@ pub fn product<R: CubeRuntime>(
     let [n, _, out_h, out_w] = shape.of(Role::Output);
     let (rows, depth) = (shape.o, shape.c * shape.kernel * shape.kernel);
     let pixels = n * out_h * out_w;
-    let tiles = [depth, rows].map(|side| side.div_ceil(ROWS));
+    let tiles = [depth, rows].map(|side| side.div_ceil(TILE));
     let parts = weight_parts(rows, depth, pixels, shape.lanes);
     let chunk = pixels.div_ceil(parts).next_multiple_of(SIDE);
     let parts = pixels.div_ceil(chunk);
@@ -190,41 +169,17 @@ pub fn product<R: CubeRuntime>(
         1 => empty(&terms[0][0], shape.of(Role::Weight), dtype),
         _ => empty(&terms[0][0], [parts * length], DType::F32),
     };
-    let count = grid(&out.client, [tiles[0], tiles[1], parts * shape.lanes]);
-    let two_terms = terms.len() == 2;
+    let cubes = [tiles[0], tiles[1], parts * shape.lanes];
+    let ConvShape { c, h, w, lanes, .. } = *shape;
+    let sizes = SizesLaunch::new(rows, c, h, w, out_h, out_w, lanes);
     let dtypes = [terms[0][0].dtype, out.dtype].map(Into::into);
-    let client = out.client.clone();
-    let mut terms = terms.into_iter();
-    let [dy, map] = terms.next().expect("a term");
-    // Not read where there is one term.
-    let [more_dy, more_map] = terms.next().unwrap_or_else(|| [dy.clone(), map.clone()]);
+    let [dys, maps] = [0, 1].map(|place| terms.iter().map(move |term| &term[place]));
     // SAFETY: all have the sizes of the shape; a unit reads within its part of the pixels, the rows
     // and the channels, and writes those of its rows and columns that there are.
     unsafe {
-        weight_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            CubeDim::new_1d((SIDE * SIDE) as u32),
-            dy.into_array_arg(),
-            map.into_array_arg(),
-            more_dy.into_array_arg(),
-            more_map.into_array_arg(),
-            out.clone().into_array_arg(),
-            rows,
-            shape.c,
-            pixels,
-            out_h,
-            out_w,
-            shape.h,
-            shape.w,
-            shape.lanes,
-            chunk,
-            shape.kernel,
-            shape.stride,
-            shape.padding,
-            two_terms,
-            dtypes,
-        );
+        launch!(weight_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
+            arrays(dys), arrays(maps), out.clone().into_array_arg(), sizes, pixels, chunk,
+            shape.kernel, shape.stride, shape.padding, dtypes);
     }
     match parts {
         1 => out,
@@ -240,19 +195,10 @@ fn total<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let total = empty(&parts, shape.of(Role::Weight), dtype);
     let length = total.meta.num_elements();
-    let (cubes, dim) = elementwise(&total.client, length);
     // SAFETY: there are `count` parts of `length` elements each, and units stop at the last element.
     unsafe {
-        total_kernel::launch_unchecked::<R>(
-            &total.client,
-            cubes,
-            dim,
-            parts.into_array_arg(),
-            total.clone().into_array_arg(),
-            length,
-            count,
-            total.dtype.into(),
-        );
+        launch!(total_kernel, elementwise(&total.client, length);
+            parts, total; length, count, dtype.into());
     }
     total
 }

@@ -11,7 +11,10 @@ mod vectors;
 #[allow(clippy::too_many_arguments)]
 mod vectors_jvp;
 
-use burn::tensor::ops::FloatTensorOps;
+use std::slice;
+
+use burn::tensor::backend::Backend;
+use burn::tensor::ops::{FloatTensor, FloatTensorOps};
 use burn::tensor::{DType, FloatDType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -20,14 +23,11 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use self::vectors::{Norm, Vectors};
 use self::vectors_jvp::NormTangent;
 use super::StackCall;
-use crate::channels::cube::{correlate, moment_parts};
+use crate::channels::cube::{Grad, Input, correlate, moment_parts};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
 use crate::norm_relu::Rectified;
-use crate::norm_relu::cube::{
-    DualGrad, DualInput, activate, activate_jvp, combine, combine_jvp, correlate as correlate_dv,
-    correlate_jvp,
-};
+use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv};
 use crate::twice_differentiable::{
     ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
@@ -117,6 +117,14 @@ impl StackCall {
         layers.into_iter().enumerate().map(block).collect()
     }
 
+    /// Images in the low type, if there is one.
+    fn rounded<B: Backend>(&self, images: FloatTensor<B>) -> FloatTensor<B> {
+        match self.precision.low() {
+            Some(low) => B::float_cast(images, low),
+            None => images,
+        }
+    }
+
     /// The type of a block's output, where there are so many after it, of maps of `dtype`.
     fn output_type(&self, left: usize, dtype: DType) -> DType {
         match self.precision.low() {
@@ -124,29 +132,6 @@ impl StackCall {
             Some(_) if left == 0 => DType::F32,
             _ => dtype,
         }
-    }
-}
-
-/// Which operands' gradients are wanted.
-struct Wanted<'a>(&'a [bool]);
-
-impl Wanted<'_> {
-    fn images(&self) -> bool {
-        self.0[0]
-    }
-
-    fn weight(&self, block: usize) -> bool {
-        self.0[1 + 4 * block]
-    }
-
-    /// Of bias, gamma and beta.
-    fn vector(&self, block: usize, place: usize) -> bool {
-        self.0[2 + 4 * block + place]
-    }
-
-    /// Whether the gradient of a block's input is wanted, or one behind it.
-    fn before(&self, block: usize) -> bool {
-        self.0[..1 + 4 * block].contains(&true)
     }
 }
 
@@ -161,12 +146,8 @@ fn convolved<R: CubeRuntime>(
     convolution(wanted, terms, conv, dtype)
 }
 
-impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for StackCall
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
+    TwiceDifferentiable<CubeBackend<R, F, I, BT>> for StackCall
 {
     type Saved = Vec<Saved<CubeTensor<R>>>;
     type IntermediateGrads = Vec<IntermediateGrads<CubeTensor<R>>>;
@@ -185,10 +166,7 @@ where
     ) -> ForwardOutput<CubeTensor<R>, Self::Saved> {
         let blocks = self.on_device(operands);
         let images = operands[0].clone();
-        let mut x = into_contiguous(match self.precision.low() {
-            Some(low) => CubeBackend::<R, F, I, BT>::float_cast(images, low),
-            None => images,
-        });
+        let mut x = into_contiguous(self.rounded::<CubeBackend<R, F, I, BT>>(images));
         let of = x.dtype;
         let (mut saved, mut aux) = (Vec::new(), Vec::new());
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
@@ -202,7 +180,8 @@ where
                     norm
                 }
             };
-            let z = activate(y.clone(), norm.map(), block.after, self.output_type(left, of));
+            let input = Input::new(y.clone(), norm.map());
+            let z = activate(&input, block.after, self.output_type(left, of));
             if keep {
                 saved.push(Saved { x, y, norm });
             }
@@ -219,30 +198,33 @@ where
         keep: bool,
     ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<Self::IntermediateGrads>) {
         let blocks = self.on_device(primal.operands);
-        let wants = Wanted(wanted);
         let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
             wanted.iter().map(|_| None).collect();
         let mut intermediate_grads = Vec::new();
         let mut dz = into_contiguous(grad.clone());
         for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate().rev() {
             let Saved { x, y, norm } = saved;
-            let parts = correlate_dv(dz.clone(), y.clone(), norm.map(), block.after);
+            let (input, by) = (Input::new(y.clone(), norm.map()), Grad::new(dz.clone()));
+            let parts = correlate_dv(&input, &by, None, block.after);
             let of_vectors = vectors::gradients(parts, norm, &block.vectors, block.pixels());
-            let dy =
-                combine(dz.clone(), y.clone(), norm.map(), of_vectors.moment_grad, block.after);
-            if wants.weight(index) {
+            let dy = combine(&input, &by, of_vectors.moment_grad, block.after);
+            if wanted[1 + 4 * index] {
                 let terms = vec![[&dy, x]];
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
             for (place, vector) in of_vectors.vectors.into_iter().enumerate() {
-                found[2 + 4 * index + place] = wants.vector(index, place).then_some(vector);
+                found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
             }
             if keep {
                 let (dz, dy) = (dz.clone(), dy.clone());
                 intermediate_grads.push(IntermediateGrads { dz, dy, sums: of_vectors.sums });
             }
-            let before = if index == 0 { wants.images() } else { keep || wants.before(index) };
+            let before = if index == 0 {
+                wanted[0]
+            } else {
+                keep || wanted[..1 + 4 * index].contains(&true)
+            };
             if !before {
                 break;
             }
@@ -262,10 +244,8 @@ where
         tangents: &[Option<CubeTensor<R>>],
     ) -> (CubeTensor<R>, Self::SavedTangent) {
         let blocks = self.on_device(primal.operands);
-        let mut tangent = tangents[0].clone().map(|images| match self.precision.low() {
-            Some(low) => CubeBackend::<R, F, I, BT>::float_cast(images, low),
-            None => images,
-        });
+        let mut tangent =
+            tangents[0].clone().map(|images| self.rounded::<CubeBackend<R, F, I, BT>>(images));
         let mut saved_tangent = Vec::new();
         for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate() {
             let Saved { x, y, norm } = saved;
@@ -283,18 +263,14 @@ where
                 false => convolved(Role::Output, terms, &block.conv, y.dtype),
             };
             let parts = block.pixels().map(|pixels| {
-                (correlate(y_tangent.clone(), y.clone(), norm.centre.clone()), pixels)
+                let by = Grad::new(y_tangent.clone());
+                (correlate(&by, y, slice::from_ref(&norm.centre), [None, None]), pixels)
             });
             let vector_tangents = [bias, gamma, beta].map(|of| of.clone().map(into_contiguous));
             let norm_tangent = vectors_jvp::norm_jvp(parts, norm, &block.vectors, &vector_tangents);
-            let input = DualInput {
-                x: y.clone(),
-                x_tangent: y_tangent.clone(),
-                map: norm.map(),
-                map_tangent: norm_tangent.map_tangent.clone(),
-            };
+            let input = norm_tangent.input(y, &y_tangent, norm);
             let dtype = self.output_type(blocks.len() - 1 - index, y.dtype);
-            let z_tangent = activate_jvp(&input, block.after, dtype);
+            let z_tangent = activate(&input, block.after, dtype);
             let x_tangent = tangent.replace(z_tangent);
             saved_tangent.push(SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent });
         }
@@ -310,7 +286,6 @@ where
     ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
         let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
         let blocks = self.on_device(primal.operands);
-        let wants = Wanted(wanted);
         let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
             wanted.iter().map(|_| None).collect();
         let mut grad_tangent = grad_tangent.cloned().map(into_contiguous);
@@ -319,14 +294,9 @@ where
             let IntermediateGrads { dz, dy, sums } = &intermediate_grads[index];
             let SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent } =
                 &saved_tangent[index];
-            let input = DualInput {
-                x: y.clone(),
-                x_tangent: y_tangent.clone(),
-                map: norm.map(),
-                map_tangent: norm_tangent.map_tangent.clone(),
-            };
-            let by = DualGrad { dz: dz.clone(), dz_tangent: grad_tangent.take() };
-            let parts = correlate_jvp(&input, &by, norm_tangent.centre.clone(), block.after);
+            let input = norm_tangent.input(y, y_tangent, norm);
+            let by = Grad { dz: dz.clone(), tangent: grad_tangent.take() };
+            let parts = correlate_dv(&input, &by, Some(&norm_tangent.centre), block.after);
             let (moment_grad, of_vectors) = vectors_jvp::gradients_jvp(
                 parts,
                 sums.clone(),
@@ -335,17 +305,17 @@ where
                 &tangents[2 + 4 * index].clone().map(into_contiguous),
                 block.pixels(),
             );
-            let dy_tangent = combine_jvp(&input, &by, moment_grad, block.after);
-            if wants.weight(index) {
+            let dy_tangent = combine(&input, &by, moment_grad, block.after);
+            if wanted[1 + 4 * index] {
                 let by_input = x_tangent.as_ref().map(|tangent| [dy, tangent]);
                 let terms = [[&dy_tangent, x]].into_iter().chain(by_input).collect();
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
             for (place, vector) in of_vectors.into_iter().enumerate() {
-                found[2 + 4 * index + place] = wants.vector(index, place).then_some(vector);
+                found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
             }
-            if !wants.before(index) {
+            if !wanted[..1 + 4 * index].contains(&true) {
                 break;
             }
             let by_weight = tangents[1 + 4 * index].as_ref().map(|tangent| [tangent, dy]);

@@ -11,7 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::channels::cube::{Parts, added, merged};
-use crate::cube::{elementwise, empty};
+use crate::cube::{elementwise, empty, launch, unit_below};
 
 /// A block's parameters by channel, `[c]` each.
 #[derive(Clone)]
@@ -72,10 +72,7 @@ fn batch_kernel(
     epsilon: f32,
     #[comptime] biased: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (middle, spread) = merged(parts, c, cubes);
     let over = 1.0f32 / f32::sqrt(spread + epsilon);
     centre[c] = middle;
@@ -98,30 +95,14 @@ pub fn of_batch<R: CubeRuntime>(
 ) -> (Norm<CubeTensor<R>>, [CubeTensor<R>; 2]) {
     let norm = Norm::empty(&of.gamma);
     let moments = [(); 2].map(|()| empty(&of.gamma, [parts.channels], DType::F32));
-    let [mean, variance] = moments.clone().map(CubeTensor::into_array_arg);
-    let (count, dim) = elementwise(&of.gamma.client, parts.channels);
+    let [mean, variance] = &moments;
+    let Norm { centre, scale, shift, inverse } = &norm;
     // SAFETY: all vectors have an element a channel, and there are three parts for each cube of each;
     // units stop at the last channel.
     unsafe {
-        batch_kernel::launch_unchecked::<R>(
-            &of.gamma.client,
-            count,
-            dim,
-            parts.sums.into_array_arg(),
-            of.gamma.clone().into_array_arg(),
-            of.beta.clone().into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            norm.centre.clone().into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.shift.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            mean,
-            variance,
-            parts.channels,
-            parts.cubes,
-            epsilon,
-            of.biased,
-        );
+        launch!(batch_kernel, elementwise(&of.gamma.client, parts.channels);
+            parts.sums, of.gamma, of.beta, of.bias, centre, scale, shift, inverse, mean, variance;
+            parts.channels, parts.cubes, epsilon, of.biased);
     }
     (norm, moments)
 }
@@ -139,10 +120,7 @@ fn running_kernel(
     epsilon: f32,
     #[comptime] biased: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let over = 1.0f32 / f32::sqrt(variance[c] + epsilon);
     let factor = gamma[c] * over;
     let mut at_centre = beta[c];
@@ -162,25 +140,11 @@ pub fn of_running<R: CubeRuntime>(
 ) -> Norm<CubeTensor<R>> {
     let norm = Norm { centre: mean, ..Norm::empty(&of.gamma) };
     let channels = of.gamma.meta.num_elements();
-    let (count, dim) = elementwise(&variance.client, channels);
-    let client = variance.client.clone();
     // SAFETY: all vectors have an element a channel, and units stop at the last one.
     unsafe {
-        running_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            dim,
-            variance.into_array_arg(),
-            of.gamma.clone().into_array_arg(),
-            of.beta.clone().into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.shift.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            channels,
-            epsilon,
-            of.biased,
-        );
+        launch!(running_kernel, elementwise(&variance.client, channels);
+            variance, of.gamma, of.beta, of.bias, norm.scale, norm.shift, norm.inverse;
+            channels, epsilon, of.biased);
     }
     norm
 }
@@ -202,10 +166,7 @@ fn gradients_kernel(
     #[comptime] batch: bool,
     #[comptime] biased: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (sum, product) = added(parts, c, cubes);
     let (scale, inverse) = (scale[c], inverse[c]);
     sums[c] = sum;
@@ -237,32 +198,17 @@ pub fn gradients<R: CubeRuntime>(
     let two = || empty(&parts, [2, channels], DType::F32);
     let (sums, moment_grad) = (two(), pixels.map(|_| two()));
     let vectors = [(); 3].map(|()| empty(&parts, [channels], DType::F32));
-    let [d_bias, d_gamma, d_beta] = vectors.clone().map(CubeTensor::into_array_arg);
-    let (count, dim) = elementwise(&sums.client, channels);
+    let [d_bias, d_gamma, d_beta] = &vectors;
+    let share = pixels.map_or(0.0, |pixels| 1.0 / pixels as f32);
     // SAFETY: all vectors have an element a channel, sums and what flows through the
     // moments two, there are two parts for each
     // cube of each channel, and units stop at the last channel. What flows through the moments is
     // written where there is any.
     unsafe {
-        gradients_kernel::launch_unchecked::<R>(
-            &sums.client,
-            count,
-            dim,
-            parts.into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            sums.clone().into_array_arg(),
-            moment_grad.clone().unwrap_or_else(|| sums.clone()).into_array_arg(),
-            d_bias,
-            d_gamma,
-            d_beta,
-            channels,
-            cubes,
-            pixels.map_or(0.0, |pixels| 1.0 / pixels as f32),
-            pixels.is_some(),
-            of.biased,
-        );
+        launch!(gradients_kernel, elementwise(&sums.client, channels);
+            parts, norm.scale, norm.inverse, of.bias, sums, moment_grad.as_ref().unwrap_or(&sums),
+            d_bias, d_gamma, d_beta;
+            channels, cubes, share, pixels.is_some(), of.biased);
     }
     Gradients { sums, moment_grad, vectors }
 }

@@ -7,8 +7,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::vectors::{Norm, Vectors};
-use crate::channels::cube::{Parts, added};
-use crate::cube::{elementwise, empty};
+use crate::channels::cube::{Input, Parts, added};
+use crate::cube::{elementwise, empty, launch, unit_below};
 
 /// The tangent of a block's [`Norm`].
 #[derive(Clone)]
@@ -19,6 +19,19 @@ pub struct NormTangent<T> {
     pub inverse: T,
     /// Of scale, and of `v` at the centre, `[2, c]`.
     pub map_tangent: T,
+}
+
+impl<R: CubeRuntime> NormTangent<CubeTensor<R>> {
+    /// A map that is normalised, with its tangent.
+    pub fn input(
+        &self,
+        x: &CubeTensor<R>,
+        tangent: &CubeTensor<R>,
+        norm: &Norm<CubeTensor<R>>,
+    ) -> Input<R> {
+        let tangents = Some([tangent.clone(), self.map_tangent.clone()]);
+        Input { x: x.clone(), map: norm.map(), tangents }
+    }
 }
 
 #[cube(launch_unchecked)]
@@ -41,10 +54,7 @@ fn norm_jvp_kernel(
     #[comptime] biased: bool,
     #[comptime] has_tangent: u32,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (scale, inverse) = (scale[c], inverse[c]);
     let mut tilt = 0.0f32;
     let mut level = 0.0f32;
@@ -97,39 +107,20 @@ pub fn norm_jvp<R: CubeRuntime>(
     let has_tangent =
         [gamma, beta, bias].iter().rev().fold(0, |bits, of| bits << 1 | of.is_some() as u32);
     // Not read where the tangent is zero.
-    let any = |of: &Option<CubeTensor<R>>| of.as_ref().unwrap_or(&norm.scale).clone();
+    let [gamma, beta, bias] =
+        [gamma, beta, bias].map(|tangent| tangent.as_ref().unwrap_or(&norm.scale));
     let batch = parts.is_some();
     let (cubes, share, parts) = match parts {
         Some((parts, pixels)) => (parts.cubes, 1.0 / pixels as f32, parts.sums),
         None => (0, 0.0, norm.scale.clone()),
     };
-    let client = found.map_tangent.client.clone();
-    let (count, dim) = elementwise(&client, channels);
     // SAFETY: all vectors have an element a channel and the map tangent two, there are two parts for each cube
     // of each channel where they are read, and units stop at the last channel.
     unsafe {
-        norm_jvp_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            dim,
-            parts.into_array_arg(),
-            of.gamma.clone().into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            any(gamma).into_array_arg(),
-            any(beta).into_array_arg(),
-            any(bias).into_array_arg(),
-            found.centre.clone().into_array_arg(),
-            found.inverse.clone().into_array_arg(),
-            found.map_tangent.clone().into_array_arg(),
-            channels,
-            cubes,
-            share,
-            batch,
-            of.biased,
-            has_tangent,
-        );
+        launch!(norm_jvp_kernel, elementwise(&of.gamma.client, channels);
+            parts, of.gamma, of.bias, norm.scale, norm.inverse, gamma, beta, bias, found.centre,
+            found.inverse, found.map_tangent;
+            channels, cubes, share, batch, of.biased, has_tangent);
     }
     found
 }
@@ -156,10 +147,7 @@ fn gradients_jvp_kernel(
     #[comptime] biased: bool,
     #[comptime] has_bias_tangent: bool,
 ) {
-    let c = ABSOLUTE_POS;
-    if c >= channels {
-        terminate!();
-    }
+    let c = unit_below(channels);
     let (sum_tangent, product_tangent) = added(parts, c, cubes);
     let (sum, product) = (sums[c], sums[channels + c]);
     let (scale, inverse, tilt) = (scale[c], inverse[c], map_tangent[c]);
@@ -201,38 +189,16 @@ pub fn gradients_jvp<R: CubeRuntime>(
     let Parts { sums: parts, channels, cubes } = parts;
     let moment_grad = pixels.map(|_| empty(&parts, [3, channels], DType::F32));
     let vectors = [(); 3].map(|()| empty(&parts, [channels], DType::F32));
-    let [d_bias, d_gamma, d_beta] = vectors.clone().map(CubeTensor::into_array_arg);
-    let has_bias_tangent = bias_tangent.is_some();
-    let bias_tangent = bias_tangent.as_ref().unwrap_or(&of.gamma).clone();
-    let client = sums.client.clone();
-    let (count, dim) = elementwise(&client, channels);
+    let [d_bias, d_gamma, d_beta] = &vectors;
+    let share = pixels.map_or(0.0, |pixels| 1.0 / pixels as f32);
     // SAFETY: as in `vectors::gradients`; what flows through the moments, three elements a channel, is written where
     // there is any.
     unsafe {
-        gradients_jvp_kernel::launch_unchecked::<R>(
-            &client,
-            count,
-            dim,
-            parts.into_array_arg(),
-            sums.into_array_arg(),
-            of.bias.clone().into_array_arg(),
-            norm.scale.clone().into_array_arg(),
-            norm.inverse.clone().into_array_arg(),
-            tangent.centre.clone().into_array_arg(),
-            tangent.inverse.clone().into_array_arg(),
-            tangent.map_tangent.clone().into_array_arg(),
-            bias_tangent.into_array_arg(),
-            moment_grad.clone().unwrap_or_else(|| vectors[0].clone()).into_array_arg(),
-            d_bias,
-            d_gamma,
-            d_beta,
-            channels,
-            cubes,
-            pixels.map_or(0.0, |pixels| 1.0 / pixels as f32),
-            pixels.is_some(),
-            of.biased,
-            has_bias_tangent,
-        );
+        launch!(gradients_jvp_kernel, elementwise(&sums.client, channels);
+            parts, sums, of.bias, norm.scale, norm.inverse, tangent.centre, tangent.inverse,
+            tangent.map_tangent, bias_tangent.as_ref().unwrap_or(&of.gamma),
+            moment_grad.as_ref().unwrap_or(d_bias), d_bias, d_gamma, d_beta;
+            channels, cubes, share, pixels.is_some(), of.biased, bias_tangent.is_some());
     }
     (moment_grad, vectors)
 }

@@ -26,6 +26,25 @@ struct Layer {
 type Pair<'a, R> = Option<[&'a CubeTensor<R>; 2]>;
 
 impl Layer {
+    /// Products of pairs, of which those are given transposed that are `turned`, of these rows, depth and
+    /// columns.
+    fn products<R: CubeRuntime>(
+        &self,
+        pairs: [Pair<'_, R>; 2],
+        [rows, depth, columns]: [usize; 3],
+        turned: [bool; 2],
+    ) -> Products<R> {
+        let matrices = |of: &CubeTensor<R>, [rows, columns]: [usize; 2], turned| match turned {
+            true => Matrices::new(of.clone(), [columns, rows]).transposed(),
+            false => Matrices::new(of.clone(), [rows, columns]),
+        };
+        let term = |[left, right]: [&CubeTensor<R>; 2]| {
+            [matrices(left, [rows, depth], turned[0]), matrices(right, [depth, columns], turned[1])]
+        };
+        let terms = pairs.into_iter().flatten().map(term).collect();
+        Products { terms, sizes: [self.lanes, rows, depth, columns], dtype: DType::F32 }
+    }
+
     /// The factors of examples `[t, n, i]` and weights `[t * i, o]` as matrices: `[t, n, o]`.
     fn forward<R: CubeRuntime>(
         &self,
@@ -33,16 +52,8 @@ impl Layer {
         like: &CubeTensor<R>,
         finish: Finish<R>,
     ) -> CubeTensor<R> {
-        let &Self { lanes, examples, inputs, outputs } = self;
-        let term = |[x, weight]: [&CubeTensor<R>; 2]| {
-            [
-                Matrices::new(x.clone(), [examples, inputs]),
-                Matrices::new(weight.clone(), [inputs, outputs]),
-            ]
-        };
-        let terms = pairs.into_iter().flatten().map(term).collect();
-        let sizes = [lanes, examples, inputs, outputs];
-        Products { terms, sizes, dtype: DType::F32 }.finished(like, finish)
+        let sizes = [self.examples, self.inputs, self.outputs];
+        self.products(pairs, sizes, [false, false]).finished(like, finish)
     }
 
     /// Of gradients `[t, n, o]` and weights: `[t, n, i]`, gated.
@@ -52,17 +63,9 @@ impl Layer {
         like: &CubeTensor<R>,
         gate: Option<&CubeTensor<R>>,
     ) -> CubeTensor<R> {
-        let &Self { lanes, examples, inputs, outputs } = self;
-        let term = |[grad, weight]: [&CubeTensor<R>; 2]| {
-            [
-                Matrices::new(grad.clone(), [examples, outputs]),
-                Matrices::new(weight.clone(), [inputs, outputs]).transposed(),
-            ]
-        };
-        let terms = pairs.into_iter().flatten().map(term).collect();
-        let sizes = [lanes, examples, outputs, inputs];
         let finish = Finish { gate: gate.cloned(), ..Finish::default() };
-        Products { terms, sizes, dtype: DType::F32 }.finished(like, finish)
+        let sizes = [self.examples, self.outputs, self.inputs];
+        self.products(pairs, sizes, [false, true]).finished(like, finish)
     }
 
     /// Of examples and gradients: the gradient of the weight, and that of the bias where the first pair
@@ -73,16 +76,8 @@ impl Layer {
         like: &CubeTensor<R>,
     ) -> [CubeTensor<R>; 2] {
         let &Self { lanes, examples, inputs, outputs } = self;
-        let term = |[x, grad]: [&CubeTensor<R>; 2]| {
-            [
-                Matrices::new(x.clone(), [examples, inputs]).transposed(),
-                Matrices::new(grad.clone(), [examples, outputs]),
-            ]
-        };
         let summed = pairs[0].is_some();
-        let terms = pairs.into_iter().flatten().map(term).collect();
-        let sizes = [lanes, inputs, examples, outputs];
-        let products = Products { terms, sizes, dtype: DType::F32 };
+        let products = self.products(pairs, [inputs, examples, outputs], [true, false]);
         let [weight, bias] = products.with_totals(like, summed);
         [reshape(weight, [lanes * inputs, outputs].into()), bias]
     }
@@ -123,12 +118,8 @@ fn contiguous<R: CubeRuntime>(operands: &[CubeTensor<R>]) -> Vec<CubeTensor<R>> 
     operands.iter().cloned().map(into_contiguous).collect()
 }
 
-impl<R, F, I, BT> TwiceDifferentiable<CubeBackend<R, F, I, BT>> for LinearCall
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
+    TwiceDifferentiable<CubeBackend<R, F, I, BT>> for LinearCall
 {
     /// The hidden activations.
     type Saved = Vec<CubeTensor<R>>;
@@ -228,14 +219,11 @@ where
     fn jvp_of_vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        TangentTensors { tangents, saved_tangent, intermediate_grads }: TangentTensors<
-            '_,
-            CubeBackend<R, F, I, BT>,
-            Self,
-        >,
+        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         grad_tangent: Option<&CubeTensor<R>>,
         wanted: &[bool],
     ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
+        let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
         let operands = contiguous(primal.operands);
         let on = OnDevice::new(self, &operands);
         let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();

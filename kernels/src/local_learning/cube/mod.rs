@@ -13,19 +13,17 @@ mod plan;
 mod walk;
 
 use burn::tensor::DType;
-use burn::tensor::ops::FloatTensor;
+use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
-use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 use cubecl::client::ComputeClient;
-use cubecl::prelude::*;
 
 use self::kernel::ticks_kernel;
 use self::output::LANES;
 use self::plan::{CallLaunch, Kind, LayerLaunch, Plan};
 use super::memory::Offsets;
-use super::{LocalBody, LocalLearning, LocalTensors};
-use crate::cube::{arrays, common_width, empty, most_tensors, owned};
+use super::{LocalLearning, LocalTensors};
+use crate::cube::{arrays, common_width, empty, grid, launch, most_tensors, owned};
 
 /// Units of a cube at most. More would leave a unit too few registers.
 const MOST_UNITS: u32 = 1024;
@@ -34,32 +32,18 @@ const MOST_UNITS: u32 = 1024;
 /// Systems end launches that take seconds.
 const MOST_WORK: usize = 1 << 30;
 
-/// The body of an accelerator.
-pub fn body<R, F, I, BT>() -> LocalBody<CubeBackend<R, F, I, BT>>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
-    LocalBody {
-        // A layer binds its weight and its outputs; beside them inputs, memory and workspace.
-        most_layers: |device| most_tensors(&R::client(device), 2, 3),
-        run: run::<R, F, I, BT>,
-    }
+/// Layers that a device takes at most.
+pub fn most_layers<R: CubeRuntime>(device: &R::Device) -> usize {
+    // A layer binds its weight and its outputs; beside them inputs, memory and workspace.
+    most_tensors(&R::client(device), 2, 3)
 }
 
-fn run<R, F, I, BT>(
+/// See [`LocalBody`](super::LocalBody).
+pub fn run<R: CubeRuntime>(
     learning: &LocalLearning,
     start: usize,
-    of: LocalTensors<FloatTensor<CubeBackend<R, F, I, BT>>>,
-) -> LocalTensors<FloatTensor<CubeBackend<R, F, I, BT>>>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
-{
+    of: LocalTensors<CubeTensor<R>>,
+) -> LocalTensors<CubeTensor<R>> {
     let LocalTensors { values, weights, memory } = of;
     let xs = into_contiguous(values.into_iter().next().expect("the inputs"));
     let ticks = xs.meta.shape()[1];
@@ -73,15 +57,15 @@ where
     }
     let work = Work::new(&xs.client, learning);
     let workspace = empty(&xs, [work.workspace], DType::F32);
+    let mut found = LocalTensors { values: outputs, weights, memory };
     let mut first = 0;
     while first < ticks {
         let last = ticks.min(first + work.ticks);
-        let on = OnDevice { xs: &xs, weights: &weights, outputs: &outputs, memory: &memory };
-        launch(learning, [start, ticks, first, last], &on, &workspace, &work);
+        launch(learning, [start, ticks, first, last], &xs, &found, &workspace, &work);
         first = last;
     }
-    outputs.truncate(wanted.len());
-    LocalTensors { values: outputs, weights, memory }
+    found.values.truncate(wanted.len());
+    found
 }
 
 /// What a launch takes.
@@ -122,18 +106,12 @@ fn units<R: CubeRuntime>(client: &ComputeClient<R>, vectors: usize) -> u32 {
     u32::try_from(vectors.div_ceil(8)).unwrap_or(most).next_power_of_two().clamp(32.min(most), most)
 }
 
-/// The tensors of a launch but its workspace.
-struct OnDevice<'a, R: CubeRuntime> {
-    xs: &'a CubeTensor<R>,
-    weights: &'a [CubeTensor<R>],
-    outputs: &'a [CubeTensor<R>],
-    memory: &'a CubeTensor<R>,
-}
-
+/// Some ticks, with what they give and change.
 fn launch<R: CubeRuntime>(
     learning: &LocalLearning,
     [start, ticks, first, last]: [usize; 4],
-    on: &OnDevice<'_, R>,
+    xs: &CubeTensor<R>,
+    on: &LocalTensors<CubeTensor<R>>,
     workspace: &CubeTensor<R>,
     work: &Work,
 ) {
@@ -185,24 +163,14 @@ fn launch<R: CubeRuntime>(
             places.of_neurons,
         )
     });
-    let client = &on.xs.client;
+    let client = &xs.client;
     // SAFETY: weights and memory have the places that `Layer` tells of, which are of the same settings as
     // the tensors; outputs have a row for each firing of each sequence, and the workspace what
     // `Work` counts. Units stop at the sizes of a layer. Nothing else holds the memory that is written to.
     unsafe {
-        ticks_kernel::launch_unchecked::<R>(
-            client,
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(work.units),
-            work.width,
-            on.xs.clone().into_array_arg(),
-            arrays(on.weights.iter()),
-            arrays(on.outputs.iter()),
-            on.memory.clone().into_array_arg(),
-            workspace.clone().into_array_arg(),
-            layers.collect(),
-            call,
-            plan,
-        );
+        launch!(ticks_kernel, grid(client, [1, 1, 1], work.units), work.width;
+            xs;
+            arrays(&on.weights), arrays(&on.values), on.memory.clone().into_array_arg(),
+            workspace.clone().into_array_arg(), layers.collect(), call, plan);
     }
 }

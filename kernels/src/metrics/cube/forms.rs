@@ -8,7 +8,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::cube::{
-    cube_sum, elementwise, empty, lane_sum, product, row_of_cubes, units, vector_size,
+    cube_sum, elementwise, empty, lane_sum, launch, product, row_of_cubes, unit_below, units,
+    vector_size, wide,
 };
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
@@ -62,7 +63,7 @@ fn squares_kernel<F: Float, N: Size>(
     let mut sum = 0.0f32;
     let mut at = UNIT_POS as usize;
     while at < vectors {
-        let values = Vector::<f32, N>::cast_from(x[row * vectors + at]);
+        let values = wide(x[row * vectors + at]);
         sum += lane_sum(values * values);
         at += comptime!(units as usize);
     }
@@ -85,10 +86,7 @@ fn scores_kernel<F: Float>(
     #[comptime] metric: Metric,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= count {
-        terminate!();
-    }
+    let at = unit_below(count);
     let row = at / ways;
     let to = row / queries * ways + at % ways;
     let found = score(products[at], of_queries[row], of_prototypes[to], least, metric);
@@ -109,10 +107,7 @@ fn weights_kernel<F: Float>(
     least: f32,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= count {
-        terminate!();
-    }
+    let at = unit_below(count);
     let row = at / ways;
     let to = row / queries * ways + at % ways;
     let g = f32::cast_from(g[at]);
@@ -142,26 +137,13 @@ impl<R: CubeRuntime> Forms<R> {
     pub fn scores(self) -> CubeTensor<R> {
         let scores = empty(&self.products, self.products.meta.shape().clone(), self.of[0].dtype);
         let (count, [queries, ways]) = (scores.meta.num_elements(), self.sizes());
-        let (cubes, dim) = elementwise(&scores.client, count);
-        let [of_queries, of_prototypes] = self.squares.map(CubeTensor::into_array_arg);
+        let [of_queries, of_prototypes] = &self.squares;
         // SAFETY: products and scores have `count` elements, squares one for each query and each
         // prototype, and units stop at `count`.
         unsafe {
-            scores_kernel::launch_unchecked::<R>(
-                &scores.client,
-                cubes,
-                dim,
-                self.products.into_array_arg(),
-                of_queries,
-                of_prototypes,
-                scores.clone().into_array_arg(),
-                count,
-                queries,
-                ways,
-                LEAST_SQUARE as f32,
-                self.metric,
-                scores.dtype.into(),
-            );
+            launch!(scores_kernel, elementwise(&scores.client, count);
+                self.products, of_queries, of_prototypes, scores;
+                count, queries, ways, LEAST_SQUARE as f32, self.metric, scores.dtype.into());
         }
         scores
     }
@@ -173,27 +155,13 @@ impl<R: CubeRuntime> Forms<R> {
         }
         let weights = [(); 2].map(|()| empty(&g, g.meta.shape().clone(), DType::F32));
         let (count, [queries, ways]) = (g.meta.num_elements(), self.sizes());
-        let (cubes, dim) = elementwise(&g.client, count);
-        let [of_queries, of_prototypes] = self.squares.clone().map(CubeTensor::into_array_arg);
-        let [by_queries, by_prototypes] = weights.clone().map(CubeTensor::into_array_arg);
-        let (client, dtype) = (g.client.clone(), g.dtype);
+        let [of_queries, of_prototypes] = &self.squares;
+        let [by_queries, by_prototypes] = &weights;
         // SAFETY: as in `scores`; weights have `count` elements.
         unsafe {
-            weights_kernel::launch_unchecked::<R>(
-                &client,
-                cubes,
-                dim,
-                g.into_array_arg(),
-                of_queries,
-                of_prototypes,
-                by_queries,
-                by_prototypes,
-                count,
-                queries,
-                ways,
-                LEAST_SQUARE as f32,
-                dtype.into(),
-            );
+            launch!(weights_kernel, elementwise(&g.client, count);
+                g, of_queries, of_prototypes, by_queries, by_prototypes;
+                count, queries, ways, LEAST_SQUARE as f32, g.dtype.into());
         }
         weights
     }
@@ -210,18 +178,8 @@ fn squares<R: CubeRuntime>(x: &CubeTensor<R>) -> CubeTensor<R> {
     // SAFETY: `x` has `rows` rows of `vectors` vectors, `squares` an element a row, and cubes stop
     // there.
     unsafe {
-        squares_kernel::launch_unchecked::<R>(
-            &x.client,
-            row_of_cubes(&x.client, rows),
-            CubeDim::new_1d(units),
-            width,
-            x.clone().into_array_arg(),
-            squares.clone().into_array_arg(),
-            rows,
-            vectors,
-            units,
-            x.dtype.into(),
-        );
+        launch!(squares_kernel, row_of_cubes(&x.client, rows, units), width;
+            x, squares; rows, vectors, units, x.dtype.into());
     }
     squares
 }

@@ -12,7 +12,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forms::{Forms, Weights};
-use crate::cube::{elementwise, empty, empty_like, product, vector_size};
+use crate::cube::{elementwise, empty, empty_like, launch, product, unit_below, vector_size};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -37,10 +37,7 @@ fn pulls_kernel(
     #[comptime] metric: Metric,
     #[comptime] side: Side,
 ) {
-    let row = ABSOLUTE_POS;
-    if row >= rows {
-        terminate!();
-    }
+    let row = unit_below(rows);
     let mut at = row * ways;
     let mut step = 1usize;
     let mut count = ways;
@@ -85,10 +82,7 @@ fn gradient_kernel<F: Float, N: Size>(
     #[comptime] metric: Metric,
     #[define(F)] _dtype: StorageType,
 ) {
-    let at = ABSOLUTE_POS;
-    if at >= vectors {
-        terminate!();
-    }
+    let at = unit_below(vectors);
     let of = at / row;
     let mut along = factor * 2.0f32;
     if comptime!(metric == Metric::Cosine) {
@@ -129,44 +123,17 @@ fn gradient<R: CubeRuntime>(
     let out = empty_like(x);
     let width = vector_size(&x.client, features, size_of::<f32>());
     let vectors = rows * features / width;
-    let (row_cubes, row_dim) = elementwise(&x.client, rows);
-    let (cubes, dim) = elementwise(&x.client, vectors);
     // SAFETY: weights and products have `ways` elements for each query of each task; squares and
     // pulls have one a row; `turned`, `x` and `out` have `features` a row, which is whole vectors;
     // units stop at the last row and at the last vector.
     unsafe {
-        pulls_kernel::launch_unchecked::<R>(
-            &x.client,
-            row_cubes,
-            row_dim,
-            weights.into_array_arg(),
-            forms.products.clone().into_array_arg(),
-            squares.clone().into_array_arg(),
-            pulls.clone().into_array_arg(),
-            rows,
-            queries,
-            ways,
-            LEAST_SQUARE as f32,
-            forms.metric,
-            side,
-        );
-        gradient_kernel::launch_unchecked::<R>(
-            &x.client,
-            cubes,
-            dim,
-            width,
-            turned.into_array_arg(),
-            x.clone().into_array_arg(),
-            squares.clone().into_array_arg(),
-            pulls.into_array_arg(),
-            out.clone().into_array_arg(),
-            vectors,
-            features / width,
-            factor as f32,
-            LEAST_SQUARE as f32,
-            forms.metric,
-            x.dtype.into(),
-        );
+        launch!(pulls_kernel, elementwise(&x.client, rows);
+            weights, forms.products, squares, pulls;
+            rows, queries, ways, LEAST_SQUARE as f32, forms.metric, side);
+        launch!(gradient_kernel, elementwise(&x.client, vectors), width;
+            turned, x, squares, pulls, out;
+            vectors, features / width, factor as f32, LEAST_SQUARE as f32, forms.metric,
+            x.dtype.into());
     }
     out
 }

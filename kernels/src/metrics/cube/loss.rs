@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::forms::{Forms, Weights, score};
-use crate::cube::{cube_sum, elementwise, empty, units};
+use crate::cube::{cube_sum, elementwise, empty, grid, launch, unit_below, units};
 use crate::distances::Metric;
 use crate::distances::reference::LEAST_SQUARE;
 
@@ -47,10 +47,7 @@ fn rows_kernel<F: Float, I: Int>(
     #[define(F)] _dtype: StorageType,
     #[define(I)] _label: StorageType,
 ) {
-    let row = ABSOLUTE_POS;
-    if row >= rows {
-        terminate!();
-    }
+    let row = unit_below(rows);
     let metric = comptime!(wanted.metric);
     let label = i32::cast_from(labels[row]);
     let (first, to, of_query) = (row * ways, row / queries * ways, of_queries[row]);
@@ -137,47 +134,19 @@ pub fn loss<R: CubeRuntime>(
     };
     let by_queries = weights(weights_wanted);
     let by_prototypes = weights(weights_wanted && *metric == Metric::Cosine);
-    let [of_queries, of_prototypes] = squares.clone().map(CubeTensor::into_array_arg);
-    let label_type = labels.dtype;
-    let (cubes, dim) = elementwise(client, rows);
+    let [of_queries, of_prototypes] = squares;
     let units = units(client);
     // SAFETY: products and the weights that are wanted have `ways` elements for each of the `rows`,
     // squares one for each query and each prototype, labels, losses and flags one a row, and units
     // stop there.
     unsafe {
-        rows_kernel::launch_unchecked::<R>(
-            client,
-            cubes,
-            dim,
-            products.clone().into_array_arg(),
-            of_queries,
-            of_prototypes,
-            labels.into_array_arg(),
-            losses.clone().into_array_arg(),
-            correct.clone().into_array_arg(),
-            by_queries.clone().into_array_arg(),
-            by_prototypes.clone().into_array_arg(),
-            rows,
-            queries,
-            ways,
-            scale as f32,
-            LEAST_SQUARE as f32,
-            f32::NAN,
-            Wanted { metric: *metric, weights: weights_wanted },
-            of.dtype.into(),
-            label_type.into(),
-        );
-        mean_kernel::launch_unchecked::<R>(
-            client,
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(units),
-            losses.into_array_arg(),
-            loss.clone().into_array_arg(),
-            rows,
-            1.0 / rows as f32,
-            units,
-            of.dtype.into(),
-        );
+        launch!(rows_kernel, elementwise(client, rows);
+            products, of_queries, of_prototypes, labels, losses, correct, by_queries, by_prototypes;
+            rows, queries, ways, scale as f32, LEAST_SQUARE as f32, f32::NAN,
+            Wanted { metric: *metric, weights: weights_wanted }, of.dtype.into(),
+            labels.dtype.into());
+        launch!(mean_kernel, grid(client, [1, 1, 1], units);
+            losses, loss; rows, 1.0 / rows as f32, units, of.dtype.into());
     }
     let weights = weights_wanted.then(|| match metric {
         Metric::SquaredEuclidean => [by_queries.clone(), by_queries],

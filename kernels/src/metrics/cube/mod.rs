@@ -11,7 +11,7 @@ use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::{FusedMetrics, LossCall};
+use super::{FusedMetrics, LossCall, LossOutput};
 use crate::cube::zeros;
 use crate::distances::Metric;
 use crate::host::unwrap;
@@ -19,12 +19,8 @@ use crate::layers::goes_into_f32;
 use crate::prototypes;
 use forms::Forms;
 
-impl<R, F, I, BT> FusedMetrics for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedMetrics
+    for CubeBackend<R, F, I, BT>
 {
     fn takes(found: DType) -> bool {
         goes_into_f32(found)
@@ -42,18 +38,15 @@ where
         prototypes::cube::class_spread(g, labels)
     }
 
-    fn scores(
-        metric: Metric,
-        queries: FloatTensor<Self>,
-        prototypes: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
-        if is_empty([&queries, &prototypes]) {
+    fn scores(metric: Metric, of: [FloatTensor<Self>; 2]) -> FloatTensor<Self> {
+        if is_empty(of.each_ref()) {
             // Nothing to score, or nothing in common.
+            let [queries, prototypes] = of;
             let [tasks, count, _] = queries.meta.shape().dims();
             let [_, ways, _] = prototypes.meta.shape().dims();
             return zeros(&queries, [tasks, count, ways], queries.dtype);
         }
-        Forms::of(metric, [queries, prototypes].map(into_contiguous)).scores()
+        Forms::of(metric, of.map(into_contiguous)).scores()
     }
 
     fn scores_gradients(
@@ -73,12 +66,17 @@ where
         call: LossCall,
         of: [FloatTensor<Self>; 2],
         labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 2] {
+        gradients: bool,
+    ) -> LossOutput<FloatTensor<Self>> {
         let [tasks, ways, features] = of[1].meta.shape().dims();
         let [_, count] = labels.meta.shape().dims();
+        let is_empty = is_empty(of.each_ref());
+        let no_gradients = (gradients && is_empty)
+            .then(|| of.each_ref().map(|x| zeros(x, x.meta.shape().clone(), x.dtype)));
         if tasks * count * ways == 0 {
             let loss = Tensor::<Self, 1>::full([1], f32::NAN, (&of[0].device, of[0].dtype));
-            return [unwrap(loss), zeros(&of[0], [tasks, count], of[0].dtype)];
+            let correct = zeros(&of[0], [tasks, count], of[0].dtype);
+            return LossOutput { loss: unwrap(loss), correct, gradients: no_gradients };
         }
         // Nothing that tells the classes apart is as one feature that is the same in all.
         let of = match features {
@@ -87,27 +85,12 @@ where
             _ => of,
         };
         let forms = Forms::of(call.metric, of.map(into_contiguous));
-        let found = loss::loss(&forms, into_contiguous(labels), call.scale, false);
-        [found.loss, found.correct]
-    }
-
-    fn proto_loss_gradients(
-        call: LossCall,
-        of: [FloatTensor<Self>; 2],
-        labels: IntTensor<Self>,
-    ) -> [FloatTensor<Self>; 4] {
-        if is_empty(of.each_ref()) {
-            let [loss, correct] = Self::proto_loss(call, of.clone(), labels);
-            let [by_queries, by_prototypes] =
-                of.map(|x| zeros(&x, x.meta.shape().clone(), x.dtype));
-            return [loss, correct, by_queries, by_prototypes];
-        }
-        let forms = Forms::of(call.metric, of.map(into_contiguous));
-        let found = loss::loss(&forms, into_contiguous(labels), call.scale, true);
-        let weights = found.weights.expect("asked for");
+        let weighted = gradients && !is_empty;
+        let found = loss::loss(&forms, into_contiguous(labels), call.scale, weighted);
         let factor = call.scale / forms.queries() as f64;
-        let [by_queries, by_prototypes] = gradients::gradients(&forms, weights, factor);
-        [found.loss, found.correct, by_queries, by_prototypes]
+        let gradients = found.weights.map(|weights| gradients::gradients(&forms, weights, factor));
+        let gradients = gradients.or(no_gradients);
+        LossOutput { loss: found.loss, correct: found.correct, gradients }
     }
 }
 

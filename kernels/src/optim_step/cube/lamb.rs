@@ -4,10 +4,11 @@ use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use cubecl::prelude::*;
 
-use super::adam::{moment, ratio};
+use super::adam::{MomentFactors, moment, moment_factors, ratio};
 use super::{Group, Moving};
 use crate::cube::{
-    ShareList, Shares, cube_sum, empty, lane_sum, load, share, store, vector_size, wide,
+    ShareList, Shares, cube_sum, empty, lane_sum, launch, load, share, store, store_sums,
+    vector_size, wide,
 };
 use crate::lists::grouped;
 use crate::optim_step::factors::Moments;
@@ -37,13 +38,7 @@ fn moments_kernel<F: Float, N: Size>(
     sums: &mut Array<f32>,
     shares: &ShareList,
     pull: f32,
-    beta_1: f32,
-    rest_1: f32,
-    beta_2: f32,
-    rest_2: f32,
-    first: f32,
-    root: f32,
-    epsilon: f32,
+    by: &MomentFactors,
     #[comptime] pulled: bool,
     #[comptime] fresh: bool,
     #[comptime] units: u32,
@@ -56,21 +51,16 @@ fn moments_kernel<F: Float, N: Size>(
     while at < share.vectors {
         let p = wide(load::<Vector<F, N>>(p, share.of, at));
         let g = wide(load::<Vector<F, N>>(g, share.of, at));
-        let new_m = moment(m, share.of, at, g, beta_1, rest_1, fresh);
-        let new_v = moment(v, share.of, at, g * g, beta_2, rest_2, fresh);
+        let new_m = moment(m, share.of, at, g, by.beta_1, by.rest_1, fresh);
+        let new_v = moment(v, share.of, at, g * g, by.beta_2, by.rest_2, fresh);
         store(m, share.of, at, new_m);
         store(v, share.of, at, new_v);
-        let u = direction(p, ratio(new_m, new_v, first, root, epsilon), pull, pulled);
+        let u = direction(p, ratio(new_m, new_v, by), pull, pulled);
         of_p += lane_sum(p * p);
         of_u += lane_sum(u * u);
         at += share.step;
     }
-    let of_p = cube_sum(of_p, units);
-    let of_u = cube_sum(of_u, units);
-    if UNIT_POS == 0 {
-        sums[CUBE_POS * 2] = of_p;
-        sums[CUBE_POS * 2 + 1] = of_u;
-    }
+    store_sums(sums, of_p, of_u, units);
 }
 
 /// `|p| / |u|` of a tensor, from the sums of its cubes.
@@ -102,9 +92,7 @@ fn step_kernel<F: Float, N: Size>(
     sums: &Array<f32>,
     shares: &ShareList,
     pull: f32,
-    first: f32,
-    root: f32,
-    epsilon: f32,
+    by: &MomentFactors,
     rate: f32,
     #[comptime] pulled: bool,
     #[comptime] units: u32,
@@ -117,7 +105,7 @@ fn step_kernel<F: Float, N: Size>(
         let old = wide(load::<Vector<F, N>>(p, share.of, at));
         let m = load::<Vector<f32, N>>(m, share.of, at);
         let v = load::<Vector<f32, N>>(v, share.of, at);
-        let u = direction(old, ratio(m, v, first, root, epsilon), pull, pulled);
+        let u = direction(old, ratio(m, v, by), pull, pulled);
         store(p, share.of, at, Vector::cast_from(old - u * Vector::new(trusted)));
         at += share.step;
     }
@@ -136,52 +124,15 @@ fn of_width<R: CubeRuntime>(of: &Group<'_, R>, width: usize, pull: f64, by: &Mom
     let shares = Shares::of(client, of.0.iter().map(|one| one.length() / width));
     let sums = empty(&of.0[0].p, [shares.total * 2], DType::F32);
     let pulled = pull != 0.0;
-    let [first, root, epsilon] = [by.first, by.root, by.epsilon].map(|factor| factor as f32);
     // SAFETY: every array has the vectors of its parameter, where its cubes stop, and `sums` has two
     // floats a cube. Nothing else holds the memory of the parameters and of the moments.
     unsafe {
-        moments_kernel::launch_unchecked::<R>(
-            client,
-            shares.count(client),
-            shares.dim(),
-            width,
-            of.parameters(),
-            of.gradients(),
-            of.state(0),
-            of.state(1),
-            sums.clone().into_array_arg(),
-            shares.arg(),
-            pull as f32,
-            by.beta_1 as f32,
-            (1.0 - by.beta_1) as f32,
-            by.beta_2 as f32,
-            (1.0 - by.beta_2) as f32,
-            first,
-            root,
-            epsilon,
-            pulled,
-            of.fresh(),
-            shares.units,
-            of.dtype(),
-        );
-        step_kernel::launch_unchecked::<R>(
-            client,
-            shares.count(client),
-            shares.dim(),
-            width,
-            of.parameters(),
-            of.state(0),
-            of.state(1),
-            sums.into_array_arg(),
-            shares.arg(),
-            pull as f32,
-            first,
-            root,
-            epsilon,
-            rate as f32,
-            pulled,
-            shares.units,
-            of.dtype(),
-        );
+        launch!(moments_kernel, shares.launch(client), width;;
+            of.parameters(), of.gradients(), of.state(0), of.state(1),
+            sums.clone().into_array_arg(), shares.arg(), pull as f32, moment_factors(by), pulled, of.fresh(),
+            shares.units, of.dtype());
+        launch!(step_kernel, shares.launch(client), width;;
+            of.parameters(), of.state(0), of.state(1), sums.into_array_arg(), shares.arg(),
+            pull as f32, moment_factors(by), rate as f32, pulled, shares.units, of.dtype());
     }
 }

@@ -21,15 +21,11 @@ use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
 use crate::grad_stats;
 use crate::layers::goes_into_f32;
 use crate::lists::grouped;
-use crate::local_learning::{self, LocalBody};
-use crate::tiling;
+use crate::local_learning::{LocalBody, cube};
+use crate::tiling::{self, OverLanes};
 
-impl<R, F, I, BT> FusedSteps for CubeBackend<R, F, I, BT>
-where
-    R: CubeRuntime,
-    F: FloatElement,
-    I: IntElement,
-    BT: BoolElement,
+impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
+    for CubeBackend<R, F, I, BT>
 {
     fn takes(found: DType) -> bool {
         goes_into_f32(found)
@@ -69,16 +65,17 @@ where
         grad_stats::cube::squares(part)
     }
 
-    fn tiled_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
-        tiling::cube::tiled_all(xs, lanes)
-    }
-
-    fn summed_all(xs: Vec<FloatTensor<Self>>, lanes: usize) -> Vec<FloatTensor<Self>> {
-        tiling::cube::summed_all(xs, lanes)
+    fn over_lanes(
+        xs: Vec<FloatTensor<Self>>,
+        lanes: usize,
+        what: OverLanes,
+    ) -> Vec<FloatTensor<Self>> {
+        tiling::cube::over_lanes(xs, lanes, what)
     }
 
     fn local_learning() -> Option<LocalBody<Self>> {
-        Some(local_learning::body())
+        let (most_layers, run) = (cube::most_layers::<R>, cube::run::<R>);
+        Some(LocalBody { most_layers, run })
     }
 }
 
