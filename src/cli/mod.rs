@@ -13,6 +13,7 @@ mod hardware;
 mod info;
 mod output;
 mod plasticity;
+mod plot;
 mod progress;
 mod recipe;
 mod report;
@@ -45,7 +46,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(&error);
-            error.exit_code()
+            ExitCode::from(error.code())
         }
     }
 }

@@ -1,13 +1,24 @@
 use std::env::consts::{ARCH, OS};
+use std::fmt;
 use std::fs;
 use std::process::Command;
 
+use serde::Serialize;
+
 /// What figures cannot be read without.
+#[derive(Serialize)]
 pub(super) struct Machine {
-    pub(super) cpu: String,
-    pub(super) cores: usize,
-    pub(super) threads: usize,
-    pub(super) os: String,
+    cpu: String,
+    cores: usize,
+    threads: usize,
+    os: String,
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cpu, cores, threads, os } = self;
+        write!(f, "{cpu}, {cores} cores, {threads} threads, {os}")
+    }
 }
 
 impl Machine {

@@ -1,74 +1,16 @@
-use burn::tensor::backend::AutodiffBackend;
-use fewshot::kernels::{route, with_reference};
+use fewshot::kernels::with_reference;
 use serde_json::{Value, json};
 
-use super::case::{Case, Load, Pass, Reference};
-use super::limits::{Bound, Limits};
-use super::machine::Machine;
+use super::case::Case;
+use super::limits::Bound;
 use super::timing::{Effort, Spread};
-use crate::cli::backend::Place;
 use crate::cli::report::rounded;
-
-/// All that was measured, and on what.
-pub(super) struct Report {
-    machine: Machine,
-    backend: &'static str,
-    device: String,
-    route: String,
-    pub(super) limits: Limits,
-    pub(super) rows: Vec<Row>,
-}
-
-impl Report {
-    pub(super) fn new<B: AutodiffBackend>(place: &Place<B>, machine: Machine) -> Self {
-        Self {
-            machine,
-            backend: place.backend,
-            device: place.label.clone(),
-            route: route::<B>().to_string(),
-            limits: Limits::default(),
-            rows: Vec::new(),
-        }
-    }
-
-    pub(super) fn heading(&self) -> String {
-        let Self { machine, backend, device, route, .. } = self;
-        let Machine { cpu, cores, threads, os } = machine;
-        let version = env!("CARGO_PKG_VERSION");
-        format!(
-            "{cpu}, {cores} cores, {threads} threads, {os}\n\
-             fewshot {version}, backend {backend} on {device}, {route}\n"
-        )
-    }
-
-    pub(super) fn json(&self) -> Value {
-        let Machine { cpu, cores, threads, os } = &self.machine;
-        json!({
-            "machine": {
-                "cpu": cpu,
-                "cores": cores,
-                "threads": threads,
-                "os": os,
-                "route": self.route,
-            },
-            "version": env!("CARGO_PKG_VERSION"),
-            "backend": self.backend,
-            "device": self.device,
-            "limits": self.limits.json(),
-            "rows": self.rows.iter().map(Row::json).collect::<Vec<_>>(),
-        })
-    }
-}
 
 /// What a case took.
 pub(super) struct Row {
-    operation: &'static str,
-    shape: String,
-    variant: &'static str,
-    pass: Pass,
+    case: Case,
     spread: Spread,
     reference: Option<Spread>,
-    load: Load,
     /// Operations or bytes a second.
     rate: f64,
     bound: Bound,
@@ -76,17 +18,19 @@ pub(super) struct Row {
 
 impl Row {
     /// Measures `case`, which takes `bound` at best, and its reference where that is `beside`.
-    pub(super) fn measure(case: Case, effort: Effort, beside: bool, bound: Bound) -> Self {
-        let Case { operation, shape, variant, pass, load, reference, mut work } = case;
-        let (spread, reference) = match beside && reference == Reference::Beside {
+    pub(super) fn measure(mut case: Case, effort: Effort, beside: bool, bound: Bound) -> Self {
+        let (spread, reference) = match beside && case.beside {
             true => {
-                let [spread, reference] = effort.spreads(&mut work, |work| with_reference(work));
+                let [spread, reference] =
+                    effort.spreads(&mut case.work, |work| with_reference(work));
                 (spread, Some(reference))
             }
-            false => (effort.spread(&mut work), None),
+            false => (effort.spread(&mut case.work), None),
         };
-        let rate = load.amount() / spread.median();
-        Self { operation, shape, variant, pass, spread, reference, load, rate, bound }
+        // What it worked on takes memory.
+        case.work = Box::new(|| ());
+        let rate = case.load.amount() / spread.median();
+        Self { case, spread, reference, rate, bound }
     }
 
     /// The share of what bounds it that it reaches.
@@ -100,36 +44,42 @@ impl Row {
 
     /// The names of the columns of [`line`](Self::line).
     pub(super) fn heading() -> String {
-        let names = ["operation", "shape", "variant", "pass", "ms (quartiles)", "reference ms"];
-        columns(names.map(str::to_owned), ["speedup", "rate", "of limit"].map(str::to_owned))
+        columns([
+            "operation",
+            "shape",
+            "variant",
+            "pass",
+            "ms (quartiles)",
+            "reference ms",
+            "speedup",
+            "rate",
+            "of limit",
+        ])
     }
 
     pub(super) fn line(&self) -> String {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        columns(
-            [
-                self.operation.to_owned(),
-                self.shape.clone(),
-                self.variant.to_owned(),
-                self.pass.to_string(),
-                self.spread.text(),
-                or_none(self.reference.as_ref().map(Spread::text)),
-            ],
-            [
-                or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
-                format!("{:.1} {}", self.rate / 1e9, self.load.names()[1]),
-                format!("{:.2} {}", self.of_limit(), self.bound.by),
-            ],
-        )
+        let Case { operation, shape, variant, pass, load, .. } = &self.case;
+        columns([
+            operation,
+            shape,
+            variant,
+            &pass.to_string(),
+            &self.spread.text(),
+            &or_none(self.reference.as_ref().map(Spread::text)),
+            &or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
+            &format!("{:.1} {}", self.rate / 1e9, load.names()[1]),
+            &format!("{:.2} {}", self.of_limit(), self.bound.by),
+        ])
     }
 
-    fn json(&self) -> Value {
-        let [_, _, unit] = self.load.names();
+    pub(super) fn json(&self) -> Value {
+        let [_, _, unit] = self.case.load.names();
         json!({
-            "operation": self.operation,
-            "shape": self.shape,
-            "variant": self.variant,
-            "pass": self.pass.to_string(),
+            "operation": self.case.operation,
+            "shape": self.case.shape,
+            "variant": self.case.variant,
+            "pass": self.case.pass.to_string(),
             "ms": self.spread.json(),
             "reference_ms": self.reference.as_ref().map(Spread::json),
             "speedup": self.speedup().map(|speedup| rounded(speedup, 4)),
@@ -142,8 +92,7 @@ impl Row {
 }
 
 fn columns(
-    [operation, shape, variant, pass, ms, reference]: [String; 6],
-    [speedup, rate, share]: [String; 3],
+    [operation, shape, variant, pass, ms, reference, speedup, rate, share]: [&str; 9],
 ) -> String {
     format!(
         "{operation:<16}{shape:<31}{variant:<13}{pass:<17}{ms:>21}{reference:>21}\
