@@ -7,7 +7,7 @@ use crate::hardware::{Bytes, DeviceInfo, DeviceKey, Precision};
 /// Which backbone runs where, in which precision: found by asking the devices and by running it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matrix {
-    /// The columns: devices that are there, and such as were asked for and are not.
+    /// The columns: devices, present or named and absent.
     pub devices: Vec<DeviceKey>,
     /// The rows.
     pub rows: Vec<MatrixRow>,
@@ -50,7 +50,8 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// What asking `device` tells of training that takes `need`; `None` where only running it tells.
+    /// What follows from the capabilities of `device` for training that takes `need`; `None` where only a
+    /// run can show it.
     pub fn asked(device: &DeviceInfo, precision: Precision, need: Bytes) -> Option<Self> {
         if !device.capabilities.dtype(precision.dtype()).arithmetic {
             return Some(Self::NoDtype);
@@ -59,7 +60,7 @@ impl Cell {
         Some(Self::TooBig { need, have })
     }
 
-    /// What running it told.
+    /// The result of a run.
     pub fn ran(device: &DeviceInfo, precision: Precision, result: Result<(), String>) -> Self {
         let accelerated = device.capabilities.dtype(precision.dtype()).accelerated;
         match result {

@@ -70,12 +70,12 @@ impl<B: Backend> fmt::Display for Place<B> {
     }
 }
 
-/// Runs `job` where `args` says.
+/// Runs `job` on the device of `args`.
 pub(crate) fn dispatch(args: &DeviceArgs, job: impl Job) -> Result<(), CliError> {
     dispatch_with(args, &[], false, job)
 }
 
-/// Runs `job` where `args` says, on the backend's devices of these numbers if there are any;
+/// Runs `job` on the device of `args`, or on its backend's devices of these numbers;
 /// `balanced` as [`Job::run_balanced`].
 pub(crate) fn dispatch_with(
     args: &DeviceArgs,
@@ -104,22 +104,23 @@ pub(crate) fn dispatch_with(
         Ok(select(&DevicePreference::Device(key))?.device.key)
     });
     let others = others.collect::<Result<_, CliError>>()?;
-    placed(Placed { job, info, others, balanced })
+    on(info, others, balanced, job)
 }
 
-/// The device that is wanted. Only what may be it is tried, and all there is to say what is.
+/// The device that is wanted. Only candidates are tried, and all devices for an error message.
 pub(super) fn select(wanted: &DevicePreference) -> Result<Selection, CliError> {
     let found = inventory(wanted).select(wanted);
     Ok(found.or_else(|_| inventory(&DevicePreference::Auto).select(wanted))?)
 }
 
-/// Runs `job` on a device that was found.
-pub(super) fn on(info: &DeviceInfo, job: impl Job) -> Result<(), CliError> {
-    placed(Placed { job, info: info.clone(), others: Vec::new(), balanced: false })
-}
-
-fn placed<J: Job>(work: Placed<J>) -> Result<(), CliError> {
-    run_on(&work.info.key.clone(), work)?
+/// Runs `job` on a device that was found, and on others of its backend.
+pub(super) fn on(
+    info: DeviceInfo,
+    others: Vec<DeviceKey>,
+    balanced: bool,
+    job: impl Job,
+) -> Result<(), CliError> {
+    run_on(&info.key.clone(), Placed { job, info, others, balanced })?
 }
 
 struct Placed<J> {
@@ -156,7 +157,7 @@ impl<J: Job> Placed<J> {
     }
 }
 
-/// What `--backend` and `--device` say together.
+/// The device of `--backend` and `--device` together.
 pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference, CliError> {
     match (&args.backend, args.device) {
         (wanted, None) => Ok(wanted.clone()),
@@ -169,7 +170,7 @@ pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference, CliError> {
     }
 }
 
-/// What is there of what is wanted. A driver that crashes or hangs takes its own process with it.
+/// The devices that may be wanted. A driver that crashes or hangs takes its own process with it.
 pub(super) fn inventory(wanted: &DevicePreference) -> Inventory {
     let arguments = vec!["hardware".to_owned(), "probe".to_owned()];
     let isolation = env::current_exe()

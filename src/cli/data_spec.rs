@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::error::{CliError, usage};
 use super::output::print_status;
 
-/// Where tasks come from, as one word of the command line.
+/// The source of tasks, as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataSpec {
     Images(ImageSpec),
@@ -24,7 +24,7 @@ pub(crate) enum ImageSpec {
     Folder(PathBuf),
 }
 
-/// The word for sine waves.
+/// The name of sine waves.
 pub(crate) const SINUSOID: &str = "sinusoid";
 
 /// How images of a folder are read.

@@ -12,17 +12,17 @@ pub(crate) enum Benchmark {
     Sinusoids,
 }
 
-/// What a method with an inner loop takes where nothing is said.
+/// The defaults of a method with an inner loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Defaults {
     pub(crate) rate: f64,
     pub(crate) steps: usize,
-    /// As many as in training, where none is said.
+    /// As many as in training, if `None`.
     pub(crate) eval_steps: Option<usize>,
     /// Examples (of a class, with images) that a training task is learned from; as many as in the
-    /// test where none is said.
+    /// test, if `None`.
     pub(crate) shots: Option<usize>,
-    /// Queries of a training task (of a class, with images); as many as shots where none is said.
+    /// Queries of a training task (of a class, with images); as many as shots, if `None`.
     pub(crate) queries: Option<usize>,
     pub(crate) meta_batch: u64,
 }

@@ -92,14 +92,10 @@ fn fetch(url: &str) -> Result<Vec<u8>, CliError> {
 impl Sum {
     fn holds(&self, bytes: &[u8]) -> bool {
         match self {
-            Self::Md5(sum) => hex(&Md5::digest(bytes)) == *sum,
-            Self::Sha256(sum) => hex(&Sha256::digest(bytes)) == *sum,
+            Self::Md5(sum) => format!("{:x}", Md5::digest(bytes)) == *sum,
+            Self::Sha256(sum) => format!("{:x}", Sha256::digest(bytes)) == *sum,
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@ mod hardware;
 mod info;
 mod output;
 mod plasticity;
-mod plot;
 mod progress;
 mod recipe;
 mod report;

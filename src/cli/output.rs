@@ -7,7 +7,7 @@ use super::error::{CliError, failed};
 /// Number of this process among those of the run.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on as one of several processes, of which the first one speaks.
+/// From now on as one of several processes, of which only the first one prints.
 pub(crate) fn set_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }

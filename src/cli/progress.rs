@@ -1,13 +1,13 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use fewshot::train::{Event, StepMetrics, ValidationMetrics, print_lines};
+use fewshot::train::{Event, StepMetrics, print_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::output::print_status;
-use super::warnings::{KernelCount, Kernels};
+use super::warnings::KernelCount;
 
-/// A bar on a terminal, lines elsewhere. On an accelerator the bar says that kernels are compiled until
+/// A bar on a terminal, lines elsewhere. On an accelerator the bar shows that kernels are compiled until
 /// the first step is done.
 pub(crate) fn observer(on_accelerator: bool) -> Box<dyn FnMut(&Event)> {
     if !std::io::stderr().is_terminal() {
@@ -22,7 +22,7 @@ pub(crate) fn observer(on_accelerator: bool) -> Box<dyn FnMut(&Event)> {
             Event::Started { step, steps } if on_accelerator && step < steps => {
                 bar.set_style(style("{spinner} first step: kernels are compiled, {elapsed}"));
                 bar.enable_steady_tick(Duration::from_millis(100));
-                compiling = Some((Instant::now(), KernelCount::begin(Kernels::Compiled)));
+                compiling = Some((Instant::now(), KernelCount::compiled()));
             }
             Event::Step { .. } | Event::Skipped { .. } => {
                 if let Some((since, kernels)) = compiling.take() {
@@ -63,20 +63,14 @@ fn show(bar: &ProgressBar, event: &Event) {
                 bar.finish();
             }
         }
-        Event::Validated { metrics, best } => {
-            let ValidationMetrics { step, validation } = metrics;
-            let mark = if *best { ", the best so far" } else { "" };
-            bar.println(format!("step {step}  validation {validation}{mark}"));
+        _ => {
+            if matches!(event, Event::StoppedEarly { .. }) {
+                bar.abandon();
+            }
+            if let Some(line) = event.line() {
+                bar.println(line);
+            }
         }
-        Event::Skipped { step, loss_scale } => bar.println(format!(
-            "step {} again: its gradient overflowed at a loss scale of {loss_scale}",
-            step + 1
-        )),
-        Event::StoppedEarly { step } => {
-            bar.abandon();
-            bar.println(format!("stopped early after step {step}"));
-        }
-        _ => {}
     }
 }
 

@@ -46,7 +46,7 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
     })
 }
 
-/// Most memory that this process has held, in MB of 1e6 bytes, where the system tells.
+/// Most memory that this process has held, in MB of 1e6 bytes, if known.
 pub(crate) fn peak_rss_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -42,7 +42,7 @@ pub(super) fn run_or_abort<T>(
         return done;
     }
     if world.rank() > 0 {
-        // What all of them find is told by the first, whose end is theirs: Open MPI asks them to stop,
+        // An error of all is printed by the first, whose end is theirs: Open MPI asks them to stop,
         // as Ctrl-C does, and kills them a second later.
         thread::sleep(Duration::from_secs(3));
     }

@@ -165,7 +165,7 @@ pub enum DataError {
         std: Vec<f32>,
     },
 
-    /// The name of a file does not say what features are in.
+    /// The name of a file is not that of a format of features.
     #[error("{path} is not named as a file of features: there are {}", wanted.join(" and "))]
     FeatureExtension {
         /// The file.

@@ -17,11 +17,8 @@ impl Splits {
         let (train, rest) = order.split_at(counts[0]);
         let (validation, test) = rest.split_at(counts[1]);
         debug_assert_eq!(test.len(), counts[2]);
-        Self {
-            train: set.select(train),
-            validation: set.select(validation),
-            test: set.select(test),
-        }
+        let [train, validation, test] = [train, validation, test].map(|part| set.select(part));
+        Self { train, validation, test }
     }
 
     /// The three sets with quarter turns treated this way.

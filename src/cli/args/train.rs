@@ -10,6 +10,7 @@ use fewshot::metric::Metric;
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, count, one_of, steps};
 use crate::cli::data_spec::DataSpec;
+use crate::cli::recipe::COSINE_SCALE;
 use crate::cli::train::ScaleArgs;
 
 pub(super) const TRAIN_HELP: &str = "\
@@ -84,7 +85,7 @@ pub(crate) struct TrainArgs {
     /// Take the brightness alone of images of a folder
     #[arg(long)]
     pub(crate) grey: bool,
-    /// Leave out broken images of a folder, and say how many
+    /// Leave out broken images of a folder, and print how many
     #[arg(long)]
     pub(crate) skip_broken: bool,
     #[command(flatten)]
@@ -122,8 +123,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
     /// Memory that training may take by the formulas of its network, as 8GiB; more tasks than fit
-    /// are refused, with how many would [default: nine tenths of what is free on the device,
-    /// where it tells]
+    /// are refused, with how many would [default: nine tenths of what is free on the device, if
+    /// known]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory_budget: Option<Bytes>,
     /// Learning rate of Adam
@@ -199,7 +200,7 @@ pub(crate) struct ClassicalArgs {
     /// How the logits of training classes are computed [default: linear]
     #[arg(long, value_name = "KIND", value_parser = one_of([
         ("linear", "A linear layer", BaseLogits::Linear),
-        ("cosine", "Ten times the cosine to a weight of each class", BaseLogits::Cosine { scale: 10.0 }),
+        ("cosine", "Ten times the cosine to a weight of each class", BaseLogits::Cosine { scale: COSINE_SCALE }),
     ]))]
     pub(crate) base_logits: Option<BaseLogits>,
     /// Share of a target that is spread over all training classes [default: 0]

@@ -2,7 +2,7 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::hardware::DeviceInfo;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::case::{Case, Scale};
 use super::machine::Machine;
@@ -28,30 +28,6 @@ impl Job for Cases<'_> {
     }
 }
 
-/// A case's times on both.
-struct Pair {
-    name: String,
-    spreads: [Spread; 2],
-}
-
-impl Pair {
-    /// How many times as long the first takes.
-    fn ratio(&self) -> f64 {
-        let [one, other] = &self.spreads;
-        one.median() / other.median()
-    }
-
-    fn line(&self) -> String {
-        let [one, other] = self.spreads.each_ref().map(Spread::text);
-        format!("{:<76}{one:>24}{other:>24}{:>9.2}", self.name, self.ratio())
-    }
-
-    fn json(&self) -> Value {
-        let [one, other] = self.spreads.each_ref().map(Spread::json);
-        json!({ "work": self.name, "ms": [one, other], "ratio": rounded(self.ratio(), 4) })
-    }
-}
-
 pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
     backend::prepare(args.threads)?;
     let devices = devices(args)?;
@@ -59,25 +35,31 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
     let (scale, json, machine) = (args.measure.scale(), args.measure.json, Machine::here());
     tell(json, format_args!("{machine}; ms (quartiles), in turns"))?;
     tell(json, format_args!("{:<76}{:>24}{:>24}{:>9}", "", keys[0], keys[1], "ratio"))?;
-    let mut pairs = Vec::new();
+    let mut rows = Vec::new();
     for operation in args.measure.operations() {
         let mut cases = [Vec::new(), Vec::new()];
         for (info, found) in devices.iter().zip(&mut cases) {
-            backend::on(info, Cases { operation, scale, found })?;
+            backend::on(info.clone(), Vec::new(), false, Cases { operation, scale, found })?;
         }
         let [first, second] = cases;
         assert_eq!(first.len(), second.len(), "an operation has one list of sizes");
-        for (one, other) in first.into_iter().zip(second) {
-            let pair = measure(one, other, scale);
-            tell(json, pair.line())?;
-            pairs.push(pair.json());
+        for (mut one, mut other) in first.into_iter().zip(second) {
+            let Case { operation, shape, variant, pass, .. } = &one;
+            let work = format!("{operation:<16}{shape:<31}{variant:<13}{pass}");
+            let spreads = scale.effort().turns([&mut one.work, &mut other.work]);
+            let [first, second] = spreads.each_ref().map(Spread::text);
+            // How many times as long the first takes.
+            let ratio = spreads[0].median() / spreads[1].median();
+            tell(json, format_args!("{work:<76}{first:>24}{second:>24}{ratio:>9.2}"))?;
+            let ms = spreads.each_ref().map(Spread::json);
+            rows.push(json!({ "work": work, "ms": ms, "ratio": rounded(ratio, 4) }));
         }
     }
     if !json {
         return Ok(());
     }
     let version = env!("CARGO_PKG_VERSION");
-    print(json!({ "machine": machine, "version": version, "devices": keys, "rows": pairs }))
+    print(json!({ "machine": machine, "version": version, "devices": keys, "rows": rows }))
 }
 
 fn devices(args: &CompareArgs) -> Result<[DeviceInfo; 2], CliError> {
@@ -85,10 +67,4 @@ fn devices(args: &CompareArgs) -> Result<[DeviceInfo; 2], CliError> {
         [one, other] => Ok([backend::select(one)?.device, backend::select(other)?.device]),
         names => Err(usage!("--compare takes two devices, as flex,wgpu, not {}", names.len())),
     }
-}
-
-fn measure(mut one: Case, mut other: Case, scale: Scale) -> Pair {
-    let Case { operation, shape, variant, pass, .. } = &one;
-    let name = format!("{operation:<16}{shape:<31}{variant:<13}{pass}");
-    Pair { name, spreads: scale.effort().turns(&mut one.work, &mut other.work) }
 }

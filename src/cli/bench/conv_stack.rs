@@ -1,6 +1,7 @@
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
-use fewshot::kernels::{ConvBlock, Moments, StackOptions, Statistics, conv_stack};
+use fewshot::kernels::{ConvBlock, Moments, Route, StackOptions, Statistics, conv_stack};
+use fewshot::models::{Conv4Config, CostModel};
 
 use super::case::{Case, Load, Pass, Scale, sides};
 
@@ -86,18 +87,13 @@ fn running<B: Backend>(device: &B::Device) -> Statistics<B> {
     Statistics::Running(vec![moments; BLOCKS])
 }
 
-/// Of an image, forward and backward: `2 * 9 * c_in * c_out * h * w` a block forward, as much again
-/// for the gradient of its weight and, but for the first block, of its input.
-pub(super) fn flops([channels, height, width]: [usize; 3]) -> (f64, f64) {
-    let (mut from, mut pixels) = (channels, (height, width));
-    let (mut forward, mut backward) = (0, 0);
-    for block in 0..BLOCKS {
-        let convolution = 2 * 9 * from * CHANNELS * pixels.0 * pixels.1;
-        forward += convolution;
-        backward += if block == 0 { convolution } else { 2 * convolution };
-        (from, pixels) = (CHANNELS, (pixels.0 / 2, pixels.1 / 2));
-    }
-    (forward as f64, backward as f64)
+/// Of an image, forward and backward: a block's convolution forward, as much again for the gradient of
+/// its weight and, but for the first block, of its input.
+pub(super) fn flops(image: [usize; 3]) -> (f64, f64) {
+    let [channels, height, width] = image;
+    let forward = 2.0 * Conv4Config::new(image).cost(1, Route::Reference).macs as f64;
+    let first = 2 * 9 * channels * CHANNELS * height * width;
+    (forward, 2.0 * forward - first as f64)
 }
 
 #[cfg(test)]

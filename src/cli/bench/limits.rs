@@ -10,7 +10,7 @@ use super::case::{Case, Load, Scale};
 use super::timing::{Effort, Spread};
 use crate::cli::hardware::calibration_text;
 use crate::cli::report::rounded;
-use crate::cli::warnings::{KernelCount, Kernels};
+use crate::cli::warnings::KernelCount;
 
 /// What the machine and the backend can do at best.
 #[derive(Default)]
@@ -32,7 +32,7 @@ pub(super) struct Bound {
 
 /// The launches of some work, which waits for the device, after a first time that does not count.
 fn launches(work: &mut dyn FnMut()) -> usize {
-    let count = KernelCount::begin(Kernels::Launched);
+    let count = KernelCount::launched();
     work();
     let before = count.settled();
     work();

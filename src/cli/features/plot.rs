@@ -1,12 +1,12 @@
 use std::path::Path;
 
+use fewshot::plot::{self, Panel, PlotError};
 use fewshot::train::FeatureEvaluation;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{label, title};
 use crate::cli::error::CliError;
-use crate::cli::plot::{self, Panel, PlotError};
 
 const WIDTH: u32 = 560;
 const BAR: u32 = 26;
@@ -16,7 +16,7 @@ const TRANSDUCTIVE: RGBColor = RGBColor(255, 158, 74);
 
 /// Accuracies with their intervals as bars, a panel for each number of shots, as SVG.
 pub(super) fn write(tables: &[Vec<FeatureEvaluation>], path: &Path) -> Result<(), CliError> {
-    plot::write(path, size(tables), tables, panel)
+    plot::write(path, size(tables), tables, panel).map_err(CliError::Failed)
 }
 
 fn size(tables: &[Vec<FeatureEvaluation>]) -> (u32, u32) {

@@ -159,7 +159,7 @@ impl Testing {
     }
 }
 
-/// The maps that rows are made of, where their file says; rows are vectors otherwise.
+/// The maps that rows are made of, by the metadata of their file; rows are vectors otherwise.
 fn maps(features: &Features) -> [usize; 3] {
     let said = features.metadata().get("maps").and_then(|text| {
         let sizes = text.split('x').map(|size| size.parse().ok());

@@ -28,7 +28,11 @@ pub(crate) enum HardwareCommand {
     /// the processor.
     Bench(BenchArgs),
     /// What to paste into a bug report.
-    Doctor(DoctorArgs),
+    Doctor {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Try one platform; what the other commands run in a process of its own.
     #[command(hide = true)]
     Probe { platform: String },
@@ -71,13 +75,6 @@ pub(crate) struct BenchArgs {
     /// Tiny sizes, just to see that it works
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -149,7 +146,7 @@ pub(crate) struct EstimateArgs {
     /// little) or segments (of protonet, every block of the network)
     #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
     pub(crate) grad_checkpoint: Checkpointing,
-    /// Run steps of 2, 4 and 6 tasks, and draw a line through what they take, in place of formulas;
+    /// Run steps of 2, 3 and 4 tasks, and fit a line to what they take, in place of formulas;
     /// with an inner loop, a task alone takes less than that
     #[arg(long, conflicts_with = "inventory")]
     pub(crate) measure: bool,
@@ -188,7 +185,7 @@ pub(crate) struct PlanArgs {
     #[arg(required = true, value_name = "MODEL")]
     pub(crate) models: Vec<WithAmount<String>>,
     /// Devices to place them on, separated by commas, with their memory where that is not what is
-    /// free: cuda:0,vulkan:0=4GiB; whether one can hold a model's largest tensor, estimate tells
+    /// free: cuda:0,vulkan:0=4GiB; `estimate` shows whether one can hold a model's largest tensor
     /// [default: accelerators and the processor]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) devices: Vec<WithAmount<DevicePreference>>,
@@ -205,7 +202,7 @@ pub(crate) struct PlanArgs {
     pub(crate) machine: MachineArgs,
 }
 
-/// A model or device, and its memory if that is said: `NAME` or `NAME=AMOUNT`.
+/// A model or device, and its memory if given: `NAME` or `NAME=AMOUNT`.
 #[derive(Clone, Debug)]
 pub(crate) struct WithAmount<T> {
     pub(crate) name: T,

@@ -5,7 +5,6 @@ use fewshot::hardware::DevicePreference;
 use fewshot::kernels::check_environment;
 use serde_json::json;
 
-use super::args::DoctorArgs;
 use super::list::{devices, facts};
 use crate::cli::backend;
 use crate::cli::error::CliError;
@@ -37,14 +36,14 @@ const FEATURES: [(&str, bool); 11] = [
     ("wgpu", cfg!(feature = "wgpu")),
 ];
 
-pub(super) fn run(args: &DoctorArgs) -> Result<(), CliError> {
+pub(super) fn run(json: bool) -> Result<(), CliError> {
     let inventory = backend::inventory(&DevicePreference::Auto);
     let features = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name);
     let features = features.collect::<Vec<_>>();
     let variables = VARIABLES.iter().filter_map(|name| Some((*name, env::var(name).ok()?)));
     let kernels = check_environment().map_err(|error| error.to_string()).err();
     let (version, os) = (env!("CARGO_PKG_VERSION"), format!("{} {}", consts::OS, consts::ARCH));
-    if args.json {
+    if json {
         return print(json!({
             "version": version,
             "burn": BURN,

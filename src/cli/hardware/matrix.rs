@@ -17,7 +17,7 @@ use crate::cli::output::{print, print_status, table};
 const PLANNED: (Method, Protocol, OptimizerKind) =
     (Method::ProtoNet, Protocol::new(5, 1), OptimizerKind::Adam);
 
-/// A column: a device that is there, or what was asked for and is not.
+/// A column: a device, or one that was named and is absent.
 type Column = Result<DeviceInfo, DeviceKey>;
 
 pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {

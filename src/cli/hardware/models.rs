@@ -17,7 +17,7 @@ use fewshot::train::TrainError;
 use serde_json::json;
 
 use super::args::{EstimateArgs, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
-use super::list;
+use super::{cache, list};
 use crate::cli::backend;
 use crate::cli::error::{CliError, usage};
 use crate::cli::output::{print, print_status};
@@ -42,7 +42,7 @@ impl Target {
     fn known_budget(&self) -> Result<Bytes, CliError> {
         let key = &self.info.key;
         self.budget
-            .ok_or_else(|| usage!("{key} does not tell how much memory is free; say --budget"))
+            .ok_or_else(|| usage!("how much memory is free on {key} is not known: give --budget"))
     }
 
     /// What a simple measurement of the device found; of another machine's there is none.
@@ -50,14 +50,13 @@ impl Target {
         if !self.here {
             return Ok(None);
         }
-        let cache = super::cache::Cache::open();
-        if let Some(found) = cache.get(&self.info) {
+        if let Some(found) = cache::get(&self.info) {
             return Ok(Some(found));
         }
         let key = &self.info.key;
         print_status(format_args!("measuring how fast {key} is, for the time of a step"));
         let found = run_on(key, super::bench::Measure(Effort::Full))??;
-        cache.put(&self.info, &found);
+        cache::put(&self.info, &found);
         Ok(Some(found))
     }
 }
@@ -232,7 +231,7 @@ fn estimate_text(
         }
         (Some(budget), None) => format!("\n{need} of {budget}: whether it fits is not known"),
         (None, Some(_)) => String::new(),
-        (None, None) => "\nthe device does not tell its memory: say --budget".to_owned(),
+        (None, None) => "\nthe memory of the device is not known: give --budget".to_owned(),
     };
     text
 }
@@ -332,7 +331,7 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
             match info.memory.free {
                 Some(free) => rooms.push((info.clone(), free)),
                 None => print_status(format_args!(
-                    "left out {key}: it does not tell its memory; --devices {key}=AMOUNT takes it in"
+                    "left out {key}: its memory is not known; --devices {key}=AMOUNT includes it"
                 )),
             }
         }
@@ -346,7 +345,7 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
         let room = wanted
             .bytes
             .or(info.memory.free)
-            .ok_or_else(|| usage!("{key} does not tell its memory: say {key}=AMOUNT"))?;
+            .ok_or_else(|| usage!("the memory of {key} is not known: give {key}=AMOUNT"))?;
         rooms.push((info, room));
     }
     Ok(rooms)
@@ -374,7 +373,7 @@ fn need(
         if need.source == Provenance::Unknown {
             return Err(usage!(
                 "what {name} takes under this --grad-checkpoint is not known where operations go \
-                 {route}: say {name}=AMOUNT"
+                 {route}: give {name}=AMOUNT"
             ));
         }
         most = most.max(need.bytes);

@@ -106,7 +106,7 @@ impl RuleName {
 }
 
 impl PlasticityRunArgs {
-    /// The rate, a default of the rule unless said: BCM's thresholds must be faster than its weights,
+    /// The rate, by default one of the rule: BCM's thresholds must be faster than its weights,
     /// and what grows without end should take its time.
     pub(super) fn rate(&self) -> f64 {
         self.rate.unwrap_or(match self.rule {

@@ -16,7 +16,7 @@ pub(crate) struct InnerRecipe {
     pub(crate) steps: usize,
     pub(crate) eval_steps: usize,
     pub(crate) order: Order,
-    /// The network's own, where there is none.
+    /// The network's own, if `None`.
     pub(crate) second_order_route: Option<SecondOrder>,
     /// Of imaml alone.
     pub(crate) proximal: Option<Proximal>,
@@ -26,7 +26,7 @@ pub(crate) struct InnerRecipe {
     pub(crate) query_norm: QueryNorm,
     /// Of maml++ alone.
     pub(crate) annealing: Option<Annealing>,
-    /// The network's own number, where there is none.
+    /// The network's own number, if `None`.
     pub(crate) lanes: Option<usize>,
 }
 
@@ -103,7 +103,7 @@ impl InnerRecipe {
         }))
     }
 
-    /// With what a test was told of its steps, its mini-batches and the norm of its queries.
+    /// With the steps, mini-batches and norm of queries of a test.
     ///
     /// # Errors
     /// When `method` has no mini-batches.
@@ -119,7 +119,7 @@ impl InnerRecipe {
         Ok(self.with_batch_norm(args.batch_norm))
     }
 
-    /// With queries normalised as a test was told.
+    /// With queries normalised as in a test.
     pub(crate) fn with_batch_norm(self, asked: Option<BatchNormRule>) -> Self {
         let query_norm = match asked {
             Some(BatchNormRule::Support) => QueryNorm::Alone,

@@ -1,4 +1,4 @@
-//! What a run was told, from which its learner is made.
+//! The options of a run, from which its learner is made.
 
 mod classical;
 mod inner;
@@ -29,7 +29,7 @@ use super::error::{CliError, failed, usage};
 use super::eval;
 use super::features::Part;
 
-/// What a run was told that its resumption must repeat and its test can look up.
+/// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recipe {
     pub(crate) method: Method,
@@ -40,11 +40,11 @@ pub(crate) struct Recipe {
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,
     pub(crate) inner: Option<InnerRecipe>,
-    /// The classifier of all training classes, where there is classical training.
+    /// The classifier of all training classes, of classical training.
     #[serde(default)]
     pub(crate) classical: Option<BaseClassifierConfig>,
     pub(crate) learning_rate: f64,
-    /// Never, where there is none.
+    /// Never, if `None`.
     pub(crate) halve_every: Option<usize>,
     /// What the network's products compute in.
     #[serde(default)]
@@ -62,7 +62,7 @@ pub(crate) trait LearnerJob {
 }
 
 /// Cosines span only -1 to 1.
-const COSINE_SCALE: f64 = 10.0;
+pub(crate) const COSINE_SCALE: f64 = 10.0;
 
 impl Recipe {
     /// What the checkpoint at `path` was trained by, on other data or another split of it if they are

@@ -33,10 +33,10 @@ const LAYERS: [usize; 3] = [40, 40, 1];
 /// Length of cavia's context on sine waves.
 const CONTEXT: usize = 5;
 
-/// Numbers of steps after which the paper tells the error.
+/// Numbers of steps after which the paper reports the error.
 const AFTER: [usize; 4] = [0, 1, 5, 10];
 
-/// What a run was told that its resumption must repeat and its test can look up.
+/// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SinusoidRecipe {
     method: Method,
@@ -45,7 +45,7 @@ struct SinusoidRecipe {
     queries: usize,
     inner: InnerRecipe,
     learning_rate: f64,
-    /// Never, where there is none.
+    /// Never, if `None`.
     halve_every: Option<usize>,
     #[serde(default)]
     precision: Precision,

@@ -6,11 +6,11 @@ use fewshot::data::{Functions, Sinusoid, Sinusoids};
 use fewshot::episode::Examples;
 use fewshot::learners::{Adapted, Learner, Maml};
 use fewshot::models::Mlp;
+use fewshot::plot::{self, Curve, Panel, PlotError};
 use plotters::prelude::*;
 
 use super::{AFTER, SinusoidRecipe, TEST};
 use crate::cli::error::CliError;
-use crate::cli::plot::{self, Curve, Panel, PlotError};
 
 const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 200;
@@ -42,7 +42,8 @@ pub(super) fn write<B: Backend>(
     device: &B::Device,
 ) -> Result<(), CliError> {
     let pictures = [0, 1].map(|task| picture(learner, recipe, task, device));
-    plot::write(&folder.join("adapted.svg"), SIZE, &pictures, panel)
+    let path = folder.join("adapted.svg");
+    plot::write(&path, SIZE, &pictures, panel).map_err(CliError::Failed)
 }
 
 fn picture<B: Backend>(
@@ -94,8 +95,8 @@ fn panel(area: &Panel, picture: &Picture) -> Result<(), PlotError> {
     let inside =
         |curve: &Curve| curve.iter().copied().filter(|(_, y)| y.abs() <= LIMIT).collect::<Curve>();
     let all = adapted.chain([("sinusoid".to_owned(), WAVE, &picture.wave)]);
-    let all = all.map(|(name, color, curve)| (name, color, inside(curve)));
-    plot::curves(&mut chart, SeriesLabelPosition::UpperRight, all)?;
+    let all = all.map(|(name, color, curve)| (name, color, inside(curve))).collect::<Vec<_>>();
+    plot::named_curves(&mut chart, SeriesLabelPosition::UpperRight, &all)?;
     let points = picture.points.iter().map(|&point| Circle::new(point, 4, WAVE.filled()));
     chart.draw_series(points).map(|_| ())
 }

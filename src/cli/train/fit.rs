@@ -35,12 +35,12 @@ pub(in crate::cli) struct Tasks<T> {
     pub(in crate::cli) meta_batch: u64,
 }
 
-/// Training as told, whatever the learner.
+/// Training, whatever the learner.
 pub(in crate::cli) struct Fitting<'a, B: Backend> {
     pub(in crate::cli) args: &'a TrainArgs,
     pub(in crate::cli) place: &'a Place<B>,
     pub(in crate::cli) world: &'a World,
-    /// Steps, and after how many there is a validation and a checkpoint, where nothing is said.
+    /// Defaults of the steps, and of the steps between validations and between checkpoints.
     pub(in crate::cli) pace: [u64; 3],
     pub(in crate::cli) halve_every: Option<usize>,
 }
@@ -79,8 +79,7 @@ impl<L> Fitted<L> {
 }
 
 impl<B: AutodiffBackend> Fitting<'_, B> {
-    /// Trains `learner` on tasks of `data`, which are told as `what`; `recipe` is what a resumption must
-    /// repeat.
+    /// Trains `learner` on tasks of `data`, printed as `what`; a resumption must repeat `recipe`.
     pub(in crate::cli) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
         &self,
         learner: L,
@@ -156,7 +155,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let Some(budget) = self.args.memory_budget.or(share_of(free)) else {
             let label = self.place.label();
             return Err(usage!(
-                "--auto-batch needs to know the memory of {label}: say --memory-budget"
+                "--auto-batch needs to know the memory of {label}: give --memory-budget"
             ));
         };
         let accumulate = self.args.scale.accumulate;

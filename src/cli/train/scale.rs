@@ -94,10 +94,8 @@ impl ScaleArgs {
     }
 }
 
-/// Runs `training`, and tells the most memory that it and what was there before it took, in MB of
-/// 1e6 bytes.
-///
-/// Memory of an accelerator is asked for again and again, which costs time: when `profile` says so.
+/// Runs `training`, and measures the most memory in use meanwhile, in MB of 1e6 bytes; on an
+/// accelerator, where that takes time, only with `profile`.
 pub(super) fn with_peak<B: AutodiffBackend, T>(
     place: &Place<B>,
     profile: bool,
@@ -111,7 +109,7 @@ pub(super) fn with_peak<B: AutodiffBackend, T>(
     (trained, peak.map(|(before, peak)| rounded((before.0 + peak.0) as f64 / 1e6, 1)))
 }
 
-/// What a report says of the hardware's use.
+/// The use of the hardware in a report.
 pub(super) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Value {
     let mut phases = serde_json::to_value(report.phase_ms.rounded()).expect("plain data");
     phases["other"] = rounded(report.other_ms, 3).into();

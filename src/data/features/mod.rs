@@ -102,7 +102,7 @@ impl Features {
         Ok(Self { base_mean: Some(mean), ..self })
     }
 
-    /// With a word on where the features come from, as the backbone or the run.
+    /// With metadata on where the features come from, as the backbone or the run.
     pub fn with_metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
@@ -227,7 +227,7 @@ impl Features {
         self.base_mean.as_deref()
     }
 
-    /// What is said on where the features come from.
+    /// Metadata on where the features come from.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }

@@ -47,7 +47,8 @@ pub(super) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
     Some([of_names(&["train"])?, of_names(&["val", "validation"])?, of_names(&["test"])?])
 }
 
-fn visible_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+/// What is in a folder and not hidden, in order of name.
+pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
     let paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
     let mut paths = paths.map_err(DataError::read(folder))?;

@@ -55,7 +55,7 @@ fn write_pixels(path: &Path, shape: ImageShape, out: &mut [u8]) -> Result<(), Da
 fn stretched(image: DynamicImage, shape: ImageShape) -> Vec<u8> {
     let (width, height) = (shape.width as u32, shape.height as u32);
     let fits = (image.width(), image.height()) == (width, height);
-    // Color is dropped first: a third of the work, and transparency has no say in the filter.
+    // Color is dropped first: a third of the work, and transparency does not matter in the filter.
     macro_rules! resized {
         ($pixels:expr) => {{
             let pixels = $pixels;

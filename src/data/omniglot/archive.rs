@@ -6,6 +6,7 @@ use std::sync::Arc;
 use zip::ZipArchive;
 
 use crate::data::DataError;
+use crate::data::image_folder::visible_in;
 
 /// One half of Omniglot, packed or unpacked.
 pub(super) enum Archive {
@@ -129,24 +130,11 @@ fn located(file: &str) -> Option<Located> {
 
 /// The paths `a/b/c` below a folder, relative to it.
 fn files_three_deep(root: &Path) -> Result<Vec<String>, DataError> {
-    let mut level = vec![String::new()];
+    let mut level = vec![root.to_path_buf()];
     for _ in 0..3 {
-        let mut deeper = Vec::new();
-        for parent in level {
-            let folder = root.join(&parent);
-            if !folder.is_dir() {
-                continue;
-            }
-            let names = fs::read_dir(&folder).and_then(|entries| {
-                entries
-                    .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-                    .collect::<io::Result<Vec<_>>>()
-            });
-            let names = names.map_err(DataError::read(&folder))?;
-            let prefix = if parent.is_empty() { parent } else { parent + "/" };
-            deeper.extend(names.into_iter().map(|name| format!("{prefix}{name}")));
-        }
-        level = deeper;
+        let folders = level.iter().filter(|path| path.is_dir());
+        level = folders.map(|path| visible_in(path)).collect::<Result<Vec<_>, _>>()?.concat();
     }
-    Ok(level)
+    let relative = level.iter().filter_map(|path| path.strip_prefix(root).ok());
+    Ok(relative.map(|path| path.to_string_lossy().replace('\\', "/")).collect())
 }
