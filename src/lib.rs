@@ -15,6 +15,8 @@ pub mod optim;
 pub mod parallel;
 pub mod phase;
 pub mod plasticity;
+#[doc(hidden)]
+pub mod plot;
 pub mod precision;
 mod random;
 mod settings;

@@ -239,7 +239,7 @@ mod files {
         for length in [0, 4, 100, whole.len() - 1] {
             fs::write(&cut, &whole[..length]).unwrap();
             let error = Features::open(&cut).unwrap_err();
-            assert!(matches!(error, DataError::FeatureFile { .. }), "{length}: {error}");
+            assert!(matches!(error, DataError::Damaged { .. }), "{length}: {error}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The modules of `src/` from the lowest floor up; a row may import rows above it in this table.
 const FLOORS: [&[&str]; 15] = [
     &["files", "phase", "random", "settings"],
-    &["data"],
+    &["data", "plot"],
     &["metric"],
     &["episode"],
     &["optim"],

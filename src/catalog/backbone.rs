@@ -1,5 +1,4 @@
-use burn::tensor::backend::Backend;
-use fewshot_models::{Conv4Config, Cost, CostModel, Encoder, MlpConfig, SegmentCost};
+use fewshot_models::{Conv4Config, Cost, CostModel, MlpConfig, SegmentCost};
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::HardwareError;
@@ -25,15 +24,6 @@ pub enum BackboneConfig {
     Conv4(Conv4Config),
     /// Linear layers.
     Mlp(MlpConfig),
-}
-
-/// Work on an encoder, whichever it is.
-pub trait EncoderWork<B: Backend> {
-    /// What it gives back.
-    type Output;
-
-    /// Runs with an encoder that gives `features` values.
-    fn run<E: Encoder<B>>(self, encoder: E, features: usize) -> Self::Output;
 }
 
 impl Backbone {
@@ -63,42 +53,33 @@ impl Backbone {
         Some(Self { name: self.name.clone(), image, config })
     }
 
-    /// Draws the network and hands it to `work`.
-    pub fn with_encoder<B: Backend, W: EncoderWork<B>>(
-        &self,
-        device: &B::Device,
-        work: W,
-    ) -> W::Output {
+    fn model(&self) -> &dyn CostModel {
         match &self.config {
-            BackboneConfig::Conv4(config) => work.run(config.init::<B>(device), config.features()),
-            BackboneConfig::Mlp(config) => {
-                let features = config.layers.last().copied().unwrap_or(config.d_input);
-                work.run(config.init::<B>(device), features)
-            }
+            BackboneConfig::Conv4(config) => config,
+            BackboneConfig::Mlp(config) => config,
+        }
+    }
+
+    /// How many values the network makes of an image.
+    pub fn features(&self) -> usize {
+        match &self.config {
+            BackboneConfig::Conv4(config) => config.features(),
+            BackboneConfig::Mlp(config) => config.layers.last().copied().unwrap_or(config.d_input),
         }
     }
 }
 
 impl CostModel for Backbone {
     fn cost(&self, batch: usize, route: Route) -> Cost {
-        match &self.config {
-            BackboneConfig::Conv4(config) => config.cost(batch, route),
-            BackboneConfig::Mlp(config) => config.cost(batch, route),
-        }
+        self.model().cost(batch, route)
     }
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
-        match &self.config {
-            BackboneConfig::Conv4(config) => config.stack(batch, route),
-            BackboneConfig::Mlp(config) => config.stack(batch, route),
-        }
+        self.model().stack(batch, route)
     }
 
     fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
-        match &self.config {
-            BackboneConfig::Conv4(config) => config.segment_costs(batch, route),
-            BackboneConfig::Mlp(config) => config.segment_costs(batch, route),
-        }
+        self.model().segment_costs(batch, route)
     }
 }
 
@@ -114,18 +95,15 @@ impl Catalog {
     /// MAML's fully connected network.
     pub fn built_in() -> Self {
         let mlp = BackboneConfig::Mlp(MlpConfig::new(28 * 28));
-        Self {
-            backbones: vec![
-                Backbone::conv4("conv4-omniglot", Conv4Config::omniglot()),
-                Backbone::conv4("conv4-omniglot-strided", Conv4Config::omniglot_strided()),
-                Backbone::conv4("conv4-mini-imagenet", Conv4Config::mini_imagenet()),
-                Backbone::conv4(
-                    "conv4-mini-imagenet-32",
-                    Conv4Config::mini_imagenet().with_channels(32),
-                ),
-                Backbone::new("mlp-omniglot", [1, 28, 28], mlp),
-            ],
-        }
+        let mini_imagenet = Conv4Config::mini_imagenet();
+        let backbones = vec![
+            Backbone::conv4("conv4-omniglot", Conv4Config::omniglot()),
+            Backbone::conv4("conv4-omniglot-strided", Conv4Config::omniglot_strided()),
+            Backbone::conv4("conv4-mini-imagenet", mini_imagenet.clone()),
+            Backbone::conv4("conv4-mini-imagenet-32", mini_imagenet.with_channels(32)),
+            Backbone::new("mlp-omniglot", [1, 28, 28], mlp),
+        ];
+        Self { backbones }
     }
 
     /// One more.

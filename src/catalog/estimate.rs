@@ -2,7 +2,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::{Classifier, Cost, CostModel, Encoder};
 use serde::{Deserialize, Serialize};
 
-use super::{Backbone, EncoderWork};
+use super::{Backbone, BackboneConfig};
 use crate::episode::Protocol;
 use crate::hardware::{
     Activations, Algorithm, Bytes, Calibration, Checkpointing, HardwareError, InnerGraphs,
@@ -74,7 +74,15 @@ impl Estimate {
         let example = Bytes(4 * backbone.image.iter().product::<usize>() as u64 + 8);
         let task = TaskShape { support: ways * shots, queries: ways * queries, example };
         let head = (method != Method::ProtoNet).then_some(ways);
-        let (profile, lanes) = backbone.with_encoder::<B, _>(device, Profile { head, device });
+        let features = backbone.features();
+        let (profile, lanes) = match &backbone.config {
+            BackboneConfig::Conv4(config) => {
+                profile::<B, _>(config.init(device), features, head, device)
+            }
+            BackboneConfig::Mlp(config) => {
+                profile::<B, _>(config.init(device), features, head, device)
+            }
+        };
         let lanes = match route {
             Route::Device(_) if lanes > 1 => usize::MAX,
             _ => lanes,
@@ -102,11 +110,10 @@ impl Estimate {
     /// With so much computed again in the backward pass. Segments are of [`Method::ProtoNet`]; to
     /// other methods they mean nothing.
     pub fn with_checkpointing(mut self, checkpointing: Checkpointing) -> Self {
-        let checkpointing = match (checkpointing, self.method) {
-            (Checkpointing::Segments, method) if method != Method::ProtoNet => {
-                Checkpointing::Nothing
-            }
-            (checkpointing, _) => checkpointing,
+        let of_others = self.method != Method::ProtoNet;
+        let checkpointing = match checkpointing {
+            Checkpointing::Segments if of_others => Checkpointing::Nothing,
+            checkpointing => checkpointing,
         };
         let (task, route) = (self.planner.task, self.route);
         self.planner.activations =
@@ -146,18 +153,14 @@ impl Estimate {
         let (need, largest) = (plan.total().bytes, plan.largest.bytes);
         let fit = || self.max_tasks(budget);
         if need > budget {
-            return Err(HardwareError::TooManyTasks {
-                tasks,
-                need: Some(need),
-                budget,
-                fit: fit(),
-            });
+            let need = Some(need);
+            return Err(HardwareError::TooManyTasks { tasks, need, budget, fit: fit() });
         }
-        match plan.largest_buffer {
-            Some(most) if largest > most => {
+        match plan.largest_buffer.filter(|most| largest > *most) {
+            Some(most) => {
                 Err(HardwareError::LargestBuffer { tasks, need: largest, most, fit: fit() })
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -175,24 +178,24 @@ impl Estimate {
         let macs = |examples| self.backbone.cost(examples, self.route).macs as f64;
         let TaskShape { support, queries, .. } = self.planner.task;
         let task = match self.method {
-            // By segments, there is another forward pass through all but the last.
-            Method::ProtoNet if self.checkpointing() == Checkpointing::Segments => {
-                let segments = self.backbone.segment_costs(support + queries, self.route);
-                let again = segments.as_ref().and_then(|segments| segments.split_last());
-                let again =
-                    again.map_or(0, |(_, all)| all.iter().map(|part| part.graph.macs).sum());
-                3.0 * macs(support + queries) + again as f64
-            }
-            Method::ProtoNet => 3.0 * macs(support + queries),
+            // The body of ANIL is in the first step's graph and in the queries', and adapts in neither.
+            Method::ProtoNet | Method::Anil { .. } => 3.0 * macs(support + queries),
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 9.0 * steps as f64 * macs(support) + 3.0 * macs(queries)
             }
             Method::Reptile { steps, batch } => 3.0 * steps as f64 * macs(batch),
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
-            // The body is in the first step's graph and in the queries', and adapts in neither.
-            Method::Anil { .. } => 3.0 * macs(support + queries),
         };
-        2.0 * task * tasks as f64
+        // By segments, there is another forward pass through all but the last.
+        let segments = match self.checkpointing() {
+            Checkpointing::Segments => {
+                self.backbone.segment_costs(support + queries, self.route).unwrap_or_default()
+            }
+            _ => Vec::new(),
+        };
+        let again = segments.split_last().map_or(&[][..], |(_, again)| again);
+        let again = again.iter().map(|part| part.graph.macs).sum::<u64>();
+        2.0 * (task + again as f64) * tasks as f64
     }
 
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
@@ -278,24 +281,19 @@ impl Method {
 
 /// Counts a network's tensors, with a classifier's layer of so many ways on it, and the tasks that
 /// may share it.
-struct Profile<'a, B: Backend> {
+fn profile<B: Backend, E: Encoder<B>>(
+    encoder: E,
+    features: usize,
     head: Option<usize>,
-    device: &'a B::Device,
-}
-
-impl<B: Backend> EncoderWork<B> for Profile<'_, B> {
-    type Output = (ModelProfile, usize);
-
-    fn run<E: Encoder<B>>(self, encoder: E, features: usize) -> Self::Output {
-        let profile = match self.head {
-            None => ModelProfile::of::<B, E>(&encoder),
-            Some(ways) => {
-                let whole = Classifier::<B, E>::new(encoder, features, ways, self.device);
-                ModelProfile::of::<B, _>(&whole)
-            }
-        };
-        (profile, <Classifier<B, E> as Network<B>>::LANES)
-    }
+    device: &B::Device,
+) -> (ModelProfile, usize) {
+    let profile = match head {
+        None => ModelProfile::of::<B, E>(&encoder),
+        Some(ways) => {
+            ModelProfile::of::<B, _>(&Classifier::<B, E>::new(encoder, features, ways, device))
+        }
+    };
+    (profile, <Classifier<B, E> as Network<B>>::LANES)
 }
 
 #[cfg(all(test, feature = "flex"))]

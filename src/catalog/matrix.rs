@@ -7,7 +7,7 @@ use crate::hardware::{Bytes, DeviceInfo, DeviceKey, Precision};
 /// Which backbone runs where, in which precision: found by asking the devices and by running it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matrix {
-    /// The columns: devices that are there, and such as were asked for and are not.
+    /// The columns: devices, present or named and absent.
     pub devices: Vec<DeviceKey>,
     /// The rows.
     pub rows: Vec<MatrixRow>,
@@ -50,7 +50,8 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// What asking `device` tells of training that takes `need`; `None` where only running it tells.
+    /// What follows from the capabilities of `device` for training that takes `need`; `None` where only a
+    /// run can show it.
     pub fn asked(device: &DeviceInfo, precision: Precision, need: Bytes) -> Option<Self> {
         if !device.capabilities.dtype(precision.dtype()).arithmetic {
             return Some(Self::NoDtype);
@@ -59,7 +60,7 @@ impl Cell {
         Some(Self::TooBig { need, have })
     }
 
-    /// What running it told.
+    /// The result of a run.
     pub fn ran(device: &DeviceInfo, precision: Precision, result: Result<(), String>) -> Self {
         let accelerated = device.capabilities.dtype(precision.dtype()).accelerated;
         match result {
@@ -85,16 +86,18 @@ impl fmt::Display for Cell {
 }
 
 impl Matrix {
-    fn header(&self) -> Vec<String> {
-        let columns = ["backbone".to_owned(), "precision".to_owned()].into_iter();
-        columns.chain(self.devices.iter().map(ToString::to_string)).collect()
-    }
-
-    fn lines(&self) -> impl Iterator<Item = Vec<String>> {
-        self.rows.iter().map(|row| {
-            let name = [row.backbone.clone(), row.precision.dtype().to_owned()].into_iter();
-            name.chain(row.cells.iter().map(ToString::to_string)).collect()
-        })
+    /// The cells of a table, row by row, a header first.
+    pub fn cells(&self) -> Vec<Vec<String>> {
+        let line = |names: [&str; 2], cells: &mut dyn Iterator<Item = String>| {
+            names.map(str::to_owned).into_iter().chain(cells).collect()
+        };
+        let devices = &mut self.devices.iter().map(ToString::to_string);
+        let header = line(["backbone", "precision"], devices);
+        let rows = self.rows.iter().map(|row| {
+            let cells = &mut row.cells.iter().map(ToString::to_string);
+            line([&row.backbone, row.precision.dtype()], cells)
+        });
+        std::iter::once(header).chain(rows).collect()
     }
 
     /// What failed, and why, a line each.
@@ -117,29 +120,6 @@ impl Matrix {
         let refused =
             |cell: &&Cell| matches!(cell, Cell::Failed(_) | Cell::TooBig { .. } | Cell::NoDevice);
         self.rows.iter().flat_map(|row| &row.cells).filter(refused).count()
-    }
-
-    /// As a table in Markdown.
-    pub fn markdown(&self) -> String {
-        let row = |cells: Vec<String>| format!("| {} |", cells.join(" | "));
-        let header = self.header();
-        let rule = vec!["---".to_owned(); header.len()];
-        let lines = [header, rule].into_iter().chain(self.lines()).map(row);
-        lines.collect::<Vec<_>>().join("\n")
-    }
-}
-
-impl fmt::Display for Matrix {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines = std::iter::once(self.header()).chain(self.lines()).collect::<Vec<_>>();
-        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
-        let widths = (0..lines[0].len()).map(|column| width(column).unwrap_or(0));
-        let widths = widths.collect::<Vec<_>>();
-        let text = lines.iter().map(|line| {
-            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-            cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-        });
-        f.write_str(&text.collect::<Vec<_>>().join("\n"))
     }
 }
 
@@ -182,11 +162,9 @@ mod tests {
                 cells: vec![Cell::Slow, Cell::Failed("driver".to_owned())],
             }],
         };
-        let text = "backbone  precision  flex:0  cuda:0\nconv4     f16        slow    failed";
-        assert_eq!(matrix.to_string(), text);
-        let markdown = "| backbone | precision | flex:0 | cuda:0 |\n| --- | --- | --- | --- |\n\
-                        | conv4 | f16 | slow | failed |";
-        assert_eq!(matrix.markdown(), markdown);
+        let cells =
+            [["backbone", "precision", "flex:0", "cuda:0"], ["conv4", "f16", "slow", "failed"]];
+        assert_eq!(matrix.cells(), cells);
         assert_eq!(matrix.refusals(), 1);
         assert_eq!(matrix.failures(), ["conv4 in f16 on cuda:0: driver"]);
         let json = serde_json::to_string(&matrix).unwrap();

@@ -3,7 +3,8 @@ use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::{Classifier, Encoder};
 
-use super::{BackboneConfig, Estimate, Method, noise};
+use super::noise::noise;
+use super::{BackboneConfig, Estimate, Method};
 use crate::adapt::{AdaptError, InnerLoop, InnerRule, SecondOrder};
 use crate::episode::{Classification, EpisodeSampler};
 use crate::hardware::{MemoryFit, OptimizerKind};
@@ -30,17 +31,14 @@ impl Estimate {
         device: &B::Device,
     ) -> Result<MemoryFit, TrainError> {
         let backbone = &self.backbone;
-        let tasks = noise::sampler(backbone.image, self.protocol())
-            .expect("tasks of classes with shots and queries");
+        let tasks = noise(backbone.image, self.protocol());
         let lanes = self.lanes();
         assert!(sizes[2] <= lanes, "{sizes:?} tasks do not share a network of {lanes} lanes");
         let steps = Steps::<B> { estimate: self, tasks, sizes, device };
+        let features = backbone.features();
         match &backbone.config {
-            BackboneConfig::Conv4(config) => steps.of(config.init(device), config.features()),
-            BackboneConfig::Mlp(config) => {
-                let features = config.layers.last().copied().unwrap_or(config.d_input);
-                steps.of(config.init(device), features)
-            }
+            BackboneConfig::Conv4(config) => steps.of(config.init(device), features),
+            BackboneConfig::Mlp(config) => steps.of(config.init(device), features),
         }
     }
 }

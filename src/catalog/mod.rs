@@ -8,7 +8,7 @@ mod noise;
 mod recommend;
 mod smoke;
 
-pub use backbone::{Backbone, BackboneConfig, Catalog, EncoderWork};
+pub use backbone::{Backbone, BackboneConfig, Catalog};
 pub use estimate::{Estimate, Method};
 pub use matrix::{Cell, Matrix, MatrixRow};
 pub use recommend::{Recommendation, Target, recommend};

@@ -1,54 +1,23 @@
-use crate::data::{ClassDataset, ImageShape, QuarterTurn, Scaling};
-use crate::episode::{EpisodeError, EpisodeSampler, Protocol};
+use crate::data::{ImageSet, ImageShape};
+use crate::episode::{DataPlacement, EpisodeSampler, Protocol};
 
-/// Tasks of images without a meaning, all different.
-pub(super) fn sampler(
-    [channels, height, width]: [usize; 3],
-    protocol: Protocol,
-) -> Result<EpisodeSampler, EpisodeError> {
-    let noise = Noise {
-        shape: ImageShape { channels, height, width },
-        scaling: Scaling::unit(channels),
-        classes: protocol.ways,
-        examples: protocol.shots + protocol.queries,
+/// Tasks of images without a meaning, all different, from host memory.
+///
+/// # Panics
+/// For tasks without a class, a shot or a query.
+pub(super) fn noise([channels, height, width]: [usize; 3], protocol: Protocol) -> EpisodeSampler {
+    let shape = ImageShape { channels, height, width };
+    let images = 1..=(protocol.ways * protocol.examples()) as u32;
+    let places = 1..=shape.values() as u32;
+    // Knuth's multiplicative hash: neighbours differ.
+    let pixel = |image: u32, place: u32| {
+        (place.wrapping_mul(image).wrapping_mul(2_654_435_761) >> 24) as u8
     };
-    EpisodeSampler::new(noise, protocol, 1)
-}
-
-struct Noise {
-    shape: ImageShape,
-    scaling: Scaling,
-    classes: usize,
-    examples: usize,
-}
-
-impl ClassDataset for Noise {
-    fn classes(&self) -> usize {
-        self.classes
-    }
-
-    fn class_name(&self, class: usize) -> String {
-        format!("noise {class}")
-    }
-
-    fn examples(&self, _: usize) -> usize {
-        self.examples
-    }
-
-    fn image_shape(&self) -> ImageShape {
-        self.shape
-    }
-
-    fn scaling(&self) -> &Scaling {
-        &self.scaling
-    }
-
-    fn write_image(&self, class: usize, example: usize, _: QuarterTurn, out: &mut [u8]) {
-        let start = (self.examples * class + example + 1) as u32;
-        for (place, pixel) in out.iter_mut().enumerate() {
-            // Knuth's multiplicative hash: neighbours differ.
-            *pixel =
-                ((place as u32 + 1).wrapping_mul(start).wrapping_mul(2_654_435_761) >> 24) as u8;
-        }
-    }
+    let pixels: Vec<u8> =
+        images.flat_map(|image| places.clone().map(move |place| pixel(image, place))).collect();
+    let classes = (0..protocol.ways).map(|class| (class.to_string(), protocol.examples()));
+    let images = ImageSet::new(shape, pixels, classes).expect("as many pixels as the images have");
+    let sampler = EpisodeSampler::new(images, protocol, 1);
+    let sampler = sampler.expect("tasks of classes with shots and queries");
+    sampler.with_data_on(DataPlacement::Host)
 }

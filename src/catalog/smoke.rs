@@ -5,7 +5,8 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{ElementConversion, Tensor};
 use fewshot_models::{Classifier, Encoder};
 
-use super::{Backbone, BackboneConfig, noise};
+use super::noise::noise;
+use super::{Backbone, BackboneConfig};
 use crate::adapt::{InnerLoop, SecondOrder};
 use crate::episode::{Classification, EpisodeBatch, Protocol};
 use crate::hardware::Precision;
@@ -26,24 +27,19 @@ pub fn smoke<B: Backend>(
     precision: Precision,
     device: &B::Device,
 ) -> Result<(), String> {
-    let batch = task::<Autodiff<B>>(backbone.image, device)?;
+    let features = backbone.features();
+    let protocol = Protocol::new(2, 1).with_queries(1);
+    let batch = noise(backbone.image, protocol).batch::<Autodiff<B>>(0..1, device);
     match &backbone.config {
         BackboneConfig::Conv4(config) => {
             let config = config.clone().with_precision(precision);
-            passes(config.init(device), config.features(), &batch, device)
+            passes(config.init(device), features, &batch, device)
         }
         BackboneConfig::Mlp(config) => {
-            let features = config.layers.last().copied().unwrap_or(config.d_input);
             let config = config.clone().with_precision(precision);
             passes(config.init(device), features, &batch, device)
         }
     }
-}
-
-fn task<B: Backend>(image: [usize; 3], device: &B::Device) -> Result<EpisodeBatch<B>, String> {
-    let protocol = Protocol::new(2, 1).with_queries(1);
-    let sampler = noise::sampler(image, protocol).map_err(|error| error.to_string())?;
-    Ok(sampler.batch(0..1, device))
 }
 
 fn passes<B, E>(

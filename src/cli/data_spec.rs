@@ -1,14 +1,14 @@
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use fewshot::data::{Color, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken, Split, Splits};
 use serde::{Deserialize, Serialize};
 
-use super::error::CliError;
+use super::error::{CliError, usage};
 use super::output::print_status;
 
-/// Where tasks come from, as one word of the command line.
+/// The source of tasks, as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DataSpec {
     Images(ImageSpec),
@@ -24,7 +24,7 @@ pub(crate) enum ImageSpec {
     Folder(PathBuf),
 }
 
-/// The word for sine waves.
+/// The name of sine waves.
 pub(crate) const SINUSOID: &str = "sinusoid";
 
 /// How images of a folder are read.
@@ -42,7 +42,16 @@ impl ImageSpec {
         match self {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
-            Self::Folder(folder) => open_folder(folder, options),
+            Self::Folder(folder) => {
+                let FolderOptions { size, color, on_broken } = options;
+                let folder = ImageFolder::new(folder).size(size, size);
+                // The shuffle of the classes belongs to the data: no seed of a run changes it.
+                let report = folder.color(color).on_broken(on_broken).open_splits(0)?;
+                if !report.skipped.is_empty() {
+                    print_status(format_args!("broken images left out: {}", report.skipped.len()));
+                }
+                Ok(report.data)
+            }
         }
     }
 
@@ -54,23 +63,23 @@ impl ImageSpec {
     ) -> Result<(), CliError> {
         let name = self.name();
         if split.is_some() && !matches!(self, Self::Omniglot(_)) {
-            return Err(CliError::Usage(format!("--split is for omniglot, not for {name}")));
+            return Err(usage!("--split is for omniglot, not for {name}"));
         }
         if of_folder && !matches!(self, Self::Folder(_)) {
             let options = "--image-size, --grey and --skip-broken are";
-            return Err(CliError::Usage(format!("{options} for folder, not for {name}")));
+            return Err(usage!("{options} for folder, not for {name}"));
         }
         Ok(())
     }
 
     /// The same data under an absolute path.
-    pub(crate) fn absolute(self) -> Self {
-        let absolute = |path: PathBuf| path.canonicalize().unwrap_or(path);
-        match self {
-            Self::Glyphs => Self::Glyphs,
-            Self::Omniglot(folder) => Self::Omniglot(absolute(folder)),
-            Self::Folder(folder) => Self::Folder(absolute(folder)),
+    pub(crate) fn absolute(mut self) -> Self {
+        if let Self::Omniglot(folder) | Self::Folder(folder) = &mut self
+            && let Ok(absolute) = folder.canonicalize()
+        {
+            *folder = absolute;
         }
+        self
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -89,17 +98,6 @@ impl ImageSpec {
             Self::Folder(_) => "classes".to_owned(),
         }
     }
-}
-
-fn open_folder(folder: &Path, options: FolderOptions) -> Result<Splits, CliError> {
-    let FolderOptions { size, color, on_broken } = options;
-    let folder = ImageFolder::new(folder).size(size, size).color(color).on_broken(on_broken);
-    // The shuffle of the classes belongs to the data: no seed of a run changes it.
-    let report = folder.open_splits(0)?;
-    if !report.skipped.is_empty() {
-        print_status(format_args!("broken images left out: {}", report.skipped.len()));
-    }
-    Ok(report.data)
 }
 
 impl Default for FolderOptions {
@@ -135,9 +133,10 @@ impl FromStr for DataSpec {
 impl fmt::Display for ImageSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Glyphs => f.write_str("glyphs"),
-            Self::Omniglot(folder) => write!(f, "omniglot:{}", folder.display()),
-            Self::Folder(folder) => write!(f, "folder:{}", folder.display()),
+            Self::Glyphs => f.write_str(self.name()),
+            Self::Omniglot(folder) | Self::Folder(folder) => {
+                write!(f, "{}:{}", self.name(), folder.display())
+            }
         }
     }
 }

@@ -12,17 +12,17 @@ pub(crate) enum Benchmark {
     Sinusoids,
 }
 
-/// What a method with an inner loop takes where nothing is said.
+/// The defaults of a method with an inner loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Defaults {
     pub(crate) rate: f64,
     pub(crate) steps: usize,
-    /// As many as in training, where none is said.
+    /// As many as in training, if `None`.
     pub(crate) eval_steps: Option<usize>,
     /// Examples (of a class, with images) that a training task is learned from; as many as in the
-    /// test where none is said.
+    /// test, if `None`.
     pub(crate) shots: Option<usize>,
-    /// Queries of a training task (of a class, with images); as many as shots where none is said.
+    /// Queries of a training task (of a class, with images); as many as shots, if `None`.
     pub(crate) queries: Option<usize>,
     pub(crate) meta_batch: u64,
 }
@@ -47,41 +47,24 @@ impl Benchmark {
 
     /// The papers' values.
     pub(crate) fn defaults(self, method: Method) -> Defaults {
-        let of = |rate, steps, meta_batch| Defaults {
-            rate,
-            steps,
-            eval_steps: None,
-            shots: None,
-            queries: None,
-            meta_batch,
+        use Benchmark::{MiniImagenet, Omniglot, Sinusoids};
+        let (rate, steps, eval_steps, shots, queries, meta_batch) = match (method, self) {
+            (Method::Imaml, Omniglot) => (0.1, 16, None, None, None, 32),
+            (Method::Imaml, MiniImagenet) => (0.1, 16, None, None, Some(15), 4),
+            (Method::Imaml, Sinusoids) => (0.1, 16, None, Some(10), None, 25),
+            (Method::ProtoMaml, Omniglot) => (0.01, 1, Some(3), None, None, 32),
+            (Method::MamlPlusPlus, Omniglot) => (0.1, 5, None, None, None, 8),
+            (Method::MamlPlusPlus, MiniImagenet) => (0.01, 5, None, None, Some(15), 2),
+            (Method::MamlPlusPlus, Sinusoids) => (0.001, 5, None, Some(10), None, 25),
+            (Method::Cavia, Sinusoids) => (1.0, 1, None, Some(10), None, 25),
+            (Method::Cavia, _) => (1.0, 2, None, None, Some(15), 16),
+            (Method::Reptile, Omniglot) => (1e-3, 5, Some(50), Some(5), Some(5), 5),
+            (Method::Reptile, MiniImagenet) => (1e-3, 8, Some(50), Some(8), Some(7), 5),
+            (Method::Reptile, Sinusoids) => (0.01, 10, None, Some(10), None, 25),
+            (_, Omniglot) => (0.4, 1, Some(3), None, None, 32),
+            (_, MiniImagenet) => (0.01, 5, Some(10), None, Some(15), 4),
+            (_, Sinusoids) => (0.001, 1, None, Some(10), None, 25),
         };
-        let maml = match self {
-            Self::Omniglot => Defaults { eval_steps: Some(3), ..of(0.4, 1, 32) },
-            Self::MiniImagenet => {
-                Defaults { eval_steps: Some(10), queries: Some(15), ..of(0.01, 5, 4) }
-            }
-            Self::Sinusoids => Defaults { shots: Some(10), ..of(0.001, 1, 25) },
-        };
-        match (method, self) {
-            (Method::Imaml, _) => Defaults { rate: 0.1, steps: 16, eval_steps: None, ..maml },
-            (Method::ProtoMaml, Self::Omniglot) => Defaults { rate: 0.01, ..maml },
-            (Method::MamlPlusPlus, Self::Omniglot) => of(0.1, 5, 8),
-            (Method::MamlPlusPlus, Self::MiniImagenet) => {
-                Defaults { eval_steps: None, meta_batch: 2, ..maml }
-            }
-            (Method::MamlPlusPlus, Self::Sinusoids) => Defaults { steps: 5, ..maml },
-            (Method::Cavia, Self::Sinusoids) => Defaults { rate: 1.0, ..maml },
-            (Method::Cavia, _) => Defaults { queries: Some(15), ..of(1.0, 2, 16) },
-            (Method::Reptile, Self::Omniglot) => {
-                let halves = Defaults { shots: Some(5), queries: Some(5), ..of(1e-3, 5, 5) };
-                Defaults { eval_steps: Some(50), ..halves }
-            }
-            (Method::Reptile, Self::MiniImagenet) => {
-                let halves = Defaults { shots: Some(8), queries: Some(7), ..of(1e-3, 8, 5) };
-                Defaults { eval_steps: Some(50), ..halves }
-            }
-            (Method::Reptile, Self::Sinusoids) => Defaults { rate: 0.01, steps: 10, ..maml },
-            _ => maml,
-        }
+        Defaults { rate, steps, eval_steps, shots, queries, meta_batch }
     }
 }

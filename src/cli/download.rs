@@ -1,21 +1,15 @@
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use fewshot::files;
 use indicatif::{ProgressBar, ProgressStyle};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::error::CliError;
+use super::error::{CliError, failed};
 use super::output::print;
-
-/// One published file: where it goes, where it comes from, what it must be.
-struct Published {
-    path: &'static str,
-    url: &'static str,
-    sum: Sum,
-}
 
 /// The checksum that others publish for a file.
 enum Sum {
@@ -23,49 +17,30 @@ enum Sum {
     Sha256(&'static str),
 }
 
-macro_rules! images {
-    ($name:literal) => {
-        concat!("https://raw.githubusercontent.com/brendenlake/omniglot/master/python/", $name)
-    };
-}
+const IMAGES: &str = "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/";
+const LISTS: &str =
+    "https://raw.githubusercontent.com/jakesnell/prototypical-networks/master/data/omniglot/";
 
-macro_rules! list {
-    ($name:literal) => {
-        concat!(
-            "https://raw.githubusercontent.com/jakesnell/prototypical-networks/master/",
-            "data/omniglot/splits/vinyals/",
-            $name
-        )
-    };
-}
-
-/// Sums of the zip files as torchvision has them, of the lists as at commit c9bb4d2.
-const FILES: [Published; 5] = [
-    Published {
-        path: "images_background.zip",
-        url: images!("images_background.zip"),
-        sum: Sum::Md5("68d2efa1b9178cc56df9314c21c6e718"),
-    },
-    Published {
-        path: "images_evaluation.zip",
-        url: images!("images_evaluation.zip"),
-        sum: Sum::Md5("6b91aef0f799c5bb55b94e3f2daec811"),
-    },
-    Published {
-        path: "splits/vinyals/train.txt",
-        url: list!("train.txt"),
-        sum: Sum::Sha256("984522c194c30fb678ce53304a160a42faf5403ad4f9a67010f32dd3a35738e0"),
-    },
-    Published {
-        path: "splits/vinyals/val.txt",
-        url: list!("val.txt"),
-        sum: Sum::Sha256("11f99e54faee3e26f53d3231c1cceac5bf7b8730e9be31cb6dab256551dc0c1a"),
-    },
-    Published {
-        path: "splits/vinyals/test.txt",
-        url: list!("test.txt"),
-        sum: Sum::Sha256("845264cc5c156180828ccf17915668b17ee21424d0170df6e7d81676aa5d1204"),
-    },
+/// Published files: below which address, and where below that and in the folder; sums of the zip files
+/// as torchvision has them, of the lists as at commit c9bb4d2.
+const FILES: [(&str, &str, Sum); 5] = [
+    (IMAGES, "images_background.zip", Sum::Md5("68d2efa1b9178cc56df9314c21c6e718")),
+    (IMAGES, "images_evaluation.zip", Sum::Md5("6b91aef0f799c5bb55b94e3f2daec811")),
+    (
+        LISTS,
+        "splits/vinyals/train.txt",
+        Sum::Sha256("984522c194c30fb678ce53304a160a42faf5403ad4f9a67010f32dd3a35738e0"),
+    ),
+    (
+        LISTS,
+        "splits/vinyals/val.txt",
+        Sum::Sha256("11f99e54faee3e26f53d3231c1cceac5bf7b8730e9be31cb6dab256551dc0c1a"),
+    ),
+    (
+        LISTS,
+        "splits/vinyals/test.txt",
+        Sum::Sha256("845264cc5c156180828ccf17915668b17ee21424d0170df6e7d81676aa5d1204"),
+    ),
 ];
 
 /// Larger than any of the files by far: what is longer is something else.
@@ -74,30 +49,28 @@ const LIMIT: u64 = 64 << 20;
 /// Puts Omniglot and the Vinyals lists into `folder`.
 pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
     let mirror = std::env::var("FEWSHOT_OMNIGLOT_MIRROR").ok();
-    for file in &FILES {
-        let target = folder.join(file.path);
-        if fs::read(&target).is_ok_and(|bytes| file.sum.holds(&bytes)) {
+    for (address, path, sum) in &FILES {
+        let target = folder.join(path);
+        if fs::read(&target).is_ok_and(|bytes| sum.holds(&bytes)) {
             print(format_args!("{} is there", target.display()))?;
             continue;
         }
-        let url = match &mirror {
-            Some(mirror) => format!("{}/{}", mirror.trim_end_matches('/'), file.path),
-            None => file.url.to_owned(),
-        };
+        let address = mirror.as_deref().unwrap_or(address).trim_end_matches('/');
+        let url = format!("{address}/{path}");
         let bytes = fetch(&url)?;
-        if !file.sum.holds(&bytes) {
-            let reason = format!("{url} is not the published file: its checksum differs");
-            return Err(CliError::Failed(reason));
+        if !sum.holds(&bytes) {
+            return Err(failed!("{url} is not the published file: its checksum differs"));
         }
-        put(&target, &bytes)
-            .map_err(|error| CliError::Failed(format!("{}: {error}", target.display())))?;
+        let made = target.parent().map_or(Ok(()), fs::create_dir_all);
+        made.and_then(|()| files::replace(&target, &bytes))
+            .map_err(|error| failed!("{}: {error}", target.display()))?;
         print(format_args!("{} is downloaded", target.display()))?;
     }
     Ok(())
 }
 
 fn fetch(url: &str) -> Result<Vec<u8>, CliError> {
-    let failed = |error: String| CliError::Failed(format!("cannot download {url}: {error}"));
+    let failed = |error: String| failed!("cannot download {url}: {error}");
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(30)))
         .timeout_recv_response(Some(Duration::from_secs(60)))
@@ -105,10 +78,7 @@ fn fetch(url: &str) -> Result<Vec<u8>, CliError> {
     let agent = ureq::Agent::from(config.build());
     let response = agent.get(url).call().map_err(|error| failed(error.to_string()))?;
     let body = response.into_body();
-    let bar = match body.content_length() {
-        Some(length) => ProgressBar::new(length),
-        None => ProgressBar::no_length(),
-    };
+    let bar = body.content_length().map_or_else(ProgressBar::no_length, ProgressBar::new);
     let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.expect("the template is well formed"));
     bar.set_message(url.rsplit('/').next().unwrap_or(url).to_owned());
@@ -119,32 +89,13 @@ fn fetch(url: &str) -> Result<Vec<u8>, CliError> {
     Ok(bytes)
 }
 
-/// Whole or not at all.
-fn put(target: &Path, bytes: &[u8]) -> io::Result<()> {
-    if let Some(folder) = target.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let partial = target.with_extension("partial");
-    let written = File::create(&partial)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&partial, target));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    written
-}
-
 impl Sum {
     fn holds(&self, bytes: &[u8]) -> bool {
         match self {
-            Self::Md5(sum) => hex(&Md5::digest(bytes)) == *sum,
-            Self::Sha256(sum) => hex(&Sha256::digest(bytes)) == *sum,
+            Self::Md5(sum) => format!("{:x}", Md5::digest(bytes)) == *sum,
+            Self::Sha256(sum) => format!("{:x}", Sha256::digest(bytes)) == *sum,
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

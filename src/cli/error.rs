@@ -1,10 +1,9 @@
-use std::process::ExitCode;
-
 use fewshot::adapted::AdaptError;
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
 use fewshot::hardware::{Bytes, HardwareError};
 use fewshot::parallel::ParallelError;
+use fewshot::plasticity::PlasticityError;
 use fewshot::train::{CheckpointError, TrainError};
 
 /// What the command ends with, in one line.
@@ -31,18 +30,17 @@ pub(crate) enum CliError {
     Checkpoint(#[from] CheckpointError),
     #[error(transparent)]
     Parallel(#[from] ParallelError),
+    #[error(transparent)]
+    Plasticity(#[from] PlasticityError),
 }
 
 impl CliError {
-    /// 2 for what was asked wrongly or is not there, and 130 after an interruption, as shells have it.
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        ExitCode::from(self.code())
-    }
-
-    /// The same as a number.
+    /// The exit code: 2 for what was asked wrongly or is not there, and 130 after an interruption, as
+    /// shells have it.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Usage(_)
+            | Self::Plasticity(_)
             | Self::Hardware(
                 HardwareError::Unknown { .. }
                 | HardwareError::Unavailable { .. }
@@ -68,3 +66,15 @@ impl CliError {
         }
     }
 }
+
+/// [`CliError::Usage`] with formatted text.
+macro_rules! usage {
+    ($($text:tt)*) => { $crate::cli::error::CliError::Usage(format!($($text)*)) };
+}
+
+/// [`CliError::Failed`] with formatted text.
+macro_rules! failed {
+    ($($text:tt)*) => { $crate::cli::error::CliError::Failed(format!($($text)*)) };
+}
+
+pub(crate) use {failed, usage};

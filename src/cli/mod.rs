@@ -46,7 +46,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(&error);
-            error.exit_code()
+            ExitCode::from(error.code())
         }
     }
 }

@@ -1,13 +1,13 @@
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::error::CliError;
+use super::error::{CliError, failed};
 
 /// Number of this process among those of the run.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on as one of several processes, of which the first one speaks.
+/// From now on as one of several processes, of which only the first one prints.
 pub(crate) fn set_rank(rank: usize) {
     RANK.store(rank, Ordering::Relaxed);
 }
@@ -23,9 +23,20 @@ pub(crate) fn print(line: impl Display) -> Result<(), CliError> {
     }
     match writeln!(io::stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(CliError::Failed(format!("cannot write the result: {error}")))
+            Err(failed!("cannot write the result: {error}"))
         }
         _ => Ok(()),
+    }
+}
+
+/// Prints a line of a result, or with `json`, which leaves standard output to one object, as a status.
+pub(crate) fn tell(json: bool, line: impl Display) -> Result<(), CliError> {
+    match json {
+        true => {
+            print_status(line);
+            Ok(())
+        }
+        false => print(line),
     }
 }
 
@@ -42,4 +53,22 @@ pub(crate) fn print_error(error: impl Display) {
         0 => writeln!(io::stderr(), "error: {error}"),
         rank => writeln!(io::stderr(), "error in process {rank}: {error}"),
     };
+}
+
+/// The name of an enum's value in lower case.
+pub(crate) fn lower(value: impl Debug) -> String {
+    format!("{value:?}").to_lowercase()
+}
+
+/// Rows of cells as a text of aligned columns.
+pub(crate) fn table(rows: &[impl AsRef<[String]>]) -> String {
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let width = |column: usize| rows.iter().map(move |row| row.as_ref()[column].chars().count());
+    let widths: Vec<_> = (0..columns).map(|column| width(column).max().unwrap_or(0)).collect();
+    let lines = rows.iter().map(|row| {
+        let cells = row.as_ref().iter().zip(&widths);
+        let cells = cells.map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>();
+        cells.join("  ").trim_end().to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }

@@ -1,12 +1,13 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use fewshot::train::{Event, StepMetrics, ValidationMetrics, print_lines};
+use fewshot::train::{Event, StepMetrics, print_lines};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::warnings::{KernelCount, Kernels};
+use super::output::print_status;
+use super::warnings::KernelCount;
 
-/// A bar on a terminal, lines elsewhere. On an accelerator the bar says that kernels are compiled until
+/// A bar on a terminal, lines elsewhere. On an accelerator the bar shows that kernels are compiled until
 /// the first step is done.
 pub(crate) fn observer(on_accelerator: bool) -> Box<dyn FnMut(&Event)> {
     if !std::io::stderr().is_terminal() {
@@ -14,15 +15,21 @@ pub(crate) fn observer(on_accelerator: bool) -> Box<dyn FnMut(&Event)> {
     }
     let bar = ProgressBar::no_length();
     bar.set_style(style(BAR));
+    // Of the first step of a run, in which an accelerator's kernels are compiled or read from disk.
     let mut compiling = None;
     Box::new(move |event| {
         match event {
             Event::Started { step, steps } if on_accelerator && step < steps => {
-                compiling = Some(Compiling::begin(&bar));
+                bar.set_style(style("{spinner} first step: kernels are compiled, {elapsed}"));
+                bar.enable_steady_tick(Duration::from_millis(100));
+                compiling = Some((Instant::now(), KernelCount::compiled()));
             }
             Event::Step { .. } | Event::Skipped { .. } => {
-                if let Some(compiling) = compiling.take() {
-                    compiling.end(&bar);
+                if let Some((since, kernels)) = compiling.take() {
+                    let (kernels, seconds) = (kernels.so_far(), since.elapsed().as_secs_f64());
+                    bar.disable_steady_tick();
+                    bar.set_style(style(BAR));
+                    bar.println(format!("first step: {kernels} kernels compiled, {seconds:.1} s"));
                 }
             }
             _ => {}
@@ -35,30 +42,6 @@ const BAR: &str = "{bar:30} {pos}/{len}  {msg}";
 
 fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).expect("the template is well formed")
-}
-
-/// The first step of a run, in which an accelerator's kernels are compiled or read from disk.
-struct Compiling {
-    since: Instant,
-    kernels: KernelCount,
-}
-
-impl Compiling {
-    fn begin(bar: &ProgressBar) -> Self {
-        bar.set_style(style("{spinner} first step: kernels are compiled, {elapsed}"));
-        bar.enable_steady_tick(Duration::from_millis(100));
-        Self { since: Instant::now(), kernels: KernelCount::begin(Kernels::Compiled) }
-    }
-
-    fn end(self, bar: &ProgressBar) {
-        let seconds = self.since.elapsed().as_secs_f64();
-        bar.disable_steady_tick();
-        bar.set_style(style(BAR));
-        bar.println(format!(
-            "first step: {} kernels compiled, {seconds:.1} s",
-            self.kernels.so_far()
-        ));
-    }
 }
 
 fn show(bar: &ProgressBar, event: &Event) {
@@ -80,20 +63,48 @@ fn show(bar: &ProgressBar, event: &Event) {
                 bar.finish();
             }
         }
-        Event::Validated { metrics, best } => {
-            let ValidationMetrics { step, validation } = metrics;
-            let mark = if *best { ", the best so far" } else { "" };
-            bar.println(format!("step {step}  validation {validation}{mark}"));
+        _ => {
+            if matches!(event, Event::StoppedEarly { .. }) {
+                bar.abandon();
+            }
+            if let Some(line) = event.line() {
+                bar.println(line);
+            }
         }
-        Event::Skipped { step, loss_scale } => bar.println(format!(
-            "step {} again: its gradient overflowed at a loss scale of {loss_scale}",
-            step + 1
-        )),
-        Event::StoppedEarly { step } => {
-            bar.abandon();
-            bar.println(format!("stopped early after step {step}"));
+    }
+}
+
+/// How far a run of so many steps is: a bar on a terminal, a line every twentieth part elsewhere.
+pub(crate) struct StepProgress {
+    steps: usize,
+    bar: Option<ProgressBar>,
+}
+
+impl StepProgress {
+    pub(crate) fn new(steps: usize) -> Self {
+        let bar = || ProgressBar::new(steps as u64).with_style(style(BAR));
+        Self { steps, bar: std::io::stderr().is_terminal().then(bar) }
+    }
+
+    /// That steps were done, in what time all of them.
+    pub(crate) fn tell(&self, before: usize, done: usize, spent: Duration) {
+        let rate = done as f64 / spent.as_secs_f64();
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{rate:.0} steps/s"));
+            bar.set_position(done as u64);
+            return;
         }
-        _ => {}
+        let part = |steps: usize| steps as u128 * 20 / self.steps as u128;
+        if part(done) > part(before) {
+            let (steps, left) = (self.steps, (self.steps - done) as f64 / rate);
+            print_status(format_args!("step {done}/{steps}  {rate:.0} steps/s  {left:.0} s left"));
+        }
+    }
+
+    pub(crate) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 use fewshot::learners::QueryNorm;
-use fewshot::train::{Evaluation, TrainingReport};
+use fewshot::train::Evaluation;
 use serde_json::{Value, json};
 
 use super::recipe::Recipe;
@@ -17,7 +17,16 @@ pub(crate) fn join(object: &mut Value, more: Value) {
     }
 }
 
-/// The test's part of a JSON report.
+/// The figures of a test in a JSON report.
+pub(crate) fn evaluated(evaluation: &Evaluation) -> Value {
+    json!({
+        "accuracy": rounded(evaluation.accuracy, 2),
+        "ci95": rounded(evaluation.ci95, 2),
+        "eval_episodes_per_s": rounded(evaluation.episodes_per_s, 2),
+    })
+}
+
+/// What was tested, in a JSON report.
 pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
     json!({
         "method": recipe.method,
@@ -37,15 +46,7 @@ pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
     })
 }
 
-/// Which learner of a run is tested.
-pub(crate) fn selected_by(report: &TrainingReport) -> String {
-    match report.progress.best {
-        Some(best) => format!("best validation, at step {}", best.step),
-        None => "last step".to_owned(),
-    }
-}
-
-/// Most memory that this process has held, in MB of 1e6 bytes, where the system tells.
+/// Most memory that this process has held, in MB of 1e6 bytes, if known.
 pub(crate) fn peak_rss_mb() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -6,8 +6,8 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::output::print_status;
 
-/// Tells what the library warns of. Drivers and backends have a lot to say that a user of the command
-/// can do nothing about, and of which only kernels are counted, where that is asked for.
+/// Prints the warnings of the library. Of drivers and backends, whose messages a user of the command can
+/// do nothing about, only kernels are counted, if that is wanted.
 struct Warnings;
 
 /// What CubeCL 0.10's runtimes log of a kernel that is compiled: cubecl-cuda and cubecl-hip,
@@ -47,15 +47,6 @@ pub(super) fn install() {
     }
 }
 
-/// What is counted of kernels.
-#[derive(Clone, Copy)]
-pub(super) enum Kernels {
-    /// That are compiled.
-    Compiled,
-    /// That are launched, where [`log_launches`](fewshot::hardware::log_launches) has them logged.
-    Launched,
-}
-
 /// Counts kernels while it lives.
 pub(super) struct KernelCount {
     counter: &'static AtomicUsize,
@@ -63,11 +54,17 @@ pub(super) struct KernelCount {
 }
 
 impl KernelCount {
-    pub(super) fn begin(of: Kernels) -> Self {
-        let (level, counter) = match of {
-            Kernels::Compiled => (LevelFilter::Trace, &COMPILED),
-            Kernels::Launched => (LevelFilter::Info, &LAUNCHED),
-        };
+    /// Of kernels that are compiled.
+    pub(super) fn compiled() -> Self {
+        Self::begin(LevelFilter::Trace, &COMPILED)
+    }
+
+    /// Of launches, where [`log_launches`](fewshot::hardware::log_launches) has them logged.
+    pub(super) fn launched() -> Self {
+        Self::begin(LevelFilter::Info, &LAUNCHED)
+    }
+
+    fn begin(level: LevelFilter, counter: &'static AtomicUsize) -> Self {
         log::set_max_level(level);
         Self { counter, before: counter.load(Ordering::Relaxed) }
     }
@@ -76,7 +73,7 @@ impl KernelCount {
         self.counter.load(Ordering::Relaxed) - self.before
     }
 
-    /// Once a thread that logs has said all.
+    /// The same once no thread logs any more.
     pub(super) fn settled(&self) -> usize {
         let mut count = self.so_far();
         loop {

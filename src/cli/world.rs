@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fewshot::parallel::{Communicator, launched, world};
 
-use super::error::CliError;
+use super::error::{CliError, usage};
 use super::output;
 
 /// All processes that `mpirun` or `srun` started with this one, or this one alone.
@@ -27,7 +27,7 @@ pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
 pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result<(), CliError> {
     match world.size() {
         1 => Ok(()),
-        size => Err(CliError::Usage(format!("{what} is for one process, not for {size}"))),
+        size => Err(usage!("{what} is for one process, not for {size}")),
     }
 }
 
@@ -42,7 +42,7 @@ pub(super) fn run_or_abort<T>(
         return done;
     }
     if world.rank() > 0 {
-        // What all of them find is told by the first, whose end is theirs: Open MPI asks them to stop,
+        // An error of all is printed by the first, whose end is theirs: Open MPI asks them to stop,
         // as Ctrl-C does, and kills them a second later.
         thread::sleep(Duration::from_secs(3));
     }

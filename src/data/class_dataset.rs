@@ -1,4 +1,6 @@
 use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -65,46 +67,44 @@ pub trait ClassDataset: Send + Sync {
     }
 }
 
-macro_rules! forward_class_dataset {
-    ($($pointer:ty),*) => {$(
-        impl<D: ClassDataset + ?Sized> ClassDataset for $pointer {
-            fn classes(&self) -> usize {
-                (**self).classes()
-            }
-            fn class_name(&self, class: usize) -> String {
-                (**self).class_name(class)
-            }
-            fn examples(&self, class: usize) -> usize {
-                (**self).examples(class)
-            }
-            fn image_shape(&self) -> ImageShape {
-                (**self).image_shape()
-            }
-            fn scaling(&self) -> &Scaling {
-                (**self).scaling()
-            }
-            fn draws_turns(&self) -> bool {
-                (**self).draws_turns()
-            }
-            fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
-                (**self).write_image(class, example, turn, out)
-            }
-            fn block(&self) -> Option<&Arc<PixelBlock>> {
-                (**self).block()
-            }
-            fn block_image(
-                &self,
-                class: usize,
-                example: usize,
-                turn: QuarterTurn,
-            ) -> Option<(usize, QuarterTurn)> {
-                (**self).block_image(class, example, turn)
-            }
-        }
-    )*};
+/// References and smart pointers answer as what they point to.
+impl<P> ClassDataset for P
+where
+    P: Deref<Target: ClassDataset> + Send + Sync,
+{
+    fn classes(&self) -> usize {
+        (**self).classes()
+    }
+    fn class_name(&self, class: usize) -> String {
+        (**self).class_name(class)
+    }
+    fn examples(&self, class: usize) -> usize {
+        (**self).examples(class)
+    }
+    fn image_shape(&self) -> ImageShape {
+        (**self).image_shape()
+    }
+    fn scaling(&self) -> &Scaling {
+        (**self).scaling()
+    }
+    fn draws_turns(&self) -> bool {
+        (**self).draws_turns()
+    }
+    fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
+        (**self).write_image(class, example, turn, out)
+    }
+    fn block(&self) -> Option<&Arc<PixelBlock>> {
+        (**self).block()
+    }
+    fn block_image(
+        &self,
+        class: usize,
+        example: usize,
+        turn: QuarterTurn,
+    ) -> Option<(usize, QuarterTurn)> {
+        (**self).block_image(class, example, turn)
+    }
 }
-
-forward_class_dataset!(&D, Arc<D>);
 
 /// Beyond every camera, and three of them multiplied do not overflow.
 const LARGEST: usize = 65_535;
@@ -132,13 +132,15 @@ impl ImageShape {
     }
 
     pub(super) fn check(self) -> Result<(), DataError> {
-        if [self.channels, self.height, self.width].iter().any(|&side| side > LARGEST) {
-            return Err(DataError::HugeShape { shape: self, largest: LARGEST });
-        }
-        if self.values() == 0 {
-            return Err(DataError::EmptyShape { shape: self });
-        }
-        Ok(())
+        let sides = [self.channels, self.height, self.width];
+        let reason = match (sides.iter().min(), sides.iter().max()) {
+            (Some(0), _) => "hold nothing: every number must be at least 1".to_owned(),
+            (_, Some(side)) if *side > LARGEST => {
+                format!("are too large: no number may be above {LARGEST}")
+            }
+            _ => return Ok(()),
+        };
+        Err(DataError::Shape { shape: self, reason })
     }
 
     /// Whether a quarter turn keeps the shape.
@@ -150,6 +152,21 @@ impl ImageShape {
 impl fmt::Display for ImageShape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}x{}x{}", self.channels, self.height, self.width)
+    }
+}
+
+impl FromStr for ImageShape {
+    type Err = String;
+
+    /// Reads what is written as `3x84x84`, up to 1024x4096x4096.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sizes = text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
+        match sizes.as_deref() {
+            Ok(&[channels @ 1..=1024, height @ 1..=4096, width @ 1..=4096]) => {
+                Ok(Self { channels, height, width })
+            }
+            _ => Err("write CHANNELSxHEIGHTxWIDTH, as 3x84x84, up to 1024x4096x4096".to_owned()),
+        }
     }
 }
 
@@ -192,21 +209,15 @@ impl Scaling {
     /// # Errors
     /// If there is not one finite mean and one finite, positive deviation for each channel.
     pub fn check(&self, channels: usize) -> Result<(), DataError> {
-        if self.mean.len() != channels || self.std.len() != channels {
-            return Err(DataError::ScalingChannels {
-                channels,
-                means: self.mean.len(),
-                stds: self.std.len(),
-            });
+        let Self { mean, std } = self;
+        let whole = mean.len() == channels
+            && std.len() == channels
+            && mean.iter().all(|mean| mean.is_finite())
+            && std.iter().all(|&std| std.is_finite() && std > 0.0);
+        match whole {
+            true => Ok(()),
+            false => Err(DataError::Scaling { channels, mean: mean.clone(), std: std.clone() }),
         }
-        let finite = self.mean.iter().all(|mean| mean.is_finite());
-        if !finite || !self.std.iter().all(|&std| std.is_finite() && std > 0.0) {
-            return Err(DataError::ScalingValues {
-                mean: self.mean.clone(),
-                std: self.std.clone(),
-            });
-        }
-        Ok(())
     }
 }
 
@@ -218,6 +229,10 @@ mod tests {
     fn a_shape_reads_channels_height_width() {
         let shape = ImageShape::new(3, 84, 80);
         assert_eq!(shape.to_string(), "3x84x80");
+        assert_eq!("3x84x80".parse(), Ok(shape));
+        for text in ["", "3x84", "0x8x8", "1x4097x8", "3x84x84x1", "axbxc"] {
+            assert!(text.parse::<ImageShape>().is_err(), "{text}");
+        }
         assert_eq!(shape.values(), 20_160);
         assert!(!shape.is_square());
     }
@@ -235,7 +250,8 @@ mod tests {
         assert!(Scaling::imagenet().check(3).is_ok());
         assert_eq!(
             Scaling::imagenet().check(1).unwrap_err().to_string(),
-            "images of 1 channels need as many means and deviations, there are 3 and 3"
+            "images of 1 channels need as many finite means and positive deviations, there are \
+             [0.485, 0.456, 0.406] and [0.229, 0.224, 0.225]"
         );
         for std in [0.0, -1.0, f32::NAN, f32::INFINITY] {
             assert!(Scaling { mean: vec![0.0], std: vec![std] }.check(1).is_err(), "{std}");

@@ -1,5 +1,5 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::data::ImageShape;
 
@@ -16,11 +16,22 @@ pub enum DataError {
         source: io::Error,
     },
 
-    /// An archive is damaged, or is none.
-    #[error("{path} is not a whole zip file: {reason}")]
-    Zip {
-        /// The archive.
+    /// A file could not be written.
+    #[error("cannot write {path}: {source}")]
+    Write {
+        /// The file.
         path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+
+    /// An archive or a file of features is damaged, or is none.
+    #[error("{path} is not a whole {format} file: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What it should be.
+        format: &'static str,
         /// What its reader said.
         reason: String,
     },
@@ -59,41 +70,13 @@ pub enum DataError {
         missing: Vec<String>,
     },
 
-    /// An archive or folder holds no image at the depth where Omniglot's lie.
-    #[error("{path} holds no images named Alphabet/characterNN/*.png")]
-    NoCharacters {
-        /// The archive or folder.
-        path: PathBuf,
-    },
-
-    /// A list of the Vinyals split is absent.
-    #[error(
-        "no split list {path}: the lists are published at \
-         github.com/jakesnell/prototypical-networks in data/omniglot/splits/vinyals"
-    )]
-    SplitListMissing {
-        /// The list.
-        path: PathBuf,
-    },
-
-    /// A line of a split list names nothing that the data has.
-    #[error("{path}, line {line}: {text:?} {reason}")]
+    /// A list of the Vinyals split is absent or empty, or names nothing that the data has.
+    #[error("the split list {path}: {reason}")]
     SplitList {
         /// The list.
         path: PathBuf,
-        /// Counted from 1.
-        line: usize,
-        /// The line.
-        text: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-
-    /// A split list has no line.
-    #[error("the split list {path} is empty")]
-    EmptySplitList {
-        /// The list.
-        path: PathBuf,
+        /// What is wrong with it, and in which line, counted from 1.
+        reason: String,
     },
 
     /// A split was asked for by a name that is none.
@@ -114,11 +97,13 @@ pub enum DataError {
         found: usize,
     },
 
-    /// A folder has no subfolder, so there are no classes.
-    #[error("{path} has no subfolders: each class is a folder of images")]
+    /// A folder or archive holds no class.
+    #[error("{path} has no {wanted}")]
     NoClasses {
-        /// The folder.
+        /// The folder or archive.
         path: PathBuf,
+        /// What classes are there.
+        wanted: &'static str,
     },
 
     /// The folder of a class holds no image that could be read.
@@ -130,11 +115,13 @@ pub enum DataError {
         skipped: usize,
     },
 
-    /// A class has no image.
-    #[error("class {class} has no image")]
+    /// A class has no image or no features.
+    #[error("class {class} has no {wanted}")]
     EmptyClass {
         /// The class.
         class: String,
+        /// What it should have.
+        wanted: &'static str,
     },
 
     /// The pixels are not those of the images.
@@ -148,20 +135,13 @@ pub enum DataError {
         found: usize,
     },
 
-    /// Images without a single value were asked for.
-    #[error("images of {shape} hold nothing: every number must be at least 1")]
-    EmptyShape {
+    /// Images without a value, or larger than any are, were asked for.
+    #[error("images of {shape} {reason}")]
+    Shape {
         /// Channels, height and width.
         shape: ImageShape,
-    },
-
-    /// Images larger than any are.
-    #[error("images of {shape} are too large: no number may be above {largest}")]
-    HugeShape {
-        /// Channels, height and width.
-        shape: ImageShape,
-        /// The largest number that is taken.
-        largest: usize,
+        /// What is wrong with it.
+        reason: String,
     },
 
     /// Images that are not square cannot be turned by 90 degrees.
@@ -171,72 +151,27 @@ pub enum DataError {
         shape: ImageShape,
     },
 
-    /// Two sets cannot be joined.
-    #[error("the two sets differ in {what} and cannot become one")]
-    DifferentSets {
-        /// What they differ in.
-        what: &'static str,
-    },
-
-    /// A scaling is for images of another number of channels.
+    /// A scaling is for another number of channels, or would make numbers that are not finite.
     #[error(
-        "images of {channels} channels need as many means and deviations, \
-         there are {means} and {stds}"
+        "images of {channels} channels need as many finite means and positive deviations, there are \
+         {mean:?} and {std:?}"
     )]
-    ScalingChannels {
+    Scaling {
         /// Channels of the images.
         channels: usize,
-        /// Means given.
-        means: usize,
-        /// Standard deviations given.
-        stds: usize,
-    },
-
-    /// A scaling would make numbers that are not finite.
-    #[error("means must be finite and deviations positive, there are {mean:?} and {std:?}")]
-    ScalingValues {
         /// Means given.
         mean: Vec<f32>,
         /// Standard deviations given.
         std: Vec<f32>,
     },
 
-    /// A file could not be written.
-    #[error("cannot write {path}: {source}")]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
-
-    /// The name of a file does not say what features are in.
+    /// The name of a file is not that of a format of features.
     #[error("{path} is not named as a file of features: there are {}", wanted.join(" and "))]
     FeatureExtension {
         /// The file.
         path: PathBuf,
         /// Endings of names that can be read, or written.
-        wanted: &'static [&'static str],
-    },
-
-    /// Parquet is not compiled in.
-    #[error(
-        "{path} is Parquet, which takes a build with the feature parquet (`--features parquet`)"
-    )]
-    NoParquet {
-        /// The file.
-        path: PathBuf,
-    },
-
-    /// A file of features is damaged, or is none.
-    #[error("{path} is not a whole {format} file: {reason}")]
-    FeatureFile {
-        /// The file.
-        path: PathBuf,
-        /// What it should be.
-        format: &'static str,
-        /// What its reader said.
-        reason: String,
+        wanted: Vec<&'static str>,
     },
 
     /// What a file of features holds cannot be used.
@@ -251,13 +186,6 @@ pub enum DataError {
     /// There are no features.
     #[error("there is no class of features")]
     NoFeatures,
-
-    /// A class has no row of features, or rows of no length.
-    #[error("class {class} has no features")]
-    EmptyFeatures {
-        /// The class.
-        class: String,
-    },
 
     /// Two classes have one name.
     #[error("there are two classes {class} of features")]
@@ -277,21 +205,21 @@ pub enum DataError {
         found: usize,
     },
 
-    /// A feature is no number.
-    #[error("{what} has a feature that is not finite")]
-    NotFinite {
-        /// What has it.
-        what: String,
-    },
-
-    /// A tensor or column of a file holds no features.
+    /// A tensor, column or row holds no features.
     #[error("{name} is {found}, wanted are {wanted}")]
     NoFeaturesIn {
-        /// The tensor or column.
+        /// The tensor, column or row.
         name: String,
         /// What it should be.
         wanted: &'static str,
         /// What it is.
         found: String,
     },
+}
+
+impl DataError {
+    /// A failure to read `path`.
+    pub(super) fn read(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Read { path: path.to_owned(), source }
+    }
 }

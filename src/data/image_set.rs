@@ -76,7 +76,7 @@ impl ImageSet {
         let mut grouped = Vec::new();
         for (name, count) in classes {
             if count == 0 {
-                return Err(DataError::EmptyClass { class: name });
+                return Err(DataError::EmptyClass { class: name, wanted: "image" });
             }
             let range = images..images + count;
             grouped.push(Class { name, images: range, turn: QuarterTurn::R0 });
@@ -146,36 +146,6 @@ impl ImageSet {
     pub fn with_scaling(self, scaling: Scaling) -> Result<Self, DataError> {
         scaling.check(self.shape.channels)?;
         Ok(Self { scaling, ..self })
-    }
-
-    /// The classes of this set followed by those of another. Pixels are copied only if the two are
-    /// no views of the same block.
-    ///
-    /// # Errors
-    /// If the two differ in image shape, scaling or in whether turns are drawn.
-    pub fn union(&self, other: &Self) -> Result<Self, DataError> {
-        let differ = |what| Err(DataError::DifferentSets { what });
-        if self.shape != other.shape {
-            return differ("image shape");
-        }
-        if self.scaling != other.scaling {
-            return differ("scaling");
-        }
-        if self.draws_turns != other.draws_turns {
-            return differ("whether turns are drawn");
-        }
-        let (pixels, shift) = if Arc::ptr_eq(&self.pixels, &other.pixels) {
-            (self.pixels.clone(), 0)
-        } else {
-            let both = [self.pixels.pixels(), other.pixels.pixels()].concat();
-            (Arc::new(PixelBlock::new(both)), self.bytes() / self.shape.values())
-        };
-        let moved = other.classes.iter().map(|class| Class {
-            images: class.images.start + shift..class.images.end + shift,
-            ..class.clone()
-        });
-        let classes = self.classes.iter().cloned().chain(moved).collect();
-        Ok(Self { pixels, classes, ..self.clone() })
     }
 
     /// How many images there are to draw from, the same image in two turns counting as two.

@@ -17,11 +17,8 @@ impl Splits {
         let (train, rest) = order.split_at(counts[0]);
         let (validation, test) = rest.split_at(counts[1]);
         debug_assert_eq!(test.len(), counts[2]);
-        Self {
-            train: set.select(train),
-            validation: set.select(validation),
-            test: set.select(test),
-        }
+        let [train, validation, test] = [train, validation, test].map(|part| set.select(part));
+        Self { train, validation, test }
     }
 
     /// The three sets with quarter turns treated this way.
@@ -38,18 +35,6 @@ impl Splits {
     /// If the scaling is not one for images of this many channels.
     pub fn with_scaling(self, scaling: &Scaling) -> Result<Self, DataError> {
         self.try_map(|set| set.with_scaling(scaling.clone()))
-    }
-
-    /// The classes of `train` and `validation` together, to train on once more when the
-    /// hyperparameters are chosen.
-    ///
-    /// # Errors
-    /// If the two differ in more than their classes.
-    ///
-    /// # Source
-    /// Snell et al. (2017) retrain so before they test.
-    pub fn train_and_validation(&self) -> Result<ImageSet, DataError> {
-        self.train.union(&self.validation)
     }
 
     /// How many classes each set has: train, validation, test.
@@ -86,14 +71,6 @@ mod tests {
         assert_eq!(splits.classes(), [2, 1, 1]);
         assert_eq!(splits.train.class_name(0), "d");
         assert_eq!(splits.test.class_name(0), "c");
-    }
-
-    #[test]
-    fn retraining_takes_the_classes_of_both() {
-        let both = four_classes().train_and_validation().unwrap();
-        let names: Vec<_> = (0..3).map(|class| both.class_name(class)).collect();
-        assert_eq!(names, ["d", "b", "a"]);
-        assert_eq!(both.bytes(), 4);
     }
 
     #[test]

@@ -1,70 +1,40 @@
-use plotters::prelude::*;
+use plotters::style::RGBColor;
 
 use super::ValidationMetrics;
 use super::metrics::Line;
 use crate::episode::Measure;
+use crate::plot::{self, Curve, Panel};
 
-const SIZE: (u32, u32) = (900, 420);
+/// Of a panel.
+const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 300;
 const LOSS: RGBColor = RGBColor(31, 119, 180);
 const TRAINING: RGBColor = RGBColor(255, 158, 74);
 const VALIDATION: RGBColor = RGBColor(44, 120, 44);
 
-type Curve = Vec<(f64, f64)>;
-
 /// Loss and accuracies over steps, as SVG. Long runs are averaged to a few hundred points.
 pub(super) fn draw(lines: &[Line]) -> String {
-    let mut text = String::new();
-    // Drawing into memory fails only on a degenerate range; all values are finite.
-    paint(lines, &mut text).expect("curves have a finite range");
-    text
-}
-
-fn paint(lines: &[Line], text: &mut String) -> Result<(), String> {
-    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    root.fill(&WHITE).map_err(|error| error.to_string())?;
-    let (left, right) = root.split_horizontally(SIZE.0 / 2);
     let loss = training(lines, |metrics| Some(f64::from(metrics.loss)));
-    let top = loss.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
-    panel(&left, "loss", top, &[("training", LOSS, loss)])?;
+    let top =
+        |curve: &Curve| curve.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
+    let losses = ("loss", top(&loss), vec![("training".to_owned(), LOSS, loss)]);
     let errors = validation(lines, Measure::SquaredError);
-    if errors.is_empty() {
+    let right = if errors.is_empty() {
         let accuracy = training(lines, |metrics| metrics.accuracy);
         let validation = validation(lines, Measure::Accuracy);
-        let curves = [("training", TRAINING, accuracy), ("validation", VALIDATION, validation)];
-        panel(&right, "accuracy (%)", 100.0, &curves)?;
+        let curves = vec![
+            ("training".to_owned(), TRAINING, accuracy),
+            ("validation".to_owned(), VALIDATION, validation),
+        ];
+        ("accuracy (%)", 100.0, curves)
     } else {
-        let top = errors.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
-        panel(&right, "squared error", top, &[("validation", VALIDATION, errors)])?;
-    }
-    root.present().map_err(|error| error.to_string())
-}
-
-fn panel(
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    title: &str,
-    top: f64,
-    curves: &[(&str, RGBColor, Curve)],
-) -> Result<(), String> {
-    let draw = || -> Result<(), DrawingAreaErrorKind<_>> {
-        let last = curves.iter().flat_map(|curve| &curve.2).map(|point| point.0);
-        let last = last.fold(1.0, f64::max);
-        let mut chart = ChartBuilder::on(area)
-            .caption(title, ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(36)
-            .y_label_area_size(48)
-            .build_cartesian_2d(0.0..last, 0.0..top)?;
-        chart.configure_mesh().x_desc("step").light_line_style(WHITE).x_labels(6).draw()?;
-        for (name, color, points) in curves.iter().filter(|curve| !curve.2.is_empty()) {
-            chart
-                .draw_series(LineSeries::new(points.iter().copied(), color.stroke_width(2)))?
-                .label(*name)
-                .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-        }
-        chart.configure_series_labels().border_style(BLACK.mix(0.3)).draw()
+        ("squared error", top(&errors), vec![("validation".to_owned(), VALIDATION, errors)])
     };
-    draw().map_err(|error| error.to_string())
+    let panel = |area: &Panel, (title, top, curves): &(&str, f64, Vec<_>)| {
+        plot::over_time(area, title, "step", *top, curves)
+    };
+    // Drawing into memory fails only on a degenerate range; all values are finite.
+    plot::drawn(SIZE, &[losses, right], panel).expect("curves have a finite range")
 }
 
 fn training(lines: &[Line], value: impl Fn(&super::StepMetrics) -> Option<f64>) -> Curve {

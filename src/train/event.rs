@@ -47,39 +47,43 @@ pub enum Event {
 
 /// Tells about validations and every twentieth part of the steps, in lines on standard error.
 pub fn print_lines(event: &Event) {
-    if let Some(line) = line(event) {
+    if let Some(line) = event.line() {
         // A run outlives the terminal it was started from.
         let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
 
-fn line(event: &Event) -> Option<String> {
-    Some(match event {
-        Event::Started { step: 0, .. } => return None,
-        Event::Started { step, steps } => format!("resuming at step {step} of {steps}"),
-        Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
-            let StepMetrics { step, loss, .. } = metrics;
-            if !step.is_multiple_of((steps / 20).max(1)) {
-                return None;
+impl Event {
+    /// What there is to print about it, if there is anything: of steps a twentieth part.
+    pub fn line(&self) -> Option<String> {
+        Some(match self {
+            Event::Started { step: 0, .. } => return None,
+            Event::Started { step, steps } => format!("resuming at step {step} of {steps}"),
+            Event::Step { metrics, steps, episodes_per_s, seconds_left } => {
+                let StepMetrics { step, loss, .. } = metrics;
+                if !step.is_multiple_of((steps / 20).max(1)) {
+                    return None;
+                }
+                let accuracy =
+                    metrics.accuracy.map(|accuracy| format!("  accuracy {accuracy:.1} %"));
+                let accuracy = accuracy.unwrap_or_default();
+                format!(
+                    "step {step}/{steps}  loss {loss:.4}{accuracy}  {episodes_per_s:.1} tasks/s  \
+                     {seconds_left:.0} s left"
+                )
             }
-            let accuracy = metrics.accuracy.map(|accuracy| format!("  accuracy {accuracy:.1} %"));
-            let accuracy = accuracy.unwrap_or_default();
-            format!(
-                "step {step}/{steps}  loss {loss:.4}{accuracy}  {episodes_per_s:.1} tasks/s  \
-                 {seconds_left:.0} s left"
-            )
-        }
-        Event::Skipped { step, loss_scale } => {
-            format!(
-                "step {} again: its gradient overflowed at a loss scale of {loss_scale}",
-                step + 1
-            )
-        }
-        Event::Validated { metrics, best } => {
-            let ValidationMetrics { step, validation } = metrics;
-            let mark = if *best { ", the best so far" } else { "" };
-            format!("step {step}  validation {validation}{mark}")
-        }
-        Event::StoppedEarly { step } => format!("stopped early after step {step}"),
-    })
+            Event::Skipped { step, loss_scale } => {
+                format!(
+                    "step {} again: its gradient overflowed at a loss scale of {loss_scale}",
+                    step + 1
+                )
+            }
+            Event::Validated { metrics, best } => {
+                let ValidationMetrics { step, validation } = metrics;
+                let mark = if *best { ", the best so far" } else { "" };
+                format!("step {step}  validation {validation}{mark}")
+            }
+            Event::StoppedEarly { step } => format!("stopped early after step {step}"),
+        })
+    }
 }

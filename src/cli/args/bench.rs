@@ -1,25 +1,23 @@
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use fewshot::hardware::DevicePreference;
 
 use super::{DeviceArgs, count};
-use crate::cli::bench::Operation;
+use crate::cli::bench::{Operation, Scale};
 
 pub(super) const BENCH_HELP: &str = "\
-Times are medians with quartiles, of the operation and of its reference in plain Burn operations in \
-turns. The limits are measured first: the backend's own matrix products, its copy of a large tensor, \
-and a copy in host memory, bytes read and written both counted. The last column is the share of what \
-bounds a row, timed anew before it: the fastest matrix product, or the copy in host memory. On an \
-accelerator the limits are those of kernels alone, as `hardware bench` tells them, and a row is bounded \
-by its launches, its arithmetic or its memory, whichever takes longest. GFLOP/s \
-counts convolutions as direct ones, so where Winograd's way saves multiplications the share can exceed \
-1. A training step is episode, forward, backward and Adam of a prototypical network. Where no reference \
-is timed, plain Burn operations would take minutes and gigabytes.
+Times are medians with quartiles, of the operation and of its reference in plain Burn operations in turns. \
+The limits are measured first: the backend's own matrix products, its copy of a large tensor, and a copy in \
+host memory, with bytes read and written both counted. The last column is the share of what bounds a row, \
+measured again before it: the fastest matrix product, or the copy in host memory. On an accelerator the \
+limits are those of kernels alone, as in `hardware bench`, and a row is bounded by its launches, its \
+arithmetic or its memory, whichever takes longest. GFLOP/s counts convolutions as direct ones, so the share \
+can exceed 1 where Winograd's algorithm saves multiplications. A training step is episode, forward, backward \
+and Adam of a prototypical network. Where no reference is timed, it would take minutes and gigabytes.
 
-With --json, standard output is one JSON object: machine (cpu, cores, threads, os, route), version, \
-backend, device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, \
-lower_quartile, median, upper_quartile, runs), speedup, gflop_per_s or gb_per_s, limit, launches (null \
-on a processor), of_limit. The \
-table goes to standard error.";
+With --json, standard output is one JSON object: machine (cpu, cores, threads, os, route), version, backend, \
+device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, lower_quartile, \
+median, upper_quartile, runs), speedup, gflop_per_s or gb_per_s, limit, launches (null on a processor), \
+of_limit. The table goes to standard error.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BenchCommand {
@@ -33,34 +31,47 @@ pub(crate) struct CompareArgs {
     /// Two devices to run the same work on in turns, as flex,wgpu
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) compare: Vec<DevicePreference>,
-    /// Operations to measure, separated by commas [default: all]
-    #[arg(long, value_enum, value_name = "OPERATIONS", value_delimiter = ',')]
-    pub(crate) only: Vec<Operation>,
-    /// Measure tiny shapes, just to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
     /// Threads of the CPU backends [default: all cores]
     #[arg(long, value_name = "N", value_parser = count(1..=1024))]
     pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchKernelsArgs {
+    #[command(flatten)]
+    pub(crate) measure: MeasureArgs,
+    /// Leave the references out, which take most of the time
+    #[arg(long)]
+    pub(crate) no_reference: bool,
+    #[command(flatten)]
+    pub(crate) device: DeviceArgs,
+}
+
+/// What is measured.
+#[derive(Debug, Args)]
+pub(crate) struct MeasureArgs {
+    /// Operations to measure, separated by commas [default: all]
+    #[arg(long, value_enum, value_name = "OPERATIONS", value_delimiter = ',')]
+    only: Vec<Operation>,
+    /// Measure tiny shapes, just to see that it works
+    #[arg(long)]
+    quick: bool,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct BenchKernelsArgs {
-    /// Operations to measure, separated by commas [default: all]
-    #[arg(long, value_enum, value_name = "OPERATIONS", value_delimiter = ',')]
-    pub(crate) only: Vec<Operation>,
-    /// Leave the references out, which take most of the time
-    #[arg(long)]
-    pub(crate) no_reference: bool,
-    /// Measure tiny shapes, just to see that it works
-    #[arg(long)]
-    pub(crate) quick: bool,
-    #[command(flatten)]
-    pub(crate) device: DeviceArgs,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
+impl MeasureArgs {
+    pub(crate) fn scale(&self) -> Scale {
+        if self.quick { Scale::Quick } else { Scale::Full }
+    }
+
+    pub(crate) fn operations(&self) -> Vec<Operation> {
+        match self.only.is_empty() {
+            true => Operation::value_variants().to_vec(),
+            false => self.only.clone(),
+        }
+    }
 }

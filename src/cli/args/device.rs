@@ -1,8 +1,9 @@
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use fewshot::episode::DataPlacement;
-use fewshot::hardware::DevicePreference;
+use fewshot::hardware::{Checkpointing, DevicePreference};
 
-use super::count;
+use super::{count, one_of};
 
 /// Where to compute.
 #[derive(Clone, Debug, Args)]
@@ -20,26 +21,23 @@ pub(crate) struct DeviceArgs {
 }
 
 /// Where the images of a dataset lie while an accelerator learns from them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum DataOn {
-    /// On the device if they take at most a quarter of its free memory, or 1 GiB where that is not
-    /// known
-    #[default]
-    Auto,
-    /// On the device
-    Device,
-    /// In host memory, from where episodes are uploaded
-    Host,
+pub(super) fn placement() -> impl TypedValueParser<Value = DataPlacement> {
+    let automatic = "On the device if they take at most a quarter of its free memory, or 1 GiB where \
+                     that is not known";
+    one_of([
+        ("auto", automatic, DataPlacement::Auto),
+        ("device", "On the device", DataPlacement::Device),
+        ("host", "In host memory; episodes are uploaded", DataPlacement::Host),
+    ])
 }
 
-impl From<DataOn> for DataPlacement {
-    fn from(data_on: DataOn) -> Self {
-        match data_on {
-            DataOn::Auto => Self::Auto,
-            DataOn::Device => Self::Device,
-            DataOn::Host => Self::Host,
-        }
-    }
+/// What is computed again in the backward pass.
+pub(crate) fn checkpointing() -> impl TypedValueParser<Value = Checkpointing> {
+    one_of([
+        ("none", "Nothing", Checkpointing::Nothing),
+        ("balanced", "What costs little", Checkpointing::Balanced),
+        ("segments", "Every block of protonet's network", Checkpointing::Segments),
+    ])
 }
 
 /// What batch-norm normalises with in a test.

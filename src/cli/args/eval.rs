@@ -2,31 +2,31 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use fewshot::data::Split;
+use fewshot::episode::DataPlacement;
 
-use super::{BatchNormRule, DataOn, DeviceArgs, Method, count};
+use super::device::placement;
+use super::{BatchNormRule, DeviceArgs, Method, count};
 use crate::cli::data_spec::DataSpec;
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, usage};
 use crate::cli::features::FeatureArgs;
 
 pub(super) const EVAL_HELP: &str = "\
-The data, the size of the episodes and the seed are those of the checkpoint where nothing is \
-said. A run folder stands for its best checkpoint, or its last one where no validation was made. \
-Episodes come from the test classes.
+The data, the size of the episodes and the seed are by default those of the checkpoint. A run folder stands \
+for its best checkpoint, or its last one if there was no validation. Episodes come from the test classes.
 
-With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
-sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, \
-eval_episodes_per_s (of episodes), backend, device, route, inner (null without inner loop), \
-protocol, seed, checkpoint, of images data_on (device or host: where they lie).
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
+sinusoids mse_after and mse_ci95_after by number of steps in their place, steps, eval_episodes_per_s (of \
+episodes), backend, device, route, inner (null without inner loop), protocol, seed, checkpoint, of images \
+data_on (device or host: where they lie).
 
-With --features, methods are tested on a file instead: .safetensors with a tensor [n, d] a class or, in \
-a build with the feature parquet, .parquet with the columns embedding and class_name. All methods are \
-tested on the same episodes. Those marked with * see all queries of an episode together, and are only \
-to be compared with each other. With --base-features, simpleshot and laplacian-shot take the mean of \
-that file away first, as in their papers; a file may also bring such a mean itself. --method all leaves \
-out relation, feat and leo, which have weights that only episodes train. The JSON object has features, \
-classes, rows, length, base_mean (whether there is one), backend, device, route, and results, a row each \
-of method, settings, ways, shots, queries, episodes, transductive, unbalanced (alpha, or null), seed, \
-accuracy, ci95, episodes_per_s.";
+With --features, methods are tested on a file instead: .safetensors with a tensor [n, d] a class or, in a \
+build with the feature parquet, .parquet with the columns embedding and class_name. All methods are tested on \
+the same episodes. Those marked with * see all queries of an episode together, and are only to be compared \
+with each other. With --base-features, simpleshot and laplacian-shot first subtract the mean of that file, as \
+in their papers; a file may also contain such a mean itself. --method all leaves out relation, feat and leo, \
+which have weights that only episodes train. The JSON object has features, classes, rows, length, base_mean \
+(whether there is one), backend, device, route, and results, a row each of method, settings, ways, shots, \
+queries, episodes, transductive, unbalanced (alpha, or null), seed, accuracy, ci95, episodes_per_s.";
 
 #[derive(Debug, Args)]
 pub(crate) struct EvalArgs {
@@ -73,8 +73,8 @@ pub(crate) struct EvalArgs {
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Where the images lie while an accelerator is tested; the CPU has them in host memory
-    #[arg(long, value_enum, default_value_t, conflicts_with = "features")]
-    pub(crate) data_on: DataOn,
+    #[arg(long, default_value = "auto", value_parser = placement(), conflicts_with = "features")]
+    pub(crate) data_on: DataPlacement,
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -98,7 +98,7 @@ impl EvalArgs {
             Method::from_str(name, false).map_err(|_| {
                 let known: Vec<_> =
                     Method::value_variants().iter().map(Method::to_string).collect();
-                CliError::Usage(format!("no method {name:?}: there are {}", known.join(", ")))
+                usage!("no method {name:?}: there are {}", known.join(", "))
             })
         };
         one("--method", &self.method)?.map(known).transpose()
@@ -114,6 +114,6 @@ fn one<'a, T>(option: &str, given: &'a [T]) -> Result<Option<&'a T>, CliError> {
     match given {
         [] => Ok(None),
         [value] => Ok(Some(value)),
-        _ => Err(CliError::Usage(format!("several values of {option} are for --features"))),
+        _ => Err(usage!("several values of {option} are for --features")),
     }
 }

@@ -1,24 +1,7 @@
-use clap::{Args, ValueEnum};
+use clap::Args;
+use fewshot::adapt::{Order, SecondOrder};
 
-use super::{count, steps};
-
-/// Whether the outer gradient goes through the inner gradients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OrderName {
-    /// Inner gradients are constants
-    First,
-    /// The exact derivative
-    Second,
-}
-
-/// How the exact derivative is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RouteName {
-    /// Step by step, with memory for one
-    Chain,
-    /// By the graph of the whole inner loop
-    Unrolled,
-}
+use super::{count, first_given, one_of, steps};
 
 /// Inner loops of the methods that have one.
 #[derive(Clone, Debug, Args)]
@@ -34,12 +17,18 @@ pub(crate) struct InnerArgs {
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]
-    #[arg(long, value_enum)]
-    pub(crate) order: Option<OrderName>,
+    #[arg(long, value_parser = one_of([
+        ("first", "Inner gradients are constants", Order::First),
+        ("second", "The exact derivative", Order::Second),
+    ]))]
+    pub(crate) order: Option<Order>,
     /// How the exact derivative is computed; the result is the same [default: chain, for
     /// sinusoids unrolled]
-    #[arg(long, value_enum, value_name = "ROUTE")]
-    pub(crate) second_order_route: Option<RouteName>,
+    #[arg(long, value_name = "ROUTE", value_parser = one_of([
+        ("chain", "Step by step, with memory for one", SecondOrder::Chain),
+        ("unrolled", "By the graph of the whole inner loop", SecondOrder::Unrolled),
+    ]))]
+    pub(crate) second_order_route: Option<SecondOrder>,
     /// Strength of imaml's proximal term [default: 2]
     #[arg(long, value_name = "STRENGTH")]
     pub(crate) proximal: Option<f64>,
@@ -67,21 +56,10 @@ pub(crate) struct InnerArgs {
 
 impl InnerArgs {
     /// The first option that was given.
-    pub(crate) fn given(&self) -> Option<&'static str> {
-        let options = [
-            ("--inner-lr", self.inner_lr.is_some()),
-            ("--inner-steps", self.inner_steps.is_some()),
-            ("--eval-inner-steps", self.eval_inner_steps.is_some()),
-            ("--order", self.order.is_some()),
-            ("--second-order-route", self.second_order_route.is_some()),
-            ("--proximal", self.proximal.is_some()),
-            ("--cg-steps", self.cg_steps.is_some()),
-            ("--multi-step-loss", self.multi_step_loss.is_some()),
-            ("--first-order-steps", self.first_order_steps.is_some()),
-            ("--inner-batch", self.inner_batch.is_some()),
-            ("--eval-inner-batch", self.eval_inner_batch.is_some()),
-            ("--lanes", self.lanes.is_some()),
-        ];
-        options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
+    pub(crate) fn given(&self) -> Option<String> {
+        let first = first_given!(self, inner_lr, inner_steps, eval_inner_steps, order);
+        let of_order = first_given!(self, second_order_route, proximal, cg_steps, multi_step_loss);
+        let others = first_given!(self, first_order_steps, inner_batch, eval_inner_batch, lanes);
+        first.or(of_order).or(others)
     }
 }

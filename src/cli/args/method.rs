@@ -121,20 +121,9 @@ impl Method {
 
     /// Whether episodes train something of it, or the encoder through it.
     pub(crate) fn trains_on_episodes(self) -> bool {
-        match self {
-            Self::Simpleshot
-            | Self::Matching
-            | Self::Relation
-            | Self::MetaBaseline
-            | Self::SimpleCnaps
-            | Self::Feat
-            | Self::Dn4
-            | Self::DeepEmd
-            | Self::Leo
-            | Self::R2d2
-            | Self::MetaOptNet => true,
-            _ => !self.on_embeddings(),
-        }
+        use Method::{Baseline, BaselinePlusPlus, Finetune, Logistic};
+        let fitted = matches!(self, Logistic | Baseline | BaselinePlusPlus | Finetune);
+        !fitted && !self.transductive()
     }
 }
 

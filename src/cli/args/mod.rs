@@ -10,16 +10,16 @@ mod train;
 use std::ops::RangeBounds;
 use std::path::PathBuf;
 
-use clap::builder::{RangedU64ValueParser, TypedValueParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, TypedValueParser};
 use clap::{Parser, Subcommand};
 use fewshot::data::Split;
 
 pub(crate) use bench::{BenchCommand, BenchKernelsArgs, CompareArgs};
-pub(crate) use device::{BatchNormRule, DataOn, DeviceArgs};
+pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use eval::EvalArgs;
-pub(crate) use inner::{InnerArgs, OrderName, RouteName};
+pub(crate) use inner::InnerArgs;
 pub(crate) use method::{Method, TRAINED_ON_EPISODES};
-pub(crate) use train::{BaseLogitsName, ClassicalArgs, TrainArgs, TrainOn};
+pub(crate) use train::{ClassicalArgs, TrainArgs, TrainOn};
 
 use super::data_spec::DataSpec;
 use super::features::{EMBED_HELP, EmbedArgs};
@@ -105,6 +105,33 @@ pub(crate) enum DataCommand {
         #[arg(long, default_value = "vinyals")]
         split: Split,
     },
+}
+
+/// The first of these options that is not at its default, as it is written on the command line.
+macro_rules! first_given {
+    ($args:expr, $($field:ident),+) => {
+        [$((stringify!($field), $crate::cli::args::is_given(&$args.$field))),+]
+            .into_iter()
+            .find(|(_, given)| *given)
+            .map(|(field, _)| format!("--{}", field.replace('_', "-")))
+    };
+}
+
+pub(crate) use first_given;
+
+pub(crate) fn is_given<T: Default + PartialEq>(option: &T) -> bool {
+    *option != T::default()
+}
+
+/// One of these values by its name, each with a line of help.
+pub(crate) fn one_of<T: Clone + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, &'static str, T); N],
+) -> impl TypedValueParser<Value = T> {
+    let named = values.iter().map(|(name, help, _)| PossibleValue::new(*name).help(*help));
+    PossibleValuesParser::new(named.collect::<Vec<_>>()).map(move |given| {
+        let value = values.iter().find(|(name, ..)| *name == given);
+        value.expect("the parser takes no other name").2.clone()
+    })
 }
 
 /// A number of something within `range`.

@@ -2,32 +2,36 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use fewshot::data::Split;
+use fewshot::episode::DataPlacement;
 use fewshot::hardware::Bytes;
+use fewshot::learners::BaseLogits;
 use fewshot::metric::Metric;
 
-use super::{BatchNormRule, DataOn, DeviceArgs, InnerArgs, Method, count, steps};
+use super::device::placement;
+use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, count, one_of, steps};
 use crate::cli::data_spec::DataSpec;
+use crate::cli::recipe::COSINE_SCALE;
 use crate::cli::train::ScaleArgs;
 
 pub(super) const TRAIN_HELP: &str = "\
 Without options: a prototypical network on generated glyphs, 5-way 1-shot, on the best device.
 
-A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., \
-test episodes --ways etc. The best validation chooses the learner that is tested on test classes, \
-but by maml and its relatives with running batch-norm statistics.
+A step is one optimizer step, on --meta-batch episodes. Training episodes have --train-ways etc., test \
+episodes --ways etc. The learner with the best validation is tested on test classes; validation uses running \
+batch-norm statistics, except of maml and its relatives.
 
-simpleshot, logistic, baseline, baseline++ and finetune learn from few examples on top of an encoder \
-that was trained as a classifier of all training classes (--train classify); matching to meta-opt-net are \
-trained on episodes and, but for relation, feat and leo, classically if told to. `fewshot eval RUN --method NAME` puts any of them, and those \
-that see all queries, on the encoder of a run.
+simpleshot, logistic, baseline, baseline++ and finetune learn from few examples on top of an encoder that was \
+trained as a classifier of all training classes (--train classify); matching to meta-opt-net are trained on \
+episodes or, except relation, feat and leo, with --train classify. `fewshot eval RUN --method NAME` puts any \
+of them, and those that see all queries, on the encoder of a run.
 
-maml and its relatives adapt a linear layer on four convolution blocks: with strides and an \
-average for images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools \
-and 32 channels, as on miniImageNet. Batch-norm takes the images at hand, so their tests are \
-transductive unless --bn support is said.
+maml and its relatives adapt a linear layer on four convolution blocks: with strides and an average for \
+images of at most 32 pixels, as in the MAML paper on Omniglot, else with max-pools and 32 channels, as on \
+miniImageNet. Their batch-norm normalises with the images at hand, so tests are transductive except with \
+--bn support.
 
-Where nothing is said, inner rate, inner steps in training and test, queries a class in training \
-and episodes in a step are
+The defaults of inner rate, inner steps in training and test, queries a class in training and episodes in a \
+step are
 
                 images up to 32 pixels   larger images            sinusoids
 maml            0.4    1   3  K   32     0.01   5  10  15   4     0.001  1   1  K   25
@@ -37,35 +41,31 @@ imaml           0.1   16  16  K   32     0.1   16  16  15   4     0.1   16  16  
 cavia           1      2   2  15  16     1      2   2  15  16     1      1   1  K   25
 reptile         0.001  5  50  5    5     0.001  8  50   7   5     0.01  10  10  K   25
 
-with K as many as shots, and the other methods as maml. Reptile learns from support and queries \
-alike, by default 5 and 5, of larger images 8 and 7; its outer step is Adam's. maml++ needs more \
-than its --multi-step-loss steps to end its annealing.
+with K as many as shots, and the other methods as maml. Reptile learns from support and queries alike, by \
+default 5 and 5, of larger images 8 and 7; its outer step is Adam's. maml++ needs more than its \
+--multi-step-loss steps to end its annealing.
 
---data sinusoid is the regression of the MAML paper: maml and its relatives but proto-maml fit \
-sine waves from a few points with a network of 1-40-40-1. The test tells the squared error after \
-0, 1, 5 and 10 steps, and adapted.svg in the run folder shows the curves of two waves.
+--data sinusoid is the regression of the MAML paper: maml and its relatives except proto-maml fit sine waves \
+from a few points with a network of 1-40-40-1. The test gives the squared error after 0, 1, 5 and 10 steps, \
+and adapted.svg in the run folder shows the curves of two waves.
 
-With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / \
-sqrt(n)), of sinusoids mse_after and mse_ci95_after by number of steps in their place (null \
-where a task diverged), steps, \
-train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of \
-the process, null where it is not known), backend, device, route, inner (null without inner \
-loop), protocol, seed, run, precision, loss_scale (null but in f16), skipped_steps (that overflowed in \
-f16), replicas (devices of all processes), data_on (device or host: where images lie), phase_ms (of a \
-step of this process: data, forward, backward, reduce, step, and validate and save in proportion; \
-other is the trainer itself), peak_memory_mb (of an accelerator with --profile alone). Everything else goes to standard error.
+With --json, standard output is one JSON object: accuracy and ci95 (percent, 1.96 * std / sqrt(n)), of \
+sinusoids mse_after and mse_ci95_after by number of steps in their place (null where a task diverged), steps, \
+train_episodes_per_s, tasks_per_s (the same), eval_episodes_per_s (of episodes), peak_rss_mb (of the process, \
+null where it is not known), backend, device, route, inner (null without inner loop), protocol, seed, run, \
+precision, loss_scale (null but in f16), skipped_steps (that overflowed in f16), replicas (devices of all \
+processes), data_on (device or host: where images lie), phase_ms (of a step of this process: data, forward, \
+backward, reduce, step, and validate and save in proportion; other is the trainer itself), peak_memory_mb (of \
+an accelerator with --profile alone). Everything else goes to standard error.
 
-Started by mpirun or srun, with the feature mpi, processes share the tasks of each step and of each \
-test; --meta-batch, --accumulate and --micro-batch are those of all together. Only the first one \
-prints and writes.
+Started by mpirun or srun, with the feature mpi, processes share the tasks of each step and of each test; \
+--meta-batch, --accumulate and --micro-batch are those of all together. Only the first one prints and writes.
 
-The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With \
---resume and the same options, a run that was stopped or killed goes on from last.ckpt bit for \
-bit.
+The run folder gets config.json, metrics.jsonl, curves.svg, last.ckpt and best.ckpt. With --resume and the \
+same options, a run that was stopped or killed continues from last.ckpt bit for bit.
 
-Exit code: 0 on success, 2 for wrong usage or a device that is not there, 130 after Ctrl-C (the \
-step is finished and saved), 1 for every other failure; a device that fails leaves the last checkpoint \
-as it was.";
+Exit code: 0 on success, 2 for wrong usage or a device that is not there, 130 after Ctrl-C (the step is \
+finished and saved), 1 for every other failure; a device that fails leaves the last checkpoint as it was.";
 
 #[derive(Debug, Args)]
 pub(crate) struct TrainArgs {
@@ -85,14 +85,14 @@ pub(crate) struct TrainArgs {
     /// Take the brightness alone of images of a folder
     #[arg(long)]
     pub(crate) grey: bool,
-    /// Leave out broken images of a folder, and say how many
+    /// Leave out broken images of a folder, and print how many
     #[arg(long)]
     pub(crate) skip_broken: bool,
     #[command(flatten)]
     pub(crate) device: DeviceArgs,
     /// Where the images lie while an accelerator learns from them; the CPU has them in host memory
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) data_on: DataOn,
+    #[arg(long, default_value = "auto", value_parser = placement())]
+    pub(crate) data_on: DataPlacement,
     /// Classes in a test episode [default: 5]
     #[arg(long, value_name = "W")]
     pub(crate) ways: Option<usize>,
@@ -123,8 +123,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "T", value_parser = steps(1..=65_536))]
     pub(crate) meta_batch: Option<u64>,
     /// Memory that training may take by the formulas of its network, as 8GiB; more tasks than fit
-    /// are refused, with how many would [default: nine tenths of what is free on the device,
-    /// where it tells]
+    /// are refused, with how many would [default: nine tenths of what is free on the device, if
+    /// known]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory_budget: Option<Bytes>,
     /// Learning rate of Adam
@@ -189,26 +189,20 @@ pub(crate) enum TrainOn {
     Classify,
 }
 
-/// How the logits of training classes are computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BaseLogitsName {
-    /// A linear layer
-    Linear,
-    /// Ten times the cosine to a weight of each class
-    Cosine,
-}
-
 /// Classical training, after which a head is put on the encoder.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Classical training (--train classify)")]
 pub(crate) struct ClassicalArgs {
     /// What a training step is, of methods that work on embeddings [default: classify, where the method
     /// has nothing that episodes train]
-    #[arg(long = "train", value_enum, value_name = "HOW")]
-    pub(crate) train_on: Option<TrainOn>,
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub(crate) train: Option<TrainOn>,
     /// How the logits of training classes are computed [default: linear]
-    #[arg(long, value_enum, value_name = "KIND")]
-    pub(crate) base_logits: Option<BaseLogitsName>,
+    #[arg(long, value_name = "KIND", value_parser = one_of([
+        ("linear", "A linear layer", BaseLogits::Linear),
+        ("cosine", "Ten times the cosine to a weight of each class", BaseLogits::Cosine { scale: COSINE_SCALE }),
+    ]))]
+    pub(crate) base_logits: Option<BaseLogits>,
     /// Share of a target that is spread over all training classes [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub(crate) label_smoothing: Option<f64>,

@@ -1,10 +1,12 @@
 use std::fmt;
 
+use burn::tensor::backend::Backend;
+
 use super::timing::Effort;
 
 /// Sizes that figures are wanted of, or the smallest that show that measuring works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     Full,
     Quick,
 }
@@ -30,10 +32,38 @@ pub(super) struct Case {
     pub(super) variant: &'static str,
     pub(super) pass: Pass,
     pub(super) load: Load,
-    /// Whether its reference can be borne.
-    pub(super) reference: Reference,
+    /// Whether its reference is measured too, which for large ones takes minutes and gigabytes.
+    pub(super) beside: bool,
     /// Does it once, and waits for the device.
     pub(super) work: Box<dyn FnMut()>,
+}
+
+impl Case {
+    /// An operation and variant, of a shape, that is done by `run` on what `make` makes in the first
+    /// run, which is not timed.
+    pub(super) fn new<B: Backend, S: 'static>(
+        [operation, variant]: [&'static str; 2],
+        shape: String,
+        (pass, load): (Pass, Load),
+        device: &B::Device,
+        make: impl Fn(&B::Device) -> S + 'static,
+        run: impl Fn(&mut S) + 'static,
+    ) -> Self {
+        let (device, mut state) = (device.clone(), None);
+        let work = move || {
+            run(state.get_or_insert_with(|| {
+                B::seed(&device, 1);
+                make(&device)
+            }));
+            B::sync(&device).expect("the device answers");
+        };
+        Self { operation, shape, variant, pass, load, beside: true, work: Box::new(work) }
+    }
+}
+
+/// Sizes as in `1x28x28`.
+pub(super) fn sides<const N: usize>(shape: [usize; N]) -> String {
+    shape.map(|side| side.to_string()).join("x")
 }
 
 /// What one run does.
@@ -68,6 +98,11 @@ pub(super) enum Load {
 }
 
 impl Load {
+    /// Bytes of so many values of f32.
+    pub(super) fn floats(count: usize) -> Self {
+        Self::Bytes((4 * count) as f64)
+    }
+
     pub(super) fn amount(self) -> f64 {
         match self {
             Self::Flops(amount) | Self::Bytes(amount) => amount,
@@ -81,12 +116,4 @@ impl Load {
             Self::Bytes(_) => ["copy", "GB/s", "gb_per_s"],
         }
     }
-}
-
-/// Whether the reference is measured too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reference {
-    Beside,
-    /// It takes minutes and gigabytes.
-    TooLarge,
 }

@@ -1,73 +1,69 @@
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
-use fewshot::kernels::{ConvBlock, Moments, StackOptions, Statistics, conv_stack};
+use fewshot::kernels::{ConvBlock, Moments, Route, StackOptions, Statistics, conv_stack};
+use fewshot::models::{Conv4Config, CostModel};
 
-use super::case::{Case, Load, Pass, Reference, Scale};
+use super::case::{Case, Load, Pass, Scale, sides};
 
 const BLOCKS: usize = 4;
 const CHANNELS: usize = 64;
+
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
-    B::seed(device, 1);
     let [small, large, colour] =
         scale.choose([[100, 1, 28, 28], [360, 1, 28, 28], [60, 3, 84, 84]], [[2, 1, 16, 16]; 3]);
     vec![
-        case(small, "running", Pass::Forward, forward::<B::InnerBackend>(small, device)),
-        case(small, "running", Pass::ForwardBackward, both::<B>(small, running(device), device)),
-        case(small, "batch", Pass::ForwardBackward, both::<B>(small, Statistics::Batch, device)),
-        case(large, "batch", Pass::ForwardBackward, both::<B>(large, Statistics::Batch, device)),
-        case(colour, "batch", Pass::ForwardBackward, both::<B>(colour, Statistics::Batch, device)),
+        forward::<B::InnerBackend>(small, device),
+        both::<B>(small, "running", device),
+        both::<B>(small, "batch", device),
+        both::<B>(large, "batch", device),
+        both::<B>(colour, "batch", device),
     ]
 }
 
-fn case(
-    [n, c, h, w]: [usize; 4],
+fn forward<B: Backend>(shape: [usize; 4], device: &B::Device) -> Case {
+    let make = move |device: &B::Device| {
+        let images = Tensor::<B, 4>::random(shape, Distribution::Default, device);
+        (images, blocks(shape[1], device), running(device))
+    };
+    case::<B, _>(shape, "running", Pass::Forward, device, make, |(images, blocks, moments)| {
+        conv_stack(images.clone(), blocks, moments.clone(), StackOptions::default());
+    })
+}
+
+fn both<B: AutodiffBackend>(shape: [usize; 4], variant: &'static str, device: &B::Device) -> Case {
+    let make = move |device: &B::Device| {
+        let images = Tensor::<B, 4>::random(shape, Distribution::Default, device);
+        let tracked = |block: ConvBlock<B>| ConvBlock {
+            weight: block.weight.require_grad(),
+            gamma: block.gamma.map(Tensor::require_grad),
+            beta: block.beta.map(Tensor::require_grad),
+            ..block
+        };
+        let blocks: Vec<_> = blocks(shape[1], device).into_iter().map(tracked).collect();
+        let batch = variant == "batch";
+        (images, blocks, if batch { Statistics::Batch } else { running(device) })
+    };
+    let pass = Pass::ForwardBackward;
+    case::<B, _>(shape, variant, pass, device, make, |(images, blocks, statistics)| {
+        let options = StackOptions::default();
+        let output = conv_stack(images.clone(), blocks, statistics.clone(), options);
+        let _gradients = output.features.sum().backward();
+    })
+}
+
+fn case<B: Backend, S: 'static>(
+    shape: [usize; 4],
     variant: &'static str,
     pass: Pass,
-    work: Box<dyn FnMut()>,
+    device: &B::Device,
+    make: impl Fn(&B::Device) -> S + 'static,
+    run: impl Fn(&mut S) + 'static,
 ) -> Case {
+    let [n, c, h, w] = shape;
     let (forward, backward) = flops([c, h, w]);
     let each = if pass == Pass::Forward { forward } else { forward + backward };
-    Case {
-        operation: "conv_stack",
-        shape: format!("{n}x{c}x{h}x{w}"),
-        variant,
-        pass,
-        load: Load::Flops(n as f64 * each),
-        reference: Reference::Beside,
-        work,
-    }
-}
-
-fn forward<B: Backend>(shape: [usize; 4], device: &B::Device) -> Box<dyn FnMut()> {
-    let images = Tensor::<B, 4>::random(shape, Distribution::Default, device);
-    let (blocks, moments) = (blocks(shape[1], device), running(device));
-    let device = device.clone();
-    Box::new(move || {
-        conv_stack(images.clone(), &blocks, moments.clone(), StackOptions::default());
-        B::sync(&device).expect("the device answers");
-    })
-}
-
-fn both<B: AutodiffBackend>(
-    shape: [usize; 4],
-    statistics: Statistics<B>,
-    device: &B::Device,
-) -> Box<dyn FnMut()> {
-    let images = Tensor::<B, 4>::random(shape, Distribution::Default, device);
-    let tracked = |block: ConvBlock<B>| ConvBlock {
-        weight: block.weight.require_grad(),
-        gamma: block.gamma.map(Tensor::require_grad),
-        beta: block.beta.map(Tensor::require_grad),
-        ..block
-    };
-    let blocks: Vec<_> = blocks(shape[1], device).into_iter().map(tracked).collect();
-    let device = device.clone();
-    Box::new(move || {
-        let output =
-            conv_stack(images.clone(), &blocks, statistics.clone(), StackOptions::default());
-        let _gradients = output.features.sum().backward();
-        B::sync(&device).expect("the device answers");
-    })
+    let load = Load::Flops(n as f64 * each);
+    Case::new::<B, _>(["conv_stack", variant], sides(shape), (pass, load), device, make, run)
 }
 
 fn blocks<B: Backend>(channels: usize, device: &B::Device) -> Vec<ConvBlock<B>> {
@@ -91,18 +87,13 @@ fn running<B: Backend>(device: &B::Device) -> Statistics<B> {
     Statistics::Running(vec![moments; BLOCKS])
 }
 
-/// Of an image, forward and backward: `2 * 9 * c_in * c_out * h * w` a block forward, as much again
-/// for the gradient of its weight and, but for the first block, of its input.
-pub(super) fn flops([channels, height, width]: [usize; 3]) -> (f64, f64) {
-    let (mut from, mut pixels) = (channels, (height, width));
-    let (mut forward, mut backward) = (0, 0);
-    for block in 0..BLOCKS {
-        let convolution = 2 * 9 * from * CHANNELS * pixels.0 * pixels.1;
-        forward += convolution;
-        backward += if block == 0 { convolution } else { 2 * convolution };
-        (from, pixels) = (CHANNELS, (pixels.0 / 2, pixels.1 / 2));
-    }
-    (forward as f64, backward as f64)
+/// Of an image, forward and backward: a block's convolution forward, as much again for the gradient of
+/// its weight and, but for the first block, of its input.
+pub(super) fn flops(image: [usize; 3]) -> (f64, f64) {
+    let [channels, height, width] = image;
+    let forward = 2.0 * Conv4Config::new(image).cost(1, Route::Reference).macs as f64;
+    let first = 2 * 9 * channels * CHANNELS * height * width;
+    (forward, 2.0 * forward - first as f64)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor, TensorData};
 use fewshot::kernels::{GatherCall, gather_images};
 
-use super::case::{Case, Load, Pass, Reference, Scale};
+use super::case::{Case, Load, Pass, Scale, sides};
 
 /// Images in the bank.
 const BANK: usize = 1000;
@@ -14,43 +14,29 @@ const EPISODES: [([usize; 3], usize); 2] = [([1, 28, 28], 360), ([3, 84, 84], 48
 
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let sizes = scale.choose(EPISODES.to_vec(), vec![([1, 28, 28], 10)]);
-    sizes.into_iter().map(|size| case::<B::InnerBackend>(size, device.clone())).collect()
+    sizes.into_iter().map(|size| case::<B::InnerBackend>(size, device)).collect()
 }
 
-fn case<B: Backend>((shape, images): ([usize; 3], usize), device: B::Device) -> Case {
-    let [c, h, w] = shape;
-    let values = c * h * w;
+fn case<B: Backend>((shape, images): ([usize; 3], usize), device: &B::Device) -> Case {
+    let values: usize = shape.iter().product();
     let call = GatherCall {
         tasks: 0..1,
         examples: 0..images,
         shape,
-        gains: vec![1.0 / 255.0; c],
-        shifts: vec![0.0; c],
+        gains: vec![1.0 / 255.0; shape[0]],
+        shifts: vec![0.0; shape[0]],
     };
-    let mut bank = None;
-    Case {
-        operation: "gather_images",
-        shape: format!("{images} of {c}x{h}x{w}"),
-        variant: "turned",
-        pass: Pass::Forward,
-        // A byte is read and a float written.
-        load: Load::Bytes((5 * images * values) as f64),
-        reference: Reference::Beside,
-        work: Box::new(move || {
-            let fresh = || {
-                let words: Vec<i32> = (0..BANK * values / 4).map(|word| word as i32).collect();
-                let chosen: Vec<i32> =
-                    (0..images).map(|place| (4 * (place * 7 % BANK) + place % 4) as i32).collect();
-                let bank = TensorData::new(words, [BANK * values / 4]);
-                let chosen = TensorData::new(chosen, [1, images]);
-                (
-                    Tensor::<B, 1, Int>::from_data(bank, &device),
-                    Tensor::<B, 2, Int>::from_data(chosen, &device),
-                )
-            };
-            let (bank, chosen) = bank.get_or_insert_with(fresh).clone();
-            gather_images(bank, chosen, &call);
-            B::sync(&device).expect("the device answers");
-        }),
-    }
+    let make = move |device: &B::Device| {
+        let words: Vec<i32> = (0..BANK * values / 4).map(|word| word as i32).collect();
+        let chosen = (0..images).map(|place| (4 * (place * 7 % BANK) + place % 4) as i32);
+        let bank = TensorData::new(words, [BANK * values / 4]);
+        let chosen = TensorData::new(chosen.collect::<Vec<_>>(), [1, images]);
+        (Tensor::<B, 1, Int>::from_data(bank, device), Tensor::from_data(chosen, device))
+    };
+    // A byte is read and a float written.
+    let load = Load::Bytes((5 * images * values) as f64);
+    let (names, shape) = (["gather_images", "turned"], format!("{images} of {}", sides(shape)));
+    Case::new::<B, _>(names, shape, (Pass::Forward, load), device, make, move |(bank, chosen)| {
+        gather_images(bank.clone(), chosen.clone(), &call);
+    })
 }

@@ -4,7 +4,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::kernels::{self, LinearLayer, NormStatistics, Precision, Route};
 
-use super::case::{Case, Load, Pass, Reference, Scale};
+use super::case::{Case, Load, Pass, Scale, sides};
 
 const SIZES: [[usize; 4]; 2] = [[100, 64, 28, 28], [60, 64, 14, 14]];
 
@@ -76,37 +76,31 @@ pub(super) fn global_avg_pool<B: AutodiffBackend>(scale: Scale, device: &B::Devi
 
 /// The networks of the MAML paper that have linear layers, with tasks and examples as there.
 pub(super) fn linear_stack<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
-    let sine: &[usize] = &[1, 40, 40, 1];
-    let omniglot: &[usize] = &[784, 256, 128, 64, 64, 5];
+    let sine: &'static [usize] = &[1, 40, 40, 1];
+    let omniglot: &'static [usize] = &[784, 256, 128, 64, 64, 5];
     let sizes = scale.choose(vec![(25, 10, sine), (8, 5, omniglot)], vec![(2, 3, &[4, 5, 2][..])]);
-    let case = |(tasks, examples, widths): (usize, usize, &[usize])| {
-        B::seed(device, 1);
-        let random = |shape: [usize; 2]| {
-            Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 0.1), device).require_grad()
+    let case = |(tasks, examples, widths): (usize, usize, &'static [usize])| {
+        let make = move |device: &B::Device| {
+            let random = |shape: [usize; 2]| {
+                Tensor::<B, 2>::random(shape, Distribution::Normal(0.0, 0.1), device).require_grad()
+            };
+            let layer = |sides: &[usize]| LinearLayer {
+                weight: random([tasks * sides[0], sides[1]]),
+                bias: Some(Tensor::zeros([tasks * sides[1]], device).require_grad()),
+            };
+            let layers: Vec<_> = widths.windows(2).map(layer).collect();
+            let x = [tasks, examples, widths[0]];
+            (Tensor::<B, 3>::random(x, Distribution::Default, device), layers)
         };
-        let layer = |sides: &[usize]| LinearLayer {
-            weight: random([tasks * sides[0], sides[1]]),
-            bias: Some(Tensor::zeros([tasks * sides[1]], device).require_grad()),
-        };
-        let layers: Vec<_> = widths.windows(2).map(layer).collect();
-        let x = [tasks, examples, widths[0]];
-        let x = Tensor::<B, 3>::random(x, Distribution::Default, device);
         let products: usize = widths.windows(2).map(|sides| sides[0] * sides[1]).sum();
-        let widths: Vec<_> = widths.iter().map(usize::to_string).collect();
-        let device = device.clone();
-        Case {
-            operation: "linear_stack",
-            shape: format!("{tasks} tasks x{examples} {}", widths.join("-")),
-            variant: "tasks",
-            pass: Pass::ForwardBackward,
-            load: Load::Flops((3 * 2 * tasks * examples * products) as f64),
-            reference: Reference::Beside,
-            work: Box::new(move || {
-                let y = kernels::linear_stack(x.clone(), &layers, Precision::F32);
-                let _gradients = y.sum().backward();
-                B::sync(&device).expect("the device answers");
-            }),
-        }
+        let load = Load::Flops((3 * 2 * tasks * examples * products) as f64);
+        let widths = widths.iter().map(usize::to_string).collect::<Vec<_>>().join("-");
+        let shape = format!("{tasks} tasks x{examples} {widths}");
+        let (names, of) = (["linear_stack", "tasks"], (Pass::ForwardBackward, load));
+        Case::new::<B, _>(names, shape, of, device, make, |(x, layers)| {
+            let y = kernels::linear_stack(x.clone(), layers, Precision::F32);
+            let _gradients = y.sum().backward();
+        })
     };
     sizes.into_iter().map(case).collect()
 }
@@ -144,19 +138,11 @@ fn case<B: AutodiffBackend, const D: usize>(
     layer: impl Fn(Tensor<B, 4>) -> Tensor<B, D> + 'static,
     device: &B::Device,
 ) -> Case {
-    B::seed(device, 1);
-    let x = Tensor::<B, 4>::random(shape, Distribution::Default, device).cast(of).require_grad();
-    let device = device.clone();
-    Case {
-        operation,
-        shape: shape.map(|side| side.to_string()).join("x"),
-        variant,
-        pass: Pass::ForwardBackward,
-        load,
-        reference: Reference::Beside,
-        work: Box::new(move || {
-            let _gradients = layer(x.clone()).sum().backward();
-            B::sync(&device).expect("the device answers");
-        }),
-    }
+    let make = move |device: &B::Device| {
+        Tensor::<B, 4>::random(shape, Distribution::Default, device).cast(of).require_grad()
+    };
+    let (names, pass) = ([operation, variant], Pass::ForwardBackward);
+    Case::new::<B, _>(names, sides(shape), (pass, load), device, make, move |x| {
+        let _gradients = layer(x.clone()).sum().backward();
+    })
 }

@@ -10,13 +10,12 @@ use super::case::{Case, Load, Scale};
 use super::timing::{Effort, Spread};
 use crate::cli::hardware::calibration_text;
 use crate::cli::report::rounded;
-use crate::cli::warnings::{KernelCount, Kernels};
+use crate::cli::warnings::KernelCount;
 
 /// What the machine and the backend can do at best.
 #[derive(Default)]
 pub(super) struct Limits {
-    products: Vec<Rate>,
-    copies: Vec<Rate>,
+    rates: Vec<Rate>,
     /// What kernels alone do, on an accelerator.
     kernels: Option<Calibration>,
 }
@@ -33,7 +32,7 @@ pub(super) struct Bound {
 
 /// The launches of some work, which waits for the device, after a first time that does not count.
 fn launches(work: &mut dyn FnMut()) -> usize {
-    let count = KernelCount::begin(Kernels::Launched);
+    let count = KernelCount::launched();
     work();
     let before = count.settled();
     work();
@@ -44,14 +43,14 @@ fn launches(work: &mut dyn FnMut()) -> usize {
 struct Rate {
     what: String,
     /// Operations or bytes of one run.
-    amount: f64,
+    load: Load,
     spread: Spread,
 }
 
 impl Rate {
     /// Thousand millions a second.
     fn giga(&self) -> f64 {
-        self.amount / self.spread.median() / 1e9
+        self.load.amount() / self.spread.median() / 1e9
     }
 }
 
@@ -59,11 +58,9 @@ impl Limits {
     pub(super) fn measure<B: Backend>(scale: Scale, device: &B::Device) -> Self {
         let effort = scale.choose(Effort { rounds: 5, seconds: 1.5 }, scale.effort());
         let floats = floats(scale);
-        Self {
-            products: products::<B>(scale, effort, device).into(),
-            copies: vec![copy::<B>(floats, effort, device), host_copy(floats, effort)],
-            kernels: None,
-        }
+        let copies = [copy::<B>(floats, effort, device), host_copy(floats, effort)];
+        let products = products::<B>(scale, effort, device);
+        Self { rates: products.into_iter().chain(copies).collect(), kernels: None }
     }
 
     /// Of an accelerator, where all operations are kernels.
@@ -99,34 +96,28 @@ impl Limits {
     }
 
     pub(super) fn table(&self) -> String {
-        let mut text = format!("{:<16}{:<31}{:>21}", "limit", "size", "ms (quartiles)");
-        for (name, unit, rates) in
-            [("matmul", "GFLOP/s", &self.products), ("copy", "GB/s", &self.copies)]
-        {
-            for rate in rates {
-                let (what, ms, giga) = (&rate.what, rate.spread.text(), rate.giga());
-                text += &format!("\n{name:<16}{what:<31}{ms:>21}{giga:>9.1} {unit}");
-            }
-        }
         if let Some(kernels) = &self.kernels {
-            text = calibration_text(kernels);
+            return calibration_text(kernels) + "\n";
         }
-        text + "\n"
+        let mut text = format!("{:<16}{:<31}{:>21}\n", "limit", "size", "ms (quartiles)");
+        for rate in &self.rates {
+            let ([name, unit, _], giga) = (rate.load.names(), rate.giga());
+            let (what, ms) = (&rate.what, rate.spread.text());
+            text += &format!("{name:<16}{what:<31}{ms:>21}{giga:>9.1} {unit}\n");
+        }
+        text
     }
 
     pub(super) fn json(&self) -> Value {
-        let all = |rates: &[Rate], unit: &str| -> Vec<Value> {
+        let all = |limit: &str| -> Vec<Value> {
+            let of_limit = self.rates.iter().filter(|rate| rate.load.names()[0] == limit);
             let one = |rate: &Rate| {
-                let giga = rounded(rate.giga(), 4);
-                json!({ "size": rate.what, "ms": rate.spread.json(), unit: giga })
+                let (ms, giga) = (rate.spread.json(), rounded(rate.giga(), 4));
+                json!({ "size": rate.what, "ms": ms, rate.load.names()[2]: giga })
             };
-            rates.iter().map(one).collect()
+            of_limit.map(one).collect()
         };
-        json!({
-            "matmul": all(&self.products, "gflop_per_s"),
-            "copy": all(&self.copies, "gb_per_s"),
-            "kernels": self.kernels,
-        })
+        json!({ "matmul": all("matmul"), "copy": all("copy"), "kernels": self.kernels })
     }
 }
 
@@ -162,7 +153,7 @@ fn product<B: Backend>([m, k, n]: [usize; 3], effort: Effort, device: &B::Device
         B::sync(device).expect("the device answers");
     };
     let spread = effort.spread(&mut work);
-    Rate { what: format!("{m}x{k}x{n}"), amount: 2.0 * (m * k * n) as f64, spread }
+    Rate { what: format!("{m}x{k}x{n}"), load: Load::Flops(2.0 * (m * k * n) as f64), spread }
 }
 
 /// The backend's own copy: two halves into one fresh tensor.
@@ -174,7 +165,11 @@ fn copy<B: Backend>(floats: usize, effort: Effort, device: &B::Device) -> Rate {
         B::sync(device).expect("the device answers");
     };
     let spread = effort.spread(&mut work);
-    Rate { what: format!("{}, fresh tensor", mebibytes(floats)), amount: traffic(floats), spread }
+    Rate {
+        what: format!("{} MiB, fresh tensor", floats >> 18),
+        load: Load::floats(2 * floats),
+        spread,
+    }
 }
 
 /// From one block of host memory into another on all threads, both written before.
@@ -187,14 +182,9 @@ fn host_copy(floats: usize, effort: Effort) -> Rate {
         black_box(&mut to);
     };
     let spread = effort.spread(&mut work);
-    Rate { what: format!("{}, host memory", mebibytes(floats)), amount: traffic(floats), spread }
-}
-
-/// Bytes read and written.
-fn traffic(floats: usize) -> f64 {
-    (2 * 4 * floats) as f64
-}
-
-fn mebibytes(floats: usize) -> String {
-    format!("{} MiB", (4 * floats) >> 20)
+    Rate {
+        what: format!("{} MiB, host memory", floats >> 18),
+        load: Load::floats(2 * floats),
+        spread,
+    }
 }

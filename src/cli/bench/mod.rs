@@ -9,74 +9,69 @@ mod limits;
 mod machine;
 mod metrics;
 mod operation;
-mod report;
+mod row;
 mod steps;
 mod timing;
 mod training_step;
 
+pub(crate) use case::Scale;
 pub(crate) use compare::compare;
 pub(crate) use operation::Operation;
 
 use burn::tensor::backend::AutodiffBackend;
-use clap::ValueEnum;
 use fewshot::kernels::{Route, route};
+use serde_json::json;
 
 use super::args::BenchKernelsArgs;
 use super::backend::{self, Job, Place};
 use super::error::CliError;
-use super::output::{print, print_status};
-use case::Scale;
+use super::output::{print, tell};
 use limits::Limits;
 use machine::Machine;
-use report::{Report, Row};
+use row::Row;
 
 pub(crate) fn kernels(args: BenchKernelsArgs) -> Result<(), CliError> {
-    backend::prepare(&args.device)?;
+    backend::prepare(args.device.threads)?;
     let device = args.device.clone();
-    backend::dispatch(&device, Measuring { args })
+    backend::dispatch(&device, args)
 }
 
-struct Measuring {
-    args: BenchKernelsArgs,
-}
-
-impl Job for Measuring {
-    type Output = ();
-
+impl Job for BenchKernelsArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args } = self;
-        let scale = if args.quick { Scale::Quick } else { Scale::Full };
+        let (scale, json, device) = (self.measure.scale(), self.measure.json, &place.device);
         // Without a fused body, both times would be of the reference.
         let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);
-        let beside = fused && !args.no_reference;
-        let mut report = Report::new::<B>(&place, Machine::here());
-        let say = |line: String| {
-            if !args.json {
-                return print(line);
-            }
-            print_status(line);
-            Ok(())
+        let beside = fused && !self.no_reference;
+        let machine = Machine::here();
+        let version = env!("CARGO_PKG_VERSION");
+        tell(json, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
+        let limits = match route::<B>() {
+            Route::Device(_) => Limits::of_kernels::<B::InnerBackend>(scale, device),
+            _ => Limits::measure::<B>(scale, device),
         };
-        say(report.heading())?;
-        report.limits = match route::<B>() {
-            Route::Device(_) => Limits::of_kernels::<B::InnerBackend>(scale, &place.device),
-            _ => Limits::measure::<B>(scale, &place.device),
-        };
-        say(report.limits.table())?;
-        say(Row::heading())?;
-        let all = Operation::value_variants();
-        let chosen = if args.only.is_empty() { all } else { &args.only };
-        for operation in chosen {
-            for mut case in operation.cases::<B>(scale, &place.device) {
-                let bound = report.limits.of::<B>(&mut case, scale, &place.device);
+        tell(json, limits.table())?;
+        tell(json, Row::heading())?;
+        let mut rows = Vec::new();
+        for operation in self.measure.operations() {
+            for mut case in operation.cases::<B>(scale, device) {
+                let bound = limits.of::<B>(&mut case, scale, device);
                 let row = Row::measure(case, scale.effort(), beside, bound);
-                say(row.line())?;
-                report.rows.push(row);
+                tell(json, row.line())?;
+                rows.push(row.json());
             }
         }
-        if args.json {
-            return print(report.json());
+        if !json {
+            return Ok(());
         }
-        Ok(())
+        let mut machine = json!(machine);
+        machine["route"] = route::<B>().to_string().into();
+        print(json!({
+            "machine": machine,
+            "version": version,
+            "backend": place.backend(),
+            "device": place.label(),
+            "limits": limits.json(),
+            "rows": rows,
+        }))
     }
 }

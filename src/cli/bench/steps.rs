@@ -7,30 +7,20 @@ use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::optim_step::{Momentum, WeightDecay};
 use fewshot::kernels::{self, Decay, StepRule, StepState, StepTensors, UpdateRate};
 
-use super::case::{Case, Load, Pass, Reference, Scale};
+use super::case::{Case, Load, Pass, Scale, sides};
 
 /// A network, as the sizes of its parameters.
 type Network = (&'static str, Vec<usize>);
 
 pub(super) fn optim_step<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
-    let case = |network: &Network, (variant, rule): (&'static str, StepRule)| {
-        let mut steps = None;
-        let (sizes, place) = (network.1.clone(), device.clone());
-        let floats: usize = sizes.iter().sum();
+    let case = |(name, sizes): &Network, (variant, rule): (&'static str, StepRule)| {
+        let sizes = sizes.clone();
         // Parameter, gradient and what is remembered; all but the gradient are written.
         let streams = 3 + 2 * rule.remembers();
-        Case {
-            operation: "optim_step",
-            shape: network.0.to_owned(),
-            variant,
-            pass: Pass::Update,
-            load: Load::Bytes((4 * streams * floats) as f64),
-            reference: Reference::Beside,
-            work: Box::new(move || {
-                let fresh = || Steps::<B::InnerBackend>::new(rule, &sizes, &place);
-                steps.get_or_insert_with(fresh).step(&place);
-            }),
-        }
+        let load = Load::floats(streams * sizes.iter().sum::<usize>());
+        let (names, of) = (["optim_step", variant], (Pass::Update, load));
+        let make = move |device: &B::Device| Steps::<B::InnerBackend>::new(rule, &sizes, device);
+        Case::new::<B, _>(names, name.to_string(), of, device, make, Steps::step)
     };
     let networks = networks(scale);
     networks.iter().flat_map(|network| rules().map(|rule| case(network, rule))).collect()
@@ -38,22 +28,11 @@ pub(super) fn optim_step<B: AutodiffBackend>(scale: Scale, device: &B::Device) -
 
 pub(super) fn grad_stats<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let case = |(name, sizes): Network| {
-        let mut gradients = None;
-        let device = device.clone();
-        Case {
-            operation: "grad_stats",
-            shape: name.to_owned(),
-            variant: "norm",
-            pass: Pass::Forward,
-            load: Load::Bytes((4 * sizes.iter().sum::<usize>()) as f64),
-            reference: Reference::Beside,
-            work: Box::new(move || {
-                let fresh = || tensors::<B::InnerBackend>(&sizes, 1e-3, &device);
-                let gradients = gradients.get_or_insert_with(fresh).clone();
-                // It ends with a read-back.
-                kernels::grad_stats::<B::InnerBackend>(gradients, 1.0);
-            }),
-        }
+        let of = (Pass::Forward, Load::floats(sizes.iter().sum()));
+        let make = move |device: &B::Device| tensors::<B::InnerBackend>(&sizes, 1e-3, device);
+        Case::new::<B, _>(["grad_stats", "norm"], name.to_owned(), of, device, make, |gradients| {
+            kernels::grad_stats::<B::InnerBackend>(gradients.clone(), 1.0);
+        })
     };
     networks(scale).into_iter().map(case).collect()
 }
@@ -62,32 +41,20 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
     let sizes = scale.choose(vec![[400, 800], [800, 400]], vec![[5, 33]]);
     let pairs = sizes.into_iter().flat_map(|size| [1, 64].map(|examples| (size, examples)));
     let case = |([rows, columns], examples): ([usize; 2], usize)| {
-        let mut weight = None;
-        let device = device.clone();
-        let floats = rows * columns + examples * (rows + columns) + rows;
-        Case {
-            operation: "rank_update",
-            shape: format!("{rows}x{columns}"),
-            variant: if examples == 1 { "one example" } else { "64 examples" },
-            pass: Pass::Update,
-            load: Load::Bytes((4 * (floats + rows * columns)) as f64),
-            reference: Reference::Beside,
-            work: Box::new(move || {
-                let normal = |shape| {
-                    let like = Distribution::Normal(0.0, 1e-3);
-                    Tensor::<B::InnerBackend, 2>::random(shape, like, &device)
-                };
-                let ([left, right, lost], old) = weight.take().unwrap_or_else(|| {
-                    let shapes = [[examples, rows], [examples, columns], [rows, 1]];
-                    (shapes.map(normal), normal([rows, columns]))
-                });
-                let shares = Decay::Each(lost.clone());
-                let (factors, rate) = ((left.clone(), right.clone()), UpdateRate::Fixed(0.1));
-                let new = kernels::rank_update(old, shares, factors.0, factors.1, rate);
-                B::sync(&device).expect("the device answers");
-                weight = Some(([left, right, lost], new));
-            }),
-        }
+        let variant = if examples == 1 { "one example" } else { "64 examples" };
+        let load = Load::floats(2 * rows * columns + examples * (rows + columns) + rows);
+        let make = move |device: &B::Device| {
+            [[examples, rows], [examples, columns], [rows, 1], [rows, columns]]
+                .map(|shape| normal::<B::InnerBackend, 2>(shape, 1e-3, device))
+        };
+        let (names, of) = (["rank_update", variant], (Pass::Update, load));
+        Case::new::<B, _>(names, sides([rows, columns]), of, device, make, |state| {
+            let [left, right, lost, weight] = state.clone();
+            // The weight's own memory may be written into.
+            state[3] = lost.clone();
+            let rate = UpdateRate::Fixed(0.1);
+            state[3] = kernels::rank_update(weight, Decay::Each(lost), left, right, rate);
+        })
     };
     pairs.map(case).collect()
 }
@@ -95,26 +62,16 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
 pub(super) fn weighted_sums<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let sizes = scale.choose(vec![[8, 400, 800], [64, 100, 200], [64, 400, 800]], vec![[3, 5, 33]]);
     let case = |[examples, inputs, neurons]: [usize; 3]| {
-        let mut operands = None;
-        let device = device.clone();
-        Case {
-            operation: "weighted_sums",
-            shape: format!("{examples}x{inputs} {neurons}x{inputs}"),
-            variant: "forward",
-            pass: Pass::Forward,
-            load: Load::Flops((2 * examples * inputs * neurons) as f64),
-            reference: Reference::Beside,
-            work: Box::new(move || {
-                let normal = |shape| {
-                    let like = Distribution::Normal(0.0, 1.0);
-                    Tensor::<B::InnerBackend, 2>::random(shape, like, &device)
-                };
-                let fresh = || [[examples, inputs], [neurons, inputs]].map(normal);
-                let [x, weight] = operands.get_or_insert_with(fresh).clone();
-                kernels::weighted_sums(x, weight);
-                B::sync(&device).expect("the device answers");
-            }),
-        }
+        let load = Load::Flops((2 * examples * inputs * neurons) as f64);
+        let make = move |device: &B::Device| {
+            [[examples, inputs], [neurons, inputs]]
+                .map(|shape| normal::<B::InnerBackend, 2>(shape, 1.0, device))
+        };
+        let (names, of) = (["weighted_sums", "forward"], (Pass::Forward, load));
+        let shape = format!("{examples}x{inputs} {neurons}x{inputs}");
+        Case::new::<B, _>(names, shape, of, device, make, |[x, weight]| {
+            kernels::weighted_sums(x.clone(), weight.clone());
+        })
     };
     sizes.into_iter().map(case).collect()
 }
@@ -149,10 +106,17 @@ fn rules() -> [(&'static str, StepRule); 5] {
     ]
 }
 
+fn normal<B: Backend, const D: usize>(
+    shape: [usize; D],
+    scale: f64,
+    device: &B::Device,
+) -> Tensor<B, D> {
+    Tensor::random(shape, Distribution::Normal(0.0, scale), device)
+}
+
 fn tensors<B: Backend>(sizes: &[usize], scale: f64, device: &B::Device) -> Vec<FloatTensor<B>> {
-    let normal = Distribution::Normal(0.0, scale);
-    let tensor = |&size| Tensor::<B, 1>::random([size], normal, device);
-    sizes.iter().map(|size| tensor(size).into_primitive().tensor()).collect()
+    let tensor = |&size| normal::<B, 1>([size], scale, device).into_primitive().tensor();
+    sizes.iter().map(tensor).collect()
 }
 
 /// Steps that each go on from the one before.
@@ -164,13 +128,12 @@ struct Steps<B: Backend> {
 
 impl<B: Backend> Steps<B> {
     fn new(rule: StepRule, sizes: &[usize], device: &B::Device) -> Self {
-        B::seed(device, 1);
         let parameters = tensors::<B>(sizes, 0.05, device).into_iter();
         let states = parameters.map(|parameter| (parameter, StepState::default())).collect();
         Self { rule, gradients: tensors::<B>(sizes, 1e-3, device), states }
     }
 
-    fn step(&mut self, device: &B::Device) {
+    fn step(&mut self) {
         let of = self.states.drain(..).zip(&self.gradients);
         let of = of.map(|((parameter, state), gradient)| {
             let gradient = gradient.clone();
@@ -178,6 +141,5 @@ impl<B: Backend> Steps<B> {
         });
         let moved = kernels::optim_step::<B>(of.collect(), &self.rule, 1e-6);
         self.states.extend(moved.into_iter().map(|one| (one.parameter, one.state)));
-        B::sync(device).expect("the device answers");
     }
 }

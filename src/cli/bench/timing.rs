@@ -17,10 +17,18 @@ const QUICKER_RUNS: usize = 8;
 impl Effort {
     /// Times of `work`.
     pub(super) fn spread(self, work: &mut dyn FnMut()) -> Spread {
-        work();
-        let mut times = Vec::new();
-        self.rounds(|| times.push(seconds(work)));
-        Spread::new(times)
+        let [spread] = self.turns([work]);
+        spread
+    }
+
+    /// Times of several kinds of work in turns.
+    pub(super) fn turns<const N: usize>(self, mut works: [&mut dyn FnMut(); N]) -> [Spread; N] {
+        works.iter_mut().for_each(|work| work());
+        let mut times = [(); N].map(|()| Vec::new());
+        self.rounds(|| {
+            works.iter_mut().zip(&mut times).for_each(|(work, times)| times.push(seconds(work)));
+        });
+        times.map(Spread::new)
     }
 
     /// Times of `work` and `slower`, in turns: what slows the machine down for a while slows both.
@@ -46,18 +54,6 @@ impl Effort {
             }
         });
         [Spread::new(quick), Spread::new(slow)]
-    }
-
-    /// Times of two kinds of work in turns.
-    pub(super) fn turns(self, one: &mut dyn FnMut(), other: &mut dyn FnMut()) -> [Spread; 2] {
-        one();
-        other();
-        let (mut first, mut second) = (Vec::new(), Vec::new());
-        self.rounds(|| {
-            first.push(seconds(one));
-            second.push(seconds(other));
-        });
-        [Spread::new(first), Spread::new(second)]
     }
 
     fn rounds(self, mut round: impl FnMut()) {

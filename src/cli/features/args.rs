@@ -3,16 +3,15 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use fewshot::data::Split;
 
-use crate::cli::args::{DeviceArgs, EvalArgs, count};
+use crate::cli::args::{DeviceArgs, count, first_given};
 use crate::cli::data_spec::DataSpec;
 
 pub(crate) const EMBED_HELP: &str = "\
-The data is that of the checkpoint where nothing is said. A run folder stands for its best checkpoint, \
-or its last one where no validation was made. Images are embedded upright, with batch-norm's \
-running statistics.
+The data is by default that of the checkpoint. A run folder stands for its best checkpoint, or its last one \
+if there was no validation. Images are embedded upright, with batch-norm's running statistics.
 
-The file has a tensor [n, d] a class, and says in its metadata what made it. Any program that \
-reads safetensors can use it, and `fewshot eval --features` takes files of other programs.";
+The file has a tensor [n, d] a class, and metadata on what made it. Any program that reads safetensors can \
+use it, and `fewshot eval --features` takes files of other programs.";
 
 /// Which classes of a dataset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -74,37 +73,8 @@ pub(crate) struct FeatureArgs {
 
 impl FeatureArgs {
     /// The first option that was given beside the features themselves.
-    pub(crate) fn given(&self) -> Option<&'static str> {
+    pub(crate) fn given(&self) -> Option<String> {
         // Clap waives what an option requires where that conflicts with a run.
-        let options = [
-            ("--base-features", self.base_features.is_some()),
-            ("--unbalanced", self.unbalanced.is_some()),
-            ("--plot", self.plot.is_some()),
-        ];
-        options.into_iter().find(|(_, given)| *given).map(|(name, _)| name)
-    }
-}
-
-/// What methods are tested on.
-#[derive(Clone, Debug)]
-pub(crate) struct FeatureProtocol {
-    pub(crate) ways: usize,
-    pub(crate) shots: Vec<usize>,
-    pub(crate) queries: usize,
-    pub(crate) episodes: usize,
-    pub(crate) seed: u64,
-    pub(crate) unbalanced: Option<usize>,
-}
-
-impl FeatureProtocol {
-    pub(super) fn new(args: &EvalArgs) -> Self {
-        Self {
-            ways: args.ways.unwrap_or(5),
-            shots: if args.shots.is_empty() { vec![1, 5] } else { args.shots.clone() },
-            queries: args.queries.unwrap_or(15),
-            episodes: args.episodes.unwrap_or(10_000),
-            seed: args.seed.unwrap_or(1),
-            unbalanced: args.features.unbalanced,
-        }
+        first_given!(self, base_features, unbalanced, plot)
     }
 }

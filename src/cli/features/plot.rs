@@ -1,8 +1,7 @@
 use std::path::Path;
 
-use fewshot::files;
+use fewshot::plot::{self, Panel, PlotError};
 use fewshot::train::FeatureEvaluation;
-use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -17,29 +16,14 @@ const TRANSDUCTIVE: RGBColor = RGBColor(255, 158, 74);
 
 /// Accuracies with their intervals as bars, a panel for each number of shots, as SVG.
 pub(super) fn write(tables: &[Vec<FeatureEvaluation>], path: &Path) -> Result<(), CliError> {
-    let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
-    let text = drawn(tables).map_err(failed)?;
-    files::replace(path, text.as_bytes()).map_err(|error| failed(error.to_string()))
+    plot::write(path, size(tables), tables, panel).map_err(CliError::Failed)
 }
 
-fn drawn(tables: &[Vec<FeatureEvaluation>]) -> Result<String, String> {
-    let most = tables.iter().map(Vec::len).max().unwrap_or(0) as u32;
-    let size = (WIDTH * tables.len().max(1) as u32, AROUND + BAR * most);
-    let mut text = String::new();
-    let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-    root.fill(&WHITE).map_err(|error| error.to_string())?;
-    for (area, rows) in root.split_evenly((1, tables.len().max(1))).iter().zip(tables) {
-        panel(area, rows).map_err(|error| error.to_string())?;
-    }
-    root.present().map_err(|error| error.to_string())?;
-    drop(root);
-    Ok(text)
+fn size(tables: &[Vec<FeatureEvaluation>]) -> (u32, u32) {
+    (WIDTH, AROUND + BAR * tables.iter().map(Vec::len).max().unwrap_or(0) as u32)
 }
 
-fn panel(
-    area: &DrawingArea<SVGBackend<'_>, Shift>,
-    rows: &[FeatureEvaluation],
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+fn panel(area: &Panel, rows: &Vec<FeatureEvaluation>) -> Result<(), PlotError> {
     let Some(first) = rows.first() else { return Ok(()) };
     let count = rows.len();
     let mut chart = ChartBuilder::on(area)
@@ -88,6 +72,10 @@ fn panel(
 mod tests {
     use super::*;
     use crate::cli::features::test::example;
+
+    fn drawn(tables: &[Vec<FeatureEvaluation>]) -> Result<String, PlotError> {
+        plot::drawn(size(tables), tables, panel)
+    }
 
     #[test]
     fn every_method_has_a_bar_with_its_figures() {

@@ -1,3 +1,4 @@
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -5,43 +6,47 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
-use fewshot::kernels::route;
 use fewshot::learners::heads::{AnyHead, AnyTransductiveHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 use serde_json::json;
 
-use super::args::FeatureProtocol;
 use super::{plot, table};
-use crate::cli::args::EvalArgs;
-use crate::cli::args::TRAINED_ON_EPISODES;
+use crate::cli::args::{EvalArgs, TRAINED_ON_EPISODES};
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, usage};
 use crate::cli::output::{print, print_status};
-use crate::cli::report::rounded;
+use crate::cli::report::{join, rounded};
 
 /// `fewshot eval --features`, of the file `path`.
 pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError> {
-    backend::prepare(&args.device)?;
+    backend::prepare(args.device.threads)?;
     let all = ["all".to_owned()];
     let methods = methods(if args.method.is_empty() { &all } else { &args.method })?;
     let plot = args.features.plot.clone();
-    let svg = |path: &Path| path.extension().is_some_and(|ending| ending == "svg");
+    let svg = |path: &&PathBuf| path.extension().is_some_and(|ending| ending == "svg");
     if let Some(path) = plot.as_ref().filter(|path| !svg(path)) {
-        return Err(CliError::Usage(format!("--plot draws .svg, not {}", path.display())));
+        return Err(usage!("--plot draws .svg, not {}", path.display()));
     }
-    let features = Features::open(path)?;
-    let base_mean = match &args.features.base_features {
-        Some(path) => Some(Features::open(path)?.mean()),
-        None => features.base_mean().map(<[f32]>::to_vec),
+    let mut features = Features::open(path)?;
+    if let Some(path) = &args.features.base_features {
+        features = features.with_base_mean(Features::open(path)?.mean())?;
+    }
+    let features = Arc::new(features);
+    let counts = match args.features.unbalanced {
+        Some(alpha) => QueryCounts::Dirichlet { alpha },
+        None => QueryCounts::Balanced,
     };
-    let features = match base_mean {
-        Some(mean) => features.with_base_mean(mean)?,
-        None => features,
-    };
-    let protocol = FeatureProtocol::new(args);
-    let test = Test { features: Arc::new(features), methods, protocol };
-    let samplers = test.samplers()?;
-    let testing = Testing { test, samplers, path: path.to_owned(), plot, json: args.json };
+    let shots = if args.shots.is_empty() { &[1, 5][..] } else { &args.shots };
+    let samplers = shots.iter().map(|&shots| {
+        let protocol =
+            Protocol::new(args.ways.unwrap_or(5), shots).with_queries(args.queries.unwrap_or(15));
+        let sampler = FeatureSampler::new(features.clone(), protocol, args.seed.unwrap_or(1))?;
+        Ok(sampler.with_query_counts(counts)?)
+    });
+    let samplers = samplers.collect::<Result<_, CliError>>()?;
+    let episodes = args.episodes.unwrap_or(10_000);
+    let (path, json) = (path.to_owned(), args.json);
+    let testing = Testing { features, methods, samplers, episodes, path, plot, json };
     backend::dispatch(&args.device, testing)
 }
 
@@ -55,55 +60,71 @@ fn methods(asked: &[String]) -> Result<Vec<&'static str>, CliError> {
             "all" => known().collect(),
             "protonet" => vec!["prototypes"],
             name if TRAINED_ON_EPISODES.contains(&name) => {
-                return Err(CliError::Usage(format!(
+                return Err(usage!(
                     "{name} has weights of its own, which a file of features does not bring"
-                )));
+                ));
             }
             name => known().filter(|known| *known == name).collect(),
         };
         if named.is_empty() {
-            let known: Vec<_> = known().collect();
-            let known = known.join(", ");
-            return Err(CliError::Usage(format!("no method {name:?}: there are all, {known}")));
+            let known = known().collect::<Vec<_>>().join(", ");
+            return Err(usage!("no method {name:?}: there are all, {known}"));
         }
-        found.extend(named.into_iter().filter(|name| !found.contains(name)).collect::<Vec<_>>());
+        found.extend(named);
     }
+    let mut seen = HashSet::new();
+    found.retain(|name| seen.insert(*name));
     Ok(found)
 }
 
-struct Test {
+/// A test that can begin.
+struct Testing {
     features: Arc<Features>,
     methods: Vec<&'static str>,
-    protocol: FeatureProtocol,
+    /// One of each number of shots.
+    samplers: Vec<FeatureSampler>,
+    episodes: usize,
+    path: PathBuf,
+    plot: Option<PathBuf>,
+    json: bool,
 }
 
-impl Test {
-    /// One of each number of shots.
-    fn samplers(&self) -> Result<Vec<FeatureSampler>, CliError> {
-        let FeatureProtocol { ways, queries, seed, ref shots, unbalanced, .. } = self.protocol;
-        let counts = match unbalanced {
-            Some(alpha) => QueryCounts::Dirichlet { alpha },
-            None => QueryCounts::Balanced,
-        };
-        let sampler = |&shots: &usize| {
-            let protocol = Protocol::new(ways, shots).with_queries(queries);
-            let sampler = FeatureSampler::new(self.features.clone(), protocol, seed)?;
-            Ok(sampler.with_query_counts(counts)?)
-        };
-        shots.iter().map(sampler).collect()
+impl Job for Testing {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let tables = self.tables::<B::InnerBackend>(&place.device);
+        let Self { features, path, plot, json, .. } = self;
+        if let Some(plot) = &plot {
+            plot::write(&tables, plot)?;
+        }
+        if !json {
+            return print(table::text(&tables));
+        }
+        let mut report = json!({
+            "features": path.display().to_string(),
+            "classes": features.classes(),
+            "rows": features.rows(),
+            "length": features.length(),
+            "base_mean": features.base_mean().is_some(),
+            "results": tables.concat(),
+        });
+        join(&mut report, place.json());
+        print(report)
     }
+}
 
+impl Testing {
     /// All methods on all numbers of shots, the best of each number first.
-    fn found<B: Backend>(
-        &self,
-        samplers: &[FeatureSampler],
-        device: &B::Device,
-    ) -> Vec<Vec<FeatureEvaluation>> {
-        let all = samplers.iter().map(|sampler| {
+    fn tables<B: Backend>(&self, device: &B::Device) -> Vec<Vec<FeatureEvaluation>> {
+        let all = self.samplers.iter().map(|sampler| {
             let found = self.methods.iter().map(|method| {
                 let found = self.one::<B>(method, sampler, device);
                 print_status(&found);
-                figures(found)
+                FeatureEvaluation {
+                    accuracy: rounded(found.accuracy, 2),
+                    ci95: rounded(found.ci95, 2),
+                    episodes_per_s: rounded(found.episodes_per_s, 2),
+                    ..found
+                }
             });
             let mut found: Vec<_> = found.collect();
             found.sort_by(|one, other| other.accuracy.total_cmp(&one.accuracy));
@@ -118,7 +139,7 @@ impl Test {
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
-        let (maps, test) = (maps(&self.features), FeatureTest::new(self.protocol.episodes));
+        let (maps, test) = (maps(&self.features), FeatureTest::new(self.episodes));
         let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
         if let Some(head) = AnyHead::<B>::with_name(method, maps, device) {
             return match (head, mean) {
@@ -138,7 +159,7 @@ impl Test {
     }
 }
 
-/// The maps that rows are made of, where their file says; rows are vectors otherwise.
+/// The maps that rows are made of, by the metadata of their file; rows are vectors otherwise.
 fn maps(features: &Features) -> [usize; 3] {
     let said = features.metadata().get("maps").and_then(|text| {
         let sizes = text.split('x').map(|size| size.parse().ok());
@@ -146,53 +167,6 @@ fn maps(features: &Features) -> [usize; 3] {
     });
     let fits = |maps: &[usize; 3]| maps.iter().product::<usize>() == features.length();
     said.filter(fits).unwrap_or([features.length(), 1, 1])
-}
-
-/// Rounded to what they are worth.
-fn figures(found: FeatureEvaluation) -> FeatureEvaluation {
-    let digits = |value| rounded(value, 2);
-    FeatureEvaluation {
-        accuracy: digits(found.accuracy),
-        ci95: digits(found.ci95),
-        episodes_per_s: digits(found.episodes_per_s),
-        ..found
-    }
-}
-
-/// A test that can begin.
-struct Testing {
-    test: Test,
-    samplers: Vec<FeatureSampler>,
-    path: PathBuf,
-    plot: Option<PathBuf>,
-    json: bool,
-}
-
-impl Job for Testing {
-    type Output = ();
-
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { test, samplers, path, plot, json } = self;
-        let tables = test.found::<B::InnerBackend>(&samplers, &place.device);
-        if let Some(plot) = &plot {
-            plot::write(&tables, plot)?;
-        }
-        if !json {
-            return print(table::text(&tables));
-        }
-        let Test { features, .. } = test;
-        print(json!({
-            "features": path.display().to_string(),
-            "classes": features.classes(),
-            "rows": features.rows(),
-            "length": features.length(),
-            "base_mean": features.base_mean().is_some(),
-            "backend": place.backend,
-            "device": place.label,
-            "route": route::<B>().to_string(),
-            "results": tables.concat(),
-        }))
-    }
 }
 
 /// What might be found of a method.

@@ -1,13 +1,14 @@
-use std::fmt;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
+use fewshot::catalog::Method;
+use fewshot::data::ImageShape;
 use fewshot::episode::Protocol;
-use fewshot::hardware::{Bytes, DevicePreference, HardwareError, OptimizerKind};
+use fewshot::hardware::{Bytes, Checkpointing, DevicePreference, OptimizerKind};
 
-use crate::cli::args::count;
-use crate::cli::train::GradCheckpoint;
+use crate::cli::args::{checkpointing, count, one_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HardwareCommand {
@@ -27,7 +28,11 @@ pub(crate) enum HardwareCommand {
     /// the processor.
     Bench(BenchArgs),
     /// What to paste into a bug report.
-    Doctor(DoctorArgs),
+    Doctor {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
     /// Try one platform; what the other commands run in a process of its own.
     #[command(hide = true)]
     Probe { platform: String },
@@ -75,13 +80,6 @@ pub(crate) struct BenchArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct DoctorArgs {
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
 /// Which device, of which machine, and what of its memory.
 #[derive(Debug, Args)]
 pub(crate) struct WhereArgs {
@@ -104,91 +102,26 @@ pub(crate) struct TaskArgs {
     /// Channels, height and width of the images, as 3x84x84 [default: the model's own, of recommend
     /// 1x28x28]
     #[arg(long, value_name = "CxHxW")]
-    pub(crate) image: Option<Image>,
+    pub(crate) image: Option<ImageShape>,
     /// How the model learns
-    #[arg(long, value_enum, default_value = "protonet")]
-    pub(crate) method: MethodName,
+    #[arg(long, default_value = "protonet", value_parser = one_of([
+        ("protonet", "Prototypical network", (|_| Method::ProtoNet) as MethodOf),
+        ("maml", "MAML of the second order, by the chain", |steps| Method::Maml { steps }),
+        ("fomaml", "MAML of the first order", |steps| Method::FirstOrder { steps }),
+        ("anil", "ANIL", |steps| Method::Anil { steps }),
+    ]))]
+    method: MethodOf,
     /// Inner steps of maml and its relatives
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = count(1..=1000))]
-    pub(crate) inner_steps: usize,
+    inner_steps: usize,
 }
 
-impl Default for TaskArgs {
-    /// What the options are where nothing is said.
-    fn default() -> Self {
-        Self {
-            task: Protocol::new(5, 1),
-            image: None,
-            method: MethodName::Protonet,
-            inner_steps: 1,
-        }
-    }
-}
+/// How a model learns, by its number of inner steps.
+type MethodOf = fn(usize) -> Method;
 
-/// A shape of images.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Image(pub(crate) [usize; 3]);
-
-impl FromStr for Image {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let sizes = text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
-        let image = sizes.ok().and_then(|sizes| <[usize; 3]>::try_from(sizes).ok());
-        // No encoder here is for larger ones.
-        let possible = |[c, h, w]: &[usize; 3]| {
-            (1..=1024).contains(c) && (1..=4096).contains(h) && (1..=4096).contains(w)
-        };
-        image.filter(possible).map(Self).ok_or_else(|| {
-            "write CHANNELSxHEIGHTxWIDTH, as 3x84x84, up to 1024x4096x4096".to_owned()
-        })
-    }
-}
-
-impl fmt::Display for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [channels, height, width] = self.0;
-        write!(f, "{channels}x{height}x{width}")
-    }
-}
-
-/// What can be estimated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum MethodName {
-    /// Prototypical network
-    Protonet,
-    /// MAML of the second order, by the chain
-    Maml,
-    /// MAML of the first order
-    Fomaml,
-    /// ANIL
-    Anil,
-}
-
-/// What moves the parameters.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OptimizerName {
-    /// Gradient descent
-    Sgd,
-    /// Gradient descent with momentum
-    Momentum,
-    /// Adam
-    Adam,
-    /// AdamW
-    Adamw,
-    /// LAMB
-    Lamb,
-}
-
-impl From<OptimizerName> for OptimizerKind {
-    fn from(name: OptimizerName) -> Self {
-        match name {
-            OptimizerName::Sgd => Self::Sgd,
-            OptimizerName::Momentum => Self::Momentum,
-            OptimizerName::Adam => Self::Adam,
-            OptimizerName::Adamw => Self::AdamW,
-            OptimizerName::Lamb => Self::Lamb,
-        }
+impl TaskArgs {
+    pub(crate) fn method(&self) -> Method {
+        (self.method)(self.inner_steps)
     }
 }
 
@@ -201,13 +134,19 @@ pub(crate) struct EstimateArgs {
     #[arg(long, default_value_t = 1, value_name = "T", value_parser = count(1..=1_000_000))]
     pub(crate) tasks: usize,
     /// What moves the parameters
-    #[arg(long, value_enum, default_value = "adam")]
-    pub(crate) optimizer: OptimizerName,
+    #[arg(long, default_value = "adam", value_parser = one_of([
+        ("sgd", "Gradient descent", OptimizerKind::Sgd),
+        ("momentum", "Gradient descent with momentum", OptimizerKind::Momentum),
+        ("adam", "Adam", OptimizerKind::Adam),
+        ("adamw", "AdamW", OptimizerKind::AdamW),
+        ("lamb", "LAMB", OptimizerKind::Lamb),
+    ]))]
+    pub(crate) optimizer: OptimizerKind,
     /// What is computed again in the backward pass rather than kept: none, balanced (what costs
     /// little) or segments (of protonet, every block of the network)
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
-    pub(crate) grad_checkpoint: GradCheckpoint,
-    /// Run steps of 2, 4 and 6 tasks, and draw a line through what they take, in place of formulas;
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
+    pub(crate) grad_checkpoint: Checkpointing,
+    /// Run steps of 2, 3 and 4 tasks, and fit a line to what they take, in place of formulas;
     /// with an inner loop, a task alone takes less than that
     #[arg(long, conflicts_with = "inventory")]
     pub(crate) measure: bool,
@@ -244,64 +183,41 @@ pub(crate) struct MatrixArgs {
 pub(crate) struct PlanArgs {
     /// Models by name, training on one task at a time, or anything with its memory: NAME=8GiB
     #[arg(required = true, value_name = "MODEL")]
-    pub(crate) models: Vec<Wanted>,
+    pub(crate) models: Vec<WithAmount<String>>,
     /// Devices to place them on, separated by commas, with their memory where that is not what is
-    /// free: cuda:0,vulkan:0=4GiB; whether one can hold a model's largest tensor, estimate tells
+    /// free: cuda:0,vulkan:0=4GiB; `estimate` shows whether one can hold a model's largest tensor
     /// [default: accelerators and the processor]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) devices: Vec<Room>,
+    pub(crate) devices: Vec<WithAmount<DevicePreference>>,
     /// Share of each device's memory that stays free
     #[arg(long, default_value_t = 0.1, value_name = "SHARE")]
     pub(crate) keep_free: f64,
     /// What is computed again in the backward pass rather than kept: none, balanced (what costs
     /// little) or segments (of protonet, every block of the network)
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
-    pub(crate) grad_checkpoint: GradCheckpoint,
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
+    pub(crate) grad_checkpoint: Checkpointing,
     #[command(flatten)]
     pub(crate) task: TaskArgs,
     #[command(flatten)]
     pub(crate) machine: MachineArgs,
 }
 
-/// A model to place.
+/// A model or device, and its memory if given: `NAME` or `NAME=AMOUNT`.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
-    pub(crate) name: String,
+pub(crate) struct WithAmount<T> {
+    pub(crate) name: T,
     pub(crate) bytes: Option<Bytes>,
 }
 
-/// A device to place models on, and its memory where that is not what is free.
-#[derive(Clone, Debug)]
-pub(crate) struct Room {
-    pub(crate) device: DevicePreference,
-    pub(crate) bytes: Option<Bytes>,
-}
-
-/// `NAME` or `NAME=AMOUNT`.
-fn with_amount(text: &str) -> Result<(&str, Option<Bytes>), String> {
-    match text.split_once('=') {
-        None => Ok((text, None)),
-        Some((name, bytes)) => Ok((name, Some(bytes.parse()?))),
-    }
-}
-
-impl FromStr for Room {
+impl<T: FromStr<Err: Display>> FromStr for WithAmount<T> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, bytes) = with_amount(text)?;
-        let device = name.parse().map_err(|error: HardwareError| error.to_string())?;
-        Ok(Self { device, bytes })
-    }
-}
-
-impl FromStr for Wanted {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match with_amount(text)? {
-            ("", _) => Err("a model needs a name".to_owned()),
-            (name, bytes) => Ok(Self { name: name.to_owned(), bytes }),
-        }
+        let (name, bytes) = match text.split_once('=') {
+            None => (text, None),
+            Some(("", _)) => return Err("a name is missing before =".to_owned()),
+            Some((name, bytes)) => (name, Some(bytes.parse()?)),
+        };
+        Ok(Self { name: name.parse().map_err(|error: T::Err| error.to_string())?, bytes })
     }
 }

@@ -2,12 +2,12 @@ use burn::tensor::backend::Backend;
 use fewshot::hardware::{
     Calibration, DeviceInfo, DevicePreference, Effort, HardwareError, Tier, Work, guarded, run_on,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::args::BenchArgs;
 use crate::cli::backend;
 use crate::cli::error::CliError;
-use crate::cli::output::{print, print_status};
+use crate::cli::output::{print, tell};
 
 /// Measuring whichever device it is.
 pub(super) struct Measure(pub(super) Effort);
@@ -24,26 +24,43 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), CliError> {
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let mut measured = Vec::new();
     for device in devices(args)? {
-        if args.json {
-            print_status(format_args!("measuring {} ({})", device.key, device.name));
-        } else {
-            print(format_args!("{} ({})", device.key, device.name))?;
-        }
+        tell(args.json, format_args!("{} ({})", device.key, device.name))?;
         let found = run_on(&device.key, Measure(effort))??;
         if !args.json {
             print(calibration_text(&found))?;
         }
         measured.push((device, found));
     }
-    let crossings = crossings(&measured);
+    // Where each device that is not the processor's best overtakes it.
+    let processor = measured.iter().find(|(info, _)| info.tier == Tier::Cpu);
+    let others = measured.iter().filter(|(info, _)| info.tier != Tier::Cpu);
+    let crossings: Vec<_> = processor
+        .into_iter()
+        .flat_map(|(cpu, slow)| {
+            let crossing = |(info, fast): &(DeviceInfo, Calibration)| {
+                (info.key.clone(), cpu.key.clone(), fast.crossover(slow))
+            };
+            others.clone().map(crossing)
+        })
+        .collect();
     if args.json {
-        return print(report(&measured, &crossings));
+        let devices = measured.iter().map(
+            |(info, found)| json!({ "device": info.key, "name": info.name, "calibration": found }),
+        );
+        let crossings = crossings.iter().map(
+            |(device, against, rows)| json!({ "device": device, "against": against, "rows": rows }),
+        );
+        return print(json!({
+            "threads": rayon::current_num_threads(),
+            "devices": devices.collect::<Vec<_>>(),
+            "crossover": crossings.collect::<Vec<_>>(),
+        }));
     }
     for (accelerator, processor, size) in crossings {
-        print(match size {
-            Some(size) => format!("{accelerator} overtakes {processor} at products of {size} rows"),
-            None => format!("{accelerator} overtakes {processor} at no size that was measured"),
-        })?;
+        let size = size.map_or("no size that was measured".to_owned(), |size| {
+            format!("products of {size} rows")
+        });
+        print(format_args!("{accelerator} overtakes {processor} at {size}"))?;
     }
     Ok(())
 }
@@ -60,49 +77,19 @@ fn devices(args: &BenchArgs) -> Result<Vec<DeviceInfo>, CliError> {
 
 /// What was measured, a line each.
 pub(crate) fn calibration_text(found: &Calibration) -> String {
-    let mut lines = Vec::new();
+    let mut text = String::new();
     for (dtype, rate) in &found.products {
         let way = found.ways.get(dtype).map(|way| format!("  ({way})")).unwrap_or_default();
-        lines.push(format!("  products in {dtype:<5}{:>10.1} GFLOP/s{way}", rate / 1e9));
+        text += &format!("  products in {dtype:<5}{:>10.1} GFLOP/s{way}\n", rate / 1e9);
     }
-    let copied = found.copied;
-    lines.push(format!(
-        "  copy             {:>10.1} GB/s  ({copied}, bytes read and written)",
-        found.copy / 1e9
-    ));
-    lines.push(format!("  launch           {:>10.1} us", found.launch * 1e6));
-    if let Some(issue) = found.issue {
-        lines.push(format!("  launch, to issue {:>10.1} us", issue * 1e6));
+    let (copy, copied) = (found.copy / 1e9, found.copied);
+    text += &format!("  copy             {copy:>10.1} GB/s  ({copied}, bytes read and written)");
+    let squares = found.squares.iter().map(|(rows, time)| (format!("{rows} x {rows}"), *time));
+    let issue = found.issue.map(|time| ("launch, to issue".to_owned(), time));
+    for (what, time) in
+        [("launch".to_owned(), found.launch)].into_iter().chain(issue).chain(squares)
+    {
+        text += &format!("\n  {what:<17}{:>10.1} us", time * 1e6);
     }
-    for (rows, seconds) in &found.squares {
-        lines.push(format!("  {:<17}{:>10.1} us", format!("{rows} x {rows}"), seconds * 1e6));
-    }
-    lines.join("\n")
-}
-
-type Crossing = (String, String, Option<usize>);
-
-/// Where each device that is not the processor's best overtakes it.
-fn crossings(measured: &[(DeviceInfo, Calibration)]) -> Vec<Crossing> {
-    let processor = measured.iter().find(|(info, _)| info.tier == Tier::Cpu);
-    let Some((cpu, slow)) = processor else { return Vec::new() };
-    let others = measured.iter().filter(|(info, _)| info.tier != Tier::Cpu);
-    let crossing = |(info, fast): &(DeviceInfo, Calibration)| {
-        (info.key.to_string(), cpu.key.to_string(), fast.crossover(slow))
-    };
-    others.map(crossing).collect()
-}
-
-fn report(measured: &[(DeviceInfo, Calibration)], crossings: &[Crossing]) -> Value {
-    let devices = measured.iter().map(
-        |(info, found)| json!({ "device": info.key, "name": info.name, "calibration": found }),
-    );
-    let crossings = crossings.iter().map(|(accelerator, processor, size)| {
-        json!({ "device": accelerator, "against": processor, "rows": size })
-    });
-    json!({
-        "threads": rayon::current_num_threads(),
-        "devices": devices.collect::<Vec<_>>(),
-        "crossover": crossings.collect::<Vec<_>>(),
-    })
+    text
 }

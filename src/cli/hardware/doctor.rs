@@ -1,11 +1,11 @@
-use std::env;
+use std::collections::BTreeMap;
+use std::env::{self, consts};
 
-use fewshot::hardware::{DevicePreference, Inventory};
+use fewshot::hardware::DevicePreference;
 use fewshot::kernels::check_environment;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
-use super::args::DoctorArgs;
-use super::list::{facts, table};
+use super::list::{devices, facts};
 use crate::cli::backend;
 use crate::cli::error::CliError;
 use crate::cli::output::print;
@@ -36,48 +36,35 @@ const FEATURES: [(&str, bool); 11] = [
     ("wgpu", cfg!(feature = "wgpu")),
 ];
 
-pub(super) fn run(args: &DoctorArgs) -> Result<(), CliError> {
+pub(super) fn run(json: bool) -> Result<(), CliError> {
     let inventory = backend::inventory(&DevicePreference::Auto);
     let features = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name);
     let features = features.collect::<Vec<_>>();
     let variables = VARIABLES.iter().filter_map(|name| Some((*name, env::var(name).ok()?)));
-    let variables = variables.collect::<Vec<_>>();
     let kernels = check_environment().map_err(|error| error.to_string()).err();
-    if args.json {
-        let set = variables.into_iter().map(|(name, value)| (name.to_owned(), value.into()));
+    let (version, os) = (env!("CARGO_PKG_VERSION"), format!("{} {}", consts::OS, consts::ARCH));
+    if json {
         return print(json!({
-            "version": env!("CARGO_PKG_VERSION"),
+            "version": version,
             "burn": BURN,
-            "os": format!("{} {}", env::consts::OS, env::consts::ARCH),
+            "os": os,
             "features": features,
-            "environment": Map::<String, Value>::from_iter(set),
+            "environment": variables.collect::<BTreeMap<_, _>>(),
             "kernels_error": kernels,
             "inventory": inventory,
         }));
     }
-    print(format_args!("fewshot           {}, Burn {BURN}", env!("CARGO_PKG_VERSION")))?;
-    print(format_args!("system            {} {}", env::consts::OS, env::consts::ARCH))?;
+    print(format_args!("fewshot           {version}, Burn {BURN}"))?;
+    print(format_args!("system            {os}"))?;
     print(format_args!("features          {}", features.join(" ")))?;
-    for (name, value) in variables {
-        print(format_args!("environment       {name}={value}"))?;
+    let variables = variables.map(|(name, value)| format!("{name}={value}"));
+    for line in variables.chain(kernels) {
+        print(format_args!("environment       {line}"))?;
     }
-    if let Some(error) = kernels {
-        print(format_args!("environment       {error}"))?;
-    }
-    tell_devices(&inventory)
+    let selected = inventory.select(&DevicePreference::Auto).map(|found| found.device.key).ok();
+    print(format_args!("\n{}", devices(&inventory, selected.as_ref())))?;
+    inventory.devices.iter().try_for_each(|device| print(format_args!("\n{}", facts(device))))
 }
 
 /// The release that the workspace is pinned to.
 const BURN: &str = "0.21.0";
-
-fn tell_devices(inventory: &Inventory) -> Result<(), CliError> {
-    let selected = inventory.select(&DevicePreference::Auto).map(|found| found.device.key).ok();
-    print(format_args!("\n{}", table(inventory, selected.as_ref())))?;
-    for device in &inventory.devices {
-        print("")?;
-        for (name, value) in facts(device) {
-            print(format_args!("{name:<18}{value}"))?;
-        }
-    }
-    Ok(())
-}

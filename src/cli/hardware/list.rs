@@ -1,12 +1,12 @@
 use fewshot::hardware::{
     Bytes, DeviceInfo, DeviceKey, DevicePreference, Inventory, Rejection, Selection, Tier,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::args::{InfoArgs, ListArgs, MachineArgs};
 use crate::cli::backend;
 use crate::cli::error::CliError;
-use crate::cli::output::print;
+use crate::cli::output::{print, table};
 
 /// The devices of the machine that is meant.
 pub(super) fn inventory(
@@ -19,40 +19,44 @@ pub(super) fn inventory(
     }
 }
 
+/// The device that is wanted of the machine that is meant.
+pub(super) fn selected(
+    machine: &MachineArgs,
+    wanted: &DevicePreference,
+) -> Result<Selection, CliError> {
+    match &machine.inventory {
+        Some(_) => Ok(inventory(machine, wanted)?.select(wanted)?),
+        None => backend::select(wanted),
+    }
+}
+
 pub(super) fn list(args: &ListArgs) -> Result<(), CliError> {
     let inventory = inventory(&args.machine, &DevicePreference::Auto)?;
     let selection = inventory.select(&args.device);
-    match (&selection, args.machine.json) {
-        (Ok(selection), true) => print(json(&inventory, selection))?,
-        (Err(_), true) => print(json!(inventory))?,
-        (Ok(selection), false) => print(table(&inventory, Some(&selection.device.key)))?,
-        (Err(_), false) => print(table(&inventory, None))?,
+    let selected = selection.as_ref().ok().map(|selection| &selection.device.key);
+    if args.machine.json {
+        let mut value = json!(inventory);
+        if let Ok(selection) = &selection {
+            value["selected"] = json!(selection.device.key);
+            value["passed_over"] = json!(selection.passed_over);
+        }
+        print(value)?;
+    } else {
+        print(devices(&inventory, selected))?;
     }
     selection.map(|_| ()).map_err(CliError::from)
 }
 
-fn json(inventory: &Inventory, selection: &Selection) -> Value {
-    let mut value = json!(inventory);
-    value["selected"] = json!(selection.device.key);
-    value["passed_over"] = json!(selection.passed_over);
-    value
-}
-
-pub(super) fn table(inventory: &Inventory, selected: Option<&DeviceKey>) -> String {
+/// A table of all devices.
+pub(super) fn devices(inventory: &Inventory, selected: Option<&DeviceKey>) -> String {
     let mut rows = vec![
         ["ID", "PLATFORM", "NAME", "MEMORY total / free", "DTYPES", "STATUS"].map(str::to_owned),
     ];
     rows.extend(inventory.devices.iter().map(|device| row(device, selected)));
     rows.extend(inventory.rejected.iter().map(rejected));
-    let widths = [0, 1, 2, 3, 4]
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0));
-    let lines = rows.iter().map(|row| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}  "));
-        cells.collect::<String>() + &row[5]
-    });
     let starred = "\n* with units of its own for products of matrices";
     let any = inventory.devices.iter().any(|device| device.capabilities.dtype_list().contains('*'));
-    lines.collect::<Vec<_>>().join("\n") + if any { starred } else { "" }
+    table(&rows) + if any { starred } else { "" }
 }
 
 fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 6] {
@@ -85,21 +89,15 @@ fn rejected(rejection: &Rejection) -> [String; 6] {
 }
 
 pub(super) fn info(args: &InfoArgs) -> Result<(), CliError> {
-    let selection = match &args.machine.inventory {
-        Some(_) => inventory(&args.machine, &args.device)?.select(&args.device)?,
-        None => backend::select(&args.device)?,
-    };
+    let selection = selected(&args.machine, &args.device)?;
     if args.machine.json {
         return print(json!(selection));
     }
-    for (name, value) in facts(&selection.device) {
-        print(format_args!("{name:<18}{value}"))?;
-    }
-    Ok(())
+    print(facts(&selection.device))
 }
 
-/// What is known of a device, by name; what is not known is left out.
-pub(super) fn facts(device: &DeviceInfo) -> Vec<(&'static str, String)> {
+/// What is known of a device, a line each; what is not known is left out.
+pub(super) fn facts(device: &DeviceInfo) -> String {
     fn said<T: ToString>(value: &Option<T>) -> Option<String> {
         value.as_ref().map(ToString::to_string)
     }
@@ -125,5 +123,6 @@ pub(super) fn facts(device: &DeviceInfo) -> Vec<(&'static str, String)> {
         ("tensor cores", able.tensor_cores.map(|n| format!("{n} a multiprocessor"))),
         ("tried in", Some(format!("{:.1} ms", device.probe_ms))),
     ];
-    all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    let known = all.into_iter().filter_map(|(name, value)| Some(format!("{name:<18}{}", value?)));
+    known.collect::<Vec<_>>().join("\n")
 }

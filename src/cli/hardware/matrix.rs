@@ -2,27 +2,23 @@ use burn::tensor::backend::Backend;
 use fewshot::catalog::{Backbone, Catalog, Cell, Estimate, Matrix, MatrixRow, Method, smoke};
 use fewshot::episode::Protocol;
 use fewshot::hardware::{
-    DeviceInfo, DeviceKey, DevicePreference, HardwareError, Inventory, OptimizerKind, Precision,
-    Work, guarded, run_on,
+    Checkpointing, DeviceInfo, DeviceKey, DevicePreference, HardwareError, Inventory,
+    OptimizerKind, Precision, Work, guarded, run_on,
 };
 use fewshot::kernels::route;
 
-use super::args::{MatrixArgs, TaskArgs};
+use super::args::MatrixArgs;
 use super::list;
-use super::models::{self, training_need};
-use crate::cli::error::CliError;
-use crate::cli::output::{print, print_status};
-use crate::cli::train::GradCheckpoint;
+use super::models::{self, Estimating};
+use crate::cli::error::{CliError, failed};
+use crate::cli::output::{print, print_status, table};
 
-/// A column: a device that is there, or what was asked for and is not.
-enum Column {
-    Here(Box<DeviceInfo>),
-    Absent(DeviceKey),
-}
+/// The training that must fit.
+const PLANNED: (Method, Protocol, OptimizerKind) =
+    (Method::ProtoNet, Protocol::new(5, 1), OptimizerKind::Adam);
 
-fn here(info: DeviceInfo) -> Column {
-    Column::Here(Box::new(info))
-}
+/// A column: a device, or one that was named and is absent.
+type Column = Result<DeviceInfo, DeviceKey>;
 
 pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
@@ -44,40 +40,42 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
             });
         }
     }
-    let devices = columns.into_iter().map(|column| match column {
-        Column::Here(info) => info.key,
-        Column::Absent(key) => key,
-    });
+    let devices = columns.into_iter().map(|column| column.map_or_else(|key| key, |info| info.key));
     let matrix = Matrix { devices: devices.collect(), rows };
     for failure in matrix.failures() {
         print_status(failure);
     }
-    match (args.machine.json, args.markdown) {
-        (true, _) => print(serde_json::json!(matrix))?,
-        (_, true) => print(matrix.markdown())?,
-        _ => print(&matrix)?,
+    if args.machine.json {
+        print(serde_json::json!(matrix))?;
+    } else if args.markdown {
+        let mut lines = matrix.cells();
+        lines.insert(1, vec!["---".to_owned(); lines[0].len()]);
+        let lines = lines.iter().map(|cells| format!("| {} |", cells.join(" | ")));
+        print(lines.collect::<Vec<_>>().join("\n"))?;
+    } else {
+        print(table(&matrix.cells()))?;
     }
     let asked = !args.models.is_empty() || !args.devices.is_empty();
     match matrix.refusals() {
         0 => Ok(()),
-        refusals if asked => Err(CliError::Failed(format!(
+        refusals if asked => Err(failed!(
             "{refusals} of the cells that were asked for failed, are too big, or have no device"
-        ))),
+        )),
         _ => Ok(()),
     }
 }
 
 fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>, CliError> {
     if args.devices.is_empty() {
-        return Ok(inventory.devices.iter().cloned().map(here).collect());
+        return Ok(inventory.devices.iter().cloned().map(Ok).collect());
     }
     let chosen = args.devices.iter().map(|wanted| match (inventory.select(wanted), wanted) {
-        (Ok(selection), _) => Ok(here(selection.device)),
+        (Ok(selection), _) => Ok(Ok(selection.device)),
         (Err(HardwareError::Unavailable { .. }), DevicePreference::Device(key)) => {
-            Ok(Column::Absent(key.clone()))
+            Ok(Err(key.clone()))
         }
         (Err(HardwareError::Unavailable { .. }), DevicePreference::Platform(name)) => {
-            Ok(Column::Absent(DeviceKey::new(name, 0)))
+            Ok(Err(DeviceKey::new(name, 0)))
         }
         (Err(error), _) => Err(error.into()),
     });
@@ -90,16 +88,14 @@ fn cell(
     precision: Precision,
     ours: bool,
 ) -> Result<Cell, CliError> {
-    let info = match column {
-        Column::Absent(_) => return Ok(Cell::NoDevice),
-        Column::Here(info) => info,
-    };
-    if !ours {
-        let (task, keep) = (TaskArgs::default(), GradCheckpoint::None);
-        let need = training_need(backbone, &task, keep, models::route(info))?.bytes;
-        return Ok(Cell::asked(info, precision, need).unwrap_or(Cell::Untested));
+    let Ok(info) = column else { return Ok(Cell::NoDevice) };
+    if ours {
+        return Ok(run_on(&info.key, Trying { info, backbone, precision })?);
     }
-    Ok(run_on(&info.key, Trying { info, backbone, precision })?)
+    let (method, protocol, optimizer) = PLANNED;
+    let (route, checkpointing) = (models::route(info), Checkpointing::Nothing);
+    let planned = Estimating { backbone, method, protocol, optimizer, checkpointing, route };
+    Ok(Cell::asked(info, precision, planned.need()?.bytes).unwrap_or(Cell::Untested))
 }
 
 struct Trying<'a> {
@@ -113,19 +109,14 @@ impl Work for Trying<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Cell {
         let Self { info, backbone, precision } = self;
-        let (method, adam) = (Method::ProtoNet, OptimizerKind::Adam);
-        let protocol = Protocol::new(5, 1);
+        let (method, protocol, adam) = PLANNED;
         let estimate = Estimate::new::<B>(backbone, method, protocol, adam, route::<B>(), &device);
         let need = estimate.plan(1).total().bytes;
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;
         }
-        print_status(format_args!(
-            "trying {} in {} on {}",
-            backbone.name,
-            precision.dtype(),
-            info.key
-        ));
+        let (name, dtype, key) = (&backbone.name, precision.dtype(), &info.key);
+        print_status(format_args!("trying {name} in {dtype} on {key}"));
         let ran = guarded::<B, _>(&device, || smoke::<B>(backbone, precision, &device));
         Cell::ran(info, precision, ran.map_err(|error| error.to_string()).and_then(|ran| ran))
     }

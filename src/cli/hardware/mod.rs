@@ -25,7 +25,7 @@ pub(crate) fn run(command: HardwareCommand) -> Result<(), CliError> {
         HardwareCommand::Matrix(args) => matrix::run(&args),
         HardwareCommand::Plan(args) => models::plan(&args),
         HardwareCommand::Bench(args) => bench::run(&args),
-        HardwareCommand::Doctor(args) => doctor::run(&args),
+        HardwareCommand::Doctor { json } => doctor::run(json),
         HardwareCommand::Probe { platform } => print(Registry::built_in().answer(&platform)?),
     }
 }

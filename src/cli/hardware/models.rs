@@ -6,21 +6,22 @@ use burn::tensor::backend::Backend;
 use fewshot::catalog::{
     Backbone, Catalog, Estimate, Method, Recommendation, Target as Meant, recommend,
 };
+use fewshot::data::ImageShape;
+use fewshot::episode::Protocol;
 use fewshot::hardware::{
     Bytes, Calibration, Checkpointing, DeviceInfo, DevicePreference, Effort, MemoryFigure,
-    MemoryFit, OptimizerKind, Provenance, Tier, Work, place, run_on,
+    MemoryFit, MemoryPlan, OptimizerKind, Provenance, Tier, Work, place, run_on,
 };
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
 use serde_json::json;
 
-use super::args::{EstimateArgs, MethodName, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
-use super::list;
+use super::args::{EstimateArgs, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
+use super::{cache, list};
 use crate::cli::backend;
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, usage};
 use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
-use crate::cli::train::GradCheckpoint;
 
 /// A device that is meant, and what of its memory may be used.
 struct Target {
@@ -33,20 +34,15 @@ struct Target {
 
 impl Target {
     fn new(args: &WhereArgs) -> Result<Self, CliError> {
-        let here = args.machine.inventory.is_none();
-        let info = match here {
-            true => backend::select(&args.device)?.device,
-            false => list::inventory(&args.machine, &args.device)?.select(&args.device)?.device,
-        };
+        let info = list::selected(&args.machine, &args.device)?.device;
         let budget = args.budget.or(info.memory.free);
-        Ok(Self { route: route(&info), info, budget, here })
+        Ok(Self { route: route(&info), info, budget, here: args.machine.inventory.is_none() })
     }
 
     fn known_budget(&self) -> Result<Bytes, CliError> {
-        self.budget.ok_or_else(|| {
-            let key = &self.info.key;
-            CliError::Usage(format!("{key} does not tell how much memory is free; say --budget"))
-        })
+        let key = &self.info.key;
+        self.budget
+            .ok_or_else(|| usage!("how much memory is free on {key} is not known: give --budget"))
     }
 
     /// What a simple measurement of the device found; of another machine's there is none.
@@ -54,16 +50,13 @@ impl Target {
         if !self.here {
             return Ok(None);
         }
-        let cache = super::cache::Cache::open();
-        if let Some(found) = cache.get(&self.info) {
+        if let Some(found) = cache::get(&self.info) {
             return Ok(Some(found));
         }
-        print_status(format_args!(
-            "measuring how fast {} is, for the time of a step",
-            self.info.key
-        ));
-        let found = run_on(&self.info.key, super::bench::Measure(Effort::Full))??;
-        cache.put(&self.info, &found);
+        let key = &self.info.key;
+        print_status(format_args!("measuring how fast {key} is, for the time of a step"));
+        let found = run_on(key, super::bench::Measure(Effort::Full))??;
+        cache::put(&self.info, &found);
         Ok(Some(found))
     }
 }
@@ -85,31 +78,30 @@ fn counting<W: Work>(work: W) -> Result<W::Output, CliError> {
     Ok(run_on(&cpu.key, work)?)
 }
 
-fn method(task: &TaskArgs) -> Method {
-    let steps = task.inner_steps;
-    match task.method {
-        MethodName::Protonet => Method::ProtoNet,
-        MethodName::Maml => Method::Maml { steps },
-        MethodName::Fomaml => Method::FirstOrder { steps },
-        MethodName::Anil => Method::Anil { steps },
-    }
+/// What is estimated.
+pub(super) struct Estimating<'a> {
+    pub(super) backbone: &'a Backbone,
+    pub(super) method: Method,
+    pub(super) protocol: Protocol,
+    pub(super) optimizer: OptimizerKind,
+    pub(super) checkpointing: Checkpointing,
+    pub(super) route: Route,
 }
 
-struct Estimating<'a> {
-    backbone: &'a Backbone,
-    task: &'a TaskArgs,
-    optimizer: OptimizerKind,
-    checkpointing: GradCheckpoint,
-    route: Route,
+impl Estimating<'_> {
+    /// What training on one task at a time takes.
+    pub(super) fn need(self) -> Result<MemoryFigure, CliError> {
+        Ok(counting(self)?.plan(1).total())
+    }
 }
 
 impl Work for Estimating<'_> {
     type Output = Estimate;
 
     fn run<B: Backend>(self, device: B::Device) -> Estimate {
-        let Self { backbone, task, optimizer, checkpointing, route } = self;
-        Estimate::new::<B>(backbone, method(task), task.task, optimizer, route, &device)
-            .with_checkpointing(checkpointing.into())
+        let Self { backbone, method, protocol, optimizer, checkpointing, route } = self;
+        Estimate::new::<B>(backbone, method, protocol, optimizer, route, &device)
+            .with_checkpointing(checkpointing)
     }
 }
 
@@ -134,11 +126,15 @@ impl Work for Measuring<'_> {
 }
 
 /// That the method has segments, if they are asked for.
-fn check(checkpointing: GradCheckpoint, task: &TaskArgs) -> Result<(), CliError> {
-    if checkpointing == GradCheckpoint::Segments && task.method != MethodName::Protonet {
-        return Err(CliError::Usage("--grad-checkpoint segments is for protonet".to_owned()));
+fn check(checkpointing: Checkpointing, task: &TaskArgs) -> Result<(), CliError> {
+    match checkpointing == Checkpointing::Segments && task.method() != Method::ProtoNet {
+        true => Err(usage!("--grad-checkpoint segments is for protonet")),
+        false => Ok(()),
     }
-    Ok(())
+}
+
+fn sides(image: ImageShape) -> [usize; 3] {
+    [image.channels, image.height, image.width]
 }
 
 /// The backbone of this name, for images of the size that is meant.
@@ -146,85 +142,63 @@ fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone, CliError> {
     let catalog = Catalog::built_in();
     let named = catalog.get(name)?;
     let Some(image) = task.image else { return Ok(named.clone()) };
-    named.for_images(image.0).ok_or_else(|| {
-        CliError::Usage(format!("images of {image} are too small or too large for {name}"))
-    })
+    let fitting = named.for_images(sides(image));
+    fitting.ok_or_else(|| usage!("images of {image} are too small or too large for {name}"))
 }
 
 pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
     check(args.grad_checkpoint, &args.task)?;
     let target = Target::new(&args.place)?;
+    let (key, budget) = (&target.info.key, target.budget);
     let backbone = backbone(&args.model, &args.task)?;
-    let work = Estimating {
+    let mut estimate = counting(Estimating {
         backbone: &backbone,
-        task: &args.task,
-        optimizer: args.optimizer.into(),
+        method: args.task.method(),
+        protocol: args.task.task,
+        optimizer: args.optimizer,
         checkpointing: args.grad_checkpoint,
         route: target.route,
-    };
-    let estimate = counting(work)?;
-    let estimate = match args.measure {
-        true => {
-            print_status(format_args!("running steps on {}", target.info.key));
-            let fit = run_on(&target.info.key, Measuring(&estimate))??;
-            estimate.with_measured(fit)
-        }
-        false => estimate,
-    };
+    })?;
+    if args.measure {
+        print_status(format_args!("running steps on {key}"));
+        let fit = run_on(key, Measuring(&estimate))??;
+        estimate = estimate.with_measured(fit);
+    }
     let estimate = estimate.with_largest_buffer(target.info.capabilities.largest_buffer);
     let plan = estimate.plan(args.tasks);
     let need = plan.total();
     let fits = match plan.largest_fits() {
         Some(false) => Some(false),
-        _ => target.budget.and_then(|budget| plan.fits(budget)),
+        _ => budget.and_then(|budget| plan.fits(budget)),
     };
-    let most = target.budget.and_then(|budget| estimate.max_tasks(budget));
+    let most = budget.and_then(|budget| estimate.max_tasks(budget));
     // What does not fit takes no time.
     let calibration = if fits == Some(false) { None } else { target.calibration()? };
     let seconds = calibration.and_then(|rates| estimate.seconds(args.tasks, &rates));
     if args.place.machine.json {
         print(json!({
             "model": backbone.name,
-            "method": method(&args.task),
+            "method": args.task.method(),
             "checkpointing": estimate.checkpointing(),
             "task": args.task.task,
             "tasks": args.tasks,
-            "device": target.info.key,
+            "device": key,
             "plan": plan,
             "total": need,
-            "budget": target.budget,
+            "budget": budget,
             "fits": fits,
             "max_tasks": most,
             "gflop_per_step": rounded(estimate.flops(args.tasks) / 1e9, 4),
             "seconds_per_step": seconds,
         }))?;
     } else {
-        print(format_args!(
-            "{}, {}, tasks a step: {}, on {}",
-            backbone.name, args.task.task, args.tasks, target.info.key
-        ))?;
-        print(&plan)?;
-        if let Some(seconds) = seconds {
-            let ms = seconds * 1e3;
-            print(format_args!("about {ms:.1} ms a step, by rates measured on the device"))?;
-        }
-        match (target.budget, fits) {
-            (Some(budget), Some(fits)) => {
-                let fits = if fits { "fits" } else { "does not fit" };
-                let most = most.map(|most| format!("; tasks a step at most: {most}"));
-                let (need, most) = (need.bytes, most.unwrap_or_default());
-                print(format_args!("{fits}: {need} of {budget}{most}"))?;
-            }
-            (Some(budget), None) => {
-                print(format_args!("{need} of {budget}: whether it fits is not known"))?;
-            }
-            (None, Some(_)) => {}
-            (None, None) => print("the device does not tell its memory: say --budget")?,
-        }
+        let (name, task, tasks) = (&backbone.name, args.task.task, args.tasks);
+        print(format_args!("{name}, {task}, tasks a step: {tasks}, on {key}"))?;
+        print(estimate_text(&plan, seconds, budget, fits, most))?;
     }
     match fits {
         Some(false) if plan.largest_fits() == Some(false) => {
-            Ok(estimate.check(args.tasks, target.budget.unwrap_or(Bytes(u64::MAX)))?)
+            Ok(estimate.check(args.tasks, budget.unwrap_or(Bytes(u64::MAX)))?)
         }
         Some(false) => Err(CliError::DoesNotFit {
             what: format!("{} tasks of {}", args.tasks, backbone.name),
@@ -233,6 +207,33 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         }),
         _ => Ok(()),
     }
+}
+
+/// The plan, how long a step takes, and whether it fits.
+fn estimate_text(
+    plan: &MemoryPlan,
+    seconds: Option<f64>,
+    budget: Option<Bytes>,
+    fits: Option<bool>,
+    most: Option<usize>,
+) -> String {
+    let mut text = plan.to_string();
+    if let Some(seconds) = seconds {
+        let ms = seconds * 1e3;
+        text += &format!("\nabout {ms:.1} ms a step, by rates measured on the device");
+    }
+    let need = plan.total();
+    text += &match (budget, fits) {
+        (Some(budget), Some(fits)) => {
+            let fits = if fits { "fits" } else { "does not fit" };
+            let most = most.map(|most| format!("; tasks a step at most: {most}"));
+            format!("\n{fits}: {} of {budget}{}", need.bytes, most.unwrap_or_default())
+        }
+        (Some(budget), None) => format!("\n{need} of {budget}: whether it fits is not known"),
+        (None, Some(_)) => String::new(),
+        (None, None) => "\nthe memory of the device is not known: give --budget".to_owned(),
+    };
+    text
 }
 
 struct Recommending<'a> {
@@ -246,13 +247,13 @@ impl Work for Recommending<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let Self { task, image, target } = self;
-        recommend::<B>(&Catalog::built_in(), image, task.task, method(task), target, &device)
+        recommend::<B>(&Catalog::built_in(), image, task.task, task.method(), target, &device)
     }
 }
 
 pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
     let target = Target::new(&args.place)?;
-    let image = args.task.image.map_or([1, 28, 28], |image| image.0);
+    let image = args.task.image.map_or([1, 28, 28], sides);
     let budget = target.known_budget()?;
     let calibration = target.calibration()?;
     let meant = Meant {
@@ -275,16 +276,11 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
             "{:<24}{:>11}{:>14}{:>12}{:>12}",
             "MODEL", "NEEDS", "TASKS AT MOST", "STEP ABOUT", "PARAMETERS"
         ))?;
-        for entry in &ranked {
-            let time = entry.seconds.map_or("-".to_owned(), |s| format!("{:.1} ms", s * 1e3));
+        for Recommendation { backbone, need, fits, max_tasks, seconds, parameters } in &ranked {
+            let time = seconds.map_or("-".to_owned(), |s| format!("{:.1} ms", s * 1e3));
+            let fits = if *fits { "" } else { "  does not fit" };
             print(format_args!(
-                "{:<24}{:>11}{:>14}{:>12}{:>12}{}",
-                entry.backbone,
-                entry.need,
-                entry.max_tasks,
-                time,
-                entry.parameters,
-                if entry.fits { "" } else { "  does not fit" }
+                "{backbone:<24}{need:>11}{max_tasks:>14}{time:>12}{parameters:>12}{fits}"
             ))?;
         }
     }
@@ -301,16 +297,15 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
 pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     check(args.grad_checkpoint, &args.task)?;
     let rooms = rooms(args)?;
-    let routes = rooms.iter().map(|(info, _)| route(info)).collect::<Vec<_>>();
-    let free = rooms.into_iter().map(|(info, room)| (info.key, room)).collect::<Vec<_>>();
-    let models = args.models.iter().map(|wanted| {
-        let bytes = match wanted.bytes {
+    let models = args.models.iter().map(|model| {
+        let bytes = match model.bytes {
             Some(bytes) => bytes,
-            None => need(&wanted.name, args, &routes)?,
+            None => need(&model.name, args, rooms.iter().map(|(info, _)| route(info)))?,
         };
-        Ok((wanted.name.clone(), bytes))
+        Ok((model.name.clone(), bytes))
     });
     let models = models.collect::<Result<Vec<_>, CliError>>()?;
+    let free = rooms.into_iter().map(|(info, room)| (info.key, room)).collect::<Vec<_>>();
     let placement = place(&models, &free, args.keep_free)?;
     if args.machine.json {
         return print(json!(placement));
@@ -327,29 +322,30 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
 /// The devices to place models on, with their memory.
 fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
+    let mut rooms: Vec<(DeviceInfo, Bytes)> = Vec::new();
     if args.devices.is_empty() {
         let processor = inventory.devices.iter().find(|info| info.tier == Tier::Cpu);
         let accelerators = inventory.devices.iter().filter(|info| info.tier.is_accelerator());
-        let (told, untold): (Vec<_>, Vec<_>) =
-            accelerators.chain(processor).partition(|info| info.memory.free.is_some());
-        for DeviceInfo { key, .. } in untold {
-            print_status(format_args!(
-                "left out {key}: it does not tell its memory; --devices {key}=AMOUNT takes it in"
-            ));
+        for info in accelerators.chain(processor) {
+            let key = &info.key;
+            match info.memory.free {
+                Some(free) => rooms.push((info.clone(), free)),
+                None => print_status(format_args!(
+                    "left out {key}: its memory is not known; --devices {key}=AMOUNT includes it"
+                )),
+            }
         }
-        let room = |info: &DeviceInfo| Some((info.clone(), info.memory.free?));
-        return Ok(told.into_iter().filter_map(room).collect());
     }
-    let mut rooms: Vec<(DeviceInfo, Bytes)> = Vec::new();
     for wanted in &args.devices {
-        let info = inventory.select(&wanted.device)?.device;
+        let info = inventory.select(&wanted.name)?.device;
         let key = &info.key;
         if rooms.iter().any(|(other, _)| other.key == *key) {
-            return Err(CliError::Usage(format!("--devices names {key} twice")));
+            return Err(usage!("--devices names {key} twice"));
         }
-        let room = wanted.bytes.or(info.memory.free).ok_or_else(|| {
-            CliError::Usage(format!("{key} does not tell its memory: say {key}=AMOUNT"))
-        })?;
+        let room = wanted
+            .bytes
+            .or(info.memory.free)
+            .ok_or_else(|| usage!("the memory of {key} is not known: give {key}=AMOUNT"))?;
         rooms.push((info, room));
     }
     Ok(rooms)
@@ -357,29 +353,30 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
 
 /// What training a model on one task at a time takes where operations go one of these ways, at
 /// most.
-fn need(name: &str, args: &PlanArgs, routes: &[Route]) -> Result<Bytes, CliError> {
+fn need(
+    name: &str,
+    args: &PlanArgs,
+    routes: impl Iterator<Item = Route>,
+) -> Result<Bytes, CliError> {
     let backbone = backbone(name, &args.task)?;
-    let needs = routes.iter().map(|&route| {
-        let need = training_need(&backbone, &args.task, args.grad_checkpoint, route)?;
-        match need.source {
-            Provenance::Unknown => Err(CliError::Usage(format!(
+    let mut most = Bytes::default();
+    for route in routes {
+        let need = Estimating {
+            backbone: &backbone,
+            method: args.task.method(),
+            protocol: args.task.task,
+            optimizer: OptimizerKind::Adam,
+            checkpointing: args.grad_checkpoint,
+            route,
+        };
+        let need = need.need()?;
+        if need.source == Provenance::Unknown {
+            return Err(usage!(
                 "what {name} takes under this --grad-checkpoint is not known where operations go \
-                 {route}: say {name}=AMOUNT"
-            ))),
-            _ => Ok(need.bytes),
+                 {route}: give {name}=AMOUNT"
+            ));
         }
-    });
-    Ok(needs.collect::<Result<Vec<_>, CliError>>()?.into_iter().max().unwrap_or_default())
-}
-
-/// What training on one task at a time takes.
-pub(super) fn training_need(
-    backbone: &Backbone,
-    task: &TaskArgs,
-    checkpointing: GradCheckpoint,
-    route: Route,
-) -> Result<MemoryFigure, CliError> {
-    let optimizer = OptimizerKind::Adam;
-    let work = Estimating { backbone, task, optimizer, checkpointing, route };
-    Ok(counting(work)?.plan(1).total())
+        most = most.max(need.bytes);
+    }
+    Ok(most)
 }

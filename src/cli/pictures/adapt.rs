@@ -3,13 +3,12 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
 use fewshot::data::{DataError, picture_files, pictures_in};
-use fewshot::files;
 use serde_json::json;
 
 use super::args::AdaptArgs;
-use super::{beside, pictures, plots};
+use super::{pictures, plots};
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, usage};
 use crate::cli::output::print;
 use crate::cli::report::rounded;
 
@@ -18,9 +17,9 @@ const MISTAKES: usize = 5;
 
 /// `fewshot adapt`.
 pub(crate) fn adapt(args: AdaptArgs) -> Result<(), CliError> {
-    backend::prepare(&args.device)?;
+    backend::prepare(args.device.threads)?;
     if args.model.is_some() && args.add.is_empty() && args.remove.is_empty() {
-        return Err(CliError::Usage("--add or --remove says what to change".to_owned()));
+        return Err(usage!("--add or --remove says what to change"));
     }
     let device = args.device.clone();
     backend::dispatch(&device, Adapting(args))
@@ -29,8 +28,6 @@ pub(crate) fn adapt(args: AdaptArgs) -> Result<(), CliError> {
 struct Adapting(AdaptArgs);
 
 impl Job for Adapting {
-    type Output = ();
-
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self(args) = self;
         let model = match &args.model {
@@ -38,7 +35,7 @@ impl Job for Adapting {
             None => new::<B::InnerBackend>(&args, &place.device)?,
         };
         let out = args.out.as_ref().or(args.model.as_ref());
-        let out = out.ok_or_else(|| CliError::Usage("--out is needed".to_owned()))?;
+        let out = out.ok_or_else(|| usage!("--out is needed"))?;
         model.write(out)?;
         draw(&model, out)?;
         report(&model, out, args.json)
@@ -46,7 +43,7 @@ impl Job for Adapting {
 }
 
 fn new<B: Backend>(args: &AdaptArgs, device: &B::Device) -> Result<AdaptedModel<B>, CliError> {
-    let needed = |what: &str| CliError::Usage(format!("{what} is needed"));
+    let needed = |what: &str| usage!("{what} is needed");
     let backbone = args.backbone.as_deref().ok_or_else(|| needed("--backbone"))?;
     let (name, weights) =
         backbone.split_once(':').ok_or_else(|| needed("--backbone NAME:FILE, with a file,"))?;
@@ -76,17 +73,11 @@ fn changed<B: Backend>(
 }
 
 fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result<(), CliError> {
-    let write = |ending, drawing: Result<String, String>| {
-        let path = beside(out, ending);
-        let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
-        let text = drawing.map_err(failed)?;
-        files::replace(&path, text.as_bytes()).map_err(|error| failed(error.to_string()))
-    };
     if let Some(left_out) = model.left_out() {
-        let drawing = plots::confusion(&model.class_names(), &left_out.confusion);
-        write("confusion.svg", drawing)?;
+        let (names, counts) = (&model.class_names(), &left_out.confusion);
+        plots::Confusion { names, counts }.write(&out.with_extension("confusion.svg"))?;
     }
-    write("map.svg", plots::map(model.examples()))
+    plots::write_map(&out.with_extension("map.svg"), model.examples())
 }
 
 fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result<(), CliError> {

@@ -9,7 +9,7 @@ pub(crate) use adapt::adapt;
 pub(crate) use args::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
 pub(crate) use predict::predict;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use fewshot::data::{DataError, Picture};
 use rayon::prelude::*;
@@ -17,9 +17,4 @@ use rayon::prelude::*;
 /// Decodes files on all threads, in order.
 fn pictures(files: &[PathBuf]) -> Result<Vec<Picture>, DataError> {
     files.par_iter().map(Picture::open).collect()
-}
-
-/// A file beside `path`, with another ending.
-fn beside(path: &Path, ending: &str) -> PathBuf {
-    path.with_extension(ending)
 }

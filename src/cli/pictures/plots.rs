@@ -1,33 +1,36 @@
 //! A confusion matrix, and embeddings in two dimensions.
 
-use std::io;
+use std::path::Path;
 
 use fewshot::data::Features;
+use fewshot::plot::{self, Panel, PlotError};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-type Drawn = Result<(), DrawingAreaErrorKind<io::Error>>;
-
-fn svg(
-    size: (u32, u32),
-    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, plotters::coord::Shift>) -> Drawn,
-) -> Result<String, String> {
-    let mut text = String::new();
-    let root = SVGBackend::with_string(&mut text, size).into_drawing_area();
-    let drawn = root.fill(&WHITE).and_then(|()| draw(&root)).and_then(|()| root.present());
-    drawn.map_err(|error| error.to_string())?;
-    drop(root);
-    Ok(text)
-}
+use crate::cli::error::CliError;
 
 const CELL: usize = 34;
 const LABELS: usize = 150;
 
 /// How many pictures of the class of a row were taken for that of a column.
-pub(super) fn confusion(names: &[String], counts: &[Vec<usize>]) -> Result<String, String> {
-    let side = (LABELS + CELL * names.len() + 20) as u32;
-    let most = counts.iter().flatten().max().copied().unwrap_or(0).max(1);
-    svg((side, side), |root| {
+pub(super) struct Confusion<'a> {
+    pub(super) names: &'a [String],
+    pub(super) counts: &'a [Vec<usize>],
+}
+
+impl Confusion<'_> {
+    pub(super) fn write(&self, path: &Path) -> Result<(), CliError> {
+        plot::write(path, self.size(), &[()], |root, ()| self.panel(root)).map_err(CliError::Failed)
+    }
+
+    fn size(&self) -> (u32, u32) {
+        let side = (LABELS + CELL * self.names.len() + 20) as u32;
+        (side, side)
+    }
+
+    fn panel(&self, root: &Panel) -> Result<(), PlotError> {
+        let Self { names, counts } = *self;
+        let most = counts.iter().flatten().max().copied().unwrap_or(0).max(1);
         let style = ("sans-serif", 13).into_font().color(&BLACK);
         let place = |index: usize| (LABELS + CELL * index) as i32;
         for (row, (name, counts)) in names.iter().zip(counts).enumerate() {
@@ -56,11 +59,17 @@ pub(super) fn confusion(names: &[String], counts: &[Vec<usize>]) -> Result<Strin
             }
         }
         Ok(())
-    })
+    }
 }
 
 /// The embeddings along their two principal axes, a colour a class.
-pub(super) fn map(examples: &Features) -> Result<String, String> {
+pub(super) fn write_map(path: &Path, examples: &Features) -> Result<(), CliError> {
+    plot::write(path, MAP, &[()], |root, ()| map(root, examples)).map_err(CliError::Failed)
+}
+
+const MAP: (u32, u32) = (720, 560);
+
+fn map(root: &Panel, examples: &Features) -> Result<(), PlotError> {
     let points = principal(examples);
     let range = |axis: usize| {
         let along = points.iter().map(|point| point[axis]);
@@ -69,30 +78,25 @@ pub(super) fn map(examples: &Features) -> Result<String, String> {
         let room = 0.05 * (high - low).max(1e-6);
         low - room..high + room
     };
-    svg((720, 560), |root| {
-        let mut chart = ChartBuilder::on(root)
-            .caption(
-                "Pictures along the two principal axes of their embeddings",
-                ("sans-serif", 15),
-            )
-            .margin(12)
-            .margin_right(160)
-            .build_cartesian_2d(range(0), range(1))?;
-        chart.configure_mesh().disable_mesh().disable_axes().draw()?;
-        for class in 0..examples.classes() {
-            let colour = Palette99::pick(class).to_rgba();
-            let circles = examples
-                .rows_of(class)
-                .map(|row| Circle::new((points[row][0], points[row][1]), 4, colour.filled()));
-            chart.draw_series(circles)?;
-            let y = 40 + 18 * class as i32;
-            root.draw(&Circle::new((574, y), 4, colour.filled()))?;
-            let style = ("sans-serif", 13).into_font().color(&BLACK);
-            let style = style.pos(Pos::new(HPos::Left, VPos::Center));
-            root.draw(&Text::new(examples.class_name(class).to_owned(), (584, y), style))?;
-        }
-        Ok(())
-    })
+    let mut chart = ChartBuilder::on(root)
+        .caption("Pictures along the two principal axes of their embeddings", ("sans-serif", 15))
+        .margin(12)
+        .margin_right(160)
+        .build_cartesian_2d(range(0), range(1))?;
+    chart.configure_mesh().disable_mesh().disable_axes().draw()?;
+    for class in 0..examples.classes() {
+        let colour = Palette99::pick(class).to_rgba();
+        let circles = examples
+            .rows_of(class)
+            .map(|row| Circle::new((points[row][0], points[row][1]), 4, colour.filled()));
+        chart.draw_series(circles)?;
+        let y = 40 + 18 * class as i32;
+        root.draw(&Circle::new((574, y), 4, colour.filled()))?;
+        let style = ("sans-serif", 13).into_font().color(&BLACK);
+        let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+        root.draw(&Text::new(examples.class_name(class).to_owned(), (584, y), style))?;
+    }
+    Ok(())
 }
 
 /// Rows along the two axes of their largest variance, found by the power method.
@@ -135,7 +139,10 @@ mod tests {
     #[test]
     fn a_confusion_has_its_counts_and_names() {
         let names = ["owl".to_owned(), "wren".to_owned()];
-        let drawing = confusion(&names, &[vec![5, 2], vec![0, 7]]).unwrap();
+        let counts = [vec![5, 2], vec![0, 7]];
+        let confusion = Confusion { names: &names, counts: &counts };
+        let drawing =
+            plot::drawn(confusion.size(), &[()], |root, ()| confusion.panel(root)).unwrap();
         for text in ["owl", "wren"] {
             assert_eq!(drawing.matches(text).count(), 2, "{text}");
         }
@@ -155,6 +162,7 @@ mod tests {
         assert!(spread(0) > 10.0 * spread(1) && spread(1) > 10.0, "{points:?}");
         let (left, right) = points.split_at(6);
         assert!(left.iter().all(|p| p[0].signum() != right[0][0].signum()));
-        assert!(map(&examples).unwrap().matches("<circle").count() == 12 + 2);
+        let drawing = plot::drawn(MAP, &[()], |root, ()| map(root, &examples)).unwrap();
+        assert_eq!(drawing.matches("<circle").count(), 12 + 2);
     }
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::args::PredictArgs;
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, failed};
 use crate::cli::output::{print, print_error};
 use crate::cli::report::rounded;
 
@@ -17,7 +17,7 @@ const BATCH: usize = 128;
 
 /// `fewshot predict`.
 pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
-    backend::prepare(&args.device)?;
+    backend::prepare(args.device.threads)?;
     let device = args.device.clone();
     backend::dispatch(&device, Predicting(args))
 }
@@ -25,8 +25,6 @@ pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
 struct Predicting(PredictArgs);
 
 impl Job for Predicting {
-    type Output = ();
-
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self(args) = self;
         let mut files = Vec::new();
@@ -63,7 +61,7 @@ impl Job for Predicting {
         }
         match unread {
             0 => Ok(()),
-            _ => Err(CliError::Failed(format!("{unread} of {} pictures not read", files.len()))),
+            _ => Err(failed!("{unread} of {} pictures not read", files.len())),
         }
     }
 }

@@ -3,8 +3,9 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use fewshot::plasticity::{Activation, Aggregate};
 
-use crate::cli::args::{DeviceArgs, count};
-use crate::cli::error::CliError;
+use crate::cli::args::{DeviceArgs, count, one_of};
+use crate::cli::error::{CliError, usage};
+use crate::cli::output::lower;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlasticityRunArgs {
@@ -35,11 +36,19 @@ pub(crate) struct PlasticityRunArgs {
     pub(super) tau: Option<f64>,
     /// What neurons make of their weighted sums [default: relu of bcm, as its outputs are rates of
     /// spikes and linear ones learn nothing from inputs that are symmetric about zero, linear of others]
-    #[arg(long, value_enum)]
-    pub(super) activation: Option<ActivationName>,
+    #[arg(long, value_parser = one_of([
+        ("linear", "The sum itself", Activation::Linear),
+        ("tanh", "Its hyperbolic tangent", Activation::Tanh),
+        ("relu", "Its positive part", Activation::Relu),
+    ]))]
+    pub(super) activation: Option<Activation>,
     /// What a layer sees of the outputs below it since it fired last
-    #[arg(long, value_enum, default_value_t = AggregateName::Mean)]
-    pub(super) aggregate: AggregateName,
+    #[arg(long, default_value = "mean", value_parser = one_of([
+        ("last", "The last one", Aggregate::Last),
+        ("mean", "Their mean", Aggregate::Mean),
+        ("concat", "All of them", Aggregate::Concat),
+    ]))]
+    pub(super) aggregate: Aggregate,
     /// Strength of the gain from parents on their children a tick later
     #[arg(long, default_value_t = 0.0, allow_negative_numbers = true, value_name = "GAIN")]
     pub(super) top_down: f64,
@@ -63,16 +72,14 @@ pub(crate) struct PlasticityRunArgs {
 }
 
 pub(crate) const RUN_HELP: &str = "\
-Inputs are slow and fast sources mixed along known directions, with powers that halve from one to \
-the next; their squared length is 1 on average. The explained variance of a layer is the share of \
-the power of what it sees that its outputs explain through its own weights, over 1000 ticks of \
-another sequence that is never learned. A run whose weights leave the finite numbers ends with an \
-error.
+Inputs are slow and fast sources mixed along known directions, with powers that halve from one to the next; \
+their squared length is 1 on average. The explained variance of a layer is the share of the power of its \
+input that its outputs explain through its own weights, over 1000 ticks of another sequence that is never \
+learned. A run whose weights are no longer finite ends with an error.
 
 With --json, standard output is one JSON object: levels, periods, activation, aggregate, top_down, rule, rate, \
-decay, tau, whole, seed, steps, batch, seconds (generation of inputs and measuring apart), \
-steps_per_s, layers (each with period, firings, row_norm, explained_variance), backend, device, \
-threads, plot.";
+decay, tau, whole, seed, steps, batch, seconds (without generation of inputs and measuring), steps_per_s, \
+layers (each with period, firings, row_norm, explained_variance), backend, device, threads, plot.";
 
 /// How weights change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -91,61 +98,15 @@ pub(super) enum RuleName {
     Bcm,
 }
 
-/// What neurons make of their weighted sums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum ActivationName {
-    /// The sum itself
-    Linear,
-    /// Its hyperbolic tangent
-    Tanh,
-    /// Its positive part
-    Relu,
-}
-
-/// What a layer sees of the outputs below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum AggregateName {
-    /// The last one
-    Last,
-    /// Their mean
-    Mean,
-    /// All of them
-    Concat,
-}
-
 impl RuleName {
     /// Whether it settles at principal components, up to a bound on the rate.
     pub(super) fn is_ojas(self) -> bool {
         matches!(self, Self::Oja | Self::Subspace | Self::Sanger)
     }
-
-    fn follows(self) -> bool {
-        matches!(self, Self::Covariance | Self::Bcm)
-    }
-}
-
-impl From<ActivationName> for Activation {
-    fn from(name: ActivationName) -> Self {
-        match name {
-            ActivationName::Linear => Self::Linear,
-            ActivationName::Tanh => Self::Tanh,
-            ActivationName::Relu => Self::Relu,
-        }
-    }
-}
-
-impl From<AggregateName> for Aggregate {
-    fn from(name: AggregateName) -> Self {
-        match name {
-            AggregateName::Last => Self::Last,
-            AggregateName::Mean => Self::Mean,
-            AggregateName::Concat => Self::Concat,
-        }
-    }
 }
 
 impl PlasticityRunArgs {
-    /// The rate, a default of the rule unless said: BCM's thresholds must be faster than its weights,
+    /// The rate, by default one of the rule: BCM's thresholds must be faster than its weights,
     /// and what grows without end should take its time.
     pub(super) fn rate(&self) -> f64 {
         self.rate.unwrap_or(match self.rule {
@@ -155,11 +116,9 @@ impl PlasticityRunArgs {
         })
     }
 
-    pub(super) fn activation(&self) -> ActivationName {
-        self.activation.unwrap_or(match self.rule {
-            RuleName::Bcm => ActivationName::Relu,
-            _ => ActivationName::Linear,
-        })
+    pub(super) fn activation(&self) -> Activation {
+        let bcm = self.rule == RuleName::Bcm;
+        self.activation.unwrap_or(if bcm { Activation::Relu } else { Activation::Linear })
     }
 
     pub(super) fn decay(&self) -> f64 {
@@ -173,30 +132,26 @@ impl PlasticityRunArgs {
     /// # Errors
     /// Where words do not go together, or the plot's folder is not there.
     pub(super) fn check(&self) -> Result<(), CliError> {
-        let rate = self.rate();
-        let rule = self.rule.to_possible_value().map(|value| value.get_name().to_owned());
-        let rule = rule.unwrap_or_default();
+        let (rate, rule) = (self.rate(), lower(self.rule));
         if !(rate.is_finite() && rate >= 0.0) {
-            return usage(format!("--rate must be a number from 0 on, not {rate}"));
+            return Err(usage!("--rate must be a number from 0 on, not {rate}"));
         }
         if self.whole && rate != 0.0 {
-            return usage("--whole is for layers that do not adapt: --rate 0".to_owned());
+            return Err(usage!("--whole is for layers that do not adapt: --rate 0"));
         }
         if self.decay.is_some() && self.rule.is_ojas() {
-            return usage(format!(
-                "--decay is for hebb, covariance and bcm: {rule} forgets itself"
-            ));
+            return Err(usage!("--decay is for hebb, covariance and bcm: {rule} forgets itself"));
         }
-        if self.tau.is_some() && !self.rule.follows() {
-            return usage(format!("--tau is for covariance and bcm: {rule} follows nothing"));
+        if self.tau.is_some() && !matches!(self.rule, RuleName::Covariance | RuleName::Bcm) {
+            return Err(usage!("--tau is for covariance and bcm: {rule} follows nothing"));
         }
         if let [inputs @ 0..2, ..] = self.levels[..] {
-            return usage(format!("--levels: the input needs at least 2 values, not {inputs}"));
+            return Err(usage!("--levels: the input needs at least 2 values, not {inputs}"));
         }
         let folder = self.plot.parent().filter(|folder| !folder.as_os_str().is_empty());
-        match folder.unwrap_or(Path::new(".")).is_dir() {
+        match folder.is_none_or(Path::is_dir) {
             true => Ok(()),
-            false => usage(format!("--plot {}: there is no such folder", self.plot.display())),
+            false => Err(usage!("--plot {}: there is no such folder", self.plot.display())),
         }
     }
 
@@ -211,8 +166,4 @@ impl PlasticityRunArgs {
             )
         })
     }
-}
-
-fn usage(reason: String) -> Result<(), CliError> {
-    Err(CliError::Usage(reason))
 }

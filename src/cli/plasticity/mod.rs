@@ -2,7 +2,6 @@
 
 mod args;
 mod plot;
-mod progress;
 mod report;
 mod training;
 
@@ -10,14 +9,15 @@ pub(crate) use args::{PlasticityRunArgs, RUN_HELP};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::plasticity::{
-    Bcm, Covariance, Hebb, HierarchyConfig, Oja, PlasticityError, PlasticityRule, Rate, Sanger,
-    Sources, Subspace, TemporalHierarchy,
+    Bcm, Covariance, Hebb, HierarchyConfig, Oja, PlasticityRule, Rate, Sanger, Sources, Subspace,
+    TemporalHierarchy,
 };
 
 use super::backend::{self, Job, Place};
 use super::error::CliError;
 use super::output::print_status;
 use args::RuleName;
+use report::RunResult;
 use training::Training;
 
 /// Sources of the inputs, unless these are shorter.
@@ -27,7 +27,7 @@ const SOURCES: usize = 20;
 const POWER_TAU: f64 = 100.0;
 
 pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
-    backend::prepare(&args.device)?;
+    backend::prepare(args.device.threads)?;
     args.check()?;
     if let Some(warning) = args.warning() {
         print_status(warning);
@@ -39,56 +39,44 @@ pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
 }
 
 impl Job for PlasticityRunArgs {
-    type Output = ();
-
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        type Inner<B> = <B as AutodiffBackend>::InnerBackend;
-        let hierarchy = self.hierarchy::<Inner<B>>(&place.device).map_err(usage)?;
-        let (tau, decay) = (self.tau(), self.decay());
-        let hebb = || Hebb::new().with_decay(decay);
-        let covariance = || Covariance::new(tau)?.with_decay(decay);
-        let bcm = || Bcm::new(tau)?.with_decay(decay);
-        let result = match self.rule {
-            RuleName::Hebb => self.with(hierarchy, hebb().map_err(usage)?, &place),
-            RuleName::Covariance => self.with(hierarchy, covariance().map_err(usage)?, &place),
-            RuleName::Oja => self.with(hierarchy, Oja, &place),
-            RuleName::Subspace => self.with(hierarchy, Subspace, &place),
-            RuleName::Sanger => self.with(hierarchy, Sanger, &place),
-            RuleName::Bcm => self.with(hierarchy, bcm().map_err(usage)?, &place),
-        }?;
-        report::write(&self, &result, place.backend, &place.label)?;
+        let result = self.result::<B::InnerBackend>(&place.device)?;
+        report::write(&self, &result, &place)?;
         plot::write(&result, &self.plot)
     }
 }
 
 impl PlasticityRunArgs {
-    fn hierarchy<B: Backend>(
-        &self,
-        device: &B::Device,
-    ) -> Result<TemporalHierarchy<B>, PlasticityError> {
+    fn result<B: Backend>(&self, device: &B::Device) -> Result<RunResult, CliError> {
         B::seed(device, self.seed);
-        HierarchyConfig::new(self.levels.clone(), self.periods.clone())
-            .with_activation(self.activation().into())
-            .with_aggregate(self.aggregate.into())
+        let hierarchy = HierarchyConfig::new(self.levels.clone(), self.periods.clone())
+            .with_activation(self.activation())
+            .with_aggregate(self.aggregate)
             .with_top_down(self.top_down)
-            .init(device)
+            .init::<B>(device)?;
+        let (tau, decay) = (self.tau(), self.decay());
+        match self.rule {
+            RuleName::Hebb => self.with(hierarchy, Hebb::new().with_decay(decay)?, device),
+            RuleName::Covariance => {
+                self.with(hierarchy, Covariance::new(tau)?.with_decay(decay)?, device)
+            }
+            RuleName::Oja => self.with(hierarchy, Oja, device),
+            RuleName::Subspace => self.with(hierarchy, Subspace, device),
+            RuleName::Sanger => self.with(hierarchy, Sanger, device),
+            RuleName::Bcm => self.with(hierarchy, Bcm::new(tau)?.with_decay(decay)?, device),
+        }
     }
 
-    fn with<B: AutodiffBackend, R: PlasticityRule<B::InnerBackend>>(
+    fn with<B: Backend, R: PlasticityRule<B>>(
         &self,
-        hierarchy: TemporalHierarchy<B::InnerBackend>,
+        hierarchy: TemporalHierarchy<B>,
         rule: R,
-        place: &Place<B>,
-    ) -> Result<report::RunResult, CliError> {
-        let rate = Rate::fixed(self.rate()).map_err(usage)?;
-        let running = hierarchy.start(rule, rate).with_relative_rates(POWER_TAU).map_err(usage)?;
+        device: &B::Device,
+    ) -> Result<RunResult, CliError> {
+        let running = hierarchy.start(rule, Rate::fixed(self.rate())?);
+        let running = running.with_relative_rates(POWER_TAU)?;
         let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);
-        let learned = sources(self.seed).map_err(usage)?;
-        let unseen = sources(self.seed.wrapping_add(1)).map_err(usage)?;
-        Training::new(self, learned, unseen, place.device.clone()).run(running)
+        let (learned, unseen) = (sources(self.seed)?, sources(self.seed.wrapping_add(1))?);
+        Training::new(self, learned, unseen, device.clone()).run(running)
     }
-}
-
-fn usage(error: PlasticityError) -> CliError {
-    CliError::Usage(error.to_string())
 }

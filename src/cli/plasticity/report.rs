@@ -1,8 +1,10 @@
+use burn::tensor::backend::Backend;
 use serde_json::{Value, json};
 
 use super::PlasticityRunArgs;
+use crate::cli::backend::Place;
 use crate::cli::error::CliError;
-use crate::cli::output::print;
+use crate::cli::output::{lower, print};
 use crate::cli::report::rounded;
 
 /// What a run showed.
@@ -21,33 +23,35 @@ pub(super) struct Moment {
     pub(super) explained: Vec<f64>,
 }
 
-pub(super) fn write(
+pub(super) fn write<B: Backend>(
     args: &PlasticityRunArgs,
     result: &RunResult,
-    backend: &str,
-    device: &str,
+    place: &Place<B>,
 ) -> Result<(), CliError> {
     let last = result.moments.last().expect("a run has at least one step");
-    let pace = args.steps as f64 / result.seconds;
     if args.json {
-        return print(object(args, result, last, [backend, device]));
+        return print(object(args, result, last, place));
     }
-    let plot = args.plot.display();
-    for (layer, (norm, explained)) in last.norms.iter().zip(&last.explained).enumerate() {
-        let (neurons, period) = (args.levels[layer + 1], args.periods[layer]);
-        let firings = result.firings[layer];
+    let layers = args.levels[1..].iter().zip(&args.periods).zip(&result.firings);
+    let layers = (1..).zip(layers).zip(last.norms.iter().zip(&last.explained));
+    for ((layer, ((neurons, period), firings)), (norm, explained)) in layers {
+        let explained = 100.0 * explained;
         print(format_args!(
-            "layer {}: {neurons} neurons, period {period}, {firings} firings, row norm {norm:.3}, \
-             explained variance {:.1} %",
-            layer + 1,
-            100.0 * explained
+            "layer {layer}: {neurons} neurons, period {period}, {firings} firings, row norm \
+             {norm:.3}, explained variance {explained:.1} %"
         ))?;
     }
-    let (steps, seconds) = (args.steps, result.seconds);
+    let (steps, seconds, plot) = (args.steps, result.seconds, args.plot.display());
+    let pace = steps as f64 / seconds;
     print(format_args!("{steps} steps in {seconds:.2} s, {pace:.0} steps/s; plot: {plot}"))
 }
 
-fn object(args: &PlasticityRunArgs, result: &RunResult, last: &Moment, place: [&str; 2]) -> Value {
+fn object<B: Backend>(
+    args: &PlasticityRunArgs,
+    result: &RunResult,
+    last: &Moment,
+    place: &Place<B>,
+) -> Value {
     let layer = |layer: usize| {
         json!({
             "period": args.periods[layer],
@@ -56,14 +60,13 @@ fn object(args: &PlasticityRunArgs, result: &RunResult, last: &Moment, place: [&
             "explained_variance": rounded(last.explained[layer], 4),
         })
     };
-    let lower = |name: &dyn std::fmt::Debug| format!("{name:?}").to_lowercase();
     json!({
         "levels": args.levels,
         "periods": args.periods,
-        "activation": lower(&args.activation()),
-        "aggregate": lower(&args.aggregate),
+        "activation": args.activation(),
+        "aggregate": args.aggregate,
         "top_down": args.top_down,
-        "rule": lower(&args.rule),
+        "rule": lower(args.rule),
         "rate": args.rate(),
         "decay": args.decay(),
         "tau": args.tau(),
@@ -74,8 +77,8 @@ fn object(args: &PlasticityRunArgs, result: &RunResult, last: &Moment, place: [&
         "seconds": rounded(result.seconds, 4),
         "steps_per_s": rounded(args.steps as f64 / result.seconds, 1),
         "layers": (0..result.firings.len()).map(layer).collect::<Vec<_>>(),
-        "backend": place[0],
-        "device": place[1],
+        "backend": place.backend(),
+        "device": place.label(),
         "threads": rayon::current_num_threads(),
         "plot": args.plot.display().to_string(),
     })

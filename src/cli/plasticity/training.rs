@@ -7,9 +7,9 @@ use fewshot::plasticity::{
 };
 
 use super::PlasticityRunArgs;
-use super::progress::Progress;
 use super::report::{Moment, RunResult};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, failed};
+use crate::cli::progress::StepProgress;
 
 /// How often it is looked at the layers.
 const MOMENTS: usize = 50;
@@ -52,7 +52,7 @@ impl<'a, B: Backend> Training<'a, B> {
         mut running: Running<B, R>,
     ) -> Result<RunResult, CliError> {
         let steps = self.args.steps;
-        let progress = Progress::new(steps);
+        let progress = StepProgress::new(steps);
         let mut moments = Vec::new();
         let mut spent = Duration::ZERO;
         let mut done = 0;
@@ -60,7 +60,7 @@ impl<'a, B: Backend> Training<'a, B> {
             let ticks = self.block().min(steps - done);
             let xs = self.stream.next::<B>(ticks, &self.device);
             let start = Instant::now();
-            running = self.through(running, xs).map_err(failed)?;
+            running = self.through(running, xs).map_err(as_failure)?;
             B::sync(&self.device).expect("the device answers");
             spent += start.elapsed();
             progress.tell(done, done + ticks, spent);
@@ -113,21 +113,21 @@ impl<'a, B: Backend> Training<'a, B> {
         let hierarchy = running.hierarchy();
         let norms = hierarchy.layers().iter().map(|layer| row_norm(layer.weight.val()));
         let norms: Vec<f64> = norms.collect();
-        let explained = hierarchy.explained_variance(self.unseen.clone()).map_err(failed)?;
+        let explained = hierarchy.explained_variance(self.unseen.clone()).map_err(as_failure)?;
         let lost =
             norms.iter().zip(&explained).position(|(a, b)| !(a.is_finite() && b.is_finite()));
         match lost {
             None => Ok(Moment { tick, norms, explained }),
-            Some(layer) => Err(CliError::Failed(format!(
+            Some(layer) => Err(failed!(
                 "layer {} is no longer finite by tick {tick} at a rate of {}{}",
                 layer + 1,
                 self.args.rate(),
                 if self.args.rule.is_ojas() { "" } else { "; try a lower --rate or a --decay" },
-            ))),
+            )),
         }
     }
 }
 
-fn failed(error: PlasticityError) -> CliError {
+fn as_failure(error: PlasticityError) -> CliError {
     CliError::Failed(error.to_string())
 }

@@ -5,9 +5,9 @@ use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Order, Proximal, SecondOr
 use fewshot::learners::{AdaptableNetwork, Annealing, Maml, QueryNorm};
 use serde::{Deserialize, Serialize};
 
-use crate::cli::args::{BatchNormRule, InnerArgs, Method, OrderName, RouteName};
-use crate::cli::defaults::{Benchmark, Defaults};
-use crate::cli::error::CliError;
+use crate::cli::args::{BatchNormRule, EvalArgs, InnerArgs, Method};
+use crate::cli::defaults::Benchmark;
+use crate::cli::error::{CliError, failed, usage};
 
 /// The inner loop of a method that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -16,7 +16,7 @@ pub(crate) struct InnerRecipe {
     pub(crate) steps: usize,
     pub(crate) eval_steps: usize,
     pub(crate) order: Order,
-    /// The network's own, where there is none.
+    /// The network's own, if `None`.
     pub(crate) second_order_route: Option<SecondOrder>,
     /// Of imaml alone.
     pub(crate) proximal: Option<Proximal>,
@@ -26,7 +26,7 @@ pub(crate) struct InnerRecipe {
     pub(crate) query_norm: QueryNorm,
     /// Of maml++ alone.
     pub(crate) annealing: Option<Annealing>,
-    /// The network's own number, where there is none.
+    /// The network's own number, if `None`.
     pub(crate) lanes: Option<usize>,
 }
 
@@ -40,89 +40,86 @@ impl InnerRecipe {
         args: &InnerArgs,
         benchmark: Benchmark,
     ) -> Result<Option<Self>, CliError> {
-        let usage = |text: String| Err(CliError::Usage(text));
         if !method.adapts() {
             return match args.given() {
                 Some(option) => {
-                    usage(format!("{option} is not for {method}, which has no inner loop"))
+                    Err(usage!("{option} is not for {method}, which has no inner loop"))
                 }
                 None => Ok(None),
             };
         }
-        let Defaults { rate, steps, eval_steps, .. } = benchmark.defaults(method);
-        let steps = args.inner_steps.unwrap_or(steps);
-        let proximal = match (method, args.proximal, args.cg_steps) {
-            (Method::Imaml, strength, iterations) => Some(Proximal {
-                strength: strength.unwrap_or(2.0),
-                iterations: iterations.unwrap_or(5),
-            }),
-            (_, None, None) => None,
-            _ => {
-                return usage(format!("--proximal and --cg-steps are for imaml, not for {method}"));
-            }
+        let only = |of: Method, given: bool, options: &str| match given && method != of {
+            true => Err(usage!("{options} for {of}, not for {method}")),
+            false => Ok(method == of),
         };
-        let batch = match (method, args.inner_batch, args.eval_inner_batch) {
-            (Method::Reptile, training, test) => Some([training.unwrap_or(10), test.unwrap_or(5)]),
-            (_, None, None) => None,
-            _ => return usage(format!("mini-batches are for reptile, not for {method}")),
-        };
-        let annealing = match (method, args.multi_step_loss, args.first_order_steps) {
-            (Method::MamlPlusPlus, multi_step, first_order) => Some(Annealing {
-                multi_step: multi_step.unwrap_or(benchmark.multi_step_loss()),
-                first_order: first_order.unwrap_or(0),
-            }),
-            (_, None, None) => None,
-            _ => {
-                let options = "--multi-step-loss and --first-order-steps are";
-                return usage(format!("{options} for maml++, not for {method}"));
-            }
-        };
+        let given = args.proximal.is_some() || args.cg_steps.is_some();
+        let proximal = only(Method::Imaml, given, "--proximal and --cg-steps are")?;
+        let given = args.inner_batch.is_some() || args.eval_inner_batch.is_some();
+        let batch = only(Method::Reptile, given, "mini-batches are")?;
+        let given = args.multi_step_loss.is_some() || args.first_order_steps.is_some();
+        let options = "--multi-step-loss and --first-order-steps are";
+        let annealing = only(Method::MamlPlusPlus, given, options)?;
         let order = match (method, args.order) {
-            (Method::Fomaml, Some(OrderName::Second)) => {
-                return usage("fomaml is of first order; --order second is maml".to_owned());
+            (Method::Fomaml, Some(Order::Second)) => {
+                return Err(usage!("fomaml is of first order; --order second is maml"));
             }
-            (Method::Imaml, Some(_)) => {
-                return usage("imaml does not differentiate its steps: no --order".to_owned());
+            (Method::Imaml | Method::Reptile, Some(_)) => {
+                return Err(usage!("{method} does not differentiate its steps: no --order"));
             }
-            (Method::Reptile, Some(_)) => {
-                return usage("reptile does not differentiate its steps: no --order".to_owned());
-            }
-            (Method::Fomaml | Method::Reptile, _) | (_, Some(OrderName::First)) => Order::First,
-            (_, Some(OrderName::Second) | None) => Order::Second,
+            (Method::Fomaml | Method::Reptile, _) => Order::First,
+            (_, order) => order.unwrap_or_default(),
         };
         if order == Order::First && args.first_order_steps.is_some() {
-            return usage(
-                "--first-order-steps is before second order: no --order first".to_owned(),
-            );
+            return Err(usage!("--first-order-steps is before second order: no --order first"));
         }
         let steps_are_differentiated = order == Order::Second && method != Method::Imaml;
         if args.second_order_route.is_some() && !steps_are_differentiated {
-            return usage(
-                "--second-order-route is for exact derivatives of inner steps".to_owned(),
-            );
+            return Err(usage!("--second-order-route is for exact derivatives of inner steps"));
         }
-        let rate = args.inner_lr.unwrap_or(rate);
+        let defaults = benchmark.defaults(method);
+        let steps = args.inner_steps.unwrap_or(defaults.steps);
+        let rate = args.inner_lr.unwrap_or(defaults.rate);
         if !(rate.is_finite() && rate >= 0.0) {
-            return usage("--inner-lr must be a number from 0 on".to_owned());
+            return Err(usage!("--inner-lr must be a number from 0 on"));
         }
         Ok(Some(Self {
             rate,
             steps,
-            eval_steps: args.eval_inner_steps.or(eval_steps).unwrap_or(steps),
+            eval_steps: args.eval_inner_steps.or(defaults.eval_steps).unwrap_or(steps),
             order,
-            second_order_route: args.second_order_route.map(|route| match route {
-                RouteName::Unrolled => SecondOrder::Unrolled,
-                RouteName::Chain => SecondOrder::Chain,
+            second_order_route: args.second_order_route,
+            proximal: proximal.then(|| Proximal {
+                strength: args.proximal.unwrap_or(2.0),
+                iterations: args.cg_steps.unwrap_or(5),
             }),
-            proximal,
-            batch,
+            batch: batch
+                .then(|| [args.inner_batch.unwrap_or(10), args.eval_inner_batch.unwrap_or(5)]),
             query_norm: QueryNorm::Together,
-            annealing,
+            annealing: annealing.then(|| Annealing {
+                multi_step: args.multi_step_loss.unwrap_or(benchmark.multi_step_loss()),
+                first_order: args.first_order_steps.unwrap_or(0),
+            }),
             lanes: args.lanes,
         }))
     }
 
-    /// With queries normalised as a test was told.
+    /// With the steps, mini-batches and norm of queries of a test.
+    ///
+    /// # Errors
+    /// When `method` has no mini-batches.
+    pub(crate) fn tested_as(mut self, method: Method, args: &EvalArgs) -> Result<Self, CliError> {
+        self.eval_steps = args.eval_inner_steps.unwrap_or(self.eval_steps);
+        match (&mut self.batch, args.eval_inner_batch) {
+            (_, None) => {}
+            (Some([_, test]), Some(batch)) => *test = batch,
+            (None, Some(_)) => {
+                return Err(usage!("--eval-inner-batch is for reptile, not for {method}"));
+            }
+        }
+        Ok(self.with_batch_norm(args.batch_norm))
+    }
+
+    /// With queries normalised as in a test.
     pub(crate) fn with_batch_norm(self, asked: Option<BatchNormRule>) -> Self {
         let query_norm = match asked {
             Some(BatchNormRule::Support) => QueryNorm::Alone,
@@ -138,28 +135,27 @@ impl InnerRecipe {
         method: Method,
         network: N,
     ) -> Result<Maml<B, N>, CliError> {
+        // A recipe read from a file may be anything.
+        let incomplete = || failed!("the settings of {method} are not complete");
         let inner = self.inner_loop();
         self.set(match method {
             Method::Fomaml => Maml::first_order(network, inner),
             Method::Anil => Maml::anil(network, inner),
             Method::Boil => Maml::boil(network, inner),
             Method::MetaSgd => Maml::meta_sgd(network, inner),
-            Method::Imaml => {
-                let proximal = self.proximal.ok_or_else(|| incomplete(method))?;
-                Maml::implicit(network, inner, proximal)
-            }
+            Method::Imaml => Maml::implicit(network, inner, self.proximal.ok_or_else(incomplete)?),
             Method::MetaCurvature => Maml::meta_curvature(network, inner),
             Method::MamlPlusPlus => {
                 Maml::plus_plus(network, inner, self.annealing.unwrap_or_default())
             }
             Method::Cavia => Maml::cavia(network, inner),
             Method::Reptile => {
-                let [batch, test] = self.batch.ok_or_else(|| incomplete(method))?;
+                let [batch, test] = self.batch.ok_or_else(incomplete)?;
                 Maml::reptile(network, inner.with_rule(InnerRule::reptile()), batch)
                     .map(|learner| learner.with_test_batch(test))
             }
             Method::Maml => Maml::new(network, inner),
-            _ => return Err(CliError::Usage(format!("{method} is for classes alone"))),
+            _ => return Err(usage!("{method} is for classes alone")),
         })
     }
 
@@ -171,22 +167,16 @@ impl InnerRecipe {
         &self,
         learner: Result<Maml<B, N>, AdaptError>,
     ) -> Result<Maml<B, N>, CliError> {
-        let learner = learner
+        let mut learner = learner
             .map_err(|error| CliError::Usage(error.to_string()))?
             .with_test_steps(self.eval_steps)
             .with_query_norm(self.query_norm);
-        let learner = match self.second_order_route {
-            Some(route) => learner.with_second_order(route),
-            None => learner,
-        };
-        Ok(match self.lanes {
-            Some(lanes) => learner.with_lanes(lanes),
-            None => learner,
-        })
+        if let Some(route) = self.second_order_route {
+            learner = learner.with_second_order(route);
+        }
+        if let Some(lanes) = self.lanes {
+            learner = learner.with_lanes(lanes);
+        }
+        Ok(learner)
     }
-}
-
-/// A recipe read from a file may be anything.
-fn incomplete(method: Method) -> CliError {
-    CliError::Failed(format!("the settings of {method} are not complete"))
 }

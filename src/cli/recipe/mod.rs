@@ -1,11 +1,13 @@
-//! What a run was told, from which its learner is made.
+//! The options of a run, from which its learner is made.
 
 mod classical;
 mod inner;
 
+use std::path::Path;
+
 use burn::module::AutodiffModule;
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::data::{ImageShape, Split};
+use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::AnyHead;
@@ -20,11 +22,14 @@ use serde::{Deserialize, Serialize};
 pub(crate) use inner::InnerRecipe;
 
 use super::args::{BatchNormRule, Method};
-use super::data_spec::{FolderOptions, ImageSpec};
+use super::backend::Place;
+use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
 use super::defaults::Benchmark;
-use super::error::CliError;
+use super::error::{CliError, failed, usage};
+use super::eval;
+use super::features::Part;
 
-/// What a run was told that its resumption must repeat and its test can look up.
+/// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Recipe {
     pub(crate) method: Method,
@@ -35,11 +40,11 @@ pub(crate) struct Recipe {
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,
     pub(crate) inner: Option<InnerRecipe>,
-    /// The classifier of all training classes, where there is classical training.
+    /// The classifier of all training classes, of classical training.
     #[serde(default)]
     pub(crate) classical: Option<BaseClassifierConfig>,
     pub(crate) learning_rate: f64,
-    /// Never, where there is none.
+    /// Never, if `None`.
     pub(crate) halve_every: Option<usize>,
     /// What the network's products compute in.
     #[serde(default)]
@@ -48,42 +53,83 @@ pub(crate) struct Recipe {
 }
 
 /// Work on a learner, whichever it is.
-pub(crate) trait LearnerJob<B: AutodiffBackend> {
-    type Output;
-
-    fn run<L: MetaLearner<B>>(self, learner: L) -> Result<Self::Output, CliError>;
+pub(crate) trait LearnerJob {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        place: Place<B>,
+        learner: L,
+    ) -> Result<(), CliError>;
 }
 
 /// Cosines span only -1 to 1.
-const COSINE_SCALE: f64 = 10.0;
+pub(crate) const COSINE_SCALE: f64 = 10.0;
 
 impl Recipe {
+    /// What the checkpoint at `path` was trained by, on other data or another split of it if they are
+    /// given.
+    pub(crate) fn of(
+        checkpoint: &Checkpoint,
+        path: &Path,
+        data: Option<&DataSpec>,
+        split: Option<Split>,
+    ) -> Result<Self, CliError> {
+        let mut recipe: Self = eval::recipe(checkpoint, path)?;
+        match data {
+            None => {}
+            Some(DataSpec::Images(data)) => recipe.data = data.clone(),
+            Some(DataSpec::Sinusoids) => {
+                return Err(usage!("{} takes images, not sinusoids", path.display()));
+            }
+        }
+        recipe.data.refuse_other_options(split, false)?;
+        recipe.split = split.unwrap_or(recipe.split);
+        Ok(recipe)
+    }
+
+    /// Classes of the data, as images of the shape that the network takes.
+    pub(crate) fn images(&self, part: Part) -> Result<ImageSet, CliError> {
+        let splits = self.data.open(self.split, self.folder)?;
+        let images = match part {
+            Part::Test => splits.test,
+            Part::Validation => splits.validation,
+            Part::Train => splits.train,
+        };
+        match images.image_shape() {
+            shape if shape == self.image => Ok(images),
+            shape => Err(failed!(
+                "the checkpoint takes images of {}, {} has {shape}",
+                self.image,
+                self.data
+            )),
+        }
+    }
+
     /// Runs `job` with the learner, its parameters freshly drawn.
-    pub(crate) fn with_learner<B: AutodiffBackend, J: LearnerJob<B>>(
+    pub(crate) fn with_learner<B: AutodiffBackend>(
         &self,
-        device: &B::Device,
+        place: Place<B>,
         checkpointing: Checkpointing,
-        job: J,
-    ) -> Result<J::Output, CliError> {
+        job: impl LearnerJob,
+    ) -> Result<(), CliError> {
+        let device = &place.device;
         let (config, encoder) = self.drawn::<B>(device)?;
+        let (features, ways) = (config.features(), self.test.ways);
         if self.method == Method::Plastic {
-            let ways = self.test.ways;
-            let rule = TraceRule::default();
-            return job.run(Plastic::new(encoder, config.features(), ways, rule, device));
+            let learner = Plastic::new(encoder, features, ways, TraceRule::default(), device);
+            return job.run(place, learner);
         }
         if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
-            return job.run(learner);
+            return job.run(place, learner);
         }
         let Some(inner) = self.inner else {
-            return job.run(self.proto_net(encoder).with_checkpointing(checkpointing));
+            return job.run(place, self.proto_net(encoder).with_checkpointing(checkpointing));
         };
-        let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
-        match self.method {
-            Method::ProtoMaml => {
-                job.run(inner.set(Maml::prototypical(classifier, inner.inner_loop()))?)
-            }
-            method => job.run(inner.learner(method, classifier)?),
-        }
+        let classifier = Classifier::new(encoder, features, ways, device);
+        let learner = match self.method {
+            Method::ProtoMaml => inner.set(Maml::prototypical(classifier, inner.inner_loop()))?,
+            method => inner.learner(method, classifier)?,
+        };
+        job.run(place, learner)
     }
 
     /// The network, its parameters freshly drawn.
@@ -135,10 +181,10 @@ impl Recipe {
             let learner = self.proto_net(encoder);
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
         }
-        Err(CliError::Usage(format!(
+        Err(usage!(
             "the encoder of {} was trained to adapt: no other method can be put on it",
             self.method
-        )))
+        ))
     }
 
     /// Whether outputs are classes of their own, so that all tasks have one number of them.
@@ -162,12 +208,12 @@ impl Recipe {
             }
             (Some(_), _) => config.with_channels(32),
         };
-        match (config.fits(), config.blocks) {
-            (true, _) => Ok(config),
-            (false, blocks) => Err(CliError::Failed(format!(
-                "images of {} are too small for {blocks} blocks",
-                self.image
-            ))),
+        match config.fits() {
+            true => Ok(config),
+            false => {
+                let (image, blocks) = (self.image, config.blocks);
+                Err(failed!("images of {image} are too small for {blocks} blocks"))
+            }
         }
     }
 
@@ -179,15 +225,14 @@ impl Recipe {
         &self,
         asked: Option<BatchNormRule>,
     ) -> Result<BnStatistics, CliError> {
+        let method = self.method;
         match (self.inner, asked) {
-            (Some(_), Some(BatchNormRule::Running)) => Err(CliError::Usage(format!(
-                "{} gathers no running averages, so --batch-norm running is not for it",
-                self.method
-            ))),
-            (None, Some(BatchNormRule::Support)) => Err(CliError::Usage(format!(
-                "--batch-norm support is for maml and its relatives, not for {}",
-                self.method
-            ))),
+            (Some(_), Some(BatchNormRule::Running)) => Err(usage!(
+                "{method} gathers no running averages, so --batch-norm running is not for it"
+            )),
+            (None, Some(BatchNormRule::Support)) => {
+                Err(usage!("--batch-norm support is for maml and its relatives, not for {method}"))
+            }
             (Some(_), _) | (None, Some(BatchNormRule::Batch)) => Ok(BnStatistics::Batch),
             (None, None | Some(BatchNormRule::Running)) => Ok(BnStatistics::Running),
         }

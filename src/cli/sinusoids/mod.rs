@@ -8,25 +8,24 @@ use std::path::PathBuf;
 use burn::module::AutodiffModule;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::Sinusoids;
-use fewshot::episode::RegressionSampler;
-use fewshot::kernels::route;
+use fewshot::episode::{DataPlacement, RegressionSampler};
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
 use fewshot::precision::Precision;
-use fewshot::train::{Checkpoint, Evaluator, Score, TrainError, Trained};
+use fewshot::train::{Checkpoint, Evaluator, Score, TrainError};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::args::{DataOn, EvalArgs, Method, TrainArgs};
-use super::backend::{self, Job, Place, Usage};
+use super::args::{EvalArgs, Method, TrainArgs, first_given};
+use super::backend::{self, Job, Place};
 use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
-use super::error::CliError;
+use super::error::{CliError, usage};
 use super::eval;
-use super::output::{print, print_status};
+use super::output::print;
 use super::recipe::InnerRecipe;
-use super::report::{peak_rss_mb, rounded, selected_by};
-use super::train::{Fitting, Pace, Tasks, World, folder, used};
+use super::report::{join, rounded};
+use super::train::{Fitted, Fitting, Tasks, World};
 
 /// Widths of the paper's network.
 const LAYERS: [usize; 3] = [40, 40, 1];
@@ -34,10 +33,10 @@ const LAYERS: [usize; 3] = [40, 40, 1];
 /// Length of cavia's context on sine waves.
 const CONTEXT: usize = 5;
 
-/// Numbers of steps after which the paper tells the error.
+/// Numbers of steps after which the paper reports the error.
 const AFTER: [usize; 4] = [0, 1, 5, 10];
 
-/// What a run was told that its resumption must repeat and its test can look up.
+/// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SinusoidRecipe {
     method: Method,
@@ -46,7 +45,7 @@ struct SinusoidRecipe {
     queries: usize,
     inner: InnerRecipe,
     learning_rate: f64,
-    /// Never, where there is none.
+    /// Never, if `None`.
     halve_every: Option<usize>,
     #[serde(default)]
     precision: Precision,
@@ -63,27 +62,35 @@ pub(crate) fn is_sinusoid_run(checkpoint: &Checkpoint) -> bool {
 }
 
 pub(crate) fn train(args: TrainArgs, world: World) -> Result<(), CliError> {
+    let method = args.method;
     refuse_image_options(&args)?;
-    let Some(inner) = InnerRecipe::new(args.method, &args.inner, Benchmark::Sinusoids)? else {
-        return Err(CliError::Usage(format!(
-            "{} classifies; sinusoids are for maml and its relatives",
-            args.method
-        )));
+    let Some(inner) = InnerRecipe::new(method, &args.inner, Benchmark::Sinusoids)? else {
+        return Err(usage!("{method} classifies; sinusoids are for maml and its relatives"));
     };
     let recipe = SinusoidRecipe {
-        method: args.method,
+        method,
         data: SINUSOID.to_owned(),
         shots: args.shots.unwrap_or(5),
         queries: args.queries.unwrap_or(100),
         inner,
         learning_rate: args.lr,
         halve_every: args.halve_every,
-        precision: args.scale.precision.into(),
+        precision: args.scale.precision,
         seed: args.seed,
     };
-    let samplers = Samplers::new(&args, &recipe)?;
-    let (device, usage) = (args.device.clone(), Usage::of(&args.scale));
-    backend::dispatch_with(&device, usage, Training { args, recipe, samplers, world })
+    let defaults = Benchmark::Sinusoids.defaults(method);
+    let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.shots);
+    let queries = args.train_queries.or(defaults.queries).unwrap_or(shots);
+    let tasks = Tasks {
+        train: recipe.sampler(shots, queries, 0)?,
+        validation: Some(recipe.sampler(recipe.shots, recipe.queries, VALIDATION)?),
+        test: recipe.test()?,
+        meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
+    };
+    let (device, devices) = (args.device.clone(), args.scale.devices.clone());
+    let balanced = args.scale.balanced();
+    let training = Training { args, recipe, tasks, world };
+    backend::dispatch_with(&device, &devices, balanced, training)
 }
 
 pub(crate) fn eval(
@@ -92,29 +99,24 @@ pub(crate) fn eval(
     checkpoint: Checkpoint,
     world: World,
 ) -> Result<(), CliError> {
-    let usage = |text: &str| Err(CliError::Usage(format!("{text} {}", path.display())));
+    let of = path.display();
     if !matches!(args.data, None | Some(DataSpec::Sinusoids)) {
-        return usage("images are not for the sinusoids of");
+        return Err(usage!("images are not for the sinusoids of {of}"));
     }
-    let data_on = args.data_on != DataOn::Auto;
     if let Some(method) = args.method()? {
-        let path = path.display();
-        return Err(CliError::Usage(format!("{method} is for images, {path} takes sinusoids")));
+        return Err(usage!("{method} is for images, {of} takes sinusoids"));
     }
+    let data_on = args.data_on != DataPlacement::Auto;
     if args.ways.is_some() || args.split.is_some() || args.batch_norm.is_some() || data_on {
-        return usage("--ways, --split, --batch-norm and --data-on are not for the sinusoids of");
+        let options = "--ways, --split, --batch-norm and --data-on";
+        return Err(usage!("{options} are not for the sinusoids of {of}"));
     }
     let trained: SinusoidRecipe = eval::recipe(&checkpoint, &path)?;
-    let inner = eval::with_batch(Some(trained.inner), args.eval_inner_batch, trained.method)?;
-    let inner = inner.unwrap_or(trained.inner);
     let recipe = SinusoidRecipe {
         shots: args.shots()?.unwrap_or(trained.shots),
         queries: args.queries.unwrap_or(trained.queries),
         seed: args.seed.unwrap_or(trained.seed),
-        inner: InnerRecipe {
-            eval_steps: args.eval_inner_steps.unwrap_or(inner.eval_steps),
-            ..inner
-        },
+        inner: trained.inner.tested_as(trained.method, &args)?,
         ..trained
     };
     let test = recipe.test()?;
@@ -123,27 +125,14 @@ pub(crate) fn eval(
 }
 
 fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
-    let given = [
-        ("--split", args.split.is_some()),
-        ("--image-size", args.image_size.is_some()),
-        ("--grey", args.grey),
-        ("--skip-broken", args.skip_broken),
-        ("--ways", args.ways.is_some()),
-        ("--train-ways", args.train_ways.is_some()),
-        ("--batch-norm", args.batch_norm.is_some()),
-        // Their network takes a few hundred kilobytes, whatever the meta-batch.
-        ("--memory-budget", args.memory_budget.is_some()),
-        ("--auto-batch", args.scale.auto_batch),
-        ("--data-on", args.data_on != DataOn::Auto),
-        ("--train", args.classical.train_on.is_some()),
-        ("--base-logits", args.classical.base_logits.is_some()),
-        ("--label-smoothing", args.classical.label_smoothing.is_some()),
-        ("--rotation-loss", args.classical.rotation_loss.is_some()),
-    ];
-    match given.into_iter().find(|(_, given)| *given) {
-        Some((option, _)) => {
-            Err(CliError::Usage(format!("{option} is for images, not for sinusoids")))
-        }
+    // Their network takes a few hundred kilobytes, whatever the meta-batch.
+    let of_memory = first_given!(args.scale, auto_batch).or(first_given!(args, memory_budget));
+    let of_images = first_given!(args, split, image_size, grey, skip_broken, ways, train_ways);
+    let of_tests = first_given!(args, batch_norm, data_on);
+    let classical =
+        first_given!(args.classical, train, base_logits, label_smoothing, rotation_loss);
+    match of_images.or(of_tests).or(of_memory).or(classical) {
+        Some(option) => Err(usage!("{option} is for images, not for sinusoids")),
         None => Ok(()),
     }
 }
@@ -172,11 +161,7 @@ impl SinusoidRecipe {
         self.inner.learner(self.method, network)
     }
 
-    /// Numbers of steps that a test tells the error after.
-    fn after(&self) -> BTreeSet<usize> {
-        AFTER.into_iter().chain([self.inner.eval_steps]).collect()
-    }
-
+    /// The errors after some numbers of inner steps.
     fn tested<B: Backend>(
         &self,
         learner: &Maml<B, Mlp<B>>,
@@ -184,7 +169,8 @@ impl SinusoidRecipe {
         tasks: usize,
         (device, world): (&B::Device, &World),
     ) -> Result<Tested, CliError> {
-        let after = self.after().into_iter().map(|steps| {
+        let after = BTreeSet::from_iter(AFTER.into_iter().chain([self.inner.eval_steps]));
+        let after = after.into_iter().map(|steps| {
             let learner = learner.clone().with_test_steps(steps);
             Ok((steps, Evaluator::new(tasks).score_shared(&learner, test, device, &**world)?))
         });
@@ -203,65 +189,27 @@ impl SinusoidRecipe {
     }
 }
 
-/// Tasks to train, to validate and to test on.
-struct Samplers {
-    train: RegressionSampler,
-    validation: RegressionSampler,
-    test: RegressionSampler,
-    meta_batch: u64,
-}
-
-impl Samplers {
-    fn new(args: &TrainArgs, recipe: &SinusoidRecipe) -> Result<Self, CliError> {
-        let defaults = Benchmark::Sinusoids.defaults(recipe.method);
-        let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.shots);
-        let queries = args.train_queries.unwrap_or(defaults.queries.unwrap_or(shots));
-        Ok(Self {
-            train: recipe.sampler(shots, queries, 0)?,
-            validation: recipe.sampler(recipe.shots, recipe.queries, VALIDATION)?,
-            test: recipe.test()?,
-            meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
-        })
-    }
-}
-
 struct Training {
     args: TrainArgs,
     recipe: SinusoidRecipe,
-    samplers: Samplers,
+    tasks: Tasks<RegressionSampler>,
     world: World,
 }
 
 impl Job for Training {
-    type Output = ();
-
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, samplers, world } = self;
-        let Samplers { train, validation, test, meta_batch } = samplers;
+        let Self { args, recipe, tasks, world } = self;
         let learner = recipe.learner::<B>(&place.device)?;
-        let folder = folder(&args, recipe.method, SINUSOID, &world)?;
-        let (shots, queries) = (train.shots(), train.queries());
-        print_status(format_args!(
-            "training {} on sinusoids ({shots} shots, {queries} queries), backend {} on {}, {}; run \
-             folder {}",
-            recipe.method,
-            place.backend,
-            place.label,
-            route::<B>(),
-            folder.display(),
-        ));
-        let pace = Pace {
-            steps: args.steps.unwrap_or(70_000),
-            validate_every: args.validate_every.unwrap_or(1000),
-            checkpoint_every: args.checkpoint_every.unwrap_or(1000),
-            halve_every: recipe.halve_every,
-        };
-        let tasks = Tasks { train, validation: Some(validation), meta_batch };
-        let fitting = Fitting { args: &args, pace, place: &place, world: &world, folder: &folder };
-        let (Trained { learner, report }, peak) = fitting.fit(learner, tasks, &recipe)?;
-        let tested = recipe.tested(&learner, &test, args.eval_episodes, (&place.device, &world))?;
+        let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
+        let what = format!("sinusoids ({shots} shots, {queries} queries)");
+        let (pace, halve_every) = ([70_000, 1000, 1000], recipe.halve_every);
+        let fitting = Fitting { args: &args, place: &place, world: &world, pace, halve_every };
+        let fitted = fitting.fit(learner, &tasks, &recipe, SINUSOID, what)?;
+        let Fitted { learner, folder, .. } = &fitted;
+        let on = (&place.device, &world);
+        let tested = recipe.tested(learner, &tasks.test, args.eval_episodes, on)?;
         let plotted = match world.rank() {
-            0 => plot::write(&learner, &recipe, &folder, &place.device),
+            0 => plot::write(learner, &recipe, folder, &place.device),
             _ => Ok(()),
         };
         if !args.json {
@@ -270,24 +218,12 @@ impl Job for Training {
             return plotted;
         }
         let mut protocol = recipe.protocol(args.eval_episodes);
+        let meta_batch = tasks.meta_batch;
         protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
-        protocol["selected_by"] = selected_by(&report).into();
-        let mut told = tested.json();
-        told.extend(object(used(&report, peak)));
-        told.extend(object(json!({
-            "steps": report.steps,
-            "train_episodes_per_s": rounded(report.episodes_per_s, 2),
-            "tasks_per_s": rounded(report.episodes_per_s, 2),
-            "backend": place.backend,
-            "device": place.label,
-            "route": route::<B>().to_string(),
-            "peak_rss_mb": peak_rss_mb(),
-            "inner": recipe.inner,
-            "protocol": protocol,
-            "seed": recipe.seed,
-            "run": folder.display().to_string(),
-        })));
-        print(Value::Object(told))?;
+        protocol["selected_by"] = fitted.selected_by().into();
+        let mut report = tested.json(&recipe, protocol);
+        join(&mut report, fitted.json(&place));
+        print(report)?;
         plotted
     }
 
@@ -306,8 +242,6 @@ struct Testing {
 }
 
 impl Job for Testing {
-    type Output = ();
-
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self { args, recipe, path, checkpoint, test, world } = self;
         let learner = recipe.learner::<B>(&place.device)?;
@@ -316,18 +250,11 @@ impl Job for Testing {
         if !args.json {
             return tested.tell();
         }
-        let mut told = tested.json();
-        told.extend(object(json!({
-            "steps": checkpoint.progress().step,
-            "backend": place.backend,
-            "device": place.label,
-            "route": route::<B>().to_string(),
-            "inner": recipe.inner,
-            "protocol": recipe.protocol(args.episodes()),
-            "seed": recipe.seed,
-            "checkpoint": path.display().to_string(),
-        })));
-        print(Value::Object(told))
+        let mut report = tested.json(&recipe, recipe.protocol(args.episodes()));
+        report["steps"] = checkpoint.progress().step.into();
+        report["checkpoint"] = path.display().to_string().into();
+        join(&mut report, place.json());
+        print(report)
     }
 }
 
@@ -341,21 +268,17 @@ impl Tested {
         })
     }
 
-    fn json(&self) -> serde_json::Map<String, Value> {
+    fn json(&self, recipe: &SinusoidRecipe, protocol: Value) -> Value {
         let all = |value: fn(&Score) -> f64| -> BTreeMap<String, f64> {
             let told = self.0.iter().map(|(steps, score)| (steps.to_string(), value(score)));
             told.map(|(steps, value)| (steps, rounded(value, 4))).collect()
         };
-        object(json!({
+        json!({
             "mse_after": all(|score| score.mean),
             "mse_ci95_after": all(|score| score.ci95),
-        }))
-    }
-}
-
-fn object(value: Value) -> serde_json::Map<String, Value> {
-    match value {
-        Value::Object(object) => object,
-        other => unreachable!("{other} is written as an object"),
+            "inner": recipe.inner,
+            "protocol": protocol,
+            "seed": recipe.seed,
+        })
     }
 }

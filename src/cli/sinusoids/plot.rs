@@ -4,15 +4,15 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot::data::{Functions, Sinusoid, Sinusoids};
 use fewshot::episode::Examples;
-use fewshot::files;
 use fewshot::learners::{Adapted, Learner, Maml};
 use fewshot::models::Mlp;
+use fewshot::plot::{self, Curve, Panel, PlotError};
 use plotters::prelude::*;
 
 use super::{AFTER, SinusoidRecipe, TEST};
 use crate::cli::error::CliError;
 
-const SIZE: (u32, u32) = (900, 420);
+const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 200;
 /// Largest value that is drawn.
 const LIMIT: f64 = 6.0;
@@ -26,8 +26,6 @@ const SHADES: [RGBColor; 4] = [
     RGBColor(60, 130, 200),
     RGBColor(10, 50, 120),
 ];
-
-type Curve = Vec<(f64, f64)>;
 
 /// One test task: the wave, the points it was learned from, and what the learner makes of them.
 struct Picture {
@@ -44,12 +42,8 @@ pub(super) fn write<B: Backend>(
     device: &B::Device,
 ) -> Result<(), CliError> {
     let pictures = [0, 1].map(|task| picture(learner, recipe, task, device));
-    let mut text = String::new();
-    let drawn = paint(&pictures, &mut text);
     let path = folder.join("adapted.svg");
-    let failed = |reason: String| CliError::Failed(format!("{}: {reason}", path.display()));
-    drawn.map_err(failed)?;
-    files::replace(&path, text.as_bytes()).map_err(|error| failed(error.to_string()))
+    plot::write(&path, SIZE, &pictures, panel).map_err(CliError::Failed)
 }
 
 fn picture<B: Backend>(
@@ -89,20 +83,7 @@ fn column<B: Backend>(values: &[f32], device: &B::Device) -> Tensor<B, 2> {
     Tensor::from_data(TensorData::new(values.to_vec(), [values.len(), 1]), device)
 }
 
-fn paint(pictures: &[Picture; 2], text: &mut String) -> Result<(), String> {
-    let root = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    root.fill(&WHITE).map_err(|error| error.to_string())?;
-    let (left, right) = root.split_horizontally(SIZE.0 / 2);
-    for (area, picture) in [left, right].iter().zip(pictures) {
-        panel(area, picture).map_err(|error| error.to_string())?;
-    }
-    root.present().map_err(|error| error.to_string())
-}
-
-fn panel<'a>(
-    area: &DrawingArea<SVGBackend<'a>, plotters::coord::Shift>,
-    picture: &Picture,
-) -> Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>> {
+fn panel(area: &Panel, picture: &Picture) -> Result<(), PlotError> {
     let mut chart = ChartBuilder::on(area)
         .margin(12)
         .x_label_area_size(30)
@@ -110,21 +91,12 @@ fn panel<'a>(
         .build_cartesian_2d(-5.0..5.0, -LIMIT..LIMIT + ROOM)?;
     chart.configure_mesh().light_line_style(WHITE).draw()?;
     let adapted = picture.adapted.iter().zip(AFTER).zip(SHADES);
-    let adapted = adapted.map(|((curve, steps), color)| (curve, format!("{steps} steps"), color));
-    let wave = (&picture.wave, "sinusoid".to_owned(), WAVE);
-    for (curve, name, color) in adapted.chain([wave]) {
-        let inside = curve.iter().copied().filter(|(_, y)| y.abs() <= LIMIT);
-        chart
-            .draw_series(LineSeries::new(inside, color.stroke_width(2)))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
-    }
+    let adapted = adapted.map(|((curve, steps), color)| (format!("{steps} steps"), color, curve));
+    let inside =
+        |curve: &Curve| curve.iter().copied().filter(|(_, y)| y.abs() <= LIMIT).collect::<Curve>();
+    let all = adapted.chain([("sinusoid".to_owned(), WAVE, &picture.wave)]);
+    let all = all.map(|(name, color, curve)| (name, color, inside(curve))).collect::<Vec<_>>();
+    plot::named_curves(&mut chart, SeriesLabelPosition::UpperRight, &all)?;
     let points = picture.points.iter().map(|&point| Circle::new(point, 4, WAVE.filled()));
-    chart.draw_series(points)?;
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .border_style(BLACK.mix(0.3))
-        .background_style(WHITE)
-        .draw()
+    chart.draw_series(points).map(|_| ())
 }

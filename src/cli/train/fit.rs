@@ -1,7 +1,8 @@
 //! Training, whatever the tasks.
 
+use std::fmt::Display;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,80 +15,114 @@ use fewshot::kernels::{Route, route};
 use fewshot::learners::MetaLearner;
 use fewshot::optim::Adam;
 use fewshot::parallel::gather_numbers;
-use fewshot::train::{MetaTrainer, Trained, find_meta_batch};
+use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::scale::{World, tell_profile, with_peak};
-use crate::cli::args::{Method, TrainArgs};
+use super::scale::{World, tell_profile, used, with_peak};
+use crate::cli::args::TrainArgs;
 use crate::cli::backend::Place;
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, failed, usage};
 use crate::cli::output::print_status;
 use crate::cli::progress;
+use crate::cli::report::{join, peak_rss_mb, rounded};
 
-/// Tasks to train and to validate on, and how many in a step.
+/// Tasks to train, to validate and to test on, and how many in a step.
 pub(in crate::cli) struct Tasks<T> {
     pub(in crate::cli) train: T,
     pub(in crate::cli) validation: Option<T>,
+    pub(in crate::cli) test: T,
     pub(in crate::cli) meta_batch: u64,
 }
 
-/// How long training goes on, and after how many steps something else happens.
-pub(in crate::cli) struct Pace {
-    pub(in crate::cli) steps: u64,
-    pub(in crate::cli) validate_every: u64,
-    pub(in crate::cli) checkpoint_every: u64,
+/// Training, whatever the learner.
+pub(in crate::cli) struct Fitting<'a, B: Backend> {
+    pub(in crate::cli) args: &'a TrainArgs,
+    pub(in crate::cli) place: &'a Place<B>,
+    pub(in crate::cli) world: &'a World,
+    /// Defaults of the steps, and of the steps between validations and between checkpoints.
+    pub(in crate::cli) pace: [u64; 3],
     pub(in crate::cli) halve_every: Option<usize>,
 }
 
-/// Training as told, whatever the learner.
-pub(in crate::cli) struct Fitting<'a, B: Backend> {
-    pub(in crate::cli) args: &'a TrainArgs,
-    pub(in crate::cli) pace: Pace,
-    pub(in crate::cli) place: &'a Place<B>,
-    pub(in crate::cli) world: &'a World,
-    pub(in crate::cli) folder: &'a Path,
+/// What was trained.
+pub(in crate::cli) struct Fitted<L> {
+    pub(in crate::cli) learner: L,
+    pub(in crate::cli) folder: PathBuf,
+    report: TrainingReport,
+    peak_memory_mb: Option<f64>,
+}
+
+impl<L> Fitted<L> {
+    /// Which learner of the run is tested.
+    pub(in crate::cli) fn selected_by(&self) -> String {
+        match self.report.progress.best {
+            Some(best) => format!("best validation, at step {}", best.step),
+            None => "last step".to_owned(),
+        }
+    }
+
+    /// Training's part of a JSON report.
+    pub(in crate::cli) fn json<B: Backend>(&self, place: &Place<B>) -> Value {
+        let episodes_per_s = rounded(self.report.episodes_per_s, 2);
+        let mut json = json!({
+            "steps": self.report.steps,
+            "train_episodes_per_s": episodes_per_s,
+            "tasks_per_s": episodes_per_s,
+            "peak_rss_mb": peak_rss_mb(),
+            "run": self.folder.display().to_string(),
+        });
+        join(&mut json, place.json());
+        join(&mut json, used(&self.report, self.peak_memory_mb));
+        json
+    }
 }
 
 impl<B: AutodiffBackend> Fitting<'_, B> {
-    /// Trains `learner`; `recipe` is what a resumption must repeat. Beside what was trained, the most
-    /// memory that it took, in MB, where that is known.
-    pub(in crate::cli) fn fit<T: TaskSource, L: MetaLearner<B, T::Kind>>(
+    /// Trains `learner` on tasks of `data`, printed as `what`; a resumption must repeat `recipe`.
+    pub(in crate::cli) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
         &self,
         learner: L,
-        tasks: Tasks<T>,
+        tasks: &Tasks<T>,
         recipe: &impl Serialize,
-    ) -> Result<(Trained<L::InnerModule>, Option<f64>), CliError> {
-        let (args, pace, scale) = (self.args, &self.pace, &self.args.scale);
+        data: &str,
+        what: impl Display,
+    ) -> Result<Fitted<L::InnerModule>, CliError> {
+        let (args, scale, place) = (self.args, &self.args.scale, self.place);
+        let folder = self.folder(data)?;
+        let (method, run) = (args.method, folder.display());
+        print_status(format_args!("training {method} on {what}, {place}; run folder {run}"));
         let interrupt = Interrupt::listen()?;
         let optimizer = Adam::new().init::<B, L>();
         let micro_batch = match scale.auto_batch {
-            true => self.micro_batch(&learner, &optimizer, &tasks)?,
+            true => self.micro_batch(&learner, &optimizer, tasks)?,
             false => scale.micro_batch,
         };
+        let [steps, validate_every, checkpoint_every] = self.pace;
         let mut trainer = MetaTrainer::new(learner, optimizer)
             .learning_rate(
-                StepLrSchedulerConfig::new(args.lr, pace.halve_every.unwrap_or(usize::MAX))
+                StepLrSchedulerConfig::new(args.lr, self.halve_every.unwrap_or(usize::MAX))
                     .with_gamma(0.5)
                     .init()
                     .map_err(CliError::Usage)?,
             )
-            .episodes(tasks.train)
-            .steps(pace.steps)
+            .episodes(tasks.train.clone())
+            .steps(args.steps.unwrap_or(steps))
             .meta_batch(tasks.meta_batch)
             .accumulate(scale.accumulate)
-            .reduction(scale.reduction.into())
-            .validate_every(pace.validate_every)
-            .checkpoint_every(pace.checkpoint_every)
+            .reduction(scale.reduction)
+            .validate_every(args.validate_every.unwrap_or(validate_every))
+            .checkpoint_every(args.checkpoint_every.unwrap_or(checkpoint_every))
             .profile(scale.profile)
             .settings(serde_json::to_value(recipe).expect("a recipe is plain data"))
             .observe(progress::observer(matches!(route::<B>(), Route::Device(_))))
             .communicator(self.world.clone())
             .interrupt(interrupt.asked.clone());
         trainer = match args.resume {
-            true => trainer.resume_from(self.folder),
-            false => trainer.run_folder(self.folder),
+            true => trainer.resume_from(&folder),
+            false => trainer.run_folder(&folder),
         };
-        if let Some(validation) = tasks.validation {
+        if let Some(validation) = tasks.validation.clone() {
             trainer = trainer.validation(validation, args.validation_episodes);
         }
         if let Some(tasks) = micro_batch {
@@ -99,15 +134,14 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         if let Some(patience) = args.patience {
             trainer = trainer.patience(patience);
         }
-        let devices = self.place.devices.clone();
-        let train = || trainer.fit_on::<B>(devices);
-        let (trained, peak) = with_peak(self.place, scale.profile, train);
-        let trained = trained?;
+        let train = || trainer.fit_on::<B>(place.devices.clone());
+        let (trained, peak_memory_mb) = with_peak(place, scale.profile, train);
+        let Trained { learner, report } = trained?;
         interrupt.saved.store(true, Ordering::Relaxed);
         if scale.profile {
-            tell_profile(&trained.report);
+            tell_profile(&report);
         }
-        Ok((trained, peak))
+        Ok(Fitted { learner, folder, report, peak_memory_mb })
     }
 
     /// The largest micro-batch that fits, in every process; `None` if that is a meta-batch.
@@ -119,13 +153,14 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
     ) -> Result<Option<usize>, CliError> {
         let free = self.place.free_of(self.world.size());
         let Some(budget) = self.args.memory_budget.or(share_of(free)) else {
-            return Err(CliError::Usage(format!(
-                "--auto-batch needs to know the memory of {}: say --memory-budget",
-                self.place.label
-            )));
+            let label = self.place.label();
+            return Err(usage!(
+                "--auto-batch needs to know the memory of {label}: give --memory-budget"
+            ));
         };
-        let (accumulate, replicas) = (self.args.scale.accumulate, self.replicas());
-        let share = tasks.meta_batch.saturating_mul(accumulate) / replicas as u64;
+        let accumulate = self.args.scale.accumulate;
+        let replicas = (self.place.devices.len() * self.world.size()) as u64;
+        let share = tasks.meta_batch.saturating_mul(accumulate) / replicas;
         let most = usize::try_from(tasks.meta_batch.min(share)).unwrap_or(usize::MAX).max(1);
         let (source, device) = (&tasks.train, &self.place.device);
         let keep_free = self.args.scale.auto_batch_margin;
@@ -134,12 +169,20 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let all = gather_numbers(&**self.world, &[found.chosen as f64])?.concat();
         let chosen = all.into_iter().fold(f64::INFINITY, f64::min) as usize;
         print_status(format_args!("{chosen} of {most} tasks fit {} at once", budget.usable()));
-        let cut = chosen < most || replicas as u64 > accumulate;
-        Ok(cut.then_some(chosen))
+        Ok((chosen < most || replicas > accumulate).then_some(chosen))
     }
 
-    fn replicas(&self) -> usize {
-        self.place.devices.len() * self.world.size()
+    /// The folder that was named, or the first free one of its kind under `runs/`.
+    fn folder(&self, data: &str) -> Result<PathBuf, CliError> {
+        if let Some(folder) = &self.args.out {
+            return Ok(folder.clone());
+        }
+        let mut name = match self.world.rank() {
+            0 => free_folder(&format!("{}-{data}", self.args.method))?.into_bytes(),
+            _ => Vec::new(),
+        };
+        self.world.broadcast(0, &mut name)?;
+        Ok(PathBuf::from(String::from_utf8_lossy(&name).into_owned()))
     }
 }
 
@@ -148,30 +191,11 @@ pub(super) fn share_of(free: Option<Bytes>) -> Option<Bytes> {
     free.map(|free| Bytes(free.0 / 10 * 9))
 }
 
-/// The folder that was named, or the first free one of its kind under `runs/`.
-pub(in crate::cli) fn folder(
-    args: &TrainArgs,
-    method: Method,
-    data: &str,
-    world: &World,
-) -> Result<PathBuf, CliError> {
-    if let Some(folder) = &args.out {
-        return Ok(folder.clone());
-    }
-    let mut name = match world.rank() {
-        0 => free_folder(method, data)?.to_string_lossy().into_owned().into_bytes(),
-        _ => Vec::new(),
-    };
-    world.broadcast(0, &mut name)?;
-    Ok(PathBuf::from(String::from_utf8_lossy(&name).into_owned()))
-}
-
-fn free_folder(method: Method, data: &str) -> Result<PathBuf, CliError> {
-    let runs = PathBuf::from("runs");
-    let failed = |error| CliError::Failed(format!("cannot make a run folder under runs/: {error}"));
-    fs::create_dir_all(&runs).map_err(failed)?;
+fn free_folder(kind: &str) -> Result<String, CliError> {
+    let failed = |error| failed!("cannot make a run folder under runs/: {error}");
+    fs::create_dir_all("runs").map_err(failed)?;
     for number in 1.. {
-        let folder = runs.join(format!("{method}-{data}-{number}"));
+        let folder = format!("runs/{kind}-{number}");
         match fs::create_dir(&folder) {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -199,7 +223,7 @@ impl Interrupt {
             print_status("stopping after this step; press Ctrl-C again to stop at once");
         };
         ctrlc::set_handler(handler)
-            .map_err(|error| CliError::Failed(format!("cannot listen for Ctrl-C: {error}")))?;
+            .map_err(|error| failed!("cannot listen for Ctrl-C: {error}"))?;
         Ok(new)
     }
 }

@@ -3,73 +3,69 @@
 use burn::tensor::backend::Backend;
 use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
-use fewshot::episode::Protocol;
-use fewshot::hardware::{Bytes, Checkpointing, OptimizerKind};
+use fewshot::hardware::{Bytes, OptimizerKind};
 use fewshot::kernels::route;
-use fewshot::models::Conv4Config;
 
 use super::fit::share_of;
+use super::images::Training;
 use crate::cli::args::Method;
+use crate::cli::backend::Place;
 use crate::cli::error::CliError;
-use crate::cli::recipe::InnerRecipe;
 
-/// What a training step is made of.
-pub(super) struct Step {
-    pub(super) method: Method,
-    pub(super) inner: Option<InnerRecipe>,
-    pub(super) network: Conv4Config,
-    pub(super) protocol: Protocol,
-    pub(super) checkpointing: Checkpointing,
-    /// Tasks that are differentiated at once.
-    pub(super) tasks: usize,
-}
+impl Training {
+    /// That a step fits the budget, or nine tenths of what is free to one of the processes, and no
+    /// tensor is larger than one may be, by the formulas of the network; where nothing of that is
+    /// known, it does.
+    pub(super) fn check<B: Backend>(&self, place: &Place<B>) -> Result<(), CliError> {
+        let Self { args, recipe, tasks, world } = self;
+        let largest_buffer = place.info.capabilities.largest_buffer;
+        let budget = args.memory_budget.or(share_of(place.free_of(world.size())));
+        if budget.is_none() && largest_buffer.is_none() {
+            return Ok(());
+        }
+        let (config, protocol) = (recipe.network()?, tasks.train.protocol());
+        let (name, image) = (recipe.method.to_string(), config.image);
+        let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
+        let (adam, route, device) = (OptimizerKind::Adam, route::<B>(), &place.device);
+        let mut estimate =
+            Estimate::new::<B>(&network, self.learning(), protocol, adam, route, device)
+                .with_checkpointing(args.scale.grad_checkpoint)
+                .with_largest_buffer(largest_buffer);
+        if let Some(lanes) = recipe.inner.and_then(|inner| inner.lanes) {
+            estimate = estimate.with_lanes(lanes);
+        }
+        let at_once = self.at_once(place.devices.len());
+        Ok(estimate.check(at_once, budget.unwrap_or(Bytes(u64::MAX)))?)
+    }
 
-impl Step {
-    /// That a step fits `budget`, or nine tenths of what is `free`, and no tensor is larger than one
-    /// may be, by the formulas of the network; where nothing of that is known, it does.
-    pub(super) fn check<B: Backend>(
-        self,
-        budget: Option<Bytes>,
-        free: Option<Bytes>,
-        largest_buffer: Option<Bytes>,
-        device: &B::Device,
-    ) -> Result<(), CliError> {
-        let budget = match (budget.or(share_of(free)), largest_buffer) {
-            (None, None) => return Ok(()),
-            (budget, _) => budget.unwrap_or(Bytes(u64::MAX)),
-        };
-        let learning = self.learning();
-        let lanes = self.inner.and_then(|inner| inner.lanes);
-        let image = self.network.image;
-        let network =
-            Backbone::new(self.method.to_string(), image, BackboneConfig::Conv4(self.network));
-        let (adam, route) = (OptimizerKind::Adam, route::<B>());
-        let estimate = Estimate::new::<B>(&network, learning, self.protocol, adam, route, device);
-        let estimate =
-            estimate.with_checkpointing(self.checkpointing).with_largest_buffer(largest_buffer);
-        let estimate = match lanes {
-            Some(lanes) => estimate.with_lanes(lanes),
-            None => estimate,
-        };
-        Ok(estimate.check(self.tasks, budget)?)
+    /// Tasks that are differentiated at once, at least.
+    fn at_once(&self, devices: usize) -> usize {
+        let scale = &self.args.scale;
+        let meta_batch = usize::try_from(self.tasks.meta_batch).unwrap_or(usize::MAX);
+        let accumulate = usize::try_from(scale.accumulate).unwrap_or(usize::MAX);
+        let all = meta_batch.saturating_mul(accumulate);
+        match scale.micro_batch {
+            _ if scale.auto_batch => 1,
+            Some(tasks) => tasks.min(all),
+            None => meta_batch.min(all.div_ceil(devices * self.world.size())),
+        }
     }
 
     /// The methods that learn rates take more than MAML, as which they are planned: what is refused
     /// would not fit, what is not may not.
     fn learning(&self) -> Learning {
-        let Some(inner) = self.inner else { return Learning::ProtoNet };
+        let Some(inner) = self.recipe.inner else { return Learning::ProtoNet };
         let steps = inner.steps;
-        match (self.method, inner.order) {
+        match (self.recipe.method, inner.order) {
             (Method::Reptile, _) => {
-                let all = self.protocol.ways * self.protocol.examples();
+                let protocol = self.tasks.train.protocol();
+                let all = protocol.ways * protocol.examples();
                 let batch = inner.batch.map_or(all, |[batch, _]| batch);
                 Learning::Reptile { steps, batch }
             }
             (Method::Anil, _) => Learning::Anil { steps },
             // The gradient of imaml is solved for at the end of the way, whose steps are not kept.
-            (Method::Fomaml | Method::Imaml, _) | (_, Order::First) => {
-                Learning::FirstOrder { steps }
-            }
+            (Method::Imaml, _) | (_, Order::First) => Learning::FirstOrder { steps },
             _ if inner.second_order_route == Some(SecondOrder::Unrolled) => {
                 Learning::Unrolled { steps }
             }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use burn::tensor::backend::AutodiffBackend;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget};
 use fewshot::parallel::{Communicator, Reduction};
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
 use serde_json::{Value, json};
 
-use crate::cli::args::{Method, count, steps};
+use crate::cli::args::{Method, checkpointing, count, one_of, steps};
 use crate::cli::backend::Place;
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, usage};
 use crate::cli::output::print_status;
 use crate::cli::report::rounded;
 
@@ -20,12 +20,16 @@ use crate::cli::report::rounded;
 #[command(next_help_heading = "Use of the hardware")]
 pub(crate) struct ScaleArgs {
     /// What convolutions and matrix products compute in; all else is f32, f16 with a scaled loss
-    #[arg(long, value_enum, default_value_t = PrecisionName::F32)]
-    pub(crate) precision: PrecisionName,
+    #[arg(long, default_value = "f32", value_parser = one_of([
+        ("f32", "All of it", Precision::F32),
+        ("f16", "Products in f16", Precision::MixedF16),
+        ("bf16", "Products in bf16", Precision::MixedBf16),
+    ]))]
+    pub(crate) precision: Precision,
     /// What is computed again in the backward pass rather than kept: none, balanced (what costs
     /// little) or segments (of protonet, every block of the network)
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = GradCheckpoint::None)]
-    pub(crate) grad_checkpoint: GradCheckpoint,
+    #[arg(long, value_name = "WHAT", default_value = "none", value_parser = checkpointing())]
+    pub(crate) grad_checkpoint: Checkpointing,
     /// Meta-batches in a step, one after the other
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = steps(1..=65_536))]
     pub(crate) accumulate: u64,
@@ -50,8 +54,11 @@ pub(crate) struct ScaleArgs {
     pub(crate) devices: Vec<usize>,
     /// How gradients of processes are added: exact, the same bits whatever their number, or fast, by
     /// MPI's own sum, with less to send
-    #[arg(long, value_enum, value_name = "HOW", default_value_t = ReductionName::Exact)]
-    pub(crate) reduction: ReductionName,
+    #[arg(long, value_name = "HOW", default_value = "exact", value_parser = one_of([
+        ("exact", "The same bits whatever their number", Reduction::Exact),
+        ("fast", "MPI's own sum", Reduction::Fast),
+    ]))]
+    pub(crate) reduction: Reduction,
     /// Tell what each phase of a step takes, waiting for the device after each
     #[arg(long)]
     pub(crate) profile: bool,
@@ -62,88 +69,39 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "write a share from 0 to below 1, as 0.05".to_owned())
 }
 
-/// What products compute in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PrecisionName {
-    F32,
-    F16,
-    Bf16,
-}
-
-impl From<PrecisionName> for Precision {
-    fn from(name: PrecisionName) -> Self {
-        match name {
-            PrecisionName::F32 => Self::F32,
-            PrecisionName::F16 => Self::MixedF16,
-            PrecisionName::Bf16 => Self::MixedBf16,
-        }
-    }
-}
-
-/// How gradients of processes are added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ReductionName {
-    Exact,
-    Fast,
-}
-
-impl From<ReductionName> for Reduction {
-    fn from(name: ReductionName) -> Self {
-        match name {
-            ReductionName::Exact => Self::Exact,
-            ReductionName::Fast => Self::Fast,
-        }
-    }
-}
-
-/// What is computed again in the backward pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GradCheckpoint {
-    None,
-    Balanced,
-    Segments,
-}
-
-impl From<GradCheckpoint> for Checkpointing {
-    fn from(name: GradCheckpoint) -> Self {
-        match name {
-            GradCheckpoint::None => Self::Nothing,
-            GradCheckpoint::Balanced => Self::Balanced,
-            GradCheckpoint::Segments => Self::Segments,
-        }
-    }
-}
-
 impl ScaleArgs {
+    /// Whether what costs little is computed again in the backward pass.
+    pub(in crate::cli) fn balanced(&self) -> bool {
+        self.grad_checkpoint == Checkpointing::Balanced
+    }
+
     pub(super) fn check(&self, method: Method) -> Result<(), CliError> {
-        if self.grad_checkpoint == GradCheckpoint::Segments && method != Method::Protonet {
-            let instead = match method {
-                _ if !method.adapts() => "none or balanced",
-                _ => "what it has: --second-order-route chain computes inner steps again",
+        if self.grad_checkpoint == Checkpointing::Segments && method != Method::Protonet {
+            let instead = match method.adapts() {
+                true => "what it has: --second-order-route chain computes inner steps again",
+                false => "none or balanced",
             };
-            return Err(CliError::Usage(format!(
+            return Err(usage!(
                 "--grad-checkpoint segments is for protonet; for {method}, use {instead}"
-            )));
+            ));
         }
         for (index, device) in self.devices.iter().enumerate() {
             if self.devices[..index].contains(device) {
-                return Err(CliError::Usage(format!("--devices names {device} twice")));
+                return Err(usage!("--devices names {device} twice"));
             }
         }
         Ok(())
     }
 }
 
-/// Runs `training`, and tells the most memory that it and what was there before it took, in MB of
-/// 1e6 bytes.
-///
-/// Memory of an accelerator is asked for again and again, which costs time: when `profile` says so.
-pub(in crate::cli) fn with_peak<B: AutodiffBackend, T>(
+/// Runs `training`, and measures the most memory in use meanwhile, in MB of 1e6 bytes; on an
+/// accelerator, where that takes time, only with `profile`.
+pub(super) fn with_peak<B: AutodiffBackend, T>(
     place: &Place<B>,
     profile: bool,
     training: impl FnOnce() -> T,
 ) -> (T, Option<f64>) {
-    if place.accelerator && !profile {
+    if place.accelerator() && !profile {
         return (training(), None);
     }
     let (trained, report) = MemoryScope::measure::<B, _>(&place.device, training);
@@ -151,8 +109,8 @@ pub(in crate::cli) fn with_peak<B: AutodiffBackend, T>(
     (trained, peak.map(|(before, peak)| rounded((before.0 + peak.0) as f64 / 1e6, 1)))
 }
 
-/// What a report says of the hardware's use.
-pub(in crate::cli) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Value {
+/// The use of the hardware in a report.
+pub(super) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>) -> Value {
     let mut phases = serde_json::to_value(report.phase_ms.rounded()).expect("plain data");
     phases["other"] = rounded(report.other_ms, 3).into();
     json!({
@@ -167,7 +125,7 @@ pub(in crate::cli) fn used(report: &TrainingReport, peak_memory_mb: Option<f64>)
 }
 
 /// What `--profile` prints.
-pub(in crate::cli) fn tell_profile(report: &TrainingReport) {
+pub(super) fn tell_profile(report: &TrainingReport) {
     print_status(format_args!(
         "a step, validations and checkpoints in proportion:\n{}",
         report.phase_ms

@@ -98,12 +98,12 @@ impl Features {
             return Err(DataError::FeatureLength { what: what(), wanted, found });
         }
         if !mean.iter().all(|value| value.is_finite()) {
-            return Err(DataError::NotFinite { what: what() });
+            return Err(not_finite(what()));
         }
         Ok(Self { base_mean: Some(mean), ..self })
     }
 
-    /// With a word on where the features come from, as the backbone or the run.
+    /// With metadata on where the features come from, as the backbone or the run.
     pub fn with_metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
@@ -115,21 +115,22 @@ impl Features {
     /// When it cannot be read, is damaged, or holds what [`new`](Self::new) refuses.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let path_buf = || path.to_owned();
         let found = match extension(path) {
             Some("safetensors") => safetensors_file::parse(path),
             #[cfg(feature = "parquet")]
             Some("parquet") => parquet_file::parse(path),
-            #[cfg(not(feature = "parquet"))]
-            Some("parquet") => return Err(DataError::NoParquet { path: path_buf() }),
             _ => {
-                let wanted = &[".safetensors", ".parquet"];
-                return Err(DataError::FeatureExtension { path: path_buf(), wanted });
+                let parquet = match cfg!(feature = "parquet") {
+                    true => ".parquet",
+                    false => "in a build with --features parquet .parquet",
+                };
+                let wanted = vec![".safetensors", parquet];
+                return Err(DataError::FeatureExtension { path: path.to_owned(), wanted });
             }
         };
         found.map_err(|error| match error {
-            whole @ (DataError::FeatureFile { .. } | DataError::Read { .. }) => whole,
-            part => DataError::FeaturesIn { path: path_buf(), source: Box::new(part) },
+            whole @ (DataError::Damaged { .. } | DataError::Read { .. }) => whole,
+            part => DataError::FeaturesIn { path: path.to_owned(), source: Box::new(part) },
         })
     }
 
@@ -140,7 +141,7 @@ impl Features {
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
         let path = path.as_ref();
         if extension(path) != Some("safetensors") {
-            let wanted = &[".safetensors"];
+            let wanted = vec![".safetensors"];
             return Err(DataError::FeatureExtension { path: path.to_owned(), wanted });
         }
         let written = safetensors_file::bytes(self).and_then(|bytes| files::replace(path, &bytes));
@@ -237,7 +238,7 @@ impl Features {
         self.base_mean.as_deref()
     }
 
-    /// What is said on where the features come from.
+    /// Metadata on where the features come from.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.metadata
     }
@@ -245,19 +246,20 @@ impl Features {
 
 fn check_class(name: &str, rows: &[f32], length: usize) -> Result<(), DataError> {
     if rows.is_empty() || length == 0 {
-        return Err(DataError::EmptyFeatures { class: name.to_owned() });
+        return Err(DataError::EmptyClass { class: name.to_owned(), wanted: "features" });
     }
     if !rows.len().is_multiple_of(length) {
         let what = format!("class {name}");
         return Err(DataError::FeatureLength { what, wanted: length, found: rows.len() % length });
     }
     match rows.iter().position(|value| !value.is_finite()) {
-        Some(place) => {
-            let what = format!("row {} of class {name}", place / length);
-            Err(DataError::NotFinite { what })
-        }
+        Some(place) => Err(not_finite(format!("row {} of class {name}", place / length))),
         None => Ok(()),
     }
+}
+
+fn not_finite(name: String) -> DataError {
+    DataError::NoFeaturesIn { name, wanted: "finite numbers", found: "not finite".to_owned() }
 }
 
 fn extension(path: &Path) -> Option<&str> {

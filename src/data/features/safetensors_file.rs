@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use burn::tensor::{bf16, f16};
+use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 
 use super::Features;
@@ -13,21 +14,19 @@ use crate::data::DataError;
 const BASE_MEAN: &str = "base_mean";
 
 pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
-    let bytes =
-        fs::read(path).map_err(|source| DataError::Read { path: path.to_owned(), source })?;
+    let bytes = fs::read(path).map_err(DataError::read(path))?;
     parse_bytes(&bytes, path)
 }
 
 /// Reads the content of the file `path`.
 pub(super) fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Features, DataError> {
-    let damaged = |reason: String| DataError::FeatureFile {
+    let damaged = |error: SafeTensorError| DataError::Damaged {
         path: path.to_owned(),
         format: "safetensors",
-        reason,
+        reason: error.to_string(),
     };
-    let file = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
-    let (_, header) =
-        SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
+    let file = SafeTensors::deserialize(bytes).map_err(damaged)?;
+    let (_, header) = SafeTensors::read_metadata(bytes).map_err(damaged)?;
     let mut length = None;
     let mut classes = Vec::new();
     let mut tensors = file.tensors();

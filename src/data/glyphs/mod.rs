@@ -21,7 +21,7 @@ use hand::Hand;
 ///
 /// With the defaults, raw pixels do not tell the test characters apart (the nearest neighbour is
 /// right in about 6 of 10 cases, 5 ways, 1 shot) and a small trained encoder does. Figures on
-/// glyphs say that a program works; they are not comparable with any published data set.
+/// glyphs show that a program works; they are not comparable with any published data set.
 ///
 /// # Conventions
 /// The bytes are the same on every platform and with every number of threads: random numbers are

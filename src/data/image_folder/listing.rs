@@ -1,4 +1,5 @@
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::data::DataError;
@@ -22,7 +23,10 @@ pub(super) fn classes_in(root: &Path) -> Result<Vec<ClassFiles>, DataError> {
     let mut folders = visible_in(root)?;
     folders.retain(|path| path.is_dir());
     if folders.is_empty() {
-        return Err(DataError::NoClasses { path: root.to_path_buf() });
+        return Err(DataError::NoClasses {
+            path: root.to_path_buf(),
+            wanted: "subfolders: each class is a folder of images",
+        });
     }
     folders.into_iter().map(class_of).collect()
 }
@@ -56,12 +60,11 @@ pub(super) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
     Some([of_names(&["train"])?, of_names(&["val", "validation"])?, of_names(&["test"])?])
 }
 
-fn visible_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let paths = fs::read_dir(folder).and_then(|entries| {
-        entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>()
-    });
-    let mut paths =
-        paths.map_err(|source| DataError::Read { path: folder.to_path_buf(), source })?;
+/// What is in a folder and not hidden, in order of name.
+pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    let paths = fs::read_dir(folder)
+        .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
+    let mut paths = paths.map_err(DataError::read(folder))?;
     paths.retain(|path| !name_of(path).starts_with('.'));
     paths.sort();
     Ok(paths)

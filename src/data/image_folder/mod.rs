@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::data::{DataError, ImageSet, ImageShape, Splits};
 use crate::random::{Purpose, Stream};
 
+pub(super) use listing::visible_in;
+
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Color {
@@ -69,7 +71,7 @@ pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> 
 /// root/dog/1.webp         root/test/owl/1.png
 /// ```
 ///
-/// Files ending in png, jpg, jpeg, bmp, gif or webp are images, what is in them is told by their
+/// Files ending in png, jpg, jpeg, bmp, gif or webp are images, their format is recognised by their
 /// content; other files and everything hidden are passed over. Classes and images are taken in
 /// order of name, so the same folder gives the same set everywhere. All images are held in memory,
 /// one byte a value.

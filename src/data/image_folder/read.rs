@@ -34,8 +34,8 @@ pub(super) fn read(
 }
 
 fn write_pixels(path: &Path, shape: ImageShape, out: &mut [u8]) -> Result<(), DataError> {
-    let unread = |source| DataError::Read { path: path.to_path_buf(), source };
-    let reader = ImageReader::open(path).map_err(unread)?.with_guessed_format().map_err(unread)?;
+    let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
+    let reader = reader.map_err(DataError::read(path))?;
     let image = reader.decode().map_err(|error| DataError::Image {
         path: path.to_path_buf(),
         reason: error.to_string(),
@@ -55,7 +55,7 @@ fn write_pixels(path: &Path, shape: ImageShape, out: &mut [u8]) -> Result<(), Da
 fn stretched(image: DynamicImage, shape: ImageShape) -> Vec<u8> {
     let (width, height) = (shape.width as u32, shape.height as u32);
     let fits = (image.width(), image.height()) == (width, height);
-    // Color is dropped first: a third of the work, and transparency has no say in the filter.
+    // Color is dropped first: a third of the work, and transparency does not matter in the filter.
     macro_rules! resized {
         ($pixels:expr) => {{
             let pixels = $pixels;

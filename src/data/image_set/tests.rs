@@ -64,37 +64,6 @@ fn turns_want_square_images() {
 }
 
 #[test]
-fn the_union_of_views_shares_the_pixels() {
-    let set = colored();
-    let both = set.select(&[1]).union(&set.select(&[0])).unwrap();
-    assert!(Arc::ptr_eq(&set.pixels, &both.pixels));
-    assert_eq!(image(&both, 1, 1, QuarterTurn::R0), image(&set, 0, 1, QuarterTurn::R0));
-}
-
-#[test]
-fn the_union_of_strangers_keeps_every_image() {
-    let other = ImageSet::new(ImageShape::new(3, 2, 2), vec![99; 12], [("c".into(), 1)]).unwrap();
-    let both = colored().union(&other).unwrap();
-    assert_eq!((both.classes(), both.bytes()), (3, 48));
-    assert_eq!(image(&both, 1, 0, QuarterTurn::R0), image(&colored(), 1, 0, QuarterTurn::R0));
-    assert_eq!(image(&both, 2, 0, QuarterTurn::R0), [99; 12]);
-}
-
-#[test]
-fn sets_of_another_kind_have_no_union() {
-    let set = colored();
-    let turned = set.clone().with_rotations(Rotations::PerClassAndEpisode).unwrap();
-    let scaled = set.clone().with_scaling(Scaling::imagenet()).unwrap();
-    let grey = ImageSet::new(ImageShape::new(1, 2, 2), vec![0; 4], [("a".into(), 1)]).unwrap();
-    for (other, what) in
-        [(turned, "whether turns are drawn"), (scaled, "scaling"), (grey, "image shape")]
-    {
-        let error = set.union(&other).unwrap_err().to_string();
-        assert_eq!(error, format!("the two sets differ in {what} and cannot become one"));
-    }
-}
-
-#[test]
 fn a_set_wants_as_many_pixels_as_its_images_have() {
     let shape = ImageShape::new(1, 2, 2);
     let error = ImageSet::new(shape, vec![0; 7], [("a".into(), 2)]).unwrap_err();

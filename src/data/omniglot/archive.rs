@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use zip::ZipArchive;
 
-use super::decode::Fault;
 use crate::data::DataError;
+use crate::data::image_folder::visible_in;
 
 /// One half of Omniglot, packed or unpacked.
 pub(super) enum Archive {
@@ -20,28 +20,22 @@ pub(super) struct Located {
     pub(super) character: String,
     /// Path within the archive or folder.
     pub(super) file: String,
-    /// Number within the zip; unused in a folder.
-    entry: usize,
 }
 
 impl Archive {
     /// The halves of these names, each from the first place that has it.
-    pub(super) fn open_all<const N: usize>(
-        dir: &Path,
-        names: [&str; N],
-    ) -> Result<Vec<Self>, DataError> {
-        let mut found = Vec::new();
-        let mut missing = Vec::new();
+    pub(super) fn open_all(dir: &Path, names: &[&str]) -> Result<Vec<Self>, DataError> {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
         for name in names {
             match Self::open(dir, name)? {
                 Some(archive) => found.push(archive),
                 None => missing.push(format!("{name}.zip")),
             }
         }
-        if missing.is_empty() {
-            return Ok(found);
+        match missing.is_empty() {
+            true => Ok(found),
+            false => Err(DataError::OmniglotMissing { dir: dir.to_path_buf(), missing }),
         }
-        Err(DataError::OmniglotMissing { dir: dir.to_path_buf(), missing })
     }
 
     fn open(dir: &Path, name: &str) -> Result<Option<Self>, DataError> {
@@ -59,13 +53,12 @@ impl Archive {
     }
 
     fn open_zip(path: PathBuf) -> Result<Self, DataError> {
-        let bytes: Arc<[u8]> = match fs::read(&path) {
-            Ok(bytes) => bytes.into(),
-            Err(source) => return Err(DataError::Read { path, source }),
-        };
+        let bytes: Arc<[u8]> = fs::read(&path).map_err(DataError::read(&path))?.into();
         match ZipArchive::new(Cursor::new(bytes)) {
             Ok(zip) => Ok(Self::Zip { path, zip }),
-            Err(error) => Err(DataError::Zip { path, reason: error.to_string() }),
+            Err(error) => {
+                Err(DataError::Damaged { path, format: "zip", reason: error.to_string() })
+            }
         }
     }
 
@@ -78,18 +71,18 @@ impl Archive {
     /// Every image, in no particular order.
     pub(super) fn images(&self) -> Result<Vec<Located>, DataError> {
         let images: Vec<_> = match self {
-            Self::Zip { zip, .. } => (0..zip.len())
-                .filter_map(|entry| located(zip.name_for_index(entry)?, entry))
-                .collect(),
+            Self::Zip { zip, .. } => zip.file_names().filter_map(located).collect(),
             Self::Folder { path } => {
-                let files = files_three_deep(path)?;
-                files.iter().filter_map(|file| located(file, 0)).collect()
+                files_three_deep(path)?.iter().filter_map(|file| located(file)).collect()
             }
         };
-        if images.is_empty() {
-            return Err(DataError::NoCharacters { path: self.path().to_path_buf() });
+        match images.is_empty() {
+            false => Ok(images),
+            true => Err(DataError::NoClasses {
+                path: self.path().to_path_buf(),
+                wanted: "images named Alphabet/characterNN/*.png",
+            }),
         }
-        Ok(images)
     }
 
     /// Reads the encoded bytes of an image, in place of what `encoded` held.
@@ -99,34 +92,32 @@ impl Archive {
             Self::Zip { zip, .. } => {
                 // A clone shares bytes and directory; only the place it reads at is its own.
                 let mut zip = zip.clone();
-                let mut entry = zip
-                    .by_index(image.entry)
-                    .map_err(|error| self.fault(image, Fault::Unreadable(error.to_string())))?;
+                let entry = zip.by_name(&image.file).map_err(io::Error::other);
                 entry
-                    .read_to_end(encoded)
-                    .map_err(|error| self.fault(image, Fault::Unreadable(error.to_string())))?;
+                    .and_then(|mut entry| entry.read_to_end(encoded))
+                    .map_err(|error| self.unreadable(image, error))?;
             }
-            Self::Folder { path } => {
-                let path = path.join(&image.file);
-                *encoded = fs::read(&path).map_err(|source| DataError::Read { path, source })?;
+            Self::Folder { .. } => {
+                let path = self.path_of(image);
+                *encoded = fs::read(&path).map_err(DataError::read(&path))?;
             }
         }
         Ok(())
     }
 
-    /// The error that says which image has the fault.
-    pub(super) fn fault(&self, image: &Located, fault: Fault) -> DataError {
-        let path = self.path().join(&image.file);
-        match fault {
-            Fault::Unreadable(reason) => DataError::Image { path, reason },
-            Fault::Size { wanted, found } => DataError::ImageSize { path, wanted, found },
-        }
+    /// Where an image is; inside an archive, the archive's path comes first.
+    pub(super) fn path_of(&self, image: &Located) -> PathBuf {
+        self.path().join(&image.file)
+    }
+
+    pub(super) fn unreadable(&self, image: &Located, reason: impl ToString) -> DataError {
+        DataError::Image { path: self.path_of(image), reason: reason.to_string() }
     }
 }
 
 /// The image behind a path that ends in `Alphabet/characterNN/name.png`, unless part of it is
 /// hidden, as is what macOS adds to zip files.
-fn located(file: &str, entry: usize) -> Option<Located> {
+fn located(file: &str) -> Option<Located> {
     let hidden = |part: &str| part.starts_with('.') || part == "__MACOSX";
     if !file.ends_with(".png") || file.split('/').any(hidden) {
         return None;
@@ -134,31 +125,16 @@ fn located(file: &str, entry: usize) -> Option<Located> {
     let mut parts = file.rsplit('/').skip(1);
     let character = parts.next()?;
     let alphabet = parts.next()?;
-    Some(Located { character: format!("{alphabet}/{character}"), file: file.to_string(), entry })
+    Some(Located { character: format!("{alphabet}/{character}"), file: file.to_string() })
 }
 
 /// The paths `a/b/c` below a folder, relative to it.
 fn files_three_deep(root: &Path) -> Result<Vec<String>, DataError> {
-    let mut level = vec![String::new()];
+    let mut level = vec![root.to_path_buf()];
     for _ in 0..3 {
-        let mut deeper = Vec::new();
-        for parent in level {
-            let folder = root.join(&parent);
-            if !folder.is_dir() {
-                continue;
-            }
-            let names =
-                names_in(&folder).map_err(|source| DataError::Read { path: folder, source })?;
-            let prefix = if parent.is_empty() { parent } else { parent + "/" };
-            deeper.extend(names.into_iter().map(|name| format!("{prefix}{name}")));
-        }
-        level = deeper;
+        let folders = level.iter().filter(|path| path.is_dir());
+        level = folders.map(|path| visible_in(path)).collect::<Result<Vec<_>, _>>()?.concat();
     }
-    Ok(level)
-}
-
-fn names_in(folder: &Path) -> io::Result<Vec<String>> {
-    fs::read_dir(folder)?
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-        .collect()
+    let relative = level.iter().filter_map(|path| path.strip_prefix(root).ok());
+    Ok(relative.map(|path| path.to_string_lossy().replace('\\', "/")).collect())
 }

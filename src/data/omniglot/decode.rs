@@ -1,39 +1,24 @@
 use std::io::Cursor;
 
 use image::codecs::png::PngDecoder;
-use image::{DynamicImage, ImageDecoder};
+use image::{DynamicImage, ImageDecoder, ImageResult};
 
 use super::SIDE;
 
 /// Height and width of the published images.
-const PUBLISHED: usize = 105;
+pub(super) const PUBLISHED: (u32, u32) = (105, 105);
 
-/// What keeps an encoded image from being used.
-pub(super) enum Fault {
-    Unreadable(String),
-    Size { wanted: (u32, u32), found: (u32, u32) },
-}
-
-impl From<image::ImageError> for Fault {
-    fn from(error: image::ImageError) -> Self {
-        Self::Unreadable(error.to_string())
-    }
-}
-
-/// Decodes a PNG of black ink on white into bright ink on black at the small size.
-pub(super) fn small_and_bright(encoded: &[u8], out: &mut [u8]) -> Result<(), Fault> {
+/// Decodes a PNG of black ink on white into bright ink on black at the small size, if it is of the
+/// published one, and returns its height and width.
+pub(super) fn small_and_bright(encoded: &[u8], out: &mut [u8]) -> ImageResult<(u32, u32)> {
     let decoder = PngDecoder::new(Cursor::new(encoded))?;
-    let wanted = (PUBLISHED as u32, PUBLISHED as u32);
     let (width, height) = decoder.dimensions();
-    if (height, width) != wanted {
-        return Err(Fault::Size { wanted, found: (height, width) });
+    if (height, width) == PUBLISHED {
+        let page = DynamicImage::from_decoder(decoder)?.into_luma8();
+        area_mean(page.as_raw(), PUBLISHED.0 as usize, out, SIDE);
+        out.iter_mut().for_each(|pixel| *pixel = 255 - *pixel);
     }
-    let page = DynamicImage::from_decoder(decoder)?.into_luma8();
-    area_mean(page.as_raw(), PUBLISHED, out, SIDE);
-    for pixel in out {
-        *pixel = 255 - *pixel;
-    }
-    Ok(())
+    Ok((height, width))
 }
 
 /// Shrinks a square image to another, each pixel the mean of the area it covers.

@@ -56,7 +56,7 @@ impl Omniglot {
     /// 105 x 105 pixels.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, DataError> {
         let dir = dir.as_ref().to_path_buf();
-        let halves = Archive::open_all(&dir, ["images_background", "images_evaluation"])?;
+        let halves = Archive::open_all(&dir, &["images_background", "images_evaluation"])?;
 
         let mut images = Vec::new();
         for half in &halves {
@@ -70,7 +70,15 @@ impl Omniglot {
             Vec::new,
             |encoded, (out, (image, half))| {
                 half.read(image, encoded)?;
-                decode::small_and_bright(encoded, out).map_err(|fault| half.fault(image, fault))
+                let found = decode::small_and_bright(encoded, out)
+                    .map_err(|error| half.unreadable(image, error))?;
+                match found {
+                    decode::PUBLISHED => Ok(()),
+                    found => {
+                        let path = half.path_of(image);
+                        Err(DataError::ImageSize { path, wanted: decode::PUBLISHED, found })
+                    }
+                }
             },
         )?;
 

@@ -94,25 +94,25 @@ fn read_list(
     path: &Path,
     index: &HashMap<String, usize>,
 ) -> Result<Vec<(usize, QuarterTurn)>, DataError> {
-    let text = fs::read_to_string(path).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound => DataError::SplitListMissing { path: path.to_path_buf() },
-        _ => DataError::Read { path: path.to_path_buf(), source },
+    let wrong = |reason| DataError::SplitList { path: path.to_path_buf(), reason };
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => wrong(
+            "it is not there; the lists are published at \
+             github.com/jakesnell/prototypical-networks in data/omniglot/splits/vinyals"
+                .to_owned(),
+        ),
+        _ => DataError::read(path)(error),
     })?;
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    let classes: Vec<_> = lines
-        .map(|(number, line)| {
-            read_line(line.trim(), index).map_err(|reason| DataError::SplitList {
-                path: path.to_path_buf(),
-                line: number + 1,
-                text: line.to_string(),
-                reason,
-            })
-        })
-        .collect::<Result<_, _>>()?;
-    if classes.is_empty() {
-        return Err(DataError::EmptySplitList { path: path.to_path_buf() });
+    let lines = (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty());
+    let classes = lines.map(|(number, line)| {
+        read_line(line.trim(), index)
+            .map_err(|reason| wrong(format!("line {number}: {line:?} {reason}")))
+    });
+    let classes = classes.collect::<Result<Vec<_>, _>>()?;
+    match classes.is_empty() {
+        true => Err(wrong("it is empty".to_owned())),
+        false => Ok(classes),
     }
-    Ok(classes)
 }
 
 fn read_line(

@@ -75,7 +75,7 @@ fn a_zip_without_characters_is_named() {
     zipped(&dir.path().join("images_background.zip"), &[("readme.txt".into(), vec![0])]);
     let error = Omniglot::open(&dir).unwrap_err();
     assert!(
-        matches!(error, DataError::NoCharacters { path } if path.ends_with("images_background.zip"))
+        matches!(error, DataError::NoClasses { path, .. } if path.ends_with("images_background.zip"))
     );
 }
 

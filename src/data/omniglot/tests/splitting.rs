@@ -46,11 +46,11 @@ fn a_wrong_line_of_a_list_is_named() {
         let test = format!("{good}\n{line}");
         write_lists(&dir, [("train.txt", good), ("val.txt", good), ("test.txt", &test)]);
         let text = omniglot.split(Split::Vinyals).unwrap_err().to_string();
-        assert!(text.ends_with(&format!("test.txt, line 2: {line:?} {reason}")), "{text}");
+        assert!(text.ends_with(&format!("test.txt: line 2: {line:?} {reason}")), "{text}");
     }
     write_lists(&dir, [("train.txt", "\n"), ("val.txt", good), ("test.txt", good)]);
     let text = omniglot.split(Split::Vinyals).unwrap_err().to_string();
-    assert!(text.ends_with("train.txt is empty"), "{text}");
+    assert!(text.ends_with("train.txt: it is empty"), "{text}");
 }
 
 #[test]
