@@ -113,12 +113,17 @@ impl Picture {
         let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
         let [own_width, own_height] = [self.pixels.width(), self.pixels.height()];
         let own = self.pixels.as_raw().clone();
-        let from = Image::from_vec_u8(own_width, own_height, own, PixelType::U8x3);
-        let from = from.expect("three bytes a pixel");
-        let mut to = Image::new(width as u32, height as u32, PixelType::U8x3);
-        let resized = Resizer::new().resize(&from, &mut to, &options);
-        resized.expect("both have pixels of one type");
-        to.into_vec()
+        let own = Image::from_vec_u8(own_width, own_height, own, PixelType::U8x3);
+        let own = own.expect("three bytes a pixel");
+        let mut resizer = Resizer::new();
+        let mut resize = |from: &Image, width: u32, height: u32| {
+            let mut to = Image::new(width, height, PixelType::U8x3);
+            resizer.resize(from, &mut to, &options).expect("both have pixels of one type");
+            to
+        };
+        // Along rows first, as PIL does it: what overshoots is cut off after each direction.
+        let wide = resize(&own, width as u32, own_height);
+        resize(&wide, width as u32, height as u32).into_vec()
     }
 }
 

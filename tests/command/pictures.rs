@@ -7,7 +7,7 @@ use burn::backend::Flex;
 use burn::tensor::backend::Backend;
 use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::AdaptedModel;
-use fewshot::data::Picture;
+use fewshot::data::{Features, Picture};
 use fewshot::models::EfficientNetLiteConfig;
 use image::{Rgb, RgbImage};
 use serde_json::{Value, json};
@@ -162,6 +162,24 @@ fn a_broken_picture_does_not_hide_the_others() {
         complaints.contains("00.png") && complaints.contains("1 of 3 pictures"),
         "{complaints}"
     );
+}
+
+#[test]
+fn embeddings_of_pictures_are_a_file_of_features() {
+    let (folder, model) = adapted();
+    let backbone = format!("efficientnet-lite0:{}", text(&folder.path().join("lite0.safetensors")));
+    let (support, to) = (folder.path().join("support"), folder.path().join("colours.safetensors"));
+    let words = ["embed", "--backbone", &backbone, "--pictures", text(&support), "--to", text(&to)];
+    let embedded = fewshot(&words);
+    assert_eq!(code(&embedded), Some(0), "{}", stderr(&embedded));
+    let features = Features::open(&to).unwrap();
+    let model = AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+    assert_eq!(features.values(), model.examples().values());
+    assert_eq!(features.metadata()["backbone"], "efficientnet-lite0");
+    let (ways, found) = (["--ways", "2", "--queries", "1"], ["--method", "prototypes", "--json"]);
+    let eval = ["eval", "--features", text(&to), "--shots", "1", "--episodes", "50"];
+    let found = json(&fewshot(&[&eval[..], &ways, &found].concat()));
+    assert_eq!(found["results"][0]["accuracy"], json!(100.0));
 }
 
 #[test]

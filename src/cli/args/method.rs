@@ -1,11 +1,8 @@
 use std::fmt;
 
 use clap::ValueEnum;
-use fewshot::learners::heads::{HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
+use fewshot::learners::heads::{HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 use serde::{Deserialize, Serialize};
-
-/// Heads with networks that compare at random before episodes have trained them.
-pub(crate) const TRAINED_ON_EPISODES: [&str; 3] = ["relation", "feat", "leo"];
 
 /// How to learn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

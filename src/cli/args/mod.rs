@@ -18,7 +18,7 @@ pub(crate) use bench::{BenchCommand, BenchKernelsArgs, CompareArgs};
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use eval::EvalArgs;
 pub(crate) use inner::InnerArgs;
-pub(crate) use method::{Method, TRAINED_ON_EPISODES};
+pub(crate) use method::Method;
 pub(crate) use train::{ClassicalArgs, TrainArgs, TrainOn};
 
 use super::data_spec::DataSpec;

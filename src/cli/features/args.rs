@@ -28,11 +28,22 @@ pub(crate) enum Part {
 #[derive(Debug, Args)]
 pub(crate) struct EmbedArgs {
     /// A checkpoint file or a run folder
-    #[arg(value_name = "CHECKPOINT_OR_RUN")]
-    pub(crate) checkpoint: PathBuf,
+    #[arg(value_name = "CHECKPOINT_OR_RUN", required_unless_present = "backbone")]
+    pub(crate) checkpoint: Option<PathBuf>,
     /// File to write, .safetensors
     #[arg(long, value_name = "FILE")]
     pub(crate) to: PathBuf,
+    /// A pretrained network instead of a run, and the file of its weights, as `adapt` takes them
+    #[arg(
+        long,
+        value_name = "NAME:FILE",
+        requires = "pictures",
+        conflicts_with_all = ["checkpoint", "part", "data", "split"]
+    )]
+    pub(crate) backbone: Option<String>,
+    /// Folder with a folder of pictures for each class, for --backbone
+    #[arg(long, value_name = "DIR", requires = "backbone")]
+    pub(crate) pictures: Option<PathBuf>,
     /// Classes to embed
     #[arg(long, value_enum, default_value_t)]
     pub(crate) part: Part,

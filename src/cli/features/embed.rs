@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{Features, ImageSet};
 use fewshot::hardware::Checkpointing;
@@ -9,6 +11,7 @@ use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, usage};
 use crate::cli::eval;
 use crate::cli::output::{lower, print};
+use crate::cli::pictures::PictureEmbedding;
 use crate::cli::recipe::{LearnerJob, Recipe};
 use crate::cli::world;
 
@@ -20,16 +23,24 @@ pub(crate) fn embed(args: EmbedArgs) -> Result<(), CliError> {
     if args.to.extension().is_none_or(|ending| ending != "safetensors") {
         return Err(usage!("--to writes .safetensors, not {}", args.to.display()));
     }
-    let path = eval::file(&args.checkpoint);
+    if let (Some(backbone), Some(pictures)) = (&args.backbone, &args.pictures) {
+        let (backbone, pictures) = (backbone.clone(), pictures.clone());
+        let job = PictureEmbedding { backbone, pictures, to: args.to };
+        return backend::dispatch(&args.device, job);
+    }
+    let given = args.checkpoint.clone().ok_or_else(|| usage!("a checkpoint is needed"))?;
+    let path = eval::file(&given);
     let checkpoint = Checkpoint::read(&path)?;
     let recipe = Recipe::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
     let images = recipe.images(args.part)?;
     let device = args.device.clone();
-    backend::dispatch(&device, Embedding { args, recipe, checkpoint, images })
+    backend::dispatch(&device, Embedding { args, given, recipe, checkpoint, images })
 }
 
 struct Embedding {
     args: EmbedArgs,
+    /// The checkpoint or run that was named.
+    given: PathBuf,
     recipe: Recipe,
     checkpoint: Checkpoint,
     images: ImageSet,
@@ -65,12 +76,12 @@ impl LearnerJob for Embedding {
 impl Embedding {
     /// With what made them.
     fn described(&self, features: Features) -> Result<Features, CliError> {
-        let Self { args, recipe, checkpoint, .. } = self;
+        let Self { args, given, recipe, checkpoint, .. } = self;
         let maps = recipe.network()?.maps().map(|size| size.to_string()).join("x");
         Ok(features
             .with_metadata("created_by", concat!("fewshot ", env!("CARGO_PKG_VERSION")))
             .with_metadata("learner", checkpoint.architecture())
-            .with_metadata("checkpoint", args.checkpoint.display().to_string())
+            .with_metadata("checkpoint", given.display().to_string())
             .with_metadata("step", checkpoint.progress().step.to_string())
             .with_metadata("data", recipe.data.name())
             .with_metadata("split", recipe.data.split_name(recipe.split))

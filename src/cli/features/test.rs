@@ -6,12 +6,14 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
-use fewshot::learners::heads::{AnyHead, AnyTransductiveHead, HEAD_NAMES, TRANSDUCTIVE_HEAD_NAMES};
+use fewshot::learners::heads::{
+    AnyHead, AnyTransductiveHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES,
+};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 use serde_json::json;
 
 use super::{plot, table};
-use crate::cli::args::{EvalArgs, TRAINED_ON_EPISODES};
+use crate::cli::args::EvalArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, usage};
 use crate::cli::output::{print, print_status};

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
+use fewshot::adapted::AdaptedModel;
 use fewshot::data::{DataError, picture_files, pictures_in};
 use serde_json::json;
 
@@ -45,11 +45,9 @@ impl Job for Adapting {
 fn new<B: Backend>(args: &AdaptArgs, device: &B::Device) -> Result<AdaptedModel<B>, CliError> {
     let needed = |what: &str| usage!("{what} is needed");
     let backbone = args.backbone.as_deref().ok_or_else(|| needed("--backbone"))?;
-    let (name, weights) =
-        backbone.split_once(':').ok_or_else(|| needed("--backbone NAME:FILE, with a file,"))?;
     let root = args.support.as_ref().ok_or_else(|| needed("--support"))?;
     let classes = picture_files(root)?;
-    let backbone = PretrainedBackbone::load(name, weights, device)?;
+    let backbone = super::backbone(backbone, device)?;
     let read = |(class, files): (String, Vec<PathBuf>)| Ok((class, pictures(&files)?));
     let support = classes.into_iter().map(read).collect::<Result<Vec<_>, DataError>>()?;
     Ok(AdaptedModel::adapt(backbone, &args.method, &support)?)

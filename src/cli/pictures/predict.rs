@@ -6,14 +6,12 @@ use fewshot::data::{Picture, pictures_in};
 use rayon::prelude::*;
 use serde_json::json;
 
+use super::BATCH;
 use super::args::PredictArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed};
 use crate::cli::output::{print, print_error};
 use crate::cli::report::rounded;
-
-/// Pictures that are in memory at once.
-const BATCH: usize = 128;
 
 /// `fewshot predict`.
 pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
