@@ -189,6 +189,8 @@ pub(crate) enum TrainOn {
     Classify,
 }
 
+const COSINE: BaseLogits = BaseLogits::Cosine { scale: COSINE_SCALE };
+
 /// Classical training, after which a head is put on the encoder.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Classical training (--train classify)")]
@@ -200,7 +202,7 @@ pub(crate) struct ClassicalArgs {
     /// How the logits of training classes are computed [default: linear]
     #[arg(long, value_name = "KIND", value_parser = one_of([
         ("linear", "A linear layer", BaseLogits::Linear),
-        ("cosine", "Ten times the cosine to a weight of each class", BaseLogits::Cosine { scale: COSINE_SCALE }),
+        ("cosine", "Ten times the cosine to a weight of each class", COSINE),
     ]))]
     pub(crate) base_logits: Option<BaseLogits>,
     /// Share of a target that is spread over all training classes [default: 0]

@@ -59,23 +59,7 @@ impl InnerRecipe {
         let given = args.multi_step_loss.is_some() || args.first_order_steps.is_some();
         let options = "--multi-step-loss and --first-order-steps are";
         let annealing = only(Method::MamlPlusPlus, given, options)?;
-        let order = match (method, args.order) {
-            (Method::Fomaml, Some(Order::Second)) => {
-                return Err(usage!("fomaml is of first order; --order second is maml"));
-            }
-            (Method::Imaml | Method::Reptile, Some(_)) => {
-                return Err(usage!("{method} does not differentiate its steps: no --order"));
-            }
-            (Method::Fomaml | Method::Reptile, _) => Order::First,
-            (_, order) => order.unwrap_or_default(),
-        };
-        if order == Order::First && args.first_order_steps.is_some() {
-            return Err(usage!("--first-order-steps is before second order: no --order first"));
-        }
-        let steps_are_differentiated = order == Order::Second && method != Method::Imaml;
-        if args.second_order_route.is_some() && !steps_are_differentiated {
-            return Err(usage!("--second-order-route is for exact derivatives of inner steps"));
-        }
+        let order = order(method, args)?;
         let defaults = benchmark.defaults(method);
         let steps = args.inner_steps.unwrap_or(defaults.steps);
         let rate = args.inner_lr.unwrap_or(defaults.rate);
@@ -179,4 +163,26 @@ impl InnerRecipe {
         }
         Ok(learner)
     }
+}
+
+/// Of which order the outer gradient is.
+fn order(method: Method, args: &InnerArgs) -> Result<Order, CliError> {
+    let order = match (method, args.order) {
+        (Method::Fomaml, Some(Order::Second)) => {
+            return Err(usage!("fomaml is of first order; --order second is maml"));
+        }
+        (Method::Imaml | Method::Reptile, Some(_)) => {
+            return Err(usage!("{method} does not differentiate its steps: no --order"));
+        }
+        (Method::Fomaml | Method::Reptile, _) => Order::First,
+        (_, order) => order.unwrap_or_default(),
+    };
+    if order == Order::First && args.first_order_steps.is_some() {
+        return Err(usage!("--first-order-steps is before second order: no --order first"));
+    }
+    let steps_are_differentiated = order == Order::Second && method != Method::Imaml;
+    if args.second_order_route.is_some() && !steps_are_differentiated {
+        return Err(usage!("--second-order-route is for exact derivatives of inner steps"));
+    }
+    Ok(order)
 }

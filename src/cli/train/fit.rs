@@ -99,13 +99,10 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             false => scale.micro_batch,
         };
         let [steps, validate_every, checkpoint_every] = self.pace;
+        let halve_every = self.halve_every.unwrap_or(usize::MAX);
+        let rate = StepLrSchedulerConfig::new(args.lr, halve_every).with_gamma(0.5).init();
         let mut trainer = MetaTrainer::new(learner, optimizer)
-            .learning_rate(
-                StepLrSchedulerConfig::new(args.lr, self.halve_every.unwrap_or(usize::MAX))
-                    .with_gamma(0.5)
-                    .init()
-                    .map_err(CliError::Usage)?,
-            )
+            .learning_rate(rate.map_err(CliError::Usage)?)
             .episodes(tasks.train.clone())
             .steps(args.steps.unwrap_or(steps))
             .meta_batch(tasks.meta_batch)
