@@ -16,14 +16,15 @@ const TRANSDUCTIVE: RGBColor = RGBColor(255, 158, 74);
 
 /// Accuracies with their intervals as bars, a panel for each number of shots, as SVG.
 pub(super) fn write(tables: &[Vec<FeatureEvaluation>], path: &Path) -> Result<(), CliError> {
-    plot::write(path, size(tables), tables, panel).map_err(CliError::Failed)
+    plot::write(path, size(tables), tables, |area, rows| panel(area, rows))
+        .map_err(CliError::Failed)
 }
 
 fn size(tables: &[Vec<FeatureEvaluation>]) -> (u32, u32) {
     (WIDTH, AROUND + BAR * tables.iter().map(Vec::len).max().unwrap_or(0) as u32)
 }
 
-fn panel(area: &Panel, rows: &Vec<FeatureEvaluation>) -> Result<(), PlotError> {
+fn panel(area: &Panel, rows: &[FeatureEvaluation]) -> Result<(), PlotError> {
     let Some(first) = rows.first() else { return Ok(()) };
     let count = rows.len();
     let mut chart = ChartBuilder::on(area)
@@ -74,7 +75,7 @@ mod tests {
     use crate::cli::features::test::example;
 
     fn drawn(tables: &[Vec<FeatureEvaluation>]) -> Result<String, PlotError> {
-        plot::drawn(size(tables), tables, panel)
+        plot::drawn(size(tables), tables, |area, rows| panel(area, rows))
     }
 
     #[test]
