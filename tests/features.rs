@@ -158,7 +158,7 @@ mod files {
         for value in [f32::NAN, f32::INFINITY] {
             assert_eq!(
                 complaint(&one(&[2, 2], &[1.0, 2.0, value, 4.0])),
-                "f.safetensors: row 1 of class a has a feature that is not finite"
+                "f.safetensors: row 1 of class a is not finite, wanted are finite numbers"
             );
         }
         let lengths = [
