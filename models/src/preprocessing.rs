@@ -50,7 +50,7 @@ impl Preprocessing {
             crop: 224,
             interpolation: Interpolation::Bicubic,
             mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-            deviation: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+            deviation: [0.268_629_54, 0.261_302_6, 0.275_777_1],
         }
     }
 

@@ -60,7 +60,7 @@ pub struct PretrainedBackbone<B: Backend> {
 enum Network<B: Backend> {
     EfficientNetLite(EfficientNetLite<B>),
     ResNet(ResNet<B>),
-    ResNet12(ResNet12<B>),
+    ResNet12(Box<ResNet12<B>>),
     Vit(Vit<B>),
     WideResNet(WideResNet<B>),
 }
@@ -165,7 +165,7 @@ impl<B: Backend> Network<B> {
             "resnet50" => resnet(ResNetConfig::resnet50())?,
             "resnet12" => {
                 let network = ResNet12Config::new().init(device).load_weights(file)?;
-                (Self::ResNet12(network), Preprocessing::mini_imagenet())
+                (Self::ResNet12(Box::new(network)), Preprocessing::mini_imagenet())
             }
             "wrn-28-10" => {
                 let network = WideResNetConfig::new().init(device).load_weights(file)?;

@@ -53,7 +53,7 @@ pub fn rows_of_no_task_and_rows_that_are_not_there_are_refused<B: Backend>() {
     for rows in [[0, 1, 2].as_slice(), &[0, 3]] {
         let x = Tensor::<B, 2>::zeros([3, 2], &Default::default());
         let refused = catch_unwind(AssertUnwindSafe(|| gram(x, rows, 2)));
-        let error = refused.err().expect("refused");
+        let error = refused.expect_err("refused");
         let error = error.downcast_ref::<String>().expect("a message");
         assert!(error.contains("3 rows") || error.contains("row 3 of 3"), "{error}");
     }
