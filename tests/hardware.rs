@@ -314,7 +314,7 @@ fn a_plan_counts_what_is_computed_again() {
     }
     assert_ne!(bytes("segments"), bytes("none"));
     let (code, text) = refused(&[&base[..], &["--grad-checkpoint", "balanced"]].concat());
-    assert!(code == 2 && text.contains("say conv4-mini-imagenet=AMOUNT"), "{text}");
+    assert!(code == 2 && text.contains("give conv4-mini-imagenet=AMOUNT"), "{text}");
 }
 
 #[test]
@@ -352,7 +352,7 @@ fn models_are_laid_on_devices_whole() {
     let elsewhere = json(&[&laptop[..], &["vulkan:0=2GiB,flex:0"]].concat());
     assert_eq!(elsewhere["models"][0]["device"], "flex:0");
     for (devices, wanted) in [
-        ("vulkan:0", "say vulkan:0=AMOUNT"),
+        ("vulkan:0", "give vulkan:0=AMOUNT"),
         ("flex,flex:0", "names flex:0 twice"),
         ("flexx", "did you mean \"flex\"?"),
         ("flex=much", "invalid value"),
