@@ -17,9 +17,12 @@ pub fn gram<B: Backend>(x: FloatTensor<B>, rows: &[usize], size: usize) -> Float
 
 /// Rows of `x` one after the other.
 pub(super) fn picked<B: Backend>(x: Tensor<B, 2>, rows: &[usize]) -> Tensor<B, 2> {
-    if rows.iter().copied().eq(0..x.dims()[0]) {
+    let [count, features] = x.dims();
+    if rows.iter().copied().eq(0..count) {
         return x;
     }
+    // Candle selects from rows that lie one after the other alone: the first of both puts them there.
+    let x = x.reshape([count * features]).reshape([count, features]);
     let places = rows.iter().map(|&row| row as i64).collect();
     let places = TensorData::new::<i64, _>(places, [rows.len()]);
     let device = x.device();
