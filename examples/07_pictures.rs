@@ -8,7 +8,7 @@
 
 use burn::backend::Flex;
 use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
-use fewshot::data::{Picture, picture_files};
+use fewshot::data::Picture;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -18,13 +18,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let device = Default::default();
     let backbone = PretrainedBackbone::<Flex>::load(name, weights, &device)?;
-
-    let mut classes = Vec::new();
-    for (class, files) in picture_files(support)? {
-        let examples = files.iter().map(Picture::open).collect::<Result<Vec<_>, _>>()?;
-        classes.push((class, examples));
-    }
-    let model = AdaptedModel::adapt(backbone, "simpleshot", &classes)?;
+    let examples = backbone.embed_folder(support)?;
+    let model = AdaptedModel::adapt(backbone, "simpleshot", examples)?;
     if let Some(left_out) = model.left_out() {
         println!("{:.1} % right of pictures that were left out", left_out.accuracy());
     }

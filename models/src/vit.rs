@@ -317,3 +317,46 @@ impl<B: Backend> Pretrained<B> for Vit<B> {
         CLIP_NAMES.iter().fold(published.to_owned(), renamed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use burn::backend::Flex;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// `values` of tests/golden/backbones.py under the name "positions".
+    fn value(index: u32) -> f32 {
+        let key = b"positions"
+            .iter()
+            .fold(0x811C_9DC5u32, |key, byte| (key ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
+        let x = index.wrapping_add(key);
+        let x = (x ^ (x >> 16)).wrapping_mul(0x7FEB_352D);
+        let x = (x ^ (x >> 15)).wrapping_mul(0x846C_A68B);
+        (f64::from(x ^ (x >> 16)) / 2f64.powi(31) - 1.0) as f32
+    }
+
+    #[test]
+    fn positions_are_interpolated_as_pytorch_does_it() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/backbones.json");
+        let golden: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+        let wanted: Vec<f32> =
+            serde_json::from_value(golden["positions"]["values"].clone()).unwrap();
+        let device = Default::default();
+        let config = VitConfig::new(VitFamily::DinoV2, 14, 5, 2, 0, 1);
+        let mut network: Vit<Flex> = config.init(&device);
+        let class = [7.0, 8.0];
+        let learned = class.into_iter().chain((0..50).map(value)).collect();
+        let learned = Tensor::from_data(TensorData::new::<f32, _>(learned, [1, 26, 2]), &device);
+        network.pos_embed = Param::from_tensor(learned.clone());
+        network.positions([5, 5]).into_data().assert_eq(&learned.into_data(), true);
+        let found: Vec<f32> = network.positions([3, 7]).into_data().into_vec().unwrap();
+        assert_eq!(found[..2], class);
+        assert_eq!(found.len(), 2 + wanted.len());
+        let off = found[2..].iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(off < 1e-5, "off by {off}");
+    }
+}

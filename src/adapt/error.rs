@@ -28,11 +28,17 @@ pub enum AdaptError {
     },
     /// An operation whose gradient Burn cannot differentiate.
     #[error(
-        "Burn cannot differentiate the gradient of {operation}; the layers of fewshot_models::nn have two derivatives"
+        "Burn cannot differentiate the gradient of {layer} ({operation}){}; the layers of \
+         fewshot_models::nn can be",
+        among(places)
     )]
     NotTwice {
+        /// Type of the layer.
+        layer: &'static str,
         /// Burn's operation.
         operation: String,
+        /// Where the module has parameters of layers of a type of that name, this library's too.
+        places: Vec<String>,
     },
     /// Segments of a network that has one, and so nothing between to begin again from.
     #[error(
@@ -83,4 +89,12 @@ pub(crate) fn setting(
     fits: bool,
 ) -> Result<(), AdaptError> {
     if fits { Ok(()) } else { Err(AdaptError::Setting { name, wanted, found }) }
+}
+
+fn among(places: &[String]) -> String {
+    match places {
+        [] => String::new(),
+        [place] => format!("; it is {place}"),
+        places => format!("; it is among {}", places.join(", ")),
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Once;
 use std::thread;
 
 use burn::backend::Autodiff;
-use burn::module::{HasAutodiffModule, Module};
+use burn::module::{HasAutodiffModule, Module, ModuleVisitor};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::nn::draw;
@@ -35,11 +35,14 @@ pub(crate) fn lifted<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor
     Tensor::from_inner(tensor)
 }
 
-/// Runs `work`, which differentiates a gradient of a module.
+/// Runs `work`, which differentiates a gradient of `module`.
 ///
 /// # Errors
 /// Where the module uses an operation whose gradient Burn cannot differentiate; Burn panics then.
-pub(crate) fn differentiating_twice<T>(work: impl FnOnce() -> T) -> Result<T, AdaptError> {
+pub(crate) fn differentiating_twice<B: Backend, M: Module<B>, T>(
+    module: &M,
+    work: impl FnOnce() -> T,
+) -> Result<T, AdaptError> {
     let panic = match quietly(work) {
         Ok(done) => return Ok(done),
         Err(panic) => panic,
@@ -48,7 +51,45 @@ pub(crate) fn differentiating_twice<T>(work: impl FnOnce() -> T) -> Result<T, Ad
     let Some(operation) = operation.map(|text| text.trim_end_matches('.').replace('_', " ")) else {
         panic::resume_unwind(panic);
     };
-    Err(AdaptError::NotTwice { operation })
+    let mut layers = Layers { kind: layer(&operation), path: Vec::new(), found: Vec::new() };
+    module.visit(&mut layers);
+    Err(AdaptError::NotTwice { layer: layers.kind, operation, places: layers.found })
+}
+
+/// The type of Burn's layers that use an operation.
+fn layer(operation: &str) -> &'static str {
+    let layers = [
+        ("linear", "Linear"),
+        ("embedding", "Embedding"),
+        ("adaptive avg pool2d", "AdaptiveAvgPool2d"),
+        ("avg pool 2d", "AvgPool2d"),
+        ("max pool2d", "MaxPool2d"),
+        ("interpolate", "Interpolate2d"),
+        ("deform conv 2d", "DeformConv2d"),
+    ];
+    let layer = layers.into_iter().find(|(start, _)| operation.starts_with(start));
+    layer.map_or("layer", |(_, layer)| layer)
+}
+
+/// Where a module has parameters of layers of a type.
+struct Layers {
+    kind: &'static str,
+    path: Vec<String>,
+    found: Vec<String>,
+}
+
+impl<B: Backend> ModuleVisitor<B> for Layers {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        let place = self.path.join(".");
+        if container.strip_prefix("Struct:") == Some(self.kind) && !self.found.contains(&place) {
+            self.found.push(place);
+        }
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.pop();
+    }
 }
 
 /// Whether `tensor` is on a graph without being a leaf of it, as an adapted parameter is.

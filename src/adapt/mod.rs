@@ -109,6 +109,6 @@ where
         lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &adapted_slots, Precision::F32, &loss);
     let steps = InnerSteps { inner, adapted: &adapted_slots, gradient_fn: &gradient_fn, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
-    let adapted = differentiating_twice(run)?;
+    let adapted = differentiating_twice::<B, M, _>(module, run)?;
     Ok(filled::<B, M>(module.clone(), &adapted.values, 1))
 }

@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::AdaptError;
-use crate::data::Picture;
+use super::AdaptedModelError;
+use crate::data::{Features, Picture, picture_files};
 use crate::files;
 
 /// Pictures in a batch of the network.
@@ -65,6 +65,21 @@ enum Network<B: Backend> {
     WideResNet(WideResNet<B>),
 }
 
+impl BackboneId {
+    /// Where the file of weights is: at its place, or in the cache.
+    fn locate(&self) -> Result<PathBuf, AdaptedModelError> {
+        let cached = files::cache_folder().map(|folder| folder.join("weights").join(&self.sha256));
+        let tried: Vec<_> = [Some(self.file.clone()), cached].into_iter().flatten().collect();
+        for path in tried.iter().filter(|path| path.is_file()) {
+            if sha256(path)? == self.sha256 {
+                return Ok(path.clone());
+            }
+        }
+        let (backbone, sha256) = (self.name.clone(), self.sha256.clone());
+        Err(AdaptedModelError::NoWeights { backbone, sha256, tried })
+    }
+}
+
 impl<B: Backend> PretrainedBackbone<B> {
     /// The network of this name with the weights of a file, safetensors or PyTorch's.
     ///
@@ -74,12 +89,11 @@ impl<B: Backend> PretrainedBackbone<B> {
         name: &str,
         weights: impl AsRef<Path>,
         device: &B::Device,
-    ) -> Result<Self, AdaptError> {
+    ) -> Result<Self, AdaptedModelError> {
         let file = weights.as_ref();
         let (network, preprocessing) = Network::load(name, file, device)?;
         let sha256 = sha256(file)?;
-        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-        let id = BackboneId { name: name.to_owned(), sha256, file, preprocessing };
+        let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
         Ok(Self { id, network, device: device.clone() })
     }
 
@@ -92,26 +106,25 @@ impl<B: Backend> PretrainedBackbone<B> {
         id: &BackboneId,
         weights: Option<&Path>,
         device: &B::Device,
-    ) -> Result<Self, AdaptError> {
-        let BackboneId { name, sha256, .. } = id;
-        if let Some(path) = weights {
-            let found = Self::load(name, path, device)?;
-            if found.id.sha256 != *sha256 {
-                let (backbone, sha256, path) = (name.clone(), sha256.clone(), path.to_owned());
-                return Err(AdaptError::OtherWeights { backbone, sha256, path });
+    ) -> Result<Self, AdaptedModelError> {
+        let file = match weights {
+            Some(path) if sha256(path)? == id.sha256 => path.to_owned(),
+            Some(path) => {
+                let (backbone, sha256) = (id.name.clone(), id.sha256.clone());
+                return Err(AdaptedModelError::OtherWeights {
+                    backbone,
+                    sha256,
+                    path: path.to_owned(),
+                });
             }
-            return Ok(found);
-        }
-        let cached = files::cache_folder().map(|folder| folder.join("weights").join(sha256));
-        let tried: Vec<_> = [Some(id.file.clone()), cached].into_iter().flatten().collect();
-        for path in tried.iter().filter(|path| path.is_file()) {
-            let found = Self::load(name, path, device)?;
-            if found.id.sha256 == *sha256 {
-                return Ok(found);
-            }
-        }
-        let (backbone, sha256) = (name.clone(), sha256.clone());
-        Err(AdaptError::NoWeights { backbone, sha256, tried })
+            None => id.locate()?,
+        };
+        let (network, _) = Network::load(&id.name, &file, device)?;
+        Ok(Self {
+            id: BackboneId { file: absolute(&file), ..id.clone() },
+            network,
+            device: device.clone(),
+        })
     }
 
     /// Which network it is.
@@ -137,6 +150,36 @@ impl<B: Backend> PretrainedBackbone<B> {
         }
         (rows, length)
     }
+
+    /// Feature vectors of the pictures in files, and their length; few pictures are in memory at a time.
+    ///
+    /// # Errors
+    /// At the first file that cannot be read.
+    pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize), AdaptedModelError> {
+        let (mut rows, mut length) = (Vec::new(), 0);
+        for files in files.chunks(BATCH) {
+            let pictures: Result<Vec<_>, _> = files.par_iter().map(Picture::open).collect();
+            let (batch, features) = self.embed(&pictures?);
+            rows.extend(batch);
+            length = features;
+        }
+        Ok((rows, length))
+    }
+
+    /// Embeddings of a [folder of folders](picture_files), one for each class.
+    ///
+    /// # Errors
+    /// Where there is no class, one has no picture, or a picture cannot be read.
+    pub fn embed_folder(&self, root: impl AsRef<Path>) -> Result<Features, AdaptedModelError> {
+        let mut length = 0;
+        let mut classes = Vec::new();
+        for (class, files) in picture_files(root)? {
+            let (rows, features) = self.embed_files(&files)?;
+            length = features;
+            classes.push((class, rows));
+        }
+        Ok(Features::new(length, classes)?)
+    }
 }
 
 impl<B: Backend> Network<B> {
@@ -144,7 +187,7 @@ impl<B: Backend> Network<B> {
         name: &str,
         file: &Path,
         device: &B::Device,
-    ) -> Result<(Self, Preprocessing), AdaptError> {
+    ) -> Result<(Self, Preprocessing), AdaptedModelError> {
         let resnet = |config: ResNetConfig| -> Result<_, WeightsError> {
             let network = config.init(device).load_weights(file)?;
             Ok((Self::ResNet(network), Preprocessing::torchvision()))
@@ -173,7 +216,7 @@ impl<B: Backend> Network<B> {
             }
             _ => {
                 let known = BACKBONE_NAMES.to_vec();
-                return Err(AdaptError::UnknownBackbone { name: name.to_owned(), known });
+                return Err(AdaptedModelError::UnknownBackbone { name: name.to_owned(), known });
             }
         })
     }
@@ -190,9 +233,13 @@ impl<B: Backend> Network<B> {
     }
 }
 
-fn sha256(file: &Path) -> Result<String, AdaptError> {
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
     let mut hasher = Sha256::new();
     let read = File::open(file).and_then(|mut opened| io::copy(&mut opened, &mut hasher));
-    read.map_err(|source| AdaptError::File { path: file.to_owned(), source })?;
+    read.map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })?;
     Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }

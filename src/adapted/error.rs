@@ -8,7 +8,7 @@ use crate::data::DataError;
 /// Why a network could not be adapted to pictures, or an adapted model not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum AdaptError {
+pub enum AdaptedModelError {
     /// Pictures could not be read, or embeddings are not finite.
     #[error(transparent)]
     Data(#[from] DataError),

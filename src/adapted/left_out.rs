@@ -78,26 +78,25 @@ pub(super) fn left_out<B: Backend>(
             labels.push(*class);
         }
     }
-    let (near, far): (Vec<_>, Vec<_>) = rows
-        .iter()
-        .map(|&(row, class)| {
-            let similar = means(examples, Some(row));
-            let similar = similar.iter().map(|mean| cosine(mean, examples.row(row)));
-            let similar: Vec<_> = similar.collect();
-            let others = similar.iter().enumerate().filter(|(other, _)| *other != class);
-            (similar[class], others.map(|(_, x)| *x).fold(-1.0, f64::max))
-        })
-        .unzip();
+    let means = means(examples);
+    let similar = |&(row, class): &(usize, usize)| {
+        let row = examples.row(row);
+        let own = means[class].iter().zip(row).map(|(sum, x)| sum - f64::from(*x));
+        let others = means.iter().enumerate().filter(|(other, _)| *other != class);
+        let nearest = others.map(|(_, mean)| cosine(mean, row)).fold(-1.0, f64::max);
+        (cosine(&own.collect::<Vec<_>>(), row), nearest)
+    };
+    let (near, far): (Vec<_>, Vec<_>) = rows.iter().map(similar).unzip();
     let temperature = calibration::temperature(&all, &labels);
     let known = calibration::known(&near, &far);
     (Some(LeftOut { confusion }), Calibration { temperature, known })
 }
 
-/// The sum of the rows of each class, without one of them: their mean up to its length.
-pub(super) fn means(examples: &Features, without: Option<usize>) -> Vec<Vec<f64>> {
+/// The sum of the rows of each class: their mean up to its length.
+pub(super) fn means(examples: &Features) -> Vec<Vec<f64>> {
     let mean = |class| {
         let mut sum = vec![0.0; examples.length()];
-        for row in examples.rows_of(class).filter(|row| Some(*row) != without) {
+        for row in examples.rows_of(class) {
             sum.iter_mut().zip(examples.row(row)).for_each(|(sum, x)| *sum += f64::from(*x));
         }
         sum

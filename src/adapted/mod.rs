@@ -11,10 +11,10 @@ mod model_file;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
-pub use error::AdaptError;
+pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -32,16 +32,12 @@ use left_out::left_out;
 /// ```no_run
 /// use burn::backend::Flex;
 /// use fewshot::adapted::{AdaptedModel, PretrainedBackbone};
-/// use fewshot::data::{Picture, picture_files};
+/// use fewshot::data::Picture;
 ///
 /// let device = Default::default();
 /// let backbone = PretrainedBackbone::<Flex>::load("dinov2-s", "dinov2_vits14_pretrain.pth", &device)?;
-/// let mut support = Vec::new();
-/// for (class, files) in picture_files("birds")? {
-///     let pictures: Result<Vec<_>, _> = files.iter().map(Picture::open).collect();
-///     support.push((class, pictures?));
-/// }
-/// let model = AdaptedModel::adapt(backbone, "simpleshot", &support)?;
+/// let examples = backbone.embed_folder("birds")?;
+/// let model = AdaptedModel::adapt(backbone, "simpleshot", examples)?;
 /// model.write("birds.fewshot")?;
 ///
 /// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;
@@ -55,6 +51,7 @@ pub struct AdaptedModel<B: Backend> {
     examples: Features,
     calibration: Calibration,
     left_out: Option<LeftOut>,
+    means: Vec<Vec<f64>>,
     fitted: FittedHead<B>,
 }
 
@@ -86,32 +83,15 @@ impl<B: Backend> AdaptedModel<B> {
         HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
     }
 
-    /// Learns classes, each with its name and pictures.
+    /// Learns the classes of `examples`, embeddings that the backbone has made.
     ///
     /// # Errors
-    /// Without two classes or a picture of each, with a class given twice, and with a method that is none.
+    /// With fewer than two classes, and with a method that is none.
     pub fn adapt(
         backbone: PretrainedBackbone<B>,
         method: &str,
-        support: &[(String, Vec<Picture>)],
-    ) -> Result<Self, AdaptError> {
-        let mut length = 0;
-        let mut classes = Vec::with_capacity(support.len());
-        for (class, pictures) in support {
-            let (rows, features) = backbone.embed(pictures);
-            length = length.max(features);
-            classes.push((class.clone(), rows));
-        }
-        let examples = Features::new(length, classes)?;
-        Self::learn(backbone, method, examples)
-    }
-
-    /// Learns the classes of `examples`, embeddings that the backbone has made.
-    fn learn(
-        backbone: PretrainedBackbone<B>,
-        method: &str,
         examples: Features,
-    ) -> Result<Self, AdaptError> {
+    ) -> Result<Self, AdaptedModelError> {
         let head = head::<B>(method, &examples, backbone.device())?;
         let (left_out, calibration) = left_out(&head, &examples, backbone.device());
         Ok(Self::of(backbone, head, (method, calibration, left_out), examples))
@@ -125,44 +105,49 @@ impl<B: Backend> AdaptedModel<B> {
     ) -> Self {
         let rows: Vec<_> = (0..examples.rows()).collect();
         let fitted = head.fit(support(&examples, &rows, backbone.device()));
-        Self { backbone, method: method.to_owned(), examples, calibration, left_out, fitted }
+        let (method, means) = (method.to_owned(), left_out::means(&examples));
+        Self { backbone, method, examples, calibration, left_out, means, fitted }
     }
 
-    /// With a further class, or further pictures of one that is there; other classes keep their embeddings.
+    /// With a further class of the pictures in these files, or with further pictures of one that is there; others keep their
+    /// embeddings.
     ///
     /// # Errors
-    /// Without a picture.
-    pub fn with_class(self, name: &str, pictures: &[Picture]) -> Result<Self, AdaptError> {
-        let (mut rows, _) = self.backbone.embed(pictures);
+    /// Without a picture, and at the first that cannot be read.
+    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
+        let (mut rows, _) = self.backbone.embed_files(files)?;
         let mut classes = classes(&self.examples);
         match classes.iter_mut().find(|(class, _)| class == name) {
             Some((_, there)) => there.append(&mut rows),
             None => classes.push((name.to_owned(), rows)),
         }
-        let examples = Features::new(self.examples.length(), classes)?;
-        Self::learn(self.backbone, &self.method, examples)
+        self.of_classes(classes)
     }
 
     /// Without a class; others keep their embeddings.
     ///
     /// # Errors
     /// If there is none of this name, or fewer than two are left.
-    pub fn without_class(self, name: &str) -> Result<Self, AdaptError> {
+    pub fn without_class(self, name: &str) -> Result<Self, AdaptedModelError> {
         let mut classes = classes(&self.examples);
         let Some(place) = classes.iter().position(|(class, _)| class == name) else {
             let (name, known) = (name.to_owned(), self.class_names());
-            return Err(AdaptError::UnknownClass { name, known });
+            return Err(AdaptedModelError::UnknownClass { name, known });
         };
         classes.remove(place);
+        self.of_classes(classes)
+    }
+
+    fn of_classes(self, classes: Vec<(String, Vec<f32>)>) -> Result<Self, AdaptedModelError> {
         let examples = Features::new(self.examples.length(), classes)?;
-        Self::learn(self.backbone, &self.method, examples)
+        Self::adapt(self.backbone, &self.method, examples)
     }
 
     /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does.
     ///
     /// # Errors
     /// When the file cannot be read, is no model or one of a later version, or the weights are not found.
-    pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self, AdaptError> {
+    pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self, AdaptedModelError> {
         Self::open_with_weights(path, None, device)
     }
 
@@ -174,7 +159,7 @@ impl<B: Backend> AdaptedModel<B> {
         path: impl AsRef<Path>,
         weights: Option<&Path>,
         device: &B::Device,
-    ) -> Result<Self, AdaptError> {
+    ) -> Result<Self, AdaptedModelError> {
         let (noted, examples) = model_file::read(path.as_ref())?;
         let backbone = PretrainedBackbone::find(&noted.backbone, weights, device)?;
         let head = head::<B>(&noted.method, &examples, device)?;
@@ -186,7 +171,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), AdaptError> {
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), AdaptedModelError> {
         let noted = model_file::Noted {
             backbone: self.backbone.id().clone(),
             method: self.method.clone(),
@@ -205,13 +190,12 @@ impl<B: Backend> AdaptedModel<B> {
         let queries = TensorData::new(rows.clone(), [1, pictures.len(), length]);
         let queries = Tensor::<B, 3>::from_data(queries, self.backbone.device());
         let logits: Vec<f32> = self.fitted.logits(queries).into_data().iter().collect();
-        let means = left_out::means(&self.examples, None);
         let names = self.class_names();
         let of_picture = |(logits, row): (&[f32], &[f32])| {
             let mut classes: Vec<_> =
                 names.iter().cloned().zip(softmax(logits, self.calibration.temperature)).collect();
             classes.sort_by(|one, other| other.1.total_cmp(&one.1));
-            let nearest = means.iter().map(|mean| left_out::cosine(mean, row));
+            let nearest = self.means.iter().map(|mean| left_out::cosine(mean, row));
             let nearest = nearest.fold(-1.0, f64::max);
             let known = self.calibration.known;
             let known = known.map(|[slope, offset]| calibration::sigmoid(slope * nearest + offset));
@@ -240,6 +224,11 @@ impl<B: Backend> AdaptedModel<B> {
         &self.backbone
     }
 
+    /// Whether predictions say how likely a picture is of a known class at all.
+    pub fn knows_unknown(&self) -> bool {
+        self.calibration.known.is_some()
+    }
+
     /// How examples were classified by a model learned from the others; `None` where no class has two.
     pub fn left_out(&self) -> Option<&LeftOut> {
         self.left_out.as_ref()
@@ -251,14 +240,14 @@ fn head<B: Backend>(
     method: &str,
     examples: &Features,
     device: &B::Device,
-) -> Result<AnyHead<B>, AdaptError> {
+) -> Result<AnyHead<B>, AdaptedModelError> {
     if examples.classes() < 2 {
-        return Err(AdaptError::TooFewClasses { classes: examples.classes() });
+        return Err(AdaptedModelError::TooFewClasses { classes: examples.classes() });
     }
     let known = AdaptedModel::<B>::methods();
     let named = known.contains(&method).then_some(method);
     let head = named.and_then(|name| AnyHead::with_name(name, [examples.length(), 1, 1], device));
-    head.ok_or_else(|| AdaptError::UnknownMethod { name: method.to_owned(), known })
+    head.ok_or_else(|| AdaptedModelError::UnknownMethod { name: method.to_owned(), known })
 }
 
 fn class_names(examples: &Features) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdaptError, BackboneId, Calibration, LeftOut};
+use super::{AdaptedModelError, BackboneId, Calibration, LeftOut};
 use crate::data::Features;
 use crate::files;
 
@@ -36,20 +36,24 @@ struct Versioned<T> {
     noted: T,
 }
 
-pub(super) fn write(path: &Path, noted: &Noted, examples: &Features) -> Result<(), AdaptError> {
+pub(super) fn write(
+    path: &Path,
+    noted: &Noted,
+    examples: &Features,
+) -> Result<(), AdaptedModelError> {
     let noted = serde_json::to_string(&Versioned { format: FORMAT, noted });
     let written = noted.map_err(std::io::Error::other).and_then(|noted| {
         let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
         let features = examples.clone().with_metadata("created_by", created_by);
         files::replace(path, &features.with_metadata(KEY, noted).to_safetensors()?)
     });
-    written.map_err(|source| AdaptError::File { path: path.to_owned(), source })
+    written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
 }
 
-pub(super) fn read(path: &Path) -> Result<(Noted, Features), AdaptError> {
-    let no_model = |reason: String| AdaptError::NoModel { path: path.to_owned(), reason };
-    let bytes =
-        fs::read(path).map_err(|source| AdaptError::File { path: path.to_owned(), source })?;
+pub(super) fn read(path: &Path) -> Result<(Noted, Features), AdaptedModelError> {
+    let no_model = |reason: String| AdaptedModelError::NoModel { path: path.to_owned(), reason };
+    let bytes = fs::read(path)
+        .map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })?;
     let examples = Features::from_safetensors(&bytes, path)
         .map_err(|error| no_model(format!("is no adapted model: {error}")))?;
     let noted = examples.metadata().get(KEY);

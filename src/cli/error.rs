@@ -1,4 +1,4 @@
-use fewshot::adapted::AdaptError;
+use fewshot::adapted::AdaptedModelError;
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
 use fewshot::hardware::{Bytes, HardwareError};
@@ -19,7 +19,7 @@ pub(crate) enum CliError {
     #[error("{0}")]
     Failed(String),
     #[error(transparent)]
-    Adapt(#[from] AdaptError),
+    Adapted(#[from] AdaptedModelError),
     #[error(transparent)]
     Data(#[from] DataError),
     #[error(transparent)]
@@ -46,10 +46,10 @@ impl CliError {
                 | HardwareError::Unavailable { .. }
                 | HardwareError::Preference { .. },
             )
-            | Self::Adapt(
-                AdaptError::UnknownBackbone { .. }
-                | AdaptError::UnknownMethod { .. }
-                | AdaptError::UnknownClass { .. },
+            | Self::Adapted(
+                AdaptedModelError::UnknownBackbone { .. }
+                | AdaptedModelError::UnknownMethod { .. }
+                | AdaptedModelError::UnknownClass { .. },
             )
             | Self::Train(TrainError::Episodes(_))
             | Self::Episode(

@@ -2,7 +2,7 @@ use std::fs;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
-use fast_image_resize::images::Image;
+use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use fewshot_models::{Interpolation, Preprocessing};
 use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
@@ -28,8 +28,7 @@ impl Picture {
     /// When it cannot be read, is broken, or is larger than 32768 pixels along a side or 512 MiB.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
         let path = path.as_ref();
-        let read = |source| DataError::Read { path: path.to_owned(), source };
-        Self::decode(&fs::read(path).map_err(read)?, path)
+        Self::decode(&fs::read(path).map_err(DataError::read(path))?, path)
     }
 
     /// Decodes the content of a file; `name` is what errors call it.
@@ -72,24 +71,17 @@ impl Picture {
     ///
     /// # Conventions
     /// Sizes are rounded as torchvision's `Resize` and `CenterCrop` round them, and interpolation is PIL's, with
-    /// antialiasing. A picture whose shorter side has the size already is not interpolated.
+    /// antialiasing.
     pub fn prepared(&self, how: &Preprocessing) -> Vec<f32> {
         let Preprocessing { crop, mean, deviation, .. } = *how;
-        let [width, height] = self.resized_size(how.resize.max(crop));
-        let resized = self.resized([width, height], how.interpolation);
-        // Half a pixel goes to the even neighbour.
-        let before = |side: usize| ((side - crop) as f64 / 2.0).round_ties_even() as usize;
-        let [left, top] = [before(width), before(height)];
+        let cropped = self.cropped(how);
         let mut out = vec![0.0; 3 * crop * crop];
         for (channel, plane) in out.chunks_exact_mut(crop * crop).enumerate() {
             let (scale, mean) = (1.0 / (255.0 * deviation[channel]), mean[channel]);
-            for (row, line) in plane.chunks_exact_mut(crop).enumerate() {
-                let from = ((top + row) * width + left) * 3 + channel;
-                let values = resized[from..].iter().step_by(3);
-                line.iter_mut().zip(values).for_each(|(to, &value)| {
-                    *to = (f32::from(value) - 255.0 * mean) * scale;
-                });
-            }
+            let values = cropped[channel..].iter().step_by(3);
+            plane.iter_mut().zip(values).for_each(|(to, &value)| {
+                *to = (f32::from(value) - 255.0 * mean) * scale;
+            });
         }
         out
     }
@@ -102,28 +94,34 @@ impl Picture {
         }
     }
 
-    fn resized(&self, [width, height]: [usize; 2], interpolation: Interpolation) -> Vec<u8> {
-        if self.size() == [width, height] {
-            return self.pixels.as_raw().clone();
-        }
-        let filter = match interpolation {
+    /// The bytes of the square in the middle of the resized picture: no others are computed.
+    fn cropped(&self, how: &Preprocessing) -> Vec<u8> {
+        let crop = how.crop;
+        let resized = self.resized_size(how.resize.max(crop));
+        let filter = match how.interpolation {
             Interpolation::Bilinear => FilterType::Bilinear,
             Interpolation::Bicubic => FilterType::CatmullRom,
         };
-        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
-        let [own_width, own_height] = [self.pixels.width(), self.pixels.height()];
-        let own = self.pixels.as_raw().clone();
-        let own = Image::from_vec_u8(own_width, own_height, own, PixelType::U8x3);
-        let own = own.expect("three bytes a pixel");
-        let mut resizer = Resizer::new();
-        let mut resize = |from: &Image, width: u32, height: u32| {
-            let mut to = Image::new(width, height, PixelType::U8x3);
-            resizer.resize(from, &mut to, &options).expect("both have pixels of one type");
-            to
+        // Where the square begins in this picture, and its side. Half a pixel goes to the even neighbour.
+        let part = |axis: usize| {
+            let before = ((resized[axis] - crop) as f64 / 2.0).round_ties_even();
+            let scale = self.size()[axis] as f64 / resized[axis] as f64;
+            [before * scale, crop as f64 * scale]
         };
+        let ([left, across], [top, down]) = (part(0), part(1));
+        let options = ResizeOptions::new().resize_alg(ResizeAlg::Convolution(filter));
+        let (width, height) = self.pixels.dimensions();
+        let whole = ImageRef::new(width, height, self.pixels.as_raw(), PixelType::U8x3);
+        let whole = whole.expect("three bytes a pixel");
+        let [mut wide, mut square] =
+            [height, crop as u32].map(|rows| Image::new(crop as u32, rows, PixelType::U8x3));
+        let mut resizer = Resizer::new();
         // Along rows first, as PIL does it: what overshoots is cut off after each direction.
-        let wide = resize(&own, width as u32, own_height);
-        resize(&wide, width as u32, height as u32).into_vec()
+        let along = options.crop(left, 0.0, across, f64::from(height));
+        resizer.resize(&whole, &mut wide, &along).expect("the part is within the picture");
+        let along = options.crop(0.0, top, crop as f64, down);
+        resizer.resize(&wide, &mut square, &along).expect("the part is within the picture");
+        square.into_vec()
     }
 }
 
@@ -184,5 +182,14 @@ mod tests {
         let found = Picture::from_rgb(1, 1, vec![127, 127, 127]).unwrap();
         let found = found.prepared(&Preprocessing::efficientnet_lite());
         assert!(found.iter().all(|value| value.abs() < 1e-6));
+    }
+
+    /// Resized as a whole, it would be millions of pixels long.
+    #[test]
+    fn a_line_of_pixels_can_be_prepared() {
+        for [width, height] in [[1, 30_000], [30_000, 1]] {
+            let found = picture(width, height).prepared(&Preprocessing::dinov2());
+            assert!(found.len() == 3 * 224 * 224 && found.iter().all(|value| value.is_finite()));
+        }
     }
 }

@@ -146,6 +146,20 @@ fn what_is_near_no_class_is_rejected_where_asked() {
     let known = sure["known"].as_f64().unwrap();
     assert!(known > 0.5 && sure["class"] == "green", "{sure}");
     assert_eq!(predict("1.0")["class"], Value::Null);
+
+    // Of one picture a class nothing can be left out.
+    let single = folder.path().join("single");
+    draw(&single.join("red"), RED, 1);
+    draw(&single.join("green"), GREEN, 1);
+    let backbone = format!("efficientnet-lite0:{}", text(&folder.path().join("lite0.safetensors")));
+    let out = folder.path().join("single.fewshot");
+    let words = ["adapt", "--backbone", &backbone, "--support", text(&single), "--out", text(&out)];
+    let report = json(&fewshot(&[&words[..], &["--json"]].concat()));
+    assert_eq!(report["left_out"], Value::Null);
+    let refused = fewshot(&["predict", text(&out), text(&photos), "--unknown", "0.5"]);
+    assert_eq!(code(&refused), Some(2));
+    assert!(stderr(&refused).contains("two pictures of a class"), "{}", stderr(&refused));
+    assert_eq!(code(&fewshot(&["predict", text(&out), text(&photos)])), Some(0));
 }
 
 #[test]

@@ -1,12 +1,12 @@
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::AdaptedModel;
-use fewshot::data::{DataError, picture_files, pictures_in};
+use fewshot::data::pictures_in;
 use serde_json::json;
 
 use super::args::AdaptArgs;
-use super::{pictures, plots};
+use super::plots;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, usage};
 use crate::cli::output::print;
@@ -46,11 +46,9 @@ fn new<B: Backend>(args: &AdaptArgs, device: &B::Device) -> Result<AdaptedModel<
     let needed = |what: &str| usage!("{what} is needed");
     let backbone = args.backbone.as_deref().ok_or_else(|| needed("--backbone"))?;
     let root = args.support.as_ref().ok_or_else(|| needed("--support"))?;
-    let classes = picture_files(root)?;
     let backbone = super::backbone(backbone, device)?;
-    let read = |(class, files): (String, Vec<PathBuf>)| Ok((class, pictures(&files)?));
-    let support = classes.into_iter().map(read).collect::<Result<Vec<_>, DataError>>()?;
-    Ok(AdaptedModel::adapt(backbone, &args.method, &support)?)
+    let examples = backbone.embed_folder(root)?;
+    Ok(AdaptedModel::adapt(backbone, &args.method, examples)?)
 }
 
 fn changed<B: Backend>(
@@ -62,7 +60,7 @@ fn changed<B: Backend>(
     for folder in &args.add {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
         let class = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        model = model.with_class(&class, &pictures(&pictures_in(&folder)?)?)?;
+        model = model.with_class(&class, &pictures_in(&folder)?)?;
     }
     for class in &args.remove {
         model = model.without_class(class)?;

@@ -11,17 +11,10 @@ pub(crate) use args::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
 pub(crate) use embed::PictureEmbedding;
 pub(crate) use predict::predict;
 
-use std::path::PathBuf;
-
 use burn::tensor::backend::Backend;
 use fewshot::adapted::PretrainedBackbone;
-use fewshot::data::{DataError, Picture};
-use rayon::prelude::*;
 
 use crate::cli::error::{CliError, usage};
-
-/// Pictures that are in memory at once.
-const BATCH: usize = 128;
 
 /// The network of `NAME:FILE`.
 fn backbone<B: Backend>(
@@ -32,9 +25,4 @@ fn backbone<B: Backend>(
         .split_once(':')
         .ok_or_else(|| usage!("--backbone takes NAME:FILE, with the file of its weights"))?;
     Ok(PretrainedBackbone::load(name, weights, device)?)
-}
-
-/// Decodes files on all threads, in order.
-fn pictures(files: &[PathBuf]) -> Result<Vec<Picture>, DataError> {
-    files.par_iter().map(Picture::open).collect()
 }

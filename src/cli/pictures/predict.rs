@@ -6,12 +6,14 @@ use fewshot::data::{Picture, pictures_in};
 use rayon::prelude::*;
 use serde_json::json;
 
-use super::BATCH;
 use super::args::PredictArgs;
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{CliError, failed, usage};
 use crate::cli::output::{print, print_error};
 use crate::cli::report::rounded;
+
+/// Pictures that are in memory at once.
+const BATCH: usize = 32;
 
 /// `fewshot predict`.
 pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
@@ -38,6 +40,12 @@ impl Job for Predicting {
             weights,
             &place.device,
         )?;
+        if args.unknown.is_some() && !model.knows_unknown() {
+            let model = args.model.display();
+            return Err(usage!(
+                "--unknown is for models with two pictures of a class, {model} has one of each"
+            ));
+        }
         let mut unread = 0;
         for files in files.chunks(BATCH) {
             let read: Vec<_> = files.par_iter().map(Picture::open).collect();

@@ -74,7 +74,7 @@ where
             let squares = gradients.map(|gradient| (gradient.clone() * gradient).sum());
             squares.reduce(|sum, square| sum + square).map(|sum| sum.backward())
         };
-        differentiating_twice(curved).map(drop)
+        differentiating_twice::<B, _, _>(&self.network, curved).map(drop)
     }
 
     fn divergence(&self, batch: &Batch<B, N>) -> Option<Divergence> {

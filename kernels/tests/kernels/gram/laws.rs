@@ -50,11 +50,11 @@ pub fn no_task_no_row_and_no_feature_have_products_too<B: Backend>() {
 }
 
 pub fn rows_of_no_task_and_rows_that_are_not_there_are_refused<B: Backend>() {
-    for rows in [[0, 1, 2].as_slice(), &[0, 3]] {
+    for (rows, said) in [([0, 1, 2].as_slice(), "3 rows"), (&[0, 3], "row 3 of 3")] {
         let x = Tensor::<B, 2>::zeros([3, 2], &Default::default());
         let refused = catch_unwind(AssertUnwindSafe(|| gram(x, rows, 2)));
         let error = refused.expect_err("refused");
         let error = error.downcast_ref::<String>().expect("a message");
-        assert!(error.contains("3 rows") || error.contains("row 3 of 3"), "{error}");
+        assert!(error.contains(said), "{error}");
     }
 }
