@@ -3,15 +3,25 @@
 //! A method that works on embeddings is a [head](heads), which [`Inductive`] or [`Transductive`] puts on
 //! an encoder.
 
+mod anil;
 mod base_classifier;
+mod boil;
+mod cavia;
 mod embed;
+mod fomaml;
 pub mod heads;
+mod imaml;
 mod inductive;
 mod maml;
+mod maml_plus_plus;
+mod meta_curvature;
+mod meta_sgd;
 mod network;
 mod plastic;
 mod plastic_memory;
+mod proto_maml;
 mod proto_net;
+mod reptile;
 mod transductive;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};

@@ -58,7 +58,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.batch[1] = Some(batch))
     }
 
-    pub(super) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
+    pub(in crate::learners) fn set(mut self, change: impl FnOnce(&mut Settings)) -> Self {
         change(&mut self.settings);
         self
     }

@@ -5,7 +5,7 @@ mod annealing;
 mod batches;
 mod builder;
 mod gradient;
-mod relatives;
+mod prototypes;
 mod worker_pools;
 
 pub use adapted::AdaptedMaml;
@@ -31,7 +31,7 @@ use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
-use relatives::prototypical_head;
+use prototypes::prototypical_head;
 use worker_pools::on_device;
 
 /// Model-agnostic meta-learning: parameters from which a few gradient steps on a task's support
@@ -77,7 +77,7 @@ pub struct Maml<B: Backend, N> {
 
 /// What a [`Maml`] does, apart from its parameters.
 #[derive(Clone, Debug)]
-struct Settings {
+pub(super) struct Settings {
     name: &'static str,
     inner: InnerLoop,
     /// Which tensors of the network the inner loop adapts.
@@ -88,22 +88,22 @@ struct Settings {
     lanes: Option<usize>,
     /// What the query loss after each step counts for, once no annealing says otherwise.
     step_weights: Vec<f64>,
-    annealing: Option<Annealing>,
+    pub(super) annealing: Option<Annealing>,
     /// Meta-steps done.
     meta_steps: u64,
     /// What the head's values begin with.
-    head: Head,
+    pub(super) head: Head,
     /// What the outer loop learns from.
-    outer: Outer,
+    pub(super) outer: Outer,
     /// Examples of an inner step in training and in the test; all, where there is none.
-    batch: [Option<usize>; 2],
+    pub(super) batch: [Option<usize>; 2],
     query_norm: QueryNorm,
 }
 
 /// What the outer loop learns from.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Outer {
+pub(super) enum Outer {
     /// The gradient of the query loss by what the inner loop began with.
     Gradient,
     /// The same for all but what the inner loop adapts, whose start is never updated.
@@ -117,7 +117,7 @@ enum Outer {
 
 /// What an inner loop begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Head {
+pub(super) enum Head {
     /// The learned head.
     Learned,
     /// One made of the support's class means; the slots of its weight and its bias.
@@ -133,7 +133,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
         Self::named("maml", network, inner, RateKind::Fixed)
     }
 
-    fn named(
+    pub(super) fn named(
         name: &'static str,
         network: N,
         inner: InnerLoop,
