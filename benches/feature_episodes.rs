@@ -1,5 +1,6 @@
 //! Episodes a second of heads over embeddings that are there already: 5-way 1-shot, 15 queries a class, 640
 //! features. `benches/feature_episodes.py` does the same by easyfsl. The first `tim-gd` has easyfsl's 50 steps.
+//! Names of methods as arguments leave out the others.
 
 use burn::backend::Flex;
 use fewshot::data::Features;
@@ -50,6 +51,8 @@ fn drawn(classes: usize) -> Features {
 
 fn main() {
     let Scale { classes, episodes: [few, more], many, rounds } = Scale::asked();
+    let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
     let sampler = FeatureSampler::new(drawn(classes), Protocol::new(5, 1), 7).expect("it fits");
     let device = Default::default();
     let print = |episodes: usize, run: &dyn Fn(&FeatureTest) -> FeatureEvaluation| {
@@ -59,12 +62,16 @@ fn main() {
         println!("{method:<26}{episodes:>8}{:>24}{accuracy:>12.2} %", rates.join(", "));
     };
     println!("{:<26}{:>8}{:>24}{:>14}", "method", "episodes", "episodes/s", "accuracy");
-    for episodes in [more, 10 * many] {
-        print(episodes, &|test| test.run::<Flex>(&Prototypes::new(), &sampler, &device));
+    if wanted("prototypes") {
+        for episodes in [more, 10 * many] {
+            print(episodes, &|test| test.run::<Flex>(&Prototypes::new(), &sampler, &device));
+        }
     }
-    let easyfsl = Tim::easyfsl();
-    print(few, &|test| test.run_transductive::<Flex>(&easyfsl, &sampler, &device));
-    for name in TRANSDUCTIVE_HEAD_NAMES {
+    if wanted("tim-gd") {
+        let easyfsl = Tim::easyfsl();
+        print(few, &|test| test.run_transductive::<Flex>(&easyfsl, &sampler, &device));
+    }
+    for name in TRANSDUCTIVE_HEAD_NAMES.iter().filter(|name| wanted(name)) {
         let head = AnyTransductiveHead::<Flex>::with_name(name, [640, 1, 1], &device);
         let head = head.expect("one of the names");
         let episodes = match *name {

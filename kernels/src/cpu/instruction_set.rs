@@ -37,6 +37,7 @@ macro_rules! with_loops {
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
             gates::gate(by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
+            gram::gram(x: &[f32], features: usize, out: &mut [f32]);
             interleave::interleave(planes: &[f32], grid: &Grid, map: &mut [f32]);
             interleave::interleave_at(planes: &[f32], places: &[usize], map: &mut [f32]);
             interleave::separate(map: &[f32], grid: &Grid, planes: &mut [f32]);

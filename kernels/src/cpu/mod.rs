@@ -14,6 +14,7 @@ pub mod elementwise;
 pub mod exponential;
 pub mod filter;
 pub mod gates;
+pub mod gram;
 pub mod images;
 pub mod instruction_set;
 pub mod interleave;

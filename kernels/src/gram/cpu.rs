@@ -3,14 +3,12 @@
 use rayon::prelude::*;
 
 use crate::cpu::buffers::Buffer;
-use crate::cpu::contract::{Contraction, RowOffsets, Run};
 use crate::cpu::instruction_set::InstructionSet;
-use crate::weighted_sums::tiles;
 
 /// The products among `size` rows of `x` at a time, whose numbers are `rows`.
 ///
-/// A thread copies the rows of a task to where they stay in its cache. Every sum is made from the first
-/// feature to the last, so the result does not depend on the number of threads.
+/// A thread copies the rows of a task to where they are aligned and near, each with zeros behind it up to a
+/// whole tile.
 pub fn gram(
     body: &dyn InstructionSet,
     x: &[f32],
@@ -19,47 +17,18 @@ pub fn gram(
     size: usize,
 ) -> Vec<f32> {
     let mut out = vec![0.0; rows.len() * size];
-    if features == 0 {
-        return out;
-    }
+    let padded = features.next_multiple_of(body.tile());
     let of_tasks = out.par_chunks_exact_mut(size * size).zip(rows.par_chunks_exact(size));
     of_tasks.for_each(|(out, rows)| {
-        let mut own = Buffer::stale(size * features);
-        for (own, row) in own.chunks_exact_mut(features).zip(rows) {
+        let mut own = Buffer::stale(size * padded);
+        for (own, row) in own.chunks_exact_mut(padded).zip(rows) {
+            let (own, behind) = own.split_at_mut(features);
             own.copy_from_slice(&x[row * features..][..features]);
+            behind.fill(0.0);
         }
-        gram_of(body, &own, features, out);
+        body.gram(&own, padded, out);
     });
     out
-}
-
-/// Of one task: tiles of columns, each with the rows from its own first one on, and mirrored.
-fn gram_of(body: &dyn InstructionSet, x: &[f32], features: usize, out: &mut [f32]) {
-    let (rows, tile) = (x.len() / features, body.tile());
-    let packed = tiles(body, x, features);
-    let mut products = Buffer::stale(rows * tile);
-    for (place, b) in packed.chunks_exact(tile * features).enumerate() {
-        let first = place * tile;
-        let starts: Vec<usize> = (first * features..x.len()).step_by(features).collect();
-        let job = Contraction {
-            a: x,
-            rows: &starts,
-            b,
-            runs: &[Run { a: 0, b: 0, len: features }],
-            a_step: 1,
-            b_step: tile,
-            to: RowOffsets::Strided(tile),
-            accumulate: false,
-        };
-        body.contract(&job, &mut products[..starts.len() * tile]);
-        for (row, products) in (first..rows).zip(products.chunks_exact(tile)) {
-            let columns = tile.min(row + 1 - first);
-            for (column, product) in (first..).zip(&products[..columns]) {
-                out[row * rows + column] = *product;
-                out[column * rows + row] = *product;
-            }
-        }
-    }
 }
 
 #[cfg(test)]

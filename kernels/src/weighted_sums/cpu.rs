@@ -37,7 +37,7 @@ pub fn weighted_sums(
 }
 
 /// Rows of `inputs` floats as `[tiles of rows, inputs, TILE]`.
-pub fn tiles(body: &dyn InstructionSet, x: &[f32], inputs: usize) -> Buffer {
+fn tiles(body: &dyn InstructionSet, x: &[f32], inputs: usize) -> Buffer {
     let tile = body.tile();
     let grid = Grid { size: [1, inputs], row: 0, pixel: tile };
     let mut packed = Buffer::stale(x.len().next_multiple_of(tile * inputs));

@@ -146,7 +146,8 @@ impl TaskGram {
         };
         let among = [[across(0, 0), across(0, 1)], [across(1, 0), across(1, 1)]];
         let parts = [0..support, support..size];
-        let mut products = self.products.clone();
+        let squares: Vec<f32> = (0..size).map(|at| self.square(at)).collect();
+        let mut products = self.products;
         for (at, row) in products.chunks_exact_mut(size).enumerate() {
             let of = part(at);
             for (to, range) in parts.clone().into_iter().enumerate() {
@@ -156,7 +157,7 @@ impl TaskGram {
             }
         }
         for at in 0..size {
-            let from = self.square(at) + among[part(at)][part(at)];
+            let from = squares[at] + among[part(at)][part(at)];
             if products[at * size + at] <= ROUNDING * from {
                 products[at * size..][..size].fill(0.0);
                 products.iter_mut().skip(at).step_by(size).for_each(|x| *x = 0.0);

@@ -56,6 +56,24 @@ impl Products {
     fn row(&self, row: usize) -> &[f32] {
         &self.values[row * self.rows..][..self.rows]
     }
+
+    /// Those `[m, m]` among `m` rows. One triangle is looked up, each product a miss of every cache, and
+    /// mirrored.
+    fn among(&self, rows: &[usize]) -> Vec<f32> {
+        let size = rows.len();
+        let mut found = vec![0.0; size * size];
+        for (at, row) in rows.iter().enumerate() {
+            let products = self.row(*row);
+            let (found, others) = (&mut found[at * size..], &rows[..=at]);
+            found.iter_mut().zip(others).for_each(|(found, other)| *found = products[*other]);
+        }
+        for at in 0..size {
+            for other in 0..at {
+                found[other * size + at] = found[at * size + other];
+            }
+        }
+        found
+    }
 }
 
 /// The accuracies of the first episodes by a head that needs no more than products, which are taken of
@@ -79,12 +97,8 @@ pub(super) fn gram_accuracies<B: Backend>(
         let products = Products::of(rows);
         let accuracy = |index| {
             let task = Task::new(sampler, index);
-            let row = |of: &usize| {
-                let row = products.row(*of);
-                task.rows.iter().map(|other| row[*other])
-            };
-            let among = task.rows.iter().flat_map(row).collect();
-            let gram = TaskGram::new(among, task.labels.clone(), protocol.ways);
+            let gram =
+                TaskGram::new(products.among(&task.rows), task.labels.clone(), protocol.ways);
             task.accuracy(&head.gram_logits(gram), protocol.ways)
         };
         return (0..episodes as u64).into_par_iter().map(accuracy).collect();
