@@ -9,6 +9,9 @@ mod pictures;
 mod plasticity;
 #[path = "command/scale.rs"]
 mod scale;
+#[cfg(feature = "serve")]
+#[path = "command/serve.rs"]
+mod serve;
 
 use std::fs;
 use std::io::{Read, Write};

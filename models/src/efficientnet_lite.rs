@@ -4,6 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d};
 
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
@@ -138,12 +139,31 @@ impl<B: Backend> Block<B> {
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
             y = relu6(norm.forward(convolve(conv, y), statistics));
         }
-        let y = relu6(self.bn1.forward(self.depthwise_conv.forward(y), statistics));
+        let y = match statistics {
+            BnStatistics::Running => self.filtered(y),
+            _ => relu6(self.bn1.forward(self.depthwise_conv.forward(y), statistics)),
+        };
         let y = self.bn2.forward(convolve(&self.project_conv, y), statistics);
         match x.dims() == y.dims() {
             true => y + x,
             false => y,
         }
+    }
+}
+
+impl<B: Backend> Block<B> {
+    /// The convolution of each channel by itself, normalised by running averages.
+    fn filtered(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let ([_, _, h, w], filters) = (x.dims(), self.depthwise_conv.weight.val());
+        let ([stride, _], window) = (self.depthwise_conv.stride, filters.dims()[3]);
+        let sides = [h, w].map(|side| {
+            let zeros = (side.div_ceil(stride) * stride + window).saturating_sub(side + stride);
+            [zeros / 2, zeros - zeros / 2]
+        });
+        let [[top, bottom], [left, right]] = sides;
+        let padding = [top, left, bottom, right];
+        let options = DepthwiseOptions { stride, padding, bounds: [0.0, 6.0] };
+        depthwise_conv2d(x, filters, self.bn1.running_map(), options)
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
+use fewshot_kernels::{Route, route};
 use fewshot_models::{
     BnStatistics, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
     ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError, WideResNet,
@@ -139,15 +140,37 @@ impl<B: Backend> PretrainedBackbone<B> {
 
     /// Feature vectors of pictures, one after the other, and their length; 0 of no pictures.
     pub fn embed(&self, pictures: &[Picture]) -> (Vec<f32>, usize) {
-        let Preprocessing { crop, .. } = self.id.preprocessing;
         let (mut rows, mut length) = (Vec::new(), 0);
         for batch in pictures.chunks(BATCH) {
             let images = batch.par_iter().flat_map_iter(|of| of.prepared(&self.id.preprocessing));
-            let images = TensorData::new(images.collect(), [batch.len(), 3, crop, crop]);
-            let features = self.network.encode(Tensor::from_data(images, &self.device));
-            length = features.dims()[1];
-            rows.extend(features.into_data().iter::<f32>());
+            let embedded = self.embed_prepared(images.collect());
+            rows.extend(embedded.0);
+            length = embedded.1;
         }
+        (rows, length)
+    }
+
+    /// The same of pictures that are [prepared](Picture::prepared) already, in one batch.
+    ///
+    /// # Shapes
+    /// `images`: `[n, 3, crop, crop]`, one after the other.
+    ///
+    /// # Panics
+    /// When these are not the values of whole images.
+    pub fn embed_prepared(&self, images: Vec<f32>) -> (Vec<f32>, usize) {
+        let Preprocessing { crop, .. } = self.id.preprocessing;
+        let encoded = |images: &[f32]| {
+            let shape = [images.len() / (3 * crop * crop), 3, crop, crop];
+            let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
+            self.network.encode(images).into_data().iter::<f32>().collect()
+        };
+        let rows: Vec<Vec<f32>> = match route::<B>() {
+            // Maps of one picture stay in the cache of a core; those of a batch do not.
+            Route::Host(_) => images.par_chunks(3 * crop * crop).map(encoded).collect(),
+            _ => images.chunks(BATCH * 3 * crop * crop).map(encoded).collect(),
+        };
+        let (rows, count) = (rows.concat(), images.len() / (3 * crop * crop));
+        let length = rows.len().checked_div(count).unwrap_or(0);
         (rows, length)
     }
 

@@ -183,11 +183,21 @@ impl<B: Backend> AdaptedModel<B> {
 
     /// What the model makes of each picture.
     pub fn predict(&self, pictures: &[Picture]) -> Vec<Prediction> {
-        let (rows, length) = self.backbone.embed(pictures);
-        if rows.is_empty() {
+        self.classify(&self.backbone.embed(pictures).0)
+    }
+
+    /// What the model makes of pictures that its [backbone](PretrainedBackbone::embed) has embedded, one after the other.
+    ///
+    /// # Panics
+    /// When these are not whole embeddings.
+    pub fn classify(&self, embeddings: &[f32]) -> Vec<Prediction> {
+        let length = self.examples.length();
+        assert!(embeddings.len().is_multiple_of(length), "embeddings have {length} values");
+        if embeddings.is_empty() {
             return Vec::new();
         }
-        let queries = TensorData::new(rows.clone(), [1, pictures.len(), length]);
+        let shape = [1, embeddings.len() / length, length];
+        let queries = TensorData::new(embeddings.to_vec(), shape);
         let queries = Tensor::<B, 3>::from_data(queries, self.backbone.device());
         let logits: Vec<f32> = self.fitted.logits(queries).into_data().iter().collect();
         let names = self.class_names();
@@ -201,7 +211,25 @@ impl<B: Backend> AdaptedModel<B> {
             let known = known.map(|[slope, offset]| calibration::sigmoid(slope * nearest + offset));
             Prediction { classes, known }
         };
-        logits.chunks_exact(names.len()).zip(rows.chunks_exact(length)).map(of_picture).collect()
+        let rows = embeddings.chunks_exact(length);
+        logits.chunks_exact(names.len()).zip(rows).map(of_picture).collect()
+    }
+
+    /// The examples whose embeddings have the largest cosines to one, by their rows in [`examples`](Self::examples), the
+    /// nearest first: at most `count`.
+    ///
+    /// # Panics
+    /// When the embedding has another length.
+    pub fn nearest(&self, embedding: &[f32], count: usize) -> Vec<(usize, f64)> {
+        assert_eq!(embedding.len(), self.examples.length(), "values of an embedding");
+        let cosine = |row| {
+            let example: Vec<_> = self.examples.row(row).iter().copied().map(f64::from).collect();
+            (row, left_out::cosine(&example, embedding))
+        };
+        let mut found: Vec<_> = (0..self.examples.rows()).map(cosine).collect();
+        found.sort_by(|one, other| other.1.total_cmp(&one.1));
+        found.truncate(count);
+        found
     }
 
     /// Names of the classes, sorted.

@@ -58,6 +58,8 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Embed(args) => features::embed(args),
         Command::Adapt(args) => pictures::adapt(*args),
         Command::Predict(args) => pictures::predict(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => pictures::serve(args),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),

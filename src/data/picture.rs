@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use fewshot_models::{Interpolation, Preprocessing};
-use image::{DynamicImage, ImageDecoder, ImageReader, Limits, RgbImage};
+use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 
 use super::DataError;
 
@@ -84,6 +84,20 @@ impl Picture {
             });
         }
         out
+    }
+
+    /// A JPEG file of the square in the middle, with `side` pixels along a side.
+    ///
+    /// # Panics
+    /// When there is no pixel along a side.
+    pub fn thumbnail(&self, side: usize) -> Vec<u8> {
+        assert!(side > 0, "a thumbnail has pixels");
+        let how = Preprocessing { resize: side, crop: side, ..Preprocessing::torchvision() };
+        let square = RgbImage::from_raw(side as u32, side as u32, self.cropped(&how));
+        let mut file = Cursor::new(Vec::new());
+        let square = square.expect("three bytes a pixel");
+        square.write_to(&mut file, ImageFormat::Jpeg).expect("memory takes all that is written");
+        file.into_inner()
     }
 
     fn resized_size(&self, shorter: usize) -> [usize; 2] {
@@ -175,6 +189,17 @@ mod tests {
         assert!(Picture::from_rgb(0, 2, Vec::new()).is_none());
         assert!(Picture::from_rgb(2, 2, vec![0; 13]).is_none());
         assert!(Picture::decode(b"nothing", "upload").unwrap_err().to_string().contains("upload"));
+    }
+
+    #[test]
+    fn a_thumbnail_is_the_middle_of_the_picture() {
+        let thumbnail = picture(300, 200).thumbnail(96);
+        let shown = Picture::decode(&thumbnail, "thumbnail").unwrap();
+        assert_eq!(shown.size(), [96, 96]);
+        let how = Preprocessing { resize: 96, crop: 96, ..Preprocessing::torchvision() };
+        let wanted = picture(300, 200).cropped(&how);
+        let off = shown.pixels.iter().zip(&wanted).map(|(a, b)| f64::from(a.abs_diff(*b)));
+        assert!(off.sum::<f64>() / (wanted.len() as f64) < 8.0);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::{code, fewshot, json, stderr};
 
 /// Weights of a network that was drawn: colours it tells apart all the same.
-fn weights(folder: &Path) -> PathBuf {
+pub fn weights(folder: &Path) -> PathBuf {
     let path = folder.join("lite0.safetensors");
     let device = Default::default();
     Flex::seed(&device, 1);
@@ -27,7 +27,7 @@ fn weights(folder: &Path) -> PathBuf {
 }
 
 /// Pictures of about one colour, no two of a size.
-fn draw(folder: &Path, colour: [u8; 3], count: u32) {
+pub fn draw(folder: &Path, colour: [u8; 3], count: u32) {
     fs::create_dir_all(folder).unwrap();
     for number in 0..count {
         let speck = |x: u32, y: u32| (x * 7 + y * 13 + number * 29) % 31;
@@ -37,16 +37,16 @@ fn draw(folder: &Path, colour: [u8; 3], count: u32) {
     }
 }
 
-const RED: [u8; 3] = [200, 20, 20];
-const GREEN: [u8; 3] = [20, 200, 20];
-const BLUE: [u8; 3] = [20, 20, 200];
+pub const RED: [u8; 3] = [200, 20, 20];
+pub const GREEN: [u8; 3] = [20, 200, 20];
+pub const BLUE: [u8; 3] = [20, 20, 200];
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// A model of red and green pictures, in a folder with the weights and the pictures.
-fn adapted() -> (TempDir, PathBuf) {
+pub fn adapted() -> (TempDir, PathBuf) {
     let folder = TempDir::new().unwrap();
     let root = folder.path();
     draw(&root.join("support/red"), RED, 3);

@@ -9,6 +9,7 @@ use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 use super::avx512::Avx512;
 use super::contract::Contraction;
+use super::depthwise::Depthwise;
 use super::interleave::Grid;
 use super::moments::Correlation;
 use super::planes::Line;
@@ -35,6 +36,7 @@ macro_rules! with_loops {
             activate_vjp::add_tilted(
                 part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
+            depthwise::depthwise(job: &Depthwise<'_>, out: &mut [f32]);
             gates::gate(by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
             gram::gram(x: &[f32], features: usize, out: &mut [f32]);

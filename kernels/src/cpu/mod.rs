@@ -10,6 +10,7 @@ mod avx512;
 pub mod buffers;
 pub mod contract;
 pub mod convolution;
+pub mod depthwise;
 pub mod elementwise;
 pub mod exponential;
 pub mod filter;

@@ -8,7 +8,6 @@ mod cpu;
 pub(crate) mod host;
 pub mod reference;
 
-
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 

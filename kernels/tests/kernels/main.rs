@@ -50,6 +50,7 @@ macro_rules! laws {
 
 mod axpy;
 mod conv_stack;
+mod depthwise;
 mod empty;
 mod gather_images;
 mod gram;

@@ -99,6 +99,14 @@ impl<B: Backend> BatchNorm<B> {
         Moments { mean: self.running_mean.value(), variance: self.running_var.value() }
     }
 
+    /// What normalisation by running averages multiplies a channel with, and what it adds then, `[c]`.
+    pub(crate) fn running_map(&self) -> [Tensor<B, 1>; 2] {
+        let Moments { mean, variance } = self.running();
+        let scale = self.gamma.val() / (variance + self.epsilon).sqrt();
+        let shift = self.beta.val() - mean * scale.clone();
+        [scale, shift]
+    }
+
     /// Updates the running averages by the moments of `batch`.
     pub fn track(&self, batch: Moments<B>) {
         self.running_mean.update(batch.mean, self.momentum);

@@ -25,6 +25,8 @@ use super::data_spec::DataSpec;
 use super::features::{EMBED_HELP, EmbedArgs};
 use super::hardware::HardwareCommand;
 use super::pictures::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
+#[cfg(feature = "serve")]
+use super::pictures::{SERVE_HELP, ServeArgs};
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
 use eval::EVAL_HELP;
 use train::TRAIN_HELP;
@@ -54,6 +56,10 @@ pub(crate) enum Command {
     /// Classify pictures by what `adapt` has learned.
     #[command(after_long_help = PREDICT_HELP, args_override_self = true)]
     Predict(PredictArgs),
+    /// Serve a page where pictures are classified and classes are taught.
+    #[cfg(feature = "serve")]
+    #[command(after_long_help = SERVE_HELP, args_override_self = true)]
+    Serve(ServeArgs),
     /// Get data, or look at it.
     Data {
         #[command(subcommand)]

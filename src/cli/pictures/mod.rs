@@ -1,15 +1,19 @@
-//! `fewshot adapt` and `fewshot predict`: from a folder of pictures to a classifier.
+//! `fewshot adapt`, `fewshot predict` and `fewshot serve`: from a folder of pictures to a classifier.
 
 mod adapt;
 mod args;
 mod embed;
 mod plots;
 mod predict;
+#[cfg(feature = "serve")]
+mod serve;
 
 pub(crate) use adapt::adapt;
 pub(crate) use args::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
 pub(crate) use embed::PictureEmbedding;
 pub(crate) use predict::predict;
+#[cfg(feature = "serve")]
+pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 
 use burn::tensor::backend::Backend;
 use fewshot::adapted::PretrainedBackbone;

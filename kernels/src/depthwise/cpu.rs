@@ -1,0 +1,91 @@
+//! The convolution over slices of host memory.
+
+use rayon::prelude::*;
+
+use super::DepthwiseOptions;
+use crate::cpu::depthwise::Depthwise;
+use crate::cpu::instruction_set::InstructionSet;
+
+/// Multiply-adds from which it pays to wake another thread.
+const PARALLEL: usize = 1 << 18;
+
+/// The convolution of `x` `[n, c, h, w]`; a plane is one thread's.
+pub fn depthwise(
+    body: &dyn InstructionSet,
+    [x, filters, scale, shift]: [&[f32]; 4],
+    [n, channels, h, w]: [usize; 4],
+    out: [usize; 2],
+    DepthwiseOptions { stride, padding: [top, left, ..], bounds }: DepthwiseOptions,
+) -> Vec<f32> {
+    let (taps, pixels) = (filters.len() / channels, out[0] * out[1]);
+    let mut y = vec![0.0; n * channels * pixels];
+    let plane = |(place, (x, y)): (usize, (&[f32], &mut [f32]))| {
+        let channel = place % channels;
+        let job = Depthwise {
+            x,
+            size: [h, w],
+            filter: &filters[channel * taps..][..taps],
+            stride,
+            before: [top, left],
+            out,
+            map: [scale[channel], shift[channel]],
+            bounds,
+        };
+        body.depthwise(&job, y);
+    };
+    if y.len() * taps < PARALLEL {
+        x.chunks_exact(h * w).zip(y.chunks_exact_mut(pixels)).enumerate().for_each(plane);
+    } else {
+        let planes = x.par_chunks_exact(h * w).zip(y.par_chunks_exact_mut(pixels));
+        planes.enumerate().with_min_len(8).for_each(plane);
+    }
+    y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::instruction_set::bodies;
+    use crate::cpu::integers;
+
+    /// Small integers, so that sums do not depend on their order.
+    #[test]
+    fn every_shape_is_filtered_by_the_formula() {
+        let sizes = [[1, 1], [3, 5], [7, 16], [14, 14], [16, 33], [31, 17], [5, 65]];
+        for (size, window) in sizes.into_iter().flat_map(|size| [3, 5].map(|window| (size, window)))
+        {
+            for (stride, padding) in
+                [(1, [window / 2; 4]), (2, [0, 1, 2, 1]), (2, [2, 2, 1, 1]), (1, [2, 0, 1, 2])]
+            {
+                let options = DepthwiseOptions { stride, padding, bounds: [-40.0, 60.0] };
+                let ([h, w], channels) = (size, 3);
+                let Some(out) = options.out([2, channels, h, w], window) else { continue };
+                let x = integers(2 * channels * h * w, 1);
+                let filters = integers(channels * window * window, 2);
+                let (scale, shift) = ([1.0, -2.0, 0.5], [0.0, 3.0, -1.0]);
+                let at = |plane: usize, y: usize, x_at: usize| {
+                    let (y, x_at) = (y.wrapping_sub(padding[0]), x_at.wrapping_sub(padding[1]));
+                    if y < h && x_at < w { x[(plane * h + y) * w + x_at] } else { 0.0 }
+                };
+                let mut wanted = Vec::new();
+                for (plane, y, x_at) in (0..2 * channels).flat_map(|plane| {
+                    (0..out[0]).flat_map(move |y| (0..out[1]).map(move |x| (plane, y, x)))
+                }) {
+                    let channel = plane % channels;
+                    let taps = (0..window * window).map(|tap| {
+                        let [i, j] = [tap / window, tap % window];
+                        filters[channel * window * window + tap]
+                            * at(plane, y * stride + i, x_at * stride + j)
+                    });
+                    let sum: f32 = taps.sum();
+                    wanted.push((sum * scale[channel] + shift[channel]).clamp(-40.0, 60.0));
+                }
+                for body in bodies() {
+                    let tensors = [&x[..], &filters, &scale, &shift];
+                    let found = depthwise(body, tensors, [2, channels, h, w], out, options);
+                    assert_eq!(found, wanted, "{} {size:?} {window} {options:?}", body.name());
+                }
+            }
+        }
+    }
+}

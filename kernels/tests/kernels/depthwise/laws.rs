@@ -1,0 +1,82 @@
+//! What holds on every backend.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d, with_reference};
+
+use crate::judge::{assert_close, read};
+use crate::numbers::Numbers;
+
+const BOUNDS: [f32; 2] = [0.0, 6.0];
+
+fn drawn<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {
+    Tensor::from_data(Numbers(seed).data(shape, |x| x), &Default::default())
+}
+
+fn mapped<B: Backend>(shape: [usize; 4], window: usize, options: DepthwiseOptions) -> Tensor<B, 4> {
+    let channels = shape[1];
+    let map = [drawn::<B, 1>(3, [channels]), drawn(4, [channels])];
+    depthwise_conv2d(drawn(1, shape), drawn(2, [channels, 1, window, window]), map, options)
+}
+
+pub fn maps_are_those_of_plain_operations<B: Backend>() {
+    for window in [1, 3, 5, 7] {
+        let side = window / 2;
+        for (stride, padding) in
+            [(1, [side; 4]), (2, [side; 4]), (2, [0, 0, side, side]), (1, [0; 4])]
+        {
+            for shape in [[1, 1, 7, 7], [2, 5, 9, 33], [2, 32, 28, 14]] {
+                let options = DepthwiseOptions { stride, padding, bounds: BOUNDS };
+                let wanted = with_reference(|| read(mapped::<Flex>(shape, window, options)));
+                let what = format!("{shape:?} {window} {options:?}");
+                assert_close(&what, &read(mapped::<B>(shape, window, options)), &wanted, 1e-4);
+                let odd = wanted.iter().filter(|value| !(0.0..=6.0).contains(*value));
+                assert_eq!(odd.count(), 0, "within bounds");
+            }
+        }
+    }
+}
+
+pub fn no_image_and_no_channel_have_maps_too<B: Backend>() {
+    let options = DepthwiseOptions { stride: 2, padding: [1; 4], bounds: BOUNDS };
+    assert_eq!(mapped::<B>([0, 3, 8, 8], 3, options).dims(), [0, 3, 4, 4]);
+    assert_eq!(mapped::<B>([2, 0, 8, 8], 3, options).dims(), [2, 0, 4, 4]);
+}
+
+pub fn gradients_flow_under_autodiff<B: Backend>() {
+    let options = DepthwiseOptions { stride: 1, padding: [1; 4], bounds: [-1e9, 1e9] };
+    let x = drawn::<Autodiff<B>, 4>(1, [1, 2, 4, 4]).require_grad();
+    let ones = || Tensor::ones([2, 1, 3, 3], &Default::default());
+    let map = [[2.0f32, 3.0], [0.0, 0.0]].map(|of| Tensor::from_data(of, &Default::default()));
+    let y = depthwise_conv2d(x.clone(), ones(), map, options);
+    let found = x.grad(&y.sum().backward()).expect("tracked");
+    // A pixel is in as many windows as it has neighbours, itself among them.
+    let windows = [4.0, 6.0, 6.0, 4.0, 6.0, 9.0, 9.0, 6.0, 6.0, 9.0, 9.0, 6.0, 4.0, 6.0, 6.0, 4.0];
+    let wanted: Vec<f32> = [2.0, 3.0].iter().flat_map(|by| windows.map(|of| by * of)).collect();
+    assert_close("gradient", &read(found), &wanted, 1e-4);
+}
+
+pub fn what_does_not_fit_is_refused<B: Backend>() {
+    let usual = DepthwiseOptions { stride: 1, padding: [1; 4], bounds: BOUNDS };
+    let wrong = [
+        (usual, [1, 2, 0, 4], "pixels"),
+        (DepthwiseOptions { stride: 3, ..usual }, [1, 2, 4, 4], "stride"),
+        (DepthwiseOptions { padding: [3, 0, 0, 0], ..usual }, [1, 2, 4, 4], "fewer zeros"),
+        (DepthwiseOptions { padding: [0; 4], ..usual }, [1, 2, 2, 4], "smaller than a window"),
+        (DepthwiseOptions { bounds: [1.0, 0.0], ..usual }, [1, 2, 4, 4], "bounds"),
+    ];
+    for (options, shape, said) in wrong {
+        let call = || {
+            let map =
+                [Tensor::ones([2], &Default::default()), Tensor::zeros([2], &Default::default())];
+            let filters = Tensor::<B, 4>::ones([2, 1, 3, 3], &Default::default());
+            depthwise_conv2d(Tensor::zeros(shape, &Default::default()), filters, map, options)
+        };
+        let error = catch_unwind(AssertUnwindSafe(call)).expect_err("refused");
+        let text = error.downcast_ref::<String>().expect("a message");
+        assert!(text.contains(said), "{text}");
+    }
+}

@@ -1,0 +1,221 @@
+//! The classes that are served, with their examples.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use burn::tensor::backend::Backend;
+use fewshot::adapted::{AdaptedModel, AdaptedModelError, PretrainedBackbone};
+use fewshot::data::Features;
+use fewshot::models::Preprocessing;
+use serde_json::{Value, json};
+
+use crate::cli::report::rounded;
+
+/// Examples of all classes, at most.
+const MOST_EXAMPLES: usize = 10_000;
+
+/// Examples that are named with a prediction.
+const NEAREST: usize = 3;
+
+/// Why something is not done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum GalleryError {
+    #[error("there are fewer than two classes to choose among")]
+    TooFewClasses,
+    #[error("two classes stay: they are what is chosen among")]
+    LastClasses,
+    #[error("there is no class {0:?}")]
+    NoClass(String),
+    #[error("there is no example {0}")]
+    NoExample(usize),
+    #[error("there are {MOST_EXAMPLES} examples, and no more are taken")]
+    Full,
+    #[error(transparent)]
+    Model(#[from] AdaptedModelError),
+    #[error("the model cannot be read: {0}")]
+    File(#[from] std::io::Error),
+}
+
+/// What requests can ask of a [`Gallery`], whatever its backend.
+pub(super) trait Served {
+    /// The embedding of each prepared picture.
+    fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>>;
+
+    /// What an embedded picture is, with the `top` likeliest classes; of none, where it is less likely than `unknown`
+    /// of a known class at all.
+    fn predict(
+        &self,
+        embedding: &[f32],
+        top: usize,
+        unknown: Option<f64>,
+    ) -> Result<Value, GalleryError>;
+
+    /// Adds an example, maybe the first of its class, and returns its number.
+    fn add(&mut self, class: String, embedding: Vec<f32>) -> Result<usize, GalleryError>;
+
+    /// Removes a class, and returns the numbers of its examples.
+    fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError>;
+
+    /// Removes an example, and its class with the last one.
+    fn remove_example(&mut self, number: usize) -> Result<(), GalleryError>;
+
+    /// The model, its classes and the numbers of their examples.
+    fn describe(&self) -> Value;
+
+    /// The file of the model.
+    fn file(&self) -> Result<Vec<u8>, GalleryError>;
+}
+
+/// Classes with their examples, and the model that was learned from them, where there are two.
+pub(super) struct Gallery<B: Backend> {
+    backbone: PretrainedBackbone<B>,
+    method: String,
+    classes: BTreeMap<String, Vec<Example>>,
+    model: Option<AdaptedModel<B>>,
+    file: PathBuf,
+    /// Number of the next example.
+    next: usize,
+}
+
+#[derive(Clone)]
+struct Example {
+    number: usize,
+    embedding: Vec<f32>,
+}
+
+impl<B: Backend> Gallery<B> {
+    /// Without a class.
+    pub(super) fn new(backbone: PretrainedBackbone<B>, method: &str, file: PathBuf) -> Self {
+        let (method, classes) = (method.to_owned(), BTreeMap::new());
+        Self { backbone, method, classes, model: None, file, next: 0 }
+    }
+
+    /// The classes of a model that was read from this file.
+    pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
+        let examples = model.examples();
+        let of_class = |class| {
+            let rows = examples.rows_of(class);
+            let example = |row| Example { number: row, embedding: examples.row(row).to_vec() };
+            (examples.class_name(class).to_owned(), rows.map(example).collect())
+        };
+        let classes = (0..examples.classes()).map(of_class).collect();
+        let (next, backbone, method) =
+            (examples.rows(), model.backbone().clone(), model.method().to_owned());
+        Self { backbone, method, classes, model: Some(model), file, next }
+    }
+
+    /// How pictures are prepared for the network.
+    pub(super) fn preprocessing(&self) -> Preprocessing {
+        self.backbone.id().preprocessing
+    }
+
+    /// Takes these classes in place of those there are, and writes the model; or changes nothing.
+    fn change(&mut self, classes: BTreeMap<String, Vec<Example>>) -> Result<(), GalleryError> {
+        if classes.len() >= 2 {
+            let rows = |(name, of): (&String, &Vec<Example>)| {
+                let rows = of.iter().flat_map(|example| example.embedding.iter().copied());
+                (name.clone(), rows.collect::<Vec<_>>())
+            };
+            let length = classes.values().flatten().map(|example| example.embedding.len());
+            let examples = Features::new(length.max().unwrap_or(0), classes.iter().map(rows))
+                .map_err(AdaptedModelError::from)?;
+            let model = AdaptedModel::adapt(self.backbone.clone(), &self.method, examples)?;
+            model.write(&self.file)?;
+            self.model = Some(model);
+        } else if self.model.is_some() {
+            return Err(GalleryError::LastClasses);
+        }
+        self.classes = classes;
+        Ok(())
+    }
+
+    /// The class and number of the example in a row of the model's.
+    fn example(&self, row: usize) -> (&str, usize) {
+        let all = self.classes.iter().flat_map(|(name, of)| of.iter().map(move |of| (name, of)));
+        let (name, example) = all.into_iter().nth(row).expect("a row of the model");
+        (name, example.number)
+    }
+}
+
+impl<B: Backend> Served for Gallery<B> {
+    fn embed(&self, images: &[&[f32]]) -> Vec<Vec<f32>> {
+        let (rows, length) = self.backbone.embed_prepared(images.concat());
+        rows.chunks_exact(length.max(1)).map(<[f32]>::to_vec).collect()
+    }
+
+    fn predict(
+        &self,
+        embedding: &[f32],
+        top: usize,
+        unknown: Option<f64>,
+    ) -> Result<Value, GalleryError> {
+        let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
+        let found = model.classify(embedding).remove(0);
+        let rejected = unknown.zip(found.known).is_some_and(|(least, known)| known < least);
+        let classes = found.classes.iter().take(top);
+        let classes =
+            classes.map(|(class, p)| json!({"class": class, "probability": rounded(*p, 4)}));
+        let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
+            let (class, example) = self.example(row);
+            json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
+        });
+        Ok(json!({
+            "class": (!rejected).then(|| found.class()),
+            "known": found.known.map(|known| rounded(known, 4)),
+            "classes": classes.collect::<Vec<_>>(),
+            "nearest": nearest.collect::<Vec<_>>(),
+        }))
+    }
+
+    fn add(&mut self, class: String, embedding: Vec<f32>) -> Result<usize, GalleryError> {
+        if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
+            return Err(GalleryError::Full);
+        }
+        let (number, mut classes) = (self.next, self.classes.clone());
+        classes.entry(class).or_default().push(Example { number, embedding });
+        self.change(classes)?;
+        self.next += 1;
+        Ok(number)
+    }
+
+    fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError> {
+        let mut classes = self.classes.clone();
+        let removed =
+            classes.remove(class).ok_or_else(|| GalleryError::NoClass(class.to_owned()))?;
+        self.change(classes)?;
+        Ok(removed.iter().map(|example| example.number).collect())
+    }
+
+    fn remove_example(&mut self, number: usize) -> Result<(), GalleryError> {
+        let mut classes = self.classes.clone();
+        let found = classes.values_mut().find_map(|of| {
+            let place = of.iter().position(|example| example.number == number)?;
+            Some(of.remove(place))
+        });
+        found.ok_or(GalleryError::NoExample(number))?;
+        classes.retain(|_, of| !of.is_empty());
+        self.change(classes)
+    }
+
+    fn describe(&self) -> Value {
+        let classes = self.classes.iter().map(|(name, of)| {
+            let examples: Vec<_> = of.iter().map(|example| example.number).collect();
+            json!({"class": name, "examples": examples})
+        });
+        let left_out = self.model.as_ref().and_then(AdaptedModel::left_out);
+        json!({
+            "file": self.file.file_name().map(|name| name.to_string_lossy()),
+            "backbone": self.backbone.id().name,
+            "method": self.method,
+            "left_out": left_out.map(|found| found.examples()),
+            "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),
+            "classes": classes.collect::<Vec<_>>(),
+        })
+    }
+
+    fn file(&self) -> Result<Vec<u8>, GalleryError> {
+        self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
+        Ok(fs::read(&self.file)?)
+    }
+}

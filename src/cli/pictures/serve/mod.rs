@@ -1,0 +1,145 @@
+//! `fewshot serve`: a page and a JSON interface to an adapted model.
+
+mod gallery;
+mod routes;
+
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use clap::Args;
+use fewshot::adapted::AdaptedModel;
+
+use crate::cli::args::DeviceArgs;
+use crate::cli::backend::{self, Job, Place};
+use crate::cli::error::{CliError, failed, usage};
+use crate::cli::output::print;
+use gallery::{Gallery, Served};
+use routes::App;
+
+pub(crate) const SERVE_HELP: &str = "\
+The page takes pictures that are dropped on it, names them with the examples that they resemble, and changes classes and \
+their examples. Each change is written to MODEL. With --backbone, MODEL is new, and classes are named on the page.
+
+Programs use the same interface, with a picture as the body of a request:
+
+  curl --data-binary @photo.jpg 'http://127.0.0.1:8080/v1/predict?top=3'
+  curl --data-binary @owl.jpg http://127.0.0.1:8080/v1/classes/owl/examples
+  curl -X DELETE http://127.0.0.1:8080/v1/classes/owl
+  curl http://127.0.0.1:8080/v1/model
+
+Nobody is asked who they are: only programs on this machine are heard, unless --host says otherwise.
+
+  fewshot serve birds.fewshot
+  fewshot serve new.fewshot --backbone efficientnet-lite0:weights.pth";
+
+/// Requests that wait for the network, at most; others are refused.
+const WAITING: usize = 256;
+
+/// Pictures in a batch of the network.
+const BATCH: usize = 32;
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// What `fewshot adapt` has written, or with --backbone a file to write
+    #[arg(value_name = "MODEL")]
+    model: PathBuf,
+    /// Port to listen at; 0 is any that is free
+    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    port: u16,
+    /// Address to listen at; 0.0.0.0 is every network of this machine
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    host: IpAddr,
+    /// Begin a new model on this network and the file of its weights
+    #[arg(long, value_name = "NAME:FILE")]
+    backbone: Option<String>,
+    /// How a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
+    #[arg(long, default_value = "simpleshot", requires = "backbone")]
+    method: String,
+    /// Refuse changes
+    #[arg(long, conflicts_with = "backbone")]
+    read_only: bool,
+    /// Weights of MODEL's backbone, where they are not found
+    #[arg(long, value_name = "FILE", conflicts_with = "backbone")]
+    weights: Option<PathBuf>,
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// `fewshot serve`.
+pub(crate) fn serve(args: ServeArgs) -> Result<(), CliError> {
+    backend::prepare(args.device.threads)?;
+    let device = args.device.clone();
+    backend::dispatch(&device, Serving(args))
+}
+
+struct Serving(ServeArgs);
+
+impl Job for Serving {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let Self(args) = self;
+        let mut gallery = open::<B::InnerBackend>(&args, &place.device)?;
+        let address = SocketAddr::new(args.host, args.port);
+        let listener = TcpListener::bind(address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|error| failed!("cannot listen at {address}: {error}"))?;
+        let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
+        let (sender, tasks) = sync_channel(WAITING);
+        let app = App::new(sender, gallery.preprocessing(), args.read_only);
+        let server = thread::spawn(move || routes::listen(listener, app));
+        print(format_args!("{} at http://{bound}", args.model.display()))?;
+        answer(&mut gallery, &tasks);
+        let ended = server.join().map_err(|_| failed!("the server has panicked"))?;
+        ended.map_err(|error| failed!("the server has ended: {error}"))
+    }
+}
+
+fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, CliError> {
+    let file = &args.model;
+    let Some(backbone) = &args.backbone else {
+        let weights = args.weights.as_deref();
+        let model = AdaptedModel::open_with_weights(file, weights, device)?;
+        return Ok(Gallery::of(model, file.clone()));
+    };
+    if file.exists() {
+        let file = file.display();
+        return Err(usage!("--backbone begins a new model, and {file} is there already"));
+    }
+    if !AdaptedModel::<B>::methods().contains(&args.method.as_str()) {
+        let (name, known) = (&args.method, AdaptedModel::<B>::methods().join(", "));
+        return Err(usage!("there is no method {name:?}: there are {known}"));
+    }
+    Ok(Gallery::new(super::backbone(backbone, device)?, &args.method, file.clone()))
+}
+
+/// What a request wants of the model.
+enum Task {
+    /// Something to do with the embedding of a prepared picture.
+    Embed {
+        image: Vec<f32>,
+        then: Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>,
+    },
+    Run(Box<dyn FnOnce(&mut dyn Served) + Send>),
+}
+
+/// Carries tasks out in their order until nobody can send any more; pictures that wait are embedded together.
+fn answer(gallery: &mut dyn Served, tasks: &Receiver<Task>) {
+    while let Ok(first) = tasks.recv() {
+        let batch: Vec<_> = [first].into_iter().chain(tasks.try_iter().take(BATCH - 1)).collect();
+        let images = batch.iter().filter_map(|task| match task {
+            Task::Embed { image, .. } => Some(image.as_slice()),
+            Task::Run(_) => None,
+        });
+        let mut embeddings = gallery.embed(&images.collect::<Vec<_>>()).into_iter();
+        for task in batch {
+            match task {
+                Task::Embed { then, .. } => {
+                    then(gallery, embeddings.next().expect("one of each picture"));
+                }
+                Task::Run(task) => task(gallery),
+            }
+        }
+    }
+}

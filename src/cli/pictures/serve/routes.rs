@@ -1,0 +1,336 @@
+//! What the server answers to which request.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, TcpListener};
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use axum::{Json, Router};
+use fewshot::data::Picture;
+use fewshot::models::Preprocessing;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, oneshot};
+
+use super::Task;
+use super::gallery::{GalleryError, Served};
+
+/// Bytes of a request, at most.
+const BODY: usize = 16 << 20;
+
+/// Requests at a time, at most, which bounds the memory of their bodies.
+const REQUESTS: usize = 64;
+
+/// Pictures that are decoded at a time, each of which may take 512 MiB.
+const DECODED: usize = 2;
+
+/// Characters of a class's name, at most.
+const NAME: usize = 100;
+
+/// Pixels along a side of the pictures that the page shows of examples.
+const THUMBNAIL: usize = 96;
+
+/// What the page may load and from where: nothing from outside.
+const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 'none'";
+
+/// What all requests share.
+#[derive(Clone)]
+pub(super) struct App {
+    tasks: SyncSender<Task>,
+    preprocessing: Preprocessing,
+    read_only: bool,
+    requests: Arc<Semaphore>,
+    decoding: Arc<Semaphore>,
+    /// Of examples that were added here, by number; a model's file has none.
+    thumbnails: Arc<Mutex<HashMap<usize, Bytes>>>,
+}
+
+/// A request that is not granted, and why.
+struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, Json(json!({ "error": self.1 }))).into_response()
+    }
+}
+
+impl From<GalleryError> for Refusal {
+    fn from(error: GalleryError) -> Self {
+        let status = match &error {
+            GalleryError::NoClass(_) | GalleryError::NoExample(_) => StatusCode::NOT_FOUND,
+            GalleryError::TooFewClasses | GalleryError::LastClasses | GalleryError::Full => {
+                StatusCode::CONFLICT
+            }
+            GalleryError::Model(_) | GalleryError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self(status, error.to_string())
+    }
+}
+
+type Answer<T> = Result<T, Refusal>;
+
+#[derive(Deserialize)]
+struct PredictQuery {
+    #[serde(default = "one")]
+    top: usize,
+    unknown: Option<f64>,
+}
+
+fn one() -> usize {
+    1
+}
+
+/// Answers requests until the listener fails.
+pub(super) fn listen(listener: TcpListener, app: App) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        axum::serve(listener, router(app)).await
+    })
+}
+
+fn router(app: App) -> Router {
+    let file = |kind: &'static str, content: &'static str| {
+        let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_SECURITY_POLICY, POLICY)];
+        get(move || async move { (headers, content) })
+    };
+    Router::new()
+        .route("/", file("text/html; charset=utf-8", include_str!("page/index.html")))
+        .route("/page.css", file("text/css; charset=utf-8", include_str!("page/page.css")))
+        .route("/page.js", file("text/javascript; charset=utf-8", include_str!("page/page.js")))
+        .route("/v1/model", get(describe))
+        .route("/v1/model/file", get(download))
+        .route("/v1/predict", post(predict))
+        .route("/v1/classes/{class}", delete(remove_class))
+        .route("/v1/classes/{class}/examples", post(add))
+        .route("/v1/examples/{number}", delete(remove_example))
+        .route("/v1/examples/{number}/picture", get(thumbnail))
+        .fallback(|| async { Refusal(StatusCode::NOT_FOUND, "there is nothing here".to_owned()) })
+        .layer(DefaultBodyLimit::max(BODY))
+        .layer(middleware::from_fn_with_state(app.clone(), admitted))
+        .with_state(app)
+}
+
+/// Refuses what other sites' pages send by a browser on this machine, changes where there are to be none, and more
+/// requests than memory is meant for.
+async fn admitted(State(app): State<App>, request: Request, next: Next) -> Response {
+    if !of_this_page(request.headers()) {
+        let why = "pages of other sites are not answered".to_owned();
+        return Refusal(StatusCode::FORBIDDEN, why).into_response();
+    }
+    let reads = request.method() == Method::GET || request.uri().path() == "/v1/predict";
+    if app.read_only && !reads {
+        let why = "this model is served read-only".to_owned();
+        return Refusal(StatusCode::FORBIDDEN, why).into_response();
+    }
+    let Ok(_permit) = app.requests.try_acquire() else {
+        return busy().into_response();
+    };
+    next.run(request).await
+}
+
+/// Whether the host is an address or this machine, no name that another site could let point here, and the page is of
+/// the same host.
+fn of_this_page(headers: &HeaderMap) -> bool {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let Some(host) = text(header::HOST) else {
+        return false;
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let here = name == "localhost" || bare.parse::<IpAddr>().is_ok();
+    let origin = headers.get(header::ORIGIN).map(|_| text(header::ORIGIN).unwrap_or_default());
+    here && origin.is_none_or(|origin| origin.split_once("://").is_some_and(|(_, of)| of == host))
+}
+
+fn busy() -> Refusal {
+    Refusal(StatusCode::SERVICE_UNAVAILABLE, "too many requests at a time".to_owned())
+}
+
+/// A picture as the network takes it, and as the page shows it.
+struct Decoded {
+    image: Vec<f32>,
+    thumbnail: Vec<u8>,
+}
+
+impl App {
+    pub(super) fn new(
+        tasks: SyncSender<Task>,
+        preprocessing: Preprocessing,
+        read_only: bool,
+    ) -> Self {
+        let (requests, decoding) =
+            (Semaphore::new(REQUESTS).into(), Semaphore::new(DECODED).into());
+        let thumbnails = Arc::default();
+        Self { tasks, preprocessing, read_only, requests, decoding, thumbnails }
+    }
+
+    async fn decoded(&self, body: Bytes) -> Answer<Decoded> {
+        let no_picture = |why: String| Refusal(StatusCode::UNPROCESSABLE_ENTITY, why);
+        if body.is_empty() {
+            return Err(no_picture("the body of the request is to be a picture".to_owned()));
+        }
+        let preprocessing = self.preprocessing;
+        let _permit = self.decoding.acquire().await.map_err(|_| busy())?;
+        let decode = move || {
+            let picture = Picture::decode(&body, "the picture")?;
+            let image = picture.prepared(&preprocessing);
+            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL) })
+        };
+        match tokio::task::spawn_blocking(decode).await {
+            Ok(decoded) => {
+                decoded.map_err(|error: fewshot::data::DataError| no_picture(error.to_string()))
+            }
+            Err(_) => Err(no_picture("the picture cannot be decoded".to_owned())),
+        }
+    }
+
+    /// What becomes of a task, when its turn has come.
+    async fn outcome<T>(&self, task: impl FnOnce(oneshot::Sender<T>) -> Task) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        let ended =
+            || Refusal(StatusCode::INTERNAL_SERVER_ERROR, "the model has failed".to_owned());
+        self.tasks.try_send(task(reply)).map_err(|error| match error {
+            TrySendError::Full(_) => busy(),
+            TrySendError::Disconnected(_) => ended(),
+        })?;
+        answer.await.map_err(|_| ended())
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut dyn Served) -> Result<T, GalleryError> + Send + 'static,
+    ) -> Answer<T> {
+        let task = |reply: oneshot::Sender<_>| {
+            // Who asked may have left.
+            Task::Run(Box::new(move |served| drop(reply.send(run(served)))))
+        };
+        Ok(self.outcome(task).await??)
+    }
+
+    async fn embed<T: Send + 'static>(
+        &self,
+        image: Vec<f32>,
+        then: impl FnOnce(&mut dyn Served, Vec<f32>) -> Result<T, GalleryError> + Send + 'static,
+    ) -> Answer<T> {
+        let task = |reply: oneshot::Sender<_>| {
+            let then = Box::new(move |served: &mut dyn Served, embedding| {
+                drop(reply.send(then(served, embedding)));
+            });
+            Task::Embed { image, then }
+        };
+        Ok(self.outcome(task).await??)
+    }
+
+    fn forget(&self, numbers: &[usize]) {
+        let mut thumbnails = self.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
+        thumbnails.retain(|number, _| !numbers.contains(number));
+    }
+
+    async fn described(&self) -> Answer<Json<Value>> {
+        let mut found = self.run(|served| Ok(served.describe())).await?;
+        found["read_only"] = json!(self.read_only);
+        let thumbnails = self.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
+        found["pictures"] = json!(thumbnails.keys().collect::<Vec<_>>());
+        Ok(Json(found))
+    }
+}
+
+async fn describe(State(app): State<App>) -> Answer<Json<Value>> {
+    app.described().await
+}
+
+async fn predict(
+    State(app): State<App>,
+    Query(PredictQuery { top, unknown }): Query<PredictQuery>,
+    body: Bytes,
+) -> Answer<Json<Value>> {
+    let Decoded { image, .. } = app.decoded(body).await?;
+    let predict = move |served: &mut dyn Served, row: Vec<f32>| served.predict(&row, top, unknown);
+    app.embed(image, predict).await.map(Json)
+}
+
+async fn add(
+    State(app): State<App>,
+    Path(class): Path<String>,
+    body: Bytes,
+) -> Answer<(StatusCode, Json<Value>)> {
+    let class = class.trim().to_owned();
+    if class.is_empty() || class.chars().count() > NAME || class.chars().any(char::is_control) {
+        let why = format!("a class is named by 1 to {NAME} characters");
+        return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why));
+    }
+    let Decoded { image, thumbnail } = app.decoded(body).await?;
+    let number = app.embed(image, |served, embedding| served.add(class, embedding)).await?;
+    let mut thumbnails = app.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
+    thumbnails.insert(number, thumbnail.into());
+    Ok((StatusCode::CREATED, Json(json!({ "example": number }))))
+}
+
+async fn remove_class(State(app): State<App>, Path(class): Path<String>) -> Answer<Json<Value>> {
+    app.forget(&app.run(move |served| served.remove_class(&class)).await?);
+    app.described().await
+}
+
+async fn remove_example(State(app): State<App>, Path(number): Path<usize>) -> Answer<Json<Value>> {
+    app.run(move |served| served.remove_example(number)).await?;
+    app.forget(&[number]);
+    app.described().await
+}
+
+async fn thumbnail(State(app): State<App>, Path(number): Path<usize>) -> Answer<Response> {
+    let thumbnails = app.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(bytes) = thumbnails.get(&number) else {
+        return Err(Refusal(StatusCode::NOT_FOUND, format!("no picture of example {number}")));
+    };
+    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes.clone()).into_response())
+}
+
+async fn download(State(app): State<App>) -> Answer<Response> {
+    let bytes = app.run(|served| served.file()).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream"),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"model.fewshot\""),
+    ];
+    Ok((headers, bytes).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn only_the_page_itself_and_programs_are_answered() {
+        let answered = |host: &'static str, origin: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static(host));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            }
+            of_this_page(&headers)
+        };
+        for host in ["127.0.0.1:8080", "localhost:8080", "localhost", "[::1]:8080", "192.168.1.7"] {
+            assert!(answered(host, None), "{host}");
+        }
+        for host in ["evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", ""] {
+            assert!(!answered(host, None), "{host}");
+        }
+        assert!(answered("127.0.0.1:8080", Some("http://127.0.0.1:8080")));
+        for origin in ["http://evil.example", "http://127.0.0.1:8081", "null"] {
+            assert!(!answered("127.0.0.1:8080", Some(origin)), "{origin}");
+        }
+        assert!(!of_this_page(&HeaderMap::new()));
+    }
+}
