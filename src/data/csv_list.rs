@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -48,8 +48,8 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn open(path: &Path) -> Result<Self, DataError> {
-        let file = File::open(path).map_err(DataError::read(path))?;
-        let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(file);
+        let text = fs::read(path).map_err(DataError::read(path))?;
+        let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(&text[..]);
         let wrong = |error: csv::Error| list_error(path, error.to_string());
         let header = reader.headers().map_err(wrong)?.clone();
         let rows = reader.records().collect::<Result<_, _>>().map_err(wrong)?;
