@@ -2,58 +2,7 @@ use std::collections::HashMap;
 use std::mem;
 use std::ops::Range;
 
-/// A value of a pickle, which names others by their number.
-#[derive(Clone)]
-pub(super) enum Node {
-    /// None, and numbers that are not whole.
-    None,
-    Int(i64),
-    /// Bytes or a text, in the file.
-    Bytes(Range<usize>),
-    Decoded(Vec<u8>),
-    /// Also tuples.
-    List(Vec<usize>),
-    Dict(Vec<(usize, usize)>),
-    Function(&'static str),
-    Dtype(Dtype),
-    /// Shape, type and the number of its bytes.
-    Array(Vec<usize>, Dtype, usize),
-}
-
-#[derive(Clone, Copy)]
-pub(super) struct Dtype {
-    pub(super) kind: u8,
-    pub(super) size: usize,
-    big_endian: bool,
-}
-
-pub(super) fn bytes_of<'a>(nodes: &'a [Node], file: &'a [u8], node: usize) -> Option<&'a [u8]> {
-    match &nodes[node] {
-        Node::Bytes(range) => Some(&file[range.clone()]),
-        Node::Decoded(bytes) => Some(bytes),
-        _ => None,
-    }
-}
-
-impl Dtype {
-    fn parse(text: &[u8]) -> Option<Self> {
-        let (&kind, size) = text.split_first()?;
-        let size = std::str::from_utf8(size).ok()?.parse().ok()?;
-        let known = matches!((kind, size), (b'i' | b'u' | b'f' | b'b', 1 | 2 | 4 | 8));
-        known.then_some(Self { kind, size, big_endian: false })
-    }
-
-    /// A whole number of at most 8 bytes.
-    pub(super) fn integer(self, bytes: &[u8]) -> Option<i64> {
-        let mut bytes = bytes.to_vec();
-        if self.big_endian {
-            bytes.reverse();
-        }
-        let sign = i64::from(self.kind == b'i' && bytes.last().is_some_and(|&byte| byte > 127));
-        let value = bytes.iter().rev().fold(-sign, |value, &byte| value << 8 | i64::from(byte));
-        b"iu".contains(&self.kind).then_some(value)
-    }
-}
+use super::{Dtype, Node, bytes_of};
 
 /// Follows the instructions of a pickle: all values, and the number of the one that is left.
 pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, usize), String> {
@@ -63,18 +12,6 @@ pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, usize), String> {
         Err(reason) => Err(format!("{reason}, before byte {}", machine.at)),
     }
 }
-
-/// What may be called: what arrays, NumPy's numbers, bytes and dictionaries are made by.
-const FUNCTIONS: [&str; 8] = [
-    "numpy.core.multiarray _reconstruct",
-    "numpy.core.numeric _frombuffer",
-    "numpy.core.multiarray scalar",
-    "numpy ndarray",
-    "numpy dtype",
-    "_codecs encode",
-    "builtins bytes",
-    "builtins bytearray",
-];
 
 /// The stack machine that a pickle is a program of.
 #[derive(Default)]
@@ -86,6 +23,8 @@ struct Machine<'a> {
     /// Heights of the stack that lists begin at.
     marks: Vec<usize>,
     memo: HashMap<usize, usize>,
+    /// Bytes in [`Node::Decoded`].
+    decoded: usize,
 }
 
 type Step<T> = Result<T, String>;
@@ -100,7 +39,7 @@ impl Machine<'_> {
         }
         loop {
             match self.number(1)? as u8 {
-                b'.' => return self.pop(),
+                b'.' => return Ok(self.pop_several(1)?[0]),
                 b'(' => self.marks.push(self.stack.len()),
                 b'q' => self.number(1).and_then(|key| self.keep(key))?,
                 b'r' => self.number(4).and_then(|key| self.keep(key))?,
@@ -112,8 +51,8 @@ impl Machine<'_> {
                 b'e' | b'u' => self.pop_marked().and_then(|items| self.extend(items))?,
                 b'b' => self.build()?,
                 // The protocol, and how long a part is.
-                0x80 => drop(self.take(1)?),
-                0x95 => drop(self.take(8)?),
+                0x80 => _ = self.take(1)?,
+                0x95 => _ = self.take(8)?,
                 code => {
                     let node = self.value(code)?;
                     self.stack.push(self.nodes.len());
@@ -147,29 +86,27 @@ impl Machine<'_> {
             b'}' => Node::Dict(Vec::new()),
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
-                function(&self.bytes[module], &self.bytes[name])?
+                function(&self.bytes[module], &self.bytes[name])
             }
             0x93 => {
                 let of = self.pop_several(2)?;
-                let part = |node| bytes_of(&self.nodes, self.bytes, node).unwrap_or_default();
-                function(part(of[0]), part(of[1]))?
+                function(self.part(of[0]).unwrap_or_default(), self.part(of[1]).unwrap_or_default())
             }
-            b'R' => {
-                let of = self.pop_several(2)?;
-                match (&self.nodes[of[0]], &self.nodes[of[1]]) {
-                    (Node::Function(name), Node::List(arguments)) => {
-                        self.called(name, arguments)?
-                    }
-                    _ => return Err("what is called is no function".into()),
-                }
-            }
+            b'R' => self.call()?,
             _ => return Err(format!("it has the unknown instruction {code:#04x}")),
         })
     }
 
-    fn called(&self, name: &str, arguments: &[usize]) -> Step<Node> {
-        let bytes = |index: usize| bytes_of(&self.nodes, self.bytes, *arguments.get(index)?);
-        let made = match (name, arguments) {
+    /// What the functions make that arrays, NumPy's numbers and bytes are written as. No other is known.
+    fn call(&mut self) -> Step<Node> {
+        let of = self.pop_several(2)?;
+        let (Node::Function(name), Node::List(arguments)) =
+            (&self.nodes[of[0]], &self.nodes[of[1]])
+        else {
+            return Err("what is called is no function".into());
+        };
+        let bytes = |index: usize| self.part(*arguments.get(index)?);
+        let made = match (name.as_str(), arguments.as_slice()) {
             // Its state follows.
             ("numpy.core.multiarray _reconstruct", _) => Some(Node::None),
             ("numpy.core.numeric _frombuffer", &[data, dtype, shape, _]) => {
@@ -188,21 +125,32 @@ impl Machine<'_> {
                 let latin = |text: &str| text.chars().map(|c| u8::try_from(c).ok()).collect();
                 text.and_then(latin).map(Node::Decoded)
             }
-            ("builtins bytes" | "builtins bytearray", []) => Some(Node::Decoded(Vec::new())),
-            ("builtins bytes" | "builtins bytearray", &[bytes]) => Some(self.nodes[bytes].clone()),
+            ("builtins bytes" | "builtins bytearray", arguments) => {
+                let bytes = if arguments.is_empty() { Some(&[][..]) } else { bytes(0) };
+                bytes.map(|bytes| Node::Decoded(bytes.to_vec()))
+            }
             _ => None,
         };
-        let first = || String::from_utf8_lossy(bytes(0).unwrap_or_default());
-        made.ok_or_else(|| format!("{name} of {:?} is not read", first()))
+        let made = made.ok_or_else(|| {
+            let first = bytes(0).unwrap_or_default();
+            let first = String::from_utf8_lossy(&first[..first.len().min(40)]);
+            format!("it calls {name} of {first:?}, which is not read")
+        })?;
+        if let Node::Decoded(bytes) = &made {
+            self.decoded += bytes.len();
+        }
+        // One text may be decoded many times, and bytes be copied; no writer does it more than once.
+        let fits = self.decoded <= 2 * self.bytes.len();
+        if fits { Ok(made) } else { Err("it decodes a text again and again".into()) }
     }
 
     /// Gives an array or a type what it is made of.
     fn build(&mut self) -> Step<()> {
-        let state = self.pop()?;
+        let state = self.pop_several(1)?[0];
         let node = *self.stack.last().ok_or(MISSING)?;
         let built = match (&self.nodes[node], &self.nodes[state]) {
             (Node::Dtype(dtype), Node::List(state)) if state.len() > 1 => {
-                let big_endian = bytes_of(&self.nodes, self.bytes, state[1]) == Some(b">");
+                let big_endian = self.part(state[1]) == Some(b">");
                 Node::Dtype(Dtype { big_endian, ..*dtype })
             }
             (Node::None, Node::List(state)) if state.len() == 5 => match self.nodes[state[3]] {
@@ -216,22 +164,27 @@ impl Machine<'_> {
     }
 
     fn array(&self, shape: usize, dtype: usize, data: usize) -> Step<Node> {
-        let bytes = bytes_of(&self.nodes, self.bytes, data);
         let (Node::List(sizes), Node::Dtype(dtype), Some(bytes)) =
-            (&self.nodes[shape], &self.nodes[dtype], bytes)
+            (&self.nodes[shape], &self.nodes[dtype], self.part(data))
         else {
             return Err("an array has no shape, no type or no bytes".into());
         };
         let size = |&size: &usize| match self.nodes[size] {
-            Node::Int(size) => usize::try_from(size).map_err(|_| MISSING.to_owned()),
-            _ => Err(MISSING.to_owned()),
+            Node::Int(size) => usize::try_from(size).ok(),
+            _ => None,
         };
-        let shape = sizes.iter().map(size).collect::<Step<Vec<_>>>()?;
+        // NumPy has at most 64 axes.
+        let shape = sizes.iter().take(65).map(size).collect::<Option<Vec<_>>>();
+        let shape = shape.filter(|shape| shape.len() < 65).ok_or("an array has no shape")?;
         let wanted = shape.iter().try_fold(dtype.size, |all, &size| all.checked_mul(size));
         match wanted == Some(bytes.len()) {
             true => Ok(Node::Array(shape, *dtype, data)),
             false => Err(format!("an array of {shape:?} has {} bytes", bytes.len())),
         }
+    }
+
+    fn part(&self, node: usize) -> Option<&[u8]> {
+        bytes_of(&self.nodes, self.bytes, node)
     }
 
     fn take(&mut self, length: usize) -> Step<Range<usize>> {
@@ -255,10 +208,6 @@ impl Machine<'_> {
         let line = self.take(length.unwrap_or(usize::MAX))?;
         self.at += 1;
         Ok(line)
-    }
-
-    fn pop(&mut self) -> Step<usize> {
-        Ok(self.stack.pop().ok_or(MISSING)?)
     }
 
     fn pop_several(&mut self, count: usize) -> Step<Vec<usize>> {
@@ -286,7 +235,7 @@ impl Machine<'_> {
         let to = *self.stack.last().ok_or(MISSING)?;
         match &mut self.nodes[to] {
             Node::List(list) => list.extend(items),
-            Node::Dict(dict) if items.len() % 2 == 0 => {
+            Node::Dict(dict) if items.len().is_multiple_of(2) => {
                 dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
             }
             _ => return Err("values are put into what is no list and no dictionary".into()),
@@ -295,10 +244,9 @@ impl Machine<'_> {
     }
 }
 
-fn function(module: &[u8], name: &[u8]) -> Step<Node> {
+/// A function by its module and name. NumPy 2 and Python 2 have other names of modules.
+fn function(module: &[u8], name: &[u8]) -> Node {
     let [module, name] = [module, name].map(String::from_utf8_lossy);
     let module = module.replace("numpy._core.", "numpy.core.").replace("__builtin__", "builtins");
-    let wanted = format!("{module} {name}");
-    let found = FUNCTIONS.iter().find(|function| **function == wanted);
-    Ok(Node::Function(found.ok_or_else(|| format!("it calls {wanted}, which is not read"))?))
+    Node::Function(format!("{module} {name}"))
 }

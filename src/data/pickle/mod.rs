@@ -4,11 +4,12 @@
 mod machine;
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::data::DataError;
 
-use machine::{Dtype, Node, bytes_of, run};
+use machine::run;
 
 /// A pickle in memory: values that refer to one another by their number, so that none is copied or nested.
 pub(super) struct Pickle {
@@ -26,10 +27,39 @@ pub(super) struct Value<'a> {
     name: &'a str,
 }
 
+/// A value of a pickle, which names others by their number.
+#[derive(Clone)]
+enum Node {
+    /// None, and numbers that are not whole.
+    None,
+    Int(i64),
+    /// Bytes or a text, as they are in the file.
+    Bytes(Range<usize>),
+    Decoded(Vec<u8>),
+    /// Also tuples.
+    List(Vec<usize>),
+    Dict(Vec<(usize, usize)>),
+    Function(String),
+    Dtype(Dtype),
+    /// Shape, type and the number of its bytes.
+    Array(Vec<usize>, Dtype, usize),
+}
+
+#[derive(Clone, Copy)]
+struct Dtype {
+    kind: u8,
+    size: usize,
+    big_endian: bool,
+}
+
 impl Pickle {
     /// Reads the whole file; values refer to its bytes.
     pub(super) fn open(path: PathBuf) -> Result<Self, DataError> {
         let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        Self::of(path, bytes)
+    }
+
+    fn of(path: PathBuf, bytes: Vec<u8>) -> Result<Self, DataError> {
         let (nodes, root) =
             run(&bytes).map_err(|reason| DataError::Pickle { path: path.clone(), reason })?;
         Ok(Self { path, bytes, nodes, root })
@@ -48,10 +78,18 @@ impl Pickle {
     }
 }
 
+fn bytes_of<'a>(nodes: &'a [Node], file: &'a [u8], node: usize) -> Option<&'a [u8]> {
+    match &nodes[node] {
+        Node::Bytes(range) => Some(&file[range.clone()]),
+        Node::Decoded(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
 impl<'a> Value<'a> {
     /// What a dictionary has under a name.
     pub(super) fn get(self, key: &'a str) -> Result<Self, DataError> {
-        let found = self.entries()?.into_iter().find(|(name, _)| name == key);
+        let found = self.entries()?.into_iter().rfind(|(name, _)| name == key);
         let (_, value) = found.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
         Ok(Self { name: key, ..value })
     }
@@ -118,6 +156,26 @@ impl<'a> Value<'a> {
 
     fn unlike(self, wanted: &str) -> DataError {
         self.pickle.wrong(format!("{} is not {wanted}", self.name))
+    }
+}
+
+impl Dtype {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let (&kind, size) = text.split_first()?;
+        let size = std::str::from_utf8(size).ok()?.parse().ok()?;
+        let known = matches!((kind, size), (b'i' | b'u' | b'f' | b'b', 1 | 2 | 4 | 8));
+        known.then_some(Self { kind, size, big_endian: false })
+    }
+
+    /// A whole number of at most 8 bytes.
+    fn integer(self, bytes: &[u8]) -> Option<i64> {
+        let highest = if self.big_endian { bytes.first() } else { bytes.last() };
+        let sign = i64::from(self.kind == b'i' && highest.is_some_and(|&byte| byte > 127));
+        let digit = |value, &byte: &u8| value << 8 | i64::from(byte);
+        b"iu".contains(&self.kind).then(|| match self.big_endian {
+            true => bytes.iter().fold(-sign, digit),
+            false => bytes.iter().rev().fold(-sign, digit),
+        })
     }
 }
 
