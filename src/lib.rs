@@ -54,6 +54,8 @@ mod documents {
     struct Benchmarks;
     #[doc = include_str!("../docs/data.md")]
     struct Data;
+    #[doc = include_str!("../docs/datasets.md")]
+    struct Datasets;
     #[doc = include_str!("../docs/gpu.md")]
     struct Gpu;
     #[doc = include_str!("../docs/hardware.md")]

@@ -1,8 +1,12 @@
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use fewshot::data::{Color, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken, Split, Splits};
+use fewshot::data::{
+    Color, DataError, FolderReport, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken,
+    ReadOptions, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, meta_album, mini_imagenet,
+    tiered_imagenet,
+};
 use serde::{Deserialize, Serialize};
 
 use super::error::{CliError, usage};
@@ -21,13 +25,51 @@ pub(crate) enum DataSpec {
 pub(crate) enum ImageSpec {
     Glyphs,
     Omniglot(PathBuf),
-    Folder(PathBuf),
+    /// A format by its place in the table.
+    Files(usize, PathBuf),
 }
 
 /// The name of sine waves.
 pub(crate) const SINUSOID: &str = "sinusoid";
 
-/// How images of a folder are read.
+type Reader = fn(&Path, &ReadOptions) -> Result<FolderReport<Splits>, DataError>;
+
+/// Files of images.
+struct Format {
+    name: &'static str,
+    /// What the path is of.
+    path: &'static str,
+    /// Pixels of a side, if nothing else is said.
+    side: usize,
+    color: Color,
+    open: Reader,
+}
+
+const fn photos(name: &'static str, side: usize, open: Reader) -> Format {
+    Format { name, path: "DIR", side, color: Color::Rgb, open }
+}
+
+/// Where classes are shuffled, that belongs to the data: no seed of a run changes it.
+const SHUFFLE: u64 = 0;
+
+const FORMATS: [Format; 9] = [
+    photos("folder", 84, |dir, options| {
+        ImageFolder::new(dir).options(*options).open_splits(SHUFFLE)
+    }),
+    Format { path: "FILE", ..photos("csv", 84, |file, options| csv_list(file, options, SHUFFLE)) },
+    photos("mini-imagenet", 84, |dir, options| mini_imagenet(dir, options)),
+    photos("tiered-imagenet", 84, |dir, options| tiered_imagenet(dir, options)),
+    photos("cifar-fs", 32, |dir, options| cifar_fs(dir, options)),
+    photos("fc100", 32, |dir, options| fc100(dir, options)),
+    photos("cub", 84, |dir, options| cub(dir, options)),
+    photos("meta-album", 128, |dir, options| meta_album(dir, options, SHUFFLE)),
+    Format {
+        color: Color::Grey,
+        ..photos("fonts", 28, |dir, options| fonts(dir, options, SHUFFLE))
+    },
+];
+
+/// How images of files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FolderOptions {
     /// Height and width in pixels.
@@ -36,19 +78,30 @@ pub(crate) struct FolderOptions {
     pub(crate) on_broken: OnBroken,
 }
 
+/// Every way to write data that has images.
+pub(crate) fn image_specs() -> String {
+    let formats = FORMATS.iter().map(|Format { name, path, .. }| format!(", {name}:{path}"));
+    format!("glyphs, omniglot:DIR{}", formats.collect::<String>())
+}
+
+/// Every way to write data, for the help.
+pub(crate) fn specs(what: &str) -> String {
+    format!("{what}: {} or {SINUSOID}", image_specs())
+}
+
 impl ImageSpec {
-    /// Reads or generates the data; `split` is for Omniglot, `options` for folders.
+    /// Reads or generates the data; `split` is for Omniglot, `options` for files.
     pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits, CliError> {
         match self {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
-            Self::Folder(folder) => {
+            Self::Files(format, path) => {
                 let FolderOptions { size, color, on_broken } = options;
-                let folder = ImageFolder::new(folder).size(size, size);
-                // The shuffle of the classes belongs to the data: no seed of a run changes it.
-                let report = folder.color(color).on_broken(on_broken).open_splits(0)?;
+                let options = ReadOptions { color, on_broken, ..ReadOptions::square(size) };
+                let report = (FORMATS[*format].open)(path, &options)?;
                 if !report.skipped.is_empty() {
-                    print_status(format_args!("broken images left out: {}", report.skipped.len()));
+                    let left_out = report.skipped.len();
+                    print_status(format_args!("broken images left out: {left_out}"));
                 }
                 Ok(report.data)
             }
@@ -59,25 +112,32 @@ impl ImageSpec {
     pub(crate) fn refuse_other_options(
         &self,
         split: Option<Split>,
-        of_folder: bool,
+        of_files: bool,
     ) -> Result<(), CliError> {
         let name = self.name();
         if split.is_some() && !matches!(self, Self::Omniglot(_)) {
             return Err(usage!("--split is for omniglot, not for {name}"));
         }
-        if of_folder && !matches!(self, Self::Folder(_)) {
+        if of_files && !matches!(self, Self::Files(..)) {
             let options = "--image-size, --grey and --skip-broken are";
-            return Err(usage!("{options} for folder, not for {name}"));
+            return Err(usage!("{options} for folder and other files, not for {name}"));
         }
         Ok(())
     }
 
+    /// How images are read if nothing else is said.
+    pub(crate) fn default_options(&self) -> FolderOptions {
+        let format = if let Self::Files(format, _) = self { *format } else { 0 };
+        let Format { side, color, .. } = FORMATS[format];
+        FolderOptions { size: side, color, on_broken: OnBroken::Fail }
+    }
+
     /// The same data under an absolute path.
     pub(crate) fn absolute(mut self) -> Self {
-        if let Self::Omniglot(folder) | Self::Folder(folder) = &mut self
-            && let Ok(absolute) = folder.canonicalize()
+        if let Self::Omniglot(path) | Self::Files(_, path) = &mut self
+            && let Ok(absolute) = path.canonicalize()
         {
-            *folder = absolute;
+            *path = absolute;
         }
         self
     }
@@ -86,7 +146,7 @@ impl ImageSpec {
         match self {
             Self::Glyphs => "glyphs",
             Self::Omniglot(_) => "omniglot",
-            Self::Folder(_) => "folder",
+            Self::Files(format, _) => FORMATS[*format].name,
         }
     }
 
@@ -95,14 +155,8 @@ impl ImageSpec {
         match self {
             Self::Glyphs => "alphabets".to_owned(),
             Self::Omniglot(_) => split.to_string(),
-            Self::Folder(_) => "classes".to_owned(),
+            Self::Files(..) => "classes".to_owned(),
         }
-    }
-}
-
-impl Default for FolderOptions {
-    fn default() -> Self {
-        Self { size: 84, color: Color::Rgb, on_broken: OnBroken::Fail }
     }
 }
 
@@ -110,11 +164,14 @@ impl FromStr for ImageSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            None if text == "glyphs" => Ok(Self::Glyphs),
-            Some(("omniglot", folder)) if !folder.is_empty() => Ok(Self::Omniglot(folder.into())),
-            Some(("folder", folder)) if !folder.is_empty() => Ok(Self::Folder(folder.into())),
-            _ => Err(format!("{text:?} is none of glyphs, omniglot:DIR, folder:DIR and sinusoid")),
+        let split = text.split_once(':').filter(|(_, path)| !path.is_empty());
+        let (name, path) = split.unwrap_or((text, ""));
+        let format = FORMATS.iter().position(|format| format.name == name);
+        match (name, format) {
+            ("glyphs", _) if path.is_empty() => Ok(Self::Glyphs),
+            ("omniglot", _) if !path.is_empty() => Ok(Self::Omniglot(path.into())),
+            (_, Some(format)) if !path.is_empty() => Ok(Self::Files(format, path.into())),
+            _ => Err(format!("{text:?} is none of {} and {SINUSOID}", image_specs())),
         }
     }
 }
@@ -134,8 +191,8 @@ impl fmt::Display for ImageSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Glyphs => f.write_str(self.name()),
-            Self::Omniglot(folder) | Self::Folder(folder) => {
-                write!(f, "{}:{}", self.name(), folder.display())
+            Self::Omniglot(path) | Self::Files(_, path) => {
+                write!(f, "{}:{}", self.name(), path.display())
             }
         }
     }
@@ -161,12 +218,45 @@ mod tests {
 
     #[test]
     fn a_spec_reads_as_it_is_written() {
-        for text in ["glyphs", "omniglot:a/b", "folder:C:/images"] {
+        let specs =
+            ["glyphs", "omniglot:a/b", "folder:C:/images", "csv:a:b.csv", "cub:c", "fonts:d"];
+        for text in specs {
             assert_eq!(text.parse::<ImageSpec>().unwrap().to_string(), text);
         }
-        for text in ["", "glyph", "omniglot", "omniglot:", "folder:", "cifar:x"] {
+        for text in [
+            "",
+            "glyph",
+            "omniglot",
+            "omniglot:",
+            "folder:",
+            "folder",
+            "cifar:x",
+            "glyphs:",
+            "glyphs:x",
+        ] {
             assert!(text.parse::<DataSpec>().is_err(), "{text}");
         }
         assert_eq!("sinusoid".parse(), Ok(DataSpec::Sinusoids));
+    }
+
+    #[test]
+    fn every_format_has_its_own_name_and_size() {
+        for (place, Format { name, .. }) in FORMATS.iter().enumerate() {
+            let spec: ImageSpec = format!("{name}:x").parse().unwrap();
+            assert_eq!(spec, ImageSpec::Files(place, "x".into()));
+            assert!(image_specs().contains(&format!(", {name}:")), "{name}");
+        }
+        let side = |text: &str| text.parse::<ImageSpec>().unwrap().default_options().size;
+        assert_eq!(["glyphs", "folder:x", "fc100:x", "meta-album:x"].map(side), [84, 84, 32, 128]);
+    }
+
+    #[test]
+    fn settings_of_earlier_runs_are_read() {
+        let options = r#"{"size":84,"color":"Rgb","on_broken":"Fail"}"#;
+        let options: FolderOptions = serde_json::from_str(options).unwrap();
+        let folder: ImageSpec = serde_json::from_str(r#""folder:/a""#).unwrap();
+        assert_eq!(options, folder.default_options());
+        let omniglot: ImageSpec = serde_json::from_str(r#""omniglot:/b""#).unwrap();
+        assert_eq!(omniglot, ImageSpec::Omniglot("/b".into()));
     }
 }

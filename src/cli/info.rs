@@ -1,6 +1,6 @@
 use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
 
-use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
+use super::data_spec::{DataSpec, ImageSpec};
 use super::error::CliError;
 use super::output::print;
 
@@ -19,7 +19,7 @@ pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
 }
 
 fn tell_images(spec: &ImageSpec, split: Split) -> Result<(), CliError> {
-    let splits = spec.open(split, FolderOptions::default())?;
+    let splits = spec.open(split, spec.default_options())?;
     print(format_args!("{spec}, split by {}", spec.split_name(split)))?;
     print(format_args!("images     {}", splits.train.image_shape()))?;
     let parts =

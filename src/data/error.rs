@@ -70,8 +70,8 @@ pub enum DataError {
         missing: Vec<String>,
     },
 
-    /// A list of the Vinyals split is absent or empty, or names nothing that the data has.
-    #[error("the split list {path}: {reason}")]
+    /// A list of classes or images is absent, empty or none, or names nothing that the data has.
+    #[error("the list {path}: {reason}")]
     SplitList {
         /// The list.
         path: PathBuf,
@@ -97,22 +97,36 @@ pub enum DataError {
         found: usize,
     },
 
-    /// A folder or archive holds no class.
+    /// A file, folder or archive holds no class.
     #[error("{path} has no {wanted}")]
     NoClasses {
-        /// The folder or archive.
+        /// The file, folder or archive.
         path: PathBuf,
-        /// What classes are there.
+        /// What should be there.
         wanted: &'static str,
     },
 
-    /// The folder of a class holds no image that could be read.
-    #[error("{path} has no readable png, jpg, jpeg, bmp, gif or webp image ({skipped} broken)")]
+    /// The folder of a class holds no image.
+    #[error("{path} has no png, jpg, jpeg, bmp, gif or webp image")]
     NoImages {
         /// The folder of the class.
         path: PathBuf,
-        /// Images in it that were skipped because they are broken.
-        skipped: usize,
+    },
+
+    /// Two classes have one name, and may be in two splits.
+    #[error("there are two classes {class}, and splits must have no class in common")]
+    InTwoSplits {
+        /// Their name.
+        class: String,
+    },
+
+    /// A pickle is damaged, or does not hold what the dataset is made of.
+    #[error("the pickle {path}: {reason}")]
+    Pickle {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
     },
 
     /// A class has no image or no features.

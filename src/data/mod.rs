@@ -9,35 +9,63 @@
 //! | [`Glyphs`] | characters generated from a seed | nothing |
 //! | [`Omniglot`] | 1623 handwritten characters | the two published zip files |
 //! | [`ImageFolder`] | one folder each | image files of your own |
+//! | [`csv_list`] | labels in a CSV file | the same, listed |
+//! | [`mini_imagenet`], [`tiered_imagenet`] | 100, 608 of ImageNet | images and lists, or pickles |
+//! | [`cifar_fs`], [`fc100`] | the 100 of CIFAR-100 | images and lists, or pickles |
+//! | [`cub`] | 200 species of birds | the published folder |
+//! | [`meta_album`] | those of one dataset of Meta-Album | the published folder |
+//! | [`fonts`] | letters and digits, each drawn by many fonts | font files |
 //!
 //! Embeddings that a network has made already are [`Features`], read from files.
 //!
 //! Regression tasks are drawn from [`Functions`]: [`Sinusoids`], or a family of your own.
 
+mod cifar_fs;
 mod class_dataset;
+mod csv_list;
+mod cub;
 mod error;
+mod fc100;
 mod features;
+mod fonts;
 mod functions;
 mod glyphs;
+#[cfg(test)]
+mod image_files;
 mod image_folder;
 mod image_set;
+mod meta_album;
+mod mini_imagenet;
 mod omniglot;
+mod pickle;
+mod pickled_images;
 mod picture;
 mod pixel_block;
 mod quarter_turn;
 mod splits;
+mod tiered_imagenet;
 mod uploads;
 
+pub use cifar_fs::cifar_fs;
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
+pub use csv_list::csv_list;
+pub use cub::cub;
 pub use error::DataError;
+pub use fc100::fc100;
 pub use features::{Comparison, Features};
+pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
-pub use image_folder::{Color, FolderReport, ImageFolder, OnBroken, picture_files, pictures_in};
+pub use image_folder::{
+    Color, FolderReport, ImageFolder, OnBroken, ReadOptions, picture_files, pictures_in,
+};
 pub use image_set::{ImageSet, Rotations};
+pub use meta_album::meta_album;
+pub use mini_imagenet::mini_imagenet;
 pub use omniglot::{Omniglot, Split};
 pub use picture::Picture;
 pub use pixel_block::PixelBlock;
 pub use quarter_turn::QuarterTurn;
 pub use splits::Splits;
+pub use tiered_imagenet::tiered_imagenet;
 pub(crate) use uploads::Uploads;

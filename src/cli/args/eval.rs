@@ -6,7 +6,7 @@ use fewshot::episode::DataPlacement;
 
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, Method, count};
-use crate::cli::data_spec::DataSpec;
+use crate::cli::data_spec::{DataSpec, specs};
 use crate::cli::error::{CliError, usage};
 use crate::cli::features::FeatureArgs;
 
@@ -39,8 +39,7 @@ pub(crate) struct EvalArgs {
     /// all, or several separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) method: Vec<String>,
-    /// Data to test on: glyphs, omniglot:DIR, folder:DIR or sinusoid
-    #[arg(long, value_name = "SPEC", conflicts_with = "features")]
+    #[arg(long, value_name = "SPEC", conflicts_with = "features", help = specs("Data to test on"))]
     pub(crate) data: Option<DataSpec>,
     /// Split of Omniglot: vinyals, finn or finn:SEED
     #[arg(long, conflicts_with = "features")]

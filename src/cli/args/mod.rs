@@ -21,7 +21,7 @@ pub(crate) use inner::InnerArgs;
 pub(crate) use method::Method;
 pub(crate) use train::{ClassicalArgs, TrainArgs, TrainOn};
 
-use super::data_spec::DataSpec;
+use super::data_spec::{DataSpec, specs};
 use super::features::{EMBED_HELP, EmbedArgs};
 use super::hardware::HardwareCommand;
 use super::pictures::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
@@ -105,7 +105,7 @@ pub(crate) enum DataCommand {
     },
     /// Tell what a dataset holds.
     Info {
-        /// glyphs, omniglot:DIR, folder:DIR or sinusoid
+        #[arg(help = specs("One of"))]
         spec: DataSpec,
         /// Split of Omniglot: vinyals, finn or finn:SEED
         #[arg(long, default_value = "vinyals")]

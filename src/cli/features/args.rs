@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use fewshot::data::Split;
 
 use crate::cli::args::{DeviceArgs, count, first_given};
-use crate::cli::data_spec::DataSpec;
+use crate::cli::data_spec::{DataSpec, image_specs};
 
 pub(crate) const EMBED_HELP: &str = "\
 The data is by default that of the checkpoint. A run folder stands for its best checkpoint, or its last one \
@@ -47,8 +47,7 @@ pub(crate) struct EmbedArgs {
     /// Classes to embed
     #[arg(long, value_enum, default_value_t)]
     pub(crate) part: Part,
-    /// Data to embed: glyphs, omniglot:DIR or folder:DIR
-    #[arg(long, value_name = "SPEC")]
+    #[arg(long, value_name = "SPEC", help = format!("Data to embed: {}", image_specs()))]
     pub(crate) data: Option<DataSpec>,
     /// Split of Omniglot: vinyals, finn or finn:SEED
     #[arg(long)]

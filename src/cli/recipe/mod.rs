@@ -76,7 +76,12 @@ impl Recipe {
         let mut recipe: Self = eval::recipe(checkpoint, path)?;
         match data {
             None => {}
-            Some(DataSpec::Images(data)) => recipe.data = data.clone(),
+            Some(DataSpec::Images(data)) => {
+                if !matches!(recipe.data, ImageSpec::Files(..)) {
+                    recipe.folder = data.default_options();
+                }
+                recipe.data = data.clone();
+            }
             Some(DataSpec::Sinusoids) => {
                 return Err(usage!("{} takes images, not sinusoids", path.display()));
             }

@@ -17,13 +17,14 @@ use crate::cli::recipe::{InnerRecipe, LearnerJob, Recipe};
 use crate::cli::report::{evaluated, join, test_protocol};
 
 pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), CliError> {
-    let of_folder = args.image_size.is_some() || args.grey || args.skip_broken;
-    data.refuse_other_options(args.split, of_folder)?;
+    let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
+    data.refuse_other_options(args.split, of_files)?;
     let data = data.absolute();
     let split = args.split.unwrap_or(Split::Vinyals);
+    let default = data.default_options();
     let folder = FolderOptions {
-        size: args.image_size.unwrap_or(FolderOptions::default().size),
-        color: if args.grey { Color::Grey } else { Color::Rgb },
+        size: args.image_size.unwrap_or(default.size),
+        color: if args.grey { Color::Grey } else { default.color },
         on_broken: if args.skip_broken { OnBroken::Skip } else { OnBroken::Fail },
     };
     let splits = data.open(split, folder)?;

@@ -2,24 +2,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::read::Class;
 use crate::data::DataError;
 
 const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "bmp", "gif", "webp"];
 
-/// A class and its images, found but not read.
-pub(super) struct ClassFiles {
-    pub(super) folder: PathBuf,
-    pub(super) files: Vec<PathBuf>,
-}
-
-impl ClassFiles {
-    pub(super) fn name(&self) -> String {
-        name_of(&self.folder)
-    }
-}
-
 /// The classes of a folder and their images, both in order of name.
-pub(super) fn classes_in(root: &Path) -> Result<Vec<ClassFiles>, DataError> {
+pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>, DataError> {
     let mut folders = visible_in(root)?;
     folders.retain(|path| path.is_dir());
     if folders.is_empty() {
@@ -33,28 +22,37 @@ pub(super) fn classes_in(root: &Path) -> Result<Vec<ClassFiles>, DataError> {
 
 /// All images in a folder and in those below, in order of path.
 pub(super) fn images_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+    files_below(folder, &EXTENSIONS)
+}
+
+/// All files with one of these extensions, in a folder and in those below, in order of path.
+pub(in crate::data) fn files_below(
+    folder: &Path,
+    extensions: &[&str],
+) -> Result<Vec<PathBuf>, DataError> {
     let mut found = Vec::new();
     for path in visible_in(folder)? {
         match path.is_dir() {
-            true => found.extend(images_below(&path)?),
-            false if is_named_like_an_image(&path) => found.push(path),
+            true => found.extend(files_below(&path, extensions)?),
+            false if ends_in(&path, extensions) => found.push(path),
             false => {}
         }
     }
     Ok(found)
 }
 
-fn class_of(folder: PathBuf) -> Result<ClassFiles, DataError> {
+/// The class that a folder is, and its images.
+pub(in crate::data) fn class_of(folder: PathBuf) -> Result<Class<PathBuf>, DataError> {
     let mut files = visible_in(&folder)?;
-    files.retain(|path| path.is_file() && is_named_like_an_image(path));
+    files.retain(|path| path.is_file() && ends_in(path, &EXTENSIONS));
     if files.is_empty() {
-        return Err(DataError::NoImages { path: folder, skipped: 0 });
+        return Err(DataError::NoImages { path: folder });
     }
-    Ok(ClassFiles { folder, files })
+    Ok((name_of(&folder), files))
 }
 
 /// The folders to train, to validate and to test on, if there are all three.
-pub(super) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
+pub(in crate::data) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
     let of_names =
         |names: &[&str]| names.iter().map(|name| root.join(name)).find(|path| path.is_dir());
     Some([of_names(&["train"])?, of_names(&["val", "validation"])?, of_names(&["test"])?])
@@ -74,7 +72,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn is_named_like_an_image(path: &Path) -> bool {
+fn ends_in(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    EXTENSIONS.contains(&extension.as_str())
+    extensions.contains(&extension.as_str())
 }

@@ -1,4 +1,5 @@
 mod listing;
+mod parts;
 mod read;
 
 use std::path::{Path, PathBuf};
@@ -6,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataError, ImageSet, ImageShape, Splits};
-use crate::random::{Purpose, Stream};
 
-pub(super) use listing::visible_in;
+pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
+pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts};
+pub(super) use read::{Class, broken, decode_file, read};
 
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +41,32 @@ pub enum OnBroken {
     Skip,
 }
 
+/// How images of any source are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Pixels from top to bottom that every image is stretched to.
+    pub height: usize,
+    /// Pixels from left to right.
+    pub width: usize,
+    /// One channel or three.
+    pub color: Color,
+    /// Whether a broken image is an error or is left out.
+    pub on_broken: OnBroken,
+}
+
+impl ReadOptions {
+    /// Images of `side` x `side` pixels in red, green and blue; a broken one is an error.
+    pub fn square(side: usize) -> Self {
+        Self { height: side, width: side, color: Color::default(), on_broken: OnBroken::default() }
+    }
+
+    pub(super) fn shape(&self) -> Result<ImageShape, DataError> {
+        let shape = ImageShape::new(self.color.channels(), self.height, self.width);
+        shape.check()?;
+        Ok(shape)
+    }
+}
+
 /// The classes of a folder of folders, each with its name and its files of pictures, both in order of name.
 ///
 /// Files are those that [`ImageFolder`] takes for images; none is read.
@@ -46,8 +74,7 @@ pub enum OnBroken {
 /// # Errors
 /// When the folder cannot be read, has no folder in it, or one of these has no picture.
 pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>, DataError> {
-    let classes = listing::classes_in(root.as_ref())?;
-    Ok(classes.into_iter().map(|class| (class.name(), class.files)).collect())
+    classes_in(root.as_ref())
 }
 
 /// The files of pictures in a folder and in the folders below, in order of path.
@@ -58,7 +85,7 @@ pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> 
     let folder = folder.as_ref();
     let found = listing::images_below(folder)?;
     match found.is_empty() {
-        true => Err(DataError::NoImages { path: folder.to_owned(), skipped: 0 }),
+        true => Err(DataError::NoImages { path: folder.to_owned() }),
         false => Ok(found),
     }
 }
@@ -95,10 +122,7 @@ pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> 
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
     root: PathBuf,
-    height: usize,
-    width: usize,
-    color: Color,
-    on_broken: OnBroken,
+    options: ReadOptions,
 }
 
 /// What was read from a folder, and what was not.
@@ -114,29 +138,28 @@ impl ImageFolder {
     /// The folder at `root`, to be read as 28 x 28 pixels in red, green and blue; a broken image is
     /// an error. Nothing is read yet.
     pub fn new(root: impl AsRef<Path>) -> Self {
-        Self {
-            root: root.as_ref().to_path_buf(),
-            height: 28,
-            width: 28,
-            color: Color::default(),
-            on_broken: OnBroken::default(),
-        }
+        Self { root: root.as_ref().to_path_buf(), options: ReadOptions::square(28) }
+    }
+
+    /// Size, color and broken images at once.
+    pub fn options(self, options: ReadOptions) -> Self {
+        Self { options, ..self }
     }
 
     /// Pixels that every image is stretched to. Papers use 28 x 28 for characters and 84 x 84 for
     /// photographs; memory and work grow with their number.
     pub fn size(self, height: usize, width: usize) -> Self {
-        Self { height, width, ..self }
+        Self { options: ReadOptions { height, width, ..self.options }, ..self }
     }
 
     /// One channel or three.
     pub fn color(self, color: Color) -> Self {
-        Self { color, ..self }
+        Self { options: ReadOptions { color, ..self.options }, ..self }
     }
 
     /// Whether a broken image is an error or is left out.
     pub fn on_broken(self, on_broken: OnBroken) -> Self {
-        Self { on_broken, ..self }
+        Self { options: ReadOptions { on_broken, ..self.options }, ..self }
     }
 
     /// Reads all classes, the subfolders of the root, into one set.
@@ -145,8 +168,8 @@ impl ImageFolder {
     /// If the folder is absent or has no subfolder, if a class has no image left, or, unless broken
     /// images are skipped, if one is.
     pub fn open(&self) -> Result<FolderReport<ImageSet>, DataError> {
-        let shape = self.shape()?;
-        read::read(&listing::classes_in(&self.root)?, shape, self.on_broken)
+        self.options.shape()?;
+        read(&classes_in(&self.root)?, &self.options, decode_file)
     }
 
     /// Reads all classes and splits them.
@@ -157,52 +180,20 @@ impl ImageFolder {
     /// test, the others to train on.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and if there are fewer than 3 classes to split.
+    /// As [`open`](Self::open), and if there are fewer than 3 classes to split, or one name is in two splits.
     ///
     /// # Source
     /// 64, 16 and 20 % are the shares of mini-ImageNet's 100 classes: Ravi and Larochelle (2017).
     pub fn open_splits(&self, seed: u64) -> Result<FolderReport<Splits>, DataError> {
-        let shape = self.shape()?;
-        let (classes, counts, order) = match listing::split_folders(&self.root) {
-            Some(folders) => {
-                let mut classes = Vec::new();
-                let mut counts = [0; 3];
-                for (folder, count) in folders.iter().zip(&mut counts) {
-                    let of_folder = listing::classes_in(folder)?;
-                    *count = of_folder.len();
-                    classes.extend(of_folder);
-                }
-                let order = (0..classes.len()).collect();
-                (classes, counts, order)
+        self.options.shape()?;
+        let parts = match split_folders(&self.root) {
+            Some([train, validation, test]) => {
+                [classes_in(&train)?, classes_in(&validation)?, classes_in(&test)?]
             }
-            None => {
-                let classes = listing::classes_in(&self.root)?;
-                let counts = shares(classes.len())?;
-                let mut stream = Stream::new(seed, Purpose::SplitClasses, [0, 0]);
-                let order = stream.permutation(classes.len());
-                (classes, counts, order)
-            }
+            None => shuffled_into_parts(classes_in(&self.root)?, seed)?,
         };
-        let FolderReport { data, skipped } = read::read(&classes, shape, self.on_broken)?;
-        Ok(FolderReport { data: Splits::partition(&data, &order, counts), skipped })
+        read_parts(&self.root, parts, &self.options, decode_file)
     }
-
-    fn shape(&self) -> Result<ImageShape, DataError> {
-        let shape = ImageShape::new(self.color.channels(), self.height, self.width);
-        shape.check()?;
-        Ok(shape)
-    }
-}
-
-/// How many of the classes are to train, to validate and to test on.
-fn shares(classes: usize) -> Result<[usize; 3], DataError> {
-    if classes < 3 {
-        let split = "a split into train, validation and test";
-        return Err(DataError::TooFewClasses { split, wanted: 3, found: classes });
-    }
-    let share = |percent: usize| ((classes * percent + 50) / 100).max(1);
-    let (validation, test) = (share(16), share(20));
-    Ok([classes - validation - test, validation, test])
 }
 
 #[cfg(test)]

@@ -4,42 +4,53 @@ use image::imageops::{self, FilterType};
 use image::{DynamicImage, ImageReader};
 use rayon::prelude::*;
 
-use super::listing::ClassFiles;
-use super::{FolderReport, OnBroken};
+use super::{FolderReport, OnBroken, ReadOptions};
 use crate::data::{DataError, ImageSet, ImageShape};
 
+/// The name of a class and its images, found but not decoded.
+pub(in crate::data) type Class<E> = (String, Vec<E>);
+
 /// Decodes every image of the classes, on all of rayon's threads.
-pub(super) fn read(
-    classes: &[ClassFiles],
-    shape: ImageShape,
-    on_broken: OnBroken,
+pub(in crate::data) fn read<E: Sync>(
+    classes: &[Class<E>],
+    options: &ReadOptions,
+    decode: impl Fn(&E) -> Result<DynamicImage, DataError> + Sync,
 ) -> Result<FolderReport<ImageSet>, DataError> {
-    let files: Vec<&PathBuf> = classes.iter().flat_map(|class| &class.files).collect();
-    let mut pixels = vec![0; files.len() * shape.values()];
-    let whole: Vec<bool> = pixels
+    let shape = options.shape()?;
+    let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).collect();
+    let mut pixels = vec![0; images.len() * shape.values()];
+    let broken: Vec<Option<PathBuf>> = pixels
         .par_chunks_exact_mut(shape.values())
-        .zip(&files)
-        .map(|(out, file)| match (write_pixels(file, shape, out), on_broken) {
-            (Ok(()), _) => Ok(true),
-            (Err(DataError::Image { .. }), OnBroken::Skip) => Ok(false),
+        .zip(&images)
+        .map(|(out, image)| match (decode(image), options.on_broken) {
+            (Ok(image), _) => {
+                write_pixels(image, shape, out);
+                Ok(None)
+            }
+            (Err(DataError::Image { path, .. }), OnBroken::Skip) => Ok(Some(path)),
             (Err(error), _) => Err(error),
         })
         .collect::<Result<_, _>>()?;
 
+    let whole: Vec<bool> = broken.iter().map(Option::is_none).collect();
     close_gaps(&mut pixels, &whole, shape.values());
-    let broken = files.iter().zip(&whole).filter(|&(_, &whole)| !whole);
-    let skipped = broken.map(|(file, _)| file.to_path_buf()).collect();
     let data = ImageSet::new(shape, pixels, count_whole(classes, &whole)?)?;
-    Ok(FolderReport { data, skipped })
+    Ok(FolderReport { data, skipped: broken.into_iter().flatten().collect() })
 }
 
-fn write_pixels(path: &Path, shape: ImageShape, out: &mut [u8]) -> Result<(), DataError> {
+/// The image in a file, whose format is recognised by its content.
+pub(in crate::data) fn decode_file(path: &PathBuf) -> Result<DynamicImage, DataError> {
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
     let reader = reader.map_err(DataError::read(path))?;
-    let image = reader.decode().map_err(|error| DataError::Image {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    })?;
+    reader.decode().map_err(broken(path))
+}
+
+/// The error of an image that cannot be decoded.
+pub(in crate::data) fn broken(path: &Path) -> impl Fn(image::ImageError) -> DataError {
+    move |error| DataError::Image { path: path.to_path_buf(), reason: error.to_string() }
+}
+
+fn write_pixels(image: DynamicImage, shape: ImageShape, out: &mut [u8]) {
     let interleaved = stretched(image, shape);
     let planes = out.chunks_exact_mut(shape.height * shape.width);
     for (channel, plane) in planes.enumerate() {
@@ -48,7 +59,6 @@ fn write_pixels(path: &Path, shape: ImageShape, out: &mut [u8]) -> Result<(), Da
             *pixel = *value;
         }
     }
-    Ok(())
 }
 
 /// The bytes of the image at its new size, channel by channel within each pixel.
@@ -83,17 +93,18 @@ fn close_gaps(pixels: &mut Vec<u8>, whole: &[bool], values: usize) {
 }
 
 /// The name of each class and how many of its images were read.
-fn count_whole(classes: &[ClassFiles], whole: &[bool]) -> Result<Vec<(String, usize)>, DataError> {
+fn count_whole<E>(classes: &[Class<E>], whole: &[bool]) -> Result<Vec<(String, usize)>, DataError> {
     let mut rest = whole;
     let mut counted = Vec::new();
-    for class in classes {
-        let (own, others) = rest.split_at(class.files.len());
+    for (class, images) in classes {
+        let (own, others) = rest.split_at(images.len());
         rest = others;
         let count = own.iter().filter(|&&whole| whole).count();
         if count == 0 {
-            return Err(DataError::NoImages { path: class.folder.clone(), skipped: own.len() });
+            let wanted = "image that can be read";
+            return Err(DataError::EmptyClass { class: class.clone(), wanted });
         }
-        counted.push((class.name(), count));
+        counted.push((class.clone(), count));
     }
     Ok(counted)
 }

@@ -1,44 +1,18 @@
 use std::fs;
 
 use image::{DynamicImage, GrayImage, Rgb, RgbImage};
-use tempfile::TempDir;
 
+use super::parts::shares;
 use super::*;
-use crate::data::{ClassDataset, QuarterTurn};
-
-/// A folder with one even image of each path, its level of red the number beside it.
-fn folder(files: &[(&str, u8)]) -> TempDir {
-    let root = tempfile::tempdir().unwrap();
-    for (name, red) in files {
-        let path = root.path().join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        RgbImage::from_pixel(8, 6, Rgb([*red, 10, 20])).save(path).unwrap();
-    }
-    root
-}
-
-fn put(root: &TempDir, name: &str, bytes: &[u8]) {
-    let path = root.path().join(name);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, bytes).unwrap();
-}
-
-fn image(set: &ImageSet, class: usize, example: usize) -> Vec<u8> {
-    let mut out = vec![0; set.image_shape().values()];
-    set.write_image(class, example, QuarterTurn::R0, &mut out);
-    out
-}
-
-fn names(set: &ImageSet) -> Vec<String> {
-    (0..set.classes()).map(|class| set.class_name(class)).collect()
-}
+use crate::data::ClassDataset;
+use crate::data::image_files::{image, names, pictures as folder, put};
 
 #[test]
 fn subfolders_are_classes_in_order_of_name() {
     let root = folder(&[("dog/b.PNG", 3), ("dog/a.bmp", 2), ("cat/1.webp", 1), (".git/x.png", 9)]);
-    put(&root, "readme.txt", b"not a class");
-    put(&root, "dog/notes.txt", b"not an image");
-    put(&root, "dog/.hidden.png", b"not an image");
+    put(root.path(), "readme.txt", b"not a class");
+    put(root.path(), "dog/notes.txt", b"not an image");
+    put(root.path(), "dog/.hidden.png", b"not an image");
     let report = ImageFolder::new(&root).size(3, 2).open().unwrap();
     assert_eq!(report.data.image_shape().to_string(), "3x3x2");
     assert_eq!(names(&report.data), ["cat", "dog"]);
@@ -91,7 +65,7 @@ fn shrinking_weighs_every_pixel() {
 #[test]
 fn a_broken_image_is_an_error_or_is_reported() {
     let root = folder(&[("a/1.png", 1), ("a/3.png", 3), ("b/1.png", 4)]);
-    put(&root, "a/2.png", b"no image at all");
+    put(root.path(), "a/2.png", b"no image at all");
     let path = root.path().join("a/2.png");
 
     let text = ImageFolder::new(&root).open().unwrap_err().to_string();
@@ -107,12 +81,10 @@ fn a_broken_image_is_an_error_or_is_reported() {
 #[test]
 fn a_class_of_broken_images_only_is_an_error_even_if_they_are_skipped() {
     let root = folder(&[("a/1.png", 1)]);
-    put(&root, "b/1.png", b"");
-    put(&root, "b/2.gif", b"GIF89a");
+    put(root.path(), "b/1.png", b"");
+    put(root.path(), "b/2.gif", b"GIF89a");
     let text = ImageFolder::new(&root).on_broken(OnBroken::Skip).open().unwrap_err().to_string();
-    let folder = root.path().join("b");
-    let count = "has no readable png, jpg, jpeg, bmp, gif or webp image (2 broken)";
-    assert_eq!(text, format!("{} {count}", folder.display()));
+    assert_eq!(text, "class b has no image that can be read");
 }
 
 #[test]
@@ -122,9 +94,9 @@ fn absent_and_empty_folders_are_errors() {
     assert!(matches!(&absent, DataError::Read { path, .. } if path.ends_with("nowhere")));
     let empty = ImageFolder::new(&root).open().unwrap_err();
     assert!(empty.to_string().ends_with("has no subfolders: each class is a folder of images"));
-    put(&root, "class/readme.txt", b"no image");
+    put(root.path(), "class/readme.txt", b"no image");
     let without = ImageFolder::new(&root).open().unwrap_err();
-    assert!(matches!(without, DataError::NoImages { path, skipped: 0 } if path.ends_with("class")));
+    assert!(matches!(without, DataError::NoImages { path } if path.ends_with("class")));
     let none = ImageFolder::new(&root).size(0, 28).open().unwrap_err();
     assert_eq!(none.to_string(), "images of 3x0x28 hold nothing: every number must be at least 1");
 }
@@ -141,6 +113,13 @@ fn folders_named_after_the_splits_are_the_splits() {
         assert_eq!(names(&splits.test), ["d"]);
         assert_eq!(image(&splits.test, 0, 0)[0], 4);
     }
+}
+
+#[test]
+fn a_class_in_two_splits_is_an_error() {
+    let root = folder(&[("train/a/1.png", 1), ("val/b/1.png", 2), ("test/a/1.png", 3)]);
+    let text = ImageFolder::new(&root).open_splits(0).unwrap_err().to_string();
+    assert_eq!(text, "there are two classes a, and splits must have no class in common");
 }
 
 #[test]

@@ -1,0 +1,121 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::csv_list::list_error;
+use super::image_folder::{Class, PARTS, class_of, decode_file, read_parts};
+use super::pickled_images::read_labelled;
+use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+
+/// CIFAR-FS: 64 classes of CIFAR-100 to train, 16 to validate and 20 to test on, of 600 images of 32 x 32 each.
+///
+/// ```text
+/// DIR/data/apple/*.png                 or  DIR/CIFAR_FS_train.pickle  _val  _test
+/// DIR/splits/bertinetto/train.txt  val.txt  test.txt
+/// ```
+///
+/// A line of a list is the folder of a class. Pickles are dictionaries with `data`, uint8 `[n, h, w, 3]`, and `labels`,
+/// the number of each image's class; their classes are `train/0`, and it is not seen whether two splits share one.
+///
+/// # Errors
+/// If a list or pickle is absent or damaged, or names a class that is not there.
+///
+/// # Source
+/// Bertinetto et al. (2019), "Meta-learning with differentiable closed-form solvers".
+pub fn cifar_fs(
+    dir: impl AsRef<Path>,
+    options: &ReadOptions,
+) -> Result<FolderReport<Splits>, DataError> {
+    let dir = dir.as_ref();
+    let pickle = |part: &str| format!("CIFAR_FS_{part}.pickle");
+    if dir.join(pickle("train")).exists() {
+        return read_labelled(dir, pickle, options);
+    }
+    let lists = dir.join("splits").join("bertinetto");
+    if !lists.exists() {
+        let wanted = "splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
+        return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted });
+    }
+    let data = dir.join("data");
+    let [train, validation, test] =
+        PARTS.map(|part| listed(&lists.join(format!("{part}.txt")), &data));
+    read_parts(dir, [train?, validation?, test?], options, decode_file)
+}
+
+/// The classes that a list names, in its order.
+fn listed(list: &Path, data: &Path) -> Result<Vec<Class<PathBuf>>, DataError> {
+    let text = fs::read_to_string(list).map_err(DataError::read(list))?;
+    let named = text.lines().map(str::trim).enumerate().filter(|(_, name)| !name.is_empty());
+    let class = |(line, name): (usize, &str)| match data.join(name).is_dir() {
+        true => class_of(data.join(name)),
+        false => {
+            let data = data.display();
+            Err(list_error(list, format!("line {}: there is no folder {name} in {data}", line + 1)))
+        }
+    };
+    named.map(class).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::image_files::{Py, image, names, pickled, pictures, put, red};
+
+    fn open(dir: &Path) -> Result<Splits, String> {
+        let report = cifar_fs(dir, &ReadOptions::square(2));
+        report.map(|report| report.data).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn lists_name_the_folders_of_a_split() {
+        let root = pictures(&[
+            ("data/apple/1.png", 1),
+            ("data/bear/1.png", 2),
+            ("data/cup/1.png", 3),
+            ("data/road/1.png", 4),
+        ]);
+        let wanted = "has no splits/bertinetto/train.txt and no CIFAR_FS_train.pickle";
+        assert!(open(root.path()).unwrap_err().ends_with(wanted));
+        put(root.path(), "splits/bertinetto/train.txt", "road\r\napple\n\n");
+        put(root.path(), "splits/bertinetto/val.txt", "cup");
+        assert!(open(root.path()).unwrap_err().contains("test.txt"));
+        put(root.path(), "splits/bertinetto/test.txt", "bear\n");
+        let splits = open(root.path()).unwrap();
+        assert_eq!(names(&splits.train), ["road", "apple"]);
+        assert_eq!([red(&splits.train, 0, 0), red(&splits.test, 0, 0)], [4, 2]);
+        put(root.path(), "splits/bertinetto/test.txt", "\ntable\n");
+        let text = open(root.path()).unwrap_err();
+        assert!(text.contains("test.txt: line 2: there is no folder table in "), "{text}");
+        put(root.path(), "splits/bertinetto/test.txt", "cup");
+        assert!(open(root.path()).unwrap_err().contains("two classes cup"));
+        put(root.path(), "splits/bertinetto/test.txt", "");
+        assert!(open(root.path()).unwrap_err().ends_with("has no class to test on"));
+    }
+
+    fn labelled(labels: Vec<Py>) -> Vec<u8> {
+        let pixels: Vec<u8> = (0..36).collect();
+        let data = Py::Array(vec![3, 2, 2, 3], pixels);
+        pickled(&Py::Dict(vec![("labels", Py::List(labels)), ("data", data)]))
+    }
+
+    #[test]
+    fn pickles_have_a_number_for_each_image() {
+        let root = pictures(&[]);
+        let name = |part: &str| format!("CIFAR_FS_{part}.pickle");
+        for part in PARTS {
+            put(root.path(), &name(part), labelled([70, 5, 70].map(Py::Int).into()));
+        }
+        let splits = open(root.path()).unwrap();
+        assert_eq!(names(&splits.validation), ["val/5", "val/70"]);
+        // Channels lie together in the pickle, and one after another in an image.
+        assert_eq!(image(&splits.train, 0, 0), [12, 15, 18, 21, 13, 16, 19, 22, 14, 17, 20, 23]);
+        assert_eq!(splits.train.images(), 3);
+        put(root.path(), &name("val"), labelled(vec![Py::Int(1)]));
+        assert!(open(root.path()).unwrap_err().ends_with("there are 1 labels of 3 images"));
+        put(root.path(), &name("val"), labelled(vec![Py::Text("a"), Py::Int(1), Py::Int(1)]));
+        assert!(open(root.path()).unwrap_err().ends_with("labels is not a list of integers"));
+        put(root.path(), &name("val"), pickled(&Py::Dict(vec![("data", Py::Int(1))])));
+        assert!(open(root.path()).unwrap_err().ends_with("data is not an array of uint8"));
+        fs::remove_file(root.path().join(name("val"))).unwrap();
+        assert!(open(root.path()).unwrap_err().contains("CIFAR_FS_val.pickle"));
+    }
+}

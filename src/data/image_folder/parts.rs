@@ -1,0 +1,63 @@
+use std::collections::HashSet;
+use std::path::Path;
+
+use image::DynamicImage;
+
+use super::read::{Class, read};
+use super::{FolderReport, ReadOptions};
+use crate::data::{DataError, Splits};
+use crate::random::{Purpose, Stream};
+
+/// The classes to train, to validate and to test on, with their images, found but not decoded.
+pub(in crate::data) type Parts<E> = [Vec<Class<E>>; 3];
+
+/// What files call the three parts.
+pub(in crate::data) const PARTS: [&str; 3] = ["train", "val", "test"];
+
+/// Shuffles the classes by `seed`: 16 % of them, rounded to the nearest number but at least one, are to validate,
+/// 20 % likewise to test, the others to train on.
+pub(in crate::data) fn shuffled_into_parts<E>(
+    classes: Vec<Class<E>>,
+    seed: u64,
+) -> Result<Parts<E>, DataError> {
+    let [train, validation, _] = shares(classes.len())?;
+    let order = Stream::new(seed, Purpose::SplitClasses, [0, 0]).permutation(classes.len());
+    let mut classes: Vec<Option<Class<E>>> = classes.into_iter().map(Some).collect();
+    let mut shuffled = order.iter().filter_map(|&class| classes[class].take());
+    let [train, validation] =
+        [train, validation].map(|count| shuffled.by_ref().take(count).collect());
+    Ok([train, validation, shuffled.collect()])
+}
+
+/// Decodes the images of all parts. `source` is the file or folder that an error names.
+pub(in crate::data) fn read_parts<E: Sync>(
+    source: &Path,
+    parts: Parts<E>,
+    options: &ReadOptions,
+    decode: impl Fn(&E) -> Result<DynamicImage, DataError> + Sync,
+) -> Result<FolderReport<Splits>, DataError> {
+    let counts = parts.each_ref().map(Vec::len);
+    let wanted = ["class to train on", "class to validate on", "class to test on"];
+    if let Some(empty) = counts.iter().position(|&count| count == 0) {
+        return Err(DataError::NoClasses { path: source.to_owned(), wanted: wanted[empty] });
+    }
+    let classes: Vec<Class<E>> = parts.into_iter().flatten().collect();
+    let mut names = HashSet::new();
+    if let Some((class, _)) = classes.iter().find(|(name, _)| !names.insert(name)) {
+        return Err(DataError::InTwoSplits { class: class.clone() });
+    }
+    let FolderReport { data, skipped } = read(&classes, options, decode)?;
+    let order: Vec<usize> = (0..classes.len()).collect();
+    Ok(FolderReport { data: Splits::partition(&data, &order, counts), skipped })
+}
+
+/// How many of the classes are to train, to validate and to test on.
+pub(super) fn shares(classes: usize) -> Result<[usize; 3], DataError> {
+    if classes < 3 {
+        let split = "a split into train, validation and test";
+        return Err(DataError::TooFewClasses { split, wanted: 3, found: classes });
+    }
+    let share = |percent: usize| ((classes * percent + 50) / 100).max(1);
+    let (validation, test) = (share(16), share(20));
+    Ok([classes - validation - test, validation, test])
+}

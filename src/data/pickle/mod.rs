@@ -1,0 +1,183 @@
+//! Arrays, lists and dictionaries in the pickles of Python and NumPy. A pickle is a program; of its instructions only
+//! those that build such values are followed, and what it calls is of a fixed list of functions, rebuilt here.
+
+mod machine;
+
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::data::DataError;
+
+use machine::run;
+
+/// A pickle in memory: values that refer to one another by their number, so that none is copied or nested.
+pub(super) struct Pickle {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    nodes: Vec<Node>,
+    root: usize,
+}
+
+/// A value, and what errors call it.
+#[derive(Clone, Copy)]
+pub(super) struct Value<'a> {
+    pickle: &'a Pickle,
+    node: usize,
+    name: &'a str,
+}
+
+/// A value of a pickle, which names others by their number.
+#[derive(Clone)]
+enum Node {
+    /// None, and numbers that are not whole.
+    None,
+    Int(i64),
+    /// Bytes or a text, as they are in the file.
+    Bytes(Range<usize>),
+    Decoded(Vec<u8>),
+    /// Also tuples.
+    List(Vec<usize>),
+    Dict(Vec<(usize, usize)>),
+    Function(String),
+    Dtype(Dtype),
+    /// Shape, type and the number of its bytes.
+    Array(Vec<usize>, Dtype, usize),
+}
+
+#[derive(Clone, Copy)]
+struct Dtype {
+    kind: u8,
+    size: usize,
+    big_endian: bool,
+}
+
+impl Pickle {
+    /// Reads the whole file; values refer to its bytes.
+    pub(super) fn open(path: PathBuf) -> Result<Self, DataError> {
+        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
+        Self::of(path, bytes)
+    }
+
+    fn of(path: PathBuf, bytes: Vec<u8>) -> Result<Self, DataError> {
+        let (nodes, root) =
+            run(&bytes).map_err(|reason| DataError::Pickle { path: path.clone(), reason })?;
+        Ok(Self { path, bytes, nodes, root })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn root(&self) -> Value<'_> {
+        Value { pickle: self, node: self.root, name: "the whole" }
+    }
+
+    pub(super) fn wrong(&self, reason: String) -> DataError {
+        DataError::Pickle { path: self.path.clone(), reason }
+    }
+}
+
+fn bytes_of<'a>(nodes: &'a [Node], file: &'a [u8], node: usize) -> Option<&'a [u8]> {
+    match &nodes[node] {
+        Node::Bytes(range) => Some(&file[range.clone()]),
+        Node::Decoded(bytes) => Some(bytes),
+        _ => None,
+    }
+}
+
+impl<'a> Value<'a> {
+    /// What a dictionary has under a name.
+    pub(super) fn get(self, key: &'a str) -> Result<Self, DataError> {
+        let found = self.entries()?.into_iter().rfind(|(name, _)| name == key);
+        let (_, value) = found.ok_or_else(|| self.unlike(&format!("a dictionary with {key}")))?;
+        Ok(Self { name: key, ..value })
+    }
+
+    /// The names and values of a dictionary.
+    pub(super) fn entries(self) -> Result<Vec<(String, Self)>, DataError> {
+        let Node::Dict(pairs) = self.node() else { return Err(self.unlike("a dictionary")) };
+        let entry = |&(key, node)| Ok((self.at(key).text()?, self.at(node)));
+        pairs.iter().map(entry).collect()
+    }
+
+    /// What is in a list or tuple.
+    pub(super) fn items(self) -> Result<Vec<Self>, DataError> {
+        let Node::List(items) = self.node() else { return Err(self.unlike("a list")) };
+        Ok(items.iter().map(|&node| self.at(node)).collect())
+    }
+
+    pub(super) fn text(self) -> Result<String, DataError> {
+        let bytes = self.raw(self.node).ok_or_else(|| self.unlike("a text"))?;
+        let latin = |_| bytes.iter().map(|&byte| char::from(byte)).collect();
+        Ok(String::from_utf8(bytes.to_vec()).unwrap_or_else(latin))
+    }
+
+    /// Bytes, or an array of them.
+    pub(super) fn bytes(self) -> Result<&'a [u8], DataError> {
+        self.raw(self.node).map_or_else(|| Ok(self.array()?.1), Ok)
+    }
+
+    /// Shape and values of an array of bytes.
+    pub(super) fn array(self) -> Result<(&'a [usize], &'a [u8]), DataError> {
+        match self.node() {
+            Node::Array(shape, Dtype { kind: b'u', size: 1, .. }, data) => {
+                Ok((shape, self.raw(*data).unwrap_or_default()))
+            }
+            _ => Err(self.unlike("an array of uint8")),
+        }
+    }
+
+    /// The numbers of a list, tuple or array.
+    pub(super) fn integers(self) -> Result<Vec<i64>, DataError> {
+        if let Node::Array(_, dtype, data) = self.node() {
+            let numbers = self.raw(*data).unwrap_or_default().chunks_exact(dtype.size);
+            let numbers: Option<_> = numbers.map(|bytes| dtype.integer(bytes)).collect();
+            return numbers.ok_or_else(|| self.unlike("an array of integers"));
+        }
+        let number = |value: Self| match value.node() {
+            Node::Int(number) => Ok(*number),
+            _ => Err(self.unlike("a list of integers")),
+        };
+        self.items()?.into_iter().map(number).collect()
+    }
+
+    fn node(self) -> &'a Node {
+        &self.pickle.nodes[self.node]
+    }
+
+    fn at(self, node: usize) -> Self {
+        Self { node, ..self }
+    }
+
+    fn raw(self, node: usize) -> Option<&'a [u8]> {
+        bytes_of(&self.pickle.nodes, &self.pickle.bytes, node)
+    }
+
+    fn unlike(self, wanted: &str) -> DataError {
+        self.pickle.wrong(format!("{} is not {wanted}", self.name))
+    }
+}
+
+impl Dtype {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let (&kind, size) = text.split_first()?;
+        let size = std::str::from_utf8(size).ok()?.parse().ok()?;
+        let known = matches!((kind, size), (b'i' | b'u' | b'f' | b'b', 1 | 2 | 4 | 8));
+        known.then_some(Self { kind, size, big_endian: false })
+    }
+
+    /// A whole number of at most 8 bytes.
+    fn integer(self, bytes: &[u8]) -> Option<i64> {
+        let highest = if self.big_endian { bytes.first() } else { bytes.last() };
+        let sign = i64::from(self.kind == b'i' && highest.is_some_and(|&byte| byte > 127));
+        let digit = |value, &byte: &u8| value << 8 | i64::from(byte);
+        b"iu".contains(&self.kind).then(|| match self.big_endian {
+            true => bytes.iter().fold(-sign, digit),
+            false => bytes.iter().rev().fold(-sign, digit),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

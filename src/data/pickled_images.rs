@@ -1,0 +1,90 @@
+//! Datasets that are three pickles, one for each split.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use image::{DynamicImage, RgbImage};
+
+use super::image_folder::{Class, PARTS, Parts, read_parts};
+use super::pickle::{Pickle, Value};
+use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+
+/// One image of an array `[n, h, w, 3]`.
+#[derive(Clone, Copy)]
+pub(super) struct ArrayImage<'a> {
+    height: usize,
+    width: usize,
+    pixels: &'a [u8],
+}
+
+/// The pickles of the three splits, in files of the names that `name` makes of theirs.
+pub(super) fn open_all(
+    dir: &Path,
+    name: impl Fn(&str) -> String,
+) -> Result<[Pickle; 3], DataError> {
+    let [train, validation, test] = PARTS.map(|part| Pickle::open(dir.join(name(part))));
+    Ok([train?, validation?, test?])
+}
+
+/// Reads dictionaries with `data`, uint8 `[n, h, w, 3]`, and `labels`, a number for each image.
+pub(super) fn read_labelled(
+    dir: &Path,
+    name: impl Fn(&str) -> String,
+    options: &ReadOptions,
+) -> Result<FolderReport<Splits>, DataError> {
+    let pickles = open_all(dir, name)?;
+    let parts = of_each(&pickles, |part, pickle| {
+        let root = pickle.root();
+        let images = images_in(pickle, root.get("data")?)?;
+        by_number(pickle, root.get("labels")?, images, |label| format!("{part}/{label}"))
+    })?;
+    read_parts(dir, parts, options, decode_array)
+}
+
+/// The classes in each pickle, or what else there is of each split.
+pub(super) fn of_each<'a, P, E>(
+    pickles: &'a [P; 3],
+    classes: impl Fn(&str, &'a P) -> Result<Vec<Class<E>>, DataError>,
+) -> Result<Parts<E>, DataError> {
+    let [train, validation, test] = [0, 1, 2].map(|part| classes(PARTS[part], &pickles[part]));
+    Ok([train?, validation?, test?])
+}
+
+pub(super) fn images_in<'a>(
+    pickle: &Pickle,
+    array: Value<'a>,
+) -> Result<Vec<ArrayImage<'a>>, DataError> {
+    let (shape, pixels) = array.array()?;
+    match *shape {
+        [_, height, width, 3] if height * width > 0 => {
+            let images = pixels.chunks_exact(height * width * 3);
+            Ok(images.map(|pixels| ArrayImage { height, width, pixels }).collect())
+        }
+        _ => Err(pickle.wrong(format!("images are an array of {shape:?}, wanted is [n, h, w, 3]"))),
+    }
+}
+
+pub(super) fn decode_array(image: &ArrayImage<'_>) -> Result<DynamicImage, DataError> {
+    let mut rgb = RgbImage::new(image.width as u32, image.height as u32);
+    rgb.copy_from_slice(image.pixels);
+    Ok(rgb.into())
+}
+
+/// Groups the images by their labels, in order of number.
+pub(super) fn by_number<E>(
+    pickle: &Pickle,
+    labels: Value<'_>,
+    images: Vec<E>,
+    name: impl Fn(i64) -> String,
+) -> Result<Vec<Class<E>>, DataError> {
+    let labels = labels.integers()?;
+    if labels.len() != images.len() {
+        let (labels, images) = (labels.len(), images.len());
+        return Err(pickle.wrong(format!("there are {labels} labels of {images} images")));
+    }
+    let mut classes = BTreeMap::<i64, Vec<E>>::new();
+    for (label, image) in labels.into_iter().zip(images) {
+        classes.entry(label).or_default().push(image);
+    }
+    Ok(classes.into_iter().map(|(label, images)| (name(label), images)).collect())
+}
