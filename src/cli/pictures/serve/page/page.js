@@ -127,7 +127,7 @@ function bar({ class: name, probability }) {
   value.textContent = `${(100 * probability).toFixed(1)} %`;
   const meter = document.createElement("meter");
   meter.value = probability;
-  row.append(label, value, meter);
+  row.append(label, meter, value);
   return row;
 }
 
