@@ -1,12 +1,12 @@
-//! Single layers, forward and backward, fused beside their references.
+//! Single layers, forward and backward, fused beside their references; of depthwise convolutions the forward pass.
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, criterion_group, criterion_main};
 use fewshot_kernels::{
-    LinearLayer, NormStatistics, Precision, batch_norm, conv2d, global_avg_pool, linear,
-    linear_stack, max_pool, norm_relu, with_reference,
+    DepthwiseOptions, LinearLayer, NormStatistics, Precision, batch_norm, conv2d, depthwise_conv2d,
+    global_avg_pool, linear, linear_stack, max_pool, norm_relu, with_reference,
 };
 
 type B = Autodiff<Flex>;
@@ -74,5 +74,27 @@ fn layers(criterion: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, layers);
+/// Windows of EfficientNet-Lite0.
+fn depthwise(criterion: &mut Criterion) {
+    let drawn = |shape| {
+        Tensor::<Flex, 4>::random(shape, Distribution::Normal(0.0, 1.0), &Default::default())
+    };
+    for (shape, window, stride) in
+        [([1, 96, 112, 112], 3, 2), ([1, 144, 56, 56], 3, 1), ([1, 672, 14, 14], 5, 1)]
+    {
+        let (x, filters) = (drawn(shape), drawn([shape[1], 1, window, window]));
+        let map = [1.0, 0.0].map(|value| Tensor::full([shape[1]], value, &x.device()));
+        let options = DepthwiseOptions { stride, padding: [window / 2; 4], bounds: [0.0, 6.0] };
+        let work = || depthwise_conv2d(x.clone(), filters.clone(), map.clone(), options);
+        let mut group = criterion.benchmark_group("depthwise_conv2d");
+        let name = format!("{shape:?} by {window}, stride {stride}");
+        group.bench_function(format!("flex/fused/{name}"), |bencher| bencher.iter(work));
+        group.bench_function(format!("flex/reference/{name}"), |bencher| {
+            bencher.iter(|| with_reference(work));
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, layers, depthwise);
 criterion_main!(benches);

@@ -44,6 +44,7 @@ fn blocks<S: Simd, const N: usize>(simd: S, x: &[f32], features: usize, out: &mu
 }
 
 /// The products of each of the first rows with each of the others, row by row.
+#[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn products<S: Simd, const N: usize>(
     simd: S,
@@ -57,26 +58,31 @@ fn products<S: Simd, const N: usize>(
         // SAFETY: rows are so many features long, a multiple of a vector's.
         let read = |row: &[f32]| unsafe { simd.read(row.as_ptr().add(at)) };
         let others = others.map(read);
-        for (sums, row) in sums.iter_mut().zip(rows) {
-            let row = read(row);
-            for (sum, other) in sums.iter_mut().zip(others) {
-                *sum = simd.mul_add(row, other, *sum);
+        for i in 0..N {
+            let row = read(rows[i]);
+            for j in 0..N {
+                sums[i][j] = simd.mul_add(row, others[j], sums[i][j]);
             }
         }
     }
-    let mut found = [0.0; MOST * MOST];
-    for (found, sums) in found.chunks_mut(S::WIDTH).zip(sums.as_flattened().chunks(S::WIDTH)) {
-        let [mut lanes, mut columns] = [[0.0; WIDEST * WIDEST]; 2];
-        for (lanes, sum) in lanes.chunks_exact_mut(S::WIDTH).zip(sums) {
-            simd.store(lanes, *sum);
+    // Sums that were reached by anything but constants would not stay in registers above.
+    let mut lanes = [0.0; MOST * MOST * WIDEST];
+    for i in 0..N {
+        for j in 0..N {
+            simd.store(&mut lanes[(i * N + j) * S::WIDTH..], sums[i][j]);
         }
-        simd.transpose((&lanes, S::WIDTH), (&mut columns, S::WIDTH), S::WIDTH);
+    }
+    let mut found = [0.0; MOST * MOST];
+    for (place, found) in found.chunks_mut(S::WIDTH).enumerate() {
+        let mut columns = [0.0; WIDEST * WIDEST];
+        let lanes = &lanes[place * S::WIDTH * S::WIDTH..];
+        simd.transpose((lanes, S::WIDTH), (&mut columns, S::WIDTH), S::WIDTH);
         let mut total = simd.load(&columns);
         for column in columns.chunks_exact(S::WIDTH).take(S::WIDTH).skip(1) {
             total = simd.add(total, simd.load(column));
         }
-        simd.store(&mut lanes, total);
-        found.copy_from_slice(&lanes[..found.len()]);
+        simd.store(&mut columns, total);
+        found.copy_from_slice(&columns[..found.len()]);
     }
     found
 }

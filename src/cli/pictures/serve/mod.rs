@@ -114,14 +114,20 @@ fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, 
     Ok(Gallery::new(super::backbone(backbone, device)?, &args.method, file.clone()))
 }
 
+/// Something to do with the model.
+type Run = Box<dyn FnOnce(&mut dyn Served) + Send>;
+
+/// Something to do with the model and the embedding of a picture.
+type RunEmbedded = Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>;
+
 /// What a request wants of the model.
 enum Task {
-    /// Something to do with the embedding of a prepared picture.
+    /// With a prepared picture.
     Embed {
         image: Vec<f32>,
-        then: Box<dyn FnOnce(&mut dyn Served, Vec<f32>) + Send>,
+        then: RunEmbedded,
     },
-    Run(Box<dyn FnOnce(&mut dyn Served) + Send>),
+    Run(Run),
 }
 
 /// Carries tasks out in their order until nobody can send any more; pictures that wait are embedded together.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -125,7 +125,7 @@ async fn admitted(State(app): State<App>, request: Request, next: Next) -> Respo
         let why = "pages of other sites are not answered".to_owned();
         return Refusal(StatusCode::FORBIDDEN, why).into_response();
     }
-    let reads = request.method() == Method::GET || request.uri().path() == "/v1/predict";
+    let reads = request.method().is_safe() || request.uri().path() == "/v1/predict";
     if app.read_only && !reads {
         let why = "this model is served read-only".to_owned();
         return Refusal(StatusCode::FORBIDDEN, why).into_response();
@@ -133,7 +133,19 @@ async fn admitted(State(app): State<App>, request: Request, next: Next) -> Respo
     let Ok(_permit) = app.requests.try_acquire() else {
         return busy().into_response();
     };
-    next.run(request).await
+    let response = next.run(request).await;
+    let json = HeaderValue::from_static("application/json");
+    let status = response.status();
+    if !(status.is_client_error() || status.is_server_error())
+        || response.headers().get(header::CONTENT_TYPE) == Some(&json)
+    {
+        return response;
+    }
+    // What does not reach a route is refused in plain text, or none.
+    let text = axum::body::to_bytes(response.into_body(), BODY).await.unwrap_or_default();
+    let reason = status.canonical_reason().unwrap_or_default();
+    let text = if text.is_empty() { reason.into() } else { String::from_utf8_lossy(&text) };
+    Refusal(status, text.into_owned()).into_response()
 }
 
 /// Whether the host is an address or this machine, no name that another site could let point here, and the page is of
@@ -307,8 +319,6 @@ async fn download(State(app): State<App>) -> Answer<Response> {
 
 #[cfg(test)]
 mod tests {
-    use axum::http::HeaderValue;
-
     use super::*;
 
     #[test]
