@@ -228,7 +228,7 @@ fn bad_input_is_one_clear_error() {
     assert!(status == 1 && text_of.contains("at least two"), "{text_of}");
     fs::create_dir(one.join("empty")).unwrap();
     let (status, text_of) = adapt(&backbone, &one, &[]);
-    assert!(status == 1 && text_of.contains("empty has no readable"), "{text_of}");
+    assert!(status == 1 && text_of.contains("empty has no png"), "{text_of}");
     fs::write(one.join("empty/broken.jpg"), b"nothing").unwrap();
     let (status, text_of) = adapt(&backbone, &one, &[]);
     assert!(status == 1 && text_of.contains("broken.jpg"), "{text_of}");
