@@ -150,7 +150,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         (rows, length)
     }
 
-    /// The same of pictures that are [prepared](Picture::prepared) already, in one batch.
+    /// The same of pictures that are [prepared](Picture::prepared) already.
     ///
     /// # Shapes
     /// `images`: `[n, 3, crop, crop]`, one after the other.

@@ -222,10 +222,8 @@ impl<B: Backend> AdaptedModel<B> {
     /// When the embedding has another length.
     pub fn nearest(&self, embedding: &[f32], count: usize) -> Vec<(usize, f64)> {
         assert_eq!(embedding.len(), self.examples.length(), "values of an embedding");
-        let cosine = |row| {
-            let example: Vec<_> = self.examples.row(row).iter().copied().map(f64::from).collect();
-            (row, left_out::cosine(&example, embedding))
-        };
+        let embedding: Vec<_> = embedding.iter().copied().map(f64::from).collect();
+        let cosine = |row| (row, left_out::cosine(&embedding, self.examples.row(row)));
         let mut found: Vec<_> = (0..self.examples.rows()).map(cosine).collect();
         found.sort_by(|one, other| other.1.total_cmp(&one.1));
         found.truncate(count);

@@ -1,4 +1,5 @@
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -42,7 +43,8 @@ pub fn meta_album(
         Ok(text) => {
             serde_json::from_slice(&text).map_err(|error| list_error(&info, error.to_string()))?
         }
-        Err(_) => Info::default(),
+        Err(error) if error.kind() == ErrorKind::NotFound => Info::default(),
+        Err(error) => return Err(DataError::read(&info)(error)),
     };
     let table = Table::open(&dir.join("labels.csv"))?;
     let columns =

@@ -178,6 +178,8 @@ fn what_makes_no_sense_is_refused_in_words() {
     refused(server.post("/v1/predict", &red[..red.len() / 2]), 422, "the picture");
     refused(server.post("/v1/predict", &vec![0; (16 << 20) + 1]), 413, "limit");
     refused(server.post("/v1/predict?top=many", &red), 400, "top");
+    refused(server.post("/v1/predict?top=0", &red), 422, "at least 1");
+    refused(server.post("/v1/predict?unknown=1.5", &red), 422, "between 0 and 1");
     refused(server.post("/v1/classes/%20/examples", &red), 422, "1 to 100 characters");
     refused(
         server.post(&format!("/v1/classes/{}/examples", "x".repeat(101)), &red),

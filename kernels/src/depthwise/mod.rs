@@ -61,15 +61,13 @@ pub fn depthwise_conv2d<B: Backend>(
         return Tensor::zeros(shape, (&x.device(), x.dtype()));
     }
     let types = [x.dtype(), filters.dtype(), scale.dtype(), shift.dtype()];
-    let served = matches!(window, 3 | 5);
-    let tensors = (x, filters, [scale, shift]);
-    match registry::f32_table::<StepTable<B>>("depthwise_conv2d", types).filter(|_| served) {
+    let table = registry::f32_table::<StepTable<B>>("depthwise_conv2d", types);
+    match table.filter(|_| matches!(window, 3 | 5)) {
         Some(table) => {
-            let (x, filters, map) = tensors;
-            let [scale, shift] = map.map(unwrap);
-            wrap((table.depthwise)([unwrap(x), unwrap(filters), scale, shift], options))
+            let of = [unwrap(x), unwrap(filters), unwrap(scale), unwrap(shift)];
+            wrap((table.depthwise)(of, options))
         }
-        None => reference::depthwise_conv2d(tensors.0, tensors.1, tensors.2, options),
+        None => reference::depthwise_conv2d(x, filters, [scale, shift], options),
     }
 }
 

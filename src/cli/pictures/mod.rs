@@ -16,9 +16,11 @@ pub(crate) use predict::predict;
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 
 use burn::tensor::backend::Backend;
-use fewshot::adapted::PretrainedBackbone;
+use fewshot::adapted::{Prediction, PretrainedBackbone};
+use serde_json::{Value, json};
 
 use crate::cli::error::{CliError, usage};
+use crate::cli::report::rounded;
 
 /// The network of `NAME:FILE`.
 fn backbone<B: Backend>(
@@ -29,4 +31,20 @@ fn backbone<B: Backend>(
         .split_once(':')
         .ok_or_else(|| usage!("--backbone takes NAME:FILE, with the file of its weights"))?;
     Ok(PretrainedBackbone::load(name, weights, device)?)
+}
+
+/// Whether a picture is less likely than `unknown` of a known class at all.
+fn rejected(found: &Prediction, unknown: Option<f64>) -> bool {
+    unknown.zip(found.known).is_some_and(|(least, known)| known < least)
+}
+
+/// A prediction with its `top` likeliest classes.
+fn described(found: &Prediction, top: usize, unknown: Option<f64>) -> Value {
+    let classes = found.classes.iter().take(top);
+    let classes = classes.map(|(class, p)| json!({"class": class, "probability": rounded(*p, 4)}));
+    json!({
+        "class": (!rejected(found, unknown)).then(|| found.class()),
+        "known": found.known.map(|known| rounded(known, 4)),
+        "classes": classes.collect::<Vec<_>>(),
+    })
 }

@@ -4,13 +4,12 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapted::{AdaptedModel, Prediction};
 use fewshot::data::{Picture, pictures_in};
 use rayon::prelude::*;
-use serde_json::json;
 
 use super::args::PredictArgs;
+use super::{described, rejected};
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
 use crate::cli::output::{print, print_error};
-use crate::cli::report::rounded;
 
 /// Pictures that are in memory at once.
 const BATCH: usize = 32;
@@ -73,22 +72,16 @@ impl Job for Predicting {
 }
 
 fn line(file: &Path, found: &Prediction, args: &PredictArgs) -> String {
-    let rejected = args.unknown.zip(found.known).is_some_and(|(least, known)| known < least);
-    let top = &found.classes[..args.top.min(found.classes.len())];
     if args.json {
-        let classes: Vec<_> = top
-            .iter()
-            .map(|(class, p)| json!({"class": class, "probability": rounded(*p, 4)}))
-            .collect();
-        return json!({
-            "file": file.display().to_string(),
-            "class": (!rejected).then(|| found.class()),
-            "known": found.known.map(|known| rounded(known, 4)),
-            "classes": classes,
-        })
-        .to_string();
+        let mut line = described(found, args.top, args.unknown);
+        line["file"] = file.display().to_string().into();
+        return line.to_string();
     }
-    let classes: Vec<_> = top.iter().map(|(class, p)| format!("{class} {p:.3}")).collect();
-    let classes = if rejected { "unknown".to_owned() } else { classes.join("  ") };
+    let top = found.classes.iter().take(args.top);
+    let classes: Vec<_> = top.map(|(class, p)| format!("{class} {p:.3}")).collect();
+    let classes = match rejected(found, args.unknown) {
+        true => "unknown".to_owned(),
+        false => classes.join("  "),
+    };
     format!("{}: {classes}", file.display())
 }

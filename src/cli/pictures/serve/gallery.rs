@@ -10,6 +10,7 @@ use fewshot::data::Features;
 use fewshot::models::Preprocessing;
 use serde_json::{Value, json};
 
+use crate::cli::pictures::described;
 use crate::cli::report::rounded;
 
 /// Examples of all classes, at most.
@@ -152,20 +153,13 @@ impl<B: Backend> Served for Gallery<B> {
     ) -> Result<Value, GalleryError> {
         let model = self.model.as_ref().ok_or(GalleryError::TooFewClasses)?;
         let found = model.classify(embedding).remove(0);
-        let rejected = unknown.zip(found.known).is_some_and(|(least, known)| known < least);
-        let classes = found.classes.iter().take(top);
-        let classes =
-            classes.map(|(class, p)| json!({"class": class, "probability": rounded(*p, 4)}));
         let nearest = model.nearest(embedding, NEAREST).into_iter().map(|(row, cosine)| {
             let (class, example) = self.example(row);
             json!({"class": class, "example": example, "cosine": rounded(cosine, 4)})
         });
-        Ok(json!({
-            "class": (!rejected).then(|| found.class()),
-            "known": found.known.map(|known| rounded(known, 4)),
-            "classes": classes.collect::<Vec<_>>(),
-            "nearest": nearest.collect::<Vec<_>>(),
-        }))
+        let mut answer = described(&found, top, unknown);
+        answer["nearest"] = nearest.collect();
+        Ok(answer)
     }
 
     fn add(&mut self, class: String, embedding: Vec<f32>) -> Result<usize, GalleryError> {

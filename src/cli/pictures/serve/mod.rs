@@ -10,7 +10,7 @@ use std::thread;
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use clap::Args;
-use fewshot::adapted::AdaptedModel;
+use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 
 use crate::cli::args::DeviceArgs;
 use crate::cli::backend::{self, Job, Place};
@@ -108,8 +108,8 @@ fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, 
         return Err(usage!("--backbone begins a new model, and {file} is there already"));
     }
     if !AdaptedModel::<B>::methods().contains(&args.method.as_str()) {
-        let (name, known) = (&args.method, AdaptedModel::<B>::methods().join(", "));
-        return Err(usage!("there is no method {name:?}: there are {known}"));
+        let (name, known) = (args.method.clone(), AdaptedModel::<B>::methods());
+        return Err(AdaptedModelError::UnknownMethod { name, known }.into());
     }
     Ok(Gallery::new(super::backbone(backbone, device)?, &args.method, file.clone()))
 }

@@ -193,8 +193,10 @@ impl App {
             return Err(no_picture("the body of the request is to be a picture".to_owned()));
         }
         let preprocessing = self.preprocessing;
-        let _permit = self.decoding.acquire().await.map_err(|_| busy())?;
+        let permit = self.decoding.clone().acquire_owned().await.map_err(|_| busy())?;
         let decode = move || {
+            // Held until it is decoded, even if who asked has left.
+            let _permit = permit;
             let picture = Picture::decode(&body, "the picture")?;
             let image = picture.prepared(&preprocessing);
             Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL) })
@@ -267,6 +269,10 @@ async fn predict(
     Query(PredictQuery { top, unknown }): Query<PredictQuery>,
     body: Bytes,
 ) -> Answer<Json<Value>> {
+    if top == 0 || unknown.is_some_and(|least| !(0.0..=1.0).contains(&least)) {
+        let why = "top is at least 1, and unknown between 0 and 1";
+        return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why.to_owned()));
+    }
     let Decoded { image, .. } = app.decoded(body).await?;
     let predict = move |served: &mut dyn Served, row: Vec<f32>| served.predict(&row, top, unknown);
     app.embed(image, predict).await.map(Json)
