@@ -24,13 +24,14 @@
 //! | [`grad_stats`](grad_stats()) | finite check, unscaling and joint norm of all gradients in one pass |
 //! | [`rank_update`](rank_update()) | one pass over a weight that loses a share of itself and grows by outer products, as plastic layers do |
 //! | [`gram`](gram()) | the scalar products among the rows of a task, for methods that see nothing else of embeddings |
-//! | [`depthwise_conv2d`] | on a host: a window for each channel, batch-norm by running averages and ReLU6 |
+//! | [`depthwise_conv2d`], [`pointwise_conv2d`] | on a host: a window for each channel, or of one pixel, with batch-norm by running averages, ReLU6 and residual |
+//! | [`fused_linear`], [`layer_norm`], [`attention`] | on a host: the layers of a transformer that embeds |
 //! | [`weighted_sums`](weighted_sums()) | products with a weight whose rows are neurons, for layers that change too often to prepare it |
 //! | [`gather_images`](gather_images()) | on an accelerator: bytes of chosen images to turned and scaled f32, in one pass |
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
-//! All but the last eight can be differentiated twice, and stay fused under two levels of autodiff, but
+//! All but the last nine can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
@@ -55,7 +56,6 @@ pub mod conv_stack;
 mod cpu;
 #[cfg(feature = "cube")]
 mod cube;
-mod depthwise;
 pub mod distances;
 mod environment;
 mod fallback;
@@ -66,6 +66,7 @@ pub mod global_avg_pool;
 pub mod grad_stats;
 pub mod gram;
 mod host;
+mod inference;
 pub mod inverse_power;
 pub mod layers;
 pub mod limits;
@@ -95,7 +96,6 @@ pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};
 pub use conv2d::conv2d;
 pub use cpu::release_buffers;
-pub use depthwise::{DepthwiseOptions, depthwise_conv2d};
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
 pub use fallback::FallbackReason;
@@ -104,6 +104,11 @@ pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};
 pub use gram::gram;
 pub use host::HostBackend;
+pub use inference::attention::attention;
+pub use inference::depthwise::{DepthwiseOptions, depthwise_conv2d};
+pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
+pub use inference::layer_norm::layer_norm;
+pub use inference::pointwise::pointwise_conv2d;
 pub use inverse_power::inverse_power;
 pub use layers::{FusedConvolution, FusedLayers};
 pub use linear::{linear, product};

@@ -22,6 +22,7 @@ use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
 use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::HostBackend;
+use crate::inference::InferenceTable;
 use crate::layers::node::record;
 use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
@@ -243,6 +244,7 @@ fn insert_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>(registry:
 fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
+    add(registry, InferenceTable::<B>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

@@ -4,7 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d};
+use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d, pointwise_conv2d};
 
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
@@ -60,6 +60,9 @@ const STAGES: [[usize; 5]; 7] = [
 const STEM: usize = 32;
 const FEATURES: usize = 1280;
 
+/// The bounds of the activation.
+const RELU6: [f32; 2] = [0.0, 6.0];
+
 impl EfficientNetLiteConfig {
     /// Length of the feature vectors.
     pub fn features(&self) -> usize {
@@ -113,7 +116,7 @@ fn same<B: Backend>(
 }
 
 fn relu6<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
-    x.clamp(0.0, 6.0)
+    x.clamp(RELU6[0], RELU6[1])
 }
 
 impl<B: Backend> Block<B> {
@@ -135,23 +138,35 @@ impl<B: Backend> Block<B> {
     }
 
     fn forward(&self, x: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
+        if statistics == BnStatistics::Running {
+            return self.embed(x);
+        }
         let mut y = x.clone();
         if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
             y = relu6(norm.forward(convolve(conv, y), statistics));
         }
-        let y = match statistics {
-            BnStatistics::Running => self.filtered(y),
-            _ => relu6(self.bn1.forward(self.depthwise_conv.forward(y), statistics)),
-        };
+        let y = relu6(self.bn1.forward(self.depthwise_conv.forward(y), statistics));
         let y = self.bn2.forward(convolve(&self.project_conv, y), statistics);
         match x.dims() == y.dims() {
             true => y + x,
             false => y,
         }
     }
-}
 
-impl<B: Backend> Block<B> {
+    /// The same by running averages, each convolution with all that follows it.
+    fn embed(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
+        let mut y = x.clone();
+        if let (Some(conv), Some(norm)) = (&self.expand_conv, &self.bn0) {
+            y = pointwise_conv2d(y, conv.weight.val(), norm.running_map(), RELU6, None);
+        }
+        let y = self.filtered(y);
+        let weight = self.project_conv.weight.val();
+        let [n, _, h, w] = y.dims();
+        let add = (x.dims() == [n, weight.dims()[0], h, w]).then_some(x);
+        let everything = [f32::NEG_INFINITY, f32::INFINITY];
+        pointwise_conv2d(y, weight, self.bn2.running_map(), everything, add)
+    }
+
     /// The convolution of each channel by itself, normalised by running averages.
     fn filtered(&self, x: Tensor<B, 4>) -> Tensor<B, 4> {
         let ([_, _, h, w], filters) = (x.dims(), self.depthwise_conv.weight.val());
@@ -162,7 +177,7 @@ impl<B: Backend> Block<B> {
         });
         let [[top, bottom], [left, right]] = sides;
         let padding = [top, left, bottom, right];
-        let options = DepthwiseOptions { stride, padding, bounds: [0.0, 6.0] };
+        let options = DepthwiseOptions { stride, padding, bounds: RELU6 };
         depthwise_conv2d(x, filters, self.bn1.running_map(), options)
     }
 }
@@ -171,7 +186,13 @@ impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         let x = relu6(self.bn0.forward(convolve(&self.conv_stem, images), statistics));
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x, statistics));
-        global_avg_pool(relu6(self.bn1.forward(convolve(&self.conv_head, x), statistics)))
+        global_avg_pool(match statistics {
+            BnStatistics::Running => {
+                let weight = self.conv_head.weight.val();
+                pointwise_conv2d(x, weight, self.bn1.running_map(), RELU6, None)
+            }
+            _ => relu6(self.bn1.forward(convolve(&self.conv_head, x), statistics)),
+        })
     }
 
     const DRAWS: bool = false;

@@ -1,13 +1,12 @@
 use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::nn::{LayerNorm, LayerNormConfig};
-use burn::tensor::activation::{gelu, sigmoid, softmax};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
+use fewshot_kernels::{Activation, LinearEpilogue, attention, fused_linear};
 
 use crate::encoder::Encoder;
-use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
+use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn};
 use crate::weights::Pretrained;
 
 /// What distinguishes families of vision transformers beside their sizes.
@@ -131,7 +130,7 @@ impl VitConfig {
         let clip = family == VitFamily::Clip;
         let small = Initializer::Normal { mean: 0.0, std: 0.02 };
         let epsilon = if clip { 1e-5 } else { 1e-6 };
-        let norm = || LayerNormConfig::new(width).with_epsilon(epsilon).init(device);
+        let norm = || LayerNorm::new(width, epsilon, device);
         let linear = |from, to| LinearConfig::new(from, to).init(device);
         let scale = || {
             let gamma = Initializer::Constant { value: 1e-5 }.init([width], device);
@@ -165,41 +164,36 @@ impl VitConfig {
     }
 }
 
-impl<B: Backend> Attention<B> {
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [n, tokens, width] = x.dims();
-        let (heads, each) = (self.heads, width / self.heads);
-        let all = self.qkv.forward(x.reshape([n * tokens, width]));
-        let all = all.reshape([n, tokens, 3 * heads, each]).swap_dims(1, 2);
-        let part = |index| all.clone().narrow(1, index * heads, heads);
-        let [q, k, v] = [part(0), part(1), part(2)];
-        let scores = (q * (each as f64).powf(-0.5)).matmul(k.swap_dims(2, 3));
-        let mixed = softmax(scores, 3).matmul(v).swap_dims(1, 2);
-        self.proj.forward(mixed.reshape([n * tokens, width])).reshape([n, tokens, width])
-    }
-}
-
-impl<B: Backend> MlpBlock<B> {
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let [n, tokens, width] = x.dims();
-        let y = self.fc1.forward(x.reshape([n * tokens, width]));
-        let y = match self.quick {
-            true => y.clone() * sigmoid(y * 1.702),
-            false => gelu(y),
-        };
-        self.fc2.forward(y).reshape([n, tokens, width])
-    }
-}
-
 impl<B: Backend> Block<B> {
-    fn forward(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
-        let scaled = |scale: &Option<LayerScale<B>>, y: Tensor<B, 3>| match scale {
-            Some(scale) => y * scale.gamma.val().unsqueeze(),
-            None => y,
-        };
-        let x = x.clone() + scaled(&self.ls1, self.attn.forward(self.norm1.forward(x)));
-        x.clone() + scaled(&self.ls2, self.mlp.forward(self.norm2.forward(x)))
+    /// Tokens of so many images, row after row.
+    fn forward(&self, x: Tensor<B, 2>, n: usize) -> Tensor<B, 2> {
+        let ([rows, width], attn, mlp) = (x.dims(), &self.attn, &self.mlp);
+        let qkv = linear(&attn.qkv, self.norm1.forward(x.clone()), Activation::Identity);
+        let mixed = attention(qkv.reshape([n, rows / n.max(1), 3 * width]), attn.heads);
+        let x = residual(&attn.proj, mixed.reshape([rows, width]), &self.ls1, x);
+        let gelu = if mlp.quick { Activation::QuickGelu } else { Activation::Gelu };
+        let hidden = linear(&mlp.fc1, self.norm2.forward(x.clone()), gelu);
+        residual(&mlp.fc2, hidden, &self.ls2, x)
     }
+}
+
+fn linear<B: Backend>(layer: &Linear<B>, x: Tensor<B, 2>, activation: Activation) -> Tensor<B, 2> {
+    fused_linear(x, layer.weight.val(), bias(layer), LinearEpilogue::Activation(activation))
+}
+
+/// The layer's result times the learned scale, if there is one, plus `add`.
+fn residual<B: Backend>(
+    layer: &Linear<B>,
+    x: Tensor<B, 2>,
+    scale: &Option<LayerScale<B>>,
+    add: Tensor<B, 2>,
+) -> Tensor<B, 2> {
+    let scale = scale.as_ref().map(|scale| scale.gamma.val());
+    fused_linear(x, layer.weight.val(), bias(layer), LinearEpilogue::Residual { scale, add })
+}
+
+fn bias<B: Backend>(layer: &Linear<B>) -> Tensor<B, 1> {
+    layer.bias.as_ref().expect("drawn with a bias").val()
 }
 
 impl<B: Backend> Vit<B> {
@@ -216,11 +210,14 @@ impl<B: Backend> Vit<B> {
         let tokens = maps.flatten::<3>(2, 3).swap_dims(1, 2);
         let class = self.cls_token.val().expand([n as i64, -1, -1]);
         let positions = self.positions([h / patch, w / patch]);
-        let mut x = Tensor::cat(vec![class, tokens], 1) + positions;
+        let x = Tensor::cat(vec![class, tokens], 1) + positions;
+        let shape @ [_, tokens, width] = x.dims();
+        let mut x = x.reshape([n * tokens, width]);
         if let Some(norm) = &self.norm_pre {
             x = norm.forward(x);
         }
-        self.norm.forward(self.blocks.iter().fold(x, |x, block| block.forward(x)))
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x, n));
+        self.norm.forward(x).reshape(shape)
     }
 
     /// Positions of a grid of so many rows and columns: `[1, 1 + rows * columns, width]`.
@@ -289,7 +286,7 @@ impl<B: Backend> Encoder<B> for Vit<B> {
 
     fn architecture(&self) -> String {
         let family = if self.proj.is_some() { "clip" } else { "dinov2" };
-        let (width, patch) = (self.norm.gamma.dims()[0], self.patch_embed.proj.kernel_size[0]);
+        let (width, patch) = (self.norm.length(), self.patch_embed.proj.kernel_size[0]);
         let (blocks, positions) = (self.blocks.len(), self.pos_embed.dims()[1]);
         format!("{family}-vit/{patch}({blocks} blocks of {width}, {positions} positions)")
     }

@@ -165,8 +165,11 @@ impl<B: Backend> PretrainedBackbone<B> {
             self.network.encode(images).into_data().iter::<f32>().collect()
         };
         let rows: Vec<Vec<f32>> = match route::<B>() {
-            // Maps of one picture stay in the cache of a core; those of a batch do not.
-            Route::Host(_) => images.par_chunks(3 * crop * crop).map(encoded).collect(),
+            // Maps of few pictures stay in the cache of a core; those of a batch do not.
+            Route::Host(_) => {
+                let together = self.network.images_on_a_core() * 3 * crop * crop;
+                images.par_chunks(together).map(encoded).collect()
+            }
             _ => images.chunks(BATCH * 3 * crop * crop).map(encoded).collect(),
         };
         let (rows, count) = (rows.concat(), images.len() / (3 * crop * crop));
@@ -242,6 +245,14 @@ impl<B: Backend> Network<B> {
                 return Err(AdaptedModelError::UnknownBackbone { name: name.to_owned(), known });
             }
         })
+    }
+
+    /// Images that a core of a host embeds at a time: several where weights are large beside what is made of an image.
+    fn images_on_a_core(&self) -> usize {
+        match self {
+            Self::Vit(_) => 4,
+            _ => 1,
+        }
     }
 
     fn encode(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {

@@ -1,6 +1,5 @@
 //! Convolution of one channel by itself.
 
-use super::buffers::Buffer;
 use super::simd::{Simd, WIDEST};
 
 /// A plane, its filter, and what becomes of the sums.
@@ -24,84 +23,143 @@ pub struct Depthwise<'a> {
     pub bounds: [f32; 2],
 }
 
-/// Writes the plane of `job.out` pixels.
+/// Writes the plane of `job.out` pixels. Of `padded`, [`padded_floats`] are used: zeros at first, then left as they are
+/// between planes of the same job but for their pixels.
 #[inline(always)]
-pub fn depthwise<S: Simd>(simd: S, job: &Depthwise<'_>, out: &mut [f32]) {
+pub fn depthwise<S: Simd>(simd: S, job: &Depthwise<'_>, padded: &mut [f32], out: &mut [f32]) {
     match job.filter.len() {
-        9 => filtered::<S, 3>(simd, job, out),
-        25 => filtered::<S, 5>(simd, job, out),
+        9 => filtered::<S, 3>(simd, job, padded, out),
+        25 => filtered::<S, 5>(simd, job, padded, out),
         taps => unreachable!("a window of 3 or 5, not {taps} taps"),
     }
 }
 
-/// A plane with zeros around it, row by row; at stride 2 even columns first in each row, then odd ones, so that
-/// neighbouring outputs always have neighbouring inputs.
-struct Padded {
-    values: Buffer,
+/// How a plane lies with zeros around it, row by row; at stride 2 even columns first in each row, then odd ones, so
+/// that neighbouring outputs always have neighbouring inputs.
+#[derive(Clone, Copy)]
+struct Layout {
     /// Floats of a row, and from its even columns to its odd ones.
     row: usize,
     half: usize,
+    rows: usize,
 }
 
+impl Layout {
+    fn of(job: &Depthwise<'_>, window: usize) -> Self {
+        // So many columns of each parity are read, the last vector maybe beyond the row's end.
+        let half = job.out[1].next_multiple_of(WIDEST) + window;
+        let rows = (job.out[0] - 1) * job.stride + window;
+        Self { row: job.stride * half, half, rows }
+    }
+}
+
+/// Floats of padded memory that planes like this one take in turn; zeros before the first.
+pub fn padded_floats(job: &Depthwise<'_>) -> usize {
+    let layout = Layout::of(job, job.filter.len().isqrt());
+    layout.rows * layout.row
+}
+
+/// Copies the pixels of a plane between its zeros.
 #[inline(always)]
-fn padded<const K: usize>(job: &Depthwise<'_>) -> Padded {
-    let ([h, w], [rows, columns], [top, left]) = (job.size, job.out, job.before);
-    // So many columns of each parity are read, the last vector maybe beyond the row's end.
-    let half = columns.next_multiple_of(WIDEST) + K;
-    let row = job.stride * half;
-    let mut values = Buffer::zeros(((rows - 1) * job.stride + K) * row);
-    for (y, from) in job.x.chunks_exact(w).take(h).enumerate() {
-        let Some(to) = values.chunks_exact_mut(row).nth(top + y) else { break };
+fn pad<S: Simd>(simd: S, job: &Depthwise<'_>, layout: Layout, padded: &mut [f32]) {
+    let (w, [top, left]) = (job.size[1], job.before);
+    for (from, to) in job.x.chunks_exact(w).zip(padded.chunks_exact_mut(layout.row).skip(top)) {
         if job.stride == 1 {
-            let count = w.min(row - left);
-            to[left..][..count].copy_from_slice(&from[..count]);
-            continue;
-        }
-        for (x, value) in from.iter().enumerate() {
-            let place = left + x;
-            if place / 2 < half {
-                to[place % 2 * half + place / 2] = *value;
-            }
-        }
-    }
-    Padded { values, row, half }
-}
-
-#[inline(always)]
-fn filtered<S: Simd, const K: usize>(simd: S, job: &Depthwise<'_>, out: &mut [f32]) {
-    let Padded { values, row, half } = padded::<K>(job);
-    let columns = job.out[1];
-    let mut filter = [[simd.splat(0.0); K]; K];
-    for (taps, values) in filter.iter_mut().zip(job.filter.chunks_exact(K)) {
-        for (tap, value) in taps.iter_mut().zip(values) {
-            *tap = simd.splat(*value);
-        }
-    }
-    let [scale, shift] = job.map.map(|value| simd.splat(value));
-    let [least, most] = [job.bounds[0], -job.bounds[1]].map(|value| simd.splat(value));
-    for (y, out) in out.chunks_exact_mut(columns).enumerate() {
-        let rows = &values[y * job.stride * row..][..K * row];
-        for first in (0..columns).step_by(S::WIDTH) {
-            let mut sum = simd.splat(0.0);
-            for (taps, row) in filter.iter().zip(rows.chunks_exact(row)) {
-                for (j, tap) in taps.iter().enumerate() {
-                    let place = match job.stride {
-                        1 => first + j,
-                        _ => j % 2 * half + first + j / 2,
-                    };
-                    sum = simd.mul_add(simd.load(&row[place..]), *tap, sum);
+            let to = &mut to[left..];
+            let count = w.min(to.len());
+            for at in (0..count).step_by(S::WIDTH) {
+                let left = (count - at).min(S::WIDTH);
+                // SAFETY: so many floats are left of both rows.
+                unsafe {
+                    let vector = simd.read_first(from.as_ptr().add(at), left);
+                    simd.write_first(to.as_mut_ptr().add(at), left, vector);
                 }
             }
+            continue;
+        }
+        let (even, odd) = to.split_at_mut(layout.half);
+        let (first, second) = if left.is_multiple_of(2) { (even, odd) } else { (odd, even) };
+        let (first, second) = (&mut first[left / 2..], &mut second[left.div_ceil(2)..]);
+        first.iter_mut().zip(from.iter().step_by(2)).for_each(|(to, from)| *to = *from);
+        second.iter_mut().zip(from[1..].iter().step_by(2)).for_each(|(to, from)| *to = *from);
+    }
+}
+
+/// Rows that are computed together, so that those they share are read once.
+const ROWS: usize = 4;
+
+#[inline(always)]
+fn filtered<S: Simd, const K: usize>(
+    simd: S,
+    job: &Depthwise<'_>,
+    padded: &mut [f32],
+    out: &mut [f32],
+) {
+    let (layout, columns) = (Layout::of(job, K), job.out[1]);
+    let padded = &mut padded[..layout.rows * layout.row];
+    pad(simd, job, layout, padded);
+    let mut filter = [[0.0; K]; K];
+    filter.iter_mut().zip(job.filter.chunks_exact(K)).for_each(|(to, from)| {
+        to.copy_from_slice(from);
+    });
+    for (group, out) in out.chunks_mut(ROWS * columns).enumerate() {
+        let from = &padded[group * ROWS * job.stride * layout.row..];
+        match (job.stride, out.len() / columns) {
+            (1, ROWS) => rows_of::<S, K, 1, ROWS>(simd, job, layout, (&filter, from), out),
+            (_, ROWS) => rows_of::<S, K, 2, ROWS>(simd, job, layout, (&filter, from), out),
+            (stride, _) => {
+                for (row, out) in out.chunks_exact_mut(columns).enumerate() {
+                    let from = &from[row * stride * layout.row..];
+                    match stride {
+                        1 => rows_of::<S, K, 1, 1>(simd, job, layout, (&filter, from), out),
+                        _ => rows_of::<S, K, 2, 1>(simd, job, layout, (&filter, from), out),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Computes `R` rows of the output; the padded plane begins with the first row that they read.
+#[inline(always)]
+fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
+    simd: S,
+    job: &Depthwise<'_>,
+    layout: Layout,
+    (filter, padded): (&[[f32; K]; K], &[f32]),
+    out: &mut [f32],
+) {
+    let columns = job.out[1];
+    let [scale, shift] = job.map.map(|value| simd.splat(value));
+    let [least, most] = [job.bounds[0], -job.bounds[1]].map(|value| simd.splat(value));
+    for first in (0..columns).step_by(S::WIDTH) {
+        let mut sums = [simd.splat(0.0); R];
+        for y in 0..(R - 1) * STRIDE + K {
+            let row = &padded[y * layout.row..][..layout.row];
+            for j in 0..K {
+                let place = if STRIDE == 1 { j } else { j % 2 * layout.half + j / 2 };
+                let x = simd.load(&row[first + place..]);
+                for r in 0..R {
+                    // Row `y` of those that are read is row `i` of the window of output `r`.
+                    let i = y.wrapping_sub(r * STRIDE);
+                    if i < K {
+                        sums[r] = simd.mul_add(x, simd.splat(filter[i][j]), sums[r]);
+                    }
+                }
+            }
+        }
+        for (r, sum) in sums.into_iter().enumerate() {
             let value = simd.max(simd.mul_add(sum, scale, shift), least);
             // The smaller of two is what the larger of their opposites is the opposite of.
             let opposite = simd.max(simd.sub(simd.splat(0.0), value), most);
             let value = simd.sub(simd.splat(0.0), opposite);
+            let to = &mut out[r * columns + first..];
             match columns - first {
                 left if left < S::WIDTH => {
                     // SAFETY: so many pixels are left of the row.
-                    unsafe { simd.write_first(out[first..].as_mut_ptr(), left, value) };
+                    unsafe { simd.write_first(to.as_mut_ptr(), left, value) };
                 }
-                _ => simd.store(&mut out[first..], value),
+                _ => simd.store(to, value),
             }
         }
     }

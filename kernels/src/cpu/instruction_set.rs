@@ -10,6 +10,7 @@ use super::avx2::Avx2;
 use super::avx512::Avx512;
 use super::contract::Contraction;
 use super::depthwise::Depthwise;
+use super::gemm::Gemm;
 use super::interleave::Grid;
 use super::moments::Correlation;
 use super::planes::Line;
@@ -36,14 +37,16 @@ macro_rules! with_loops {
             activate_vjp::add_tilted(
                 part: &[f32], tilted: (&[f32], &[f32]), w: usize, target: Target<'_>);
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
-            depthwise::depthwise(job: &Depthwise<'_>, out: &mut [f32]);
+            depthwise::depthwise(job: &Depthwise<'_>, padded: &mut [f32], out: &mut [f32]);
             gates::gate(by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
+            gemm::gemm(job: &Gemm<'_>, out: (&mut [f32], usize));
             gram::gram(x: &[f32], features: usize, out: &mut [f32]);
             interleave::interleave(planes: &[f32], grid: &Grid, map: &mut [f32]);
             interleave::interleave_at(planes: &[f32], places: &[usize], map: &mut [f32]);
             interleave::separate(map: &[f32], grid: &Grid, planes: &mut [f32]);
             interleave::separate_at(map: &[f32], places: &[usize], planes: &mut [f32]);
+            layer_norm::layer_norm(map: [&[f32]; 2], epsilon: f32, row: &mut [f32]);
             moments::correlate(pair: &Correlation<'_>, out: &mut [f32]);
             moments::deviations(y: &[f32], out: &mut [f32]);
             plane_sums::plane_correlate(g: &[f32], x: &[f32], centre: f32, out: &mut [f32]);
@@ -56,6 +59,7 @@ macro_rules! with_loops {
             rank::rank_update(job: &RankUpdate<'_>, w: &mut [f32]);
             rounding::round(precision: Precision, values: &mut [f32]);
             softmax::softmax_scores(rows: &mut Rows<'_>);
+            softmax_rows::softmax(scale: f32, columns: usize, scores: &mut [f32]);
             steps::adam(by: &AdamStep, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);
             steps::lamb_apply(by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]);
             steps::lamb_direction(

@@ -8,7 +8,6 @@ use burn::tensor::{Shape, TensorMetadata};
 use super::cpu::{self, Elements};
 use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::cpu::instruction_set;
-use crate::depthwise::{self, DepthwiseOptions};
 use crate::grad_stats;
 use crate::gram;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
@@ -50,10 +49,6 @@ impl<B: HostBackend> FusedSteps for B {
 
     fn gram(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {
         gram::host::gram::<B>(x, rows, size)
-    }
-
-    fn depthwise(of: [FloatTensor<B>; 4], options: DepthwiseOptions) -> FloatTensor<B> {
-        depthwise::host::depthwise::<B>(of, options)
     }
 
     fn weighted_sums(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {

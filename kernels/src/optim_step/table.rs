@@ -5,7 +5,6 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::{StepOutput, StepRule, StepTensors};
-use crate::depthwise::{self, DepthwiseOptions};
 use crate::grad_stats;
 use crate::gram;
 use crate::inverse_power;
@@ -88,12 +87,6 @@ pub trait FusedSteps: Backend {
         gram::reference::gram::<Self>(x, rows, size)
     }
 
-    /// See [`depthwise_conv2d`](crate::depthwise_conv2d()): the map, a window of 3 or 5 for each channel, scale and
-    /// shift. Plain operations, unless a backend has better.
-    fn depthwise(of: [FloatTensor<Self>; 4], options: DepthwiseOptions) -> FloatTensor<Self> {
-        depthwise::reference::primitive::<Self>(of, options)
-    }
-
     /// See [`inverse_power`](crate::inverse_power()): the inverse and the new mean. Plain operations,
     /// unless a backend has better.
     fn inverse_power(
@@ -129,7 +122,6 @@ function_table! {
         ) -> FloatTensor<B>,
         pub weighted_sums: fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
         pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
-        pub depthwise: fn([FloatTensor<B>; 4], DepthwiseOptions) -> FloatTensor<B>,
         pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
         pub local_learning: fn() -> Option<LocalBody<B>>,
     }

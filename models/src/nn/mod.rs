@@ -5,6 +5,7 @@ pub(crate) mod conv;
 mod draw;
 mod drop_block;
 mod film;
+mod layer_norm;
 mod linear;
 mod running_average;
 
@@ -13,5 +14,6 @@ pub use draw::{draw, drawn};
 pub use drop_block::drop_block;
 pub use fewshot_kernels::{global_avg_pool, max_pool};
 pub use film::{Film, FilmConfig};
+pub(crate) use layer_norm::LayerNorm;
 pub use linear::{Linear, LinearConfig};
 pub use running_average::RunningAverage;

@@ -3,10 +3,9 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::module::conv2d;
-use burn::tensor::ops::{ConvOptions, FloatTensor, PadMode};
+use burn::tensor::ops::{ConvOptions, PadMode};
 
 use super::DepthwiseOptions;
-use crate::host::{unwrap, wrap};
 
 /// The same as [`depthwise_conv2d`](super::depthwise_conv2d()), on any backend.
 pub fn depthwise_conv2d<B: Backend>(
@@ -24,12 +23,4 @@ pub fn depthwise_conv2d<B: Backend>(
     let options = ConvOptions::new([stride, stride], around, [1, 1], channels);
     let [scale, shift] = map.map(|of| of.reshape([1, channels, 1, 1]));
     (conv2d(x, filters, None, options) * scale + shift).clamp(bounds[0], bounds[1])
-}
-
-/// The same on primitive tensors: map, filters, scale and shift.
-pub(crate) fn primitive<B: Backend>(
-    [x, filters, scale, shift]: [FloatTensor<B>; 4],
-    options: DepthwiseOptions,
-) -> FloatTensor<B> {
-    unwrap(depthwise_conv2d::<B>(wrap(x), wrap(filters), [scale, shift].map(wrap), options))
 }

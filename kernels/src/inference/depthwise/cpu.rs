@@ -3,13 +3,14 @@
 use rayon::prelude::*;
 
 use super::DepthwiseOptions;
-use crate::cpu::depthwise::Depthwise;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::depthwise::{Depthwise, padded_floats};
 use crate::cpu::instruction_set::InstructionSet;
 
-/// Multiply-adds from which it pays to wake another thread.
+/// Multiply-adds that are worth a task of their own.
 const PARALLEL: usize = 1 << 18;
 
-/// The convolution of `x` `[n, c, h, w]`; a plane is one thread's.
+/// The convolution of `x` `[n, c, h, w]`; a plane is one thread's. There is at least one.
 pub fn depthwise(
     body: &dyn InstructionSet,
     [x, filters, scale, shift]: [&[f32]; 4],
@@ -19,10 +20,10 @@ pub fn depthwise(
 ) -> Vec<f32> {
     let (taps, pixels) = (filters.len() / channels, out[0] * out[1]);
     let mut y = vec![0.0; n * channels * pixels];
-    let plane = |(place, (x, y)): (usize, (&[f32], &mut [f32]))| {
+    let job = |place: usize| {
         let channel = place % channels;
-        let job = Depthwise {
-            x,
+        Depthwise {
+            x: &x[place * h * w..][..h * w],
             size: [h, w],
             filter: &filters[channel * taps..][..taps],
             stride,
@@ -30,15 +31,17 @@ pub fn depthwise(
             out,
             map: [scale[channel], shift[channel]],
             bounds,
-        };
-        body.depthwise(&job, y);
+        }
     };
-    if y.len() * taps < PARALLEL {
-        x.chunks_exact(h * w).zip(y.chunks_exact_mut(pixels)).enumerate().for_each(plane);
-    } else {
-        let planes = x.par_chunks_exact(h * w).zip(y.par_chunks_exact_mut(pixels));
-        planes.enumerate().with_min_len(8).for_each(plane);
-    }
+    let count = n * channels;
+    let tasks = (y.len() * taps / PARALLEL).clamp(1, rayon::current_num_threads());
+    let planes = count.div_ceil(tasks);
+    y.par_chunks_mut(planes * pixels).enumerate().for_each(|(task, y)| {
+        let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));
+        for (place, y) in y.chunks_exact_mut(pixels).enumerate() {
+            body.depthwise(&job(task * planes + place), &mut padded, y);
+        }
+    });
     y
 }
 

@@ -1,0 +1,357 @@
+//! Products of large matrices, and what follows them while they are in the cache.
+
+use super::buffers::Buffer;
+use super::gelu::{gelu, quick_gelu};
+use super::simd::{Simd, with_rows};
+
+/// The product `a b` and what becomes of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Gemm<'a> {
+    /// `[rows, steps]`, rows as far apart as given with it.
+    pub a: (&'a [f32], usize),
+    /// `[steps, columns]`, likewise.
+    pub b: (&'a [f32], usize),
+    /// Rows, steps and columns.
+    pub size: [usize; 3],
+    /// What is written in the product's place.
+    pub epilogue: Epilogue<'a>,
+}
+
+/// What a sum becomes.
+#[derive(Clone, Copy, Debug)]
+pub enum Epilogue<'a> {
+    /// Itself.
+    Sum,
+    /// `clamp(sum * scale + shift) + add`: by row scale and shift, by element what is added.
+    Rows {
+        /// `[rows]`.
+        scale: &'a [f32],
+        /// `[rows]`.
+        shift: &'a [f32],
+        /// Least and largest value before something is added.
+        bounds: [f32; 2],
+        /// `[rows, columns]`.
+        add: Option<&'a [f32]>,
+    },
+    /// `activation(sum + bias)`, with a bias by column.
+    Columns {
+        /// `[columns]`.
+        bias: &'a [f32],
+        /// What follows.
+        activation: Activation,
+    },
+    /// `(sum + bias) * scale + add`: by column bias and scale, by element what is added.
+    Residual {
+        /// `[columns]`.
+        bias: &'a [f32],
+        /// `[columns]`, ones if there is none.
+        scale: Option<&'a [f32]>,
+        /// `[rows, columns]`.
+        add: &'a [f32],
+    },
+}
+
+/// What follows a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    Identity,
+    /// `x Phi(x)`, with the distribution function of the normal distribution.
+    Gelu,
+    /// `x sigmoid(1.702 x)`.
+    QuickGelu,
+}
+
+/// Most vectors of a row at once.
+const VECTORS: usize = 3;
+
+/// Computes `job` into `out`, `[rows, columns]` with rows as far apart as given with it.
+#[inline(always)]
+pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, out: (&mut [f32], usize)) {
+    let Gemm { a: (a, a_row), b: (b, b_row), size: [rows, steps, columns], epilogue } = *job;
+    let ends = |row: usize, length: usize, count: usize| (count - 1) * row + length;
+    if rows * columns == 0 {
+        return;
+    }
+    assert!(steps > 0 && a.len() >= ends(a_row, steps, rows), "a step leaves `a`");
+    assert!(b.len() >= ends(b_row, columns, steps), "a step leaves `b`");
+    assert!(out.0.len() >= ends(out.1, columns, rows), "a row for each of `a`");
+    epilogue.check(rows, columns);
+    let vectors = columns.div_ceil(S::WIDTH);
+    let panels = vectors.div_ceil(VECTORS);
+    // Panels of nearly equal width.
+    let bound = |panel: usize| panel * vectors / panels;
+    let mut packed = Buffer::stale(steps * VECTORS.min(vectors) * S::WIDTH);
+    for panel in 0..panels {
+        let (first, count) = (bound(panel) * S::WIDTH, bound(panel + 1) - bound(panel));
+        let width = (count * S::WIDTH).min(columns - first);
+        pack(simd, (&b[first..], b_row), width, (&mut packed, count * S::WIDTH, steps));
+        let part = Panel { packed: &packed, steps, a, a_row, first, width };
+        let out = (&mut *out.0, out.1);
+        match count {
+            1 => panel_of::<S, 1>(simd, &part, (rows, columns, epilogue), out),
+            2 => panel_of::<S, 2>(simd, &part, (rows, columns, epilogue), out),
+            3 => panel_of::<S, 3>(simd, &part, (rows, columns, epilogue), out),
+            more => unreachable!("a panel has 1 to {VECTORS} vectors, not {more}"),
+        }
+    }
+}
+
+/// Adjacent columns of `b`, whole vectors of them for every step.
+struct Panel<'a> {
+    packed: &'a [f32],
+    steps: usize,
+    a: &'a [f32],
+    a_row: usize,
+    /// Its first column, and the number of them.
+    first: usize,
+    width: usize,
+}
+
+/// Copies `width` columns of every step, with zeros behind them.
+#[inline(always)]
+fn pack<S: Simd>(
+    simd: S,
+    (b, b_row): (&[f32], usize),
+    width: usize,
+    (packed, length, steps): (&mut [f32], usize, usize),
+) {
+    for (step, to) in packed.chunks_exact_mut(length).take(steps).enumerate() {
+        let from = &b[step * b_row..][..width];
+        for at in (0..length).step_by(S::WIDTH) {
+            let left = width.saturating_sub(at).min(S::WIDTH);
+            // SAFETY: so many floats are left of the row.
+            let vector = unsafe { simd.read_first(from.as_ptr().wrapping_add(at), left) };
+            simd.store(&mut to[at..], vector);
+        }
+    }
+}
+
+#[inline(always)]
+fn panel_of<S: Simd, const V: usize>(
+    simd: S,
+    panel: &Panel<'_>,
+    (rows, columns, epilogue): (usize, usize, Epilogue<'_>),
+    (out, out_row): (&mut [f32], usize),
+) {
+    let most = (2 * S::ROWS / V).min(14);
+    let groups = rows.div_ceil(most);
+    // Groups of nearly equal length: a short last group would wait on the latency of its sums.
+    let bound = |group: usize| group * rows / groups;
+    for group in 0..groups {
+        let (from, to) = (bound(group), bound(group + 1));
+        let a = &panel.a[from * panel.a_row..];
+        let out = &mut out[from * out_row + panel.first..];
+        // SAFETY: `gemm` has checked that `a` and `out` have these rows.
+        unsafe {
+            with_rows!(to - from, most, [1 2 3 4 5 6 7 8 9 10 11 12 13 14], |N| {
+                group_of::<S, N, V>(simd, panel, a, (&mut *out, out_row))
+            });
+        }
+        for row in from..to {
+            let out = &mut out[(row - from) * out_row..][..panel.width];
+            epilogue.row(simd, row, [panel.first, columns], out);
+        }
+    }
+}
+
+/// Writes the sums of `N` rows.
+///
+/// # Safety
+/// `a` and `out` have these rows.
+#[inline(always)]
+unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
+    simd: S,
+    panel: &Panel<'_>,
+    a: &[f32],
+    (out, out_row): (&mut [f32], usize),
+) {
+    let mut sums = [[simd.splat(0.0); V]; N];
+    let bases: [*const f32; N] =
+        std::array::from_fn(|row| a.as_ptr().wrapping_add(row * panel.a_row));
+    let mut b = panel.packed.as_ptr();
+    for step in 0..panel.steps {
+        // SAFETY: a step of the panel, and a scalar for every row and step, as the caller promises.
+        unsafe {
+            let mut vectors = [simd.splat(0.0); V];
+            for (v, vector) in vectors.iter_mut().enumerate() {
+                *vector = simd.read(b.add(v * S::WIDTH));
+            }
+            for row in 0..N {
+                let scalar = simd.splat(*bases[row].add(step));
+                for v in 0..V {
+                    sums[row][v] = simd.mul_add(scalar, vectors[v], sums[row][v]);
+                }
+            }
+        }
+        b = b.wrapping_add(V * S::WIDTH);
+    }
+    for (row, sums) in sums.into_iter().enumerate() {
+        let to = &mut out[row * out_row..];
+        for (v, sum) in sums.into_iter().enumerate() {
+            match panel.width - v * S::WIDTH {
+                left if left < S::WIDTH => {
+                    // SAFETY: so many columns are left of the row.
+                    unsafe { simd.write_first(to[v * S::WIDTH..].as_mut_ptr(), left, sum) };
+                }
+                _ => simd.store(&mut to[v * S::WIDTH..], sum),
+            }
+        }
+    }
+}
+
+/// `change` of every vector of a row, given its first column; less than a vector in the end.
+macro_rules! for_vectors {
+    ($simd:expr, $row:expr, |$at:ident, $count:ident, $value:ident| $changed:expr) => {
+        let length = $row.len();
+        for $at in (0..length).step_by(S::WIDTH) {
+            let $count = (length - $at).min(S::WIDTH);
+            // SAFETY: so many floats are left of the row.
+            unsafe {
+                let place = $row.as_mut_ptr().add($at);
+                let $value = $simd.read_first(place, $count);
+                let changed = $changed;
+                $simd.write_first(place, $count, changed);
+            }
+        }
+    };
+}
+
+impl Epilogue<'_> {
+    /// Panics unless there is enough for so many rows and columns.
+    fn check(&self, rows: usize, columns: usize) {
+        let fits = match self {
+            Self::Sum => true,
+            Self::Rows { scale, shift, add, .. } => {
+                scale.len() >= rows
+                    && shift.len() >= rows
+                    && add.is_none_or(|add| add.len() >= rows * columns)
+            }
+            Self::Columns { bias, .. } => bias.len() == columns,
+            Self::Residual { bias, scale, add } => {
+                bias.len() == columns
+                    && scale.is_none_or(|scale| scale.len() == columns)
+                    && add.len() >= rows * columns
+            }
+        };
+        assert!(fits, "a product of {rows} rows and {columns} columns needs more: {self:?}");
+    }
+
+    /// Completes the part of a row that begins with the column `first` of so many.
+    #[inline(always)]
+    fn row<S: Simd>(&self, simd: S, row: usize, [first, columns]: [usize; 2], out: &mut [f32]) {
+        let width = out.len();
+        match *self {
+            Self::Sum => {}
+            Self::Rows { scale, shift, bounds: [least, most], add } => {
+                let [scale, shift] = [scale[row], shift[row]].map(|value| simd.splat(value));
+                let [least, most] = [simd.splat(least), simd.splat(-most)];
+                let zero = simd.splat(0.0);
+                let add = add.map(|add| &add[row * columns + first..][..width]);
+                for_vectors!(simd, out, |at, count, sum| {
+                    let value = simd.max(simd.mul_add(sum, scale, shift), least);
+                    // The smaller of two is what the larger of their opposites is the opposite of.
+                    let value = simd.sub(zero, simd.max(simd.sub(zero, value), most));
+                    match add {
+                        Some(add) => simd.add(value, simd.read_first(add[at..].as_ptr(), count)),
+                        None => value,
+                    }
+                });
+            }
+            Self::Columns { bias, activation } => {
+                let bias = &bias[first..][..width];
+                for_vectors!(simd, out, |at, count, sum| {
+                    let x = simd.add(sum, simd.read_first(bias[at..].as_ptr(), count));
+                    match activation {
+                        Activation::Identity => x,
+                        Activation::Gelu => gelu(simd, x),
+                        Activation::QuickGelu => quick_gelu(simd, x),
+                    }
+                });
+            }
+            Self::Residual { bias, scale, add } => {
+                let bias = &bias[first..][..width];
+                let scale = scale.map(|scale| &scale[first..][..width]);
+                let add = &add[row * columns + first..][..width];
+                for_vectors!(simd, out, |at, count, sum| {
+                    let x = simd.add(sum, simd.read_first(bias[at..].as_ptr(), count));
+                    let add = simd.read_first(add[at..].as_ptr(), count);
+                    match scale {
+                        Some(of) => simd.mul_add(x, simd.read_first(of[at..].as_ptr(), count), add),
+                        None => simd.add(x, add),
+                    }
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::instruction_set::bodies;
+    use crate::cpu::integers;
+
+    /// Integers, so that sums do not depend on their order.
+    #[test]
+    fn any_size_is_multiplied() {
+        for body in bodies() {
+            let vector = body.tile() / 2;
+            for columns in [1, vector - 1, vector, 2 * vector + 1, 3 * vector, 4 * vector + 3] {
+                for (rows, steps) in [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5)] {
+                    let ([a_row, b_row, out_row], size) =
+                        ([steps + 2, columns + 3, columns + 1], [rows, steps, columns]);
+                    let (a, b) = (integers(rows * a_row, 1), integers(steps * b_row, 2));
+                    let (by_row, by_column) = (integers(rows, 3), integers(columns, 4));
+                    let add = integers(rows * columns, 5);
+                    let sum = |row: usize, column: usize| -> f32 {
+                        (0..steps).map(|s| a[row * a_row + s] * b[s * b_row + column]).sum()
+                    };
+                    let of_rows = Epilogue::Rows {
+                        scale: &by_row,
+                        shift: &by_row,
+                        bounds: [-50.0, 60.0],
+                        add: Some(&add),
+                    };
+                    let activation = Activation::Identity;
+                    let columns_alone = Epilogue::Columns { bias: &by_column, activation };
+                    let residual =
+                        Epilogue::Residual { bias: &by_column, scale: Some(&by_column), add: &add };
+                    for epilogue in [Epilogue::Sum, of_rows, columns_alone, residual] {
+                        let wanted = |row: usize, column: usize| {
+                            let (sum, add) = (sum(row, column), add[row * columns + column]);
+                            let bias = by_column[column];
+                            match epilogue {
+                                Epilogue::Sum => sum,
+                                Epilogue::Rows { .. } => {
+                                    (sum * by_row[row] + by_row[row]).clamp(-50.0, 60.0) + add
+                                }
+                                Epilogue::Columns { .. } => sum + bias,
+                                Epilogue::Residual { .. } => (sum + bias) * bias + add,
+                            }
+                        };
+                        let job = Gemm { a: (&a, a_row), b: (&b, b_row), size, epilogue };
+                        let mut out = vec![0.5; rows * out_row];
+                        body.gemm(&job, (&mut out, out_row));
+                        for (row, out) in out.chunks_exact(out_row).enumerate() {
+                            for (column, found) in out[..columns].iter().enumerate() {
+                                let name = body.name();
+                                let wanted = wanted(row, column);
+                                assert_eq!(*found, wanted, "{name} {size:?} {row} {column}");
+                            }
+                            assert_eq!(out[columns..], [0.5], "{} {size:?}: beyond", body.name());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a step leaves `b`")]
+    fn a_matrix_that_is_too_small_is_refused() {
+        let a = [1.0; 6];
+        let job = Gemm { a: (&a, 3), b: (&a, 3), size: [2, 3, 3], epilogue: Epilogue::Sum };
+        bodies()[0].gemm(&job, (&mut [0.0; 6], 3));
+    }
+}

@@ -1,0 +1,74 @@
+//! The attention of every host backend.
+
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::FloatTensor;
+use rayon::prelude::*;
+
+use crate::cpu::buffers::Buffer;
+use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::host::{HostBackend, elements, write_like};
+
+/// Queries whose scores are in memory at a time.
+const QUERIES: usize = 64;
+
+/// See [`FusedInference`](crate::inference::FusedInference).
+pub fn attention<B: HostBackend>(qkv: FloatTensor<B>, heads: usize) -> FloatTensor<B> {
+    let [n, tokens, all]: [usize; 3] = qkv.shape().dims();
+    let (width, each) = (all / 3, all / (3 * heads));
+    let values = elements::<B>(&qkv);
+    let mut of_heads = Buffer::stale(n * tokens * width);
+    let body = chosen();
+    of_heads.par_chunks_exact_mut(tokens * each).enumerate().for_each(|(place, out)| {
+        let (image, head) = (place / heads, place % heads);
+        let of_image = &values[image * tokens * all..][..tokens * all];
+        let part = |index: usize| &of_image[index * width + head * each..];
+        attend(body, [part(0), part(1), part(2)], all, [tokens, each], out);
+    });
+    let mut y = vec![0.0; n * tokens * width];
+    y.par_chunks_exact_mut(tokens * width).enumerate().for_each(|(image, y)| {
+        for (place, to) in y.chunks_exact_mut(each).enumerate() {
+            let (token, head) = (place / heads, place % heads);
+            let from = ((image * heads + head) * tokens + token) * each;
+            to.copy_from_slice(&of_heads[from..][..each]);
+        }
+    });
+    drop(values);
+    write_like::<B, 3>(&qkv, y, [n, tokens, width])
+}
+
+/// Writes what the tokens of one head, rows as far apart as given, make of each other's values.
+fn attend(
+    body: &dyn InstructionSet,
+    [q, k, v]: [&[f32]; 3],
+    row: usize,
+    [tokens, each]: [usize; 2],
+    out: &mut [f32],
+) {
+    let (mut keys, mut turned) = (Buffer::stale(tokens * each), Buffer::stale(tokens * each));
+    for (token, to) in keys.chunks_exact_mut(each).enumerate() {
+        to.copy_from_slice(&k[token * row..][..each]);
+    }
+    body.transposed(&keys, each, &mut turned);
+    let mut scores = Buffer::stale(QUERIES.min(tokens) * tokens);
+    let scale = (each as f32).sqrt().recip();
+    for (block, out) in out.chunks_mut(QUERIES * each).enumerate() {
+        let count = out.len() / each;
+        let scores = &mut scores[..count * tokens];
+        let products = Gemm {
+            a: (&q[block * QUERIES * row..], row),
+            b: (&turned, tokens),
+            size: [count, each, tokens],
+            epilogue: Epilogue::Sum,
+        };
+        body.gemm(&products, (scores, tokens));
+        body.softmax(scale, tokens, scores);
+        let mixed = Gemm {
+            a: (scores, tokens),
+            b: (v, row),
+            size: [count, tokens, each],
+            epilogue: Epilogue::Sum,
+        };
+        body.gemm(&mixed, (out, each));
+    }
+}

@@ -1,0 +1,46 @@
+//! The convolution of every host backend: the product of the weight with the pixels of each image.
+
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::FloatTensor;
+use rayon::prelude::*;
+
+use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::instruction_set::chosen;
+use crate::host::{HostBackend, elements, write_like};
+use crate::inference::rows_of_a_task;
+
+/// See [`FusedInference`](crate::inference::FusedInference).
+pub fn pointwise<B: HostBackend>(
+    tensors: [FloatTensor<B>; 4],
+    bounds: [f32; 2],
+    add: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let [n, channels, h, w]: [usize; 4] = tensors[0].shape().dims();
+    let (outputs, pixels, body) = (tensors[1].shape()[0], h * w, chosen());
+    let values = tensors.each_ref().map(elements::<B>);
+    let [x, weight, scale, shift] = values.each_ref().map(|of| &**of);
+    let add = add.as_ref().map(elements::<B>);
+    let mut y = vec![0.0; n * outputs * pixels];
+    let rows = rows_of_a_task(outputs, channels * pixels);
+    let tasks = y.par_chunks_exact_mut(outputs * pixels).enumerate().flat_map(|(image, y)| {
+        y.par_chunks_mut(rows * pixels).enumerate().map(move |(task, y)| (image, task * rows, y))
+    });
+    tasks.for_each(|(image, first, y)| {
+        let rows = first..first + y.len() / pixels;
+        let place = (image * outputs + first) * pixels;
+        let job = Gemm {
+            a: (&weight[first * channels..], channels),
+            b: (&x[image * channels * pixels..], pixels),
+            size: [rows.len(), channels, pixels],
+            epilogue: Epilogue::Rows {
+                scale: &scale[rows.clone()],
+                shift: &shift[rows],
+                bounds,
+                add: add.as_deref().map(|add| &add[place..][..y.len()]),
+            },
+        };
+        body.gemm(&job, (y, pixels));
+    });
+    drop(values);
+    write_like::<B, 4>(&tensors[0], y, [n, outputs, h, w])
+}
