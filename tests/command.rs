@@ -1,6 +1,8 @@
 //! The command as a program.
 #![cfg(all(feature = "cli", feature = "flex"))]
 
+#[path = "command/backbones.rs"]
+mod backbones;
 #[path = "command/formats.rs"]
 mod formats;
 #[path = "command/heads.rs"]

@@ -74,6 +74,37 @@ pub enum AdaptedModelError {
         tried: Vec<PathBuf>,
     },
 
+    /// Weights that are asked for by the name of their network alone have not been downloaded.
+    #[error(
+        "the weights of {backbone} are not in the cache: `fewshot backbones get {backbone}` downloads them, \
+         {backbone}:FILE says where else they are"
+    )]
+    NotCached {
+        /// The backbone.
+        backbone: &'static str,
+    },
+
+    /// No file of weights with a checksum is published for a network.
+    #[error(
+        "the weights of {backbone} have no address to download them from: they are linked at {page}, and {backbone}:FILE \
+         says where they are"
+    )]
+    NoDownload {
+        /// The backbone.
+        backbone: &'static str,
+        /// Where its authors publish weights.
+        page: &'static str,
+    },
+
+    /// A file of the cache has another hash than its name says.
+    #[error("{} is damaged: `fewshot backbones get {backbone}` downloads it again", path.display())]
+    DamagedWeights {
+        /// The backbone.
+        backbone: &'static str,
+        /// The file.
+        path: PathBuf,
+    },
+
     /// Weights that are not those of the model.
     #[error("{} are other weights of {backbone} than the model's, whose sha256 is {sha256}", path.display())]
     OtherWeights {
