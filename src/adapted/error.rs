@@ -62,8 +62,9 @@ pub enum AdaptedModelError {
 
     /// The backbone's weights are not where they were, nor in the cache.
     #[error(
-        "the weights of {backbone} with the sha256 {sha256} are not at {}: say where they are",
-        tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at ")
+        "the weights of {backbone} with the sha256 {sha256} are not at {}: {}say where they are",
+        tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at "),
+        if *published { format!("download them by `fewshot backbones get {backbone}`, or ") } else { String::new() }
     )]
     NoWeights {
         /// The backbone.
@@ -72,6 +73,8 @@ pub enum AdaptedModelError {
         sha256: String,
         /// Where they were looked for.
         tried: Vec<PathBuf>,
+        /// Whether they are those that are [published](super::PublishedWeights).
+        published: bool,
     },
 
     /// Weights that are asked for by the name of their network alone have not been downloaded.

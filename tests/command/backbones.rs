@@ -10,7 +10,7 @@ use std::thread::{JoinHandle, spawn};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::pictures::{GREEN, RED, draw, text};
+use super::pictures::{GREEN, RED, adapted, draw, text};
 use super::{code, stderr};
 
 /// The command with a cache of its own, and perhaps a mirror.
@@ -152,6 +152,26 @@ fn a_name_without_weights_is_told_what_to_do() {
     let error = complaint(&fewshot(root, None, &dinov2), 1);
     assert!(error.contains("is damaged"), "{error}");
     assert!(!out.exists() && !to.exists());
+}
+
+#[test]
+fn a_model_of_published_weights_says_how_to_get_them() {
+    let (folder, model) = adapted();
+    let picture = folder.path().join("support/red/0.png");
+    let bytes = fs::read(&model).unwrap();
+    let content = String::from_utf8_lossy(&bytes);
+    let at = content.find("sha256").and_then(|at| Some(at + content[at..].find(':')? + 3)).unwrap();
+    let own = &content[at..at + 64];
+    let place = bytes.windows(64).position(|part| part == own.as_bytes()).unwrap();
+    let published = b"579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db";
+    let changed = [&bytes[..place], published, &bytes[place + 64..]].concat();
+    fs::write(&model, changed).unwrap();
+    let predict = ["predict", text(&model), text(&picture)];
+    let error = complaint(&fewshot(folder.path(), None, &predict), 1);
+    assert!(
+        error.contains("download them by `fewshot backbones get efficientnet-lite0`"),
+        "{error}"
+    );
 }
 
 /// The published weights are not in the repository; where they are is asked by an environment variable.
