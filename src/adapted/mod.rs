@@ -8,11 +8,13 @@ mod calibration;
 mod error;
 mod left_out;
 mod model_file;
+mod published;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
+pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};
 
 use std::path::{Path, PathBuf};
 

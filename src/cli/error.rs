@@ -49,7 +49,9 @@ impl CliError {
             | Self::Adapted(
                 AdaptedModelError::UnknownBackbone { .. }
                 | AdaptedModelError::UnknownMethod { .. }
-                | AdaptedModelError::UnknownClass { .. },
+                | AdaptedModelError::UnknownClass { .. }
+                | AdaptedModelError::NotCached { .. }
+                | AdaptedModelError::NoDownload { .. },
             )
             | Self::Train(TrainError::Episodes(_))
             | Self::Episode(

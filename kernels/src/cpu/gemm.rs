@@ -1,18 +1,71 @@
 //! Products of large matrices, and what follows them while they are in the cache.
 
+use rayon::prelude::*;
+
 use super::buffers::Buffer;
 use super::gelu::{gelu, quick_gelu};
 use super::simd::{Simd, with_rows};
 
+/// A matrix as the product reads it: panels of few adjacent columns, step by step, with zeros behind the last.
+pub struct Packed {
+    values: Buffer,
+    steps: usize,
+    columns: usize,
+    /// Floats of a vector.
+    width: usize,
+}
+
+impl Packed {
+    /// Of `b` `[steps, columns]` with rows as far apart as given with it, for vectors of so many floats.
+    pub fn new(width: usize, (b, b_row): (&[f32], usize), [steps, columns]: [usize; 2]) -> Self {
+        assert!(steps * columns > 0, "a matrix has elements");
+        assert!(b.len() >= (steps - 1) * b_row + columns, "a step leaves `b`");
+        let length = steps * columns.next_multiple_of(width);
+        let mut packed = Self { values: Buffer::stale(length), steps, columns, width };
+        let bounds: Vec<_> = (0..packed.panels()).map(|panel| packed.bounds(panel)).collect();
+        let mut rest = &mut packed.values[..];
+        let mut panels = Vec::with_capacity(bounds.len());
+        for [from, to] in bounds {
+            let (panel, behind) = rest.split_at_mut(steps * (to - from));
+            panels.push((from, to - from, panel));
+            rest = behind;
+        }
+        // Rows of `b` are read fastest as they lie, so panels are filled together.
+        let tasks = (length / TASK).clamp(1, rayon::current_num_threads());
+        let together = panels.len().div_ceil(tasks);
+        panels.par_chunks_mut(together).for_each(|panels| {
+            for (step, b) in b.chunks(b_row).take(steps).enumerate() {
+                for (from, length, panel) in panels.iter_mut() {
+                    let to = &mut panel[step * *length..][..*length];
+                    let count = (*length).min(columns - *from);
+                    to[..count].copy_from_slice(&b[*from..][..count]);
+                    to[count..].fill(0.0);
+                }
+            }
+        });
+        packed
+    }
+
+    fn panels(&self) -> usize {
+        self.columns.div_ceil(self.width).div_ceil(VECTORS)
+    }
+
+    /// First column of a panel, and of the next one; they are of nearly equal width.
+    fn bounds(&self, panel: usize) -> [usize; 2] {
+        let vectors = self.columns.div_ceil(self.width);
+        [panel, panel + 1].map(|panel| panel * vectors / self.panels() * self.width)
+    }
+}
+
 /// The product `a b` and what becomes of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Gemm<'a> {
     /// `[rows, steps]`, rows as far apart as given with it.
     pub a: (&'a [f32], usize),
-    /// `[steps, columns]`, likewise.
-    pub b: (&'a [f32], usize),
-    /// Rows, steps and columns.
-    pub size: [usize; 3],
+    /// `[steps, columns]`.
+    pub b: &'a Packed,
+    /// Number of rows.
+    pub rows: usize,
     /// What is written in the product's place.
     pub epilogue: Epilogue<'a>,
 }
@@ -65,33 +118,30 @@ pub enum Activation {
 /// Most vectors of a row at once.
 const VECTORS: usize = 3;
 
+/// Floats that are worth a task of their own.
+const TASK: usize = 1 << 16;
+
 /// Computes `job` into `out`, `[rows, columns]` with rows as far apart as given with it.
 #[inline(always)]
-pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, out: (&mut [f32], usize)) {
-    let Gemm { a: (a, a_row), b: (b, b_row), size: [rows, steps, columns], epilogue } = *job;
-    let ends = |row: usize, length: usize, count: usize| (count - 1) * row + length;
-    if rows * columns == 0 {
+pub fn gemm<S: Simd>(simd: S, job: &Gemm<'_>, (out, out_row): (&mut [f32], usize)) {
+    let Gemm { a: (a, a_row), b, rows, epilogue } = *job;
+    let (steps, columns) = (b.steps, b.columns);
+    if rows == 0 {
         return;
     }
-    assert!(steps > 0 && a.len() >= ends(a_row, steps, rows), "a step leaves `a`");
-    assert!(b.len() >= ends(b_row, columns, steps), "a step leaves `b`");
-    assert!(out.0.len() >= ends(out.1, columns, rows), "a row for each of `a`");
+    assert!(b.width == S::WIDTH, "packed for vectors of {}", b.width);
+    assert!(a.len() >= (rows - 1) * a_row + steps, "a step leaves `a`");
+    assert!(out.len() >= (rows - 1) * out_row + columns, "a row for each of `a`");
     epilogue.check(rows, columns);
-    let vectors = columns.div_ceil(S::WIDTH);
-    let panels = vectors.div_ceil(VECTORS);
-    // Panels of nearly equal width.
-    let bound = |panel: usize| panel * vectors / panels;
-    let mut packed = Buffer::stale(steps * VECTORS.min(vectors) * S::WIDTH);
-    for panel in 0..panels {
-        let (first, count) = (bound(panel) * S::WIDTH, bound(panel + 1) - bound(panel));
-        let width = (count * S::WIDTH).min(columns - first);
-        pack(simd, (&b[first..], b_row), width, (&mut packed, count * S::WIDTH, steps));
-        let part = Panel { packed: &packed, steps, a, a_row, first, width };
-        let out = (&mut *out.0, out.1);
-        match count {
-            1 => panel_of::<S, 1>(simd, &part, (rows, columns, epilogue), out),
-            2 => panel_of::<S, 2>(simd, &part, (rows, columns, epilogue), out),
-            3 => panel_of::<S, 3>(simd, &part, (rows, columns, epilogue), out),
+    for panel in 0..b.panels() {
+        let [first, end] = b.bounds(panel);
+        let packed = &b.values[steps * first..steps * end];
+        let part = Panel { packed, steps, a, a_row, first, width: end.min(columns) - first };
+        let (rows, out) = ((rows, columns, epilogue), (&mut *out, out_row));
+        match (end - first) / S::WIDTH {
+            1 => panel_of::<S, 1>(simd, &part, rows, out),
+            2 => panel_of::<S, 2>(simd, &part, rows, out),
+            3 => panel_of::<S, 3>(simd, &part, rows, out),
             more => unreachable!("a panel has 1 to {VECTORS} vectors, not {more}"),
         }
     }
@@ -106,25 +156,6 @@ struct Panel<'a> {
     /// Its first column, and the number of them.
     first: usize,
     width: usize,
-}
-
-/// Copies `width` columns of every step, with zeros behind them.
-#[inline(always)]
-fn pack<S: Simd>(
-    simd: S,
-    (b, b_row): (&[f32], usize),
-    width: usize,
-    (packed, length, steps): (&mut [f32], usize, usize),
-) {
-    for (step, to) in packed.chunks_exact_mut(length).take(steps).enumerate() {
-        let from = &b[step * b_row..][..width];
-        for at in (0..length).step_by(S::WIDTH) {
-            let left = width.saturating_sub(at).min(S::WIDTH);
-            // SAFETY: so many floats are left of the row.
-            let vector = unsafe { simd.read_first(from.as_ptr().wrapping_add(at), left) };
-            simd.store(&mut to[at..], vector);
-        }
-    }
 }
 
 #[inline(always)]
@@ -299,8 +330,8 @@ mod tests {
             let vector = body.tile() / 2;
             for columns in [1, vector - 1, vector, 2 * vector + 1, 3 * vector, 4 * vector + 3] {
                 for (rows, steps) in [(1, 1), (2, 7), (9, 3), (13, 2), (29, 5)] {
-                    let ([a_row, b_row, out_row], size) =
-                        ([steps + 2, columns + 3, columns + 1], [rows, steps, columns]);
+                    let size = [rows, steps, columns];
+                    let [a_row, b_row, out_row] = [steps + 2, columns + 3, columns + 1];
                     let (a, b) = (integers(rows * a_row, 1), integers(steps * b_row, 2));
                     let (by_row, by_column) = (integers(rows, 3), integers(columns, 4));
                     let add = integers(rows * columns, 5);
@@ -330,7 +361,8 @@ mod tests {
                                 Epilogue::Residual { .. } => (sum + bias) * bias + add,
                             }
                         };
-                        let job = Gemm { a: (&a, a_row), b: (&b, b_row), size, epilogue };
+                        let packed = Packed::new(vector, (&b, b_row), [steps, columns]);
+                        let job = Gemm { a: (&a, a_row), b: &packed, rows, epilogue };
                         let mut out = vec![0.5; rows * out_row];
                         body.gemm(&job, (&mut out, out_row));
                         for (row, out) in out.chunks_exact(out_row).enumerate() {
@@ -348,10 +380,19 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a step leaves `b`")]
-    fn a_matrix_that_is_too_small_is_refused() {
-        let a = [1.0; 6];
-        let job = Gemm { a: (&a, 3), b: (&a, 3), size: [2, 3, 3], epilogue: Epilogue::Sum };
-        bodies()[0].gemm(&job, (&mut [0.0; 6], 3));
+    fn matrices_that_are_too_small_are_refused() {
+        let (body, all) = (bodies()[0], [1.0; 9]);
+        let run = |a: usize, b: usize, out: usize| {
+            let multiply = || {
+                let b = Packed::new(body.tile() / 2, (&all[..b], 3), [3, 3]);
+                let job = Gemm { a: (&all[..a], 3), b: &b, rows: 2, epilogue: Epilogue::Sum };
+                body.gemm(&job, (&mut [0.0; 9][..out], 3));
+            };
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(multiply)).is_ok()
+        };
+        assert!(run(6, 9, 6));
+        assert!(!run(5, 9, 6), "a step leaves `a`");
+        assert!(!run(6, 8, 6), "a step leaves `b`");
+        assert!(!run(6, 9, 5), "a row leaves `out`");
     }
 }

@@ -85,7 +85,7 @@ impl<B: HostBackend> FusedInference for B {
 }
 
 /// Multiply-adds that are worth a task of their own.
-const TASK: usize = 1 << 22;
+const TASK: usize = 1 << 20;
 
 /// Rows of a product that are one task, of `rows` with so many multiply-adds each: as many tasks as there are threads,
 /// unless these would be small.

@@ -5,7 +5,7 @@ use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
 use crate::cpu::buffers::Buffer;
-use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::gemm::{Epilogue, Gemm, Packed};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::host::{HostBackend, elements, write_like};
 
@@ -50,6 +50,9 @@ fn attend(
         to.copy_from_slice(&k[token * row..][..each]);
     }
     body.transposed(&keys, each, &mut turned);
+    let width = body.tile() / 2;
+    let keys = Packed::new(width, (&turned, tokens), [each, tokens]);
+    let values = Packed::new(width, (v, row), [tokens, each]);
     let mut scores = Buffer::stale(QUERIES.min(tokens) * tokens);
     let scale = (each as f32).sqrt().recip();
     for (block, out) in out.chunks_mut(QUERIES * each).enumerate() {
@@ -57,18 +60,13 @@ fn attend(
         let scores = &mut scores[..count * tokens];
         let products = Gemm {
             a: (&q[block * QUERIES * row..], row),
-            b: (&turned, tokens),
-            size: [count, each, tokens],
+            b: &keys,
+            rows: count,
             epilogue: Epilogue::Sum,
         };
         body.gemm(&products, (scores, tokens));
         body.softmax(scale, tokens, scores);
-        let mixed = Gemm {
-            a: (scores, tokens),
-            b: (v, row),
-            size: [count, tokens, each],
-            epilogue: Epilogue::Sum,
-        };
+        let mixed = Gemm { a: (scores, tokens), b: &values, rows: count, epilogue: Epilogue::Sum };
         body.gemm(&mixed, (out, each));
     }
 }

@@ -5,7 +5,7 @@ use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
 use super::LinearEpilogue;
-use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::gemm::{Epilogue, Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::inference::rows_of_a_task;
@@ -26,6 +26,7 @@ pub fn fused_linear<B: HostBackend>(
         }
     };
     let mut y = vec![0.0; n * outputs];
+    let packed = Packed::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
     let rows = rows_of_a_task(n, inputs * outputs);
     y.par_chunks_mut(rows * outputs).enumerate().for_each(|(task, y)| {
         let place = task * rows * outputs;
@@ -40,8 +41,8 @@ pub fn fused_linear<B: HostBackend>(
         };
         let job = Gemm {
             a: (&x[task * rows * inputs..], inputs),
-            b: (weight, outputs),
-            size: [y.len() / outputs, inputs, outputs],
+            b: &packed,
+            rows: y.len() / outputs,
             epilogue,
         };
         body.gemm(&job, (y, outputs));

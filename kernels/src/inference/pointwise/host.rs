@@ -4,7 +4,7 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
-use crate::cpu::gemm::{Epilogue, Gemm};
+use crate::cpu::gemm::{Epilogue, Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::inference::rows_of_a_task;
@@ -22,24 +22,25 @@ pub fn pointwise<B: HostBackend>(
     let add = add.as_ref().map(elements::<B>);
     let mut y = vec![0.0; n * outputs * pixels];
     let rows = rows_of_a_task(outputs, channels * pixels);
-    let tasks = y.par_chunks_exact_mut(outputs * pixels).enumerate().flat_map(|(image, y)| {
-        y.par_chunks_mut(rows * pixels).enumerate().map(move |(task, y)| (image, task * rows, y))
-    });
-    tasks.for_each(|(image, first, y)| {
-        let rows = first..first + y.len() / pixels;
-        let place = (image * outputs + first) * pixels;
-        let job = Gemm {
-            a: (&weight[first * channels..], channels),
-            b: (&x[image * channels * pixels..], pixels),
-            size: [rows.len(), channels, pixels],
-            epilogue: Epilogue::Rows {
-                scale: &scale[rows.clone()],
-                shift: &shift[rows],
-                bounds,
-                add: add.as_deref().map(|add| &add[place..][..y.len()]),
-            },
-        };
-        body.gemm(&job, (y, pixels));
+    y.par_chunks_exact_mut(outputs * pixels).enumerate().for_each(|(image, y)| {
+        let x = &x[image * channels * pixels..];
+        let packed = Packed::new(body.tile() / 2, (x, pixels), [channels, pixels]);
+        y.par_chunks_mut(rows * pixels).enumerate().for_each(|(task, y)| {
+            let (first, count) = (task * rows, y.len() / pixels);
+            let place = (image * outputs + first) * pixels;
+            let job = Gemm {
+                a: (&weight[first * channels..], channels),
+                b: &packed,
+                rows: count,
+                epilogue: Epilogue::Rows {
+                    scale: &scale[first..][..count],
+                    shift: &shift[first..][..count],
+                    bounds,
+                    add: add.as_deref().map(|add| &add[place..][..y.len()]),
+                },
+            };
+            body.gemm(&job, (y, pixels));
+        });
     });
     drop(values);
     write_like::<B, 4>(&tensors[0], y, [n, outputs, h, w])

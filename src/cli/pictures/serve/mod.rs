@@ -52,8 +52,8 @@ pub(crate) struct ServeArgs {
     /// Address to listen at; 0.0.0.0 is every network of this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Begin a new model on this network and the file of its weights
-    #[arg(long, value_name = "NAME:FILE")]
+    /// Begin a new model on this network, with the file of its weights where they are not in the cache
+    #[arg(long, value_name = "NAME[:FILE]")]
     backbone: Option<String>,
     /// How a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
     #[arg(long, default_value = "simpleshot", requires = "backbone")]
