@@ -33,7 +33,7 @@ pub enum Readout {
 }
 
 /// Configuration of a [`Conv4`].
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq, Eq)]
 pub struct Conv4Config {
     /// Channels, height and width of the images.
     pub image: [usize; 3],

@@ -8,16 +8,17 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, route};
 use fewshot_models::{
-    BnStatistics, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
-    ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError, WideResNet,
-    WideResNetConfig,
+    BnStatistics, Conv4, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing,
+    Pretrained, ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError,
+    WideResNet, WideResNetConfig,
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::AdaptedModelError;
-use crate::data::{Features, Picture, picture_files};
+use super::trained::Parameters;
+use super::{AdaptedModelError, BackboneOrigin, TrainedNetwork};
+use crate::data::{Features, ImageShape, Picture, picture_files};
 use crate::files;
 
 /// Pictures in a batch of the network.
@@ -49,16 +50,17 @@ pub struct BackboneId {
     pub preprocessing: Preprocessing,
 }
 
-/// A pretrained network that embeds pictures.
+/// A network that embeds pictures, with published weights or trained here.
 #[derive(Clone, Debug)]
 pub struct PretrainedBackbone<B: Backend> {
-    id: BackboneId,
+    origin: BackboneOrigin,
     network: Network<B>,
     device: B::Device,
 }
 
 #[derive(Clone, Debug)]
 enum Network<B: Backend> {
+    Conv4(Box<Conv4<B>>),
     EfficientNetLite(EfficientNetLite<B>),
     ResNet(ResNet<B>),
     ResNet12(Box<ResNet12<B>>),
@@ -95,7 +97,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         let (network, preprocessing) = Network::load(name, file, device)?;
         let sha256 = sha256(file)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
-        Ok(Self { id, network, device: device.clone() })
+        Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
 
     /// The network that a model was adapted from: with `weights`, or those at the place that the model notes, or in
@@ -121,16 +123,33 @@ impl<B: Backend> PretrainedBackbone<B> {
             None => id.locate()?,
         };
         let (network, _) = Network::load(&id.name, &file, device)?;
-        Ok(Self {
-            id: BackboneId { file: absolute(&file), ..id.clone() },
-            network,
-            device: device.clone(),
-        })
+        let id = BackboneId { file: absolute(&file), ..id.clone() };
+        Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
 
-    /// Which network it is.
-    pub fn id(&self) -> &BackboneId {
-        &self.id
+    /// A network that was trained here. It normalises by the running averages that it has.
+    ///
+    /// # Panics
+    /// When the encoder is of another configuration than is noted.
+    pub fn trained(encoder: Conv4<B>, noted: TrainedNetwork, device: &B::Device) -> Self {
+        let (wanted, found) =
+            (noted.conv4.init::<B>(device).architecture(), encoder.architecture());
+        assert_eq!(found, wanted, "the encoder and its configuration");
+        let network = Network::Conv4(Box::new(encoder));
+        Self { origin: BackboneOrigin::Trained(noted), network, device: device.clone() }
+    }
+
+    /// Parameters that go into a model's file: of a network that was trained here.
+    pub(super) fn parameters(&self) -> Option<Parameters> {
+        match &self.network {
+            Network::Conv4(network) => Some(Parameters::of(network)),
+            _ => None,
+        }
+    }
+
+    /// Where it comes from.
+    pub fn origin(&self) -> &BackboneOrigin {
+        &self.origin
     }
 
     /// Where it computes.
@@ -142,7 +161,8 @@ impl<B: Backend> PretrainedBackbone<B> {
     pub fn embed(&self, pictures: &[Picture]) -> (Vec<f32>, usize) {
         let (mut rows, mut length) = (Vec::new(), 0);
         for batch in pictures.chunks(BATCH) {
-            let images = batch.par_iter().flat_map_iter(|of| of.prepared(&self.id.preprocessing));
+            let preparation = self.origin.preparation();
+            let images = batch.par_iter().flat_map_iter(|of| preparation.apply(of));
             let embedded = self.embed_prepared(images.collect());
             rows.extend(embedded.0);
             length = embedded.1;
@@ -150,26 +170,27 @@ impl<B: Backend> PretrainedBackbone<B> {
         (rows, length)
     }
 
-    /// The same of pictures that are [prepared](Picture::prepared) already.
+    /// The same of pictures that are [prepared](crate::data::Preparation::apply) already.
     ///
     /// # Shapes
-    /// `images`: `[n, 3, crop, crop]`, one after the other.
+    /// `images`: `[n, c, h, w]`, one after the other.
     ///
     /// # Panics
     /// When these are not the values of whole images.
     pub fn embed_prepared(&self, images: Vec<f32>) -> (Vec<f32>, usize) {
-        let Preprocessing { crop, .. } = self.id.preprocessing;
+        let image = self.origin.preparation().image();
+        let (values, ImageShape { channels, height, width }) = (image.values(), image);
         let encoded = |images: &[f32]| {
-            let shape = [images.len() / (3 * crop * crop), 3, crop, crop];
+            let shape = [images.len() / values, channels, height, width];
             let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
             self.network.encode(images).into_data().iter::<f32>().collect()
         };
         let rows: Vec<Vec<f32>> = match route::<B>() {
             // Maps of one picture stay in the cache of a core; those of a batch do not.
-            Route::Host(_) => images.par_chunks(3 * crop * crop).map(encoded).collect(),
-            _ => images.chunks(BATCH * 3 * crop * crop).map(encoded).collect(),
+            Route::Host(_) => images.par_chunks(values).map(encoded).collect(),
+            _ => images.chunks(BATCH * values).map(encoded).collect(),
         };
-        let (rows, count) = (rows.concat(), images.len() / (3 * crop * crop));
+        let (rows, count) = (rows.concat(), images.len() / values);
         let length = rows.len().checked_div(count).unwrap_or(0);
         (rows, length)
     }
@@ -247,6 +268,7 @@ impl<B: Backend> Network<B> {
     fn encode(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         let running = BnStatistics::Running;
         match self {
+            Self::Conv4(network) => network.encode(images, running),
             Self::EfficientNetLite(network) => network.encode(images, running),
             Self::ResNet(network) => network.encode(images, running),
             Self::ResNet12(network) => network.encode(images, running),
@@ -260,7 +282,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
+pub(super) fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
     let mut hasher = Sha256::new();
     let read = File::open(file).and_then(|mut opened| io::copy(&mut opened, &mut hasher));
     read.map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })?;

@@ -1,4 +1,4 @@
-//! From a folder of pictures to a classifier: a pretrained network, a few pictures of each class, a file.
+//! From a folder of pictures to a classifier: a pretrained network or one that was trained here, a few pictures of each class, a file.
 //!
 //! A [`PretrainedBackbone`] embeds pictures, a [head](crate::learners::heads) learns the classes from these embeddings, and
 //! an [`AdaptedModel`] is both, with the embeddings kept, so that classes can be added and taken away.
@@ -8,11 +8,13 @@ mod calibration;
 mod error;
 mod left_out;
 mod model_file;
+mod trained;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
+pub use trained::{BackboneOrigin, TrainedNetwork, TrainingRun};
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +27,7 @@ use crate::learners::heads::{
     AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES,
 };
 use left_out::left_out;
+use model_file::{Content, Noted, RESERVED};
 
 /// A classifier of pictures, learned from a few of each class.
 ///
@@ -83,15 +86,28 @@ impl<B: Backend> AdaptedModel<B> {
         HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
     }
 
+    /// That a class can have this name.
+    ///
+    /// # Errors
+    /// If it begins with `backbone/`, as names of the network's own tensors do in a model's file.
+    pub fn check_class_name(name: &str) -> Result<(), AdaptedModelError> {
+        match name.starts_with(RESERVED) {
+            true => Err(AdaptedModelError::ReservedClass { name: name.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
     /// Learns the classes of `examples`, embeddings that the backbone has made.
     ///
     /// # Errors
-    /// With fewer than two classes, and with a method that is none.
+    /// With fewer than two classes, with a method that is none, and where a class cannot have its
+    /// [name](Self::check_class_name).
     pub fn adapt(
         backbone: PretrainedBackbone<B>,
         method: &str,
         examples: Features,
     ) -> Result<Self, AdaptedModelError> {
+        class_names(&examples).iter().try_for_each(|name| Self::check_class_name(name))?;
         let head = head::<B>(method, &examples, backbone.device())?;
         let (left_out, calibration) = left_out(&head, &examples, backbone.device());
         Ok(Self::of(backbone, head, (method, calibration, left_out), examples))
@@ -143,7 +159,7 @@ impl<B: Backend> AdaptedModel<B> {
         Self::adapt(self.backbone, &self.method, examples)
     }
 
-    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does.
+    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
     ///
     /// # Errors
     /// When the file cannot be read, is no model or one of a later version, or the weights are not found.
@@ -154,31 +170,48 @@ impl<B: Backend> AdaptedModel<B> {
     /// The same with the weights at a place that is known.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and when the weights are others than the model's.
+    /// As [`open`](Self::open), when the weights are others than the model's, and when these are in its file.
     pub fn open_with_weights(
         path: impl AsRef<Path>,
         weights: Option<&Path>,
         device: &B::Device,
     ) -> Result<Self, AdaptedModelError> {
-        let (noted, examples) = model_file::read(path.as_ref())?;
-        let backbone = PretrainedBackbone::find(&noted.backbone, weights, device)?;
+        let path = path.as_ref();
+        let Content { noted, examples, parameters } = Content::read(path)?;
+        let backbone = match (noted.backbone, parameters) {
+            (BackboneOrigin::Published(id), _) => PretrainedBackbone::find(&id, weights, device)?,
+            (BackboneOrigin::Trained(_), _) if weights.is_some() => {
+                return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
+            }
+            (BackboneOrigin::Trained(network), parameters) => {
+                let reason = |reason| format!("is no adapted model: {reason}");
+                let no_model =
+                    |why| AdaptedModelError::NoModel { path: path.into(), reason: reason(why) };
+                network.conv4.precision.check::<B>(device)?;
+                let parameters = parameters.ok_or("it lacks the weights of its network".to_owned());
+                let encoder = parameters.and_then(|of| network.restored(&of, device));
+                PretrainedBackbone::trained(encoder.map_err(no_model)?, network, device)
+            }
+        };
         let head = head::<B>(&noted.method, &examples, device)?;
         let state = (noted.method.as_str(), noted.calibration, noted.left_out);
         Ok(Self::of(backbone, head, state, examples))
     }
 
-    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone.
+    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
+    /// was trained here the weights, too.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), AdaptedModelError> {
-        let noted = model_file::Noted {
-            backbone: self.backbone.id().clone(),
+        let noted = Noted {
+            backbone: self.backbone.origin().clone(),
             method: self.method.clone(),
             calibration: self.calibration,
             left_out: self.left_out.clone(),
         };
-        model_file::write(path.as_ref(), &noted, &self.examples)
+        let (examples, parameters) = (self.examples.clone(), self.backbone.parameters());
+        Content { noted, examples, parameters }.write(path.as_ref())
     }
 
     /// What the model makes of each picture.

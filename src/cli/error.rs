@@ -49,7 +49,8 @@ impl CliError {
             | Self::Adapted(
                 AdaptedModelError::UnknownBackbone { .. }
                 | AdaptedModelError::UnknownMethod { .. }
-                | AdaptedModelError::UnknownClass { .. },
+                | AdaptedModelError::UnknownClass { .. }
+                | AdaptedModelError::OwnWeights { .. },
             )
             | Self::Train(TrainError::Episodes(_))
             | Self::Episode(

@@ -5,6 +5,7 @@ mod args;
 mod embed;
 mod plots;
 mod predict;
+mod run;
 #[cfg(feature = "serve")]
 mod serve;
 
@@ -15,12 +16,34 @@ pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 
-use burn::tensor::backend::Backend;
+use std::path::Path;
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::{Prediction, PretrainedBackbone};
 use serde_json::{Value, json};
 
 use crate::cli::error::{CliError, usage};
 use crate::cli::report::rounded;
+
+/// How classes are learned from embeddings if nothing else is said.
+const METHOD: &str = "simpleshot";
+
+/// A network that embeds pictures, and how classes are learned from its embeddings if nothing else is said.
+struct Embedder<B: Backend> {
+    backbone: PretrainedBackbone<B>,
+    method: &'static str,
+}
+
+/// The network of `NAME:FILE`, or of a run.
+fn embedder<B: AutodiffBackend>(
+    named: &str,
+    device: &B::Device,
+) -> Result<Embedder<B::InnerBackend>, CliError> {
+    match run::is_run(Path::new(named)) {
+        true => run::network::<B>(Path::new(named), device),
+        false => Ok(Embedder { backbone: backbone(named, device)?, method: METHOD }),
+    }
+}
 
 /// The network of `NAME:FILE`.
 fn backbone<B: Backend>(

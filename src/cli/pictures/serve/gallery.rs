@@ -6,8 +6,7 @@ use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, PretrainedBackbone};
-use fewshot::data::Features;
-use fewshot::models::Preprocessing;
+use fewshot::data::{Features, Preparation};
 use serde_json::{Value, json};
 
 use crate::cli::pictures::described;
@@ -107,8 +106,8 @@ impl<B: Backend> Gallery<B> {
     }
 
     /// How pictures are prepared for the network.
-    pub(super) fn preprocessing(&self) -> Preprocessing {
-        self.backbone.id().preprocessing
+    pub(super) fn preparation(&self) -> Preparation {
+        self.backbone.origin().preparation()
     }
 
     /// Takes these classes in place of those there are, and writes the model; or changes nothing.
@@ -166,6 +165,7 @@ impl<B: Backend> Served for Gallery<B> {
         if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
             return Err(GalleryError::Full);
         }
+        AdaptedModel::<B>::check_class_name(&class)?;
         let (number, mut classes) = (self.next, self.classes.clone());
         classes.entry(class).or_default().push(Example { number, embedding });
         self.change(classes)?;
@@ -200,7 +200,7 @@ impl<B: Backend> Served for Gallery<B> {
         let left_out = self.model.as_ref().and_then(AdaptedModel::left_out);
         json!({
             "file": self.file.file_name().map(|name| name.to_string_lossy()),
-            "backbone": self.backbone.id().name,
+            "backbone": self.backbone.origin().to_string(),
             "method": self.method,
             "left_out": left_out.map(|found| found.examples()),
             "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),

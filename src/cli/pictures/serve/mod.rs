@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 
+use super::{Embedder, embedder};
 use crate::cli::args::DeviceArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
@@ -52,12 +53,13 @@ pub(crate) struct ServeArgs {
     /// Address to listen at; 0.0.0.0 is every network of this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Begin a new model on this network and the file of its weights
-    #[arg(long, value_name = "NAME:FILE")]
+    /// Begin a new model on this network and the file of its weights, or on that of a run of `fewshot train`
+    #[arg(long, value_name = "NAME:FILE|RUN")]
     backbone: Option<String>,
     /// How a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
-    #[arg(long, default_value = "simpleshot", requires = "backbone")]
-    method: String,
+    /// [default: simpleshot; with a run of protonet prototypes]
+    #[arg(long, requires = "backbone")]
+    method: Option<String>,
     /// Refuse changes
     #[arg(long, conflicts_with = "backbone")]
     read_only: bool,
@@ -80,14 +82,14 @@ struct Serving(ServeArgs);
 impl Job for Serving {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self(args) = self;
-        let mut gallery = open::<B::InnerBackend>(&args, &place.device)?;
+        let mut gallery = open::<B>(&args, &place.device)?;
         let address = SocketAddr::new(args.host, args.port);
         let listener = TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|error| failed!("cannot listen at {address}: {error}"))?;
         let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
         let (sender, tasks) = sync_channel(WAITING);
-        let app = App::new(sender, gallery.preprocessing(), args.read_only);
+        let app = App::new(sender, gallery.preparation(), args.read_only);
         let server = thread::spawn(move || routes::listen(listener, app));
         print(format_args!("{} at http://{bound}", args.model.display()))?;
         answer(&mut gallery, &tasks);
@@ -96,7 +98,10 @@ impl Job for Serving {
     }
 }
 
-fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, CliError> {
+fn open<B: AutodiffBackend>(
+    args: &ServeArgs,
+    device: &B::Device,
+) -> Result<Gallery<B::InnerBackend>, CliError> {
     let file = &args.model;
     let Some(backbone) = &args.backbone else {
         let weights = args.weights.as_deref();
@@ -107,11 +112,12 @@ fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, 
         let file = file.display();
         return Err(usage!("--backbone begins a new model, and {file} is there already"));
     }
-    if !AdaptedModel::<B>::methods().contains(&args.method.as_str()) {
-        let (name, known) = (args.method.clone(), AdaptedModel::<B>::methods());
+    let known = AdaptedModel::<B::InnerBackend>::methods();
+    if let Some(name) = args.method.clone().filter(|name| !known.contains(&name.as_str())) {
         return Err(AdaptedModelError::UnknownMethod { name, known }.into());
     }
-    Ok(Gallery::new(super::backbone(backbone, device)?, &args.method, file.clone()))
+    let Embedder { backbone, method } = embedder::<B>(backbone, device)?;
+    Ok(Gallery::new(backbone, args.method.as_deref().unwrap_or(method), file.clone()))
 }
 
 /// Something to do with the model.

@@ -13,8 +13,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use fewshot::data::Picture;
-use fewshot::models::Preprocessing;
+use fewshot::adapted::AdaptedModelError;
+use fewshot::data::{Picture, Preparation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
@@ -44,7 +44,7 @@ const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 
 #[derive(Clone)]
 pub(super) struct App {
     tasks: SyncSender<Task>,
-    preprocessing: Preprocessing,
+    preparation: Preparation,
     read_only: bool,
     requests: Arc<Semaphore>,
     decoding: Arc<Semaphore>,
@@ -67,6 +67,9 @@ impl From<GalleryError> for Refusal {
             GalleryError::NoClass(_) | GalleryError::NoExample(_) => StatusCode::NOT_FOUND,
             GalleryError::TooFewClasses | GalleryError::LastClasses | GalleryError::Full => {
                 StatusCode::CONFLICT
+            }
+            GalleryError::Model(AdaptedModelError::ReservedClass { .. }) => {
+                StatusCode::UNPROCESSABLE_ENTITY
             }
             GalleryError::Model(_) | GalleryError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -176,15 +179,11 @@ struct Decoded {
 }
 
 impl App {
-    pub(super) fn new(
-        tasks: SyncSender<Task>,
-        preprocessing: Preprocessing,
-        read_only: bool,
-    ) -> Self {
+    pub(super) fn new(tasks: SyncSender<Task>, preparation: Preparation, read_only: bool) -> Self {
         let (requests, decoding) =
             (Semaphore::new(REQUESTS).into(), Semaphore::new(DECODED).into());
         let thumbnails = Arc::default();
-        Self { tasks, preprocessing, read_only, requests, decoding, thumbnails }
+        Self { tasks, preparation, read_only, requests, decoding, thumbnails }
     }
 
     async fn decoded(&self, body: Bytes) -> Answer<Decoded> {
@@ -192,13 +191,13 @@ impl App {
         if body.is_empty() {
             return Err(no_picture("the body of the request is to be a picture".to_owned()));
         }
-        let preprocessing = self.preprocessing;
+        let preparation = self.preparation;
         let permit = self.decoding.clone().acquire_owned().await.map_err(|_| busy())?;
         let decode = move || {
             // Held until it is decoded, even if who asked has left.
             let _permit = permit;
             let picture = Picture::decode(&body, "the picture")?;
-            let image = picture.prepared(&preprocessing);
+            let image = preparation.apply(&picture);
             Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL) })
         };
         match tokio::task::spawn_blocking(decode).await {
