@@ -24,6 +24,9 @@ use crate::files;
 /// Pictures in a batch of the network.
 const BATCH: usize = 32;
 
+/// Pictures that running averages are taken from, at most.
+const AVERAGED: usize = 128;
+
 /// Names of the pretrained networks that pictures can be embedded by.
 pub const BACKBONE_NAMES: [&str; 9] = [
     "dinov2-s",
@@ -137,6 +140,29 @@ impl<B: Backend> PretrainedBackbone<B> {
         assert_eq!(found, wanted, "the encoder and its configuration");
         let network = Network::Conv4(Box::new(encoder));
         Self { origin: BackboneOrigin::Trained(noted), network, device: device.clone() }
+    }
+
+    /// A network that was trained here and has gathered no running averages of batch-norm, with the moments of pictures in
+    /// their place: of 128 of these files, evenly chosen, if there are more. A published network stays as it is.
+    ///
+    /// # Conventions
+    /// MAML and its relatives normalise the support of a task by its own moments and gather none. Here these are kept for
+    /// the pictures to come.
+    ///
+    /// # Errors
+    /// At the first file that cannot be read.
+    pub fn with_averages_of(mut self, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
+        let preparation = self.origin.preparation();
+        let files = files.iter().step_by(files.len().div_ceil(AVERAGED).max(1));
+        let image = |file: &PathBuf| Picture::open(file).map(|picture| preparation.apply(&picture));
+        let images: Vec<Vec<f32>> = files.map(image).collect::<Result<_, _>>()?;
+        if let (Network::Conv4(network), false) = (&mut self.network, images.is_empty()) {
+            let ImageShape { channels, height, width } = preparation.image();
+            let shape = [images.len(), channels, height, width];
+            let images = Tensor::from_data(TensorData::new(images.concat(), shape), &self.device);
+            **network = network.as_ref().clone().with_averages_of(images);
+        }
+        Ok(self)
     }
 
     /// Parameters that go into a model's file: of a network that was trained here.

@@ -46,3 +46,65 @@ impl Preparation {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use image::{DynamicImage, GrayImage, Luma, Rgb, RgbImage};
+
+    use super::*;
+    use crate::data::image_files::image;
+    use crate::data::{Color, ImageFolder, ImageSet, Omniglot};
+
+    /// The values that an episode makes of the first image of a set.
+    fn first(set: &ImageSet) -> Vec<f32> {
+        image(set, 0, 0).into_iter().map(|byte| f32::from(byte) * (1.0 / 255.0)).collect()
+    }
+
+    #[test]
+    fn pictures_become_the_images_that_readers_make() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("class")).unwrap();
+        let file = folder.path().join("class/1.png");
+        let pixel = |x: u32, y: u32| Rgb([(x * 5) as u8, (y * 7) as u8, (x * y) as u8]);
+        let coloured = DynamicImage::from(RgbImage::from_fn(37, 23, pixel));
+        let grey = DynamicImage::from(coloured.to_luma8());
+        let clear = DynamicImage::from(coloured.to_rgba8());
+        for picture in [coloured, grey, clear] {
+            picture.save(&file).unwrap();
+            for ([height, width], color) in
+                [([16, 20], Color::Rgb), ([16, 20], Color::Grey), ([23, 37], Color::Rgb)]
+            {
+                let read = ImageFolder::new(&folder).size(height, width).color(color);
+                let read = read.open().unwrap().data;
+                let how = |shades| Preparation::Stretched { image: read.image_shape(), shades };
+                let picture = Picture::open(&file).unwrap();
+                assert_eq!(how(Shades::Kept).image(), read.image_shape());
+                let kept = how(Shades::Kept).apply(&picture);
+                assert_eq!(kept, first(&read));
+                let inverted = how(Shades::Inverted).apply(&picture);
+                let sums = kept.iter().zip(&inverted).map(|(one, other)| one + other);
+                assert!(sums.into_iter().all(|sum| (sum - 1.0).abs() < 1e-6));
+            }
+        }
+    }
+
+    #[test]
+    fn pages_of_omniglot_become_its_images() {
+        let folder = tempfile::tempdir().unwrap();
+        let ink = |x: u32, y: u32| Luma([if (x * y / 50) % 3 == 0 { 0 } else { 255 }]);
+        let page = GrayImage::from_fn(105, 105, ink);
+        for half in ["images_background", "images_evaluation"] {
+            let character = folder.path().join(half).join("Alphabet/character01");
+            fs::create_dir_all(&character).unwrap();
+            page.save(character.join("0001_01.png")).unwrap();
+        }
+        let read = Omniglot::open(&folder).unwrap().characters().clone();
+        let file = folder.path().join("images_background/Alphabet/character01/0001_01.png");
+        let image = read.image_shape();
+        let how = Preparation::Stretched { image, shades: Shades::Inverted };
+        assert_eq!(how.apply(&Picture::open(file).unwrap()), first(&read));
+        assert_eq!(image, ImageShape::new(1, 28, 28));
+    }
+}

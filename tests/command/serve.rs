@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
+use super::adapt_run::adapted_run;
 use super::pictures::{BLUE, GREEN, RED, adapted, draw, text};
 use super::{code, fewshot, stderr};
 use browser::Browser;
@@ -162,6 +163,32 @@ fn a_new_model_begins_without_a_class() {
     let again = fewshot(&words);
     assert_eq!(code(&again), Some(2));
     assert!(stderr(&again).contains("is there already"), "{}", stderr(&again));
+}
+
+#[test]
+fn a_run_is_served_and_learns_new_classes() {
+    let (folder, model) = adapted_run(&[]);
+    let run = folder.path().join("run");
+    let (_, red) = photo(folder.path(), RED);
+    let (_, blue) = photo(folder.path(), BLUE);
+    let server = Server::start(&[text(&model)]);
+    assert_eq!(server.get("/v1/model").1["backbone"], format!("conv4 of {}", text(&run)));
+    assert_eq!(server.post("/v1/predict", &red).1["class"], "red");
+    let (status, why) = server.post("/v1/classes/backbone%2Fx/examples", &red);
+    assert!(status == 422 && why["error"].as_str().unwrap().contains("backbone/"), "{why}");
+    drop(server);
+
+    let new = folder.path().join("new.fewshot");
+    let server = Server::start(&[text(&new), "--backbone", text(&run)]);
+    assert_eq!(server.post("/v1/classes/red/examples", &red).0, 201);
+    assert_eq!(server.post("/v1/classes/blue/examples", &blue).0, 201);
+    drop(server);
+    fs::remove_dir_all(run).unwrap();
+    let model = AdaptedModel::<Flex>::open(&new, &Default::default()).unwrap();
+    assert_eq!(
+        (model.class_names(), model.method()),
+        (vec!["blue".into(), "red".into()], "prototypes")
+    );
 }
 
 #[test]

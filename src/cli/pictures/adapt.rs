@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::AdaptedModel;
-use fewshot::data::pictures_in;
+use fewshot::data::{picture_files, pictures_in};
 use serde_json::json;
 
 use super::args::AdaptArgs;
@@ -10,7 +10,7 @@ use super::{Embedder, embedder, plots, run};
 use crate::cli::args::first_given;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
-use crate::cli::output::print;
+use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
 /// Confusions that are printed, at most.
@@ -79,7 +79,16 @@ impl Job for Adapting {
                 (changed::<B::InnerBackend>(&args, &model, &place.device)?, out)
             }
             ToDo::New { backbone, support, out } => {
-                let Embedder { backbone, method } = embedder::<B>(&backbone, &place.device)?;
+                let device = &place.device;
+                let Embedder { mut backbone, method, without_averages } =
+                    embedder::<B>(&backbone, device)?;
+                if let Some(trained_by) = without_averages {
+                    let files = picture_files(&support)?.into_iter().flat_map(|(_, files)| files);
+                    backbone = backbone.with_averages_of(&files.collect::<Vec<_>>())?;
+                    print_status(format_args!(
+                        "{trained_by} gathers no running averages of batch-norm: those of these pictures are taken"
+                    ));
+                }
                 let examples = backbone.embed_folder(support)?;
                 let method = args.method.as_deref().unwrap_or(method);
                 (AdaptedModel::adapt(backbone, method, examples)?, out)

@@ -22,6 +22,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::{Prediction, PretrainedBackbone};
 use serde_json::{Value, json};
 
+use crate::cli::args::Method;
 use crate::cli::error::{CliError, usage};
 use crate::cli::report::rounded;
 
@@ -32,6 +33,8 @@ const METHOD: &str = "simpleshot";
 struct Embedder<B: Backend> {
     backbone: PretrainedBackbone<B>,
     method: &'static str,
+    /// What trained it, if that gathers no running averages of batch-norm: pictures must give them.
+    without_averages: Option<Method>,
 }
 
 /// The network of `NAME:FILE`, or of a run.
@@ -41,7 +44,10 @@ fn embedder<B: AutodiffBackend>(
 ) -> Result<Embedder<B::InnerBackend>, CliError> {
     match run::is_run(Path::new(named)) {
         true => run::network::<B>(Path::new(named), device),
-        false => Ok(Embedder { backbone: backbone(named, device)?, method: METHOD }),
+        false => {
+            let backbone = backbone(named, device)?;
+            Ok(Embedder { backbone, method: METHOD, without_averages: None })
+        }
     }
 }
 

@@ -33,19 +33,23 @@ pub(super) fn network<B: AutodiffBackend>(
     }
     let recipe = Recipe::of(&checkpoint, &path, None, None)?;
     let method = recipe.method;
-    if recipe.inner.is_some() {
-        return Err(usage!(
-            "{name} was trained by {method}, which gathers no running averages of batch-norm: its network \
-             cannot embed pictures one by one"
-        ));
-    }
-    if method == Method::Plastic {
-        return Err(usage!(
-            "{name} was trained by plastic, whose network learns by connections of its own: no other method \
-             can be put on it"
-        ));
-    }
-    let encoder = recipe.encoder::<B>(&checkpoint, device)?;
+    let encoder = match method {
+        Method::Plastic => {
+            return Err(usage!(
+                "{name} was trained by plastic, whose network learns by connections of its own: no other method \
+                 can be put on it"
+            ));
+        }
+        Method::MamlPlusPlus => {
+            return Err(usage!(
+                "{name} was trained by maml++, which normalises anew in every inner step: its network embeds \
+                 nothing without them"
+            ));
+        }
+        _ if recipe.inner.is_some() => recipe.body::<B>(&checkpoint, device)?,
+        _ => recipe.encoder::<B>(&checkpoint, device)?,
+    };
+    let without_averages = recipe.inner.is_some().then_some(method);
     let data = recipe.data.to_string();
     let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
     let (conv4, shades) = (recipe.network()?, recipe.data.shades());
@@ -54,5 +58,6 @@ pub(super) fn network<B: AutodiffBackend>(
         (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",
         _ => super::METHOD,
     };
-    Ok(Embedder { backbone: PretrainedBackbone::trained(encoder, noted, device), method })
+    let backbone = PretrainedBackbone::trained(encoder, noted, device);
+    Ok(Embedder { backbone, method, without_averages })
 }

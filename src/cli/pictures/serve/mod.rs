@@ -116,8 +116,14 @@ fn open<B: AutodiffBackend>(
     if let Some(name) = args.method.clone().filter(|name| !known.contains(&name.as_str())) {
         return Err(AdaptedModelError::UnknownMethod { name, known }.into());
     }
-    let Embedder { backbone, method } = embedder::<B>(backbone, device)?;
-    Ok(Gallery::new(backbone, args.method.as_deref().unwrap_or(method), file.clone()))
+    let Embedder { backbone: network, method, without_averages } = embedder::<B>(backbone, device)?;
+    if let Some(trained_by) = without_averages {
+        return Err(usage!(
+            "{backbone} was trained by {trained_by}, which gathers no running averages of batch-norm: make a model \
+             of pictures by `fewshot adapt`, and serve that"
+        ));
+    }
+    Ok(Gallery::new(network, args.method.as_deref().unwrap_or(method), file.clone()))
 }
 
 /// Something to do with the model.
