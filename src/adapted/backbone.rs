@@ -226,14 +226,26 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// # Errors
     /// At the first file that cannot be read.
     pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize), AdaptedModelError> {
-        let (mut rows, mut length) = (Vec::new(), 0);
+        let (rows, length, _) = self.embed_each(files, |_| ())?;
+        Ok((rows, length))
+    }
+
+    /// The same, with something else that is made of each picture.
+    pub(super) fn embed_each<T: Send>(
+        &self,
+        files: &[PathBuf],
+        make: impl Fn(&Picture) -> T + Sync,
+    ) -> Result<(Vec<f32>, usize, Vec<T>), AdaptedModelError> {
+        let (mut rows, mut length, mut beside) = (Vec::new(), 0, Vec::new());
         for files in files.chunks(BATCH) {
             let pictures: Result<Vec<_>, _> = files.par_iter().map(Picture::open).collect();
-            let (batch, features) = self.embed(&pictures?);
+            let pictures = pictures?;
+            let (batch, features) = self.embed(&pictures);
             rows.extend(batch);
             length = features;
+            beside.extend(pictures.par_iter().map(&make).collect::<Vec<_>>());
         }
-        Ok((rows, length))
+        Ok((rows, length, beside))
     }
 
     /// Embeddings of a [folder of folders](picture_files), one for each class.

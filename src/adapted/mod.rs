@@ -5,6 +5,7 @@
 
 mod backbone;
 mod calibration;
+mod changes;
 mod error;
 mod left_out;
 mod model_file;
@@ -12,11 +13,12 @@ mod trained;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
+pub use changes::Thumbnail;
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
 pub use trained::{BackboneOrigin, TrainedNetwork, TrainingRun};
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -39,8 +41,7 @@ use model_file::{Content, Noted, RESERVED};
 ///
 /// let device = Default::default();
 /// let backbone = PretrainedBackbone::<Flex>::load("dinov2-s", "dinov2_vits14_pretrain.pth", &device)?;
-/// let examples = backbone.embed_folder("birds")?;
-/// let model = AdaptedModel::adapt(backbone, "simpleshot", examples)?;
+/// let model = AdaptedModel::of_folder(backbone, "simpleshot", "birds")?;
 /// model.write("birds.fewshot")?;
 ///
 /// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;
@@ -52,6 +53,8 @@ pub struct AdaptedModel<B: Backend> {
     backbone: PretrainedBackbone<B>,
     method: String,
     examples: Features,
+    /// One of each example, where it is kept.
+    thumbnails: Vec<Option<Thumbnail>>,
     calibration: Calibration,
     left_out: Option<LeftOut>,
     means: Vec<Vec<f64>>,
@@ -122,41 +125,8 @@ impl<B: Backend> AdaptedModel<B> {
         let rows: Vec<_> = (0..examples.rows()).collect();
         let fitted = head.fit(support(&examples, &rows, backbone.device()));
         let (method, means) = (method.to_owned(), left_out::means(&examples));
-        Self { backbone, method, examples, calibration, left_out, means, fitted }
-    }
-
-    /// With a further class of the pictures in these files, or with further pictures of one that is there; others keep their
-    /// embeddings.
-    ///
-    /// # Errors
-    /// Without a picture, and at the first that cannot be read.
-    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
-        let (mut rows, _) = self.backbone.embed_files(files)?;
-        let mut classes = classes(&self.examples);
-        match classes.iter_mut().find(|(class, _)| class == name) {
-            Some((_, there)) => there.append(&mut rows),
-            None => classes.push((name.to_owned(), rows)),
-        }
-        self.of_classes(classes)
-    }
-
-    /// Without a class; others keep their embeddings.
-    ///
-    /// # Errors
-    /// If there is none of this name, or fewer than two are left.
-    pub fn without_class(self, name: &str) -> Result<Self, AdaptedModelError> {
-        let mut classes = classes(&self.examples);
-        let Some(place) = classes.iter().position(|(class, _)| class == name) else {
-            let (name, known) = (name.to_owned(), self.class_names());
-            return Err(AdaptedModelError::UnknownClass { name, known });
-        };
-        classes.remove(place);
-        self.of_classes(classes)
-    }
-
-    fn of_classes(self, classes: Vec<(String, Vec<f32>)>) -> Result<Self, AdaptedModelError> {
-        let examples = Features::new(self.examples.length(), classes)?;
-        Self::adapt(self.backbone, &self.method, examples)
+        let thumbnails = vec![None; examples.rows()];
+        Self { backbone, method, examples, thumbnails, calibration, left_out, means, fitted }
     }
 
     /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
@@ -177,7 +147,7 @@ impl<B: Backend> AdaptedModel<B> {
         device: &B::Device,
     ) -> Result<Self, AdaptedModelError> {
         let path = path.as_ref();
-        let Content { noted, examples, parameters } = Content::read(path)?;
+        let Content { noted, examples, parameters, thumbnails } = Content::read(path)?;
         let backbone = match (noted.backbone, parameters) {
             (BackboneOrigin::Published(id), _) => PretrainedBackbone::find(&id, weights, device)?,
             (BackboneOrigin::Trained(_), _) if weights.is_some() => {
@@ -195,11 +165,11 @@ impl<B: Backend> AdaptedModel<B> {
         };
         let head = head::<B>(&noted.method, &examples, device)?;
         let state = (noted.method.as_str(), noted.calibration, noted.left_out);
-        Ok(Self::of(backbone, head, state, examples))
+        Ok(Self::of(backbone, head, state, examples).with_thumbnails(thumbnails))
     }
 
     /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
-    /// was trained here the weights, too.
+    /// was trained here the weights, too; and the [small pictures](Self::thumbnails) that there are, up to 48 MiB.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -211,7 +181,8 @@ impl<B: Backend> AdaptedModel<B> {
             left_out: self.left_out.clone(),
         };
         let (examples, parameters) = (self.examples.clone(), self.backbone.parameters());
-        Content { noted, examples, parameters }.write(path.as_ref())
+        let thumbnails = self.thumbnails.clone();
+        Content { noted, examples, parameters, thumbnails }.write(path.as_ref())
     }
 
     /// What the model makes of each picture.

@@ -4,11 +4,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
 use super::trained::Parameters;
-use super::{AdaptedModelError, BackboneOrigin, Calibration, LeftOut, classes};
+use super::{AdaptedModelError, BackboneOrigin, Calibration, LeftOut, Thumbnail, classes};
 use crate::data::{DataError, Features};
 use crate::files;
 
@@ -28,6 +30,12 @@ pub(super) const RESERVED: &str = "backbone/";
 /// version that knows of none takes them for a class until it has read the format, and can say then what is the matter.
 const PARAMETERS: &str = "backbone/parameters";
 
+/// Where the metadata has small pictures of examples: versions that know of none pass it over.
+const THUMBNAILS: &str = "fewshot_thumbnails";
+
+/// Bytes of these, at most.
+const MOST_OF_THUMBNAILS: usize = 48 << 20;
+
 /// All but tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Noted {
@@ -43,6 +51,8 @@ pub(super) struct Content {
     pub(super) examples: Features,
     /// Of a network that was trained here.
     pub(super) parameters: Option<Parameters>,
+    /// One of each example, where it is kept.
+    pub(super) thumbnails: Vec<Option<Thumbnail>>,
 }
 
 #[derive(Deserialize)]
@@ -62,7 +72,7 @@ struct Versioned<T> {
 
 impl Content {
     pub(super) fn write(self, path: &Path) -> Result<(), AdaptedModelError> {
-        let Self { noted, mut examples, parameters } = self;
+        let Self { noted, mut examples, parameters, thumbnails } = self;
         let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
         if let Some(parameters) = parameters {
             (format, list) = (FORMAT, Some(parameters.list));
@@ -71,8 +81,12 @@ impl Content {
         let noted = serde_json::to_string(&Versioned { format, noted, parameters: list });
         let written = noted.map_err(io::Error::other).and_then(|noted| {
             let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
-            let features = examples.with_metadata("created_by", created_by);
-            files::replace(path, &features.with_metadata(KEY, noted).to_safetensors()?)
+            let mut features =
+                examples.with_metadata("created_by", created_by).with_metadata(KEY, noted);
+            if thumbnails.iter().any(Option::is_some) {
+                features = features.with_metadata(THUMBNAILS, encoded(&thumbnails)?);
+            }
+            files::replace(path, &features.to_safetensors()?)
         });
         written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
     }
@@ -102,16 +116,49 @@ impl Content {
             ));
         }
         let Versioned { noted, parameters, .. } = serde_json::from_str(noted).map_err(broken)?;
-        let examples = features()?;
-        match parameters {
-            None => Ok(Self { noted, examples, parameters: None }),
+        let all = features()?;
+        let mut rows = classes(&all);
+        let parameters = match parameters {
+            None => None,
             Some(list) => {
-                let (examples, values) = without_rows(&examples)
-                    .ok_or_else(|| no_model(&"it lacks the weights of its network"))?;
-                Ok(Self { noted, examples, parameters: Some(Parameters { list, values }) })
+                let place = rows.iter().position(|(name, _)| name == PARAMETERS);
+                let place =
+                    place.ok_or_else(|| no_model(&"it lacks the weights of its network"))?;
+                Some(Parameters { list, values: rows.remove(place).1 })
             }
-        }
+        };
+        // Without the metadata, of which nothing is to be written again.
+        let examples = Features::new(all.length(), rows).map_err(|error| no_model(&error))?;
+        let thumbnails = match metadata.as_ref().and_then(|metadata| metadata.get(THUMBNAILS)) {
+            None => vec![None; examples.rows()],
+            Some(text) => decoded(text)
+                .filter(|thumbnails| thumbnails.len() == examples.rows())
+                .ok_or_else(|| no_model(&"its small pictures do not read"))?,
+        };
+        Ok(Self { noted, examples, parameters, thumbnails })
     }
+}
+
+/// Base64 of small pictures as a JSON array, with nothing in place of those that are not there; those past what the header of
+/// a safetensors file can hold are left out.
+fn encoded(thumbnails: &[Option<Thumbnail>]) -> io::Result<String> {
+    let mut room = MOST_OF_THUMBNAILS;
+    let each = thumbnails.iter().map(|thumbnail| {
+        let text = thumbnail.as_deref().map(|bytes| STANDARD.encode(bytes)).unwrap_or_default();
+        let fits = room.checked_sub(text.len());
+        room = fits.unwrap_or(0);
+        fits.map_or(String::new(), |_| text)
+    });
+    Ok(serde_json::to_string(&each.collect::<Vec<_>>())?)
+}
+
+fn decoded(text: &str) -> Option<Vec<Option<Thumbnail>>> {
+    let each: Vec<String> = serde_json::from_str(text).ok()?;
+    let decode = |text: String| {
+        let bytes = STANDARD.decode(text).ok()?;
+        Some((!bytes.is_empty()).then(|| Thumbnail::from(bytes)))
+    };
+    each.into_iter().map(decode).collect()
 }
 
 fn with_rows(examples: &Features, mut values: Vec<f32>) -> Result<Features, DataError> {
@@ -119,11 +166,4 @@ fn with_rows(examples: &Features, mut values: Vec<f32>) -> Result<Features, Data
     let mut rows = classes(examples);
     rows.push((PARAMETERS.to_owned(), values));
     Features::new(examples.length(), rows)
-}
-
-fn without_rows(examples: &Features) -> Option<(Features, Vec<f32>)> {
-    let mut rows = classes(examples);
-    let place = rows.iter().position(|(name, _)| name == PARAMETERS)?;
-    let (_, values) = rows.remove(place);
-    Some((Features::new(examples.length(), rows).ok()?, values))
 }

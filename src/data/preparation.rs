@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
     use crate::data::image_files::image;
-    use crate::data::{Color, ImageFolder, ImageSet, Omniglot};
+    use crate::data::{ClassDataset, Color, ImageFolder, ImageSet, Omniglot};
 
     /// The values that an episode makes of the first image of a set.
     fn first(set: &ImageSet) -> Vec<f32> {

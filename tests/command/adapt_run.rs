@@ -176,6 +176,8 @@ fn what_is_no_run_to_adapt_is_told_in_a_line() {
     refused_run(&model, 2, "--support is for a new model");
     refused(&[text(&model), "--method", "logistic", "--remove", "red"], 2, "--method is for a new");
     refused(&[text(&model)], 2, "--add or --remove");
+    let weightless = ["--backbone", "resnet18:x", "--add", "y"];
+    refused(&[&weightless[..], &new].concat(), 2, "--add is for a model");
     let damaged = root.join("damaged.ckpt");
     fs::write(&damaged, &fs::read(root.join("run/best.ckpt")).unwrap()[..1000]).unwrap();
     refused_run(&damaged, 1, "is damaged");

@@ -41,6 +41,10 @@ impl ToDo {
     fn of(args: &AdaptArgs) -> Result<Self, CliError> {
         let (support, out) = (args.support.clone(), args.out.clone());
         let Some(given) = &args.given else {
+            // Clap asks for no MODEL where it conflicts with what is there.
+            if let Some(option) = first_given!(args, add, remove, weights) {
+                return Err(usage!("{option} is for a model, and --backbone begins a new one"));
+            }
             let backbone = args.backbone.clone();
             let all = backbone.zip(support).zip(out);
             let ((backbone, support), out) =
@@ -89,11 +93,11 @@ impl Job for Adapting {
                         "{trained_by} gathers no running averages of batch-norm: those of these pictures are taken"
                     ));
                 }
-                let examples = backbone.embed_folder(support)?;
                 let method = args.method.as_deref().unwrap_or(method);
-                (AdaptedModel::adapt(backbone, method, examples)?, out)
+                (AdaptedModel::of_folder(backbone, method, support)?, out)
             }
         };
+        let model = if args.no_thumbnails { model.without_thumbnails() } else { model };
         model.write(&out)?;
         draw(&model, &out)?;
         report(&model, &out, args.json)

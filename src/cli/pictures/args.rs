@@ -12,7 +12,7 @@ Pictures lie in a folder for each class, whose name is the class's. Every pictur
 others classify it and how sure they should be; what came of it is printed, and drawn beside the model as \
 .confusion.svg and .map.svg.
 
-The model has the classes and their embeddings in it, but only the name and the hash of the weights. Of a run the weights are \
+The model has the classes, their embeddings and small pictures of the examples in it, but only the name and the hash of the weights. Of a run the weights are \
 in it, and the run is needed no more. Pictures are stretched to the size of the run's images, in grey or in colour as these; for \
 runs on glyphs, omniglot and fonts they are of dark ink on white.
 
@@ -56,6 +56,9 @@ pub(crate) struct AdaptArgs {
     /// Weights of MODEL's backbone, where they are not found
     #[arg(long, value_name = "FILE", requires = "given")]
     pub(crate) weights: Option<PathBuf>,
+    /// Keep no small pictures of the examples in the model's file, for the page of `fewshot serve`
+    #[arg(long)]
+    pub(crate) no_thumbnails: bool,
     /// Print what came of it as JSON
     #[arg(long)]
     pub(crate) json: bool,

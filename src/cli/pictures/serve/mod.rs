@@ -13,7 +13,7 @@ use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 
 use super::{Embedder, embedder};
-use crate::cli::args::DeviceArgs;
+use crate::cli::args::{DeviceArgs, first_given};
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
 use crate::cli::output::print;
@@ -34,7 +34,8 @@ Programs use the same interface, with a picture as the body of a request:
 Nobody is asked who they are: only programs on this machine are heard, unless --host says otherwise.
 
   fewshot serve birds.fewshot
-  fewshot serve new.fewshot --backbone efficientnet-lite0:weights.pth";
+  fewshot serve new.fewshot --backbone efficientnet-lite0:weights.pth
+  fewshot serve new.fewshot --backbone runs/mine";
 
 /// Requests that wait for the network, at most; others are refused.
 const WAITING: usize = 256;
@@ -60,6 +61,9 @@ pub(crate) struct ServeArgs {
     /// [default: simpleshot; with a run of protonet prototypes]
     #[arg(long, requires = "backbone")]
     method: Option<String>,
+    /// Keep no small pictures of a new model's examples in its file
+    #[arg(long, requires = "backbone")]
+    no_thumbnails: bool,
     /// Refuse changes
     #[arg(long, conflicts_with = "backbone")]
     read_only: bool,
@@ -89,7 +93,9 @@ impl Job for Serving {
             .map_err(|error| failed!("cannot listen at {address}: {error}"))?;
         let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
         let (sender, tasks) = sync_channel(WAITING);
-        let app = App::new(sender, gallery.preparation(), args.read_only);
+        let thumbnails =
+            gallery.thumbnails().map(|(number, file)| (number, file.clone())).collect();
+        let app = App::new(sender, gallery.preparation(), args.read_only, thumbnails);
         let server = thread::spawn(move || routes::listen(listener, app));
         print(format_args!("{} at http://{bound}", args.model.display()))?;
         answer(&mut gallery, &tasks);
@@ -104,6 +110,10 @@ fn open<B: AutodiffBackend>(
 ) -> Result<Gallery<B::InnerBackend>, CliError> {
     let file = &args.model;
     let Some(backbone) = &args.backbone else {
+        // Clap asks for no --backbone where it conflicts with what is there.
+        if let Some(option) = first_given!(args, method, no_thumbnails) {
+            return Err(usage!("{option} is for a new model, which --backbone begins"));
+        }
         let weights = args.weights.as_deref();
         let model = AdaptedModel::open_with_weights(file, weights, device)?;
         return Ok(Gallery::of(model, file.clone()));
@@ -123,7 +133,8 @@ fn open<B: AutodiffBackend>(
              of pictures by `fewshot adapt`, and serve that"
         ));
     }
-    Ok(Gallery::new(network, args.method.as_deref().unwrap_or(method), file.clone()))
+    let method = args.method.as_deref().unwrap_or(method);
+    Ok(Gallery::new(network, method, file.clone(), !args.no_thumbnails))
 }
 
 /// Something to do with the model.

@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use fewshot::adapted::AdaptedModelError;
+use fewshot::adapted::{AdaptedModelError, Thumbnail};
 use fewshot::data::{Picture, Preparation};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -48,8 +48,8 @@ pub(super) struct App {
     read_only: bool,
     requests: Arc<Semaphore>,
     decoding: Arc<Semaphore>,
-    /// Of examples that were added here, by number; a model's file has none.
-    thumbnails: Arc<Mutex<HashMap<usize, Bytes>>>,
+    /// Of examples that were added here or have one in the model's file, by number.
+    thumbnails: Arc<Mutex<HashMap<usize, Thumbnail>>>,
 }
 
 /// A request that is not granted, and why.
@@ -175,14 +175,19 @@ fn busy() -> Refusal {
 /// A picture as the network takes it, and as the page shows it.
 struct Decoded {
     image: Vec<f32>,
-    thumbnail: Vec<u8>,
+    thumbnail: Thumbnail,
 }
 
 impl App {
-    pub(super) fn new(tasks: SyncSender<Task>, preparation: Preparation, read_only: bool) -> Self {
+    pub(super) fn new(
+        tasks: SyncSender<Task>,
+        preparation: Preparation,
+        read_only: bool,
+        thumbnails: HashMap<usize, Thumbnail>,
+    ) -> Self {
         let (requests, decoding) =
             (Semaphore::new(REQUESTS).into(), Semaphore::new(DECODED).into());
-        let thumbnails = Arc::default();
+        let thumbnails = Arc::new(Mutex::new(thumbnails));
         Self { tasks, preparation, read_only, requests, decoding, thumbnails }
     }
 
@@ -198,7 +203,7 @@ impl App {
             let _permit = permit;
             let picture = Picture::decode(&body, "the picture")?;
             let image = preparation.apply(&picture);
-            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL) })
+            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL).into() })
         };
         match tokio::task::spawn_blocking(decode).await {
             Ok(decoded) => {
@@ -288,9 +293,11 @@ async fn add(
         return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why));
     }
     let Decoded { image, thumbnail } = app.decoded(body).await?;
-    let number = app.embed(image, |served, embedding| served.add(class, embedding)).await?;
+    let kept = thumbnail.clone();
+    let add = |served: &mut dyn Served, embedding: Vec<f32>| served.add(class, embedding, kept);
+    let number = app.embed(image, add).await?;
     let mut thumbnails = app.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
-    thumbnails.insert(number, thumbnail.into());
+    thumbnails.insert(number, thumbnail);
     Ok((StatusCode::CREATED, Json(json!({ "example": number }))))
 }
 
@@ -310,7 +317,7 @@ async fn thumbnail(State(app): State<App>, Path(number): Path<usize>) -> Answer<
     let Some(bytes) = thumbnails.get(&number) else {
         return Err(Refusal(StatusCode::NOT_FOUND, format!("no picture of example {number}")));
     };
-    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes.clone()).into_response())
+    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes.to_vec()).into_response())
 }
 
 async fn download(State(app): State<App>) -> Answer<Response> {
