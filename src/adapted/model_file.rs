@@ -33,7 +33,7 @@ const PARAMETERS: &str = "backbone/parameters";
 /// Where the metadata has small pictures of examples: versions that know of none pass it over.
 const THUMBNAILS: &str = "fewshot_thumbnails";
 
-/// Bytes of these, at most.
+/// Bytes of these, at most: half of what the header of a safetensors file can hold.
 const MOST_OF_THUMBNAILS: usize = 48 << 20;
 
 /// All but tensors.
@@ -84,7 +84,8 @@ impl Content {
             let mut features =
                 examples.with_metadata("created_by", created_by).with_metadata(KEY, noted);
             if thumbnails.iter().any(Option::is_some) {
-                features = features.with_metadata(THUMBNAILS, encoded(&thumbnails)?);
+                features =
+                    features.with_metadata(THUMBNAILS, encoded(&thumbnails, MOST_OF_THUMBNAILS)?);
             }
             files::replace(path, &features.to_safetensors()?)
         });
@@ -139,10 +140,8 @@ impl Content {
     }
 }
 
-/// Base64 of small pictures as a JSON array, with nothing in place of those that are not there; those past what the header of
-/// a safetensors file can hold are left out.
-fn encoded(thumbnails: &[Option<Thumbnail>]) -> io::Result<String> {
-    let mut room = MOST_OF_THUMBNAILS;
+/// Base64 of small pictures as a JSON array, with nothing in place of those that are not there or have no room.
+fn encoded(thumbnails: &[Option<Thumbnail>], mut room: usize) -> io::Result<String> {
     let each = thumbnails.iter().map(|thumbnail| {
         let text = thumbnail.as_deref().map(|bytes| STANDARD.encode(bytes)).unwrap_or_default();
         let fits = room.checked_sub(text.len());
@@ -166,4 +165,45 @@ fn with_rows(examples: &Features, mut values: Vec<f32>) -> Result<Features, Data
     let mut rows = classes(examples);
     rows.push((PARAMETERS.to_owned(), values));
     Features::new(examples.length(), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pictures_read_as_they_were_written_as_far_as_there_is_room() {
+        let all = [Some(&[1, 2, 3][..]), None, Some(&[4; 30]), Some(&[5])];
+        let all = all.map(|bytes| bytes.map(Thumbnail::from));
+        let read = |room| decoded(&encoded(&all, room).unwrap()).unwrap();
+        assert_eq!(read(1000), all);
+        assert_eq!(read(4 + 40), [&all[..3], &[None]].concat());
+        assert_eq!(read(4 + 39), [all[0].clone(), None, None, None]);
+        for broken in ["", "[1]", "[\"?\"]", "{}"] {
+            assert_eq!(decoded(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_lacks_a_part_is_no_model() {
+        let noted = |more: &str| {
+            let run = r#""shades":"kept","run":null"#;
+            let conv4 = r#"{"image":[3,16,16],"channels":4,"blocks":4,"halve_every":1,"downsampling":"MaxPool","readout":"Flatten","context":0,"precision":"f32"}"#;
+            let calibration = r#""calibration":{"temperature":1.0,"known":null},"left_out":null"#;
+            format!(
+                r#"{{"backbone":{{"conv4":{conv4},{run}}},"method":"simpleshot",{calibration},{more}}}"#
+            )
+        };
+        let parse = |more: &str, thumbnails: &str| {
+            let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![2.0])];
+            let file = Features::new(1, examples).unwrap().with_metadata(KEY, noted(more));
+            let file = file.with_metadata(THUMBNAILS, thumbnails).to_safetensors().unwrap();
+            Content::parse(&file, Path::new("x")).map(|content| content.examples.rows())
+        };
+        let (two, parameters) = (r#"["",""]"#, r#""format":2,"parameters":[["w",[1]]]"#);
+        assert_eq!(parse(r#""format":1"#, two), Ok(2));
+        assert!(parse(parameters, two).unwrap_err().contains("lacks the weights"));
+        assert!(parse(r#""format":1"#, r#"[""]"#).unwrap_err().contains("do not read"));
+        assert!(parse(r#""format":3"#, two).unwrap_err().contains("later version (format 3"));
+    }
 }

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn pages_of_omniglot_become_its_images() {
         let folder = tempfile::tempdir().unwrap();
-        let ink = |x: u32, y: u32| Luma([if (x * y / 50) % 3 == 0 { 0 } else { 255 }]);
+        let ink = |x: u32, y: u32| Luma([if (x * y / 50).is_multiple_of(3) { 0 } else { 255 }]);
         let page = GrayImage::from_fn(105, 105, ink);
         for half in ["images_background", "images_evaluation"] {
             let character = folder.path().join(half).join("Alphabet/character01");
