@@ -6,7 +6,7 @@ use fewshot::data::{picture_files, pictures_in};
 use serde_json::json;
 
 use super::args::AdaptArgs;
-use super::{Embedder, embedder, plots, run};
+use super::{Embedder, NetworkSpec, plots, run};
 use crate::cli::args::first_given;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
@@ -31,7 +31,7 @@ struct Adapting {
 
 enum ToDo {
     /// A model of pictures in a folder, on a network or a run.
-    New { backbone: String, support: PathBuf, out: PathBuf },
+    New { network: NetworkSpec, support: PathBuf, out: PathBuf },
     /// Another state of a model.
     Change { model: PathBuf, out: PathBuf },
 }
@@ -45,11 +45,11 @@ impl ToDo {
             if let Some(option) = first_given!(args, add, remove, weights) {
                 return Err(usage!("{option} is for a model, and --backbone begins a new one"));
             }
-            let backbone = args.backbone.clone();
-            let all = backbone.zip(support).zip(out);
-            let ((backbone, support), out) =
+            let network = args.backbone.as_deref().map(NetworkSpec::named);
+            let all = network.zip(support).zip(out);
+            let ((network, support), out) =
                 all.ok_or_else(|| usage!("--backbone, --support and --out are needed"))?;
-            return Ok(Self::New { backbone, support, out });
+            return Ok(Self::New { network, support, out });
         };
         let name = given.display();
         if !given.exists() {
@@ -61,8 +61,8 @@ impl ToDo {
             }
             let needed = |option| usage!("{name} is a run: {option} is needed with it");
             let support = support.ok_or_else(|| needed("--support"))?;
-            let (backbone, out) = (name.to_string(), out.ok_or_else(|| needed("--out"))?);
-            return Ok(Self::New { backbone, support, out });
+            let out = out.ok_or_else(|| needed("--out"))?;
+            return Ok(Self::New { network: NetworkSpec::Run(given.clone()), support, out });
         }
         if let Some(option) = first_given!(args, support, method) {
             return Err(usage!("{option} is for a new model, and {name} is no run to make one on"));
@@ -82,10 +82,10 @@ impl Job for Adapting {
             ToDo::Change { model, out } => {
                 (changed::<B::InnerBackend>(&args, &model, &place.device)?, out)
             }
-            ToDo::New { backbone, support, out } => {
+            ToDo::New { network, support, out } => {
                 let device = &place.device;
                 let Embedder { mut backbone, method, without_averages } =
-                    embedder::<B>(&backbone, device)?;
+                    network.open::<B>(device)?;
                 if let Some(trained_by) = without_averages {
                     let files = picture_files(&support)?.into_iter().flat_map(|(_, files)| files);
                     backbone = backbone.with_averages_of(&files.collect::<Vec<_>>())?;

@@ -16,10 +16,10 @@ pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::adapted::{Prediction, PretrainedBackbone};
+use fewshot::adapted::{BACKBONE_NAMES, Prediction, PretrainedBackbone};
 use serde_json::{Value, json};
 
 use crate::cli::args::Method;
@@ -37,16 +37,31 @@ struct Embedder<B: Backend> {
     without_averages: Option<Method>,
 }
 
-/// The network of `NAME:FILE`, or of a run.
-fn embedder<B: AutodiffBackend>(
-    named: &str,
-    device: &B::Device,
-) -> Result<Embedder<B::InnerBackend>, CliError> {
-    match run::is_run(Path::new(named)) {
-        true => run::network::<B>(Path::new(named), device),
-        false => {
-            let backbone = backbone(named, device)?;
-            Ok(Embedder { backbone, method: METHOD, without_averages: None })
+/// What embeds pictures, before it is read.
+enum NetworkSpec {
+    /// As [`backbone`] takes it.
+    Published(String),
+    /// A folder or a checkpoint.
+    Run(PathBuf),
+}
+
+impl NetworkSpec {
+    /// What `--backbone` names: a run, where one is there and no network has its name.
+    fn named(text: &str) -> Self {
+        let run = run::is_run(Path::new(text)) && !BACKBONE_NAMES.contains(&text);
+        if run { Self::Run(text.into()) } else { Self::Published(text.to_owned()) }
+    }
+
+    fn open<B: AutodiffBackend>(
+        &self,
+        device: &B::Device,
+    ) -> Result<Embedder<B::InnerBackend>, CliError> {
+        match self {
+            Self::Run(run) => run::network::<B>(run, device),
+            Self::Published(named) => {
+                let backbone = backbone(named, device)?;
+                Ok(Embedder { backbone, method: METHOD, without_averages: None })
+            }
         }
     }
 }

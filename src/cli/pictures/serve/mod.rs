@@ -12,7 +12,7 @@ use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 
-use super::{Embedder, embedder};
+use super::{Embedder, NetworkSpec};
 use crate::cli::args::{DeviceArgs, first_given};
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
@@ -126,7 +126,8 @@ fn open<B: AutodiffBackend>(
     if let Some(name) = args.method.clone().filter(|name| !known.contains(&name.as_str())) {
         return Err(AdaptedModelError::UnknownMethod { name, known }.into());
     }
-    let Embedder { backbone: network, method, without_averages } = embedder::<B>(backbone, device)?;
+    let Embedder { backbone: network, method, without_averages } =
+        NetworkSpec::named(backbone).open::<B>(device)?;
     if let Some(trained_by) = without_averages {
         return Err(usage!(
             "{backbone} was trained by {trained_by}, which gathers no running averages of batch-norm: make a model \
