@@ -29,6 +29,16 @@ pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_folder(path)
 }
 
+/// Puts a file that is whole where it belongs, in the place of what was there: synced, renamed.
+///
+/// # Errors
+/// If one of the two fails; both files are as they were.
+pub fn put(whole: &Path, path: &Path) -> io::Result<()> {
+    File::open(whole)?.sync_all()?;
+    fs::rename(whole, path)?;
+    sync_folder(path)
+}
+
 fn beside(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");

@@ -68,4 +68,6 @@ mod documents {
     struct Plasticity;
     #[doc = include_str!("../docs/scaling.md")]
     struct Scaling;
+    #[doc = include_str!("../docs/tutorial.md")]
+    struct Tutorial;
 }

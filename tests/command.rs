@@ -3,6 +3,8 @@
 
 #[path = "command/adapt_run.rs"]
 mod adapt_run;
+#[path = "command/backbones.rs"]
+mod backbones;
 #[path = "command/formats.rs"]
 mod formats;
 #[path = "command/heads.rs"]
@@ -750,6 +752,9 @@ fn the_examples_run() {
         ("04_sinusoids", "after 10 steps"),
         ("05_plasticity", "squared cosine"),
         ("07_pictures", "are needed"),
+        ("08_features", "bd-cspn"),
+        #[cfg(feature = "serve")]
+        ("09_serve_in_your_own_axum", r#""class":"red""#),
     ] {
         let output = Command::new(programs.join(name)).output();
         let output = output.expect("examples are built by a plain `cargo test`");

@@ -1,3 +1,5 @@
+mod names;
+
 use burn::config::Config;
 use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -8,7 +10,6 @@ use burn::tensor::{Tensor, TensorData};
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, Linear, LinearConfig, drawn};
-use crate::weights::Pretrained;
 
 /// What distinguishes families of vision transformers beside their sizes.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +47,8 @@ pub struct VitConfig {
 /// - images `[n, 3, h, w]`, sides multiples of the patch, to features `[n, width]`, of CLIP `[n, projection]`
 ///
 /// # Conventions
-/// Names of parameters are DINOv2's; [`load_weights`](Pretrained::load_weights) knows CLIP's. For images of another size
-/// than that of training, positions are interpolated bicubically, as DINOv2 does it.
+/// Names of parameters are DINOv2's; [`load_weights`](crate::Pretrained::load_weights) knows CLIP's, and those of both at Hugging
+/// Face. For images of another size than that of training, positions are interpolated bicubically, as DINOv2 does it.
 ///
 /// # Source
 /// Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021; Oquab et al., "DINOv2", TMLR 2024; Radford et al.,
@@ -292,29 +293,6 @@ impl<B: Backend> Encoder<B> for Vit<B> {
         let (width, patch) = (self.norm.gamma.dims()[0], self.patch_embed.proj.kernel_size[0]);
         let (blocks, positions) = (self.blocks.len(), self.pos_embed.dims()[1]);
         format!("{family}-vit/{patch}({blocks} blocks of {width}, {positions} positions)")
-    }
-}
-
-/// Parts of CLIP's names, and what they are here.
-const CLIP_NAMES: [(&str, &str); 12] = [
-    ("conv1", "patch_embed.proj"),
-    ("class_embedding", "cls_token"),
-    ("positional_embedding", "pos_embed"),
-    ("ln_pre", "norm_pre"),
-    ("ln_post", "norm"),
-    ("transformer.resblocks", "blocks"),
-    ("ln_1", "norm1"),
-    ("ln_2", "norm2"),
-    ("attn.in_proj_", "attn.qkv."),
-    ("attn.out_proj", "attn.proj"),
-    ("mlp.c_fc", "mlp.fc1"),
-    ("mlp.c_proj", "mlp.fc2"),
-];
-
-impl<B: Backend> Pretrained<B> for Vit<B> {
-    fn parameter_name(published: &str) -> String {
-        let renamed = |name: String, (from, to): &(&str, &str)| name.replace(from, to);
-        CLIP_NAMES.iter().fold(published.to_owned(), renamed)
     }
 }
 

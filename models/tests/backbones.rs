@@ -1,6 +1,9 @@
 //! Pretrained networks: published names, and the features that PyTorch computes.
 #![recursion_limit = "256"]
 
+#[path = "backbones/named_otherwise.rs"]
+mod named_otherwise;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,12 +82,22 @@ fn images<B: Backend>([height, width]: [usize; 2]) -> Tensor<B, 4> {
 
 /// A safetensors file with these parameters, under names with a prefix.
 fn file(folder: &TempDir, prefix: &str, parameters: &[(String, Vec<usize>)]) -> PathBuf {
-    let bytes = |(name, shape): &(String, Vec<usize>)| -> Vec<u8> {
-        drawn(name, shape).into_iter().flat_map(f32::to_le_bytes).collect()
+    let named = |(name, shape): &(String, Vec<usize>)| {
+        (format!("{prefix}{name}"), shape.clone(), drawn(name, shape))
     };
-    let bytes: Vec<_> = parameters.iter().map(bytes).collect();
-    let views = parameters.iter().zip(&bytes).map(|((name, shape), bytes)| {
-        (format!("{prefix}{name}"), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
+    file_of(folder, &parameters.iter().map(named).collect::<Vec<_>>())
+}
+
+/// A tensor's name, shape and values.
+type Tensors = Vec<(String, Vec<usize>, Vec<f32>)>;
+
+fn file_of(folder: &TempDir, tensors: &Tensors) -> PathBuf {
+    let bytes = |(_, _, values): &(String, Vec<usize>, Vec<f32>)| -> Vec<u8> {
+        values.iter().copied().flat_map(f32::to_le_bytes).collect()
+    };
+    let bytes: Vec<_> = tensors.iter().map(bytes).collect();
+    let views = tensors.iter().zip(&bytes).map(|((name, shape, _), bytes)| {
+        (name.clone(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap())
     });
     let path = folder.path().join("weights.safetensors");
     safetensors::serialize_to_file(views, None, &path).unwrap();

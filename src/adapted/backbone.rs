@@ -1,5 +1,6 @@
 //! Pretrained networks by name, with their weights.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,9 +18,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::trained::Parameters;
-use super::{AdaptedModelError, BackboneOrigin, TrainedNetwork};
+use super::{AdaptedModelError, BackboneOrigin, PublishedWeights, TrainedNetwork, weights_cache};
 use crate::data::{Features, ImageShape, Picture, picture_files};
-use crate::files;
 
 /// Pictures in a batch of the network.
 const BATCH: usize = 32;
@@ -74,15 +74,17 @@ enum Network<B: Backend> {
 impl BackboneId {
     /// Where the file of weights is: at its place, or in the cache.
     fn locate(&self) -> Result<PathBuf, AdaptedModelError> {
-        let cached = files::cache_folder().map(|folder| folder.join("weights").join(&self.sha256));
+        let cached = weights_cache().map(|folder| folder.join(&self.sha256));
         let tried: Vec<_> = [Some(self.file.clone()), cached].into_iter().flatten().collect();
         for path in tried.iter().filter(|path| path.is_file()) {
             if sha256(path)? == self.sha256 {
                 return Ok(path.clone());
             }
         }
+        let file = PublishedWeights::of(&self.name)?.file;
+        let published = file.is_some_and(|file| self.sha256.starts_with(file.sha256));
         let (backbone, sha256) = (self.name.clone(), self.sha256.clone());
-        Err(AdaptedModelError::NoWeights { backbone, sha256, tried })
+        Err(AdaptedModelError::NoWeights { backbone, sha256, tried, published })
     }
 }
 
@@ -103,8 +105,31 @@ impl<B: Backend> PretrainedBackbone<B> {
         Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
 
+    /// The network of this name with its [published weights](PublishedWeights), from the [cache](weights_cache): nothing is
+    /// downloaded.
+    ///
+    /// # Errors
+    /// When there is no such network, its weights are not in the cache, or the file there is damaged.
+    pub fn cached(name: &str, device: &B::Device) -> Result<Self, AdaptedModelError> {
+        let weights = PublishedWeights::of(name)?;
+        let Some(path) = weights.cached() else {
+            return Err(match weights.file {
+                Some(_) => AdaptedModelError::NotCached { backbone: weights.name },
+                None => {
+                    let (backbone, page) = (weights.name, weights.page);
+                    AdaptedModelError::NoDownload { backbone, page }
+                }
+            });
+        };
+        let named = path.file_name().and_then(OsStr::to_str);
+        if named != Some(sha256(&path)?.as_str()) {
+            return Err(AdaptedModelError::DamagedWeights { backbone: weights.name, path });
+        }
+        Self::load(name, path, device)
+    }
+
     /// The network that a model was adapted from: with `weights`, or those at the place that the model notes, or in
-    /// the [cache](files::cache_folder) as `weights/SHA256`.
+    /// the [cache](weights_cache) under its hash.
     ///
     /// # Errors
     /// When weights are nowhere, or are others.

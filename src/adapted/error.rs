@@ -81,8 +81,9 @@ pub enum AdaptedModelError {
 
     /// The backbone's weights are not where they were, nor in the cache.
     #[error(
-        "the weights of {backbone} with the sha256 {sha256} are not at {}: say where they are",
-        tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at ")
+        "the weights of {backbone} with the sha256 {sha256} are not at {}: {}say where they are",
+        tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at "),
+        if *published { format!("download them by `fewshot backbones get {backbone}`, or ") } else { String::new() }
     )]
     NoWeights {
         /// The backbone.
@@ -91,6 +92,39 @@ pub enum AdaptedModelError {
         sha256: String,
         /// Where they were looked for.
         tried: Vec<PathBuf>,
+        /// Whether they are those that are [published](super::PublishedWeights).
+        published: bool,
+    },
+
+    /// Weights that are asked for by the name of their network alone have not been downloaded.
+    #[error(
+        "the weights of {backbone} are not in the cache: `fewshot backbones get {backbone}` downloads them, \
+         {backbone}:FILE says where else they are"
+    )]
+    NotCached {
+        /// The backbone.
+        backbone: &'static str,
+    },
+
+    /// No file of weights with a checksum is published for a network.
+    #[error(
+        "the weights of {backbone} have no address to download them from: they are linked at {page}, and {backbone}:FILE \
+         says where they are"
+    )]
+    NoDownload {
+        /// The backbone.
+        backbone: &'static str,
+        /// Where its authors publish weights.
+        page: &'static str,
+    },
+
+    /// A file of the cache has another hash than its name says.
+    #[error("{} is damaged: `fewshot backbones get {backbone}` downloads it again", path.display())]
+    DamagedWeights {
+        /// The backbone.
+        backbone: &'static str,
+        /// The file.
+        path: PathBuf,
     },
 
     /// Weights that are not those of the model.

@@ -9,6 +9,7 @@ mod changes;
 mod error;
 mod left_out;
 mod model_file;
+mod published;
 mod trained;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
@@ -16,6 +17,7 @@ pub use calibration::Calibration;
 pub use changes::Thumbnail;
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
+pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};
 pub use trained::{BackboneOrigin, TrainedNetwork, TrainingRun};
 
 use std::path::Path;

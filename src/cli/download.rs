@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fewshot::files;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
@@ -57,7 +57,9 @@ pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
         }
         let address = mirror.as_deref().unwrap_or(address).trim_end_matches('/');
         let url = format!("{address}/{path}");
-        let bytes = fetch(&url)?;
+        let mut bytes = Vec::new();
+        let body = body(&url, Duration::from_secs(1800))?.take(LIMIT).read_to_end(&mut bytes);
+        body.map_err(|error| failed!("cannot download {url}: {error}"))?;
         if !sum.holds(&bytes) {
             return Err(failed!("{url} is not the published file: its checksum differs"));
         }
@@ -69,24 +71,19 @@ pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-fn fetch(url: &str) -> Result<Vec<u8>, CliError> {
-    let failed = |error: String| failed!("cannot download {url}: {error}");
+/// What an address answers, with a bar of how much of it is there. It must be read within `patience`.
+pub(crate) fn body(url: &str, patience: Duration) -> Result<impl Read + use<>, CliError> {
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(30)))
         .timeout_recv_response(Some(Duration::from_secs(60)))
-        .timeout_recv_body(Some(Duration::from_secs(1800)));
-    let agent = ureq::Agent::from(config.build());
-    let response = agent.get(url).call().map_err(|error| failed(error.to_string()))?;
-    let body = response.into_body();
+        .timeout_recv_body(Some(patience));
+    let response = ureq::Agent::from(config.build()).get(url).call();
+    let body = response.map_err(|error| failed!("cannot download {url}: {error}"))?.into_body();
     let bar = body.content_length().map_or_else(ProgressBar::no_length, ProgressBar::new);
     let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes} {eta}");
     bar.set_style(style.expect("the template is well formed"));
     bar.set_message(url.rsplit('/').next().unwrap_or(url).to_owned());
-    let mut bytes = Vec::new();
-    let reader = bar.wrap_read(body.into_reader());
-    reader.take(LIMIT).read_to_end(&mut bytes).map_err(|error| failed(error.to_string()))?;
-    bar.finish_and_clear();
-    Ok(bytes)
+    Ok(bar.with_finish(ProgressFinish::AndClear).wrap_read(body.into_reader()))
 }
 
 impl Sum {

@@ -50,6 +50,8 @@ impl CliError {
                 AdaptedModelError::UnknownBackbone { .. }
                 | AdaptedModelError::UnknownMethod { .. }
                 | AdaptedModelError::UnknownClass { .. }
+                | AdaptedModelError::NotCached { .. }
+                | AdaptedModelError::NoDownload { .. }
                 | AdaptedModelError::OwnWeights { .. },
             )
             | Self::Train(TrainError::Episodes(_))

@@ -60,6 +60,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Predict(args) => pictures::predict(args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => pictures::serve(args),
+        Command::Backbones { command } => pictures::backbones(command),
         Command::Data { command: DataCommand::Omniglot { to } } => download::omniglot(&to),
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),

@@ -256,8 +256,8 @@ fn bad_input_is_one_clear_error() {
     let support = root.join("support");
     let (status, text_of) = adapt("dino:lite0.safetensors", &support, &[]);
     assert!(status == 2 && text_of.contains("there are dinov2-s"), "{text_of}");
-    let (status, text_of) = adapt("efficientnet-lite0", &support, &[]);
-    assert!(status == 2 && text_of.contains("NAME:FILE"), "{text_of}");
+    let (status, text_of) = adapt("lite0.safetensors", &support, &[]);
+    assert!(status == 2 && text_of.contains("there are dinov2-s"), "{text_of}");
     let (status, text_of) =
         adapt(&backbone.replace("efficientnet-lite0:", "resnet18:"), &support, &[]);
     assert!(status == 1 && text_of.contains("weights of another network"), "{text_of}");

@@ -1,5 +1,6 @@
 //! Published weights of networks that are pretrained.
 
+mod arranged;
 mod strides;
 
 use std::collections::{BTreeMap, HashMap};
@@ -9,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use burn::module::{Module, ParamId};
+use burn::tensor::DType;
 use burn::tensor::backend::Backend;
-use burn::tensor::{DType, TensorData};
 use burn_store::{
     ApplyError, ModuleSnapshot, ModuleStore, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore,
     TensorSnapshot,
 };
+
+use arranged::{joined, permuted, transposed};
 
 /// A file whose weights a network does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +39,8 @@ pub enum WeightsError {
     Missing {
         /// The file.
         file: PathBuf,
-        /// The first parameter that is not there, as the network names it.
+        /// The first parameter that is not there, as the network names it; of one that is published in
+        /// [parts](Pretrained::PARTS), the part as the file would name it.
         parameter: String,
         /// How many are not there.
         missing: usize,
@@ -61,6 +65,13 @@ pub enum WeightsError {
 
 /// A network that weights are published for.
 pub trait Pretrained<B: Backend>: Module<B> + Sized {
+    /// Parameters that some publish in parts: what names of the parts have in them, in the order in which the parts are joined along
+    /// their first dimension. The whole has the published name of its first part.
+    const PARTS: &'static [&'static [&'static str]] = &[];
+
+    /// Published names of matrices of which the network has the transposes.
+    const TRANSPOSED: &'static [&'static str] = &[];
+
     /// What the network calls the parameter of this published name.
     fn parameter_name(published: &str) -> String {
         published.to_owned()
@@ -77,9 +88,14 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
     fn load_weights(mut self, file: &Path) -> Result<Self, WeightsError> {
         let own = self.collect(None, None, false).into_iter();
         let own: HashMap<_, _> = own.map(|of| (of.full_path(), of.shape.to_vec())).collect();
-        let given = read(file)?;
+        let given = joined(file, read(file)?, Self::PARTS, own.len())?;
         let given = given.into_iter().map(|(name, given)| {
-            let name = Self::parameter_name(without_prefixes(&name));
+            let published = without_prefixes(&name);
+            let given = match Self::TRANSPOSED.contains(&published) {
+                true => transposed(given),
+                false => given,
+            };
+            let name = Self::parameter_name(published);
             let shape = own.get(&name).map_or(&[][..], Vec::as_slice);
             renamed(given, &name, shape)
         });
@@ -101,8 +117,16 @@ pub trait Pretrained<B: Backend>: Module<B> + Sized {
 }
 
 /// What wrappers and checkpoints put before the names of a network.
-const PREFIXES: [&str; 7] =
-    ["state_dict.", "params.", "model.", "module.", "encoder.", "backbone.", "visual."];
+const PREFIXES: [&str; 8] = [
+    "state_dict.",
+    "params.",
+    "model.",
+    "module.",
+    "encoder.",
+    "backbone.",
+    "visual.",
+    "vision_model.",
+];
 
 fn without_prefixes(mut name: &str) -> &str {
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
@@ -141,20 +165,6 @@ fn read(file: &Path) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
         Ok((name, given))
     };
     all.into_iter().map(in_order).collect()
-}
-
-/// A tensor of which each element is taken from its place.
-fn permuted(given: TensorSnapshot, places: Vec<usize>) -> TensorSnapshot {
-    let data = given.clone_data_fn();
-    let shape = given.shape.clone();
-    let data = move || {
-        let found = data()?.convert_dtype(DType::F32);
-        let values: Vec<f32> = found.iter().collect();
-        let values = places.iter().map(|&place| values[place]).collect::<Vec<_>>();
-        Ok(TensorData::new(values, shape.clone()))
-    };
-    let (shape, id) = (given.shape.clone(), ParamId::new());
-    TensorSnapshot::from_closure(Rc::new(data), DType::F32, shape, Vec::new(), Vec::new(), id)
 }
 
 /// A tensor of the file under the network's name, in f32, with as many leading dimensions of 1 as the network has.

@@ -24,7 +24,7 @@ pub(crate) use train::{ClassicalArgs, TrainArgs, TrainOn};
 use super::data_spec::{DataSpec, specs};
 use super::features::{EMBED_HELP, EmbedArgs};
 use super::hardware::HardwareCommand;
-use super::pictures::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
+use super::pictures::{ADAPT_HELP, AdaptArgs, BackbonesCommand, PREDICT_HELP, PredictArgs};
 #[cfg(feature = "serve")]
 use super::pictures::{SERVE_HELP, ServeArgs};
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
@@ -60,6 +60,11 @@ pub(crate) enum Command {
     #[cfg(feature = "serve")]
     #[command(after_long_help = SERVE_HELP, args_override_self = true)]
     Serve(ServeArgs),
+    /// List pretrained networks, or download their weights.
+    Backbones {
+        #[command(subcommand)]
+        command: BackbonesCommand,
+    },
     /// Get data, or look at it.
     Data {
         #[command(subcommand)]

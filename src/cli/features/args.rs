@@ -36,7 +36,7 @@ pub(crate) struct EmbedArgs {
     /// A pretrained network instead of a run, and the file of its weights, as `adapt` takes them
     #[arg(
         long,
-        value_name = "NAME:FILE",
+        value_name = "NAME[:FILE]",
         requires = "pictures",
         conflicts_with_all = ["checkpoint", "part", "data", "split"]
     )]

@@ -5,8 +5,8 @@ use clap::Args;
 use crate::cli::args::{DeviceArgs, count};
 
 pub(crate) const ADAPT_HELP: &str = "\
-A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's. There are \
-dinov2-s, dinov2-b, clip-b32, efficientnet-lite0, resnet18, resnet34, resnet50, resnet12 and wrn-28-10.
+A backbone is NAME:FILE, with the network's published weights in a safetensors file or one of PyTorch's, or NAME alone after \
+`fewshot backbones get NAME` has downloaded them. There are dinov2-s, dinov2-b, clip-b32, efficientnet-lite0, resnet18, resnet34, resnet50, resnet12 and wrn-28-10.
 
 Pictures lie in a folder for each class, whose name is the class's. Every picture is left out once, to see how well the \
 others classify it and how sure they should be; what came of it is printed, and drawn beside the model as \
@@ -16,6 +16,8 @@ The model has the classes, their embeddings and small pictures of the examples i
 in it, and the run is needed no more. Pictures are stretched to the size of the run's images, in grey or in colour as these; for \
 runs on glyphs, omniglot and fonts they are of dark ink on white.
 
+  fewshot backbones get dinov2-s
+  fewshot adapt --backbone dinov2-s --support birds/ --out birds.fewshot
   fewshot adapt --backbone dinov2-s:dinov2_vits14_pretrain.pth --support birds/ --out birds.fewshot
   fewshot adapt runs/mine --support birds/ --out birds.fewshot
   fewshot adapt birds.fewshot --add owls/ --add more/wren/
@@ -34,8 +36,8 @@ pub(crate) struct AdaptArgs {
     /// A model to change; or a run of `fewshot train`, folder or checkpoint, whose network a new model is made on
     #[arg(value_name = "MODEL|RUN", conflicts_with = "backbone")]
     pub(crate) given: Option<PathBuf>,
-    /// Network and file of its weights
-    #[arg(long, value_name = "NAME:FILE", required_unless_present = "given")]
+    /// Network, and file of its weights where they are not in the cache
+    #[arg(long, value_name = "NAME[:FILE]", required_unless_present = "given")]
     pub(crate) backbone: Option<String>,
     /// Folder with a folder of pictures for each class
     #[arg(long, value_name = "DIR", required_unless_present = "given")]

@@ -10,7 +10,7 @@ use crate::cli::output::print;
 
 /// `fewshot embed --backbone`.
 pub(crate) struct PictureEmbedding {
-    /// `NAME:FILE`.
+    /// `NAME:FILE`, or `NAME`.
     pub(crate) backbone: String,
     /// Folder with a folder of pictures for each class.
     pub(crate) pictures: PathBuf,

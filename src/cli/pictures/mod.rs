@@ -1,7 +1,8 @@
-//! `fewshot adapt`, `fewshot predict` and `fewshot serve`: from a folder of pictures to a classifier.
+//! `fewshot adapt`, `fewshot predict`, `fewshot serve` and `fewshot backbones`: from a folder of pictures to a classifier.
 
 mod adapt;
 mod args;
+mod backbones;
 mod embed;
 mod plots;
 mod predict;
@@ -11,6 +12,7 @@ mod serve;
 
 pub(crate) use adapt::adapt;
 pub(crate) use args::{ADAPT_HELP, AdaptArgs, PREDICT_HELP, PredictArgs};
+pub(crate) use backbones::{BackbonesCommand, backbones};
 pub(crate) use embed::PictureEmbedding;
 pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
@@ -23,7 +25,7 @@ use fewshot::adapted::{BACKBONE_NAMES, Prediction, PretrainedBackbone};
 use serde_json::{Value, json};
 
 use crate::cli::args::Method;
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::CliError;
 use crate::cli::report::rounded;
 
 /// How classes are learned from embeddings if nothing else is said.
@@ -66,15 +68,15 @@ impl NetworkSpec {
     }
 }
 
-/// The network of `NAME:FILE`.
+/// The network of `NAME:FILE`, or of `NAME` with the weights in the cache.
 fn backbone<B: Backend>(
     named: &str,
     device: &B::Device,
 ) -> Result<PretrainedBackbone<B>, CliError> {
-    let (name, weights) = named
-        .split_once(':')
-        .ok_or_else(|| usage!("--backbone takes NAME:FILE, with the file of its weights"))?;
-    Ok(PretrainedBackbone::load(name, weights, device)?)
+    Ok(match named.split_once(':') {
+        Some((name, weights)) => PretrainedBackbone::load(name, weights, device)?,
+        None => PretrainedBackbone::cached(named, device)?,
+    })
 }
 
 /// Whether a picture is less likely than `unknown` of a known class at all.

