@@ -18,8 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let device = Default::default();
     let backbone = PretrainedBackbone::<Flex>::load(name, weights, &device)?;
-    let examples = backbone.embed_folder(support)?;
-    let model = AdaptedModel::adapt(backbone, "simpleshot", examples)?;
+    let model = AdaptedModel::of_folder(backbone, "simpleshot", support)?;
     if let Some(left_out) = model.left_out() {
         println!("{:.1} % right of pictures that were left out", left_out.accuracy());
     }

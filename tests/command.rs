@@ -1,6 +1,8 @@
 //! The command as a program.
 #![cfg(all(feature = "cli", feature = "flex"))]
 
+#[path = "command/adapt_run.rs"]
+mod adapt_run;
 #[path = "command/backbones.rs"]
 mod backbones;
 #[path = "command/formats.rs"]

@@ -33,7 +33,7 @@ pub enum Readout {
 }
 
 /// Configuration of a [`Conv4`].
-#[derive(Config, Debug)]
+#[derive(Config, Debug, PartialEq, Eq)]
 pub struct Conv4Config {
     /// Channels, height and width of the images.
     pub image: [usize; 3],
@@ -211,6 +211,19 @@ impl<B: Backend> Conv4<B> {
             track_all(norms(), output.moments);
         }
         output.features
+    }
+
+    /// The same network with moments of its maps of `images` `[n, c, h, w]` for running averages, so that
+    /// [`BnStatistics::Running`] embeds each of them as [`BnStatistics::Batch`] embeds all of them
+    /// together: for training that gathers no averages, as MAML's.
+    pub fn with_averages_of(mut self, images: Tensor<B, 4>) -> Self {
+        let momenta: Vec<_> = self.blocks.iter().map(|block| block.norm.momentum).collect();
+        self.blocks.iter_mut().for_each(|block| block.norm.momentum = 1.0);
+        self.forward(images, BnStatistics::Track);
+        for (block, momentum) in self.blocks.iter_mut().zip(momenta) {
+            block.norm.momentum = momentum;
+        }
+        self
     }
 
     fn tensors(&self, index: usize) -> ConvBlock<B> {

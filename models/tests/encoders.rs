@@ -602,3 +602,20 @@ mod second_derivatives {
         assert_close("x", &found, &differences(&x, value), 2e-3);
     }
 }
+
+#[test]
+fn averages_of_images_embed_each_as_the_batch_embeds_all() {
+    let images = uniform::<Flex, 4>(3, [6, 2, 8, 9]);
+    let together = read(small_conv4().encode(images.clone(), BnStatistics::Batch));
+    let network = small_conv4().with_averages_of(images.clone());
+    let each = images.clone().chunk(6, 0).into_iter();
+    let alone: Vec<_> =
+        each.flat_map(|image| read(network.encode(image, BnStatistics::Running))).collect();
+    assert_close("features", &alone, &together, 1e-5);
+    // Later batches move the averages as far as they always do.
+    let before = state(&network);
+    network.encode(images * 3.0, BnStatistics::Track);
+    let key = "blocks.0.norm.running_var";
+    let moved = state(&network)[key][0] / before[key][0];
+    assert!((moved - (0.9 + 0.1 * 9.0)).abs() < 1e-3, "{moved}");
+}

@@ -9,19 +9,23 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot_kernels::{Route, route};
 use fewshot_models::{
-    BnStatistics, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing, Pretrained,
-    ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError, WideResNet,
-    WideResNetConfig,
+    BnStatistics, Conv4, EfficientNetLite, EfficientNetLiteConfig, Encoder, Preprocessing,
+    Pretrained, ResNet, ResNet12, ResNet12Config, ResNetConfig, Vit, VitConfig, WeightsError,
+    WideResNet, WideResNetConfig,
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{AdaptedModelError, PublishedWeights, weights_cache};
-use crate::data::{Features, Picture, picture_files};
+use super::trained::Parameters;
+use super::{AdaptedModelError, BackboneOrigin, PublishedWeights, TrainedNetwork, weights_cache};
+use crate::data::{Features, ImageShape, Picture, picture_files};
 
 /// Pictures in a batch of the network.
 const BATCH: usize = 32;
+
+/// Pictures that running averages are taken from, at most.
+const AVERAGED: usize = 128;
 
 /// Names of the pretrained networks that pictures can be embedded by.
 pub const BACKBONE_NAMES: [&str; 9] = [
@@ -49,16 +53,17 @@ pub struct BackboneId {
     pub preprocessing: Preprocessing,
 }
 
-/// A pretrained network that embeds pictures.
+/// A network that embeds pictures, with published weights or trained here.
 #[derive(Clone, Debug)]
 pub struct PretrainedBackbone<B: Backend> {
-    id: BackboneId,
+    origin: BackboneOrigin,
     network: Network<B>,
     device: B::Device,
 }
 
 #[derive(Clone, Debug)]
 enum Network<B: Backend> {
+    Conv4(Box<Conv4<B>>),
     EfficientNetLite(EfficientNetLite<B>),
     ResNet(ResNet<B>),
     ResNet12(Box<ResNet12<B>>),
@@ -97,7 +102,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         let (network, preprocessing) = Network::load(name, file, device)?;
         let sha256 = sha256(file)?;
         let id = BackboneId { name: name.to_owned(), sha256, file: absolute(file), preprocessing };
-        Ok(Self { id, network, device: device.clone() })
+        Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
 
     /// The network of this name with its [published weights](PublishedWeights), from the [cache](weights_cache): nothing is
@@ -146,16 +151,56 @@ impl<B: Backend> PretrainedBackbone<B> {
             None => id.locate()?,
         };
         let (network, _) = Network::load(&id.name, &file, device)?;
-        Ok(Self {
-            id: BackboneId { file: absolute(&file), ..id.clone() },
-            network,
-            device: device.clone(),
-        })
+        let id = BackboneId { file: absolute(&file), ..id.clone() };
+        Ok(Self { origin: BackboneOrigin::Published(id), network, device: device.clone() })
     }
 
-    /// Which network it is.
-    pub fn id(&self) -> &BackboneId {
-        &self.id
+    /// A network that was trained here. It normalises by the running averages that it has.
+    ///
+    /// # Panics
+    /// When the encoder is of another configuration than is noted.
+    pub fn trained(encoder: Conv4<B>, noted: TrainedNetwork, device: &B::Device) -> Self {
+        let (wanted, found) =
+            (noted.conv4.init::<B>(device).architecture(), encoder.architecture());
+        assert_eq!(found, wanted, "the encoder and its configuration");
+        let network = Network::Conv4(Box::new(encoder));
+        Self { origin: BackboneOrigin::Trained(noted), network, device: device.clone() }
+    }
+
+    /// A network that was trained here and has gathered no running averages of batch-norm, with the moments of pictures in
+    /// their place: of 128 of these files, evenly chosen, if there are more. A published network stays as it is.
+    ///
+    /// # Conventions
+    /// MAML and its relatives normalise the support of a task by its own moments and gather none. Here these are kept for
+    /// the pictures to come.
+    ///
+    /// # Errors
+    /// At the first file that cannot be read.
+    pub fn with_averages_of(mut self, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
+        let preparation = self.origin.preparation();
+        let files = files.iter().step_by(files.len().div_ceil(AVERAGED).max(1));
+        let image = |file: &PathBuf| Picture::open(file).map(|picture| preparation.apply(&picture));
+        let images: Vec<Vec<f32>> = files.map(image).collect::<Result<_, _>>()?;
+        if let (Network::Conv4(network), false) = (&mut self.network, images.is_empty()) {
+            let ImageShape { channels, height, width } = preparation.image();
+            let shape = [images.len(), channels, height, width];
+            let images = Tensor::from_data(TensorData::new(images.concat(), shape), &self.device);
+            **network = network.as_ref().clone().with_averages_of(images);
+        }
+        Ok(self)
+    }
+
+    /// Parameters that go into a model's file: of a network that was trained here.
+    pub(super) fn parameters(&self) -> Option<Parameters> {
+        match &self.network {
+            Network::Conv4(network) => Some(Parameters::of(network)),
+            _ => None,
+        }
+    }
+
+    /// Where it comes from.
+    pub fn origin(&self) -> &BackboneOrigin {
+        &self.origin
     }
 
     /// Where it computes.
@@ -167,7 +212,8 @@ impl<B: Backend> PretrainedBackbone<B> {
     pub fn embed(&self, pictures: &[Picture]) -> (Vec<f32>, usize) {
         let (mut rows, mut length) = (Vec::new(), 0);
         for batch in pictures.chunks(BATCH) {
-            let images = batch.par_iter().flat_map_iter(|of| of.prepared(&self.id.preprocessing));
+            let preparation = self.origin.preparation();
+            let images = batch.par_iter().flat_map_iter(|of| preparation.apply(of));
             let embedded = self.embed_prepared(images.collect());
             rows.extend(embedded.0);
             length = embedded.1;
@@ -175,29 +221,30 @@ impl<B: Backend> PretrainedBackbone<B> {
         (rows, length)
     }
 
-    /// The same of pictures that are [prepared](Picture::prepared) already.
+    /// The same of pictures that are [prepared](crate::data::Preparation::apply) already.
     ///
     /// # Shapes
-    /// `images`: `[n, 3, crop, crop]`, one after the other.
+    /// `images`: `[n, c, h, w]`, one after the other.
     ///
     /// # Panics
     /// When these are not the values of whole images.
     pub fn embed_prepared(&self, images: Vec<f32>) -> (Vec<f32>, usize) {
-        let Preprocessing { crop, .. } = self.id.preprocessing;
+        let image = self.origin.preparation().image();
+        let (values, ImageShape { channels, height, width }) = (image.values(), image);
         let encoded = |images: &[f32]| {
-            let shape = [images.len() / (3 * crop * crop), 3, crop, crop];
+            let shape = [images.len() / values, channels, height, width];
             let images = Tensor::from_data(TensorData::new(images.to_vec(), shape), &self.device);
             self.network.encode(images).into_data().iter::<f32>().collect()
         };
         let rows: Vec<Vec<f32>> = match route::<B>() {
             // Maps of few pictures stay in the cache of a core; those of a batch do not.
             Route::Host(_) => {
-                let together = self.network.images_on_a_core() * 3 * crop * crop;
+                let together = self.network.images_on_a_core() * values;
                 images.par_chunks(together).map(encoded).collect()
             }
-            _ => images.chunks(BATCH * 3 * crop * crop).map(encoded).collect(),
+            _ => images.chunks(BATCH * values).map(encoded).collect(),
         };
-        let (rows, count) = (rows.concat(), images.len() / (3 * crop * crop));
+        let (rows, count) = (rows.concat(), images.len() / values);
         let length = rows.len().checked_div(count).unwrap_or(0);
         (rows, length)
     }
@@ -207,14 +254,26 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// # Errors
     /// At the first file that cannot be read.
     pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize), AdaptedModelError> {
-        let (mut rows, mut length) = (Vec::new(), 0);
+        let (rows, length, _) = self.embed_each(files, |_| ())?;
+        Ok((rows, length))
+    }
+
+    /// The same, with something else that is made of each picture.
+    pub(super) fn embed_each<T: Send>(
+        &self,
+        files: &[PathBuf],
+        make: impl Fn(&Picture) -> T + Sync,
+    ) -> Result<(Vec<f32>, usize, Vec<T>), AdaptedModelError> {
+        let (mut rows, mut length, mut beside) = (Vec::new(), 0, Vec::new());
         for files in files.chunks(BATCH) {
             let pictures: Result<Vec<_>, _> = files.par_iter().map(Picture::open).collect();
-            let (batch, features) = self.embed(&pictures?);
+            let pictures = pictures?;
+            let (batch, features) = self.embed(&pictures);
             rows.extend(batch);
             length = features;
+            beside.extend(pictures.par_iter().map(&make).collect::<Vec<_>>());
         }
-        Ok((rows, length))
+        Ok((rows, length, beside))
     }
 
     /// Embeddings of a [folder of folders](picture_files), one for each class.
@@ -283,6 +342,7 @@ impl<B: Backend> Network<B> {
     fn encode(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         let running = BnStatistics::Running;
         match self {
+            Self::Conv4(network) => network.encode(images, running),
             Self::EfficientNetLite(network) => network.encode(images, running),
             Self::ResNet(network) => network.encode(images, running),
             Self::ResNet12(network) => network.encode(images, running),
@@ -296,7 +356,7 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
+pub(super) fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
     let mut hasher = Sha256::new();
     let read = File::open(file).and_then(|mut opened| io::copy(&mut opened, &mut hasher));
     read.map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use fewshot_models::WeightsError;
 
 use crate::data::DataError;
+use crate::precision::PrecisionError;
 
 /// Why a network could not be adapted to pictures, or an adapted model not be used.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +50,24 @@ pub enum AdaptedModelError {
         name: String,
         /// What there is.
         known: Vec<String>,
+    },
+
+    /// A name that a model's file has other use for.
+    #[error("no class can be called {name:?}: names that begin with backbone/ are the network's")]
+    ReservedClass {
+        /// What was asked for.
+        name: String,
+    },
+
+    /// The network computes in a precision that the backend lacks.
+    #[error(transparent)]
+    Precision(#[from] PrecisionError),
+
+    /// Weights were given for a model that has its own.
+    #[error("{} has the weights of its network in it: no file of them is wanted", path.display())]
+    OwnWeights {
+        /// The model.
+        path: PathBuf,
     },
 
     /// The file is of a later version of this library, or no adapted model.

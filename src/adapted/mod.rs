@@ -1,22 +1,26 @@
-//! From a folder of pictures to a classifier: a pretrained network, a few pictures of each class, a file.
+//! From a folder of pictures to a classifier: a pretrained network or one that was trained here, a few pictures of each class, a file.
 //!
 //! A [`PretrainedBackbone`] embeds pictures, a [head](crate::learners::heads) learns the classes from these embeddings, and
 //! an [`AdaptedModel`] is both, with the embeddings kept, so that classes can be added and taken away.
 
 mod backbone;
 mod calibration;
+mod changes;
 mod error;
 mod left_out;
 mod model_file;
 mod published;
+mod trained;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
+pub use changes::Thumbnail;
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
 pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};
+pub use trained::{BackboneOrigin, TrainedNetwork, TrainingRun};
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor, TensorData};
@@ -27,6 +31,7 @@ use crate::learners::heads::{
     AnyHead, EmbeddedSupport, FittedHead, HEAD_NAMES, Head, TRAINED_ON_EPISODES,
 };
 use left_out::left_out;
+use model_file::{Content, Noted, RESERVED};
 
 /// A classifier of pictures, learned from a few of each class.
 ///
@@ -38,8 +43,7 @@ use left_out::left_out;
 ///
 /// let device = Default::default();
 /// let backbone = PretrainedBackbone::<Flex>::load("dinov2-s", "dinov2_vits14_pretrain.pth", &device)?;
-/// let examples = backbone.embed_folder("birds")?;
-/// let model = AdaptedModel::adapt(backbone, "simpleshot", examples)?;
+/// let model = AdaptedModel::of_folder(backbone, "simpleshot", "birds")?;
 /// model.write("birds.fewshot")?;
 ///
 /// let model = AdaptedModel::<Flex>::open("birds.fewshot", &device)?;
@@ -51,6 +55,8 @@ pub struct AdaptedModel<B: Backend> {
     backbone: PretrainedBackbone<B>,
     method: String,
     examples: Features,
+    /// One of each example, where it is kept.
+    thumbnails: Vec<Option<Thumbnail>>,
     calibration: Calibration,
     left_out: Option<LeftOut>,
     means: Vec<Vec<f64>>,
@@ -85,15 +91,28 @@ impl<B: Backend> AdaptedModel<B> {
         HEAD_NAMES.iter().copied().filter(|name| !TRAINED_ON_EPISODES.contains(name)).collect()
     }
 
+    /// That a class can have this name.
+    ///
+    /// # Errors
+    /// If it begins with `backbone/`, as names of the network's own tensors do in a model's file.
+    pub fn check_class_name(name: &str) -> Result<(), AdaptedModelError> {
+        match name.starts_with(RESERVED) {
+            true => Err(AdaptedModelError::ReservedClass { name: name.to_owned() }),
+            false => Ok(()),
+        }
+    }
+
     /// Learns the classes of `examples`, embeddings that the backbone has made.
     ///
     /// # Errors
-    /// With fewer than two classes, and with a method that is none.
+    /// With fewer than two classes, with a method that is none, and where a class cannot have its
+    /// [name](Self::check_class_name).
     pub fn adapt(
         backbone: PretrainedBackbone<B>,
         method: &str,
         examples: Features,
     ) -> Result<Self, AdaptedModelError> {
+        class_names(&examples).iter().try_for_each(|name| Self::check_class_name(name))?;
         let head = head::<B>(method, &examples, backbone.device())?;
         let (left_out, calibration) = left_out(&head, &examples, backbone.device());
         Ok(Self::of(backbone, head, (method, calibration, left_out), examples))
@@ -108,44 +127,11 @@ impl<B: Backend> AdaptedModel<B> {
         let rows: Vec<_> = (0..examples.rows()).collect();
         let fitted = head.fit(support(&examples, &rows, backbone.device()));
         let (method, means) = (method.to_owned(), left_out::means(&examples));
-        Self { backbone, method, examples, calibration, left_out, means, fitted }
+        let thumbnails = vec![None; examples.rows()];
+        Self { backbone, method, examples, thumbnails, calibration, left_out, means, fitted }
     }
 
-    /// With a further class of the pictures in these files, or with further pictures of one that is there; others keep their
-    /// embeddings.
-    ///
-    /// # Errors
-    /// Without a picture, and at the first that cannot be read.
-    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
-        let (mut rows, _) = self.backbone.embed_files(files)?;
-        let mut classes = classes(&self.examples);
-        match classes.iter_mut().find(|(class, _)| class == name) {
-            Some((_, there)) => there.append(&mut rows),
-            None => classes.push((name.to_owned(), rows)),
-        }
-        self.of_classes(classes)
-    }
-
-    /// Without a class; others keep their embeddings.
-    ///
-    /// # Errors
-    /// If there is none of this name, or fewer than two are left.
-    pub fn without_class(self, name: &str) -> Result<Self, AdaptedModelError> {
-        let mut classes = classes(&self.examples);
-        let Some(place) = classes.iter().position(|(class, _)| class == name) else {
-            let (name, known) = (name.to_owned(), self.class_names());
-            return Err(AdaptedModelError::UnknownClass { name, known });
-        };
-        classes.remove(place);
-        self.of_classes(classes)
-    }
-
-    fn of_classes(self, classes: Vec<(String, Vec<f32>)>) -> Result<Self, AdaptedModelError> {
-        let examples = Features::new(self.examples.length(), classes)?;
-        Self::adapt(self.backbone, &self.method, examples)
-    }
-
-    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does.
+    /// Reads a model, and finds its backbone's weights as [`PretrainedBackbone::find`] does, if they are not in the file.
     ///
     /// # Errors
     /// When the file cannot be read, is no model or one of a later version, or the weights are not found.
@@ -156,31 +142,49 @@ impl<B: Backend> AdaptedModel<B> {
     /// The same with the weights at a place that is known.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and when the weights are others than the model's.
+    /// As [`open`](Self::open), when the weights are others than the model's, and when these are in its file.
     pub fn open_with_weights(
         path: impl AsRef<Path>,
         weights: Option<&Path>,
         device: &B::Device,
     ) -> Result<Self, AdaptedModelError> {
-        let (noted, examples) = model_file::read(path.as_ref())?;
-        let backbone = PretrainedBackbone::find(&noted.backbone, weights, device)?;
+        let path = path.as_ref();
+        let Content { noted, examples, parameters, thumbnails } = Content::read(path)?;
+        let backbone = match (noted.backbone, parameters) {
+            (BackboneOrigin::Published(id), _) => PretrainedBackbone::find(&id, weights, device)?,
+            (BackboneOrigin::Trained(_), _) if weights.is_some() => {
+                return Err(AdaptedModelError::OwnWeights { path: path.to_owned() });
+            }
+            (BackboneOrigin::Trained(network), parameters) => {
+                let reason = |reason| format!("is no adapted model: {reason}");
+                let no_model =
+                    |why| AdaptedModelError::NoModel { path: path.into(), reason: reason(why) };
+                network.conv4.precision.check::<B>(device)?;
+                let parameters = parameters.ok_or("it lacks the weights of its network".to_owned());
+                let encoder = parameters.and_then(|of| network.restored(&of, device));
+                PretrainedBackbone::trained(encoder.map_err(no_model)?, network, device)
+            }
+        };
         let head = head::<B>(&noted.method, &examples, device)?;
         let state = (noted.method.as_str(), noted.calibration, noted.left_out);
-        Ok(Self::of(backbone, head, state, examples))
+        Ok(Self::of(backbone, head, state, examples).with_thumbnails(thumbnails))
     }
 
-    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone.
+    /// Writes the model, whole or not at all: names and embeddings of the classes, the method, and which backbone; of one that
+    /// was trained here the weights, too; and the [small pictures](Self::thumbnails) that there are, up to 48 MiB.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), AdaptedModelError> {
-        let noted = model_file::Noted {
-            backbone: self.backbone.id().clone(),
+        let noted = Noted {
+            backbone: self.backbone.origin().clone(),
             method: self.method.clone(),
             calibration: self.calibration,
             left_out: self.left_out.clone(),
         };
-        model_file::write(path.as_ref(), &noted, &self.examples)
+        let (examples, parameters) = (self.examples.clone(), self.backbone.parameters());
+        let thumbnails = self.thumbnails.clone();
+        Content { noted, examples, parameters, thumbnails }.write(path.as_ref())
     }
 
     /// What the model makes of each picture.

@@ -1,27 +1,58 @@
 //! The file of an adapted model: safetensors with the embeddings of every class, and the rest as JSON in the metadata.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
-use super::{AdaptedModelError, BackboneId, Calibration, LeftOut};
-use crate::data::Features;
+use super::trained::Parameters;
+use super::{AdaptedModelError, BackboneOrigin, Calibration, LeftOut, Thumbnail, classes};
+use crate::data::{DataError, Features};
 use crate::files;
 
 /// Where the metadata has what is noted.
 const KEY: &str = "fewshot_adapted";
 
-/// Raised when a file cannot be read by older versions.
-const FORMAT: u32 = 1;
+/// Raised where files cannot be read by older versions; a file has the lowest that tells all that is in it.
+const FORMAT: u32 = 2;
 
-/// All but the embeddings.
+/// The format of files without the network's parameters.
+const WITHOUT_PARAMETERS: u32 = 1;
+
+/// What names of tensors begin with that are not a class's.
+pub(super) const RESERVED: &str = "backbone/";
+
+/// The tensor of the network's parameters, one after the other, in rows as long as embeddings with zeros after the last: a
+/// version that knows of none takes them for a class until it has read the format, and can say then what is the matter.
+const PARAMETERS: &str = "backbone/parameters";
+
+/// Where the metadata has small pictures of examples: versions that know of none pass it over.
+const THUMBNAILS: &str = "fewshot_thumbnails";
+
+/// Bytes of these, at most: half of what the header of a safetensors file can hold.
+const MOST_OF_THUMBNAILS: usize = 48 << 20;
+
+/// All but tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Noted {
-    pub(super) backbone: BackboneId,
+    pub(super) backbone: BackboneOrigin,
     pub(super) method: String,
     pub(super) calibration: Calibration,
     pub(super) left_out: Option<LeftOut>,
+}
+
+/// What a file holds.
+pub(super) struct Content {
+    pub(super) noted: Noted,
+    pub(super) examples: Features,
+    /// Of a network that was trained here.
+    pub(super) parameters: Option<Parameters>,
+    /// One of each example, where it is kept.
+    pub(super) thumbnails: Vec<Option<Thumbnail>>,
 }
 
 #[derive(Deserialize)]
@@ -34,38 +65,145 @@ struct Versioned<T> {
     format: u32,
     #[serde(flatten)]
     noted: T,
+    /// Names and shapes of the network's parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parameters: Option<Vec<(String, Vec<usize>)>>,
 }
 
-pub(super) fn write(
-    path: &Path,
-    noted: &Noted,
-    examples: &Features,
-) -> Result<(), AdaptedModelError> {
-    let noted = serde_json::to_string(&Versioned { format: FORMAT, noted });
-    let written = noted.map_err(std::io::Error::other).and_then(|noted| {
-        let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
-        let features = examples.clone().with_metadata("created_by", created_by);
-        files::replace(path, &features.with_metadata(KEY, noted).to_safetensors()?)
-    });
-    written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
-}
-
-pub(super) fn read(path: &Path) -> Result<(Noted, Features), AdaptedModelError> {
-    let no_model = |reason: String| AdaptedModelError::NoModel { path: path.to_owned(), reason };
-    let bytes = fs::read(path)
-        .map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })?;
-    let examples = Features::from_safetensors(&bytes, path)
-        .map_err(|error| no_model(format!("is no adapted model: {error}")))?;
-    let noted = examples.metadata().get(KEY);
-    let noted =
-        noted.ok_or_else(|| no_model("is no adapted model, but a file of features".into()))?;
-    let broken = |error: serde_json::Error| no_model(format!("is no adapted model: {error}"));
-    let Version { format } = serde_json::from_str(noted).map_err(broken)?;
-    if format > FORMAT {
-        return Err(no_model(format!(
-            "is an adapted model of a later version (format {format}, this one reads up to {FORMAT})"
-        )));
+impl Content {
+    pub(super) fn write(self, path: &Path) -> Result<(), AdaptedModelError> {
+        let Self { noted, mut examples, parameters, thumbnails } = self;
+        let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
+        if let Some(parameters) = parameters {
+            (format, list) = (FORMAT, Some(parameters.list));
+            examples = with_rows(&examples, parameters.values)?;
+        }
+        let noted = serde_json::to_string(&Versioned { format, noted, parameters: list });
+        let written = noted.map_err(io::Error::other).and_then(|noted| {
+            let created_by = concat!("fewshot ", env!("CARGO_PKG_VERSION"));
+            let mut features =
+                examples.with_metadata("created_by", created_by).with_metadata(KEY, noted);
+            if thumbnails.iter().any(Option::is_some) {
+                features =
+                    features.with_metadata(THUMBNAILS, encoded(&thumbnails, MOST_OF_THUMBNAILS)?);
+            }
+            files::replace(path, &features.to_safetensors()?)
+        });
+        written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
     }
-    let Versioned { noted, .. } = serde_json::from_str(noted).map_err(broken)?;
-    Ok((noted, examples))
+
+    pub(super) fn read(path: &Path) -> Result<Self, AdaptedModelError> {
+        let bytes = fs::read(path)
+            .map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })?;
+        Self::parse(&bytes, path)
+            .map_err(|reason| AdaptedModelError::NoModel { path: path.to_owned(), reason })
+    }
+
+    fn parse(bytes: &[u8], path: &Path) -> Result<Self, String> {
+        let no_model = |error: &dyn std::fmt::Display| format!("is no adapted model: {error}");
+        let features = || Features::from_safetensors(bytes, path).map_err(|error| no_model(&error));
+        // The version first: tensors of a later one may be any.
+        let metadata = SafeTensors::read_metadata(bytes).ok();
+        let metadata = metadata.and_then(|(_, header)| header.metadata().clone());
+        let Some(noted) = metadata.as_ref().and_then(|metadata| metadata.get(KEY)) else {
+            features()?;
+            return Err(no_model(&"it is a file of features"));
+        };
+        let broken = |error: serde_json::Error| no_model(&error);
+        let Version { format } = serde_json::from_str(noted).map_err(broken)?;
+        if format > FORMAT {
+            return Err(format!(
+                "is an adapted model of a later version (format {format}, this one reads up to {FORMAT})"
+            ));
+        }
+        let Versioned { noted, parameters, .. } = serde_json::from_str(noted).map_err(broken)?;
+        let all = features()?;
+        let mut rows = classes(&all);
+        let parameters = match parameters {
+            None => None,
+            Some(list) => {
+                let place = rows.iter().position(|(name, _)| name == PARAMETERS);
+                let place =
+                    place.ok_or_else(|| no_model(&"it lacks the weights of its network"))?;
+                Some(Parameters { list, values: rows.remove(place).1 })
+            }
+        };
+        // Without the metadata, of which nothing is to be written again.
+        let examples = Features::new(all.length(), rows).map_err(|error| no_model(&error))?;
+        let thumbnails = match metadata.as_ref().and_then(|metadata| metadata.get(THUMBNAILS)) {
+            None => vec![None; examples.rows()],
+            Some(text) => decoded(text)
+                .filter(|thumbnails| thumbnails.len() == examples.rows())
+                .ok_or_else(|| no_model(&"its small pictures do not read"))?,
+        };
+        Ok(Self { noted, examples, parameters, thumbnails })
+    }
+}
+
+/// Base64 of small pictures as a JSON array, with nothing in place of those that are not there or have no room.
+fn encoded(thumbnails: &[Option<Thumbnail>], mut room: usize) -> io::Result<String> {
+    let each = thumbnails.iter().map(|thumbnail| {
+        let text = thumbnail.as_deref().map(|bytes| STANDARD.encode(bytes)).unwrap_or_default();
+        let fits = room.checked_sub(text.len());
+        room = fits.unwrap_or(0);
+        fits.map_or(String::new(), |_| text)
+    });
+    Ok(serde_json::to_string(&each.collect::<Vec<_>>())?)
+}
+
+fn decoded(text: &str) -> Option<Vec<Option<Thumbnail>>> {
+    let each: Vec<String> = serde_json::from_str(text).ok()?;
+    let decode = |text: String| {
+        let bytes = STANDARD.decode(text).ok()?;
+        Some((!bytes.is_empty()).then(|| Thumbnail::from(bytes)))
+    };
+    each.into_iter().map(decode).collect()
+}
+
+fn with_rows(examples: &Features, mut values: Vec<f32>) -> Result<Features, DataError> {
+    values.resize(values.len().next_multiple_of(examples.length()), 0.0);
+    let mut rows = classes(examples);
+    rows.push((PARAMETERS.to_owned(), values));
+    Features::new(examples.length(), rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pictures_read_as_they_were_written_as_far_as_there_is_room() {
+        let all = [Some(&[1, 2, 3][..]), None, Some(&[4; 30]), Some(&[5])];
+        let all = all.map(|bytes| bytes.map(Thumbnail::from));
+        let read = |room| decoded(&encoded(&all, room).unwrap()).unwrap();
+        assert_eq!(read(1000), all);
+        assert_eq!(read(4 + 40), [&all[..3], &[None]].concat());
+        assert_eq!(read(4 + 39), [all[0].clone(), None, None, None]);
+        for broken in ["", "[1]", "[\"?\"]", "{}"] {
+            assert_eq!(decoded(broken), None, "{broken}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_lacks_a_part_is_no_model() {
+        let noted = |more: &str| {
+            let run = r#""shades":"kept","run":null"#;
+            let conv4 = r#"{"image":[3,16,16],"channels":4,"blocks":4,"halve_every":1,"downsampling":"MaxPool","readout":"Flatten","context":0,"precision":"f32"}"#;
+            let calibration = r#""calibration":{"temperature":1.0,"known":null},"left_out":null"#;
+            format!(
+                r#"{{"backbone":{{"conv4":{conv4},{run}}},"method":"simpleshot",{calibration},{more}}}"#
+            )
+        };
+        let parse = |more: &str, thumbnails: &str| {
+            let examples = [("a".to_owned(), vec![1.0]), ("b".to_owned(), vec![2.0])];
+            let file = Features::new(1, examples).unwrap().with_metadata(KEY, noted(more));
+            let file = file.with_metadata(THUMBNAILS, thumbnails).to_safetensors().unwrap();
+            Content::parse(&file, Path::new("x")).map(|content| content.examples.rows())
+        };
+        let (two, parameters) = (r#"["",""]"#, r#""format":2,"parameters":[["w",[1]]]"#);
+        assert_eq!(parse(r#""format":1"#, two), Ok(2));
+        assert!(parse(parameters, two).unwrap_err().contains("lacks the weights"));
+        assert!(parse(r#""format":1"#, r#"[""]"#).unwrap_err().contains("do not read"));
+        assert!(parse(r#""format":3"#, two).unwrap_err().contains("later version (format 3"));
+    }
 }

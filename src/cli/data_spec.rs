@@ -4,8 +4,8 @@ use std::str::FromStr;
 
 use fewshot::data::{
     Color, DataError, FolderReport, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken,
-    ReadOptions, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, meta_album, mini_imagenet,
-    tiered_imagenet,
+    ReadOptions, Shades, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, meta_album,
+    mini_imagenet, tiered_imagenet,
 };
 use serde::{Deserialize, Serialize};
 
@@ -42,11 +42,13 @@ struct Format {
     /// Pixels of a side, if nothing else is said.
     side: usize,
     color: Color,
+    /// Which make a picture look as its images.
+    shades: Shades,
     open: Reader,
 }
 
 const fn photos(name: &'static str, side: usize, open: Reader) -> Format {
-    Format { name, path: "DIR", side, color: Color::Rgb, open }
+    Format { name, path: "DIR", side, color: Color::Rgb, shades: Shades::Kept, open }
 }
 
 /// Where classes are shuffled, that belongs to the data: no seed of a run changes it.
@@ -65,6 +67,7 @@ const FORMATS: [Format; 9] = [
     photos("meta-album", 128, |dir, options| meta_album(dir, options, SHUFFLE)),
     Format {
         color: Color::Grey,
+        shades: Shades::Inverted,
         ..photos("fonts", 28, |dir, options| fonts(dir, options, SHUFFLE))
     },
 ];
@@ -130,6 +133,14 @@ impl ImageSpec {
         let format = if let Self::Files(format, _) = self { *format } else { 0 };
         let Format { side, color, .. } = FORMATS[format];
         FolderOptions { size: side, color, on_broken: OnBroken::Fail }
+    }
+
+    /// Which make a picture look as the images: those of characters are of bright ink.
+    pub(crate) fn shades(&self) -> Shades {
+        match self {
+            Self::Glyphs | Self::Omniglot(_) => Shades::Inverted,
+            Self::Files(format, _) => FORMATS[*format].shades,
+        }
     }
 
     /// The same data under an absolute path.
@@ -248,6 +259,9 @@ mod tests {
         }
         let side = |text: &str| text.parse::<ImageSpec>().unwrap().default_options().size;
         assert_eq!(["glyphs", "folder:x", "fc100:x", "meta-album:x"].map(side), [84, 84, 32, 128]);
+        let shades = |text: &str| text.parse::<ImageSpec>().unwrap().shades();
+        assert_eq!(["glyphs", "omniglot:x", "fonts:x"].map(shades), [Shades::Inverted; 3]);
+        assert_eq!(["folder:x", "csv:x", "cub:x"].map(shades), [Shades::Kept; 3]);
     }
 
     #[test]

@@ -51,7 +51,8 @@ impl CliError {
                 | AdaptedModelError::UnknownMethod { .. }
                 | AdaptedModelError::UnknownClass { .. }
                 | AdaptedModelError::NotCached { .. }
-                | AdaptedModelError::NoDownload { .. },
+                | AdaptedModelError::NoDownload { .. }
+                | AdaptedModelError::OwnWeights { .. },
             )
             | Self::Train(TrainError::Episodes(_))
             | Self::Episode(

@@ -7,7 +7,8 @@ use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer
 use fewshot_models::{Interpolation, Preprocessing};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 
-use super::DataError;
+use super::image_folder::write_pixels;
+use super::{DataError, ImageShape, Shades, omniglot};
 
 /// Pixels along a side of a picture, at most.
 const LONGEST: u32 = 1 << 15;
@@ -84,6 +85,36 @@ impl Picture {
             });
         }
         out
+    }
+
+    /// What a network takes that was trained on images as [`ImageFolder`](crate::data::ImageFolder) and other readers
+    /// make them, `[c, h, w]`: stretched to their height and width, in grey or in colour, bytes divided by 255.
+    ///
+    /// # Conventions
+    /// Of a file with 8 bits a value that no camera has turned, these are the very values that readers make; they
+    /// leave a picture as it lies. An [inverted](Shades::Inverted) one of 105 x 105 pixels becomes 28 x 28 of grey
+    /// as [`Omniglot`](crate::data::Omniglot) makes it.
+    ///
+    /// # Panics
+    /// When such an image holds nothing, or has neither one channel nor three.
+    pub fn stretched(&self, image: ImageShape, shades: Shades) -> Vec<f32> {
+        assert!([1, 3].contains(&image.channels), "images have 1 or 3 channels, not {image}");
+        let mut bytes = vec![0; image.values()];
+        let pixels = DynamicImage::from(self.pixels.clone());
+        let small = ImageShape::new(1, omniglot::SIDE, omniglot::SIDE);
+        let of_omniglot = (self.pixels.height(), self.pixels.width()) == omniglot::PUBLISHED;
+        match shades {
+            Shades::Kept => write_pixels(pixels, image, &mut bytes),
+            Shades::Inverted if of_omniglot && image == small => {
+                omniglot::write_small_and_bright(&pixels.into_luma8(), &mut bytes);
+            }
+            Shades::Inverted => {
+                write_pixels(pixels, image, &mut bytes);
+                bytes.iter_mut().for_each(|byte| *byte = 255 - *byte);
+            }
+        }
+        // Multiplied as episodes do it: a quotient would be rounded otherwise.
+        bytes.into_iter().map(|byte| f32::from(byte) * (1.0 / 255.0)).collect()
     }
 
     /// A JPEG file of the square in the middle, with `side` pixels along a side.

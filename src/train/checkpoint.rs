@@ -1,4 +1,5 @@
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Record, Recorder};
@@ -113,6 +114,13 @@ impl Checkpoint {
         self.header.records.push(Entry { name: name.to_owned(), bytes: bytes.len() });
         self.records.push(bytes);
         self
+    }
+
+    /// Whether the file at `path` begins as checkpoints of every version do.
+    pub fn is_at(path: &Path) -> bool {
+        let mut start = [0; NAME.len()];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut start));
+        read.is_ok() && start == NAME
     }
 
     /// What the learner is.
@@ -264,6 +272,7 @@ mod tests {
     #[test]
     fn a_checkpoint_reads_as_it_was_written() {
         let (_folder, path) = written();
+        assert!(Checkpoint::is_at(&path) && !Checkpoint::is_at(&path.with_extension("none")));
         let read = Checkpoint::read(&path).unwrap();
         assert_eq!(read.architecture(), "conv4");
         assert_eq!(read.settings()["seed"], 3);
@@ -306,6 +315,7 @@ mod tests {
         for content in ["", "FEWSHOT", "hello world, this is no checkpoint"] {
             fs::write(&path, content).unwrap();
             assert!(matches!(Checkpoint::read(&path), Err(CheckpointError::Foreign { .. })));
+            assert_eq!(Checkpoint::is_at(&path), content == "FEWSHOT");
         }
     }
 }

@@ -133,6 +133,49 @@ fn classes_come_and_go_and_others_stay() {
 }
 
 #[test]
+fn small_pictures_of_examples_stay_with_them() {
+    let (folder, model) = adapted();
+    let open = || AdaptedModel::<Flex>::open(&model, &Default::default()).unwrap();
+    // The mean of the middle of each, which is about its colour.
+    let colours = || -> Vec<Option<usize>> {
+        let colour = |file: &fewshot::adapted::Thumbnail| {
+            let shown = image::load_from_memory(file).unwrap().into_rgb8();
+            assert_eq!(shown.dimensions(), (96, 96));
+            let Rgb(pixel) = *shown.get_pixel(48, 48);
+            (0..3).max_by_key(|&channel| pixel[channel]).unwrap()
+        };
+        open().thumbnails().iter().map(|file| file.as_ref().map(colour)).collect()
+    };
+    let of = |counts: [(usize, usize); 3]| -> Vec<Option<usize>> {
+        counts.iter().flat_map(|&(colour, count)| vec![Some(colour); count]).collect()
+    };
+    assert_eq!(colours(), of([(1, 4), (0, 3), (0, 0)]));
+    draw(&folder.path().join("blue"), BLUE, 2);
+    draw(&folder.path().join("green"), GREEN, 1);
+    let (blue, green) = (folder.path().join("blue"), folder.path().join("green"));
+    let both = ["adapt", text(&model), "--add", text(&blue), "--add", text(&green)];
+    assert_eq!(code(&fewshot(&both)), Some(0));
+    assert_eq!(colours(), of([(2, 2), (1, 5), (0, 3)]));
+    assert_eq!(code(&fewshot(&["adapt", text(&model), "--remove", "green"])), Some(0));
+    assert_eq!(colours(), of([(2, 2), (0, 3), (0, 0)]));
+
+    // Versions that know of none read tensors and pass other metadata over.
+    let as_features = folder.path().join("colours.safetensors");
+    fs::copy(&model, &as_features).unwrap();
+    let metadata = Features::open(&as_features).unwrap().metadata().clone();
+    assert!(metadata["fewshot_adapted"].starts_with("{\"format\":1,"), "{metadata:?}");
+    assert!(metadata.contains_key("fewshot_thumbnails"));
+
+    let none = ["adapt", text(&model), "--add", text(&green), "--no-thumbnails"];
+    assert_eq!(code(&fewshot(&none)), Some(0));
+    assert_eq!(colours(), [None; 6]);
+    assert_eq!(code(&fewshot(&["adapt", text(&model), "--add", text(&green)])), Some(0));
+    assert_eq!(colours(), [None; 7]);
+    open().write(&model).unwrap();
+    assert_eq!(colours(), [None; 7]);
+}
+
+#[test]
 fn what_is_near_no_class_is_rejected_where_asked() {
     let (folder, model) = adapted();
     let photos = folder.path().join("photos");

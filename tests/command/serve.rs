@@ -17,6 +17,7 @@ use tempfile::TempDir;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
+use super::adapt_run::adapted_run;
 use super::pictures::{BLUE, GREEN, RED, adapted, draw, text};
 use super::{code, fewshot, stderr};
 use browser::Browser;
@@ -165,6 +166,76 @@ fn a_new_model_begins_without_a_class() {
 }
 
 #[test]
+fn small_pictures_of_examples_outlive_the_server() {
+    let (folder, model) = adapted();
+    let (_, blue) = photo(folder.path(), BLUE);
+    let number_of_pictures = |server: &Server| {
+        let (_, found) = server.get("/v1/model");
+        let numbers = found["pictures"].as_array().unwrap().clone();
+        for number in &numbers {
+            let path = format!("{}/v1/examples/{number}/picture", server.url);
+            let shown = agent().get(path).call().unwrap().into_body().read_to_vec().unwrap();
+            assert_eq!(Picture::decode(&shown, "thumbnail").unwrap().size(), [96, 96]);
+        }
+        numbers.len()
+    };
+    let server = Server::start(&[text(&model)]);
+    assert_eq!(number_of_pictures(&server), 7);
+    assert_eq!(server.post("/v1/classes/blue/examples", &blue).0, 201);
+    assert_eq!(server.delete("/v1/examples/0").0, 200);
+    drop(server);
+    let server = Server::start(&[text(&model)]);
+    assert_eq!(number_of_pictures(&server), 7);
+    drop(server);
+
+    // A model without any stays without, though the page has those of the day.
+    let none = ["adapt", text(&model), "--remove", "blue", "--no-thumbnails"];
+    assert_eq!(code(&fewshot(&none)), Some(0));
+    let server = Server::start(&[text(&model)]);
+    assert_eq!(number_of_pictures(&server), 0);
+    assert_eq!(server.post("/v1/classes/blue/examples", &blue).0, 201);
+    assert_eq!(number_of_pictures(&server), 1);
+    drop(server);
+    assert_eq!(number_of_pictures(&Server::start(&[text(&model)])), 0);
+
+    let (weights, new) =
+        (folder.path().join("lite0.safetensors"), folder.path().join("new.fewshot"));
+    let backbone = format!("efficientnet-lite0:{}", text(&weights));
+    let server = Server::start(&[text(&new), "--backbone", &backbone, "--no-thumbnails"]);
+    for class in ["one", "two"] {
+        assert_eq!(server.post(&format!("/v1/classes/{class}/examples"), &blue).0, 201);
+    }
+    drop(server);
+    assert_eq!(number_of_pictures(&Server::start(&[text(&new)])), 0);
+}
+
+#[test]
+fn a_run_is_served_and_learns_new_classes() {
+    let (folder, model) = adapted_run(&[]);
+    let run = folder.path().join("run");
+    let (_, red) = photo(folder.path(), RED);
+    let (_, blue) = photo(folder.path(), BLUE);
+    let server = Server::start(&[text(&model)]);
+    assert_eq!(server.get("/v1/model").1["backbone"], format!("conv4 of {}", text(&run)));
+    assert_eq!(server.post("/v1/predict", &red).1["class"], "red");
+    let (status, why) = server.post("/v1/classes/backbone%2Fx/examples", &red);
+    assert!(status == 422 && why["error"].as_str().unwrap().contains("backbone/"), "{why}");
+    drop(server);
+
+    let new = folder.path().join("new.fewshot");
+    let server = Server::start(&[text(&new), "--backbone", text(&run)]);
+    assert_eq!(server.post("/v1/classes/red/examples", &red).0, 201);
+    assert_eq!(server.post("/v1/classes/blue/examples", &blue).0, 201);
+    drop(server);
+    fs::remove_dir_all(run).unwrap();
+    let model = AdaptedModel::<Flex>::open(&new, &Default::default()).unwrap();
+    assert_eq!(
+        (model.class_names(), model.method()),
+        (vec!["blue".into(), "red".into()], "prototypes")
+    );
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_in_words() {
     let (folder, model) = adapted();
     let server = Server::start(&[text(&model)]);
@@ -201,6 +272,12 @@ fn what_makes_no_sense_is_refused_in_words() {
     let taken = fewshot(&["serve", text(&model), "--port", port]);
     assert_eq!(code(&taken), Some(1));
     assert!(stderr(&taken).contains("cannot listen at 127.0.0.1"), "{}", stderr(&taken));
+
+    for option in [&["--method", "logistic"][..], &["--no-thumbnails"]] {
+        let pointless = fewshot(&[&["serve", text(&model), "--read-only"], option].concat());
+        assert_eq!(code(&pointless), Some(2));
+        assert!(stderr(&pointless).contains("is for a new model"), "{}", stderr(&pointless));
+    }
 
     let before = fs::read(&model).unwrap();
     let server = Server::start(&[text(&model), "--read-only"]);
@@ -280,4 +357,12 @@ fn the_page_teaches_and_classifies() {
     let model = AdaptedModel::<Flex>::open(&file, &Default::default()).unwrap();
     assert_eq!(model.class_names(), ["<b>green</b>", "red"]);
     assert_eq!(model.examples().rows(), 4);
+
+    // Another day the pictures are still there.
+    drop(server);
+    let server = Server::start(&[text(&file)]);
+    browser.open(&server.url);
+    browser.until(&format!("{} && {}", examples("red", 1), examples("<b>green</b>", 3)));
+    browser
+        .until("[...document.images].every((image) => image.complete && image.naturalWidth > 0)");
 }

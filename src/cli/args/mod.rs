@@ -50,7 +50,7 @@ pub(crate) enum Command {
     /// Write the embeddings of a dataset by a trained encoder to a file of features.
     #[command(after_long_help = EMBED_HELP, args_override_self = true)]
     Embed(EmbedArgs),
-    /// Learn classes from a folder of pictures, with a pretrained network.
+    /// Learn classes from a folder of pictures, with a pretrained network or that of a run.
     #[command(after_long_help = ADAPT_HELP, args_override_self = true)]
     Adapt(Box<AdaptArgs>),
     /// Classify pictures by what `adapt` has learned.

@@ -1,15 +1,16 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::AdaptedModel;
-use fewshot::data::pictures_in;
+use fewshot::data::{picture_files, pictures_in};
 use serde_json::json;
 
 use super::args::AdaptArgs;
-use super::plots;
+use super::{Embedder, NetworkSpec, plots, run};
+use crate::cli::args::first_given;
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, usage};
-use crate::cli::output::print;
+use crate::cli::error::{CliError, failed, usage};
+use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
 /// Confusions that are printed, at most.
@@ -18,37 +19,89 @@ const MISTAKES: usize = 5;
 /// `fewshot adapt`.
 pub(crate) fn adapt(args: AdaptArgs) -> Result<(), CliError> {
     backend::prepare(args.device.threads)?;
-    if args.model.is_some() && args.add.is_empty() && args.remove.is_empty() {
-        return Err(usage!("--add or --remove says what to change"));
-    }
+    let to_do = ToDo::of(&args)?;
     let device = args.device.clone();
-    backend::dispatch(&device, Adapting(args))
+    backend::dispatch(&device, Adapting { args, to_do })
 }
 
-struct Adapting(AdaptArgs);
+struct Adapting {
+    args: AdaptArgs,
+    to_do: ToDo,
+}
+
+enum ToDo {
+    /// A model of pictures in a folder, on a network or a run.
+    New { network: NetworkSpec, support: PathBuf, out: PathBuf },
+    /// Another state of a model.
+    Change { model: PathBuf, out: PathBuf },
+}
+
+impl ToDo {
+    /// What the arguments ask for, which depends on what the first one is.
+    fn of(args: &AdaptArgs) -> Result<Self, CliError> {
+        let (support, out) = (args.support.clone(), args.out.clone());
+        let Some(given) = &args.given else {
+            // Clap asks for no MODEL where it conflicts with what is there.
+            if let Some(option) = first_given!(args, add, remove, weights) {
+                return Err(usage!("{option} is for a model, and --backbone begins a new one"));
+            }
+            let network = args.backbone.as_deref().map(NetworkSpec::named);
+            let all = network.zip(support).zip(out);
+            let ((network, support), out) =
+                all.ok_or_else(|| usage!("--backbone, --support and --out are needed"))?;
+            return Ok(Self::New { network, support, out });
+        };
+        let name = given.display();
+        if !given.exists() {
+            return Err(failed!("there is no {name}, neither a model nor a run"));
+        }
+        if run::is_run(given) {
+            if let Some(option) = first_given!(args, add, remove, weights) {
+                return Err(usage!("{option} is for a model, and {name} is a run"));
+            }
+            let needed = |option| usage!("{name} is a run: {option} is needed with it");
+            let support = support.ok_or_else(|| needed("--support"))?;
+            let out = out.ok_or_else(|| needed("--out"))?;
+            return Ok(Self::New { network: NetworkSpec::Run(given.clone()), support, out });
+        }
+        if let Some(option) = first_given!(args, support, method) {
+            return Err(usage!("{option} is for a new model, and {name} is no run to make one on"));
+        }
+        if args.add.is_empty() && args.remove.is_empty() {
+            return Err(usage!("--add or --remove says what to change"));
+        }
+        let (model, out) = (given.clone(), out.unwrap_or_else(|| given.clone()));
+        Ok(Self::Change { model, out })
+    }
+}
 
 impl Job for Adapting {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self(args) = self;
-        let model = match &args.model {
-            Some(path) => changed::<B::InnerBackend>(&args, path, &place.device)?,
-            None => new::<B::InnerBackend>(&args, &place.device)?,
+        let Self { args, to_do } = self;
+        let (model, out) = match to_do {
+            ToDo::Change { model, out } => {
+                (changed::<B::InnerBackend>(&args, &model, &place.device)?, out)
+            }
+            ToDo::New { network, support, out } => {
+                let device = &place.device;
+                let Embedder { mut backbone, method, without_averages } =
+                    network.open::<B>(device)?;
+                if let Some(trained_by) = without_averages {
+                    let files = picture_files(&support)?.into_iter().flat_map(|(_, files)| files);
+                    backbone = backbone.with_averages_of(&files.collect::<Vec<_>>())?;
+                    print_status(format_args!(
+                        "{trained_by} gathers no running averages of batch-norm: those of these pictures are taken"
+                    ));
+                }
+                let method = args.method.as_deref().unwrap_or(method);
+                (AdaptedModel::of_folder(backbone, method, support)?, out)
+            }
         };
-        let out = args.out.as_ref().or(args.model.as_ref());
-        let out = out.ok_or_else(|| usage!("--out is needed"))?;
-        model.write(out)?;
-        draw(&model, out)?;
-        report(&model, out, args.json)
+        let model = if args.no_thumbnails { model.without_thumbnails() } else { model };
+        model.write(&out)?;
+        draw(&model, &out)?;
+        report(&model, &out, args.json)
     }
-}
-
-fn new<B: Backend>(args: &AdaptArgs, device: &B::Device) -> Result<AdaptedModel<B>, CliError> {
-    let needed = |what: &str| usage!("{what} is needed");
-    let backbone = args.backbone.as_deref().ok_or_else(|| needed("--backbone"))?;
-    let root = args.support.as_ref().ok_or_else(|| needed("--support"))?;
-    let backbone = super::backbone(backbone, device)?;
-    let examples = backbone.embed_folder(root)?;
-    Ok(AdaptedModel::adapt(backbone, &args.method, examples)?)
 }
 
 fn changed<B: Backend>(
@@ -86,7 +139,7 @@ fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result
         });
         return print(json!({
             "model": out.display().to_string(),
-            "backbone": model.backbone().id().name,
+            "backbone": model.backbone().origin().to_string(),
             "method": model.method(),
             "classes": names,
             "pictures": examples.rows(),
@@ -96,7 +149,7 @@ fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result
         }));
     }
     let (rows, classes) = (examples.rows(), examples.classes());
-    let (method, backbone) = (model.method(), &model.backbone().id().name);
+    let (method, backbone) = (model.method(), model.backbone().origin());
     print(format_args!("{classes} classes from {rows} pictures by {method} on {backbone}"))?;
     match left_out {
         Some(found) => print(format_args!(

@@ -12,11 +12,14 @@ Pictures lie in a folder for each class, whose name is the class's. Every pictur
 others classify it and how sure they should be; what came of it is printed, and drawn beside the model as \
 .confusion.svg and .map.svg.
 
-The model has the classes and their embeddings in it, but only the name and the hash of the weights.
+The model has the classes, their embeddings and small pictures of the examples in it, but only the name and the hash of the weights. Of a run the weights are \
+in it, and the run is needed no more. Pictures are stretched to the size of the run's images, in grey or in colour as these; for \
+runs on glyphs, omniglot and fonts they are of dark ink on white.
 
   fewshot backbones get dinov2-s
   fewshot adapt --backbone dinov2-s --support birds/ --out birds.fewshot
   fewshot adapt --backbone dinov2-s:dinov2_vits14_pretrain.pth --support birds/ --out birds.fewshot
+  fewshot adapt runs/mine --support birds/ --out birds.fewshot
   fewshot adapt birds.fewshot --add owls/ --add more/wren/
   fewshot adapt birds.fewshot --remove wren";
 
@@ -30,30 +33,34 @@ were than to where those of the class itself were, when they were left out.";
 
 #[derive(Debug, Args)]
 pub(crate) struct AdaptArgs {
-    /// A model to change, in place of a new one
-    #[arg(value_name = "MODEL", conflicts_with_all = ["backbone", "support", "method"])]
-    pub(crate) model: Option<PathBuf>,
+    /// A model to change; or a run of `fewshot train`, folder or checkpoint, whose network a new model is made on
+    #[arg(value_name = "MODEL|RUN", conflicts_with = "backbone")]
+    pub(crate) given: Option<PathBuf>,
     /// Network, and file of its weights where they are not in the cache
-    #[arg(long, value_name = "NAME[:FILE]", required_unless_present = "model")]
+    #[arg(long, value_name = "NAME[:FILE]", required_unless_present = "given")]
     pub(crate) backbone: Option<String>,
     /// Folder with a folder of pictures for each class
-    #[arg(long, value_name = "DIR", required_unless_present = "model")]
+    #[arg(long, value_name = "DIR", required_unless_present = "given")]
     pub(crate) support: Option<PathBuf>,
     /// File to write [default with MODEL: the same]
-    #[arg(long, value_name = "FILE", required_unless_present = "model")]
+    #[arg(long, value_name = "FILE", required_unless_present = "given")]
     pub(crate) out: Option<PathBuf>,
     /// How classes are learned from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
-    #[arg(long, default_value = "simpleshot")]
-    pub(crate) method: String,
+    /// [default: simpleshot; with a run of protonet prototypes]
+    #[arg(long)]
+    pub(crate) method: Option<String>,
     /// Folder of pictures of a class to add to MODEL, or of one that it has
-    #[arg(long, value_name = "DIR", requires = "model")]
+    #[arg(long, value_name = "DIR", requires = "given")]
     pub(crate) add: Vec<PathBuf>,
     /// Class to remove from MODEL
-    #[arg(long, value_name = "CLASS", requires = "model")]
+    #[arg(long, value_name = "CLASS", requires = "given")]
     pub(crate) remove: Vec<String>,
     /// Weights of MODEL's backbone, where they are not found
-    #[arg(long, value_name = "FILE", requires = "model")]
+    #[arg(long, value_name = "FILE", requires = "given")]
     pub(crate) weights: Option<PathBuf>,
+    /// Keep no small pictures of the examples in the model's file, for the page of `fewshot serve`
+    #[arg(long)]
+    pub(crate) no_thumbnails: bool,
     /// Print what came of it as JSON
     #[arg(long)]
     pub(crate) json: bool,

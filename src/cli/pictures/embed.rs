@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::backend::AutodiffBackend;
+use fewshot::adapted::BackboneOrigin;
 
 use super::backbone;
 use crate::cli::backend::{Job, Place};
@@ -21,13 +22,15 @@ impl Job for PictureEmbedding {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self { backbone: named, pictures: root, to } = self;
         let backbone = backbone::<B::InnerBackend>(&named, &place.device)?;
-        let id = backbone.id();
-        let features = backbone
+        let mut features = backbone
             .embed_folder(&root)?
             .with_metadata("created_by", concat!("fewshot ", env!("CARGO_PKG_VERSION")))
-            .with_metadata("backbone", &id.name)
-            .with_metadata("weights_sha256", &id.sha256)
             .with_metadata("pictures", root.display().to_string());
+        if let BackboneOrigin::Published(id) = backbone.origin() {
+            features = features
+                .with_metadata("backbone", &id.name)
+                .with_metadata("weights_sha256", &id.sha256);
+        }
         features.write(&to)?;
         let (rows, classes, length) = (features.rows(), features.classes(), features.length());
         let to = to.display();

@@ -6,6 +6,7 @@ mod backbones;
 mod embed;
 mod plots;
 mod predict;
+mod run;
 #[cfg(feature = "serve")]
 mod serve;
 
@@ -17,12 +18,55 @@ pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 
-use burn::tensor::backend::Backend;
-use fewshot::adapted::{Prediction, PretrainedBackbone};
+use std::path::{Path, PathBuf};
+
+use burn::tensor::backend::{AutodiffBackend, Backend};
+use fewshot::adapted::{BACKBONE_NAMES, Prediction, PretrainedBackbone};
 use serde_json::{Value, json};
 
+use crate::cli::args::Method;
 use crate::cli::error::CliError;
 use crate::cli::report::rounded;
+
+/// How classes are learned from embeddings if nothing else is said.
+const METHOD: &str = "simpleshot";
+
+/// A network that embeds pictures, and how classes are learned from its embeddings if nothing else is said.
+struct Embedder<B: Backend> {
+    backbone: PretrainedBackbone<B>,
+    method: &'static str,
+    /// What trained it, if that gathers no running averages of batch-norm: pictures must give them.
+    without_averages: Option<Method>,
+}
+
+/// What embeds pictures, before it is read.
+enum NetworkSpec {
+    /// As [`backbone`] takes it.
+    Published(String),
+    /// A folder or a checkpoint.
+    Run(PathBuf),
+}
+
+impl NetworkSpec {
+    /// What `--backbone` names: a run, where one is there and no network has its name.
+    fn named(text: &str) -> Self {
+        let run = run::is_run(Path::new(text)) && !BACKBONE_NAMES.contains(&text);
+        if run { Self::Run(text.into()) } else { Self::Published(text.to_owned()) }
+    }
+
+    fn open<B: AutodiffBackend>(
+        &self,
+        device: &B::Device,
+    ) -> Result<Embedder<B::InnerBackend>, CliError> {
+        match self {
+            Self::Run(run) => run::network::<B>(run, device),
+            Self::Published(named) => {
+                let backbone = backbone(named, device)?;
+                Ok(Embedder { backbone, method: METHOD, without_averages: None })
+            }
+        }
+    }
+}
 
 /// The network of `NAME:FILE`, or of `NAME` with the weights in the cache.
 fn backbone<B: Backend>(

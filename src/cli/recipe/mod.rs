@@ -129,12 +129,19 @@ impl Recipe {
         let Some(inner) = self.inner else {
             return job.run(place, self.proto_net(encoder).with_checkpointing(checkpointing));
         };
-        let classifier = Classifier::new(encoder, features, ways, device);
-        let learner = match self.method {
-            Method::ProtoMaml => inner.set(Maml::prototypical(classifier, inner.inner_loop()))?,
-            method => inner.learner(method, classifier)?,
-        };
-        job.run(place, learner)
+        let learner = self.gradient_based(inner, Classifier::new(encoder, features, ways, device));
+        job.run(place, learner?)
+    }
+
+    fn gradient_based<B: AutodiffBackend>(
+        &self,
+        inner: InnerRecipe,
+        classifier: Classifier<B, Conv4<B>>,
+    ) -> Result<Maml<B, Classifier<B, Conv4<B>>>, CliError> {
+        match self.method {
+            Method::ProtoMaml => inner.set(Maml::prototypical(classifier, inner.inner_loop())),
+            method => inner.learner(method, classifier),
+        }
     }
 
     /// The network, its parameters freshly drawn.
@@ -190,6 +197,23 @@ impl Recipe {
             "the encoder of {} was trained to adapt: no other method can be put on it",
             self.method
         ))
+    }
+
+    /// The encoder of a gradient-based learner as its inner loop begins with it. It has no running averages.
+    ///
+    /// # Errors
+    /// When the method has no inner loop, or the checkpoint is not of this recipe.
+    pub(crate) fn body<B: AutodiffBackend>(
+        &self,
+        checkpoint: &Checkpoint,
+        device: &B::Device,
+    ) -> Result<Conv4<B::InnerBackend>, CliError> {
+        let method = self.method;
+        let inner = self.inner.ok_or_else(|| usage!("{method} has no inner loop"))?;
+        let (config, encoder) = self.drawn::<B>(device)?;
+        let classifier = Classifier::new(encoder, config.features(), self.test.ways, device);
+        let learner = self.gradient_based(inner, classifier)?;
+        Ok(checkpoint.load::<B, _, _>(learner, device)?.network().encoder.valid())
     }
 
     /// Whether outputs are classes of their own, so that all tasks have one number of them.

@@ -10,7 +10,7 @@ use crate::data::{DataError, ImageSet, ImageShape, Splits};
 
 pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
 pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts};
-pub(super) use read::{Class, broken, decode_file, read};
+pub(super) use read::{Class, broken, decode_file, read, write_pixels};
 
 /// What a pixel keeps of its color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,7 +50,8 @@ pub(in crate::data) fn broken(path: &Path) -> impl Fn(image::ImageError) -> Data
     move |error| DataError::Image { path: path.to_path_buf(), reason: error.to_string() }
 }
 
-fn write_pixels(image: DynamicImage, shape: ImageShape, out: &mut [u8]) {
+/// Writes the image at its new size, channel after channel.
+pub(in crate::data) fn write_pixels(image: DynamicImage, shape: ImageShape, out: &mut [u8]) {
     let interleaved = stretched(image, shape);
     let planes = out.chunks_exact_mut(shape.height * shape.width);
     for (channel, plane) in planes.enumerate() {

@@ -1,12 +1,12 @@
 use std::io::Cursor;
 
 use image::codecs::png::PngDecoder;
-use image::{DynamicImage, ImageDecoder, ImageResult};
+use image::{DynamicImage, GrayImage, ImageDecoder, ImageResult};
 
 use super::SIDE;
 
 /// Height and width of the published images.
-pub(super) const PUBLISHED: (u32, u32) = (105, 105);
+pub(in crate::data) const PUBLISHED: (u32, u32) = (105, 105);
 
 /// Decodes a PNG of black ink on white into bright ink on black at the small size, if it is of the
 /// published one, and returns its height and width.
@@ -15,10 +15,15 @@ pub(super) fn small_and_bright(encoded: &[u8], out: &mut [u8]) -> ImageResult<(u
     let (width, height) = decoder.dimensions();
     if (height, width) == PUBLISHED {
         let page = DynamicImage::from_decoder(decoder)?.into_luma8();
-        area_mean(page.as_raw(), PUBLISHED.0 as usize, out, SIDE);
-        out.iter_mut().for_each(|pixel| *pixel = 255 - *pixel);
+        write_small_and_bright(&page, out);
     }
     Ok((height, width))
+}
+
+/// Writes a page of the published size as bright ink on black at the small size.
+pub(in crate::data) fn write_small_and_bright(page: &GrayImage, out: &mut [u8]) {
+    area_mean(page.as_raw(), PUBLISHED.0 as usize, out, SIDE);
+    out.iter_mut().for_each(|pixel| *pixel = 255 - *pixel);
 }
 
 /// Shrinks a square image to another, each pixel the mean of the area it covers.

@@ -9,10 +9,11 @@ use rayon::prelude::*;
 use crate::data::{DataError, ImageSet, ImageShape, Rotations, Splits};
 
 use archive::Archive;
+pub(super) use decode::{PUBLISHED, write_small_and_bright};
 pub use split::Split;
 
 /// Height and width of an image once it is made small, as in every paper since Vinyals et al.
-const SIDE: usize = 28;
+pub(super) const SIDE: usize = 28;
 
 /// Omniglot: 1623 handwritten characters of 50 alphabets, each drawn once by 20 people.
 ///

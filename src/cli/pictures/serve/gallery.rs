@@ -5,9 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use burn::tensor::backend::Backend;
-use fewshot::adapted::{AdaptedModel, AdaptedModelError, PretrainedBackbone};
-use fewshot::data::Features;
-use fewshot::models::Preprocessing;
+use fewshot::adapted::{AdaptedModel, AdaptedModelError, PretrainedBackbone, Thumbnail};
+use fewshot::data::{Features, Preparation};
 use serde_json::{Value, json};
 
 use crate::cli::pictures::described;
@@ -53,7 +52,12 @@ pub(super) trait Served {
     ) -> Result<Value, GalleryError>;
 
     /// Adds an example, maybe the first of its class, and returns its number.
-    fn add(&mut self, class: String, embedding: Vec<f32>) -> Result<usize, GalleryError>;
+    fn add(
+        &mut self,
+        class: String,
+        embedding: Vec<f32>,
+        thumbnail: Thumbnail,
+    ) -> Result<usize, GalleryError>;
 
     /// Removes a class, and returns the numbers of its examples.
     fn remove_class(&mut self, class: &str) -> Result<Vec<usize>, GalleryError>;
@@ -77,38 +81,58 @@ pub(super) struct Gallery<B: Backend> {
     file: PathBuf,
     /// Number of the next example.
     next: usize,
+    /// Whether small pictures of examples are to be in the file.
+    keeps_thumbnails: bool,
 }
 
 #[derive(Clone)]
 struct Example {
     number: usize,
     embedding: Vec<f32>,
+    /// For the file.
+    thumbnail: Option<Thumbnail>,
 }
 
 impl<B: Backend> Gallery<B> {
     /// Without a class.
-    pub(super) fn new(backbone: PretrainedBackbone<B>, method: &str, file: PathBuf) -> Self {
+    pub(super) fn new(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        file: PathBuf,
+        keeps_thumbnails: bool,
+    ) -> Self {
         let (method, classes) = (method.to_owned(), BTreeMap::new());
-        Self { backbone, method, classes, model: None, file, next: 0 }
+        Self { backbone, method, classes, model: None, file, next: 0, keeps_thumbnails }
     }
 
-    /// The classes of a model that was read from this file.
+    /// The classes of a model that was read from this file. Whether small pictures are kept in it goes on as it was.
     pub(super) fn of(model: AdaptedModel<B>, file: PathBuf) -> Self {
         let examples = model.examples();
         let of_class = |class| {
             let rows = examples.rows_of(class);
-            let example = |row| Example { number: row, embedding: examples.row(row).to_vec() };
+            let example = |row: usize| Example {
+                number: row,
+                embedding: examples.row(row).to_vec(),
+                thumbnail: model.thumbnails()[row].clone(),
+            };
             (examples.class_name(class).to_owned(), rows.map(example).collect())
         };
         let classes = (0..examples.classes()).map(of_class).collect();
         let (next, backbone, method) =
             (examples.rows(), model.backbone().clone(), model.method().to_owned());
-        Self { backbone, method, classes, model: Some(model), file, next }
+        let keeps_thumbnails = model.has_thumbnails();
+        Self { backbone, method, classes, model: Some(model), file, next, keeps_thumbnails }
+    }
+
+    /// Small pictures of the examples that have one, by number.
+    pub(super) fn thumbnails(&self) -> impl Iterator<Item = (usize, &Thumbnail)> {
+        let all = self.classes.values().flatten();
+        all.filter_map(|example| Some((example.number, example.thumbnail.as_ref()?)))
     }
 
     /// How pictures are prepared for the network.
-    pub(super) fn preprocessing(&self) -> Preprocessing {
-        self.backbone.id().preprocessing
+    pub(super) fn preparation(&self) -> Preparation {
+        self.backbone.origin().preparation()
     }
 
     /// Takes these classes in place of those there are, and writes the model; or changes nothing.
@@ -121,7 +145,9 @@ impl<B: Backend> Gallery<B> {
             let length = classes.values().flatten().map(|example| example.embedding.len());
             let examples = Features::new(length.max().unwrap_or(0), classes.iter().map(rows))
                 .map_err(AdaptedModelError::from)?;
-            let model = AdaptedModel::adapt(self.backbone.clone(), &self.method, examples)?;
+            let thumbnails = classes.values().flatten().map(|example| example.thumbnail.clone());
+            let model = AdaptedModel::adapt(self.backbone.clone(), &self.method, examples)?
+                .with_thumbnails(thumbnails.collect());
             model.write(&self.file)?;
             self.model = Some(model);
         } else if self.model.is_some() {
@@ -162,12 +188,19 @@ impl<B: Backend> Served for Gallery<B> {
         Ok(answer)
     }
 
-    fn add(&mut self, class: String, embedding: Vec<f32>) -> Result<usize, GalleryError> {
+    fn add(
+        &mut self,
+        class: String,
+        embedding: Vec<f32>,
+        thumbnail: Thumbnail,
+    ) -> Result<usize, GalleryError> {
         if self.classes.values().map(Vec::len).sum::<usize>() >= MOST_EXAMPLES {
             return Err(GalleryError::Full);
         }
+        AdaptedModel::<B>::check_class_name(&class)?;
         let (number, mut classes) = (self.next, self.classes.clone());
-        classes.entry(class).or_default().push(Example { number, embedding });
+        let thumbnail = self.keeps_thumbnails.then_some(thumbnail);
+        classes.entry(class).or_default().push(Example { number, embedding, thumbnail });
         self.change(classes)?;
         self.next += 1;
         Ok(number)
@@ -200,7 +233,7 @@ impl<B: Backend> Served for Gallery<B> {
         let left_out = self.model.as_ref().and_then(AdaptedModel::left_out);
         json!({
             "file": self.file.file_name().map(|name| name.to_string_lossy()),
-            "backbone": self.backbone.id().name,
+            "backbone": self.backbone.origin().to_string(),
             "method": self.method,
             "left_out": left_out.map(|found| found.examples()),
             "left_out_accuracy": left_out.map(|found| rounded(found.accuracy(), 2)),

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 
-use crate::cli::args::DeviceArgs;
+use super::{Embedder, NetworkSpec};
+use crate::cli::args::{DeviceArgs, first_given};
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::error::{CliError, failed, usage};
 use crate::cli::output::print;
@@ -33,7 +34,8 @@ Programs use the same interface, with a picture as the body of a request:
 Nobody is asked who they are: only programs on this machine are heard, unless --host says otherwise.
 
   fewshot serve birds.fewshot
-  fewshot serve new.fewshot --backbone efficientnet-lite0:weights.pth";
+  fewshot serve new.fewshot --backbone efficientnet-lite0:weights.pth
+  fewshot serve new.fewshot --backbone runs/mine";
 
 /// Requests that wait for the network, at most; others are refused.
 const WAITING: usize = 256;
@@ -52,12 +54,17 @@ pub(crate) struct ServeArgs {
     /// Address to listen at; 0.0.0.0 is every network of this machine
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
-    /// Begin a new model on this network, with the file of its weights where they are not in the cache
-    #[arg(long, value_name = "NAME[:FILE]")]
+    /// Begin a new model on this network, with the file of its weights where they are not in the cache, or on that of a run of
+    /// `fewshot train`
+    #[arg(long, value_name = "NAME[:FILE]|RUN")]
     backbone: Option<String>,
     /// How a new model learns classes from embeddings: simpleshot (nearest class mean by cosine), prototypes, logistic, …
-    #[arg(long, default_value = "simpleshot", requires = "backbone")]
-    method: String,
+    /// [default: simpleshot; with a run of protonet prototypes]
+    #[arg(long, requires = "backbone")]
+    method: Option<String>,
+    /// Keep no small pictures of a new model's examples in its file
+    #[arg(long, requires = "backbone")]
+    no_thumbnails: bool,
     /// Refuse changes
     #[arg(long, conflicts_with = "backbone")]
     read_only: bool,
@@ -80,14 +87,16 @@ struct Serving(ServeArgs);
 impl Job for Serving {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         let Self(args) = self;
-        let mut gallery = open::<B::InnerBackend>(&args, &place.device)?;
+        let mut gallery = open::<B>(&args, &place.device)?;
         let address = SocketAddr::new(args.host, args.port);
         let listener = TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|error| failed!("cannot listen at {address}: {error}"))?;
         let bound = listener.local_addr().map_err(|error| failed!("no address: {error}"))?;
         let (sender, tasks) = sync_channel(WAITING);
-        let app = App::new(sender, gallery.preprocessing(), args.read_only);
+        let thumbnails =
+            gallery.thumbnails().map(|(number, file)| (number, file.clone())).collect();
+        let app = App::new(sender, gallery.preparation(), args.read_only, thumbnails);
         let server = thread::spawn(move || routes::listen(listener, app));
         print(format_args!("{} at http://{bound}", args.model.display()))?;
         answer(&mut gallery, &tasks);
@@ -96,9 +105,16 @@ impl Job for Serving {
     }
 }
 
-fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, CliError> {
+fn open<B: AutodiffBackend>(
+    args: &ServeArgs,
+    device: &B::Device,
+) -> Result<Gallery<B::InnerBackend>, CliError> {
     let file = &args.model;
     let Some(backbone) = &args.backbone else {
+        // Clap asks for no --backbone where it conflicts with what is there.
+        if let Some(option) = first_given!(args, method, no_thumbnails) {
+            return Err(usage!("{option} is for a new model, which --backbone begins"));
+        }
         let weights = args.weights.as_deref();
         let model = AdaptedModel::open_with_weights(file, weights, device)?;
         return Ok(Gallery::of(model, file.clone()));
@@ -107,11 +123,20 @@ fn open<B: Backend>(args: &ServeArgs, device: &B::Device) -> Result<Gallery<B>, 
         let file = file.display();
         return Err(usage!("--backbone begins a new model, and {file} is there already"));
     }
-    if !AdaptedModel::<B>::methods().contains(&args.method.as_str()) {
-        let (name, known) = (args.method.clone(), AdaptedModel::<B>::methods());
+    let known = AdaptedModel::<B::InnerBackend>::methods();
+    if let Some(name) = args.method.clone().filter(|name| !known.contains(&name.as_str())) {
         return Err(AdaptedModelError::UnknownMethod { name, known }.into());
     }
-    Ok(Gallery::new(super::backbone(backbone, device)?, &args.method, file.clone()))
+    let Embedder { backbone: network, method, without_averages } =
+        NetworkSpec::named(backbone).open::<B>(device)?;
+    if let Some(trained_by) = without_averages {
+        return Err(usage!(
+            "{backbone} was trained by {trained_by}, which gathers no running averages of batch-norm: make a model \
+             of pictures by `fewshot adapt`, and serve that"
+        ));
+    }
+    let method = args.method.as_deref().unwrap_or(method);
+    Ok(Gallery::new(network, method, file.clone(), !args.no_thumbnails))
 }
 
 /// Something to do with the model.

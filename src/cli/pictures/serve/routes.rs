@@ -13,8 +13,8 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use fewshot::data::Picture;
-use fewshot::models::Preprocessing;
+use fewshot::adapted::{AdaptedModelError, Thumbnail};
+use fewshot::data::{Picture, Preparation};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, oneshot};
@@ -44,12 +44,12 @@ const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 
 #[derive(Clone)]
 pub(super) struct App {
     tasks: SyncSender<Task>,
-    preprocessing: Preprocessing,
+    preparation: Preparation,
     read_only: bool,
     requests: Arc<Semaphore>,
     decoding: Arc<Semaphore>,
-    /// Of examples that were added here, by number; a model's file has none.
-    thumbnails: Arc<Mutex<HashMap<usize, Bytes>>>,
+    /// Of examples that were added here or have one in the model's file, by number.
+    thumbnails: Arc<Mutex<HashMap<usize, Thumbnail>>>,
 }
 
 /// A request that is not granted, and why.
@@ -67,6 +67,9 @@ impl From<GalleryError> for Refusal {
             GalleryError::NoClass(_) | GalleryError::NoExample(_) => StatusCode::NOT_FOUND,
             GalleryError::TooFewClasses | GalleryError::LastClasses | GalleryError::Full => {
                 StatusCode::CONFLICT
+            }
+            GalleryError::Model(AdaptedModelError::ReservedClass { .. }) => {
+                StatusCode::UNPROCESSABLE_ENTITY
             }
             GalleryError::Model(_) | GalleryError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
@@ -172,19 +175,20 @@ fn busy() -> Refusal {
 /// A picture as the network takes it, and as the page shows it.
 struct Decoded {
     image: Vec<f32>,
-    thumbnail: Vec<u8>,
+    thumbnail: Thumbnail,
 }
 
 impl App {
     pub(super) fn new(
         tasks: SyncSender<Task>,
-        preprocessing: Preprocessing,
+        preparation: Preparation,
         read_only: bool,
+        thumbnails: HashMap<usize, Thumbnail>,
     ) -> Self {
         let (requests, decoding) =
             (Semaphore::new(REQUESTS).into(), Semaphore::new(DECODED).into());
-        let thumbnails = Arc::default();
-        Self { tasks, preprocessing, read_only, requests, decoding, thumbnails }
+        let thumbnails = Arc::new(Mutex::new(thumbnails));
+        Self { tasks, preparation, read_only, requests, decoding, thumbnails }
     }
 
     async fn decoded(&self, body: Bytes) -> Answer<Decoded> {
@@ -192,14 +196,14 @@ impl App {
         if body.is_empty() {
             return Err(no_picture("the body of the request is to be a picture".to_owned()));
         }
-        let preprocessing = self.preprocessing;
+        let preparation = self.preparation;
         let permit = self.decoding.clone().acquire_owned().await.map_err(|_| busy())?;
         let decode = move || {
             // Held until it is decoded, even if who asked has left.
             let _permit = permit;
             let picture = Picture::decode(&body, "the picture")?;
-            let image = picture.prepared(&preprocessing);
-            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL) })
+            let image = preparation.apply(&picture);
+            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL).into() })
         };
         match tokio::task::spawn_blocking(decode).await {
             Ok(decoded) => {
@@ -289,9 +293,11 @@ async fn add(
         return Err(Refusal(StatusCode::UNPROCESSABLE_ENTITY, why));
     }
     let Decoded { image, thumbnail } = app.decoded(body).await?;
-    let number = app.embed(image, |served, embedding| served.add(class, embedding)).await?;
+    let kept = thumbnail.clone();
+    let add = |served: &mut dyn Served, embedding: Vec<f32>| served.add(class, embedding, kept);
+    let number = app.embed(image, add).await?;
     let mut thumbnails = app.thumbnails.lock().unwrap_or_else(PoisonError::into_inner);
-    thumbnails.insert(number, thumbnail.into());
+    thumbnails.insert(number, thumbnail);
     Ok((StatusCode::CREATED, Json(json!({ "example": number }))))
 }
 
@@ -311,7 +317,7 @@ async fn thumbnail(State(app): State<App>, Path(number): Path<usize>) -> Answer<
     let Some(bytes) = thumbnails.get(&number) else {
         return Err(Refusal(StatusCode::NOT_FOUND, format!("no picture of example {number}")));
     };
-    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes.clone()).into_response())
+    Ok(([(header::CONTENT_TYPE, "image/jpeg")], bytes.to_vec()).into_response())
 }
 
 async fn download(State(app): State<App>) -> Answer<Response> {

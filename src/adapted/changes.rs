@@ -1,0 +1,138 @@
+//! Models of folders of pictures, and what classes come and go.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::backend::Backend;
+
+use super::{AdaptedModel, AdaptedModelError, PretrainedBackbone, classes};
+use crate::data::{Features, Picture, picture_files};
+
+/// A small picture of an example: the content of a JPEG file with 96 x 96 pixels.
+pub type Thumbnail = Arc<[u8]>;
+
+/// Pixels along a side.
+const SIDE: usize = 96;
+
+/// A class with the embeddings of its examples and the small pictures that there are of them.
+struct Class {
+    name: String,
+    rows: Vec<f32>,
+    thumbnails: Vec<Option<Thumbnail>>,
+}
+
+impl<B: Backend> AdaptedModel<B> {
+    /// Learns the classes of a [folder of folders](picture_files), one for each class, and keeps small pictures of its
+    /// examples.
+    ///
+    /// # Errors
+    /// As [`PretrainedBackbone::embed_folder`] and [`adapt`](Self::adapt).
+    pub fn of_folder(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        root: impl AsRef<Path>,
+    ) -> Result<Self, AdaptedModelError> {
+        let mut length = 0;
+        let mut classes = Vec::new();
+        for (name, files) in picture_files(root)? {
+            let (rows, found, thumbnails) = backbone.embed_each(&files, small)?;
+            length = found;
+            classes.push(Class { name, rows, thumbnails });
+        }
+        Self::of_classes(backbone, method, length, classes)
+    }
+
+    /// With a further class of the pictures in these files, or with further pictures of one that is there; others keep their
+    /// embeddings. Small pictures are kept if the model has any.
+    ///
+    /// # Errors
+    /// Without a picture, and at the first that cannot be read.
+    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
+        let kept = self.has_thumbnails();
+        let beside = |picture: &Picture| if kept { small(picture) } else { None };
+        let (mut rows, _, mut thumbnails) = self.backbone.embed_each(files, beside)?;
+        let mut classes = self.all();
+        match classes.iter_mut().find(|class| class.name == name) {
+            Some(there) => {
+                there.rows.append(&mut rows);
+                there.thumbnails.append(&mut thumbnails);
+            }
+            None => classes.push(Class { name: name.to_owned(), rows, thumbnails }),
+        }
+        self.changed(classes)
+    }
+
+    /// Without a class; others keep their embeddings.
+    ///
+    /// # Errors
+    /// If there is none of this name, or fewer than two are left.
+    pub fn without_class(self, name: &str) -> Result<Self, AdaptedModelError> {
+        let mut classes = self.all();
+        let Some(place) = classes.iter().position(|class| class.name == name) else {
+            let (name, known) = (name.to_owned(), self.class_names());
+            return Err(AdaptedModelError::UnknownClass { name, known });
+        };
+        classes.remove(place);
+        self.changed(classes)
+    }
+
+    /// Small pictures of the [examples](Self::examples), row by row, where there are any.
+    pub fn thumbnails(&self) -> &[Option<Thumbnail>] {
+        &self.thumbnails
+    }
+
+    /// Whether there is a small picture of any example.
+    pub fn has_thumbnails(&self) -> bool {
+        self.thumbnails.iter().any(Option::is_some)
+    }
+
+    /// With these small pictures of the [examples](Self::examples), row by row.
+    ///
+    /// # Panics
+    /// When they are not as many as the examples.
+    pub fn with_thumbnails(self, thumbnails: Vec<Option<Thumbnail>>) -> Self {
+        assert_eq!(thumbnails.len(), self.examples.rows(), "small pictures and examples");
+        Self { thumbnails, ..self }
+    }
+
+    /// Without small pictures of examples.
+    pub fn without_thumbnails(self) -> Self {
+        let none = vec![None; self.examples.rows()];
+        self.with_thumbnails(none)
+    }
+
+    fn all(&self) -> Vec<Class> {
+        let mut rest = self.thumbnails.iter().cloned();
+        let each = classes(&self.examples).into_iter();
+        each.map(|(name, rows)| {
+            let count = rows.len() / self.examples.length();
+            Class { name, rows, thumbnails: rest.by_ref().take(count).collect() }
+        })
+        .collect()
+    }
+
+    fn changed(self, classes: Vec<Class>) -> Result<Self, AdaptedModelError> {
+        Self::of_classes(self.backbone, &self.method, self.examples.length(), classes)
+    }
+
+    fn of_classes(
+        backbone: PretrainedBackbone<B>,
+        method: &str,
+        length: usize,
+        mut classes: Vec<Class>,
+    ) -> Result<Self, AdaptedModelError> {
+        // The order of the rows.
+        classes.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut thumbnails = Vec::new();
+        let rows = classes.into_iter().map(|mut class| {
+            thumbnails.append(&mut class.thumbnails);
+            (class.name, class.rows)
+        });
+        let examples = Features::new(length, rows)?;
+        Ok(Self::adapt(backbone, method, examples)?.with_thumbnails(thumbnails))
+    }
+}
+
+fn small(picture: &Picture) -> Option<Thumbnail> {
+    Some(picture.thumbnail(SIDE).into())
+}
