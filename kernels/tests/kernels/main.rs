@@ -50,10 +50,11 @@ macro_rules! laws {
 
 mod axpy;
 mod conv_stack;
-mod depthwise;
+
 mod empty;
 mod gather_images;
 mod gram;
+mod inference;
 mod inverse_power;
 mod judge;
 mod layers;

@@ -22,7 +22,7 @@ fn mapped<B: Backend>(shape: [usize; 4], window: usize, options: DepthwiseOption
     depthwise_conv2d(drawn(1, shape), drawn(2, [channels, 1, window, window]), map, options)
 }
 
-pub fn maps_are_those_of_plain_operations<B: Backend>() {
+pub fn depthwise_maps_are_those_of_plain_operations<B: Backend>() {
     for window in [1, 3, 5, 7] {
         let side = window / 2;
         for (stride, padding) in
@@ -40,13 +40,13 @@ pub fn maps_are_those_of_plain_operations<B: Backend>() {
     }
 }
 
-pub fn no_image_and_no_channel_have_maps_too<B: Backend>() {
+pub fn depthwise_maps_of_no_image_and_no_channel_are_empty<B: Backend>() {
     let options = DepthwiseOptions { stride: 2, padding: [1; 4], bounds: BOUNDS };
     assert_eq!(mapped::<B>([0, 3, 8, 8], 3, options).dims(), [0, 3, 4, 4]);
     assert_eq!(mapped::<B>([2, 0, 8, 8], 3, options).dims(), [2, 0, 4, 4]);
 }
 
-pub fn gradients_flow_under_autodiff<B: Backend>() {
+pub fn depthwise_gradients_flow_under_autodiff<B: Backend>() {
     let options = DepthwiseOptions { stride: 1, padding: [1; 4], bounds: [-1e9, 1e9] };
     let x = drawn::<Autodiff<B>, 4>(1, [1, 2, 4, 4]).require_grad();
     let ones = || Tensor::ones([2, 1, 3, 3], &Default::default());
@@ -59,7 +59,7 @@ pub fn gradients_flow_under_autodiff<B: Backend>() {
     assert_close("gradient", &read(found), &wanted, 1e-4);
 }
 
-pub fn what_does_not_fit_is_refused<B: Backend>() {
+pub fn depthwise_shapes_that_do_not_fit_are_refused<B: Backend>() {
     let usual = DepthwiseOptions { stride: 1, padding: [1; 4], bounds: BOUNDS };
     let wrong = [
         (usual, [1, 2, 0, 4], "pixels"),

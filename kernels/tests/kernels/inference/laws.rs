@@ -1,0 +1,133 @@
+//! What holds on every backend.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_kernels::{
+    Activation, LinearEpilogue, attention, fused_linear, layer_norm, pointwise_conv2d,
+    with_reference,
+};
+
+pub use super::depthwise::*;
+use crate::judge::{assert_close, read};
+use crate::numbers::Numbers;
+
+const RELU6: [f32; 2] = [0.0, 6.0];
+const EVERYTHING: [f32; 2] = [f32::NEG_INFINITY, f32::INFINITY];
+
+fn drawn<B: Backend, const D: usize>(seed: u64, shape: [usize; D]) -> Tensor<B, D> {
+    Tensor::from_data(Numbers(seed).data(shape, |x| x), &Default::default())
+}
+
+/// Every layer on drawn numbers, some with strided inputs: its name and what it gives.
+fn layers<B: Backend>(rows: usize, inputs: usize, outputs: usize) -> Vec<(String, Vec<f32>)> {
+    let mut all = Vec::new();
+    let size = format!("{rows} {inputs} {outputs}");
+    let mut add = |name: &str, values: Vec<f32>| all.push((format!("{name} {size}"), values));
+    let x = || drawn::<B, 2>(1, [inputs, rows]).swap_dims(0, 1);
+    let (weight, bias) = (|| drawn::<B, 2>(2, [inputs, outputs]), || drawn::<B, 1>(3, [outputs]));
+    let linear = |epilogue| read(fused_linear(x(), weight(), bias(), epilogue));
+    for activation in [Activation::Identity, Activation::Gelu, Activation::QuickGelu] {
+        let name = format!("{activation:?}");
+        add(&name, linear(LinearEpilogue::Activation(activation)));
+    }
+    for scale in [None, Some(drawn(4, [outputs]))] {
+        let residual = LinearEpilogue::Residual { scale, add: drawn(5, [rows, outputs]) };
+        add("residual", linear(residual));
+    }
+    let map = [drawn::<B, 1>(6, [inputs]), drawn(7, [inputs])];
+    add("layer norm", read(layer_norm(x() * 3.0 + 2.0, map, 1e-5)));
+    let qkv = drawn::<B, 3>(8, [2, rows, 3 * inputs]) * 2.0;
+    add("attention of one head", read(attention(qkv.clone(), 1)));
+    if inputs.is_multiple_of(3) {
+        add("attention of three heads", read(attention(qkv, 3)));
+    }
+    let map = || [drawn::<B, 1>(9, [outputs]), drawn(10, [outputs])];
+    let maps = || drawn::<B, 4>(11, [2, inputs, rows, 3]);
+    let weight = || drawn::<B, 4>(12, [outputs, inputs, 1, 1]);
+    add("pointwise", read(pointwise_conv2d(maps(), weight(), map(), RELU6, None)));
+    let residual = Some(drawn(13, [2, outputs, rows, 3]));
+    add("pointwise sum", read(pointwise_conv2d(maps(), weight(), map(), EVERYTHING, residual)));
+    all
+}
+
+pub fn layers_are_those_of_plain_operations<B: Backend>() {
+    for [rows, inputs, outputs] in [[1, 1, 1], [5, 6, 7], [17, 33, 50], [70, 48, 96]] {
+        let wanted = with_reference(|| layers::<Flex>(rows, inputs, outputs));
+        let found = layers::<B>(rows, inputs, outputs);
+        assert_eq!(found.len(), wanted.len());
+        for ((name, found), (_, wanted)) in found.iter().zip(&wanted) {
+            assert_close(name, found, wanted, 2e-5 * inputs as f32);
+        }
+    }
+}
+
+pub fn nothing_is_embedded_as_nothing<B: Backend>() {
+    let device = Default::default();
+    let zeros = |shape: [usize; 2]| Tensor::<B, 2>::zeros(shape, &device);
+    let vector = |length: usize| Tensor::<B, 1>::zeros([length], &device);
+    let gelu = || LinearEpilogue::Activation(Activation::Gelu);
+    assert_eq!(fused_linear(zeros([0, 3]), zeros([3, 2]), vector(2), gelu()).dims(), [0, 2]);
+    assert_eq!(layer_norm(zeros([0, 3]), [vector(3), vector(3)], 1e-5).dims(), [0, 3]);
+    assert_eq!(layer_norm(zeros([3, 0]), [vector(0), vector(0)], 1e-5).dims(), [3, 0]);
+    assert_eq!(attention(Tensor::<B, 3>::zeros([0, 4, 6], &device), 2).dims(), [0, 4, 2]);
+    assert_eq!(attention(Tensor::<B, 3>::zeros([2, 0, 6], &device), 1).dims(), [2, 0, 2]);
+    let maps = |shape: [usize; 4]| Tensor::<B, 4>::zeros(shape, &device);
+    let map = [vector(2), vector(2)];
+    let found = pointwise_conv2d(maps([0, 3, 4, 4]), maps([2, 3, 1, 1]), map, RELU6, None);
+    assert_eq!(found.dims(), [0, 2, 4, 4]);
+}
+
+pub fn shapes_that_do_not_fit_are_refused<B: Backend>() {
+    let device = Default::default();
+    let [wide, square] = [[4, 3], [3, 3]].map(|shape| Tensor::<B, 2>::zeros(shape, &device));
+    let vector = |length: usize| Tensor::<B, 1>::zeros([length], &device);
+    let maps = |shape: [usize; 4]| Tensor::<B, 4>::zeros(shape, &device);
+    let plain = || LinearEpilogue::Activation(Activation::Identity);
+    let pointwise = |weight: [usize; 4], outputs: usize, bounds: [f32; 2]| {
+        let map = [vector(outputs), vector(outputs)];
+        pointwise_conv2d(maps([1, 3, 4, 4]), maps(weight), map, bounds, None);
+    };
+    let refused = |said: &str, call: &dyn Fn()| {
+        let error = catch_unwind(AssertUnwindSafe(call)).expect_err(said);
+        let text = error.downcast_ref::<String>().expect("a message");
+        assert!(text.contains(said), "{text}");
+    };
+    refused("as many rows as there are inputs", &|| {
+        fused_linear(square.clone(), wide.clone(), vector(3), plain());
+    });
+    refused("a bias for each output", &|| {
+        fused_linear(wide.clone(), square.clone(), vector(4), plain());
+    });
+    refused("the shape of the result", &|| {
+        let residual = LinearEpilogue::Residual { scale: None, add: square.clone() };
+        fused_linear(wide.clone(), square.clone(), vector(3), residual);
+    });
+    refused("a value for each of a row", &|| {
+        layer_norm(wide.clone(), [vector(4), vector(3)], 1e-5);
+    });
+    refused("heads", &|| {
+        attention(Tensor::<B, 3>::zeros([1, 2, 8], &device), 2);
+    });
+    refused("for each output and channel", &|| pointwise([2, 4, 1, 1], 2, RELU6));
+    refused("for each output and channel", &|| pointwise([2, 3, 3, 1], 2, RELU6));
+    refused("a value for each output", &|| pointwise([2, 3, 1, 1], 3, RELU6));
+    refused("bounds", &|| pointwise([2, 3, 1, 1], 2, [1.0, 0.0]));
+}
+
+pub fn gradients_flow_under_autodiff<B: Backend>() {
+    let device = Default::default();
+    let x = drawn::<Autodiff<B>, 2>(1, [3, 4]).require_grad();
+    let ones = |length: usize| Tensor::<Autodiff<B>, 1>::ones([length], &device);
+    let weight = Tensor::ones([4, 2], &device);
+    let epilogue = LinearEpilogue::Residual { scale: Some(ones(2) * 3.0), add: drawn(2, [3, 2]) };
+    let y = fused_linear(x.clone(), weight, ones(2), epilogue);
+    let found = x.grad(&y.sum().backward()).expect("tracked");
+    assert_close("gradient", &read(found), &[6.0; 12], 1e-4);
+    // What all values of a row share, a norm takes away.
+    let y = layer_norm(x.clone(), [ones(4), ones(4)], 1e-5);
+    let found = x.grad(&y.sum().backward()).expect("tracked");
+    assert_close("gradient", &read(found), &[0.0; 12], 1e-4);
+}
