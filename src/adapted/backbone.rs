@@ -240,7 +240,8 @@ impl<B: Backend> PretrainedBackbone<B> {
             // Maps of few pictures stay in the cache of a core; those of a batch do not.
             Route::Host(_) => {
                 let together = self.network.images_on_a_core() * values;
-                images.par_chunks(together).map(encoded).collect()
+                // Within the pool, where a part of an operation costs the least to share.
+                rayon::scope(|_| images.par_chunks(together).map(encoded).collect())
             }
             _ => images.chunks(BATCH * values).map(encoded).collect(),
         };

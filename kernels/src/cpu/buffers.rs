@@ -6,6 +6,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use rayon::prelude::*;
+
 /// A cache line of floats.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
@@ -29,6 +31,34 @@ pub fn release_buffers() {
 #[cfg(test)]
 pub fn kept_floats() -> usize {
     free().iter().map(|lines| 16 * lines.len()).sum()
+}
+
+/// A vector of matrices with so many floats, each written in parts of so many by tasks of their own: `prepare` is called with
+/// the number of a matrix, `write` with what that gave, the numbers of matrix and part, and zeros.
+///
+/// Zeros are written by the task that overwrites them: before all of them, it would be a pass through memory for one thread.
+pub fn in_parts<P: Sync>(
+    len: usize,
+    [matrix, part]: [usize; 2],
+    prepare: impl Fn(usize) -> P + Sync,
+    write: impl Fn(&P, [usize; 2], &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let mut out = Vec::with_capacity(len);
+    let matrices = out.spare_capacity_mut()[..len].par_chunks_mut(matrix).enumerate();
+    matrices.for_each(|(number, to)| {
+        let prepared = prepare(number);
+        to.par_chunks_mut(part).enumerate().for_each(|(place, to)| {
+            for float in to.iter_mut() {
+                float.write(0.0);
+            }
+            // SAFETY: all floats of the part are written above.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.as_mut_ptr().cast(), to.len()) };
+            write(&prepared, [number, place], to);
+        });
+    });
+    // SAFETY: the parts of the matrices are all of it, and their floats are written above.
+    unsafe { out.set_len(len) };
+    out
 }
 
 /// Floats aligned to a cache line. Dropping it keeps the memory for the next one.
@@ -121,8 +151,8 @@ mod poison {
 
 #[cfg(test)]
 mod tests {
-    use super::Buffer;
     use super::poison::POISON;
+    use super::{Buffer, in_parts};
 
     #[test]
     fn stale_buffers_do_not_show_what_was_in_them() {
@@ -130,6 +160,20 @@ mod tests {
             Buffer::stale(len).fill(1.0);
             assert!(Buffer::stale(len).iter().all(|value| value.to_bits() == POISON));
             assert!(Buffer::zeros(len).iter().all(|&value| value == 0.0));
+        }
+    }
+
+    #[test]
+    fn parts_of_matrices_are_written_where_they_belong() {
+        for (len, matrix, part) in [(0, 3, 2), (12, 6, 4), (12, 12, 5), (10, 5, 5)] {
+            let write = |of: &usize, place: [usize; 2], to: &mut [f32]| {
+                assert!(place[0] == *of && to.iter().all(|value| *value == 0.0));
+                to.iter_mut().enumerate().for_each(|(at, to)| {
+                    *to = (of * matrix + place[1] * part + at) as f32;
+                });
+            };
+            let found = in_parts(len, [matrix, part], |number| number, write);
+            assert_eq!(found, (0..len).map(|at| at as f32).collect::<Vec<_>>());
         }
     }
 

@@ -1,9 +1,7 @@
 //! The convolution over slices of host memory.
 
-use rayon::prelude::*;
-
 use super::DepthwiseOptions;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, in_parts};
 use crate::cpu::depthwise::{Depthwise, padded_floats};
 use crate::cpu::instruction_set::InstructionSet;
 
@@ -19,7 +17,6 @@ pub fn depthwise(
     DepthwiseOptions { stride, padding: [top, left, ..], bounds }: DepthwiseOptions,
 ) -> Vec<f32> {
     let (taps, pixels) = (filters.len() / channels, out[0] * out[1]);
-    let mut y = vec![0.0; n * channels * pixels];
     let job = |place: usize| {
         let channel = place % channels;
         Depthwise {
@@ -34,15 +31,20 @@ pub fn depthwise(
         }
     };
     let count = n * channels;
-    let tasks = (y.len() * taps / PARALLEL).clamp(1, rayon::current_num_threads());
+    let tasks = (count * pixels * taps / PARALLEL).clamp(1, rayon::current_num_threads());
     let planes = count.div_ceil(tasks);
-    y.par_chunks_mut(planes * pixels).enumerate().for_each(|(task, y)| {
-        let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));
-        for (place, y) in y.chunks_exact_mut(pixels).enumerate() {
-            body.depthwise(&job(task * planes + place), &mut padded, y);
-        }
-    });
-    y
+    let parts = [count * pixels, planes * pixels];
+    in_parts(
+        parts[0],
+        parts,
+        |_| (),
+        |_, [_, task], y| {
+            let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));
+            for (place, y) in y.chunks_exact_mut(pixels).enumerate() {
+                body.depthwise(&job(task * planes + place), &mut padded, y);
+            }
+        },
+    )
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use rayon::prelude::*;
 
 use super::LinearEpilogue;
+use crate::cpu::buffers::in_parts;
 use crate::cpu::gemm::{Epilogue, Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
@@ -25,10 +25,10 @@ pub fn fused_linear<B: HostBackend>(
             Some((scale.as_ref().map(elements::<B>), elements::<B>(add)))
         }
     };
-    let mut y = vec![0.0; n * outputs];
-    let packed = Packed::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
+    let pack = |_| Packed::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
     let rows = rows_of_a_task(n, inputs * outputs);
-    y.par_chunks_mut(rows * outputs).enumerate().for_each(|(task, y)| {
+    let parts = [n * outputs, rows * outputs];
+    let y = in_parts(parts[0], parts, pack, |packed, [_, task], y| {
         let place = task * rows * outputs;
         let epilogue = match (&epilogue, &residual) {
             (_, Some((scale, add))) => {
@@ -41,7 +41,7 @@ pub fn fused_linear<B: HostBackend>(
         };
         let job = Gemm {
             a: (&x[task * rows * inputs..], inputs),
-            b: &packed,
+            b: packed,
             rows: y.len() / outputs,
             epilogue,
         };

@@ -2,8 +2,8 @@
 
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use rayon::prelude::*;
 
+use crate::cpu::buffers::in_parts;
 use crate::cpu::gemm::{Epilogue, Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
@@ -20,27 +20,27 @@ pub fn pointwise<B: HostBackend>(
     let values = tensors.each_ref().map(elements::<B>);
     let [x, weight, scale, shift] = values.each_ref().map(|of| &**of);
     let add = add.as_ref().map(elements::<B>);
-    let mut y = vec![0.0; n * outputs * pixels];
     let rows = rows_of_a_task(outputs, channels * pixels);
-    y.par_chunks_exact_mut(outputs * pixels).enumerate().for_each(|(image, y)| {
+    let pack = |image: usize| {
         let x = &x[image * channels * pixels..];
-        let packed = Packed::new(body.tile() / 2, (x, pixels), [channels, pixels]);
-        y.par_chunks_mut(rows * pixels).enumerate().for_each(|(task, y)| {
-            let (first, count) = (task * rows, y.len() / pixels);
-            let place = (image * outputs + first) * pixels;
-            let job = Gemm {
-                a: (&weight[first * channels..], channels),
-                b: &packed,
-                rows: count,
-                epilogue: Epilogue::Rows {
-                    scale: &scale[first..][..count],
-                    shift: &shift[first..][..count],
-                    bounds,
-                    add: add.as_deref().map(|add| &add[place..][..y.len()]),
-                },
-            };
-            body.gemm(&job, (y, pixels));
-        });
+        Packed::new(body.tile() / 2, (x, pixels), [channels, pixels])
+    };
+    let parts = [outputs * pixels, rows * pixels];
+    let y = in_parts(n * parts[0], parts, pack, |packed, [image, task], y| {
+        let (first, count) = (task * rows, y.len() / pixels);
+        let place = (image * outputs + first) * pixels;
+        let job = Gemm {
+            a: (&weight[first * channels..], channels),
+            b: packed,
+            rows: count,
+            epilogue: Epilogue::Rows {
+                scale: &scale[first..][..count],
+                shift: &shift[first..][..count],
+                bounds,
+                add: add.as_deref().map(|add| &add[place..][..y.len()]),
+            },
+        };
+        body.gemm(&job, (y, pixels));
     });
     drop(values);
     write_like::<B, 4>(&tensors[0], y, [n, outputs, h, w])
