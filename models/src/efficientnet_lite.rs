@@ -4,8 +4,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use burn::tensor::ops::PadMode;
-use fewshot_kernels::{DepthwiseOptions, conv2d, depthwise_conv2d, pointwise_conv2d};
+use fewshot_kernels::{DepthwiseOptions, depthwise_conv2d, pointwise_conv2d};
 
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
@@ -185,11 +184,7 @@ impl<B: Backend> Block<B> {
 
 impl<B: Backend> Encoder<B> for EfficientNetLite<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        // Zeros as TensorFlow has them: the one that an even side needs is behind it.
-        let [top, left] = [images.dims()[2] % 2, images.dims()[3] % 2];
-        let x = images.pad((left, 1, top, 1), PadMode::Constant(0.0));
-        let x = conv2d(x, self.conv_stem.weight.val(), None, 2, 0);
-        let x = relu6(self.bn0.forward(x, statistics));
+        let x = relu6(self.bn0.forward(convolve(&self.conv_stem, images), statistics));
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x, statistics));
         global_avg_pool(match statistics {
             BnStatistics::Running => {

@@ -71,7 +71,7 @@ pub struct Gemm<'a> {
 }
 
 /// What a sum becomes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub enum Epilogue<'a> {
     /// Itself.
     Sum,
@@ -265,7 +265,7 @@ impl Epilogue<'_> {
                     && add.len() >= rows * columns
             }
         };
-        assert!(fits, "a product of {rows} rows and {columns} columns needs more: {self:?}");
+        assert!(fits, "a product of {rows} rows and {columns} columns needs more than its epilogue has");
     }
 
     /// Completes the part of a row that begins with the column `first` of so many.
