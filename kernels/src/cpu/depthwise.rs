@@ -121,6 +121,8 @@ fn filtered<S: Simd, const K: usize>(
 }
 
 /// Computes `R` rows of the output; the padded plane begins with the first row that they read.
+// Loops over constants, which become constant places: the sums stay in registers.
+#[allow(clippy::needless_range_loop)]
 #[inline(always)]
 fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
     simd: S,

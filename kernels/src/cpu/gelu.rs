@@ -5,7 +5,7 @@ use super::simd::Simd;
 
 /// Coefficients of `erfc(z) = (t a1 + t^2 a2 + ...) exp(-z^2)` with `t = 1 / (1 + 0.3275911 z)`, the last first, each
 /// halved: Abramowitz and Stegun, "Handbook of Mathematical Functions", 7.1.26, within 1.5e-7.
-const HALVES: [f32; 5] = [0.530_702_7, -0.726_576_0, 0.710_706_9, -0.142_248_37, 0.127_414_8];
+const HALVES: [f32; 5] = [0.530_702_7, -0.726_576, 0.710_706_9, -0.142_248_37, 0.127_414_8];
 
 /// From here on, what is missing to `x` or to zero is below the smallest number.
 const FAR: f32 = 30.0;

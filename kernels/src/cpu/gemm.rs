@@ -265,7 +265,10 @@ impl Epilogue<'_> {
                     && add.len() >= rows * columns
             }
         };
-        assert!(fits, "a product of {rows} rows and {columns} columns needs more than its epilogue has");
+        assert!(
+            fits,
+            "a product of {rows} rows and {columns} columns needs more than its epilogue has"
+        );
     }
 
     /// Completes the part of a row that begins with the column `first` of so many.
