@@ -1,5 +1,5 @@
 //! Milliseconds a picture: EfficientNet-Lite0 and DINOv2 ViT-S/14 embed 224x224, ResNet-12 learns from 84x84.
-//! `benches/backbones.py` does the same by timm and torchvision's kind of ResNet. Names as arguments leave out the others.
+//! `benches/backbones.py` does the same by timm and a ResNet-12 in PyTorch. Names as arguments leave out the others.
 
 use std::time::Instant;
 

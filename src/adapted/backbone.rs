@@ -178,9 +178,9 @@ impl<B: Backend> PretrainedBackbone<B> {
     /// At the first file that cannot be read.
     pub fn with_averages_of(mut self, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
         let preparation = self.origin.preparation();
-        let files = files.iter().step_by(files.len().div_ceil(AVERAGED).max(1));
+        let files: Vec<_> = files.iter().step_by(files.len().div_ceil(AVERAGED).max(1)).collect();
         let image = |file: &PathBuf| Picture::open(file).map(|picture| preparation.apply(&picture));
-        let images: Vec<Vec<f32>> = files.map(image).collect::<Result<_, _>>()?;
+        let images: Vec<Vec<f32>> = files.into_par_iter().map(image).collect::<Result<_, _>>()?;
         if let (Network::Conv4(network), false) = (&mut self.network, images.is_empty()) {
             let ImageShape { channels, height, width } = preparation.image();
             let shape = [images.len(), channels, height, width];

@@ -8,11 +8,11 @@ use burn::tensor::backend::Backend;
 use super::{AdaptedModel, AdaptedModelError, PretrainedBackbone, classes};
 use crate::data::{Features, Picture, picture_files};
 
-/// A small picture of an example: the content of a JPEG file with 96 x 96 pixels.
+/// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
 pub type Thumbnail = Arc<[u8]>;
 
-/// Pixels along a side.
-const SIDE: usize = 96;
+/// Pixels along a side of a [`Thumbnail`].
+pub const THUMBNAIL_SIDE: usize = 96;
 
 /// A class with the embeddings of its examples and the small pictures that there are of them.
 struct Class {
@@ -134,5 +134,5 @@ impl<B: Backend> AdaptedModel<B> {
 }
 
 fn small(picture: &Picture) -> Option<Thumbnail> {
-    Some(picture.thumbnail(SIDE).into())
+    Some(picture.thumbnail(THUMBNAIL_SIDE).into())
 }

@@ -14,7 +14,7 @@ mod trained;
 
 pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
-pub use changes::Thumbnail;
+pub use changes::{THUMBNAIL_SIDE, Thumbnail};
 pub use error::AdaptedModelError;
 pub use left_out::LeftOut;
 pub use published::{PUBLISHED_WEIGHTS, PublishedFile, PublishedWeights, weights_cache};

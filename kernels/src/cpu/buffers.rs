@@ -33,19 +33,20 @@ pub fn kept_floats() -> usize {
     free().iter().map(|lines| 16 * lines.len()).sum()
 }
 
-/// A vector of matrices with so many floats, each written in parts of so many by tasks of their own: `prepare` is called with
+/// So many matrices of so many floats, each written in parts of so many by tasks of their own: `prepare` is called with
 /// the number of a matrix, `write` with what that gave, the numbers of matrix and part, and zeros.
 ///
 /// Zeros are written by the task that overwrites them: before all of them, it would be a pass through memory for one thread.
 pub fn in_parts<P: Sync>(
-    len: usize,
+    matrices: usize,
     [matrix, part]: [usize; 2],
     prepare: impl Fn(usize) -> P + Sync,
     write: impl Fn(&P, [usize; 2], &mut [f32]) + Sync,
 ) -> Vec<f32> {
+    let len = matrices * matrix;
     let mut out = Vec::with_capacity(len);
-    let matrices = out.spare_capacity_mut()[..len].par_chunks_mut(matrix).enumerate();
-    matrices.for_each(|(number, to)| {
+    let each = out.spare_capacity_mut()[..len].par_chunks_mut(matrix).enumerate();
+    each.for_each(|(number, to)| {
         let prepared = prepare(number);
         to.par_chunks_mut(part).enumerate().for_each(|(place, to)| {
             for float in to.iter_mut() {
@@ -165,15 +166,15 @@ mod tests {
 
     #[test]
     fn parts_of_matrices_are_written_where_they_belong() {
-        for (len, matrix, part) in [(0, 3, 2), (12, 6, 4), (12, 12, 5), (10, 5, 5)] {
+        for (matrices, matrix, part) in [(0, 3, 2), (2, 6, 4), (1, 12, 5), (2, 5, 5)] {
             let write = |of: &usize, place: [usize; 2], to: &mut [f32]| {
                 assert!(place[0] == *of && to.iter().all(|value| *value == 0.0));
                 to.iter_mut().enumerate().for_each(|(at, to)| {
                     *to = (of * matrix + place[1] * part + at) as f32;
                 });
             };
-            let found = in_parts(len, [matrix, part], |number| number, write);
-            assert_eq!(found, (0..len).map(|at| at as f32).collect::<Vec<_>>());
+            let found = in_parts(matrices, [matrix, part], |number| number, write);
+            assert_eq!(found, (0..matrices * matrix).map(|at| at as f32).collect::<Vec<_>>());
         }
     }
 

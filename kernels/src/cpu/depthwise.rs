@@ -133,7 +133,7 @@ fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
 ) {
     let columns = job.out[1];
     let [scale, shift] = job.map.map(|value| simd.splat(value));
-    let [least, most] = [job.bounds[0], -job.bounds[1]].map(|value| simd.splat(value));
+    let [least, most] = job.bounds.map(|value| simd.splat(value));
     for first in (0..columns).step_by(S::WIDTH) {
         let mut sums = [simd.splat(0.0); R];
         for y in 0..(R - 1) * STRIDE + K {
@@ -151,10 +151,7 @@ fn rows_of<S: Simd, const K: usize, const STRIDE: usize, const R: usize>(
             }
         }
         for (r, sum) in sums.into_iter().enumerate() {
-            let value = simd.max(simd.mul_add(sum, scale, shift), least);
-            // The smaller of two is what the larger of their opposites is the opposite of.
-            let opposite = simd.max(simd.sub(simd.splat(0.0), value), most);
-            let value = simd.sub(simd.splat(0.0), opposite);
+            let value = simd.min(simd.max(simd.mul_add(sum, scale, shift), least), most);
             let to = &mut out[r * columns + first..];
             match columns - first {
                 left if left < S::WIDTH => {

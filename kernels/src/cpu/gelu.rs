@@ -14,9 +14,7 @@ const FAR: f32 = 30.0;
 #[inline(always)]
 pub fn gelu<S: Simd>(simd: S, x: S::Vector) -> S::Vector {
     let zero = simd.splat(0.0);
-    let distance = simd.max(x, simd.sub(zero, x));
-    // The smaller of two is what the larger of their opposites is the opposite of.
-    let distance = simd.sub(zero, simd.max(simd.sub(zero, distance), simd.splat(-FAR)));
+    let distance = simd.min(simd.max(x, simd.sub(zero, x)), simd.splat(FAR));
     let by = simd.splat(0.327_591_1 * std::f32::consts::FRAC_1_SQRT_2);
     let one = simd.splat(1.0);
     let t = simd.div(one, simd.mul_add(distance, by, one));

@@ -1,9 +1,9 @@
-//! Products of large matrices, and what follows them while they are in the cache.
+//! Products of large matrices.
 
 use rayon::prelude::*;
 
 use super::buffers::Buffer;
-use super::gelu::{gelu, quick_gelu};
+use super::epilogue::Epilogue;
 use super::simd::{Simd, with_rows};
 
 /// A matrix as the product reads it: panels of few adjacent columns, step by step, with zeros behind the last.
@@ -68,51 +68,6 @@ pub struct Gemm<'a> {
     pub rows: usize,
     /// What is written in the product's place.
     pub epilogue: Epilogue<'a>,
-}
-
-/// What a sum becomes.
-#[derive(Clone, Copy)]
-pub enum Epilogue<'a> {
-    /// Itself.
-    Sum,
-    /// `clamp(sum * scale + shift) + add`: by row scale and shift, by element what is added.
-    Rows {
-        /// `[rows]`.
-        scale: &'a [f32],
-        /// `[rows]`.
-        shift: &'a [f32],
-        /// Least and largest value before something is added.
-        bounds: [f32; 2],
-        /// `[rows, columns]`.
-        add: Option<&'a [f32]>,
-    },
-    /// `activation(sum + bias)`, with a bias by column.
-    Columns {
-        /// `[columns]`.
-        bias: &'a [f32],
-        /// What follows.
-        activation: Activation,
-    },
-    /// `(sum + bias) * scale + add`: by column bias and scale, by element what is added.
-    Residual {
-        /// `[columns]`.
-        bias: &'a [f32],
-        /// `[columns]`, ones if there is none.
-        scale: Option<&'a [f32]>,
-        /// `[rows, columns]`.
-        add: &'a [f32],
-    },
-}
-
-/// What follows a linear layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activation {
-    /// Nothing.
-    Identity,
-    /// `x Phi(x)`, with the distribution function of the normal distribution.
-    Gelu,
-    /// `x sigmoid(1.702 x)`.
-    QuickGelu,
 }
 
 /// Most vectors of a row at once.
@@ -231,98 +186,10 @@ unsafe fn group_of<S: Simd, const N: usize, const V: usize>(
     }
 }
 
-/// `change` of every vector of a row, given its first column; less than a vector in the end.
-macro_rules! for_vectors {
-    ($simd:expr, $row:expr, |$at:ident, $count:ident, $value:ident| $changed:expr) => {
-        let length = $row.len();
-        for $at in (0..length).step_by(S::WIDTH) {
-            let $count = (length - $at).min(S::WIDTH);
-            // SAFETY: so many floats are left of the row.
-            unsafe {
-                let place = $row.as_mut_ptr().add($at);
-                let $value = $simd.read_first(place, $count);
-                let changed = $changed;
-                $simd.write_first(place, $count, changed);
-            }
-        }
-    };
-}
-
-impl Epilogue<'_> {
-    /// Panics unless there is enough for so many rows and columns.
-    fn check(&self, rows: usize, columns: usize) {
-        let fits = match self {
-            Self::Sum => true,
-            Self::Rows { scale, shift, add, .. } => {
-                scale.len() >= rows
-                    && shift.len() >= rows
-                    && add.is_none_or(|add| add.len() >= rows * columns)
-            }
-            Self::Columns { bias, .. } => bias.len() == columns,
-            Self::Residual { bias, scale, add } => {
-                bias.len() == columns
-                    && scale.is_none_or(|scale| scale.len() == columns)
-                    && add.len() >= rows * columns
-            }
-        };
-        assert!(
-            fits,
-            "a product of {rows} rows and {columns} columns needs more than its epilogue has"
-        );
-    }
-
-    /// Completes the part of a row that begins with the column `first` of so many.
-    #[inline(always)]
-    fn row<S: Simd>(&self, simd: S, row: usize, [first, columns]: [usize; 2], out: &mut [f32]) {
-        let width = out.len();
-        match *self {
-            Self::Sum => {}
-            Self::Rows { scale, shift, bounds: [least, most], add } => {
-                let [scale, shift] = [scale[row], shift[row]].map(|value| simd.splat(value));
-                let [least, most] = [simd.splat(least), simd.splat(-most)];
-                let zero = simd.splat(0.0);
-                let add = add.map(|add| &add[row * columns + first..][..width]);
-                for_vectors!(simd, out, |at, count, sum| {
-                    let value = simd.max(simd.mul_add(sum, scale, shift), least);
-                    // The smaller of two is what the larger of their opposites is the opposite of.
-                    let value = simd.sub(zero, simd.max(simd.sub(zero, value), most));
-                    match add {
-                        Some(add) => simd.add(value, simd.read_first(add[at..].as_ptr(), count)),
-                        None => value,
-                    }
-                });
-            }
-            Self::Columns { bias, activation } => {
-                let bias = &bias[first..][..width];
-                for_vectors!(simd, out, |at, count, sum| {
-                    let x = simd.add(sum, simd.read_first(bias[at..].as_ptr(), count));
-                    match activation {
-                        Activation::Identity => x,
-                        Activation::Gelu => gelu(simd, x),
-                        Activation::QuickGelu => quick_gelu(simd, x),
-                    }
-                });
-            }
-            Self::Residual { bias, scale, add } => {
-                let bias = &bias[first..][..width];
-                let scale = scale.map(|scale| &scale[first..][..width]);
-                let add = &add[row * columns + first..][..width];
-                for_vectors!(simd, out, |at, count, sum| {
-                    let x = simd.add(sum, simd.read_first(bias[at..].as_ptr(), count));
-                    let add = simd.read_first(add[at..].as_ptr(), count);
-                    match scale {
-                        Some(of) => simd.mul_add(x, simd.read_first(of[at..].as_ptr(), count), add),
-                        None => simd.add(x, add),
-                    }
-                });
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::epilogue::Activation;
     use crate::cpu::instruction_set::bodies;
     use crate::cpu::integers;
 

@@ -12,6 +12,7 @@ pub mod contract;
 pub mod convolution;
 pub mod depthwise;
 pub mod elementwise;
+pub mod epilogue;
 pub mod exponential;
 pub mod filter;
 pub mod gates;

@@ -87,6 +87,13 @@ pub trait Simd: Copy {
     /// The larger lane, or NaN where either is NaN.
     fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
+    /// The smaller lane, or NaN where either is NaN: the opposite of the larger of the opposites.
+    #[inline(always)]
+    fn min(self, a: Self::Vector, b: Self::Vector) -> Self::Vector {
+        let zero = self.splat(0.0);
+        self.sub(zero, self.max(self.sub(zero, a), self.sub(zero, b)))
+    }
+
     /// `max(a, 0)`, or NaN where `a` is NaN.
     fn relu(self, a: Self::Vector) -> Self::Vector;
 
@@ -245,6 +252,8 @@ mod tests {
         check((simd, "mul_add"), |a, b, c| simd.mul_add(a, b, c), |a, b, c| a * b + c);
         let larger = |a: f32, b: f32| if either(a, b) { f32::NAN } else { a.max(b) };
         check((simd, "max"), |a, b, _| simd.max(a, b), |a, b, _| larger(a, b));
+        let smaller = |a: f32, b: f32| if either(a, b) { f32::NAN } else { a.min(b) };
+        check((simd, "min"), |a, b, _| simd.min(a, b), |a, b, _| smaller(a, b));
         check((simd, "relu"), |a, _, _| simd.relu(a), |a, _, _| larger(a, 0.0));
         let open = |a: f32| a > 0.0 || a.is_nan();
         check((simd, "gate"), |a, b, _| simd.gate(a, b), |a, b, _| if open(a) { b } else { 0.0 });

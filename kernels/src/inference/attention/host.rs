@@ -5,7 +5,8 @@ use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
 use crate::cpu::buffers::Buffer;
-use crate::cpu::gemm::{Epilogue, Gemm, Packed};
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::gemm::{Gemm, Packed};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::host::{HostBackend, elements, write_like};
 

@@ -33,10 +33,9 @@ pub fn depthwise(
     let count = n * channels;
     let tasks = (count * pixels * taps / PARALLEL).clamp(1, rayon::current_num_threads());
     let planes = count.div_ceil(tasks);
-    let parts = [count * pixels, planes * pixels];
     in_parts(
-        parts[0],
-        parts,
+        1,
+        [count * pixels, planes * pixels],
         |_| (),
         |_, [_, task], y| {
             let mut padded = Buffer::zeros(padded_floats(&job(task * planes)));

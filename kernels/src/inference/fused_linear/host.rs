@@ -5,7 +5,8 @@ use burn::tensor::ops::FloatTensor;
 
 use super::LinearEpilogue;
 use crate::cpu::buffers::in_parts;
-use crate::cpu::gemm::{Epilogue, Gemm, Packed};
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::gemm::{Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::inference::rows_of_a_task;
@@ -19,25 +20,24 @@ pub fn fused_linear<B: HostBackend>(
     let (outputs, body) = (tensors[1].shape()[1], chosen());
     let values = tensors.each_ref().map(elements::<B>);
     let [x, weight, bias] = values.each_ref().map(|of| &**of);
-    let residual = match &epilogue {
-        LinearEpilogue::Activation(_) => None,
-        LinearEpilogue::Residual { scale, add } => {
-            Some((scale.as_ref().map(elements::<B>), elements::<B>(add)))
-        }
+    let epilogue = match &epilogue {
+        LinearEpilogue::Activation(activation) => LinearEpilogue::Activation(*activation),
+        LinearEpilogue::Residual { scale, add } => LinearEpilogue::Residual {
+            scale: scale.as_ref().map(elements::<B>),
+            add: elements::<B>(add),
+        },
     };
     let pack = |_| Packed::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
     let rows = rows_of_a_task(n, inputs * outputs);
-    let parts = [n * outputs, rows * outputs];
-    let y = in_parts(parts[0], parts, pack, |packed, [_, task], y| {
+    let y = in_parts(1, [n * outputs, rows * outputs], pack, |packed, [_, task], y| {
         let place = task * rows * outputs;
-        let epilogue = match (&epilogue, &residual) {
-            (_, Some((scale, add))) => {
-                Epilogue::Residual { bias, scale: scale.as_deref(), add: &add[place..][..y.len()] }
-            }
-            (LinearEpilogue::Activation(activation), _) => {
+        let epilogue = match &epilogue {
+            LinearEpilogue::Activation(activation) => {
                 Epilogue::Columns { bias, activation: *activation }
             }
-            (LinearEpilogue::Residual { .. }, None) => unreachable!("its values are read above"),
+            LinearEpilogue::Residual { scale, add } => {
+                Epilogue::Residual { bias, scale: scale.as_deref(), add: &add[place..][..y.len()] }
+            }
         };
         let job = Gemm {
             a: (&x[task * rows * inputs..], inputs),

@@ -7,7 +7,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::InferenceTable;
-pub use crate::cpu::gemm::Activation;
+pub use crate::cpu::epilogue::Activation;
 use crate::host::{unwrap, wrap};
 use crate::registry;
 

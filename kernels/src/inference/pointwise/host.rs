@@ -4,7 +4,8 @@ use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
 use crate::cpu::buffers::in_parts;
-use crate::cpu::gemm::{Epilogue, Gemm, Packed};
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::gemm::{Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::inference::rows_of_a_task;
@@ -25,8 +26,7 @@ pub fn pointwise<B: HostBackend>(
         let x = &x[image * channels * pixels..];
         Packed::new(body.tile() / 2, (x, pixels), [channels, pixels])
     };
-    let parts = [outputs * pixels, rows * pixels];
-    let y = in_parts(n * parts[0], parts, pack, |packed, [image, task], y| {
+    let y = in_parts(n, [outputs * pixels, rows * pixels], pack, |packed, [image, task], y| {
         let (first, count) = (task * rows, y.len() / pixels);
         let place = (image * outputs + first) * pixels;
         let job = Gemm {

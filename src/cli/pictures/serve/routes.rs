@@ -13,7 +13,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use axum::{Json, Router};
-use fewshot::adapted::{AdaptedModelError, Thumbnail};
+use fewshot::adapted::{AdaptedModelError, THUMBNAIL_SIDE, Thumbnail};
 use fewshot::data::{Picture, Preparation};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,9 +33,6 @@ const DECODED: usize = 2;
 
 /// Characters of a class's name, at most.
 const NAME: usize = 100;
-
-/// Pixels along a side of the pictures that the page shows of examples.
-const THUMBNAIL: usize = 96;
 
 /// What the page may load and from where: nothing from outside.
 const POLICY: &str = "default-src 'self'; img-src 'self' blob:; frame-ancestors 'none'";
@@ -203,7 +200,7 @@ impl App {
             let _permit = permit;
             let picture = Picture::decode(&body, "the picture")?;
             let image = preparation.apply(&picture);
-            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL).into() })
+            Ok(Decoded { image, thumbnail: picture.thumbnail(THUMBNAIL_SIDE).into() })
         };
         match tokio::task::spawn_blocking(decode).await {
             Ok(decoded) => {
