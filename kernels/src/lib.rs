@@ -12,6 +12,7 @@
 //! | [`batch_norm`](batch_norm()) | a pass for the moments and one that normalises; in its gradient likewise |
 //! | [`max_pool`](max_pool()) | 2x2 windows; no indices are stored |
 //! | [`norm_relu`](norm_relu()) | on an accelerator: batch-norm, ReLU and max-pool, of which nothing but the result is written |
+//! | [`leaky_relu`](leaky_relu()) | a pass each way, on a host in the place of what it changes |
 //! | [`global_avg_pool`](global_avg_pool()) | the mean over all pixels |
 //! | [`linear`](linear()), [`product`] | nothing: a matrix product is fast as it is; in full f32 on every backend |
 //! | [`linear_stack`](linear_stack()) | linear layers with ReLU between them, of several tasks side by side |
@@ -69,6 +70,7 @@ mod host;
 mod inference;
 pub mod inverse_power;
 pub mod layers;
+pub mod leaky_relu;
 pub mod limits;
 mod linear;
 pub mod linear_stack;
@@ -111,6 +113,7 @@ pub use inference::layer_norm::layer_norm;
 pub use inference::pointwise::pointwise_conv2d;
 pub use inverse_power::inverse_power;
 pub use layers::{FusedConvolution, FusedLayers};
+pub use leaky_relu::leaky_relu;
 pub use linear::{linear, product};
 pub use linear_stack::{LinearLayer, linear_stack};
 pub use max_pool::max_pool;

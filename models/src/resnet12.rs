@@ -2,13 +2,13 @@ use burn::config::Config;
 use burn::module::Module;
 use burn::nn::conv::Conv2d;
 use burn::tensor::Tensor;
-use burn::tensor::activation::leaky_relu;
 use burn::tensor::backend::Backend;
 
 use crate::encoder::Encoder;
 use crate::nn::conv::{conv, convolve};
 use crate::nn::{
-    BatchNorm, BatchNormConfig, BnStatistics, drawn, drop_block, global_avg_pool, max_pool,
+    BatchNorm, BatchNormConfig, BnStatistics, drawn, drop_block, global_avg_pool, leaky_relu,
+    max_pool,
 };
 use crate::weights::Pretrained;
 
@@ -106,7 +106,8 @@ impl<B: Backend> Block<B> {
         let y = leaky_relu(layer(&self.conv1, &self.bn1, x), SLOPE);
         let y = leaky_relu(layer(&self.conv2, &self.bn2, y), SLOPE);
         let y = layer(&self.conv3, &self.bn3, y);
-        max_pool(leaky_relu(y + shortcut, SLOPE))
+        // The slope is not negative, so the largest of a window is the same before and after.
+        leaky_relu(max_pool(y + shortcut), SLOPE)
     }
 }
 

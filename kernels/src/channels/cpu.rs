@@ -85,7 +85,11 @@ pub fn combine(
 
 /// Changes every plane, given its number. Fresh memory costs more than the arithmetic does here, so
 /// what is owned is changed in its place.
-fn replace(x: Cow<'_, [f32]>, plane: usize, change: impl Fn(usize, &mut [f32]) + Sync) -> Vec<f32> {
+pub fn replace(
+    x: Cow<'_, [f32]>,
+    plane: usize,
+    change: impl Fn(usize, &mut [f32]) + Sync,
+) -> Vec<f32> {
     let (mut out, from) = match x {
         Cow::Owned(x) => (x, None),
         Cow::Borrowed(x) => (vec![0.0; x.len()], Some(x)),

@@ -1,5 +1,7 @@
 //! The weight of a convolution and its packed forms.
 
+use rayon::prelude::*;
+
 use super::buffers::Buffer;
 use super::instruction_set::InstructionSet;
 use super::layout::Tap;
@@ -26,10 +28,13 @@ impl Filter {
         let (tile, row) = (body.tile(), self.i * self.area());
         let places = self.places(taps, self.i, |at| at, tile);
         let mut packed = Buffer::stale(self.o.div_ceil(tile) * taps.len() * tile);
-        let tiles = packed.chunks_exact_mut(taps.len() * tile);
-        for (k, packed) in tiles.enumerate() {
-            place(body, (&weight[k * tile * row..], self.o - k * tile), &places, packed);
-        }
+        each_tile(
+            packed.chunks_exact_mut(taps.len() * tile).enumerate(),
+            self.len(),
+            |(k, packed)| {
+                place(body, (&weight[k * tile * row..], self.o - k * tile), &places, packed);
+            },
+        );
         packed
     }
 
@@ -40,12 +45,16 @@ impl Filter {
         let turned = |at: [usize; 2]| at.map(|at| self.side - 1 - at);
         let places = self.places(taps, self.o, turned, tile);
         let mut packed = Buffer::stale(self.i.div_ceil(tile) * taps.len() * tile);
-        for (o, places) in places.chunks(area).enumerate() {
-            let weight = &weight[o * self.i * area..];
-            for (k, packed) in packed.chunks_exact_mut(taps.len() * tile).enumerate() {
-                place(body, (&weight[k * tile * area..], self.i - k * tile), places, packed);
-            }
-        }
+        each_tile(
+            packed.chunks_exact_mut(taps.len() * tile).enumerate(),
+            self.len(),
+            |(k, packed)| {
+                for (o, places) in places.chunks(area).enumerate() {
+                    let weight = &weight[(o * self.i + k * tile) * area..];
+                    place(body, (weight, self.i - k * tile), places, packed);
+                }
+            },
+        );
         packed
     }
 
@@ -60,15 +69,14 @@ impl Filter {
         let (tile, row) = (body.tile(), self.i * self.area());
         let places = self.places(taps, self.i, |at| at, tile);
         let tiles = packed.chunks_exact(taps.len() * tile);
-        for (packed, planes) in tiles.zip(weight.chunks_mut(tile * row)) {
+        each_tile(tiles.zip(weight.chunks_mut(tile * row)), self.len(), |(packed, planes)| {
             if planes.len() == tile * row {
-                body.separate_at(packed, &places, planes);
-                continue;
+                return body.separate_at(packed, &places, planes);
             }
             for (lane, plane) in planes.chunks_exact_mut(row).enumerate() {
                 plane.iter_mut().zip(&places).for_each(|(to, place)| *to = packed[place + lane]);
             }
-        }
+        });
     }
 
     /// Positions in the window.
@@ -91,6 +99,21 @@ impl Filter {
         }
         places
     }
+}
+
+/// Weights from which tiles are worth a task each.
+const LARGE: usize = 1 << 18;
+
+/// Works on every tile of so many weights.
+fn each_tile<T: Send>(
+    tiles: impl Iterator<Item = T>,
+    weights: usize,
+    work: impl Fn(T) + Sync + Send,
+) {
+    if weights < LARGE {
+        return tiles.for_each(work);
+    }
+    tiles.collect::<Vec<_>>().into_par_iter().for_each(work);
 }
 
 /// Writes the first `count` planes, at most a tile of them, to their lanes, and zeros to the lanes

@@ -39,6 +39,8 @@ macro_rules! with_loops {
             contract::contract(job: &Contraction<'_>, out: &mut [f32]);
             depthwise::depthwise(job: &Depthwise<'_>, padded: &mut [f32], out: &mut [f32]);
             gates::gate(by: &[f32], values: &mut [f32]);
+            gates::leaky(slope: f32, x: &mut [f32]);
+            gates::leaky_by_sign(slope: f32, by: &[f32], values: &mut [f32]);
             gates::rectify(x: &mut [f32]);
             gemm::gemm(job: &Gemm<'_>, out: (&mut [f32], usize));
             gram::gram(x: &[f32], features: usize, out: &mut [f32]);

@@ -41,6 +41,7 @@ pub mod transforms;
 pub mod weight_rows;
 pub mod windows;
 pub mod winograd;
+mod winograd_batch;
 
 pub use buffers::release_buffers;
 

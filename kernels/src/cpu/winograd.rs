@@ -16,7 +16,7 @@ const PATCHES: usize = 48;
 
 /// Floats between the products of a transform beyond their length. Powers of two would put all of
 /// them in one set of the L1 cache.
-const SKEW: usize = 16;
+pub(super) const SKEW: usize = 16;
 
 /// What the transforms of a weight and of its gradient cost, in products. Unit tests reach the
 /// transforms with few images.
@@ -27,8 +27,8 @@ const CHANNELS: usize = 32;
 
 /// A 3x3 convolution with stride 1 from one map, with a ring, to another, without.
 pub struct Winograd {
-    input: Map,
-    out: Map,
+    pub(super) input: Map,
+    pub(super) out: Map,
 }
 
 /// Room for the products of [`PATCHES`] patches.
@@ -52,7 +52,7 @@ impl Winograd {
     }
 
     /// Patches of an image.
-    fn patches(&self) -> usize {
+    pub(super) fn patches(&self) -> usize {
         self.out.h.div_ceil(4) * self.out.w.div_ceil(4)
     }
 
@@ -61,7 +61,7 @@ impl Winograd {
         (PATCHES / self.patches()).max(1)
     }
 
-    fn padded(&self) -> usize {
+    pub(super) fn padded(&self) -> usize {
         self.input.tiles() * self.input.lane
     }
 
@@ -88,7 +88,7 @@ impl Winograd {
     }
 
     /// Image, row and column of a patch.
-    fn place(&self, patch: usize) -> (usize, usize, usize) {
+    pub(super) fn place(&self, patch: usize) -> (usize, usize, usize) {
         let columns = self.out.w.div_ceil(4);
         let (image, patch) = (patch / self.patches(), patch % self.patches());
         (image, 4 * (patch / columns), 4 * (patch % columns))
@@ -131,12 +131,13 @@ impl Winograd {
         (0..all).step_by(PATCHES).map(move |start| start..(start + PATCHES).min(all))
     }
 
-    fn expand_inputs(
+    /// Expands patches of packed images, product `k` to `to[k * step]`.
+    pub(super) fn expand_inputs(
         &self,
         body: &dyn InstructionSet,
         inputs: &[f32],
         patches: Range<usize>,
-        to: &mut [f32],
+        (to, step): (&mut [f32], usize),
     ) {
         let map = self.input;
         for (i, patch) in patches.enumerate() {
@@ -148,7 +149,7 @@ impl Winograd {
                 tiles: map.tiles(),
                 left: [map.h + 2 - row, map.w + 2 - column],
             };
-            body.expand_input(&corner, &mut to[i * self.padded()..], self.steps().0);
+            body.expand_input(&corner, &mut to[i * self.padded()..], step);
         }
     }
 
@@ -165,7 +166,7 @@ impl Winograd {
         let runs = [Run { a: 0, b: 0, len: channels }];
         for patches in self.groups(outputs.len() / self.out.image()) {
             for (term, to) in terms.iter().zip(&mut scratch.inputs) {
-                self.expand_inputs(body, term.input, patches.clone(), to);
+                self.expand_inputs(body, term.input, patches.clone(), (to, step));
             }
             let rows: Vec<usize> = (0..patches.len()).map(|i| i * self.padded()).collect();
             for tile in 0..self.out.tiles() {
@@ -200,6 +201,20 @@ impl Winograd {
         }
     }
 
+    /// The corner of a patch in one tile of packed gradients of the output.
+    pub(super) fn corner<'a>(
+        &self,
+        delta: &Map,
+        deltas: &'a [f32],
+        tile: usize,
+        patch: usize,
+    ) -> Corner<'a> {
+        let (image, row, column) = self.place(patch);
+        let start = image * delta.image() + delta.start(tile, row) + column * delta.lane;
+        let left = [delta.h - row, delta.w - column];
+        Corner { data: &deltas[start..], plane: 0, row: delta.row(), tiles: 1, left }
+    }
+
     /// Adds to the gradient of the expanded weight what a group of images contributes, or replaces
     /// it if they are the first; `deltas` are the gradients of their outputs, in the map `delta`
     /// with a ring.
@@ -215,19 +230,11 @@ impl Winograd {
         let (step, out_step) = self.steps();
         let rows: Vec<usize> = (0..channels).collect();
         for patches in self.groups(inputs.len() / self.input.image()) {
-            self.expand_inputs(body, inputs, patches.clone(), &mut scratch.inputs[0]);
+            self.expand_inputs(body, inputs, patches.clone(), (&mut scratch.inputs[0], step));
             let runs = [Run { a: 0, b: 0, len: patches.len() }];
             for (tile, weight) in weight.chunks_exact_mut(PRODUCTS * channels * lane).enumerate() {
                 for (i, patch) in patches.clone().enumerate() {
-                    let (image, row, column) = self.place(patch);
-                    let start = image * delta.image() + delta.start(tile, row) + column * lane;
-                    let corner = Corner {
-                        data: &deltas[start..],
-                        plane: 0,
-                        row: delta.row(),
-                        tiles: 1,
-                        left: [delta.h - row, delta.w - column],
-                    };
+                    let corner = self.corner(&delta, deltas, tile, patch);
                     body.expand_delta(&corner, &mut scratch.out[i * lane..], out_step);
                 }
                 for (k, weight) in weight.chunks_exact_mut(channels * lane).enumerate() {

@@ -6,7 +6,7 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
-use super::node::record;
+use super::node::{record, record_owned};
 use super::{FusedConvolution, FusedLayers};
 use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{CentredScaled, per_channel, rows};
@@ -39,6 +39,27 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
         let x = x.primitive;
         let taken = B::pool_gather(x.clone(), u.primitive.clone());
         record::<B, C, 1>([&u], taken, |g, _| [Some(B::pool_scatter(x, g))])
+    }
+
+    // The sign selects, as a pool does. That of the output is that of the input.
+
+    fn leaky(x: FloatTensor<Self>, slope: f64) -> FloatTensor<Self> {
+        record_owned::<B, C, _>(x, |x| {
+            let z = B::leaky(x, slope);
+            (z.clone(), move |g| B::leaky_by_sign(z, g, slope))
+        })
+    }
+
+    fn leaky_by_sign(
+        by: FloatTensor<Self>,
+        values: FloatTensor<Self>,
+        slope: f64,
+    ) -> FloatTensor<Self> {
+        let by = by.primitive;
+        record_owned::<B, C, _>(values, |values| {
+            let found = B::leaky_by_sign(by.clone(), values, slope);
+            (found, move |g| B::leaky_by_sign(by, g, slope))
+        })
     }
 
     // Two linear maps, each the transpose of the other.

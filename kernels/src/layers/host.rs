@@ -1,5 +1,7 @@
 //! Fused layers of every host backend.
 
+use std::borrow::Cow;
+
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
@@ -8,8 +10,8 @@ use crate::channels::CentredScaled;
 use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
 use crate::fallback::FallbackReason;
-use crate::host::{HostBackend, consume, elements, write_like};
-use crate::max_pool;
+use crate::host::{HostBackend, consume, elements, unwrap, write, write_like};
+use crate::{leaky_relu, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
     fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
@@ -28,6 +30,22 @@ impl<B: HostBackend> FusedLayers for B {
         let [n, c, h, w] = x.shape().dims();
         let found = max_pool::cpu::gather(&elements::<B>(&x), &elements::<B>(&u), [h, w]);
         write_like::<B, 4>(&x, found, [n, c, h / 2, w / 2])
+    }
+
+    fn leaky(x: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
+        let (shape, device) = (x.shape().dims(), B::float_device(&x));
+        let [_, _, h, w] = shape;
+        let change = |x: Cow<'_, [f32]>| leaky_relu::cpu::leaky(x, h * w, slope as f32);
+        unwrap(write::<B, 4>(consume::<B, _>(x, change), shape, &device))
+    }
+
+    fn leaky_by_sign(by: FloatTensor<B>, values: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
+        let (shape, signs) = (by.shape().dims(), elements::<B>(&by));
+        let [_, _, h, w] = shape;
+        let found = consume::<B, _>(values, |values| {
+            leaky_relu::cpu::by_sign(&signs, values, h * w, slope as f32)
+        });
+        write_like::<B, 4>(&by, found, shape)
     }
 
     fn plane_mean(x: FloatTensor<B>) -> FloatTensor<B> {

@@ -21,6 +21,7 @@ use crate::conv2d::{ConvShape, Role};
 use crate::fallback::{FallbackReason, all_taken};
 use crate::global_avg_pool;
 use crate::host::{unwrap, wrap};
+use crate::leaky_relu;
 use crate::norm_relu::{self, Rectified};
 use crate::registry::{self, function_table};
 
@@ -46,6 +47,22 @@ pub trait FusedLayers: Backend {
 
     /// `u` at the first largest pixel of every window of `x`; linear in `u`.
     fn pool_gather(x: FloatTensor<Self>, u: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// `x` where it is positive or NaN, `slope * x` elsewhere.
+    fn leaky(x: FloatTensor<Self>, slope: f64) -> FloatTensor<Self> {
+        Self::leaky_by_sign(x.clone(), x, slope)
+    }
+
+    /// `values` where `by` is positive or NaN, `slope` times as much elsewhere; linear in the values. Burn's own
+    /// operations unless a backend has better.
+    fn leaky_by_sign(
+        by: FloatTensor<Self>,
+        values: FloatTensor<Self>,
+        slope: f64,
+    ) -> FloatTensor<Self> {
+        let [by, values] = [by, values].map(wrap::<Self, 4>);
+        unwrap(leaky_relu::reference::by_sign(by, values, slope))
+    }
 
     /// Mean of every plane: `[n, c, h, w]` to `[n, c]`.
     fn plane_mean(x: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -141,6 +158,7 @@ function_table! {
     LayerTable of FusedLayers {
         takes: fn(DType) -> bool,
         pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
+        pub leaky: fn(FloatTensor<B>, f64) -> FloatTensor<B>,
         pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,
         pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
         pub batch_norm: fn(FloatTensor<B>, [FloatTensor<B>; 2], f64, Option<Rectified>)

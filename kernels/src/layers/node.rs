@@ -46,3 +46,17 @@ pub fn record<B: Backend, C: CheckpointStrategy, const N: usize>(
     let nodes = parents.map(|parent| parent.node.clone());
     Backward::<B, N>::prepare::<C>(Node(backward), nodes).compute_bound().stateless(output)
 }
+
+/// [`record`] of one parent, whose value `forward` may overwrite; that gives the output and the backward pass.
+pub fn record_owned<B: Backend, C: CheckpointStrategy, F>(
+    parent: FloatTensor<Autodiff<B, C>>,
+    forward: impl FnOnce(FloatTensor<B>) -> (FloatTensor<B>, F),
+) -> FloatTensor<Autodiff<B, C>>
+where
+    F: FnOnce(FloatTensor<B>) -> FloatTensor<B> + Send + 'static,
+{
+    let node = parent.node;
+    let (output, backward) = forward(parent.primitive);
+    let backward = Node(move |g, _: [bool; 1]| [Some(backward(g))]);
+    Backward::<B, 1>::prepare::<C>(backward, [node]).compute_bound().stateless(output)
+}

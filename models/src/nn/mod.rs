@@ -12,7 +12,7 @@ mod running_average;
 pub use batch_norm::{BatchNorm, BatchNormConfig, BnStatistics, RUNNING_AVERAGES};
 pub use draw::{draw, drawn};
 pub use drop_block::drop_block;
-pub use fewshot_kernels::{global_avg_pool, max_pool};
+pub use fewshot_kernels::{global_avg_pool, leaky_relu, max_pool};
 pub use film::{Film, FilmConfig};
 pub(crate) use layer_norm::LayerNorm;
 pub use linear::{Linear, LinearConfig};

@@ -44,6 +44,9 @@ struct Pass<'a> {
 
 impl Pass<'_> {
     fn run(&self, images: &[f32]) -> Vec<f32> {
+        if let Some(winograd) = self.way.winograd.as_ref().filter(|way| way.is_wide()) {
+            return winograd.convolve_batch(self.body, images, &self.weight);
+        }
         let (image, out_image) = (self.from.dense(), self.to.dense());
         let slots = slots(images.len() / image, 1);
         let mut out = vec![0.0; images.len() / image * out_image];

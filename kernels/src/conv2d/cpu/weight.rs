@@ -12,6 +12,9 @@ impl Plan {
     /// The gradient of the weight for the output's gradient `dy` and images `x`.
     pub fn weight(&self, body: &dyn InstructionSet, dy: &[f32], x: &[f32]) -> Vec<f32> {
         let way = self.forward();
+        if let Some(winograd) = way.winograd.as_ref().filter(|way| way.is_wide()) {
+            return self.restored(body, &way, winograd.weight_batch(body, x, (self.delta, dy)));
+        }
         let slots = slots(self.shape.n, 1);
         let packed = way.prepared();
         let mut parts = Buffer::stale(packed * slots.len());
@@ -21,7 +24,12 @@ impl Plan {
             let dy = &dy[slot.start * out_image..slot.end * out_image];
             self.slot_weight(body, &way, [x, dy], slot.len(), part);
         });
-        let total = way.restore(body, sum(parts, packed));
+        self.restored(body, &way, sum(parts, packed))
+    }
+
+    /// The gradient of the weight, from that of its prepared form.
+    fn restored(&self, body: &dyn InstructionSet, way: &Convolution, total: Buffer) -> Vec<f32> {
+        let total = way.restore(body, total);
         let mut weight = vec![0.0; self.filter.len()];
         self.filter.unpack(body, &total, &way.taps, &mut weight);
         weight

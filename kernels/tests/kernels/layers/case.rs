@@ -5,7 +5,7 @@ use burn::tensor::{FloatDType, Tensor, TensorData, f16};
 use fewshot_kernels::conv_stack::Moments;
 use fewshot_kernels::norm_relu::Rectified;
 use fewshot_kernels::{
-    NormStatistics, batch_norm, conv2d, global_avg_pool, linear, max_pool, norm_relu,
+    NormStatistics, batch_norm, conv2d, global_avg_pool, leaky_relu, linear, max_pool, norm_relu,
 };
 use fewshot_kernels::{
     batch_norm as norm, conv2d as conv, global_avg_pool as average, norm_relu as rectified,
@@ -26,6 +26,8 @@ pub enum Layer {
     MaxPool,
     /// `x`.
     Average,
+    /// `x`.
+    LeakyRelu { slope: f64 },
     /// `x`, `weight`, and `bias` where there is one.
     Linear,
 }
@@ -182,6 +184,12 @@ impl Case {
             Layer::Average => match by {
                 By::Kernels => global_avg_pool(x()).flatten(0, 1),
                 By::Reference => average::reference::global_avg_pool(x()).flatten(0, 1),
+            },
+            Layer::LeakyRelu { slope } => match by {
+                By::Kernels => leaky_relu(x(), slope).flatten(0, 3),
+                By::Reference => {
+                    fewshot_kernels::leaky_relu::reference::leaky_relu(x(), slope).flatten(0, 3)
+                }
             },
             Layer::Linear => {
                 let [x, weight] = ["x", "weight"].map(|name| self.find::<B, 2>(name, leaves));

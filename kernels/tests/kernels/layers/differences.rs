@@ -22,6 +22,12 @@ pub fn gradients_are_central_differences<B: AutodiffBackend>() {
             0.01,
         ),
         (plain(Layer::Average, Layout::Contiguous, [2, 3, 4, 5]), 0.1),
+        // No value is nearer to zero than the step.
+        (
+            plain(Layer::LeakyRelu { slope: 0.1 }, Layout::Contiguous, [1, 2, 5, 4])
+                .with("x", |i, _| (i * 7 % 40) as f32 * 0.1 - 1.95),
+            0.01,
+        ),
     ] {
         let moved = |by: f32| {
             let mut case = case.clone();

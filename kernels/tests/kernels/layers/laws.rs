@@ -176,6 +176,24 @@ pub fn pools_and_averages_equal_the_reference<B: AutodiffBackend>() {
     assert_equal_to_judge::<B>(&plain(Layer::Average, Layout::Contiguous, [3, 5, 1, 1]));
 }
 
+pub fn leaky_relus_equal_the_reference<B: AutodiffBackend>() {
+    for (slope, layout) in
+        [0.0, 0.1, 1.0].into_iter().zip([Layout::Contiguous, Layout::Permuted, Layout::Expanded])
+    {
+        for x in [[1, 1, 1, 1], [3, 5, 7, 6], [2, 40, 21, 21]] {
+            let layer = Layer::LeakyRelu { slope };
+            // A fifth of the values are zero, at which the slope is that below.
+            let zeros = |i: usize, value| if i % 5 == 0 { 0.0 } else { value };
+            assert_equal_to_judge::<B>(&plain(layer, layout, x).with("x", zeros));
+        }
+    }
+    let case = plain(Layer::LeakyRelu { slope: 0.1 }, Layout::Contiguous, [1, 1, 2, 2]);
+    let case = case.with("x", |i, _| [f32::NAN, 2.0, -2.0, f32::NEG_INFINITY][i]);
+    let found = read(case.forward(By::Kernels, &case.leaves::<B::InnerBackend>()));
+    assert!(found[0].is_nan());
+    assert_eq!(found[1..], [2.0, -0.2, f32::NEG_INFINITY]);
+}
+
 pub fn linear_layers_equal_the_reference<B: AutodiffBackend>() {
     let mut case = Case::new(
         Layer::Linear,

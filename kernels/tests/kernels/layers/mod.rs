@@ -25,6 +25,7 @@ laws! {
         extreme_gains_equal_the_reference
         constant_channels_equal_the_reference
         pools_and_averages_equal_the_reference
+        leaky_relus_equal_the_reference
         permuted_and_expanded_operands_equal_the_reference
         frozen_operands_have_no_gradient_and_change_no_other
         moments_are_those_of_the_batch_and_detached

@@ -1,0 +1,32 @@
+//! Leaky ReLU.
+
+pub(crate) mod cpu;
+pub mod reference;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+
+use crate::host::{unwrap, wrap};
+use crate::layers;
+
+/// `x` where it is positive, `slope * x` elsewhere, in the place of `x` on a host where nothing else has it.
+///
+/// # Shapes
+/// - `x` and output: `[n, c, h, w]`
+///
+/// # Conventions
+/// The slope is from 0 to 1. The gradient at zero is the slope, as in PyTorch (`F.leaky_relu(x, slope)`), and NaN stays NaN.
+///
+/// # Panics
+/// When the slope is not from 0 to 1.
+pub fn leaky_relu<B: Backend>(x: Tensor<B, 4>, slope: f64) -> Tensor<B, 4> {
+    assert!((0.0..=1.0).contains(&slope), "a leaky ReLU has a slope from 0 to 1, not {slope}");
+    let of = x.dtype();
+    if x.shape().num_elements() == 0 {
+        return x;
+    }
+    match layers::table::<B>("leaky_relu", of, []) {
+        Some((table, taken)) => wrap::<B, 4>((table.leaky)(unwrap(x.cast(taken)), slope)).cast(of),
+        None => reference::leaky_relu(x, slope),
+    }
+}
