@@ -13,6 +13,8 @@ mod heads;
 mod pictures;
 #[path = "command/plasticity.rs"]
 mod plasticity;
+#[path = "command/reproduce.rs"]
+mod reproduce;
 #[path = "command/scale.rs"]
 mod scale;
 #[cfg(feature = "serve")]

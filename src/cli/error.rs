@@ -18,6 +18,8 @@ pub(crate) enum CliError {
     DoesNotFit { what: String, need: Bytes, budget: Bytes },
     #[error("{0}")]
     Failed(String),
+    #[error("interrupted: the same command goes on")]
+    Interrupted,
     #[error(transparent)]
     Adapted(#[from] AdaptedModelError),
     #[error(transparent)]
@@ -64,7 +66,7 @@ impl CliError {
                 | EpisodeError::Samples { .. }
                 | EpisodeError::PatternLength { .. },
             ) => 2,
-            Self::Train(TrainError::Interrupted { .. }) => 130,
+            Self::Interrupted | Self::Train(TrainError::Interrupted { .. }) => 130,
             _ => 1,
         }
     }

@@ -14,8 +14,8 @@ use super::backend::{self, Job, Place};
 use super::error::{CliError, failed, usage};
 use super::features::Part;
 use super::output::print;
-use super::recipe::{LearnerJob, Recipe};
 use super::report::{evaluated, join, test_protocol};
+use super::settings::{LearnerJob, RunSettings};
 use super::train::World;
 use super::{features, sinusoids, world};
 
@@ -42,30 +42,30 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
     if sinusoids::is_sinusoid_run(&checkpoint) {
         return sinusoids::eval(args, path, checkpoint, world);
     }
-    let mut recipe = Recipe::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
-    recipe.inner = match recipe.inner {
-        Some(inner) => Some(inner.tested_as(recipe.method, &args)?),
+    let mut settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    settings.inner = match settings.inner {
+        Some(inner) => Some(inner.tested_as(settings.method, &args)?),
         None if args.eval_inner_steps.is_some() => {
-            let method = method.unwrap_or(recipe.method);
+            let method = method.unwrap_or(settings.method);
             return Err(usage!("--eval-inner-steps is not for {method}"));
         }
         None if args.eval_inner_batch.is_some() => {
-            return Err(usage!("--eval-inner-batch is for reptile, not for {}", recipe.method));
+            return Err(usage!("--eval-inner-batch is for reptile, not for {}", settings.method));
         }
         None => None,
     };
-    let Protocol { ways, shots: trained, queries } = recipe.test;
-    recipe.test = Protocol::new(args.ways.unwrap_or(ways), shots.unwrap_or(trained))
+    let Protocol { ways, shots: trained, queries } = settings.test;
+    settings.test = Protocol::new(args.ways.unwrap_or(ways), shots.unwrap_or(trained))
         .with_queries(args.queries.unwrap_or(queries));
     let sampler =
-        recipe.images(Part::Test)?.sampler(recipe.test, args.seed.unwrap_or(recipe.seed))?;
+        settings.images(Part::Test)?.sampler(settings.test, args.seed.unwrap_or(settings.seed))?;
     let sampler = sampler.with_data_on(args.data_on);
     let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, method, recipe, path, checkpoint, sampler, world })
+    backend::dispatch(&device, Testing { args, method, settings, path, checkpoint, sampler, world })
 }
 
 /// What a checkpoint of the command was trained by.
-pub(super) fn recipe<R: DeserializeOwned>(
+pub(super) fn settings<R: DeserializeOwned>(
     checkpoint: &Checkpoint,
     path: &Path,
 ) -> Result<R, CliError> {
@@ -86,7 +86,7 @@ struct Testing {
     args: EvalArgs,
     /// To be put on the encoder, unless it is the run's own.
     method: Option<Method>,
-    recipe: Recipe,
+    settings: RunSettings,
     path: PathBuf,
     checkpoint: Checkpoint,
     sampler: EpisodeSampler,
@@ -95,10 +95,10 @@ struct Testing {
 
 impl Job for Testing {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let recipe = self.recipe.clone();
-        match self.method.filter(|method| *method != recipe.method) {
+        let settings = self.settings.clone();
+        match self.method.filter(|method| *method != settings.method) {
             Some(method) => self.with_head(method, &place),
-            None => recipe.with_learner(place, Checkpointing::Nothing, self),
+            None => settings.with_learner(place, Checkpointing::Nothing, self),
         }
     }
 }
@@ -127,9 +127,9 @@ impl Testing {
             ));
         }
         let device = &place.device;
-        let encoder = self.recipe.encoder::<B>(&self.checkpoint, device)?;
-        let (name, maps) = (method.head_name(), self.recipe.network()?.maps());
-        self.recipe.method = method;
+        let encoder = self.settings.encoder::<B>(&self.checkpoint, device)?;
+        let (name, maps) = (method.head_name(), self.settings.network()?.maps());
+        self.settings.method = method;
         if let Some(head) = AnyTransductiveHead::with_name(&name, maps, device) {
             return self.test(place, Transductive::new(encoder, head));
         }
@@ -144,8 +144,8 @@ impl Testing {
         place: &Place<B>,
         learner: impl Learner<B::InnerBackend>,
     ) -> Result<(), CliError> {
-        let Self { args, recipe, path, checkpoint, mut sampler, world, .. } = self;
-        let statistics = recipe.statistics(args.batch_norm)?;
+        let Self { args, settings, path, checkpoint, mut sampler, world, .. } = self;
+        let statistics = settings.statistics(args.batch_norm)?;
         let free = place.free_of(world.size()).map(|free| free.0);
         let data_on = sampler.place_data::<B>(&place.device, free)?;
         let evaluation =
@@ -153,13 +153,13 @@ impl Testing {
                 .with_statistics(statistics)
                 .run_shared::<B::InnerBackend>(&learner, &sampler, &place.device, &*world)?;
         if !args.json {
-            let data = recipe.data.name();
+            let data = settings.data.name();
             return print(format_args!("accuracy on test classes of {data}: {evaluation}"));
         }
         let mut report = json!({
             "steps": checkpoint.progress().step,
-            "inner": recipe.inner,
-            "protocol": test_protocol(&recipe, &evaluation),
+            "inner": settings.inner,
+            "protocol": test_protocol(&settings, &evaluation),
             "seed": evaluation.seed,
             "checkpoint": path.display().to_string(),
             "data_on": data_on,

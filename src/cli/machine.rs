@@ -6,7 +6,7 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 /// What figures cannot be read without.
 #[derive(Serialize)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     cpu: String,
     cores: usize,
     threads: usize,
@@ -21,7 +21,7 @@ impl fmt::Display for Machine {
 }
 
 impl Machine {
-    pub(super) fn here() -> Self {
+    pub(crate) fn here() -> Self {
         let cpus = RefreshKind::nothing().with_cpu(CpuRefreshKind::nothing());
         let system = System::new_with_specifics(cpus);
         let cpu = system.cpus().first().map(|cpu| cpu.brand().trim().to_owned());

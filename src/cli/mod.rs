@@ -11,12 +11,14 @@ mod eval;
 mod features;
 mod hardware;
 mod info;
+mod machine;
 mod output;
 mod pictures;
 mod plasticity;
 mod progress;
-mod recipe;
 mod report;
+mod reproduce;
+mod settings;
 mod sinusoids;
 mod train;
 mod warnings;
@@ -66,6 +68,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Hardware { command } => hardware::run(command),
         Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(args),
         Command::Bench { command: None, compare } => bench::compare(&compare),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Plasticity { command: PlasticityCommand::Run(args) } => plasticity::run(*args),
     }
 }

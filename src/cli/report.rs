@@ -2,7 +2,7 @@ use fewshot::learners::QueryNorm;
 use fewshot::train::Evaluation;
 use serde_json::{Value, json};
 
-use super::recipe::Recipe;
+use super::settings::RunSettings;
 
 /// Figures rounded to what they are worth.
 pub(crate) fn rounded(value: f64, digits: i32) -> f64 {
@@ -27,11 +27,11 @@ pub(crate) fn evaluated(evaluation: &Evaluation) -> Value {
 }
 
 /// What was tested, in a JSON report.
-pub(crate) fn test_protocol(recipe: &Recipe, evaluation: &Evaluation) -> Value {
+pub(crate) fn test_protocol(settings: &RunSettings, evaluation: &Evaluation) -> Value {
     json!({
-        "method": recipe.method,
-        "data": recipe.data.name(),
-        "split": recipe.data.split_name(recipe.split),
+        "method": settings.method,
+        "data": settings.data.name(),
+        "split": settings.data.split_name(settings.split),
         "classes": "test",
         "ways": evaluation.protocol.ways,
         "shots": evaluation.protocol.shots,

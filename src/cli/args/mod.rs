@@ -28,6 +28,7 @@ use super::pictures::{ADAPT_HELP, AdaptArgs, BackbonesCommand, PREDICT_HELP, Pre
 #[cfg(feature = "serve")]
 use super::pictures::{SERVE_HELP, ServeArgs};
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
+use super::reproduce::{REPRODUCE_HELP, ReproduceArgs};
 use eval::EVAL_HELP;
 use train::TRAIN_HELP;
 
@@ -50,6 +51,9 @@ pub(crate) enum Command {
     /// Write the embeddings of a dataset by a trained encoder to a file of features.
     #[command(after_long_help = EMBED_HELP, args_override_self = true)]
     Embed(EmbedArgs),
+    /// Train and test what a paper reports, by a recipe.
+    #[command(after_long_help = REPRODUCE_HELP, args_override_self = true)]
+    Reproduce(ReproduceArgs),
     /// Learn classes from a folder of pictures, with a pretrained network or that of a run.
     #[command(after_long_help = ADAPT_HELP, args_override_self = true)]
     Adapt(Box<AdaptArgs>),

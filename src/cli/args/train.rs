@@ -10,7 +10,7 @@ use fewshot::metric::Metric;
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, InnerArgs, Method, count, one_of, steps};
 use crate::cli::data_spec::{DataSpec, specs};
-use crate::cli::recipe::COSINE_SCALE;
+use crate::cli::settings::COSINE_SCALE;
 use crate::cli::train::ScaleArgs;
 
 pub(super) const TRAIN_HELP: &str = "\

@@ -5,12 +5,12 @@ use fewshot::hardware::DeviceInfo;
 use serde_json::json;
 
 use super::case::{Case, Scale};
-use super::machine::Machine;
 use super::timing::Spread;
 use crate::cli::args::CompareArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::bench::Operation;
 use crate::cli::error::{CliError, usage};
+use crate::cli::machine::Machine;
 use crate::cli::output::{print, tell};
 use crate::cli::report::rounded;
 

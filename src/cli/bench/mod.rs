@@ -6,7 +6,6 @@ mod conv_stack;
 mod gather_images;
 mod layers;
 mod limits;
-mod machine;
 mod metrics;
 mod operation;
 mod row;
@@ -25,9 +24,9 @@ use serde_json::json;
 use super::args::BenchKernelsArgs;
 use super::backend::{self, Job, Place};
 use super::error::CliError;
+use super::machine::Machine;
 use super::output::{print, tell};
 use limits::Limits;
-use machine::Machine;
 use row::Row;
 
 pub(crate) fn kernels(args: BenchKernelsArgs) -> Result<(), CliError> {

@@ -12,7 +12,7 @@ use crate::cli::error::{CliError, usage};
 use crate::cli::eval;
 use crate::cli::output::{lower, print};
 use crate::cli::pictures::PictureEmbedding;
-use crate::cli::recipe::{LearnerJob, Recipe};
+use crate::cli::settings::{LearnerJob, RunSettings};
 use crate::cli::world;
 
 /// `fewshot embed`.
@@ -31,24 +31,24 @@ pub(crate) fn embed(args: EmbedArgs) -> Result<(), CliError> {
     let given = args.checkpoint.clone().ok_or_else(|| usage!("a checkpoint is needed"))?;
     let path = eval::file(&given);
     let checkpoint = Checkpoint::read(&path)?;
-    let recipe = Recipe::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
-    let images = recipe.images(args.part)?;
+    let settings = RunSettings::of(&checkpoint, &path, args.data.as_ref(), args.split)?;
+    let images = settings.images(args.part)?;
     let device = args.device.clone();
-    backend::dispatch(&device, Embedding { args, given, recipe, checkpoint, images })
+    backend::dispatch(&device, Embedding { args, given, settings, checkpoint, images })
 }
 
 struct Embedding {
     args: EmbedArgs,
     /// The checkpoint or run that was named.
     given: PathBuf,
-    recipe: Recipe,
+    settings: RunSettings,
     checkpoint: Checkpoint,
     images: ImageSet,
 }
 
 impl Job for Embedding {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        self.recipe.clone().with_learner(place, Checkpointing::Nothing, self)
+        self.settings.clone().with_learner(place, Checkpointing::Nothing, self)
     }
 }
 
@@ -60,7 +60,7 @@ impl LearnerJob for Embedding {
     ) -> Result<(), CliError> {
         let learner = self.checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
         let Some(on_embeddings) = Learner::<B::InnerBackend>::on_embeddings(&learner) else {
-            let method = self.recipe.method;
+            let method = self.settings.method;
             return Err(usage!("{method} has no embeddings: it adapts its network"));
         };
         let features = embed_all(on_embeddings, &self.images, &place.device)?;
@@ -76,15 +76,15 @@ impl LearnerJob for Embedding {
 impl Embedding {
     /// With what made them.
     fn described(&self, features: Features) -> Result<Features, CliError> {
-        let Self { args, given, recipe, checkpoint, .. } = self;
-        let maps = recipe.network()?.maps().map(|size| size.to_string()).join("x");
+        let Self { args, given, settings, checkpoint, .. } = self;
+        let maps = settings.network()?.maps().map(|size| size.to_string()).join("x");
         Ok(features
             .with_metadata("created_by", concat!("fewshot ", env!("CARGO_PKG_VERSION")))
             .with_metadata("learner", checkpoint.architecture())
             .with_metadata("checkpoint", given.display().to_string())
             .with_metadata("step", checkpoint.progress().step.to_string())
-            .with_metadata("data", recipe.data.name())
-            .with_metadata("split", recipe.data.split_name(recipe.split))
+            .with_metadata("data", settings.data.name())
+            .with_metadata("split", settings.data.split_name(settings.split))
             .with_metadata("classes", lower(args.part))
             .with_metadata("maps", maps))
     }

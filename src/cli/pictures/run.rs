@@ -10,7 +10,7 @@ use fewshot::train::Checkpoint;
 use super::Embedder;
 use crate::cli::args::Method;
 use crate::cli::error::{CliError, usage};
-use crate::cli::recipe::Recipe;
+use crate::cli::settings::RunSettings;
 use crate::cli::{eval, sinusoids};
 
 /// Whether this is a folder or a checkpoint, and no adapted model.
@@ -31,8 +31,8 @@ pub(super) fn network<B: AutodiffBackend>(
     if sinusoids::is_sinusoid_run(&checkpoint) {
         return Err(usage!("{name} has learned sine waves: its network takes no pictures"));
     }
-    let recipe = Recipe::of(&checkpoint, &path, None, None)?;
-    let method = recipe.method;
+    let settings = RunSettings::of(&checkpoint, &path, None, None)?;
+    let method = settings.method;
     let encoder = match method {
         Method::Plastic => {
             return Err(usage!(
@@ -46,15 +46,15 @@ pub(super) fn network<B: AutodiffBackend>(
                  nothing without them"
             ));
         }
-        _ if recipe.inner.is_some() => recipe.body::<B>(&checkpoint, device)?,
-        _ => recipe.encoder::<B>(&checkpoint, device)?,
+        _ if settings.inner.is_some() => settings.body::<B>(&checkpoint, device)?,
+        _ => settings.encoder::<B>(&checkpoint, device)?,
     };
-    let without_averages = recipe.inner.is_some().then_some(method);
-    let data = recipe.data.to_string();
+    let without_averages = settings.inner.is_some().then_some(method);
+    let data = settings.data.to_string();
     let run = TrainingRun::new(name.to_string(), (method.to_string(), data), &path)?;
-    let (conv4, shades) = (recipe.network()?, recipe.data.shades());
+    let (conv4, shades) = (settings.network()?, settings.data.shades());
     let noted = TrainedNetwork { conv4, shades, run: Some(run) };
-    let method = match (method, recipe.metric) {
+    let method = match (method, settings.metric) {
         (Method::Protonet, Metric::SquaredEuclidean) => "prototypes",
         _ => super::METHOD,
     };

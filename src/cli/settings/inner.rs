@@ -11,7 +11,7 @@ use crate::cli::error::{CliError, failed, usage};
 
 /// The inner loop of a method that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct InnerRecipe {
+pub(crate) struct InnerSettings {
     pub(crate) rate: f64,
     pub(crate) steps: usize,
     pub(crate) eval_steps: usize,
@@ -30,7 +30,7 @@ pub(crate) struct InnerRecipe {
     pub(crate) lanes: Option<usize>,
 }
 
-impl InnerRecipe {
+impl InnerSettings {
     /// The inner loop of `method`; `None` for a method without one.
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl InnerRecipe {
         method: Method,
         network: N,
     ) -> Result<Maml<B, N>, CliError> {
-        // A recipe read from a file may be anything.
+        // Settings read from a file may be anything.
         let incomplete = || failed!("the settings of {method} are not complete");
         let inner = self.inner_loop();
         self.set(match method {

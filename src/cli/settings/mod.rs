@@ -19,7 +19,7 @@ use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, TrainError};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use inner::InnerRecipe;
+pub(crate) use inner::InnerSettings;
 
 use super::args::{BatchNormRule, Method};
 use super::backend::Place;
@@ -31,7 +31,7 @@ use super::features::Part;
 
 /// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Recipe {
+pub(crate) struct RunSettings {
     pub(crate) method: Method,
     pub(crate) data: ImageSpec,
     pub(crate) split: Split,
@@ -39,7 +39,7 @@ pub(crate) struct Recipe {
     pub(crate) image: ImageShape,
     pub(crate) test: Protocol,
     pub(crate) metric: Metric,
-    pub(crate) inner: Option<InnerRecipe>,
+    pub(crate) inner: Option<InnerSettings>,
     /// The classifier of all training classes, of classical training.
     #[serde(default)]
     pub(crate) classical: Option<BaseClassifierConfig>,
@@ -64,7 +64,7 @@ pub(crate) trait LearnerJob {
 /// Cosines span only -1 to 1.
 pub(crate) const COSINE_SCALE: f64 = 10.0;
 
-impl Recipe {
+impl RunSettings {
     /// What the checkpoint at `path` was trained by, on other data or another split of it if they are
     /// given.
     pub(crate) fn of(
@@ -73,22 +73,22 @@ impl Recipe {
         data: Option<&DataSpec>,
         split: Option<Split>,
     ) -> Result<Self, CliError> {
-        let mut recipe: Self = eval::recipe(checkpoint, path)?;
+        let mut settings: Self = eval::settings(checkpoint, path)?;
         match data {
             None => {}
             Some(DataSpec::Images(data)) => {
-                if !matches!(recipe.data, ImageSpec::Files(..)) {
-                    recipe.folder = data.default_options();
+                if !matches!(settings.data, ImageSpec::Files(..)) {
+                    settings.folder = data.default_options();
                 }
-                recipe.data = data.clone();
+                settings.data = data.clone();
             }
             Some(DataSpec::Sinusoids) => {
                 return Err(usage!("{} takes images, not sinusoids", path.display()));
             }
         }
-        recipe.data.refuse_other_options(split, false)?;
-        recipe.split = split.unwrap_or(recipe.split);
-        Ok(recipe)
+        settings.data.refuse_other_options(split, false)?;
+        settings.split = split.unwrap_or(settings.split);
+        Ok(settings)
     }
 
     /// Classes of the data, as images of the shape that the network takes.
@@ -135,7 +135,7 @@ impl Recipe {
 
     fn gradient_based<B: AutodiffBackend>(
         &self,
-        inner: InnerRecipe,
+        inner: InnerSettings,
         classifier: Classifier<B, Conv4<B>>,
     ) -> Result<Maml<B, Classifier<B, Conv4<B>>>, CliError> {
         match self.method {
@@ -179,7 +179,7 @@ impl Recipe {
     /// The encoder that was trained, to put another head on.
     ///
     /// # Errors
-    /// When the method trains encoders for its own use, or the checkpoint is not of this recipe.
+    /// When the method trains encoders for its own use, or the checkpoint is not of these settings.
     pub(crate) fn encoder<B: AutodiffBackend>(
         &self,
         checkpoint: &Checkpoint,
@@ -202,7 +202,7 @@ impl Recipe {
     /// The encoder of a gradient-based learner as its inner loop begins with it. It has no running averages.
     ///
     /// # Errors
-    /// When the method has no inner loop, or the checkpoint is not of this recipe.
+    /// When the method has no inner loop, or the checkpoint is not of these settings.
     pub(crate) fn body<B: AutodiffBackend>(
         &self,
         checkpoint: &Checkpoint,

@@ -23,8 +23,8 @@ use super::defaults::Benchmark;
 use super::error::{CliError, usage};
 use super::eval;
 use super::output::print;
-use super::recipe::InnerRecipe;
 use super::report::{join, rounded};
+use super::settings::InnerSettings;
 use super::train::{Fitted, Fitting, Tasks, World};
 
 /// Widths of the paper's network.
@@ -38,12 +38,12 @@ const AFTER: [usize; 4] = [0, 1, 5, 10];
 
 /// The options of a run that its resumption must repeat and its test can look up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct SinusoidRecipe {
+struct SinusoidSettings {
     method: Method,
     data: String,
     shots: usize,
     queries: usize,
-    inner: InnerRecipe,
+    inner: InnerSettings,
     learning_rate: f64,
     /// Never, if `None`.
     halve_every: Option<usize>,
@@ -64,10 +64,10 @@ pub(crate) fn is_sinusoid_run(checkpoint: &Checkpoint) -> bool {
 pub(crate) fn train(args: TrainArgs, world: World) -> Result<(), CliError> {
     let method = args.method;
     refuse_image_options(&args)?;
-    let Some(inner) = InnerRecipe::new(method, &args.inner, Benchmark::Sinusoids)? else {
+    let Some(inner) = InnerSettings::new(method, &args.inner, Benchmark::Sinusoids)? else {
         return Err(usage!("{method} classifies; sinusoids are for maml and its relatives"));
     };
-    let recipe = SinusoidRecipe {
+    let settings = SinusoidSettings {
         method,
         data: SINUSOID.to_owned(),
         shots: args.shots.unwrap_or(5),
@@ -79,17 +79,17 @@ pub(crate) fn train(args: TrainArgs, world: World) -> Result<(), CliError> {
         seed: args.seed,
     };
     let defaults = Benchmark::Sinusoids.defaults(method);
-    let shots = args.train_shots.or(defaults.shots).unwrap_or(recipe.shots);
+    let shots = args.train_shots.or(defaults.shots).unwrap_or(settings.shots);
     let queries = args.train_queries.or(defaults.queries).unwrap_or(shots);
     let tasks = Tasks {
-        train: recipe.sampler(shots, queries, 0)?,
-        validation: Some(recipe.sampler(recipe.shots, recipe.queries, VALIDATION)?),
-        test: recipe.test()?,
+        train: settings.sampler(shots, queries, 0)?,
+        validation: Some(settings.sampler(settings.shots, settings.queries, VALIDATION)?),
+        test: settings.test()?,
         meta_batch: args.meta_batch.unwrap_or(defaults.meta_batch),
     };
     let (device, devices) = (args.device.clone(), args.scale.devices.clone());
     let balanced = args.scale.balanced();
-    let training = Training { args, recipe, tasks, world };
+    let training = Training { args, settings, tasks, world };
     backend::dispatch_with(&device, &devices, balanced, training)
 }
 
@@ -111,17 +111,17 @@ pub(crate) fn eval(
         let options = "--ways, --split, --batch-norm and --data-on";
         return Err(usage!("{options} are not for the sinusoids of {of}"));
     }
-    let trained: SinusoidRecipe = eval::recipe(&checkpoint, &path)?;
-    let recipe = SinusoidRecipe {
+    let trained: SinusoidSettings = eval::settings(&checkpoint, &path)?;
+    let settings = SinusoidSettings {
         shots: args.shots()?.unwrap_or(trained.shots),
         queries: args.queries.unwrap_or(trained.queries),
         seed: args.seed.unwrap_or(trained.seed),
         inner: trained.inner.tested_as(trained.method, &args)?,
         ..trained
     };
-    let test = recipe.test()?;
+    let test = settings.test()?;
     let device = args.device.clone();
-    backend::dispatch(&device, Testing { args, recipe, path, checkpoint, test, world })
+    backend::dispatch(&device, Testing { args, settings, path, checkpoint, test, world })
 }
 
 fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
@@ -137,7 +137,7 @@ fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
     }
 }
 
-impl SinusoidRecipe {
+impl SinusoidSettings {
     fn sampler(
         &self,
         shots: usize,
@@ -191,25 +191,25 @@ impl SinusoidRecipe {
 
 struct Training {
     args: TrainArgs,
-    recipe: SinusoidRecipe,
+    settings: SinusoidSettings,
     tasks: Tasks<RegressionSampler>,
     world: World,
 }
 
 impl Job for Training {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, tasks, world } = self;
-        let learner = recipe.learner::<B>(&place.device)?;
+        let Self { args, settings, tasks, world } = self;
+        let learner = settings.learner::<B>(&place.device)?;
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
-        let (pace, halve_every) = ([70_000, 1000, 1000], recipe.halve_every);
+        let (pace, halve_every) = ([70_000, 1000, 1000], settings.halve_every);
         let fitting = Fitting { args: &args, place: &place, world: &world, pace, halve_every };
-        let fitted = fitting.fit(learner, &tasks, &recipe, SINUSOID, what)?;
+        let fitted = fitting.fit(learner, &tasks, &settings, SINUSOID, what)?;
         let Fitted { learner, folder, .. } = &fitted;
         let on = (&place.device, &world);
-        let tested = recipe.tested(learner, &tasks.test, args.eval_episodes, on)?;
+        let tested = settings.tested(learner, &tasks.test, args.eval_episodes, on)?;
         let plotted = match world.rank() {
-            0 => plot::write(learner, &recipe, folder, &place.device),
+            0 => plot::write(learner, &settings, folder, &place.device),
             _ => Ok(()),
         };
         if !args.json {
@@ -217,11 +217,11 @@ impl Job for Training {
             print(format_args!("run folder: {}", folder.display()))?;
             return plotted;
         }
-        let mut protocol = recipe.protocol(args.eval_episodes);
+        let mut protocol = settings.protocol(args.eval_episodes);
         let meta_batch = tasks.meta_batch;
         protocol["train"] = json!({ "shots": shots, "queries": queries, "meta_batch": meta_batch });
         protocol["selected_by"] = fitted.selected_by().into();
-        let mut report = tested.json(&recipe, protocol);
+        let mut report = tested.json(&settings, protocol);
         join(&mut report, fitted.json(&place));
         print(report)?;
         plotted
@@ -234,7 +234,7 @@ impl Job for Training {
 
 struct Testing {
     args: EvalArgs,
-    recipe: SinusoidRecipe,
+    settings: SinusoidSettings,
     path: PathBuf,
     checkpoint: Checkpoint,
     test: RegressionSampler,
@@ -243,14 +243,14 @@ struct Testing {
 
 impl Job for Testing {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, path, checkpoint, test, world } = self;
-        let learner = recipe.learner::<B>(&place.device)?;
+        let Self { args, settings, path, checkpoint, test, world } = self;
+        let learner = settings.learner::<B>(&place.device)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
-        let tested = recipe.tested(&learner, &test, args.episodes(), (&place.device, &world))?;
+        let tested = settings.tested(&learner, &test, args.episodes(), (&place.device, &world))?;
         if !args.json {
             return tested.tell();
         }
-        let mut report = tested.json(&recipe, recipe.protocol(args.episodes()));
+        let mut report = tested.json(&settings, settings.protocol(args.episodes()));
         report["steps"] = checkpoint.progress().step.into();
         report["checkpoint"] = path.display().to_string().into();
         join(&mut report, place.json());
@@ -268,7 +268,7 @@ impl Tested {
         })
     }
 
-    fn json(&self, recipe: &SinusoidRecipe, protocol: Value) -> Value {
+    fn json(&self, settings: &SinusoidSettings, protocol: Value) -> Value {
         let all = |value: fn(&Score) -> f64| -> BTreeMap<String, f64> {
             let told = self.0.iter().map(|(steps, score)| (steps.to_string(), value(score)));
             told.map(|(steps, value)| (steps, rounded(value, 4))).collect()
@@ -276,9 +276,9 @@ impl Tested {
         json!({
             "mse_after": all(|score| score.mean),
             "mse_ci95_after": all(|score| score.ci95),
-            "inner": recipe.inner,
+            "inner": settings.inner,
             "protocol": protocol,
-            "seed": recipe.seed,
+            "seed": settings.seed,
         })
     }
 }

@@ -9,7 +9,7 @@ use fewshot::models::Mlp;
 use fewshot::plot::{self, Curve, Panel, PlotError};
 use plotters::prelude::*;
 
-use super::{AFTER, SinusoidRecipe, TEST};
+use super::{AFTER, SinusoidSettings, TEST};
 use crate::cli::error::CliError;
 
 const SIZE: (u32, u32) = (450, 420);
@@ -37,25 +37,25 @@ struct Picture {
 /// Draws two waves of the test with the learner's curves after each number of steps.
 pub(super) fn write<B: Backend>(
     learner: &Maml<B, Mlp<B>>,
-    recipe: &SinusoidRecipe,
+    settings: &SinusoidSettings,
     folder: &Path,
     device: &B::Device,
 ) -> Result<(), CliError> {
-    let pictures = [0, 1].map(|task| picture(learner, recipe, task, device));
+    let pictures = [0, 1].map(|task| picture(learner, settings, task, device));
     let path = folder.join("adapted.svg");
     plot::write(&path, SIZE, &pictures, panel).map_err(CliError::Failed)
 }
 
 fn picture<B: Backend>(
     learner: &Maml<B, Mlp<B>>,
-    recipe: &SinusoidRecipe,
+    settings: &SinusoidSettings,
     task: u64,
     device: &B::Device,
 ) -> Picture {
     let waves = Sinusoids::default();
-    let seed = recipe.seed.wrapping_add(TEST);
+    let seed = settings.seed.wrapping_add(TEST);
     let wave: Sinusoid = waves.wave(seed, task);
-    let (inputs, targets) = waves.draw(seed, task, recipe.shots);
+    let (inputs, targets) = waves.draw(seed, task, settings.shots);
     let support = Examples::<B> {
         inputs: column(&inputs, device).unsqueeze_dims(&[0, 3, 4]),
         targets: column(&targets, device).unsqueeze(),

@@ -79,12 +79,12 @@ impl<L> Fitted<L> {
 }
 
 impl<B: AutodiffBackend> Fitting<'_, B> {
-    /// Trains `learner` on tasks of `data`, printed as `what`; a resumption must repeat `recipe`.
+    /// Trains `learner` on tasks of `data`, printed as `what`; a resumption must repeat `settings`.
     pub(in crate::cli) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
         &self,
         learner: L,
         tasks: &Tasks<T>,
-        recipe: &impl Serialize,
+        settings: &impl Serialize,
         data: &str,
         what: impl Display,
     ) -> Result<Fitted<L::InnerModule>, CliError> {
@@ -111,7 +111,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             .validate_every(args.validate_every.unwrap_or(validate_every))
             .checkpoint_every(args.checkpoint_every.unwrap_or(checkpoint_every))
             .profile(scale.profile)
-            .settings(serde_json::to_value(recipe).expect("a recipe is plain data"))
+            .settings(serde_json::to_value(settings).expect("settings are plain data"))
             .observe(progress::observer(matches!(route::<B>(), Route::Device(_))))
             .communicator(self.world.clone())
             .interrupt(interrupt.asked.clone());

@@ -13,8 +13,8 @@ use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
 use crate::cli::error::{CliError, usage};
 use crate::cli::output::{print, print_status};
-use crate::cli::recipe::{InnerRecipe, LearnerJob, Recipe};
 use crate::cli::report::{evaluated, join, test_protocol};
+use crate::cli::settings::{InnerSettings, LearnerJob, RunSettings};
 
 pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), CliError> {
     let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
@@ -29,11 +29,11 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), 
     };
     let splits = data.open(split, folder)?;
     let image = splits.train.image_shape();
-    let inner = InnerRecipe::new(args.method, &args.inner, Benchmark::of(image))?
+    let inner = InnerSettings::new(args.method, &args.inner, Benchmark::of(image))?
         .map(|inner| inner.with_batch_norm(args.batch_norm));
     let test = Protocol::new(args.ways.unwrap_or(5), args.shots.unwrap_or(1));
     let test = test.with_queries(args.queries.unwrap_or(test.queries));
-    let mut recipe = Recipe {
+    let mut settings = RunSettings {
         method: args.method,
         data,
         split,
@@ -48,57 +48,57 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), 
         precision: args.scale.precision,
         seed: args.seed,
     };
-    let features = recipe.network()?.features();
+    let features = settings.network()?.features();
     // A turn that is drawn makes another class.
     let turns = if splits.train.draws_turns() { QuarterTurn::ALL.len() } else { 1 };
     let classes = turns * splits.train.classes();
-    recipe.classical = args.classical.classifier(args.method, features, classes)?;
-    let rotation = recipe.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0);
-    if rotation && matches!(recipe.data, ImageSpec::Omniglot(_)) {
+    settings.classical = args.classical.classifier(args.method, features, classes)?;
+    let rotation = settings.classical.as_ref().is_some_and(|classes| classes.rotation > 0.0);
+    if rotation && matches!(settings.data, ImageSpec::Omniglot(_)) {
         let reason = "whose turned characters are classes of their own";
         return Err(usage!("--rotation-loss is not for omniglot, {reason}"));
     }
     if rotation && image.height != image.width {
         return Err(usage!("--rotation-loss needs square images, not {image}"));
     }
-    let tasks = tasks(&args, &recipe, splits)?;
+    let tasks = tasks(&args, &settings, splits)?;
     let (device, devices) = (args.device.clone(), args.scale.devices.clone());
     let balanced = args.scale.balanced();
-    let training = Training { args, recipe, tasks, world };
+    let training = Training { args, settings, tasks, world };
     backend::dispatch_with(&device, &devices, balanced, training)
 }
 
 /// Episodes to train, to validate and to test on.
 fn tasks(
     args: &TrainArgs,
-    recipe: &Recipe,
+    settings: &RunSettings,
     splits: Splits,
 ) -> Result<Tasks<EpisodeSampler>, CliError> {
-    let defaults = Benchmark::of(recipe.image).defaults(recipe.method);
-    let classify = recipe.classical.is_some();
+    let defaults = Benchmark::of(settings.image).defaults(settings.method);
+    let classify = settings.classical.is_some();
     let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
-    let shots = shots.unwrap_or(recipe.test.shots);
-    let (ways, queries, meta_batch) = match recipe.inner {
+    let shots = shots.unwrap_or(settings.test.shots);
+    let (ways, queries, meta_batch) = match settings.inner {
         None if classify => (64.min(splits.train.classes()), 3, 1),
-        None if recipe.has_outputs() => (recipe.test.ways, 5, 4),
+        None if settings.has_outputs() => (settings.test.ways, 5, 4),
         None => (20.min(splits.train.classes()), 5, 1),
-        Some(_) => (recipe.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
+        Some(_) => (settings.test.ways, defaults.queries.unwrap_or(shots), defaults.meta_batch),
     };
     let ways = args.train_ways.unwrap_or(ways);
-    if recipe.has_outputs() && ways != recipe.test.ways {
+    if settings.has_outputs() && ways != settings.test.ways {
         return Err(usage!(
             "{} learns tasks of as many classes as it is tested on: --train-ways {ways} is not \
              --ways {}",
-            recipe.method,
-            recipe.test.ways
+            settings.method,
+            settings.test.ways
         ));
     }
     let place = |sampler: EpisodeSampler| sampler.with_data_on(args.data_on);
     let train = Protocol::new(ways, shots).with_queries(args.train_queries.unwrap_or(queries));
     let train = place(splits.train.sampler(train, args.seed)?);
-    let test = place(splits.test.sampler(recipe.test, args.seed)?);
+    let test = place(splits.test.sampler(settings.test, args.seed)?);
     // Too few validation classes are no reason not to train, other mistakes were found above.
-    let validation = splits.validation.sampler(recipe.test, args.seed).map(place);
+    let validation = splits.validation.sampler(settings.test, args.seed).map(place);
     if let Err(error) = &validation {
         print_status(format_args!("no validation, the last step is tested: {error}"));
     }
@@ -108,7 +108,7 @@ fn tasks(
 
 pub(super) struct Training {
     pub(super) args: TrainArgs,
-    pub(super) recipe: Recipe,
+    pub(super) settings: RunSettings,
     pub(super) tasks: Tasks<EpisodeSampler>,
     pub(super) world: World,
 }
@@ -117,7 +117,7 @@ impl Job for Training {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
         self.check(&place)?;
         let checkpointing = self.args.scale.grad_checkpoint;
-        self.recipe.clone().with_learner(place, checkpointing, self)
+        self.settings.clone().with_learner(place, checkpointing, self)
     }
 
     fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
@@ -131,14 +131,14 @@ impl LearnerJob for Training {
         place: Place<B>,
         learner: L,
     ) -> Result<(), CliError> {
-        let Self { args, recipe, tasks, world } = self;
-        let statistics = recipe.statistics(args.batch_norm)?;
+        let Self { args, settings, tasks, world } = self;
+        let statistics = settings.statistics(args.batch_norm)?;
         let (train, name, halve_every) =
-            (tasks.train.protocol(), recipe.data.name(), recipe.halve_every);
-        let what = format!("{} ({train})", recipe.data);
+            (tasks.train.protocol(), settings.data.name(), settings.halve_every);
+        let what = format!("{} ({train})", settings.data);
         let pace = [600, 100, 50];
         let fitting = Fitting { args: &args, place: &place, world: &world, pace, halve_every };
-        let fitted = fitting.fit(learner, &tasks, &recipe, name, what)?;
+        let fitted = fitting.fit(learner, &tasks, &settings, name, what)?;
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(statistics)
             .run_shared::<B::InnerBackend>(
@@ -151,14 +151,14 @@ impl LearnerJob for Training {
             print(format_args!("accuracy on test classes of {name}: {evaluation}"))?;
             return print(format_args!("run folder: {}", fitted.folder.display()));
         }
-        let mut protocol = test_protocol(&recipe, &evaluation);
+        let mut protocol = test_protocol(&settings, &evaluation);
         protocol["train"] = json!({
             "ways": train.ways,
             "shots": train.shots,
             "queries": train.queries,
             "meta_batch": tasks.meta_batch,
-            "on": if recipe.classical.is_some() { "all training classes" } else { "episodes" },
-            "batch_norm": match recipe.inner {
+            "on": if settings.classical.is_some() { "all training classes" } else { "episodes" },
+            "batch_norm": match settings.inner {
                 None => "support and query in one batch",
                 Some(inner) if inner.batch.is_some() => "mini-batches of support and query",
                 Some(_) => "support and query in batches of their own",
@@ -166,9 +166,9 @@ impl LearnerJob for Training {
         });
         protocol["selected_by"] = fitted.selected_by().into();
         let mut report = json!({
-            "inner": recipe.inner,
+            "inner": settings.inner,
             "protocol": protocol,
-            "seed": recipe.seed,
+            "seed": settings.seed,
         });
         join(&mut report, evaluated(&evaluation));
         join(&mut report, fitted.json(&place));

@@ -17,21 +17,21 @@ impl Training {
     /// tensor is larger than one may be, by the formulas of the network; where nothing of that is
     /// known, it does.
     pub(super) fn check<B: Backend>(&self, place: &Place<B>) -> Result<(), CliError> {
-        let Self { args, recipe, tasks, world } = self;
+        let Self { args, settings, tasks, world } = self;
         let largest_buffer = place.info.capabilities.largest_buffer;
         let budget = args.memory_budget.or(share_of(place.free_of(world.size())));
         if budget.is_none() && largest_buffer.is_none() {
             return Ok(());
         }
-        let (config, protocol) = (recipe.network()?, tasks.train.protocol());
-        let (name, image) = (recipe.method.to_string(), config.image);
+        let (config, protocol) = (settings.network()?, tasks.train.protocol());
+        let (name, image) = (settings.method.to_string(), config.image);
         let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
         let (adam, route, device) = (OptimizerKind::Adam, route::<B>(), &place.device);
         let mut estimate =
             Estimate::new::<B>(&network, self.learning(), protocol, adam, route, device)
                 .with_checkpointing(args.scale.grad_checkpoint)
                 .with_largest_buffer(largest_buffer);
-        if let Some(lanes) = recipe.inner.and_then(|inner| inner.lanes) {
+        if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
             estimate = estimate.with_lanes(lanes);
         }
         let at_once = self.at_once(place.devices.len());
@@ -54,9 +54,9 @@ impl Training {
     /// The methods that learn rates take more than MAML, as which they are planned: what is refused
     /// would not fit, what is not may not.
     fn learning(&self) -> Learning {
-        let Some(inner) = self.recipe.inner else { return Learning::ProtoNet };
+        let Some(inner) = self.settings.inner else { return Learning::ProtoNet };
         let steps = inner.steps;
-        match (self.recipe.method, inner.order) {
+        match (self.settings.method, inner.order) {
             (Method::Reptile, _) => {
                 let protocol = self.tasks.train.protocol();
                 let all = protocol.ways * protocol.examples();

@@ -9,9 +9,9 @@ use burn::tensor::{Int, Tensor, TensorData, TensorPrimitive};
 use fewshot_kernels::batch_norm::NormStatistics;
 use fewshot_kernels::{
     ConvBlock, Decay, LinearLayer, Metric, Precision, StackOptions, Statistics, TaskLoss,
-    UpdateRate, axpy_all, batch_norm, conv_stack, conv2d, linear, linear_stack, max_pool,
-    norm_relu, product, proto_loss, prototypes, rank_update, scaled_all, scores, summed_all,
-    task_loss, tiled_all, weighted_sums,
+    UpdateRate, axpy_all, batch_norm, conv_stack, conv2d, leaky_relu, linear, linear_stack,
+    max_pool, norm_relu, product, proto_loss, prototypes, rank_update, scaled_all, scores,
+    summed_all, task_loss, tiled_all, weighted_sums,
 };
 
 use crate::judge::read;
@@ -72,6 +72,7 @@ pub fn layers_refuse_batches_without_images<B: AutodiffBackend>() {
         let text = text.or(panic.downcast_ref::<&str>().copied()).expect("an error's text");
         assert!(text.contains("need"), "{name}: {text}");
     }
+    assert!(found(leaky_relu(x(), 0.1), [0, 3, 4, 6]).is_empty());
 }
 
 pub fn products_take_matrices_without_elements<B: AutodiffBackend>() {

@@ -1,0 +1,136 @@
+//! `fewshot reproduce`: the papers' figures by recipes.
+
+mod args;
+mod child;
+mod outcome;
+mod recipe;
+mod table;
+
+use std::path::Path;
+
+use fewshot::train::{RunFolder, RunHistory};
+use time::OffsetDateTime;
+
+use super::data_spec::DataSpec;
+use super::error::{CliError, usage};
+use super::machine::Machine;
+use super::output::{self, print, print_status};
+use child::Report;
+use outcome::Outcome;
+use recipe::{Recipe, Test};
+
+pub(crate) use args::{REPRODUCE_HELP, ReproduceArgs};
+
+pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CliError> {
+    let Some(name) = &args.recipe else {
+        let recipes = Recipe::all()?;
+        return match args.table {
+            true => print(table::markdown(&recipes, &args.results)?.trim_end()),
+            false => list(&recipes, &args.results),
+        };
+    };
+    let recipe = Recipe::named(name)?;
+    let data = recipe.data(args.data.as_deref())?;
+    let seeds = if args.seeds.is_empty() { &recipe.seeds } else { &args.seeds };
+    seeds
+        .iter()
+        .try_for_each(|&seed| Reproduction { args, recipe: &recipe, data: &data, seed }.run())
+}
+
+/// All recipes, and how many seeds of each have results.
+fn list(recipes: &[Recipe], results: &Path) -> Result<(), CliError> {
+    let head = ["recipe", "learner", "paper", "seeds"].map(str::to_owned);
+    let row = |recipe: &Recipe| {
+        let mut done: Vec<_> =
+            outcome::read(results, recipe)?.iter().map(|outcome| outcome.seed).collect();
+        done.sort_unstable();
+        done.dedup();
+        let seeds = format!("{} of {}", done.len(), recipe.seeds.len());
+        Ok([recipe.name.clone(), recipe.learner.clone(), recipe.paper.clone(), seeds])
+    };
+    let rows: Result<Vec<_>, CliError> = recipes.iter().map(row).collect();
+    print(output::table(&[vec![head], rows?].concat()))
+}
+
+impl Recipe {
+    /// What `--data` is told.
+    fn data(&self, given: Option<&str>) -> Result<String, CliError> {
+        let (name, wanted) = (&self.name, &self.data);
+        match given {
+            None if wanted.parse::<DataSpec>().is_ok() => Ok(wanted.clone()),
+            None => Err(usage!("{name} needs --data {wanted}:DIR")),
+            Some(given) if given.split(':').next() == Some(wanted) => Ok(given.to_owned()),
+            Some(given) => Err(usage!("{name} is trained on {wanted}, not on {given}")),
+        }
+    }
+}
+
+/// One seed of a recipe.
+struct Reproduction<'a> {
+    args: &'a ReproduceArgs,
+    recipe: &'a Recipe,
+    data: &'a str,
+    seed: u64,
+}
+
+impl Reproduction<'_> {
+    fn run(&self) -> Result<(), CliError> {
+        let Self { recipe, seed, .. } = self;
+        print_status(format_args!("{}, seed {seed}", recipe.name));
+        let folder = self.args.runs.join(format!("{}-{seed}", recipe.name));
+        let trained = self.train(&folder)?;
+        recipe.tests.iter().try_for_each(|test| self.test(test, &folder, &trained))
+    }
+
+    /// Trains the run in `folder`, or what is left of it.
+    fn train(&self, folder: &Path) -> Result<Report, CliError> {
+        let mut words = vec!["train", "--data", self.data];
+        words.extend(self.recipe.train.split_whitespace());
+        let (seed, folder_name) = (self.seed.to_string(), folder.display().to_string());
+        words.extend(["--seed", &seed, "--out", &folder_name]);
+        if RunFolder::last(folder).exists() {
+            words.push("--resume");
+        }
+        self.fewshot(&words)
+    }
+
+    fn test(&self, test: &Test, folder: &Path, trained: &Report) -> Result<(), CliError> {
+        let folder_name = folder.display().to_string();
+        let mut words = vec!["eval", &folder_name];
+        words.extend(test.options.split_whitespace());
+        let tested = self.fewshot(&words)?;
+        let found = test.read(&tested.json);
+        let number = |report: &Report, field: &str| report.json[field].as_u64().unwrap_or(0);
+        let recipe = self.recipe;
+        let outcome = Outcome {
+            recipe: recipe.name.clone(),
+            learner: recipe.learner.clone(),
+            options: test.options.clone(),
+            figure: test.figure.clone(),
+            value: found.map(|[value, _]| value),
+            ci95: found.map(|[_, ci95]| ci95),
+            paper: test.paper.clone(),
+            band: test.band,
+            seed: self.seed,
+            protocol: tested.json["protocol"].clone(),
+            selected_by: trained.json["protocol"]["selected_by"].clone(),
+            steps: number(trained, "steps"),
+            checkpoint_step: number(&tested, "steps"),
+            train_seconds: RunHistory::read(folder)?.seconds().round(),
+            train: trained.line.clone(),
+            eval: tested.line.clone(),
+            commit: outcome::commit(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine: serde_json::to_value(Machine::here()).expect("a machine is plain data"),
+            date: OffsetDateTime::now_utc().date().to_string(),
+        };
+        outcome::append(&self.args.results, recipe, &outcome)?;
+        print(table::line(test, &outcome))
+    }
+
+    /// The report of this program by other words.
+    fn fewshot(&self, words: &[&str]) -> Result<Report, CliError> {
+        let device = self.args.device.iter().map(String::as_str);
+        child::report(&words.iter().copied().chain(device).collect::<Vec<_>>())
+    }
+}

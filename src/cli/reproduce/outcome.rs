@@ -1,0 +1,91 @@
+//! What a recipe's test found, a line of JSON each.
+
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::recipe::Recipe;
+use crate::cli::error::{CliError, failed};
+
+/// One figure of one seed, and all that it takes to find it again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Outcome {
+    pub(super) recipe: String,
+    pub(super) learner: String,
+    /// Of the test.
+    pub(super) options: String,
+    pub(super) figure: String,
+    /// `null` where it is not finite.
+    pub(super) value: Option<f64>,
+    pub(super) ci95: Option<f64>,
+    pub(super) paper: Option<String>,
+    pub(super) band: Option<f64>,
+    pub(super) seed: u64,
+    pub(super) protocol: Value,
+    pub(super) selected_by: Value,
+    pub(super) steps: u64,
+    pub(super) checkpoint_step: u64,
+    pub(super) train_seconds: f64,
+    pub(super) train: String,
+    pub(super) eval: String,
+    pub(super) commit: Option<String>,
+    pub(super) version: String,
+    pub(super) machine: Value,
+    pub(super) date: String,
+}
+
+fn path(results: &Path, recipe: &Recipe) -> PathBuf {
+    results.join(format!("{}.jsonl", recipe.name))
+}
+
+/// Appends `outcome` to the file of its recipe.
+///
+/// # Errors
+/// When it cannot be written.
+pub(super) fn append(results: &Path, recipe: &Recipe, outcome: &Outcome) -> Result<(), CliError> {
+    let path = path(results, recipe);
+    let line = serde_json::to_string(outcome).expect("an outcome is plain data") + "\n";
+    let written = fs::create_dir_all(results).and_then(|()| {
+        let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+        file.write_all(line.as_bytes())?;
+        file.sync_data()
+    });
+    written.map_err(|error| failed!("{}: {error}", path.display()))
+}
+
+/// The outcomes of a recipe so far, the oldest first.
+///
+/// # Errors
+/// When a line is none.
+pub(super) fn read(results: &Path, recipe: &Recipe) -> Result<Vec<Outcome>, CliError> {
+    let path = path(results, recipe);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed!("{}: {error}", path.display())),
+    };
+    let line = |(number, line): (usize, &str)| {
+        let number = number + 1;
+        serde_json::from_str(line)
+            .map_err(|error| failed!("{}, line {number}: {error}", path.display()))
+    };
+    text.lines().enumerate().map(line).collect()
+}
+
+/// The commit of the checkout that this program was built from, with a `+` where its files differ from
+/// that; nothing outside a checkout.
+pub(super) fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        let folder = ["-C", env!("CARGO_MANIFEST_DIR")];
+        Command::new("git").args(folder).args(words).output().ok()
+    };
+    let head = git(&["rev-parse", "--short", "HEAD"]).filter(|out| out.status.success())?;
+    let head = String::from_utf8(head.stdout).ok()?.trim().to_owned();
+    let sources = ["src", "kernels", "models", "recipes", "Cargo.toml", "Cargo.lock"];
+    let clean = git(&[&["diff", "--quiet", "HEAD", "--"], &sources[..]].concat())?;
+    Some(if clean.status.success() { head } else { head + "+" })
+}
