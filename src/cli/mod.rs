@@ -17,6 +17,7 @@ mod plasticity;
 mod progress;
 mod recipe;
 mod report;
+mod runs;
 mod sinusoids;
 mod train;
 mod warnings;
@@ -55,6 +56,7 @@ fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(*args),
+        Command::Runs { command } => runs::run(command),
         Command::Embed(args) => features::embed(args),
         Command::Adapt(args) => pictures::adapt(*args),
         Command::Predict(args) => pictures::predict(args),
