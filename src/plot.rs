@@ -10,6 +10,8 @@ use crate::files;
 
 /// Points of a line.
 pub type Curve = Vec<(f64, f64)>;
+/// A line with its name and its colour.
+pub type NamedCurve = (String, RGBColor, Curve);
 /// A part of a drawing.
 pub type Panel<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// Why a panel could not be drawn.
@@ -17,6 +19,25 @@ pub type PlotError = DrawingAreaErrorKind<std::io::Error>;
 /// A panel with two axes of numbers.
 pub type Chart<'a, 'b> =
     ChartContext<'b, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Colours of lines side by side.
+pub const COLORS: [RGBColor; 10] = [
+    RGBColor(31, 119, 180),
+    RGBColor(255, 158, 74),
+    RGBColor(44, 120, 44),
+    RGBColor(200, 60, 50),
+    RGBColor(120, 80, 160),
+    RGBColor(110, 110, 110),
+    RGBColor(140, 86, 75),
+    RGBColor(227, 119, 194),
+    RGBColor(160, 160, 30),
+    RGBColor(23, 190, 207),
+];
+
+/// Where an axis from 0 ends that has room for all points of `curves`.
+pub fn top(curves: &[NamedCurve]) -> f64 {
+    curves.iter().flat_map(|curve| &curve.2).map(|point| point.1).fold(1e-3, f64::max) * 1.05
+}
 
 /// Writes one panel of this size for each of `items`, side by side, to the file `path`.
 ///
@@ -64,7 +85,7 @@ pub fn over_time(
     title: &str,
     x: &str,
     top: f64,
-    curves: &[(String, RGBColor, Curve)],
+    curves: &[NamedCurve],
 ) -> Result<(), PlotError> {
     let last = curves.iter().flat_map(|curve| &curve.2).map(|point| point.0).fold(1.0, f64::max);
     let mut chart = ChartBuilder::on(area)
@@ -84,7 +105,7 @@ pub fn over_time(
 pub fn named_curves<'a: 'b, 'b>(
     chart: &mut Chart<'a, 'b>,
     legend: SeriesLabelPosition,
-    curves: &[(String, RGBColor, Curve)],
+    curves: &[NamedCurve],
 ) -> Result<(), PlotError> {
     for (name, color, points) in curves.iter().filter(|curve| !curve.2.is_empty()) {
         let style = color.stroke_width(2);

@@ -4,7 +4,7 @@ use fewshot::episode::EpisodeError;
 use fewshot::hardware::{Bytes, HardwareError};
 use fewshot::parallel::ParallelError;
 use fewshot::plasticity::PlasticityError;
-use fewshot::train::{CheckpointError, TrainError};
+use fewshot::train::{CheckpointError, RunHistoryError, TrainError};
 
 /// What the command ends with, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +30,8 @@ pub(crate) enum CliError {
     Train(#[from] TrainError),
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    #[error(transparent)]
+    Run(#[from] RunHistoryError),
     #[error(transparent)]
     Parallel(#[from] ParallelError),
     #[error(transparent)]

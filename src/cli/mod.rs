@@ -18,6 +18,7 @@ mod plasticity;
 mod progress;
 mod report;
 mod reproduce;
+mod runs;
 mod settings;
 mod sinusoids;
 mod train;
@@ -57,6 +58,7 @@ fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(*args),
+        Command::Runs { command } => runs::run(command),
         Command::Embed(args) => features::embed(args),
         Command::Adapt(args) => pictures::adapt(*args),
         Command::Predict(args) => pictures::predict(args),

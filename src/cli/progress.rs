@@ -108,6 +108,6 @@ impl StepProgress {
     }
 }
 
-fn seconds(seconds: f64) -> Duration {
+pub(crate) fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

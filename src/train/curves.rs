@@ -1,7 +1,7 @@
 use plotters::style::RGBColor;
 
-use super::ValidationMetrics;
 use super::metrics::Line;
+use super::{StepMetrics, ValidationMetrics};
 use crate::episode::Measure;
 use crate::plot::{self, Curve, Panel};
 
@@ -14,21 +14,22 @@ const VALIDATION: RGBColor = RGBColor(44, 120, 44);
 
 /// Loss and accuracies over steps, as SVG. Long runs are averaged to a few hundred points.
 pub(super) fn draw(lines: &[Line]) -> String {
-    let loss = training(lines, |metrics| Some(f64::from(metrics.loss)));
-    let top =
-        |curve: &Curve| curve.iter().map(|point| point.1).fold(0.0, f64::max).max(1e-3) * 1.05;
-    let losses = ("loss", top(&loss), vec![("training".to_owned(), LOSS, loss)]);
-    let errors = validation(lines, Measure::SquaredError);
-    let right = if errors.is_empty() {
-        let accuracy = training(lines, |metrics| metrics.accuracy);
-        let validation = validation(lines, Measure::Accuracy);
-        let curves = vec![
-            ("training".to_owned(), TRAINING, accuracy),
-            ("validation".to_owned(), VALIDATION, validation),
-        ];
-        ("accuracy (%)", 100.0, curves)
-    } else {
-        ("squared error", top(&errors), vec![("validation".to_owned(), VALIDATION, errors)])
+    let steps = || lines.iter().filter_map(Line::as_step);
+    let validations = || lines.iter().filter_map(Line::as_validation);
+    let loss = training(steps(), |metrics| Some(f64::from(metrics.loss)));
+    let losses = vec![("training".to_owned(), LOSS, loss)];
+    let losses = ("loss", plot::top(&losses), losses);
+    let measure = validations().next().map(|metrics| metrics.validation.measure);
+    let validation = ("validation".to_owned(), VALIDATION, validation(validations()));
+    let right = match measure {
+        Some(Measure::SquaredError) => {
+            let errors = vec![validation];
+            ("squared error", plot::top(&errors), errors)
+        }
+        Some(Measure::Accuracy) | None => {
+            let accuracy = training(steps(), |metrics| metrics.accuracy);
+            ("accuracy (%)", 100.0, vec![("training".to_owned(), TRAINING, accuracy), validation])
+        }
     };
     let panel = |area: &Panel, (title, top, curves): &(&str, f64, Vec<_>)| {
         plot::over_time(area, title, "step", *top, curves)
@@ -37,24 +38,22 @@ pub(super) fn draw(lines: &[Line]) -> String {
     plot::drawn(SIZE, &[losses, right], panel).expect("curves have a finite range")
 }
 
-fn training(lines: &[Line], value: impl Fn(&super::StepMetrics) -> Option<f64>) -> Curve {
-    let points = lines.iter().filter_map(|line| match line {
-        Line::Step(metrics) => Some((metrics.step as f64, value(metrics)?)),
-        Line::Validation(_) => None,
-    });
+/// A figure of training over steps.
+pub(super) fn training<'a>(
+    steps: impl IntoIterator<Item = &'a StepMetrics>,
+    value: impl Fn(&StepMetrics) -> Option<f64>,
+) -> Curve {
+    let points = steps.into_iter().filter_map(|it| Some((it.step as f64, value(it)?)));
     let points: Curve = points.collect();
     let width = points.len().div_ceil(POINTS).max(1);
     points.chunks(width).map(mean).collect()
 }
 
-fn validation(lines: &[Line], measure: Measure) -> Curve {
-    let points = lines.iter().filter_map(|line| match line {
-        Line::Step(_) => None,
-        Line::Validation(ValidationMetrics { step, validation }) => {
-            (validation.measure == measure).then_some((*step as f64, validation.mean))
-        }
-    });
-    points.collect()
+/// Means of validations over steps.
+pub(super) fn validation<'a>(
+    validations: impl IntoIterator<Item = &'a ValidationMetrics>,
+) -> Curve {
+    validations.into_iter().map(|it| (it.step as f64, it.validation.mean)).collect()
 }
 
 fn mean(points: &[(f64, f64)]) -> (f64, f64) {

@@ -18,6 +18,7 @@ mod replica_group;
 mod report;
 mod run;
 mod run_folder;
+mod run_history;
 mod step_gradients;
 mod trainer;
 
@@ -30,4 +31,5 @@ pub use metrics::{StepMetrics, ValidationMetrics};
 pub use progress::{Best, Progress};
 pub use report::{Trained, TrainingReport};
 pub use run_folder::RunFolder;
+pub use run_history::{RunHistory, RunHistoryError, RunState};
 pub use trainer::MetaTrainer;

@@ -14,7 +14,7 @@ const FILES: [&str; 5] = ["config.json", "metrics.jsonl", "curves.svg", "last.ck
 ///
 /// | file | what |
 /// |---|---|
-/// | `config.json` | settings, protocol, seeds |
+/// | `config.json` | settings, protocol, seeds, steps wanted |
 /// | `metrics.jsonl` | a line a training step and a line a validation |
 /// | `curves.svg` | loss and accuracy over steps |
 /// | `last.ckpt` | everything needed to go on |

@@ -29,6 +29,7 @@ use super::pictures::{ADAPT_HELP, AdaptArgs, BackbonesCommand, PREDICT_HELP, Pre
 use super::pictures::{SERVE_HELP, ServeArgs};
 use super::plasticity::{PlasticityRunArgs, RUN_HELP};
 use super::reproduce::{REPRODUCE_HELP, ReproduceArgs};
+use super::runs::{RUNS_HELP, RunsCommand};
 use eval::EVAL_HELP;
 use train::TRAIN_HELP;
 
@@ -48,6 +49,12 @@ pub(crate) enum Command {
     /// Test the learner in a checkpoint or run folder, or methods on a file of features.
     #[command(after_long_help = EVAL_HELP, args_override_self = true)]
     Eval(Box<EvalArgs>),
+    /// List training runs, look at one, compare several or draw them.
+    #[command(after_long_help = RUNS_HELP)]
+    Runs {
+        #[command(subcommand)]
+        command: RunsCommand,
+    },
     /// Write the embeddings of a dataset by a trained encoder to a file of features.
     #[command(after_long_help = EMBED_HELP, args_override_self = true)]
     Embed(EmbedArgs),

@@ -29,9 +29,10 @@ where
             Some(Folder::Old(folder)) => self.resume(&folder),
             Some(Folder::New(folder)) => {
                 let group = self.group.clone();
+                let config = self.config();
                 group.broadcast_from_root(|| {
                     let folder = self.folder.insert(RunFolder::create(folder)?);
-                    folder.write_config(&self.settings)?;
+                    folder.write_config(&config)?;
                     self.check_parameters()?;
                     self.save_here()?;
                     Ok(Vec::new())
@@ -87,8 +88,10 @@ where
             let best = group.broadcast_from_root(|| Ok(Checkpoint::read(&path)?.to_bytes()))?;
             self.best = Some(Checkpoint::from_bytes(&best, &path)?);
         }
+        let config = self.config();
         group.broadcast_from_root(|| {
-            self.folder = Some(RunFolder::resume(folder, self.progress.step)?);
+            let resumed = RunFolder::resume(folder, self.progress.step)?;
+            self.folder.insert(resumed).write_config(&config)?;
             Ok(Vec::new())
         })?;
         Ok(())

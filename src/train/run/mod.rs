@@ -178,6 +178,14 @@ where
         })
     }
 
+    /// The settings, and when training ends, which a resumption may change.
+    fn config(&self) -> Value {
+        let mut config = self.settings.clone();
+        config["steps"] = json!(self.options.steps);
+        config["patience"] = json!(self.options.patience);
+        config
+    }
+
     /// That all processes are in the same run.
     fn agree(&self) -> Result<(), TrainError> {
         let all = json!({

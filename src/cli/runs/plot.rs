@@ -1,0 +1,49 @@
+use std::path::{Path, PathBuf};
+
+use fewshot::episode::Measure;
+use fewshot::plot::{self, COLORS, Curve, NamedCurve, Panel};
+use fewshot::train::RunHistory;
+
+use super::named::{self, NamedRun};
+use crate::cli::error::{CliError, usage};
+use crate::cli::output::print;
+
+/// Of a panel.
+const SIZE: (u32, u32) = (560, 420);
+
+pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result<(), CliError> {
+    let runs = named::read(folders)?;
+    let measure = measure(&runs)?;
+    let losses = curves(&runs, RunHistory::loss_curve);
+    let validations = curves(&runs, RunHistory::validation_curve);
+    let right = match measure {
+        Measure::Accuracy => ("validation accuracy (%)", 100.0, validations),
+        Measure::SquaredError => ("validation squared error", plot::top(&validations), validations),
+    };
+    let panels = [("training loss", plot::top(&losses), losses), right];
+    let panel = |area: &Panel, (title, top, curves): &(&str, f64, Vec<_>)| {
+        plot::over_time(area, title, "step", *top, curves)
+    };
+    plot::write(to, SIZE, &panels, panel).map_err(CliError::Failed)?;
+    print(format_args!("curves of {} runs in {}", runs.len(), to.display()))
+}
+
+/// What all runs are judged by. One without a step has nothing to draw.
+fn measure(runs: &[NamedRun]) -> Result<Measure, CliError> {
+    let known = runs.iter().filter_map(|named| Some((&named.name, named.run.measure()?)));
+    let known: Vec<_> = known.collect();
+    let Some((first, measure)) = known.first() else { return Ok(Measure::Accuracy) };
+    let Some((other, _)) = known.iter().find(|(_, other)| other != measure) else {
+        return Ok(*measure);
+    };
+    let (accuracy, error) = match measure {
+        Measure::Accuracy => (first, other),
+        Measure::SquaredError => (other, first),
+    };
+    Err(usage!("{accuracy} is judged by accuracy and {error} by squared error: not in one plot"))
+}
+
+fn curves(runs: &[NamedRun], curve: fn(&RunHistory) -> Curve) -> Vec<NamedCurve> {
+    let colored = runs.iter().zip(COLORS);
+    colored.map(|(named, color)| (named.name.clone(), color, curve(&named.run))).collect()
+}

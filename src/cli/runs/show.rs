@@ -1,0 +1,42 @@
+use std::path::Path;
+
+use fewshot::train::RunHistory;
+use serde_json::{Value, json};
+
+use super::settings::{flattened, text};
+use super::summary::{self, known, state, steps, time, validation};
+use crate::cli::error::CliError;
+use crate::cli::output::{print, table};
+use crate::cli::report::join;
+
+pub(super) fn show(folder: &Path, as_json: bool) -> Result<(), CliError> {
+    let run = RunHistory::read(folder)?;
+    let settings = run.config().get("user").unwrap_or(&Value::Null);
+    if as_json {
+        let means = json!({"loss": run.mean_loss(), "accuracy": run.mean_accuracy()});
+        let mut report = summary::json(&run);
+        join(&mut report, means);
+        join(&mut report, json!({"settings": settings}));
+        return print(report);
+    }
+    let mut rows = vec![["run".to_owned(), run.folder().display().to_string()]];
+    rows.extend(flattened(settings).into_iter().map(|(name, value)| [name, text(value)]));
+    rows.extend(results(&run).map(|(name, result)| [name.to_owned(), result]));
+    print(table(&rows))
+}
+
+fn results(run: &RunHistory) -> [(&'static str, String); 8] {
+    [
+        ("state", known(state(run))),
+        ("steps", steps(run)),
+        ("training time", time(run.seconds())),
+        ("time left", known(run.seconds_left().map(time))),
+        ("best validation", validation(run.best())),
+        ("last validation", validation(run.validations().last())),
+        ("loss (last 100 steps)", known(run.mean_loss().map(|loss| format!("{loss:.4}")))),
+        (
+            "accuracy (last 100 steps)",
+            known(run.mean_accuracy().map(|mean| format!("{mean:.2} %"))),
+        ),
+    ]
+}

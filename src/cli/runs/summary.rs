@@ -1,0 +1,57 @@
+//! Figures of a run as words and as JSON.
+
+use fewshot::train::{RunHistory, ValidationMetrics};
+use indicatif::FormattedDuration;
+use serde_json::{Value, json};
+
+use crate::cli::output::lower;
+use crate::cli::progress;
+use crate::cli::report::rounded;
+
+/// A dash is what is not known.
+pub(super) fn known(value: Option<impl ToString>) -> String {
+    value.map_or("-".to_owned(), |value| value.to_string())
+}
+
+/// Of the settings that `fewshot train` was given.
+pub(super) fn setting<'a>(run: &'a RunHistory, name: &str) -> Option<&'a str> {
+    run.config().get("user")?.get(name)?.as_str()
+}
+
+pub(super) fn state(run: &RunHistory) -> Option<String> {
+    run.state().map(lower)
+}
+
+pub(super) fn steps(run: &RunHistory) -> String {
+    let wanted = run.steps_wanted().map(|steps| format!(" of {steps}"));
+    format!("{}{}", run.steps_done(), wanted.unwrap_or_default())
+}
+
+pub(super) fn validation(found: Option<&ValidationMetrics>) -> String {
+    known(found.map(|found| format!("{} (step {})", found.validation, found.step)))
+}
+
+pub(super) fn time(seconds: f64) -> String {
+    FormattedDuration(progress::seconds(seconds)).to_string()
+}
+
+pub(super) fn json(run: &RunHistory) -> Value {
+    json!({
+        "name": run.name(),
+        "folder": run.folder().display().to_string(),
+        "method": setting(run, "method"),
+        "data": setting(run, "data"),
+        "state": run.state(),
+        "steps": run.steps_done(),
+        "steps_wanted": run.steps_wanted(),
+        "best": run.best().map(validation_json),
+        "last": run.validations().last().map(validation_json),
+        "seconds": rounded(run.seconds(), 3),
+        "seconds_left": run.seconds_left().map(|seconds| rounded(seconds, 3)),
+    })
+}
+
+fn validation_json(found: &ValidationMetrics) -> Value {
+    let score = found.validation;
+    json!({"step": found.step, "measure": score.measure, "mean": score.mean, "ci95": score.ci95})
+}
