@@ -11,13 +11,6 @@ use serde_json::Value;
 
 use crate::cli::error::{CliError, failed};
 
-/// What a command reported.
-pub(super) struct Report {
-    /// The command.
-    pub(super) line: String,
-    pub(super) json: Value,
-}
-
 /// Whether this process was told to end.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -31,7 +24,7 @@ const POLL: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// When it fails, or was interrupted.
-pub(super) fn report(words: &[&str]) -> Result<Report, CliError> {
+pub(super) fn report(words: &[&str]) -> Result<Value, CliError> {
     static LISTEN: Once = Once::new();
     LISTEN.call_once(|| {
         // Without a handler this process ends at a signal, and its child does not.
@@ -52,9 +45,7 @@ pub(super) fn report(words: &[&str]) -> Result<Report, CliError> {
     }
     let mut text = String::new();
     child.stdout.take().expect("it is piped").read_to_string(&mut text).map_err(not_run)?;
-    let json = serde_json::from_str(&text)
-        .map_err(|error| failed!("`{line}` printed no report: {error}"))?;
-    Ok(Report { line, json })
+    serde_json::from_str(&text).map_err(|error| failed!("`{line}` printed no report: {error}"))
 }
 
 /// Waits for the end of a child, whose output is short enough for a pipe.

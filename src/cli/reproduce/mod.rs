@@ -9,13 +9,13 @@ mod table;
 use std::path::Path;
 
 use fewshot::train::{RunFolder, RunHistory};
+use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::data_spec::DataSpec;
 use super::error::{CliError, usage};
 use super::machine::Machine;
 use super::output::{self, print, print_status};
-use child::Report;
 use outcome::Outcome;
 use recipe::{Recipe, Test};
 
@@ -83,7 +83,7 @@ impl Reproduction<'_> {
     }
 
     /// Trains the run in `folder`, or what is left of it.
-    fn train(&self, folder: &Path) -> Result<Report, CliError> {
+    fn train(&self, folder: &Path) -> Result<Value, CliError> {
         let mut words = vec!["train", "--data", self.data];
         words.extend(self.recipe.train.split_whitespace());
         let (seed, folder_name) = (self.seed.to_string(), folder.display().to_string());
@@ -94,13 +94,13 @@ impl Reproduction<'_> {
         self.fewshot(&words)
     }
 
-    fn test(&self, test: &Test, folder: &Path, trained: &Report) -> Result<(), CliError> {
+    fn test(&self, test: &Test, folder: &Path, trained: &Value) -> Result<(), CliError> {
         let folder_name = folder.display().to_string();
         let mut words = vec!["eval", &folder_name];
         words.extend(test.options.split_whitespace());
         let tested = self.fewshot(&words)?;
-        let found = test.read(&tested.json);
-        let number = |report: &Report, field: &str| report.json[field].as_u64().unwrap_or(0);
+        let found = test.read(&tested);
+        let number = |report: &Value, field: &str| report[field].as_u64().unwrap_or(0);
         let recipe = self.recipe;
         let outcome = Outcome {
             recipe: recipe.name.clone(),
@@ -112,13 +112,19 @@ impl Reproduction<'_> {
             paper: test.paper.clone(),
             band: test.band,
             seed: self.seed,
-            protocol: tested.json["protocol"].clone(),
-            selected_by: trained.json["protocol"]["selected_by"].clone(),
+            protocol: tested["protocol"].clone(),
+            selected_by: trained["protocol"]["selected_by"].clone(),
             steps: number(trained, "steps"),
             checkpoint_step: number(&tested, "steps"),
             train_seconds: RunHistory::read(folder)?.seconds().round(),
-            train: trained.line.clone(),
-            eval: tested.line.clone(),
+            train: self.line(&[
+                "train --data",
+                &self.place(),
+                &recipe.train,
+                "--seed",
+                &self.seed.to_string(),
+            ]),
+            eval: self.line(&["eval RUN", &test.options]),
             commit: outcome::commit(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: serde_json::to_value(Machine::here()).expect("a machine is plain data"),
@@ -128,8 +134,23 @@ impl Reproduction<'_> {
         print(table::line(test, &outcome))
     }
 
+    /// A command as it is recorded: what another machine repeats.
+    fn line(&self, words: &[&str]) -> String {
+        let device = self.args.device.iter().map(String::as_str);
+        let words = words.iter().copied().chain(device).filter(|words| !words.is_empty());
+        ["fewshot"].into_iter().chain(words).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The data without the folder that has it here.
+    fn place(&self) -> String {
+        match self.data.split_once(':') {
+            Some((name, _)) => format!("{name}:DIR"),
+            None => self.data.to_owned(),
+        }
+    }
+
     /// The report of this program by other words.
-    fn fewshot(&self, words: &[&str]) -> Result<Report, CliError> {
+    fn fewshot(&self, words: &[&str]) -> Result<Value, CliError> {
         let device = self.args.device.iter().map(String::as_str);
         child::report(&words.iter().copied().chain(device).collect::<Vec<_>>())
     }

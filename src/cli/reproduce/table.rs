@@ -87,7 +87,8 @@ fn protocol(test: &Test, outcome: &Outcome) -> String {
     let of = &outcome.protocol;
     let data = of["data"].as_str().unwrap_or("");
     if let Some(steps) = test.figure.strip_prefix("mse_after/") {
-        return format!("{data}, {} points, error after {steps} steps", of["shots"]);
+        let plural = if steps == "1" { "" } else { "s" };
+        return format!("{data}, {} points, error after {steps} step{plural}", of["shots"]);
     }
     let split = of["split"].as_str().map_or_else(String::new, |split| format!(" ({split})"));
     format!("{data}{split}, {}-way {}-shot", of["ways"], of["shots"])
