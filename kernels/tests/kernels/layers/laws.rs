@@ -183,7 +183,7 @@ pub fn leaky_relus_equal_the_reference<B: AutodiffBackend>() {
         for x in [[1, 1, 1, 1], [3, 5, 7, 6], [2, 40, 21, 21]] {
             let layer = Layer::LeakyRelu { slope };
             // A fifth of the values are zero, at which the slope is that below.
-            let zeros = |i: usize, value| if i % 5 == 0 { 0.0 } else { value };
+            let zeros = |i: usize, value| if i.is_multiple_of(5) { 0.0 } else { value };
             assert_equal_to_judge::<B>(&plain(layer, layout, x).with("x", zeros));
         }
     }
