@@ -29,15 +29,13 @@ pub(super) fn compare(folders: &[PathBuf], as_json: bool) -> Result<(), CliError
         let value = |value: &Value| known((!value.is_null()).then(|| text(value)));
         rows.push(row(name, &mut values.iter().map(value)));
     }
-    let results: [(&str, fn(&RunHistory) -> String); 4] = [
-        ("best validation", |run| validation(run.best())),
-        ("last validation", |run| validation(run.validations().last())),
-        ("steps", steps),
-        ("training time", |run| time(run.seconds())),
-    ];
-    for (name, result) in results {
-        rows.push(row(name, &mut runs.iter().map(|named| result(&named.run))));
-    }
+    let mut result = |name: &str, of: fn(&RunHistory) -> String| {
+        rows.push(row(name, &mut runs.iter().map(|named| of(&named.run))));
+    };
+    result("best validation", |run| validation(run.best()));
+    result("last validation", |run| validation(run.validations().last()));
+    result("steps", steps);
+    result("training time", |run| time(run.seconds()));
     print(table(&rows))
 }
 
