@@ -32,9 +32,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CliError> {
     let recipe = Recipe::named(name)?;
     let data = recipe.data(args.data.as_deref())?;
     let seeds = if args.seeds.is_empty() { &recipe.seeds } else { &args.seeds };
-    seeds
-        .iter()
-        .try_for_each(|&seed| Reproduction { args, recipe: &recipe, data: &data, seed }.run())
+    // The checkout may have moved on when a training of hours ends.
+    let commit = outcome::commit();
+    seeds.iter().try_for_each(|&seed| {
+        Reproduction { args, recipe: &recipe, data: &data, seed, commit: commit.clone() }.run()
+    })
 }
 
 /// All recipes, and how many seeds of each have results.
@@ -71,6 +73,7 @@ struct Reproduction<'a> {
     recipe: &'a Recipe,
     data: &'a str,
     seed: u64,
+    commit: Option<String>,
 }
 
 impl Reproduction<'_> {
@@ -79,7 +82,8 @@ impl Reproduction<'_> {
         print_status(format_args!("{}, seed {seed}", recipe.name));
         let folder = self.args.runs.join(format!("{}-{seed}", recipe.name));
         let trained = self.train(&folder)?;
-        recipe.tests.iter().try_for_each(|test| self.test(test, &folder, &trained))
+        let seconds = RunHistory::read(&folder)?.seconds().round();
+        recipe.tests.iter().try_for_each(|test| self.test(test, &folder, (&trained, seconds)))
     }
 
     /// Trains the run in `folder`, or what is left of it.
@@ -94,7 +98,12 @@ impl Reproduction<'_> {
         self.fewshot(&words)
     }
 
-    fn test(&self, test: &Test, folder: &Path, trained: &Value) -> Result<(), CliError> {
+    fn test(
+        &self,
+        test: &Test,
+        folder: &Path,
+        (trained, train_seconds): (&Value, f64),
+    ) -> Result<(), CliError> {
         let folder_name = folder.display().to_string();
         let mut words = vec!["eval", &folder_name];
         words.extend(test.options.split_whitespace());
@@ -116,7 +125,7 @@ impl Reproduction<'_> {
             selected_by: trained["protocol"]["selected_by"].clone(),
             steps: number(trained, "steps"),
             checkpoint_step: number(&tested, "steps"),
-            train_seconds: RunHistory::read(folder)?.seconds().round(),
+            train_seconds,
             train: self.line(&[
                 "train --data",
                 &self.place(),
@@ -125,7 +134,7 @@ impl Reproduction<'_> {
                 &self.seed.to_string(),
             ]),
             eval: self.line(&["eval RUN", &test.options]),
-            commit: outcome::commit(),
+            commit: self.commit.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: serde_json::to_value(Machine::here()).expect("a machine is plain data"),
             date: OffsetDateTime::now_utc().date().to_string(),

@@ -76,8 +76,8 @@ pub(super) fn read(results: &Path, recipe: &Recipe) -> Result<Vec<Outcome>, CliE
     text.lines().enumerate().map(line).collect()
 }
 
-/// The commit of the checkout that this program was built from, with a `+` where its files differ from
-/// that; nothing outside a checkout.
+/// Where the checkout that this program was built in stands now, with a `+` where its files differ from that;
+/// nothing outside a checkout. It is the program's own commit if cargo runs it.
 pub(super) fn commit() -> Option<String> {
     let git = |words: &[&str]| {
         let folder = ["-C", env!("CARGO_MANIFEST_DIR")];
