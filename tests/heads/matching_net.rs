@@ -20,7 +20,7 @@ fn made<B: Backend>(config: MatchingNetConfig) -> MatchingNet<B> {
 fn wanted(rows: &[f64], queries: &[f64], attention: MatchingAttention) -> Vec<f64> {
     let of_query = |query: &[f64]| {
         let length = match attention {
-            MatchingAttention::Cosine => 1.0,
+            MatchingAttention::Cosine { scale } => scale,
             MatchingAttention::UnscaledQuery => dot(query, query).sqrt(),
         };
         let weights: Vec<f64> =
@@ -37,7 +37,8 @@ fn wanted(rows: &[f64], queries: &[f64], attention: MatchingAttention) -> Vec<f6
 #[test]
 fn logits_are_logarithms_of_the_attention_that_each_class_gets() {
     let (rows, queries) = (drawn(12, 1), drawn(9, 2));
-    for attention in [MatchingAttention::Cosine, MatchingAttention::UnscaledQuery] {
+    let cosine = |scale| MatchingAttention::Cosine { scale };
+    for attention in [cosine(1.0), cosine(3.5), MatchingAttention::UnscaledQuery] {
         let head = made::<Flex>(MatchingNetConfig::new(D).with_attention(attention));
         let found = logits(&head, support(&rows, &LABELS, 2), &queries);
         assert_near(&found, &wanted(&rows, &queries, attention), 1e-5);
@@ -110,12 +111,14 @@ fn in_context(
 #[test]
 fn a_full_context_reads_the_support_both_ways_and_lets_queries_attend_to_it() {
     let (rows, queries) = (drawn(12, 3), drawn(9, 4));
-    let config = MatchingNetConfig::new(D).with_context(MatchingContext::Full);
+    let attention = MatchingAttention::Cosine { scale: 4.0 };
+    let config =
+        MatchingNetConfig::new(D).with_context(MatchingContext::Full).with_attention(attention);
     for steps in [None, Some(2)] {
         let head = made::<Flex>(config.clone().with_context_steps(steps));
         let found = logits(&head, support(&rows, &LABELS, 2), &queries);
         let (rows, queries) = in_context(&head, &rows, &queries, steps.unwrap_or(4));
-        assert_near(&found, &wanted(&rows, &queries, MatchingAttention::Cosine), 1e-5);
+        assert_near(&found, &wanted(&rows, &queries, attention), 1e-5);
     }
 }
 

@@ -20,10 +20,13 @@ pub struct FilmConfig {
 /// `y = scale * norm(x) + shift`, where `[scale, shift] = context W + b`, each a number a channel.
 ///
 /// # Conventions
-/// The context is zero, and the map begins with the bias that gives scale one and shift zero there:
-/// before the first step, the network is the one without. Its weight is drawn as in PyTorch. The
-/// authors' code leaves the bias as PyTorch draws it, so a zero context scales at random there, and
-/// modulates after the max-pool; here it is before, which differs where a scale is negative.
+/// The context is zero. The map is drawn as in the authors' code: its weight uniform within
+/// `sqrt(3 / context)`, its bias, which is scale and shift at first, within `1 / sqrt(context)`. The
+/// next batch-norm makes up for scales that small, and a context counts beside them; with scales of
+/// one it counts a tenth of that, and learning to classify Omniglot does not begin.
+///
+/// The authors' code modulates after the max-pool, here it is before: this differs where a scale is
+/// negative.
 ///
 /// # Source
 /// Perez et al., "FiLM: Visual Reasoning with a General Conditioning Layer", AAAI 2018; with a
@@ -37,16 +40,13 @@ pub struct Film<B: Backend> {
 }
 
 impl FilmConfig {
-    /// Draws the map's weight; the context is zero, the scale one and the shift zero.
+    /// Draws the map; the context is zero.
     pub fn init<B: Backend>(&self, device: &B::Device) -> Film<B> {
-        let channels = [self.channels];
-        let (scale, shift) = (Tensor::ones(channels, device), Tensor::zeros(channels, device));
-        let bias = Param::from_tensor(Tensor::cat(vec![scale, shift], 0));
-        let map = LinearConfig::new(self.context, 2 * self.channels).with_bias(false).init(device);
-        Film {
-            context: Initializer::Zeros.init([self.context], device),
-            map: Linear { bias: Some(bias), ..map },
-        }
+        let (context, outputs) = (self.context, 2 * self.channels);
+        let map = LinearConfig::new(context, outputs).init(device);
+        let wide = Initializer::KaimingUniform { gain: 1.0, fan_out_only: false };
+        let weight = wide.init_with([context, outputs], Some(context), Some(outputs), device);
+        Film { context: Initializer::Zeros.init([context], device), map: Linear { weight, ..map } }
     }
 }
 

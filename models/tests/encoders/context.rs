@@ -121,11 +121,14 @@ mod at_zero {
     use super::*;
 
     #[test]
-    fn a_conv4_is_the_one_without() {
+    fn a_conv4_with_scales_of_one_and_no_shifts_is_the_one_without() {
         for blocks in [1, 2, 4] {
             let config = Conv4Config::new([2, 16, 17]).with_channels(3).with_blocks(blocks);
             let plain: Conv4<Flex> = conv4(&config);
             let contextual: Conv4<Flex> = conv4(&config.with_context(4));
+            let mut values = state(&contextual);
+            values.insert("film.map.bias".to_owned(), vec![1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+            let contextual = with_state(contextual, &values);
             let mut rest = state(&contextual);
             rest.retain(|name, _| !name.starts_with("film."));
             assert_eq!(rest, state(&plain));
@@ -138,12 +141,14 @@ mod at_zero {
     }
 
     #[test]
-    fn a_film_scales_by_one_and_shifts_by_nothing() {
-        let film = FilmConfig::new(4, 3).init::<Flex>(&Default::default());
-        assert_eq!(read(film.context.val()), [0.0; 4]);
-        assert_eq!(read(film.map.bias.as_ref().unwrap().val()), [1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
-        let weight = read(film.map.weight.val());
-        assert!(weight.iter().all(|value| *value != 0.0 && value.abs() <= 0.5), "{weight:?}");
+    fn a_film_is_drawn_within_its_bounds() {
+        let film = FilmConfig::new(12, 100).init::<Flex>(&Default::default());
+        assert_eq!(read(film.context.val()), [0.0; 12]);
+        let largest = |values: Vec<f32>| values.into_iter().map(f32::abs).fold(0.0, f32::max);
+        let weight = largest(read(film.map.weight.val()));
+        assert!((0.49..=0.5).contains(&weight), "the weight is within sqrt(3 / 12): {weight}");
+        let bias = largest(read(film.map.bias.as_ref().unwrap().val()));
+        assert!((0.27..=0.2887).contains(&bias), "the bias is within 1 / sqrt(12): {bias}");
     }
 
     #[test]

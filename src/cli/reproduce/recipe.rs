@@ -19,10 +19,17 @@ macro_rules! recipes {
 
 recipes! {
     "protonet-omniglot"
+    "matching-omniglot"
+    "relation-omniglot"
     "r2d2-omniglot"
     "simpleshot-omniglot"
     "maml-omniglot"
+    "fomaml-omniglot"
+    "anil-omniglot"
+    "meta-sgd-omniglot"
     "maml-sinusoid"
+    "reptile-sinusoid"
+    "cavia-sinusoid"
 }
 
 /// How the figures of a paper are trained and tested.

@@ -6,19 +6,23 @@ use fewshot_kernels::product;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::checked::positive;
 use super::full_context::FullContext;
 use super::unit_length::unit_length;
 use super::{EmbeddedSupport, FittedHead, Head};
 
-/// How much a query of a [`MatchingNet`] attends to an embedding of the support.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// How much a query of a [`MatchingNet`] attends to an embedding of the support: the softmax over
+/// the support of these.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MatchingAttention {
-    /// By their cosine, as in the paper.
-    #[default]
-    Cosine,
-    /// By the cosine times the length of the query, as in easyfsl: sharper where embeddings are
-    /// long.
+    /// Their cosine times a scale, which is 1 in the paper and 100 in the code of Chen et al., "A
+    /// Closer Look at Few-shot Classification", ICLR 2019.
+    Cosine {
+        /// What the cosine is multiplied by.
+        scale: f64,
+    },
+    /// The cosine times the length of the query, as in easyfsl: sharper where embeddings are long.
     UnscaledQuery,
 }
 
@@ -40,7 +44,7 @@ pub struct MatchingNetConfig {
     /// Features of an embedding.
     pub features: usize,
     /// How much a query attends to an embedding of the support.
-    #[config(default = "MatchingAttention::Cosine")]
+    #[config(default = "MatchingAttention::Cosine { scale: 100.0 }")]
     pub attention: MatchingAttention,
     /// Whether embeddings know of each other.
     #[config(default = "MatchingContext::Absent")]
@@ -54,10 +58,14 @@ impl MatchingNetConfig {
     /// The head, with weights drawn as PyTorch draws those of an LSTM if there is a full context.
     ///
     /// # Panics
-    /// When there are no features, or no steps in a full context.
+    /// When there are no features, no steps in a full context, or the scale of cosines is not a
+    /// positive number.
     pub fn init<B: Backend>(&self, device: &B::Device) -> MatchingNet<B> {
-        let Self { features, context, context_steps, .. } = *self;
+        let Self { features, attention, context, context_steps } = *self;
         assert!(features > 0, "a matching network needs embeddings with features");
+        if let MatchingAttention::Cosine { scale } = attention {
+            positive("the scale of a matching network's cosines", scale);
+        }
         assert!(context_steps != Some(0), "a full context needs a step at least");
         let full = (context == MatchingContext::Full)
             .then(|| FullContext::new(features, context_steps, device));
@@ -67,10 +75,14 @@ impl MatchingNetConfig {
 
 /// A query belongs to the classes of those of the support that it attends to.
 ///
-/// `p(y = k | q) = sum_{i of class k} a_i` with `a = softmax_i(cos(q, x_i))`; logits are
+/// `p(y = k | q) = sum_{i of class k} a_i` with `a = softmax_i(scale * cos(q, x_i))`; logits are
 /// `log(p + 1e-6)`.
 ///
 /// # Conventions
+/// The paper has no scale. Embeddings after a ReLU have cosines between 0 and 1, whose softmax over
+/// `n` embeddings is at most `e / (e + n - 1)`: with 20 classes of one example the loss is at least
+/// 2.08 however well classes are told apart, and training goes nowhere. The default is 100.
+///
 /// Embeddings are taken as they are, as in most of the paper's results. With a
 /// [full context](MatchingContext::Full), the order of the support matters, and a query's first
 /// hidden state is its embedding, as in easyfsl, which has the
@@ -91,7 +103,7 @@ impl MatchingNetConfig {
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1, 1]], &device), 2);
 /// let head = MatchingNetConfig::new(2).init(&device);
 /// let logits = head.fit(support).logits(Tensor::from_data([[[5.0, 5.0]]], &device));
-/// let wanted = [[[1.0 / 3.0, 2.0 / 3.0]]].into();
+/// let wanted = [[[1.0 / 3.0, 2.0 / 3.0]]].into(); // equally near to all three
 /// softmax(logits, 2).into_data().assert_approx_eq::<f32>(&wanted, Default::default());
 /// ```
 ///
@@ -128,7 +140,7 @@ impl<B: Backend> Head<B> for MatchingNet<B> {
                 None => queries,
             };
             let queries = match attention {
-                MatchingAttention::Cosine => unit_length(queries, 2),
+                MatchingAttention::Cosine { scale } => unit_length(queries, 2) * scale,
                 MatchingAttention::UnscaledQuery => queries,
             };
             let attention = softmax(product(queries, directions.clone()), 2);
