@@ -1,8 +1,10 @@
 use std::env::consts::{ARCH, OS};
 use std::fmt;
+use std::process::Command;
 
 use serde::Serialize;
 use sysinfo::{CpuRefreshKind, RefreshKind, System};
+use time::OffsetDateTime;
 
 /// What figures cannot be read without.
 #[derive(Serialize)]
@@ -32,4 +34,23 @@ impl Machine {
             os: format!("{OS} {ARCH}"),
         }
     }
+}
+
+/// Where the checkout that this program was built in stands now, with a `+` where its files differ from that;
+/// nothing outside a checkout. It is the program's own commit if cargo runs it.
+pub(crate) fn commit() -> Option<String> {
+    let git = |words: &[&str]| {
+        let folder = ["-C", env!("CARGO_MANIFEST_DIR")];
+        Command::new("git").args(folder).args(words).output().ok()
+    };
+    let head = git(&["rev-parse", "--short", "HEAD"]).filter(|out| out.status.success())?;
+    let head = String::from_utf8(head.stdout).ok()?.trim().to_owned();
+    let sources = ["src", "kernels", "models", "recipes", "Cargo.toml", "Cargo.lock"];
+    let clean = git(&[&["diff", "--quiet", "HEAD", "--"], &sources[..]].concat())?;
+    Some(if clean.status.success() { head } else { head + "+" })
+}
+
+/// The date, as 2026-01-31.
+pub(crate) fn today() -> String {
+    OffsetDateTime::now_utc().date().to_string()
 }

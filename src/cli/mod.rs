@@ -69,6 +69,7 @@ fn run(command: Command) -> Result<(), CliError> {
         Command::Data { command: DataCommand::Info { spec, split } } => info::run(&spec, split),
         Command::Hardware { command } => hardware::run(command),
         Command::Bench { command: Some(BenchCommand::Kernels(args)), .. } => bench::kernels(args),
+        Command::Bench { command: Some(BenchCommand::Report(args)), .. } => bench::report(args),
         Command::Bench { command: None, compare } => bench::compare(&compare),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Plasticity { command: PlasticityCommand::Run(args) } => plasticity::run(*args),

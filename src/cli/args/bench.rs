@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use fewshot::hardware::DevicePreference;
 
@@ -14,7 +16,7 @@ arithmetic or its memory, whichever takes longest. GFLOP/s counts convolutions a
 can exceed 1 where Winograd's algorithm saves multiplications. A training step is episode, forward, backward \
 and Adam of a prototypical network. Where no reference is timed, it would take minutes and gigabytes.
 
-With --json, standard output is one JSON object: machine (cpu, cores, threads, os, route), version, backend, \
+With --json, standard output of `kernels` is one JSON object: machine (cpu, cores, threads, os, route), version, backend, \
 device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, lower_quartile, \
 median, upper_quartile, runs), speedup, gflop_per_s or gb_per_s, limit, launches (null on a processor), \
 of_limit. The table goes to standard error.";
@@ -24,6 +26,9 @@ pub(crate) enum BenchCommand {
     /// Time every fused operation beside its reference and beside the machine's limits.
     #[command(after_long_help = BENCH_HELP, args_override_self = true)]
     Kernels(BenchKernelsArgs),
+    /// Write what `kernels` measures as tables in Markdown, with machine, commit and date.
+    #[command(after_long_help = BENCH_HELP, args_override_self = true)]
+    Report(BenchReportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -33,6 +38,9 @@ pub(crate) struct CompareArgs {
     pub(crate) compare: Vec<DevicePreference>,
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Threads of the CPU backends [default: all cores]
     #[arg(long, value_name = "N", value_parser = count(1..=1024))]
     pub(crate) threads: Option<usize>,
@@ -40,6 +48,25 @@ pub(crate) struct CompareArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchKernelsArgs {
+    #[command(flatten)]
+    pub(crate) kernels: KernelsArgs,
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchReportArgs {
+    #[command(flatten)]
+    pub(crate) kernels: KernelsArgs,
+    /// File to write [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// Which kernels are measured, and where.
+#[derive(Debug, Args)]
+pub(crate) struct KernelsArgs {
     #[command(flatten)]
     pub(crate) measure: MeasureArgs,
     /// Leave the references out, which take most of the time
@@ -58,9 +85,6 @@ pub(crate) struct MeasureArgs {
     /// Measure tiny shapes, just to see that it works
     #[arg(long)]
     quick: bool,
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 impl MeasureArgs {

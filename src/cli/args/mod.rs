@@ -14,7 +14,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, RangedU64ValueParser, T
 use clap::{Parser, Subcommand};
 use fewshot::data::Split;
 
-pub(crate) use bench::{BenchCommand, BenchKernelsArgs, CompareArgs};
+pub(crate) use bench::{BenchCommand, BenchKernelsArgs, BenchReportArgs, CompareArgs, KernelsArgs};
 pub(crate) use device::{BatchNormRule, DeviceArgs, checkpointing};
 pub(crate) use eval::EvalArgs;
 pub(crate) use inner::InnerArgs;

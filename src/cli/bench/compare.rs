@@ -32,7 +32,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
     backend::prepare(args.threads)?;
     let devices = devices(args)?;
     let keys = devices.each_ref().map(|info| info.key.to_string());
-    let (scale, json, machine) = (args.measure.scale(), args.measure.json, Machine::here());
+    let (scale, json, machine) = (args.measure.scale(), args.json, Machine::here());
     tell(json, format_args!("{machine}; ms (quartiles), in turns"))?;
     tell(json, format_args!("{:<76}{:>24}{:>24}{:>9}", "", keys[0], keys[1], "ratio"))?;
     let mut rows = Vec::new();

@@ -18,59 +18,110 @@ pub(crate) use compare::compare;
 pub(crate) use operation::Operation;
 
 use burn::tensor::backend::AutodiffBackend;
+use fewshot::files;
 use fewshot::kernels::{Route, route};
 use serde_json::json;
 
-use super::args::BenchKernelsArgs;
+use super::args::{BenchKernelsArgs, BenchReportArgs, DeviceArgs, KernelsArgs};
 use super::backend::{self, Job, Place};
-use super::error::CliError;
-use super::machine::Machine;
+use super::error::{CliError, failed};
+use super::machine::{self, Machine};
 use super::output::{print, tell};
 use limits::Limits;
 use row::Row;
 
 pub(crate) fn kernels(args: BenchKernelsArgs) -> Result<(), CliError> {
-    backend::prepare(args.device.threads)?;
-    let device = args.device.clone();
-    backend::dispatch(&device, args)
+    start(args.kernels.device.clone(), args)
+}
+
+pub(crate) fn report(args: BenchReportArgs) -> Result<(), CliError> {
+    start(args.kernels.device.clone(), args)
+}
+
+fn start(device: DeviceArgs, job: impl Job) -> Result<(), CliError> {
+    backend::prepare(device.threads)?;
+    backend::dispatch(&device, job)
 }
 
 impl Job for BenchKernelsArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let (scale, json, device) = (self.measure.scale(), self.measure.json, &place.device);
-        // Without a fused body, both times would be of the reference.
-        let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);
-        let beside = fused && !self.no_reference;
-        let machine = Machine::here();
-        let version = env!("CARGO_PKG_VERSION");
-        tell(json, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
-        let limits = match route::<B>() {
-            Route::Device(_) => Limits::of_kernels::<B::InnerBackend>(scale, device),
-            _ => Limits::measure::<B>(scale, device),
-        };
-        tell(json, limits.table())?;
-        tell(json, Row::heading())?;
-        let mut rows = Vec::new();
-        for operation in self.measure.operations() {
-            for mut case in operation.cases::<B>(scale, device) {
-                let bound = limits.of::<B>(&mut case, scale, device);
-                let row = Row::measure(case, scale.effort(), beside, bound);
-                tell(json, row.line())?;
-                rows.push(row.json());
-            }
-        }
-        if !json {
+        let Measured { machine, limits, rows } = Measured::on(&self.kernels, &place, self.json)?;
+        if !self.json {
             return Ok(());
         }
         let mut machine = json!(machine);
         machine["route"] = route::<B>().to_string().into();
         print(json!({
             "machine": machine,
-            "version": version,
+            "version": env!("CARGO_PKG_VERSION"),
             "backend": place.backend(),
             "device": place.label(),
             "limits": limits.json(),
-            "rows": rows,
+            "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
         }))
+    }
+}
+
+impl Job for BenchReportArgs {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+        let text = Measured::on(&self.kernels, &place, true)?.markdown(&place);
+        match &self.out {
+            None => print(text.trim_end()),
+            Some(path) => files::replace(path, text.as_bytes())
+                .map_err(|error| failed!("{}: {error}", path.display())),
+        }
+    }
+}
+
+/// What a bench found.
+struct Measured {
+    machine: Machine,
+    limits: Limits,
+    rows: Vec<Row>,
+}
+
+impl Measured {
+    /// Measures all that is asked for. A table of it grows meanwhile, on standard error if `aside`.
+    fn on<B: AutodiffBackend>(
+        args: &KernelsArgs,
+        place: &Place<B>,
+        aside: bool,
+    ) -> Result<Self, CliError> {
+        let (scale, device) = (args.measure.scale(), &place.device);
+        // Without a fused body, both times would be of the reference.
+        let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);
+        let beside = fused && !args.no_reference;
+        let machine = Machine::here();
+        let version = env!("CARGO_PKG_VERSION");
+        tell(aside, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
+        let limits = match route::<B>() {
+            Route::Device(_) => Limits::of_kernels::<B::InnerBackend>(scale, device),
+            _ => Limits::measure::<B>(scale, device),
+        };
+        tell(aside, limits.table())?;
+        tell(aside, Row::heading())?;
+        let mut rows = Vec::new();
+        for operation in args.measure.operations() {
+            for mut case in operation.cases::<B>(scale, device) {
+                let bound = limits.of::<B>(&mut case, scale, device);
+                let row = Row::measure(case, scale.effort(), beside, bound);
+                tell(aside, row.line())?;
+                rows.push(row);
+            }
+        }
+        Ok(Self { machine, limits, rows })
+    }
+
+    fn markdown<B: AutodiffBackend>(&self, place: &Place<B>) -> String {
+        let (machine, version, date) = (&self.machine, env!("CARGO_PKG_VERSION"), machine::today());
+        let commit = machine::commit().map_or_else(String::new, |at| format!(" at commit {at}"));
+        let limits = self.limits.table();
+        let rows: String = self.rows.iter().map(Row::markdown).collect();
+        let head = Row::MARKDOWN_HEAD;
+        format!(
+            "{machine}; fewshot {version}{commit}, {place}; {date}.\n\n\
+             ```text\n{}\n```\n\n{head}{rows}",
+            limits.trim_end()
+        )
     }
 }

@@ -73,6 +73,27 @@ impl Row {
         ])
     }
 
+    /// The first lines of a table of [`markdown`](Self::markdown).
+    pub(super) const MARKDOWN_HEAD: &str = "\
+| operation | shape | ms | plain Burn, ms | speedup | rate | of limit |
+|---|---|---|---|---|---|---|
+";
+
+    pub(super) fn markdown(&self) -> String {
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        let Case { operation, shape, variant, pass, load, .. } = &self.case;
+        let variant = if variant.is_empty() { String::new() } else { format!(", {variant}") };
+        let (ms, rate) = (self.spread.median_text(), self.rate / 1e9);
+        format!(
+            "| `{operation}` {pass}{variant} | {shape} | {ms} | {} | {} | {rate:.1} {} | {:.2} {} |\n",
+            or_none(self.reference.as_ref().map(Spread::median_text)),
+            or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
+            load.names()[1],
+            self.of_limit(),
+            self.bound.by,
+        )
+    }
+
     pub(super) fn json(&self) -> Value {
         let [_, _, unit] = self.case.load.names();
         json!({

@@ -99,13 +99,24 @@ impl Spread {
 
     /// Milliseconds: the median, and the quartiles around it.
     pub(super) fn text(&self) -> String {
-        let [low, median, high] = [0.25, 0.5, 0.75].map(|share| self.quantile(share) * 1e3);
-        let digits = match median {
+        let digits = self.digits();
+        let [low, high] = [0.25, 0.75].map(|share| self.quantile(share) * 1e3);
+        format!("{} ({low:.digits$}-{high:.digits$})", self.median_text())
+    }
+
+    /// The median in milliseconds.
+    pub(super) fn median_text(&self) -> String {
+        let digits = self.digits();
+        format!("{:.digits$}", self.median() * 1e3)
+    }
+
+    /// How many digits of a millisecond mean something.
+    fn digits(&self) -> usize {
+        match self.median() * 1e3 {
             ..10.0 => 2,
             ..1000.0 => 1,
             _ => 0,
-        };
-        format!("{median:.digits$} ({low:.digits$}-{high:.digits$})")
+        }
     }
 
     pub(super) fn json(&self) -> Value {

@@ -10,11 +10,10 @@ use std::path::Path;
 
 use fewshot::train::{RunFolder, RunHistory};
 use serde_json::Value;
-use time::OffsetDateTime;
 
 use super::data_spec::DataSpec;
 use super::error::{CliError, usage};
-use super::machine::Machine;
+use super::machine::{self, Machine};
 use super::output::{self, print, print_status};
 use outcome::Outcome;
 use recipe::{Recipe, Test};
@@ -33,7 +32,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CliError> {
     let data = recipe.data(args.data.as_deref())?;
     let seeds = if args.seeds.is_empty() { &recipe.seeds } else { &args.seeds };
     // The checkout may have moved on when a training of hours ends.
-    let commit = outcome::commit();
+    let commit = machine::commit();
     seeds.iter().try_for_each(|&seed| {
         Reproduction { args, recipe: &recipe, data: &data, seed, commit: commit.clone() }.run()
     })
@@ -137,7 +136,7 @@ impl Reproduction<'_> {
             commit: self.commit.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             machine: serde_json::to_value(Machine::here()).expect("a machine is plain data"),
-            date: OffsetDateTime::now_utc().date().to_string(),
+            date: machine::today(),
         };
         outcome::append(&self.args.results, recipe, &outcome)?;
         print(table::line(test, &outcome))

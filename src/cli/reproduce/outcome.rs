@@ -3,7 +3,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,18 +73,4 @@ pub(super) fn read(results: &Path, recipe: &Recipe) -> Result<Vec<Outcome>, CliE
             .map_err(|error| failed!("{}, line {number}: {error}", path.display()))
     };
     text.lines().enumerate().map(line).collect()
-}
-
-/// Where the checkout that this program was built in stands now, with a `+` where its files differ from that;
-/// nothing outside a checkout. It is the program's own commit if cargo runs it.
-pub(super) fn commit() -> Option<String> {
-    let git = |words: &[&str]| {
-        let folder = ["-C", env!("CARGO_MANIFEST_DIR")];
-        Command::new("git").args(folder).args(words).output().ok()
-    };
-    let head = git(&["rev-parse", "--short", "HEAD"]).filter(|out| out.status.success())?;
-    let head = String::from_utf8(head.stdout).ok()?.trim().to_owned();
-    let sources = ["src", "kernels", "models", "recipes", "Cargo.toml", "Cargo.lock"];
-    let clean = git(&[&["diff", "--quiet", "HEAD", "--"], &sources[..]].concat())?;
-    Some(if clean.status.success() { head } else { head + "+" })
 }
