@@ -28,6 +28,7 @@ recipes! {
     "anil-omniglot"
     "meta-sgd-omniglot"
     "maml-sinusoid"
+    "anil-sinusoid"
     "reptile-sinusoid"
     "cavia-sinusoid"
 }
