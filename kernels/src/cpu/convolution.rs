@@ -1,7 +1,9 @@
-//! The direct convolution over one image, and the choice between it and Winograd's.
+//! The direct convolution over one image, and the choice between it and faster ones.
 
 use std::ops::Range;
 
+use super::amx::Amx;
+use super::amx_convolution::AmxConvolution;
 use super::buffers::Buffer;
 use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
@@ -47,6 +49,8 @@ pub struct Convolution {
     pub(super) offsets: Vec<usize>,
     /// The faster way, where there is one.
     pub winograd: Option<Winograd>,
+    /// The fastest, of operands that are rounded to bf16.
+    pub(super) amx: Option<AmxConvolution>,
 }
 
 /// Pixels of the output that take the same taps, of as many images as are taken together.
@@ -89,7 +93,7 @@ impl Convolution {
     ) -> Self {
         let winograd = Winograd::pays(from, out, stride, images);
         let offsets = taps.iter().map(|tap| tap.offset).collect();
-        Self { from, out, stride, classes, whole, images: 1, taps, offsets, winograd }
+        Self { from, out, stride, classes, whole, images: 1, taps, offsets, winograd, amx: None }
     }
 
     /// The gradient by the input of a convolution with this stride: from that of its output in the
@@ -133,16 +137,42 @@ impl Convolution {
         Self::of(*from, out, stride, (classes, None), taps, images)
     }
 
+    /// On tiles of AMX, with operands and outputs rounded to bf16, if it fits them.
+    pub fn with_amx(self, amx: Option<Amx>) -> Self {
+        let fits = |amx| AmxConvolution::fits(amx, self.from, self.out, self.stride, &self.taps);
+        match amx.and_then(fits) {
+            Some(amx) => Self { amx: Some(amx), winograd: None, ..self },
+            None => self,
+        }
+    }
+
+    /// Whether it reads operands and writes outputs as rounded to bf16, whatever they are.
+    pub fn rounds(&self) -> bool {
+        self.amx.is_some()
+    }
+
+    /// Whether it takes images as they lie, without working memory.
+    pub fn is_direct(&self) -> bool {
+        self.winograd.is_none() && self.amx.is_none()
+    }
+
     /// The form of the packed weight that this convolution takes.
     pub fn prepare(&self, body: &dyn InstructionSet, packed: Buffer) -> Buffer {
-        match &self.winograd {
-            Some(winograd) => winograd.expand(body, &packed),
-            None => packed,
+        match (&self.amx, &self.winograd) {
+            (Some(amx), _) => amx.prepare(&packed),
+            (None, Some(winograd)) => winograd.expand(body, &packed),
+            (None, None) => packed,
         }
     }
 
     /// Length of what [`prepare`](Self::prepare) returns.
     pub fn prepared(&self) -> usize {
+        let halves = if self.amx.is_some() { 2 } else { 1 };
+        self.gradient_floats() / halves
+    }
+
+    /// Length of the gradient that [`weight`](Self::weight) adds to.
+    pub fn gradient_floats(&self) -> usize {
         let packed = self.out.tiles() * self.tile_floats();
         self.winograd.as_ref().map_or(packed, Winograd::expanded)
     }
@@ -152,7 +182,7 @@ impl Convolution {
         self.taps.len() * self.out.lane
     }
 
-    /// The gradient of the packed weight, from that of its prepared form.
+    /// The gradient of the packed weight, from what [`weight`](Self::weight) has added up.
     pub fn restore(&self, body: &dyn InstructionSet, prepared: Buffer) -> Buffer {
         match &self.winograd {
             Some(winograd) => winograd.reduce(body, &prepared),
@@ -175,18 +205,29 @@ impl Convolution {
 
     /// Images to take together.
     pub fn group(&self) -> usize {
-        let direct = group(&self.out);
-        self.winograd.as_ref().map_or(direct, Winograd::group)
+        match (&self.amx, &self.winograd) {
+            (Some(amx), _) => amx.group(),
+            (None, Some(winograd)) => winograd.group(),
+            (None, None) => group(&self.out),
+        }
     }
 
     /// Room for [`images`](Self::images) of so many terms, where any is needed.
     pub fn scratch(&self, terms: usize) -> Option<Scratch> {
-        self.winograd.as_ref().map(|winograd| winograd.scratch(terms))
+        match (&self.amx, &self.winograd) {
+            (Some(amx), _) => Some(amx.scratch(terms)),
+            (None, Some(winograd)) => Some(winograd.scratch(terms)),
+            (None, None) => None,
+        }
     }
 
     /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
     pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
-        self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.scratch_lengths(terms))
+        match (&self.amx, &self.winograd) {
+            (Some(amx), _) => amx.scratch_lengths(terms),
+            (None, Some(winograd)) => winograd.scratch_lengths(terms),
+            (None, None) => Vec::new(),
+        }
     }
 
     /// Computes a group of images, the sum over `terms`, into `out`.
@@ -197,8 +238,12 @@ impl Convolution {
         out: &mut [f32],
         scratch: &mut Option<Scratch>,
     ) {
-        if let (Some(winograd), Some(scratch)) = (&self.winograd, scratch) {
-            return winograd.convolve(body, terms, out, scratch);
+        match (&self.amx, &self.winograd, scratch) {
+            (Some(amx), _, Some(scratch)) => return amx.convolve(terms, out, scratch),
+            (None, Some(winograd), Some(scratch)) => {
+                return winograd.convolve(body, terms, out, scratch);
+            }
+            _ => {}
         }
         for (k, out) in out.chunks_mut(self.images * self.out.image()).enumerate() {
             let first = k * self.images * self.from.image();
