@@ -131,55 +131,52 @@ struct Operands {
     config: *const TileConfig,
 }
 
+impl Operands {
+    fn of(job: &BlockProduct<'_>, c: *mut f32) -> Self {
+        Self {
+            a: job.a.as_ptr(),
+            c,
+            steps: job.steps.as_ptr(),
+            step_count: job.steps.len(),
+            blocks_end: job.blocks.as_ptr_range().end,
+            accumulate: usize::from(job.accumulate),
+            config: &raw const WHOLE_TILES,
+        }
+    }
+}
+
 /// Computes the blocks, with a quarter of `c` in each of four tiles.
 ///
 /// # Safety
 /// The processor has AMX and the process may use it. There are steps and blocks, and all are inside
 /// their matrices.
 unsafe fn multiply(job: &BlockProduct<'_>, c: *mut f32) {
-    let operands = Operands {
-        a: job.a.as_ptr(),
-        c,
-        steps: job.steps.as_ptr(),
-        step_count: job.steps.len(),
-        blocks_end: job.blocks.as_ptr_range().end,
-        accumulate: usize::from(job.accumulate),
-        config: &raw const WHOLE_TILES,
-    };
+    let operands = Operands::of(job, c);
     // SAFETY: the caller promises the instructions, and that what is read and written is there. The
     // tiles are configured, used and released in here.
     unsafe {
         asm!(
-            "mov {x}, [{operands} + 48]",
-            "ldtilecfg [{x}]",
+            "mov {x}, [{operands} + 48]; ldtilecfg [{x}]",
             "2:", // A block.
             "mov {x}, [{blocks}]",
-            "mov {a}, [{operands}]",
-            "lea {a}, [{a} + 2*{x}]",
+            "mov {a}, [{operands}]; lea {a}, [{a} + 2*{x}]",
             "mov {x}, [{blocks} + 8]",
-            "mov {c}, [{operands} + 8]",
-            "lea {c}, [{c} + 4*{x}]",
-            "cmp qword ptr [{operands} + 40], 0",
-            "je 3f",
+            "mov {c}, [{operands} + 8]; lea {c}, [{c} + 4*{x}]",
+            "cmp qword ptr [{operands} + 40], 0; je 3f",
             "tileloadd tmm0, [{c} + 2*{line}]",
             "tileloadd tmm1, [{c} + 2*{line} + 64]",
             "tileloadd tmm2, [{c} + 2*{line} + 2048]",
             "tileloadd tmm3, [{c} + 2*{line} + 2112]",
             "jmp 4f",
             "3:",
-            "tilezero tmm0",
-            "tilezero tmm1",
-            "tilezero tmm2",
-            "tilezero tmm3",
+            "tilezero tmm0; tilezero tmm1; tilezero tmm2; tilezero tmm3",
             "4:",
-            "mov {step}, [{operands} + 16]",
-            "mov {left}, [{operands} + 24]",
+            "mov {step}, [{operands} + 16]; mov {left}, [{operands} + 24]",
             "5:", // A step.
             "mov {x}, [{step}]",
             "lea {x}, [{a} + 2*{x}]",
             "tileloadd tmm4, [{x} + {a_row}]",
-            "lea {x}, [{x} + 8*{a_row}]",
-            "lea {x}, [{x} + 8*{a_row}]",
+            "lea {x}, [{x} + 8*{a_row}]; lea {x}, [{x} + 8*{a_row}]",
             "tileloadd tmm5, [{x} + {a_row}]",
             "mov {x}, [{step} + 8]",
             "lea {x}, [{b} + 2*{x}]",
@@ -190,26 +187,20 @@ unsafe fn multiply(job: &BlockProduct<'_>, c: *mut f32) {
             "tdpbf16ps tmm2, tmm5, tmm6",
             "tdpbf16ps tmm3, tmm5, tmm7",
             "add {step}, 16",
-            "dec {left}",
-            "jnz 5b",
+            "dec {left}; jnz 5b",
             "tilestored [{c} + 2*{line}], tmm0",
             "tilestored [{c} + 2*{line} + 64], tmm1",
             "tilestored [{c} + 2*{line} + 2048], tmm2",
             "tilestored [{c} + 2*{line} + 2112], tmm3",
             "add {blocks}, 16",
-            "cmp {blocks}, [{operands} + 32]",
-            "jne 2b",
+            "cmp {blocks}, [{operands} + 32]; jne 2b",
             "tilerelease",
             operands = in(reg) &raw const operands,
             b = in(reg) job.b.as_ptr(),
             a_row = in(reg) 2 * job.a_row,
             line = in(reg) 64usize,
             blocks = inout(reg) job.blocks.as_ptr() => _,
-            a = out(reg) _,
-            c = out(reg) _,
-            x = out(reg) _,
-            step = out(reg) _,
-            left = out(reg) _,
+            a = out(reg) _, c = out(reg) _, x = out(reg) _, step = out(reg) _, left = out(reg) _,
             out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
             out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
             options(nostack),

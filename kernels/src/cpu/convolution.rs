@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use super::amx::Amx;
 use super::amx_convolution::AmxConvolution;
-use super::buffers::Buffer;
 use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
 use super::layout::{Map, STRIP_PIXELS, Tap};
@@ -137,57 +135,9 @@ impl Convolution {
         Self::of(*from, out, stride, (classes, None), taps, images)
     }
 
-    /// On tiles of AMX, with operands and outputs rounded to bf16, if it fits them.
-    pub fn with_amx(self, amx: Option<Amx>) -> Self {
-        let fits = |amx| AmxConvolution::fits(amx, self.from, self.out, self.stride, &self.taps);
-        match amx.and_then(fits) {
-            Some(amx) => Self { amx: Some(amx), winograd: None, ..self },
-            None => self,
-        }
-    }
-
-    /// Whether it reads operands and writes outputs as rounded to bf16, whatever they are.
-    pub fn rounds(&self) -> bool {
-        self.amx.is_some()
-    }
-
-    /// Whether it takes images as they lie, without working memory.
-    pub fn is_direct(&self) -> bool {
-        self.winograd.is_none() && self.amx.is_none()
-    }
-
-    /// The form of the packed weight that this convolution takes.
-    pub fn prepare(&self, body: &dyn InstructionSet, packed: Buffer) -> Buffer {
-        match (&self.amx, &self.winograd) {
-            (Some(amx), _) => amx.prepare(&packed),
-            (None, Some(winograd)) => winograd.expand(body, &packed),
-            (None, None) => packed,
-        }
-    }
-
-    /// Length of what [`prepare`](Self::prepare) returns.
-    pub fn prepared(&self) -> usize {
-        let halves = if self.amx.is_some() { 2 } else { 1 };
-        self.gradient_floats() / halves
-    }
-
-    /// Length of the gradient that [`weight`](Self::weight) adds to.
-    pub fn gradient_floats(&self) -> usize {
-        let packed = self.out.tiles() * self.tile_floats();
-        self.winograd.as_ref().map_or(packed, Winograd::expanded)
-    }
-
     /// Floats of the packed weight in a tile.
     pub fn tile_floats(&self) -> usize {
         self.taps.len() * self.out.lane
-    }
-
-    /// The gradient of the packed weight, from what [`weight`](Self::weight) has added up.
-    pub fn restore(&self, body: &dyn InstructionSet, prepared: Buffer) -> Buffer {
-        match &self.winograd {
-            Some(winograd) => winograd.reduce(body, &prepared),
-            None => prepared,
-        }
     }
 
     /// With the pixels of so many images, where it had those of one.
@@ -201,33 +151,6 @@ impl Convolution {
         }
         self.images = images;
         self
-    }
-
-    /// Images to take together.
-    pub fn group(&self) -> usize {
-        match (&self.amx, &self.winograd) {
-            (Some(amx), _) => amx.group(),
-            (None, Some(winograd)) => winograd.group(),
-            (None, None) => group(&self.out),
-        }
-    }
-
-    /// Room for [`images`](Self::images) of so many terms, where any is needed.
-    pub fn scratch(&self, terms: usize) -> Option<Scratch> {
-        match (&self.amx, &self.winograd) {
-            (Some(amx), _) => Some(amx.scratch(terms)),
-            (None, Some(winograd)) => Some(winograd.scratch(terms)),
-            (None, None) => None,
-        }
-    }
-
-    /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
-    pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
-        match (&self.amx, &self.winograd) {
-            (Some(amx), _) => amx.scratch_lengths(terms),
-            (None, Some(winograd)) => winograd.scratch_lengths(terms),
-            (None, None) => Vec::new(),
-        }
     }
 
     /// Computes a group of images, the sum over `terms`, into `out`.
@@ -313,7 +236,7 @@ impl Convolution {
 }
 
 /// Images with so many pixels that are taken together.
-fn group(out: &Map) -> usize {
+pub(super) fn group(out: &Map) -> usize {
     (GROUP_PIXELS / (out.h * out.w)).clamp(1, GROUP)
 }
 

@@ -43,6 +43,7 @@ pub mod softmax;
 pub mod softmax_rows;
 pub mod steps;
 pub mod transforms;
+mod ways;
 pub mod weight_rows;
 pub mod windows;
 pub mod winograd;
