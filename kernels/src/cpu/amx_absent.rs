@@ -1,8 +1,10 @@
 //! AMX where there is none.
 
+use std::convert::Infallible;
+
 /// AMX, which is not here.
 #[derive(Clone, Copy, Debug)]
-pub enum Amx {}
+pub struct Amx(Infallible);
 
 /// Rows, steps and columns of a block of a product.
 pub const BLOCK: usize = 32;
@@ -20,22 +22,22 @@ pub struct BlockProduct<'a> {
 
 impl Amx {
     pub fn blocks(self, _: &BlockProduct<'_>, _: &mut [f32]) {
-        match self {}
+        match self.0 {}
     }
 
     pub fn narrow(self, _: &[f32], _: &mut [u16]) {
-        match self {}
+        match self.0 {}
     }
 
     pub fn round_to(self, _: &[f32], _: &mut [f32]) {
-        match self {}
+        match self.0 {}
     }
 
     pub fn pairs(self, _: &[f32], _: &mut [u16]) {
-        match self {}
+        match self.0 {}
     }
 
     pub fn transposed(self, _: &[f32], _: &mut [u16], _: usize) {
-        match self {}
+        match self.0 {}
     }
 }
