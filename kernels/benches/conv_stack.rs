@@ -5,7 +5,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fewshot_kernels::{ConvBlock, StackOptions, Statistics, conv_stack, with_reference};
+use fewshot_kernels::{ConvBlock, Precision, StackOptions, Statistics, conv_stack, with_reference};
 
 type B = Autodiff<Flex>;
 
@@ -60,16 +60,19 @@ fn forward_backward(criterion: &mut Criterion) {
     for shape in [[100, 1, 28, 28], [360, 1, 28, 28], [60, 3, 84, 84]] {
         let images = Tensor::<B, 4>::random(shape, Distribution::Default, &device);
         let blocks = blocks(shape[1]);
-        let work = || {
-            let output =
-                conv_stack(images.clone(), &blocks, Statistics::Batch, StackOptions::default());
+        let work = |precision| {
+            let options = StackOptions { precision, ..Default::default() };
+            let output = conv_stack(images.clone(), &blocks, Statistics::Batch, options);
             let gradients = output.features.sum().backward();
             B::sync(&device).expect("the device answers");
             gradients
         };
-        group.bench_function(format!("flex/fused/{shape:?}"), |bencher| bencher.iter(work));
-        group.bench_function(format!("flex/reference/{shape:?}"), |bencher| {
-            bencher.iter(|| with_reference(work));
+        for precision in [Precision::F32, Precision::MixedBf16] {
+            let name = format!("flex/fused/{}/{shape:?}", precision.dtype());
+            group.bench_function(name, |bencher| bencher.iter(|| work(precision)));
+        }
+        group.bench_function(format!("flex/reference/f32/{shape:?}"), |bencher| {
+            bencher.iter(|| with_reference(|| work(Precision::F32)));
         });
     }
     group.finish();

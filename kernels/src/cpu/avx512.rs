@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 use super::simd::{Simd, single_instructions};
 
 /// Sixteen lanes with fused multiply-add. Only [`Avx512::detect`] makes one.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Avx512(());
 
 impl Avx512 {

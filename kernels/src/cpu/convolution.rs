@@ -1,8 +1,8 @@
-//! The direct convolution over one image, and the choice between it and Winograd's.
+//! The direct convolution over one image, and the choice between it and faster ones.
 
 use std::ops::Range;
 
-use super::buffers::Buffer;
+use super::amx_convolution::AmxConvolution;
 use super::contract::{Contraction, RowOffsets, Run};
 use super::instruction_set::InstructionSet;
 use super::layout::{Map, STRIP_PIXELS, Tap};
@@ -47,6 +47,8 @@ pub struct Convolution {
     pub(super) offsets: Vec<usize>,
     /// The faster way, where there is one.
     pub winograd: Option<Winograd>,
+    /// The fastest, of operands that are rounded to bf16.
+    pub(super) amx: Option<AmxConvolution>,
 }
 
 /// Pixels of the output that take the same taps, of as many images as are taken together.
@@ -89,7 +91,7 @@ impl Convolution {
     ) -> Self {
         let winograd = Winograd::pays(from, out, stride, images);
         let offsets = taps.iter().map(|tap| tap.offset).collect();
-        Self { from, out, stride, classes, whole, images: 1, taps, offsets, winograd }
+        Self { from, out, stride, classes, whole, images: 1, taps, offsets, winograd, amx: None }
     }
 
     /// The gradient by the input of a convolution with this stride: from that of its output in the
@@ -133,31 +135,9 @@ impl Convolution {
         Self::of(*from, out, stride, (classes, None), taps, images)
     }
 
-    /// The form of the packed weight that this convolution takes.
-    pub fn prepare(&self, body: &dyn InstructionSet, packed: Buffer) -> Buffer {
-        match &self.winograd {
-            Some(winograd) => winograd.expand(body, &packed),
-            None => packed,
-        }
-    }
-
-    /// Length of what [`prepare`](Self::prepare) returns.
-    pub fn prepared(&self) -> usize {
-        let packed = self.out.tiles() * self.tile_floats();
-        self.winograd.as_ref().map_or(packed, Winograd::expanded)
-    }
-
     /// Floats of the packed weight in a tile.
     pub fn tile_floats(&self) -> usize {
         self.taps.len() * self.out.lane
-    }
-
-    /// The gradient of the packed weight, from that of its prepared form.
-    pub fn restore(&self, body: &dyn InstructionSet, prepared: Buffer) -> Buffer {
-        match &self.winograd {
-            Some(winograd) => winograd.reduce(body, &prepared),
-            None => prepared,
-        }
     }
 
     /// With the pixels of so many images, where it had those of one.
@@ -173,22 +153,6 @@ impl Convolution {
         self
     }
 
-    /// Images to take together.
-    pub fn group(&self) -> usize {
-        let direct = group(&self.out);
-        self.winograd.as_ref().map_or(direct, Winograd::group)
-    }
-
-    /// Room for [`images`](Self::images) of so many terms, where any is needed.
-    pub fn scratch(&self, terms: usize) -> Option<Scratch> {
-        self.winograd.as_ref().map(|winograd| winograd.scratch(terms))
-    }
-
-    /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
-    pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
-        self.winograd.as_ref().map_or(Vec::new(), |winograd| winograd.scratch_lengths(terms))
-    }
-
     /// Computes a group of images, the sum over `terms`, into `out`.
     pub fn images<'a>(
         &self,
@@ -197,8 +161,12 @@ impl Convolution {
         out: &mut [f32],
         scratch: &mut Option<Scratch>,
     ) {
-        if let (Some(winograd), Some(scratch)) = (&self.winograd, scratch) {
-            return winograd.convolve(body, terms, out, scratch);
+        match (&self.amx, &self.winograd, scratch) {
+            (Some(amx), _, Some(scratch)) => return amx.convolve(terms, out, scratch),
+            (None, Some(winograd), Some(scratch)) => {
+                return winograd.convolve(body, terms, out, scratch);
+            }
+            _ => {}
         }
         for (k, out) in out.chunks_mut(self.images * self.out.image()).enumerate() {
             let first = k * self.images * self.from.image();
@@ -268,7 +236,7 @@ impl Convolution {
 }
 
 /// Images with so many pixels that are taken together.
-fn group(out: &Map) -> usize {
+pub(super) fn group(out: &Map) -> usize {
     (GROUP_PIXELS / (out.h * out.w)).clamp(1, GROUP)
 }
 

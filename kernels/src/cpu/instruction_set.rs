@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use super::activate::Strip;
 use super::activate_vjp::{Slope, Target};
+use super::amx::Amx;
 #[cfg(target_arch = "x86_64")]
 use super::avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
@@ -94,6 +95,11 @@ macro_rules! declare {
             /// Channels in a tile.
             fn tile(&self) -> usize;
 
+            /// Products of bf16 matrices, where the set has them.
+            fn amx(&self) -> Option<Amx> {
+                None
+            }
+
             $(
                 #[doc = concat!("See `", stringify!($module::$name), "`.")]
                 fn $name(&self, $($arg: $type),*);
@@ -139,6 +145,32 @@ macro_rules! compile_loop {
     };
 }
 
+/// Implements [`InstructionSet`] for AMX, whose loops are those of AVX-512.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+macro_rules! delegate {
+    (() $($module:ident::$name:ident($($arg:ident: $type:ty),*);)*) => {
+        impl InstructionSet for Amx {
+            fn name(&self) -> &'static str {
+                "AMX"
+            }
+
+            fn tile(&self) -> usize {
+                self.avx512().tile()
+            }
+
+            fn amx(&self) -> Option<Amx> {
+                Some(*self)
+            }
+
+            $(fn $name(&self, $($arg: $type),*) {
+                InstructionSet::$name(self.avx512(), $($arg),*);
+            })*
+        }
+    };
+}
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+with_loops!(delegate, ());
 #[cfg(target_arch = "x86_64")]
 with_loops!(implement, (Avx512, [target_feature(enable = "avx512f")]));
 #[cfg(target_arch = "x86_64")]
@@ -150,6 +182,8 @@ with_loops!(implement, (Portable<16>, []));
 /// The bodies this processor can run, fastest first.
 pub fn bodies() -> Vec<&'static dyn InstructionSet> {
     let mut bodies: Vec<&'static dyn InstructionSet> = Vec::new();
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    bodies.extend(Amx::detect().map(|body| body as &dyn InstructionSet));
     #[cfg(target_arch = "x86_64")]
     {
         bodies.extend(Avx512::detect().map(|body| body as &dyn InstructionSet));

@@ -3,6 +3,9 @@
 
 pub mod activate;
 pub mod activate_vjp;
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "amx_absent.rs")]
+pub mod amx;
+mod amx_convolution;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -25,6 +28,8 @@ pub mod interleave;
 pub mod layer_norm;
 pub mod layout;
 pub mod moments;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod narrow;
 pub mod padding_taps;
 pub mod plane_sums;
 pub mod planes;
@@ -38,6 +43,7 @@ pub mod softmax;
 pub mod softmax_rows;
 pub mod steps;
 pub mod transforms;
+mod ways;
 pub mod weight_rows;
 pub mod windows;
 pub mod winograd;

@@ -7,7 +7,7 @@ use super::layout::{Map, strips};
 use super::winograd::Scratch;
 
 impl Convolution {
-    /// Adds to the gradient of the prepared weight what adjacent images contribute, given the gradients
+    /// Adds to the gradient of the weight what adjacent images contribute, given the gradients
     /// of their outputs in the map `delta`, or replaces it if they are the first.
     pub fn weight(
         &self,
@@ -17,8 +17,14 @@ impl Convolution {
         (weight, first): (&mut [f32], bool),
         scratch: &mut Option<Scratch>,
     ) {
-        if let (Some(winograd), Some(scratch)) = (&self.winograd, scratch) {
-            return winograd.weight(body, inputs, (delta, deltas), (weight, first), scratch);
+        match (&self.amx, &self.winograd, scratch) {
+            (Some(amx), _, Some(scratch)) => {
+                return amx.weight(inputs, (delta, deltas), (weight, first), scratch);
+            }
+            (None, Some(winograd), Some(scratch)) => {
+                return winograd.weight(body, inputs, (delta, deltas), (weight, first), scratch);
+            }
+            _ => {}
         }
         let images = inputs.len() / self.from.image();
         for (tile, weight) in weight.chunks_exact_mut(self.tile_floats()).enumerate() {

@@ -31,12 +31,13 @@ pub struct Winograd {
     pub(super) out: Map,
 }
 
-/// Room for the products of [`PATCHES`] patches.
+/// Room for the products of [`PATCHES`] patches, or for operands and products of
+/// [`AmxConvolution`](super::amx_convolution::AmxConvolution).
 pub struct Scratch {
     /// Of the input of every term, `[products, patches, channels]`.
-    inputs: Vec<Buffer>,
+    pub(super) inputs: Vec<Buffer>,
     /// Of one tile of the output, `[products, patches, lanes]`.
-    out: Buffer,
+    pub(super) out: Buffer,
 }
 
 impl Winograd {

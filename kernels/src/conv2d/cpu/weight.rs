@@ -16,7 +16,7 @@ impl Plan {
             return self.restored(body, &way, winograd.weight_batch(body, x, (self.delta, dy)));
         }
         let slots = slots(self.shape.n, 1);
-        let packed = way.prepared();
+        let packed = way.gradient_floats();
         let mut parts = Buffer::stale(packed * slots.len());
         let (image, out_image) = (x.len() / self.shape.n, dy.len() / self.shape.n);
         parts.par_chunks_exact_mut(packed).zip(&slots).for_each(|(part, slot)| {

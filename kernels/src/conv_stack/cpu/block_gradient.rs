@@ -53,7 +53,7 @@ impl Stack<'_> {
         let plan = &self.saved.plans[k];
         let keep = if need_input { Keep::All } else { Keep::None };
         let mut input = Images::new(self.slots, plan.input_grad.image(), keep);
-        let packed = plan.forward.prepared();
+        let packed = plan.forward.gradient_floats();
         let mut weight = Buffer::stale(packed * self.slots.len());
         let weights = self.weights(k);
         let turned = need_input.then(|| plan.turned_weight(self.body(), &self.parameters[k]));
@@ -83,7 +83,7 @@ impl Stack<'_> {
         need_input: bool,
     ) -> SlotRun<'a> {
         let plan = &self.saved.plans[k];
-        let whole = need_input || plan.forward.winograd.is_some();
+        let whole = need_input || !plan.forward.is_direct();
         // A direct gradient of the weight alone takes one channel tile after the other.
         let delta = if whole {
             plan.deltas(plan.group.min(images.len()))
@@ -119,7 +119,7 @@ impl Stack<'_> {
         let grads = run.input.group_mut(group);
         let term = Term { weight: turned, input: deltas };
         plan.turned.images(self.body(), &[term], grads, &mut run.turned_scratch);
-        plan.round(self.body(), grads);
+        plan.round_maps(self.body(), grads);
         if k > 0 {
             for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
                 self.correlate(k - 1, n, grad, &mut run.sums);

@@ -76,7 +76,7 @@ impl Planned {
         shape: &StackShape,
         precision: Precision,
     ) -> Self {
-        let plans = Plan::all(shape, body.tile(), precision).into();
+        let plans = Plan::all(shape, body.tile(), (precision, body.amx())).into();
         Self { body, shape: shape.clone(), plans }
     }
 }
@@ -283,13 +283,13 @@ impl Stack<'_> {
                 k => self.activate(k - 1, i, run, &norms[k - 1]),
             }
             if let Some(plan) = self.plans.get(k) {
-                plan.round(self.body, run.inputs[k].get_mut(i));
+                plan.round_maps(self.body, run.inputs[k].get_mut(i));
             }
         }
         let Some(plan) = self.plans.get(k) else {
             return run.unpack_output(self.body, self.plans[k - 1].out, group);
         };
-        if plan.forward.winograd.is_some() || group.len() > 1 && !plan.recompute {
+        if !plan.forward.is_direct() || group.len() > 1 && !plan.recompute {
             self.convolve_group(k, group, run, moments);
         } else if self.measure || !plan.recompute {
             group.for_each(|i| self.convolve(k, i, run, moments));
@@ -311,7 +311,7 @@ impl Stack<'_> {
         let term = Term { weight: &self.weights[k], input: run.inputs[k].group(group.clone()) };
         let outputs = run.convs[k].group_mut(group);
         plan.forward.images(self.body, &[term], outputs, &mut run.scratch[k]);
-        plan.round(self.body, outputs);
+        plan.round_maps(self.body, outputs);
         if self.measure {
             let mut sums = vec![0.0; 3 * plan.conv.lane];
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
@@ -349,7 +349,7 @@ impl Stack<'_> {
             let strip = if plan.recompute { &mut *run.strip } else { &mut y[start..] };
             let strip = &mut strip[..len * plan.conv.row()];
             plan.forward.rows(self.body, &[term], tile, rows, strip);
-            plan.round(self.body, strip);
+            plan.round_maps(self.body, strip);
             if self.measure {
                 self.body.deviations(strip, &mut sums);
                 moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);

@@ -45,7 +45,8 @@ impl StackShape {
             plan.forward.prepared() + pass.slots * transforms
         });
         // Parts that are worked on at once share the rest.
-        let weights = pass.plans.iter().map(|plan| pass.slots * plan.forward.prepared()).max();
+        let weights =
+            pass.plans.iter().map(|plan| pass.slots * plan.forward.gradient_floats()).max();
         let maps = pass.plans.iter().skip(1).map(|plan| plan.input_grad.image()).sum::<usize>();
         let last = pass.plans.last().map_or(0, |plan| plan.out.dense());
         self.n * (last + maps) + forward.sum::<usize>() + weights.unwrap_or(0)
@@ -74,7 +75,7 @@ impl StackPass {
     pub fn new(tile: usize, shape: &StackShape, lanes: usize) -> Self {
         let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
         Self {
-            plans: Plan::all(shape, tile, Precision::F32),
+            plans: Plan::all(shape, tile, (Precision::F32, None)),
             images: shape.n,
             slots,
             at_once: lanes.min(threads),
@@ -139,10 +140,10 @@ impl StackPass {
     /// Of a block in the backward pass, of all lanes that run at once: parts of the gradient of the
     /// weight, the turned weights, and the working memory of the slots that run.
     pub fn block_work(&self, plan: &Plan, wanted: bool, terms: usize) -> Vec<usize> {
-        let packed = plan.forward.prepared();
+        let packed = plan.forward.gradient_floats();
         let turned = if wanted { vec![plan.turned.prepared(); terms] } else { Vec::new() };
         let weights = [vec![packed * self.slots, packed], turned].concat();
-        let delta = match wanted || plan.forward.winograd.is_some() {
+        let delta = match wanted || !plan.forward.is_direct() {
             true => plan.group.min(self.images.div_ceil(self.slots)) * plan.delta.image(),
             false => plan.delta.plane(),
         };

@@ -6,6 +6,7 @@ use super::norm::{Deviation, Norm};
 use super::parameters::Parameters;
 use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
+use crate::cpu::amx::Amx;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::instruction_set::InstructionSet;
@@ -38,18 +39,29 @@ pub struct Plan {
     pub group: usize,
     /// What the operands and the results of convolutions are rounded to.
     precision: Precision,
+    /// Whether the block's output is kept as it is, and rounded, if at all, where it is read.
+    exact_output: bool,
 }
 
 impl Plan {
     /// The plans of every block, for tiles of `tile` channels.
-    pub fn all(shape: &StackShape, tile: usize, precision: Precision) -> Vec<Self> {
+    pub fn all(
+        shape: &StackShape,
+        tile: usize,
+        (precision, amx): (Precision, Option<Amx>),
+    ) -> Vec<Self> {
         let blocks = shape.geometry();
         let last = blocks.len() - 1;
+        let amx = amx.filter(|_| precision == Precision::MixedBf16);
         let plan = |(i, block): (usize, &Geometry)| {
-            let plan = Self::new(*block, tile, [i == 0, i == last], shape.n);
+            let plan = Self::new(*block, tile, [i == 0, i == last], shape.n, amx);
             Self { precision, ..plan }
         };
-        blocks.iter().enumerate().map(plan).collect()
+        let mut plans: Vec<_> = blocks.iter().enumerate().map(plan).collect();
+        for k in 0..last {
+            plans[k].exact_output = precision == Precision::F32 || plans[k + 1].forward.rounds();
+        }
+        plans
     }
 
     /// The maps of the inputs of all blocks, then of the output.
@@ -57,7 +69,13 @@ impl Plan {
         plans.iter().map(|plan| plan.input).chain(plans.last().map(|plan| plan.out))
     }
 
-    fn new(block: Geometry, tile: usize, [first, last]: [bool; 2], images: usize) -> Self {
+    fn new(
+        block: Geometry,
+        tile: usize,
+        [first, last]: [bool; 2],
+        images: usize,
+        amx: Option<Amx>,
+    ) -> Self {
         let (conv, out) = (block.conv(), block.out());
         let map = |channels, lane, (h, w), ring| Map { channels, lane, h, w, ring };
         let side = (block.h_in, block.w_in);
@@ -65,8 +83,8 @@ impl Plan {
         let input = map(block.c_in, lane, side, 1);
         let delta = map(block.c_out, tile, conv, 1);
         let (conv, input_grad) = (map(block.c_out, tile, conv, 0), map(block.c_in, tile, side, 0));
-        let forward = Convolution::new(&input, conv, block.stride, images);
-        let turned = Convolution::turned(&delta, input_grad, block.stride, images);
+        let forward = Convolution::new(&input, conv, block.stride, images).with_amx(amx);
+        let turned = Convolution::turned(&delta, input_grad, block.stride, images).with_amx(amx);
         let group = forward.group().max(turned.group());
         Self {
             block,
@@ -80,18 +98,26 @@ impl Plan {
             turned: turned.with_batch(group),
             group,
             precision: Precision::F32,
+            exact_output: true,
         }
     }
 
-    /// Rounds operands or results of convolutions to their type.
+    /// Rounds weights to the type of the convolutions.
     pub fn round(&self, body: &dyn InstructionSet, values: &mut [f32]) {
         body.round(self.precision, values);
+    }
+
+    /// Rounds other operands or results of convolutions, unless those do it.
+    pub fn round_maps(&self, body: &dyn InstructionSet, values: &mut [f32]) {
+        if !self.forward.rounds() {
+            self.round(body, values);
+        }
     }
 
     /// Rounds rows of the gradient of the convolution's output, which start with the first pixel.
     pub fn round_delta(&self, body: &dyn InstructionSet, delta: &mut [f32], rows: usize) {
         let length = (rows - 1) * self.delta.row() + self.conv.w * self.delta.lane;
-        self.round(body, &mut delta[..length]);
+        self.round_maps(body, &mut delta[..length]);
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
@@ -117,10 +143,9 @@ impl Plan {
 
     /// What the sums of batch-norm's gradient are read off.
     pub fn deviation(&self, parameters: &Parameters<'_>) -> Deviation {
-        match self.precision {
-            Precision::F32 => Deviation::readable(parameters),
-            // The output is rounded for the next convolution.
-            Precision::MixedF16 | Precision::MixedBf16 => Deviation::Convolution,
+        match self.exact_output {
+            true => Deviation::readable(parameters),
+            false => Deviation::Convolution,
         }
     }
 
@@ -157,7 +182,7 @@ impl Plan {
         if self.recompute {
             let scratch = &mut scratch[..rows.len() * row];
             self.forward.rows(body, &[Term { weight, input }], tile, rows, scratch);
-            self.round(body, scratch);
+            self.round_maps(body, scratch);
             scratch
         } else {
             let start = self.conv.start(tile, rows.start);

@@ -220,8 +220,9 @@ fn statistics<B: Backend>(blocks: &[ConvBlock<B>], running: bool) -> Statistics<
     Statistics::Running((60..).step_by(2).zip(blocks).map(moments).collect())
 }
 
-/// Stacks whose convolutions go every way: again at each pass, by strips, by transforms, with a stride.
-fn kinds() -> [Vec<ConvBlock<Once>>; 3] {
+/// Stacks whose convolutions go every way: again at each pass, by strips, by transforms, with a stride,
+/// on tiles.
+fn kinds() -> [Vec<ConvBlock<Once>>; 4] {
     [
         vec![block(10, [3, 8], 1, false), block(20, [8, 6], 1, true)],
         vec![block(10, [3, 20], 2, false), block(20, [20, 17], 2, false)],
@@ -229,6 +230,11 @@ fn kinds() -> [Vec<ConvBlock<Once>>; 3] {
             block(10, [3, 32], 1, true),
             block(20, [32, 40], 1, false),
             block(30, [40, 32], 1, true),
+        ],
+        vec![
+            block(10, [3, 32], 1, true),
+            block(20, [32, 64], 1, true),
+            block(30, [64, 32], 1, false),
         ],
     ]
 }

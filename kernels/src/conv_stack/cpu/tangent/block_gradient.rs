@@ -130,7 +130,7 @@ impl Stack<'_> {
         let (plan, slots) = (self.plan(k), self.primal.slots);
         let keep = if need_input { Keep::All } else { Keep::None };
         let mut input = Images::new(slots, plan.input_grad.image(), keep);
-        let packed = plan.forward.prepared();
+        let packed = plan.forward.gradient_floats();
         let mut weight = Buffer::stale(packed * slots.len());
         let weights = self.primal.weights(k);
         // The weight for the gradient of the input, and its tangent.
@@ -235,6 +235,6 @@ impl Stack<'_> {
         let by_weight = Term { weight: weight_tangent, input: &run.delta[..len] };
         let out = run.input.group_mut(group);
         plan.turned.images(self.body(), &[by_delta, by_weight], out, &mut run.turned_scratch);
-        plan.round(self.body(), out);
+        plan.round_maps(self.body(), out);
     }
 }

@@ -132,7 +132,7 @@ impl Stack<'_> {
                 k => self.activate(k - 1, i, run, &norms[k - 1]),
             }
             if let Some(plan) = plans.get(k) {
-                plan.round(self.body(), run.inputs[k].get_mut(i));
+                plan.round_maps(self.body(), run.inputs[k].get_mut(i));
             }
         }
         let Some(plan) = plans.get(k) else {
@@ -179,7 +179,7 @@ impl Stack<'_> {
             run.scratch[k] = plan.forward.scratch(2);
         }
         plan.forward.images(self.body(), terms, outputs, &mut run.scratch[k]);
-        plan.round(self.body(), outputs);
+        plan.round_maps(self.body(), outputs);
     }
 
     /// Adds the sums of `y'` and of `y' * (y - mean)`.

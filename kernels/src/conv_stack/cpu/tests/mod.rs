@@ -1,5 +1,6 @@
 //! The stack against its reference, and its laws.
 
+mod bf16;
 mod memory;
 mod poison;
 mod reference;
@@ -62,6 +63,7 @@ struct Case {
     dy: Vec<f32>,
     /// Lanes said to run at once.
     lanes: usize,
+    precision: Precision,
 }
 
 impl Case {
@@ -75,7 +77,7 @@ impl Case {
             params.extend(noise(g.c_out, 40).iter().map(|v| 0.3 * v));
         }
         let (x, dy) = (noise(shape.input(), 1), noise(shape.output().iter().product(), 2));
-        Self { shape, x, params, running: None, dy, lanes: 1 }
+        Self { shape, x, params, running: None, dy, lanes: 1, precision: Precision::F32 }
     }
 
     /// With given statistics instead of the batch's.
@@ -95,6 +97,11 @@ impl Case {
         self
     }
 
+    fn in_precision(mut self, precision: Precision) -> Self {
+        self.precision = precision;
+        self
+    }
+
     /// Sets gamma and beta of every block.
     fn affine(mut self, gamma: impl Fn(usize) -> f32, beta: impl Fn(usize) -> f32) -> Self {
         let mut end = 0;
@@ -110,7 +117,7 @@ impl Case {
 
     fn forward(&self, body: &'static dyn InstructionSet) -> Output {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
-        let planned = Planned::by(body, &self.shape, Precision::F32);
+        let planned = Planned::by(body, &self.shape, self.precision);
         let pass = Pass { keep: true, lanes: self.lanes };
         forward(&planned, &self.x, &self.params, (statistics, EPSILON), pass)
     }

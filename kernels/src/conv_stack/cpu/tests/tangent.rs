@@ -8,15 +8,15 @@ use super::{
 use crate::conv_stack::cpu::{InputTangents, backward, jvp, jvp_of_vjp};
 
 /// A case with tangents for all of its inputs.
-struct CaseWithTangents {
-    case: Case,
+pub(super) struct CaseWithTangents {
+    pub case: Case,
     images: Option<Vec<f32>>,
     params: Vec<f32>,
     dy: Option<Vec<f32>>,
 }
 
 impl CaseWithTangents {
-    fn new(case: Case) -> Self {
+    pub fn new(case: Case) -> Self {
         // Beyond the step of the central differences.
         let case = case.decided(3e-5);
         let images = Some(noise(case.x.len(), 71));
@@ -38,7 +38,7 @@ impl CaseWithTangents {
         exact(&case.shape, x, &params, running.as_deref(), f64::from(EPSILON), dy)
     }
 
-    fn run(&self, body: &'static dyn InstructionSet) -> (Vec<f32>, Gradients) {
+    pub fn run(&self, body: &'static dyn InstructionSet) -> (Vec<f32>, Gradients) {
         let case = &self.case;
         let saved = case.forward(body).saved.expect("it was asked for");
         let inputs = InputTangents { images: self.images.as_deref(), parameters: &self.params };
