@@ -19,12 +19,10 @@ mod serve;
 mod training;
 
 use std::fs;
-use std::io::Read;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use serde_json::Value;
 
