@@ -117,7 +117,7 @@ fn neighbours_pull_each_other_until_the_bound_stays() {
     let (rows, queries) = (drawn(12, 21), drawn(3 * QUERIES, 22));
     for case in [
         PAPER,
-        Case { lambda: 0.3, neighbours: 2, steps: 4, tolerance: 0.0, ..PAPER },
+        Case { lambda: 0.3, neighbours: 2, steps: 4, tolerance: 0.0 },
         Case { tolerance: 1e-2, ..PAPER },
         Case { steps: 0, ..PAPER },
         Case { neighbours: 50, lambda: 0.2, ..PAPER },
