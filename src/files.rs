@@ -1,9 +1,11 @@
-//! Files that are whole or not there.
+//! Files that are whole or not there, and their checksums.
 
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
 
 /// This program's folder among the user's caches: `$XDG_CACHE_HOME/fewshot` or `~/.cache/fewshot`, on
 /// Windows below `%LOCALAPPDATA%`; `None` where there is no such place. It need not be there yet.
@@ -37,6 +39,16 @@ pub fn put(whole: &Path, path: &Path) -> io::Result<()> {
     File::open(whole)?.sync_all()?;
     fs::rename(whole, path)?;
     sync_folder(path)
+}
+
+/// The sha256 of a file, hexadecimal.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn sha256(path: &Path) -> io::Result<String> {
+    let mut hasher = Sha256::new();
+    io::copy(&mut File::open(path)?, &mut hasher)?;
+    Ok(format!("{:x}", hasher.finalize()))
 }
 
 fn beside(path: &Path) -> PathBuf {

@@ -29,8 +29,7 @@ pub use fewshot_models as models;
 pub mod prelude {
     pub use crate::adapt::{InnerLoop, Order};
     pub use crate::data::{
-        ClassDataset, Glyphs, GlyphsConfig, ImageFolder, ImageSet, Omniglot, Rotations, Sinusoids,
-        Split, Splits,
+        ClassDataset, Glyphs, GlyphsConfig, ImageSet, Omniglot, Rotations, Sinusoids, Split, Splits,
     };
     pub use crate::episode::{
         Episode, EpisodeBatch, EpisodeSampler, Protocol, RegressionSampler, SampleEpisodes, Support,

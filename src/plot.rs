@@ -76,26 +76,22 @@ pub fn drawn<T>(
     Ok(text)
 }
 
-/// A panel of named curves from 0 to `top` over the time `x`, which begins at 0.
-///
-/// # Errors
-/// When it cannot be drawn.
+/// How [`write()`] draws panels of a title and named curves from 0 to an end over the time `x`, which
+/// begins at 0.
 pub fn over_time(
-    area: &Panel,
-    title: &str,
     x: &str,
-    top: f64,
-    curves: &[NamedCurve],
-) -> Result<(), PlotError> {
-    let last = curves.iter().flat_map(|curve| &curve.2).map(|point| point.0).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 18))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(48)
-        .build_cartesian_2d(0.0..last, 0.0..top)?;
-    chart.configure_mesh().x_desc(x).light_line_style(WHITE).x_labels(6).draw()?;
-    named_curves(&mut chart, SeriesLabelPosition::MiddleRight, curves)
+) -> impl Fn(&Panel, &(&str, f64, Vec<NamedCurve>)) -> Result<(), PlotError> + '_ {
+    move |area, (title, top, curves)| {
+        let times = curves.iter().flat_map(|curve| &curve.2).map(|point| point.0);
+        let mut chart = ChartBuilder::on(area)
+            .caption(title, ("sans-serif", 18))
+            .margin(12)
+            .x_label_area_size(36)
+            .y_label_area_size(48)
+            .build_cartesian_2d(0.0..times.fold(1.0, f64::max), 0.0..*top)?;
+        chart.configure_mesh().x_desc(x).light_line_style(WHITE).x_labels(6).draw()?;
+        named_curves(&mut chart, SeriesLabelPosition::MiddleRight, curves)
+    }
 }
 
 /// Draws curves that have a point, with a legend.

@@ -16,8 +16,8 @@ use fewshot::adapt::SecondOrder;
 use fewshot::data::GlyphsConfig;
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{
-    Activations, Algorithm, Bytes, Checkpointing, CountingAllocator, InnerGraphs, MemoryPlan,
-    MemoryPlanner, ModelProfile, OptimizerKind, Precision, SearchBudget, TaskShape,
+    Activations, Bytes, Checkpointing, CountingAllocator, MemoryPlan, MemoryPlanner, Method,
+    ModelProfile, OptimizerKind, Precision, SearchBudget, TaskShape,
 };
 use fewshot::kernels::{Route, route};
 use fewshot::models::{Conv4, CostModel, Mlp};
@@ -278,15 +278,12 @@ fn what_is_drawn_after_a_search_does_not_depend_on_its_trials() {
     assert!(moved != again && again == one, "a step draws");
 }
 
-fn planner<L: Module<B>>(
-    learner: &L,
-    config: &impl CostModel,
-    algorithm: Algorithm,
-) -> MemoryPlanner {
+fn planner<L: Module<B>>(learner: &L, config: &impl CostModel, method: Method) -> MemoryPlanner {
     MemoryPlanner {
         profile: ModelProfile::of::<B, L>(learner),
         optimizer: OptimizerKind::Adam,
-        algorithm,
+        method,
+        lanes: 16,
         task: TASK,
         activations: Activations::modelled(config, TASK, route::<B>(), Checkpointing::Nothing),
         measured: None,
@@ -306,23 +303,23 @@ fn formulas_come_near_to_what_is_found() {
     let config = Conv4Config::omniglot();
     let learner = proto_net(&config);
     for tasks in [1, 4, 16] {
-        let plan = planner(&learner, &config, Algorithm::Prototypical).plan(tasks);
+        let plan = planner(&learner, &config, Method::ProtoNet).plan(tasks);
         is_near(&plan, measured(&learner, &episodes(), tasks), 10.0);
     }
     for config in [Conv4Config::omniglot(), Conv4Config::omniglot_strided()] {
         let config = config.with_precision(Precision::MixedBf16);
         let learner = proto_net(&config);
-        let plan = planner(&learner, &config, Algorithm::Prototypical).plan(4);
+        let plan = planner(&learner, &config, Method::ProtoNet).plan(4);
         is_near(&plan, measured(&learner, &episodes(), 4), 15.0);
     }
     let config = Conv4Config::omniglot_strided();
-    for (route, graphs) in
-        [(SecondOrder::Chain, InnerGraphs::One), (SecondOrder::Unrolled, InnerGraphs::Every)]
-    {
-        for steps in [1, 5] {
+    for steps in [1, 5] {
+        for (route, method) in [
+            (SecondOrder::Chain, Method::Maml { steps }),
+            (SecondOrder::Unrolled, Method::Unrolled { steps }),
+        ] {
             let learner = maml(steps, route);
-            let algorithm = Algorithm::Maml { steps, lanes: 16, graphs };
-            let plan = planner(&learner, &config, algorithm).plan(8);
+            let plan = planner(&learner, &config, method).plan(8);
             is_near(&plan, measured(&learner, &episodes(), 8), 15.0);
         }
     }

@@ -38,11 +38,6 @@ pub enum InnerRule {
 }
 
 impl InnerRule {
-    /// Adam with the paper's decays, and 1e-6 under the root.
-    pub const fn adam() -> Self {
-        Self::Adam { beta_1: 0.9, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 1e-6 }
-    }
-
     /// Adam without momentum, as in Reptile: for first order alone.
     pub const fn reptile() -> Self {
         Self::Adam { beta_1: 0.0, beta_2: 0.999, epsilon: 1e-8, epsilon_root: 0.0 }

@@ -1,8 +1,6 @@
 //! Pretrained networks by name, with their weights.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::Backend;
@@ -15,11 +13,11 @@ use fewshot_models::{
 };
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::trained::Parameters;
 use super::{AdaptedModelError, BackboneOrigin, PublishedWeights, TrainedNetwork, weights_cache};
 use crate::data::{Features, ImageShape, Picture, picture_files};
+use crate::files;
 
 /// Pictures in a batch of the network.
 const BATCH: usize = 32;
@@ -358,8 +356,5 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 pub(super) fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
-    let mut hasher = Sha256::new();
-    let read = File::open(file).and_then(|mut opened| io::copy(&mut opened, &mut hasher));
-    read.map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })?;
-    Ok(hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    files::sha256(file).map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })
 }

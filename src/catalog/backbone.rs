@@ -106,17 +106,6 @@ impl Catalog {
         Self { backbones }
     }
 
-    /// One more.
-    ///
-    /// # Panics
-    /// If there is one of the same name.
-    pub fn with(mut self, backbone: Backbone) -> Self {
-        let name = &backbone.name;
-        assert!(self.get(name).is_err(), "there already is a backbone {name}");
-        self.backbones.push(backbone);
-        self
-    }
-
     /// All of them.
     pub fn backbones(&self) -> &[Backbone] {
         &self.backbones

@@ -1,56 +1,19 @@
 use burn::tensor::backend::Backend;
 use fewshot_models::{Classifier, Cost, CostModel, Encoder};
-use serde::{Deserialize, Serialize};
 
 use super::{Backbone, BackboneConfig};
 use crate::episode::Protocol;
 use crate::hardware::{
-    Activations, Algorithm, Bytes, Calibration, Checkpointing, HardwareError, InnerGraphs,
-    MemoryFit, MemoryPlan, MemoryPlanner, ModelProfile, OptimizerKind, TaskShape,
+    Activations, Bytes, Calibration, Checkpointing, HardwareError, MemoryFit, MemoryPlan,
+    MemoryPlanner, Method, ModelProfile, OptimizerKind, TaskShape,
 };
 use crate::kernels::Route;
 use crate::learners::Network;
-
-/// How the network learns, as far as time and memory go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// Prototypical networks.
-    ProtoNet,
-    /// MAML of the second order by the chain, and its relatives that adapt everything.
-    Maml {
-        /// Inner steps.
-        steps: usize,
-    },
-    /// The same, with the graphs of all inner steps kept.
-    Unrolled {
-        /// Inner steps.
-        steps: usize,
-    },
-    /// MAML of the first order.
-    FirstOrder {
-        /// Inner steps.
-        steps: usize,
-    },
-    /// Reptile.
-    Reptile {
-        /// Inner steps.
-        steps: usize,
-        /// Examples of a mini-batch.
-        batch: usize,
-    },
-    /// ANIL: the classifier's last layer adapts.
-    Anil {
-        /// Inner steps.
-        steps: usize,
-    },
-}
 
 /// What training a backbone takes.
 #[derive(Clone, Debug)]
 pub struct Estimate {
     pub(super) backbone: Backbone,
-    pub(super) method: Method,
     protocol: Protocol,
     route: Route,
     /// Most tasks in one network.
@@ -90,27 +53,28 @@ impl Estimate {
         let planner = MemoryPlanner {
             profile,
             optimizer,
-            algorithm: method.algorithm(at_once(lanes, route)),
+            method,
+            lanes: at_once(lanes, route),
             task,
             activations: Activations::modelled(backbone, task, route, Checkpointing::Nothing),
             measured: None,
             largest_buffer: None,
         };
-        Self { backbone: backbone.clone(), method, protocol, route, lanes, planner }
+        Self { backbone: backbone.clone(), protocol, route, lanes, planner }
     }
 
     /// With another number of tasks in one network than the network's own on a CPU, and all on an
     /// accelerator.
     pub fn with_lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes;
-        self.planner.algorithm = self.method.algorithm(at_once(lanes, self.route));
+        self.planner.lanes = at_once(lanes, self.route);
         self
     }
 
     /// With so much computed again in the backward pass. Segments are of [`Method::ProtoNet`]; to
     /// other methods they mean nothing.
     pub fn with_checkpointing(mut self, checkpointing: Checkpointing) -> Self {
-        let of_others = self.method != Method::ProtoNet;
+        let of_others = self.method() != Method::ProtoNet;
         let checkpointing = match checkpointing {
             Checkpointing::Segments if of_others => Checkpointing::Nothing,
             checkpointing => checkpointing,
@@ -177,7 +141,7 @@ impl Estimate {
     pub fn flops(&self, tasks: usize) -> f64 {
         let macs = |examples| self.backbone.cost(examples, self.route).macs as f64;
         let TaskShape { support, queries, .. } = self.planner.task;
-        let task = match self.method {
+        let task = match self.method() {
             // The body of ANIL is in the first step's graph and in the queries', and adapts in neither.
             Method::ProtoNet | Method::Anil { .. } => 3.0 * macs(support + queries),
             Method::Maml { steps } | Method::Unrolled { steps } => {
@@ -201,7 +165,7 @@ impl Estimate {
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
     pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
         let MemoryPlanner { task, activations, .. } = &self.planner;
-        let batch = match self.method {
+        let batch = match self.method() {
             Method::Reptile { batch, .. } => batch,
             _ => task.support + task.queries,
         };
@@ -210,7 +174,7 @@ impl Estimate {
         let [support, queries] =
             [activations.support, activations.queries].map(|cost| figure(cost).bytes.0);
         // Passes over activations, each of which is written and read on the way there and back.
-        let (kept, passes) = match self.method {
+        let (kept, passes) = match self.method() {
             Method::ProtoNet => (joint, 1),
             Method::Maml { steps } | Method::Unrolled { steps } => {
                 (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
@@ -237,9 +201,13 @@ impl Estimate {
         self.planner.activations.checkpointing
     }
 
+    pub(super) fn method(&self) -> Method {
+        self.planner.method
+    }
+
     /// Most tasks in one network; of a method without lanes all.
     pub(super) fn lanes(&self) -> usize {
-        self.planner.algorithm.lanes().map_or(usize::MAX, |_| self.lanes)
+        if self.method() == Method::ProtoNet { usize::MAX } else { self.lanes }
     }
 
     /// The size of the tasks.
@@ -254,28 +222,6 @@ fn at_once(lanes: usize, route: Route) -> usize {
     match route {
         Route::Host(_) => lanes.saturating_mul(rayon::current_num_threads()),
         Route::Device(_) | Route::Reference | Route::Forced => lanes,
-    }
-}
-
-impl Method {
-    fn algorithm(self, lanes: usize) -> Algorithm {
-        match self {
-            Self::ProtoNet => Algorithm::Prototypical,
-            Self::Maml { steps } => Algorithm::Maml { steps, lanes, graphs: InnerGraphs::One },
-            Self::Unrolled { steps } => {
-                Algorithm::Maml { steps, lanes, graphs: InnerGraphs::Every }
-            }
-            Self::FirstOrder { steps } => {
-                Algorithm::Maml { steps, lanes, graphs: InnerGraphs::None }
-            }
-            Self::Reptile { steps, batch } => Algorithm::Reptile { steps, batch, lanes },
-            Self::Anil { steps } => Algorithm::HeadOnly {
-                head: "head".to_owned(),
-                steps,
-                lanes,
-                graphs: InnerGraphs::One,
-            },
-        }
     }
 }
 

@@ -58,7 +58,7 @@ impl<B: AutodiffBackend> Steps<'_, B> {
         Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
             + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
     {
-        let method = self.estimate.method;
+        let method = self.estimate.method();
         if method == Method::ProtoNet {
             let checkpointing = self.estimate.checkpointing();
             return self.by(&ProtoNet::<B, E>::new(encoder).with_checkpointing(checkpointing));

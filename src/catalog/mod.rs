@@ -8,8 +8,9 @@ mod noise;
 mod recommend;
 mod smoke;
 
+pub use crate::hardware::Method;
 pub use backbone::{Backbone, BackboneConfig, Catalog};
-pub use estimate::{Estimate, Method};
+pub use estimate::Estimate;
 pub use matrix::{Cell, Matrix, MatrixRow};
 pub use recommend::{Recommendation, Target, recommend};
 pub use smoke::smoke;

@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use fewshot::data::{
-    Color, DataError, FolderReport, Glyphs, GlyphsConfig, ImageFolder, Omniglot, OnBroken,
-    ReadOptions, Shades, Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, meta_album,
+    Color, DataError, FolderReport, Glyphs, GlyphsConfig, Omniglot, OnBroken, ReadOptions, Shades,
+    Split, Splits, cifar_fs, csv_list, cub, fc100, fonts, image_folder_splits, meta_album,
     mini_imagenet, tiered_imagenet,
 };
 use serde::{Deserialize, Serialize};
@@ -55,9 +55,7 @@ const fn photos(name: &'static str, side: usize, open: Reader) -> Format {
 const SHUFFLE: u64 = 0;
 
 const FORMATS: [Format; 9] = [
-    photos("folder", 84, |dir, options| {
-        ImageFolder::new(dir).options(*options).open_splits(SHUFFLE)
-    }),
+    photos("folder", 84, |dir, options| image_folder_splits(dir, options, SHUFFLE)),
     Format { path: "FILE", ..photos("csv", 84, |file, options| csv_list(file, options, SHUFFLE)) },
     photos("mini-imagenet", 84, |dir, options| mini_imagenet(dir, options)),
     photos("tiered-imagenet", 84, |dir, options| tiered_imagenet(dir, options)),

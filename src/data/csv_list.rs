@@ -17,12 +17,12 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 ///
 /// Paths start from the folder of the file. The first line names the columns, in any order; columns of other names are
 /// passed over. A row's `split` is `train`, `val` (or `validation`) or `test`. Without that column the classes are
-/// shuffled by `seed` and shared out as [`ImageFolder::open_splits`](crate::data::ImageFolder::open_splits) does.
+/// shuffled by `seed` and shared out as [`image_folder_splits`](crate::data::image_folder_splits) does.
 /// Classes are taken in order of name, images in that of the file.
 ///
 /// # Errors
 /// If the file is none, a column or a listed image is absent, a split has no class, or two have one in common; and as
-/// [`ImageFolder::open`](crate::data::ImageFolder::open) for its images.
+/// [`image_folder`](crate::data::image_folder()) for its images.
 pub fn csv_list(
     file: impl AsRef<Path>,
     options: &ReadOptions,

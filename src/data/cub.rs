@@ -15,7 +15,7 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 /// not read, and pictures are not cropped to the birds. Papers use 84 x 84 pixels, or 224 x 224 for deeper networks.
 ///
 /// # Errors
-/// If the folder is absent or has fewer than four classes; and as [`ImageFolder::open`](crate::data::ImageFolder::open).
+/// If the folder is absent or has fewer than four classes; and as [`image_folder`](crate::data::image_folder()).
 ///
 /// # Source
 /// Wah et al. (2011), "The Caltech-UCSD Birds-200-2011 Dataset"; the split is that of Chen et al. (2019), "A Closer Look

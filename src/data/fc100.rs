@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::image_folder::{ImageFolder, split_folders};
+use super::image_folder::{image_folder_splits, split_folders};
 use super::pickled_images::read_labelled;
 use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 
@@ -14,7 +14,7 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 /// Pickles are those of [`cifar_fs`](crate::data::cifar_fs).
 ///
 /// # Errors
-/// If a pickle is absent or damaged; and as [`ImageFolder::open`] for folders.
+/// If a pickle is absent or damaged; and as [`image_folder`](crate::data::image_folder()) for folders.
 ///
 /// # Source
 /// Oreshkin et al. (2018), "TADAM: Task dependent adaptive metric for improved few-shot learning".
@@ -31,7 +31,7 @@ pub fn fc100(
         let wanted = "FC100_train.pickle and no folders train, val and test";
         return Err(DataError::NoClasses { path: dir.to_path_buf(), wanted });
     }
-    ImageFolder::new(dir).options(*options).open_splits(0)
+    image_folder_splits(dir, options, 0)
 }
 
 #[cfg(test)]

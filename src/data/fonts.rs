@@ -24,7 +24,7 @@ const FONTS: usize = 20;
 /// lacks or leaves empty is left out, and so is a picture that was drawn already, by another font or, as with many a Latin
 /// and Greek A, for a character of lower code. A line of text is as high as the image, and the character is in its middle;
 /// one that is larger is made smaller. Classes are shuffled by `seed` and shared out as
-/// [`ImageFolder::open_splits`](crate::data::ImageFolder::open_splits) does: the two cases of a letter may be in two splits.
+/// [`image_folder_splits`](crate::data::image_folder_splits) does: the two cases of a letter may be in two splits.
 /// Papers use 28 x 28 pixels of grey for characters; in color the three channels are the same.
 ///
 /// # Errors

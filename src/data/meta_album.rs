@@ -25,7 +25,7 @@ struct Info {
 /// ```
 ///
 /// The classes are shuffled by `seed` and shared out as
-/// [`ImageFolder::open_splits`](crate::data::ImageFolder::open_splits) does. Super-categories are not read.
+/// [`image_folder_splits`](crate::data::image_folder_splits) does. Super-categories are not read.
 ///
 /// # Errors
 /// If `labels.csv` is absent or none, a column or a listed image is not there, or there are fewer than 3 classes.

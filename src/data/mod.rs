@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | [`Glyphs`] | characters generated from a seed | nothing |
 //! | [`Omniglot`] | 1623 handwritten characters | the two published zip files |
-//! | [`ImageFolder`] | one folder each | image files of your own |
+//! | [`image_folder`] | one folder each | image files of your own |
 //! | [`csv_list`] | labels in a CSV file | the same, listed |
 //! | [`mini_imagenet`], [`tiered_imagenet`] | 100, 608 of ImageNet | images and lists, or pickles |
 //! | [`cifar_fs`], [`fc100`] | the 100 of CIFAR-100 | images and lists, or pickles |
@@ -58,7 +58,8 @@ pub use fonts::fonts;
 pub use functions::{Functions, Sinusoid, Sinusoids};
 pub use glyphs::{Glyphs, GlyphsConfig};
 pub use image_folder::{
-    Color, FolderReport, ImageFolder, OnBroken, ReadOptions, picture_files, pictures_in,
+    Color, FolderReport, OnBroken, ReadOptions, image_folder, image_folder_splits, picture_files,
+    pictures_in,
 };
 pub use image_set::{ImageSet, Rotations};
 pub use meta_album::meta_album;

@@ -87,7 +87,7 @@ impl Picture {
         out
     }
 
-    /// What a network takes that was trained on images as [`ImageFolder`](crate::data::ImageFolder) and other readers
+    /// What a network takes that was trained on images as [`image_folder`](crate::data::image_folder()) and other readers
     /// make them, `[c, h, w]`: stretched to their height and width, in grey or in colour, bytes divided by 255.
     ///
     /// # Conventions

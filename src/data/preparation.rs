@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
     use crate::data::image_files::image;
-    use crate::data::{ClassDataset, Color, ImageFolder, ImageSet, Omniglot};
+    use crate::data::{ClassDataset, Color, ImageSet, Omniglot, ReadOptions, image_folder};
 
     /// The values that an episode makes of the first image of a set.
     fn first(set: &ImageSet) -> Vec<f32> {
@@ -76,8 +76,8 @@ mod tests {
             for ([height, width], color) in
                 [([16, 20], Color::Rgb), ([16, 20], Color::Grey), ([23, 37], Color::Rgb)]
             {
-                let read = ImageFolder::new(&folder).size(height, width).color(color);
-                let read = read.open().unwrap().data;
+                let options = ReadOptions { height, width, color, ..ReadOptions::square(0) };
+                let read = image_folder(&folder, &options).unwrap().data;
                 let how = |shades| Preparation::Stretched { image: read.image_shape(), shades };
                 let picture = Picture::open(&file).unwrap();
                 assert_eq!(how(Shades::Kept).image(), read.image_shape());

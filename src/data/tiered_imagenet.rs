@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::image_folder::{ImageFolder, broken, read_parts, split_folders};
+use super::image_folder::{broken, image_folder_splits, read_parts, split_folders};
 use super::pickle::Pickle;
 use super::pickled_images::{by_number, of_each, open_all};
 use crate::data::{DataError, FolderReport, ReadOptions, Splits};
@@ -24,7 +24,7 @@ struct Encoded<'a> {
 /// may have one name, so classes are `train/0 name`. Papers use 84 x 84 pixels.
 ///
 /// # Errors
-/// If a pickle is absent, damaged or has other values; and as [`ImageFolder::open`] for a folder.
+/// If a pickle is absent, damaged or has other values; and as [`image_folder`](crate::data::image_folder()) for a folder.
 ///
 /// # Source
 /// Ren et al. (2018), "Meta-Learning for Semi-Supervised Few-Shot Classification".
@@ -34,7 +34,7 @@ pub fn tiered_imagenet(
 ) -> Result<FolderReport<Splits>, DataError> {
     let dir = dir.as_ref();
     if split_folders(dir).is_some() {
-        return ImageFolder::new(dir).options(*options).open_splits(0);
+        return image_folder_splits(dir, options, 0);
     }
     if !dir.join("train_images_png.pkl").exists() {
         let wanted = "folders train, val and test and no train_images_png.pkl";

@@ -45,7 +45,8 @@ pub struct DTypeSupport {
     pub accelerated: bool,
 }
 
-const ASKED: [(&str, DType); 4] =
+/// Types of floating point that a device may compute with.
+pub(super) const FLOATS: [(&str, DType); 4] =
     [("f64", DType::F64), ("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::BF16)];
 
 impl Capabilities {
@@ -60,7 +61,7 @@ impl Capabilities {
             }
         };
         Self {
-            dtypes: ASKED.into_iter().map(|(name, t)| (name.to_owned(), support(t))).collect(),
+            dtypes: FLOATS.into_iter().map(|(name, t)| (name.to_owned(), support(t))).collect(),
             route: Some(route::<B>().to_string()),
             ..Self::default()
         }

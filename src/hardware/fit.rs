@@ -47,12 +47,6 @@ impl MemoryFit {
         let source = Provenance::Measured { residual_percent: self.residual_percent };
         MemoryFigure { bytes: Bytes(self.line().at(size).round().max(0.0) as u64), source }
     }
-
-    /// The largest size that takes at most `budget`; `None` where 1 takes more, or where more take
-    /// no more.
-    pub fn largest(&self, budget: Bytes) -> Option<usize> {
-        self.line().largest(budget).filter(|&size| size > 0)
-    }
 }
 
 /// A straight line from sizes to bytes.
@@ -95,9 +89,8 @@ mod tests {
         assert_eq!((fit.fixed, fit.each, fit.residual_percent), (100.0, 7.0, 0.0));
         let source = Provenance::Measured { residual_percent: 0.0 };
         assert_eq!(fit.at(10), MemoryFigure { bytes: Bytes(170), source });
-        assert_eq!(fit.largest(Bytes(170)), Some(10));
-        assert_eq!(fit.largest(Bytes(169)), Some(9));
-        assert_eq!(fit.largest(Bytes(106)), None);
+        let largest = |budget| fit.line().largest(Bytes(budget));
+        assert_eq!([170, 169, 106].map(largest), [Some(10), Some(9), Some(0)]);
     }
 
     #[test]
@@ -107,7 +100,7 @@ mod tests {
         assert_eq!(fit.residual_percent, 37.5);
         assert_eq!(fit.at(1).source, Provenance::Measured { residual_percent: 37.5 });
         let flat = MemoryFit::measure([1, 2, 4], run(|_| 100)).unwrap();
-        assert_eq!((flat.at(1000).bytes, flat.largest(Bytes(200))), (Bytes(100), None));
+        assert_eq!((flat.at(1000).bytes, flat.line().largest(Bytes(200))), (Bytes(100), None));
     }
 
     #[test]

@@ -49,9 +49,7 @@ pub use memory::{
 };
 pub(crate) use panics::device_has_failed;
 pub use placement::{DeviceLoad, PlacedModel, Placement, place};
-pub use plan::{
-    Activations, Algorithm, InnerGraphs, MemoryPlan, MemoryPlanner, PlanLine, Stacks, TaskShape,
-};
+pub use plan::{Activations, MemoryPlan, MemoryPlanner, Method, PlanLine, Stacks, TaskShape};
 pub use platform::{Found, Platform, Probed};
 pub use platforms::{Work, device_of, run_on};
 pub use pool::{Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage};

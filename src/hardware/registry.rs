@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{DeviceInfo, HardwareError, Inventory, Platform, detect, platforms};
+use super::{HardwareError, Inventory, Platform, detect, platforms};
 
 /// The platforms to look for devices on, built-in ones and one's own.
 ///
@@ -101,22 +101,6 @@ impl Registry {
     pub fn answer(&self, platform: &str) -> Result<String, HardwareError> {
         let inventory = Inventory::of(self.platform(platform)?);
         Ok(serde_json::to_string(&inventory).expect("an inventory is plain data"))
-    }
-
-    /// Runs `work` with the first usable device of a platform, and of no other.
-    ///
-    /// # Errors
-    /// [`HardwareError::Unknown`] if there is no such platform, [`HardwareError::Unavailable`] if
-    /// none of its devices works.
-    pub fn with_platform<T>(
-        self,
-        platform: &str,
-        work: impl FnOnce(&DeviceInfo) -> T,
-    ) -> Result<T, HardwareError> {
-        self.platform(platform)?;
-        let detection = Detection { only: vec![platform.to_owned()], ..Detection::default() };
-        let inventory = self.detect(&detection);
-        inventory.select(&platform.parse()?).map(|selection| work(&selection.device))
     }
 
     fn platform(&self, name: &str) -> Result<&dyn Platform, HardwareError> {
@@ -224,21 +208,6 @@ mod tests {
         let inventory = registry.detect(&Detection { isolation, ..Detection::default() });
         let keys = inventory.devices.iter().map(|d| d.key.to_string()).collect::<Vec<_>>();
         assert_eq!(keys, ["driver:0", "driver:1"]);
-    }
-
-    #[test]
-    fn work_for_a_platform_runs_on_it_or_not_at_all() {
-        let registry = || {
-            Registry::empty()
-                .with(fake("good", |_| Ok(Probed::default())))
-                .with(fake("bad", |_| Err("broken".to_owned())))
-        };
-        let key = registry().with_platform("good", |device| device.key.to_string());
-        assert_eq!(key, Ok("good:0".to_owned()));
-        let bad = registry().with_platform("bad", |_| unreachable!("it is broken"));
-        assert!(bad.unwrap_err().to_string().contains("broken"));
-        let none = registry().with_platform("god", |_| unreachable!("it is not there"));
-        assert!(none.unwrap_err().to_string().contains("did you mean \"good\"?"));
     }
 
     #[cfg(feature = "flex")]

@@ -36,11 +36,6 @@ where
         Self { rule, clipping: clipping.map(GradientClippingConfig::init), states }
     }
 
-    /// How parameters move.
-    pub fn rule(&self) -> &StepRule {
-        &self.rule
-    }
-
     fn step_by(&mut self, rate: f64, module: M, gradients: GradAdaptor) -> M {
         let mut taking = TakeParameters {
             gradients,

@@ -48,15 +48,14 @@ impl<B: Backend> WeightUpdate<B> {
 
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
-        let (weight, lost) = match self.forgetting {
+        let (weight, decay) = match self.forgetting {
             Forgetting::None => (weight, Decay::Share(0.0)),
             Forgetting::Same(forgotten) => (weight, Decay::Share(forgotten)),
             Forgetting::Each(rates) => (weight, Decay::Each(rates)),
             Forgetting::Between(mix) => {
-                let lost = product(rate.times(mix), weight.clone());
-                (weight - lost, Decay::Share(0.0))
+                (weight.clone() - product(rate.times(mix), weight), Decay::Share(0.0))
             }
         };
-        rank_update(weight, lost, self.post, self.pre, rate.of_update())
+        rank_update(weight, decay, self.post, self.pre, rate.of_update())
     }
 }

@@ -3,7 +3,7 @@ use plotters::style::RGBColor;
 use super::metrics::Line;
 use super::{StepMetrics, ValidationMetrics};
 use crate::episode::Measure;
-use crate::plot::{self, Curve, Panel};
+use crate::plot::{self, Curve};
 
 /// Of a panel.
 const SIZE: (u32, u32) = (450, 420);
@@ -31,11 +31,9 @@ pub(super) fn draw(lines: &[Line]) -> String {
             ("accuracy (%)", 100.0, vec![("training".to_owned(), TRAINING, accuracy), validation])
         }
     };
-    let panel = |area: &Panel, (title, top, curves): &(&str, f64, Vec<_>)| {
-        plot::over_time(area, title, "step", *top, curves)
-    };
     // Drawing into memory fails only on a degenerate range; all values are finite.
-    plot::drawn(SIZE, &[losses, right], panel).expect("curves have a finite range")
+    let panels = plot::drawn(SIZE, &[losses, right], plot::over_time("step"));
+    panels.expect("curves have a finite range")
 }
 
 /// A figure of training over steps.

@@ -7,15 +7,16 @@ use burn::backend::{Autodiff, Flex};
 use burn::tensor::{Tensor, TensorData};
 use fewshot::adapt::InnerLoop;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, BackboneOrigin};
-use fewshot::data::{ClassDataset, Features, ImageFolder, Picture, QuarterTurn};
+use fewshot::data::{ClassDataset, Features, Picture, QuarterTurn, ReadOptions, image_folder};
 use fewshot::learners::{Maml, ProtoNet};
 use fewshot::models::{BnStatistics, Classifier, Conv4Config, Encoder};
 use fewshot::train::Checkpoint;
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::inner_loop::adaptive;
 use super::pictures::{BLUE, GREEN, RED, draw, text};
-use super::{adaptive, code, fewshot, json, small, stderr};
+use super::{code, fewshot, json, small, stderr};
 
 /// Pixels along a side of the run's images.
 const SIDE: usize = 20;
@@ -61,8 +62,8 @@ fn features_are_those_of_the_learner_on_images_that_it_trains_on() {
     let learner = checkpoint.load::<Autodiff<Flex>, _, _>(learner, &device).unwrap();
     let encoder = burn::module::AutodiffModule::valid(learner.encoder());
 
-    let read = ImageFolder::new(folder.path().join("pictures/test")).size(SIDE, SIDE);
-    let read = read.open().unwrap().data;
+    let pictures = folder.path().join("pictures/test");
+    let read = image_folder(pictures, &ReadOptions::square(SIDE)).unwrap().data;
     let examples = open(&model).examples().clone();
     for class in 0..2 {
         assert_eq!(read.class_name(class), examples.class_name(class));

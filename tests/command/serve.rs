@@ -1,6 +1,5 @@
 //! `fewshot serve`: the JSON interface, and the page in a browser.
 
-#[path = "serve/browser.rs"]
 mod browser;
 
 use std::fs;

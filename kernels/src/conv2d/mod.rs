@@ -4,11 +4,10 @@ pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments)]
 pub(crate) mod cube;
-mod error;
 pub mod reference;
 mod shape;
 
-pub(crate) use error::check;
+pub(crate) use shape::check;
 pub use shape::{ConvShape, Role};
 
 use burn::tensor::backend::Backend;

@@ -11,76 +11,35 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use crate::host::HostBackend;
-use crate::registry::function_table;
 use depthwise::DepthwiseOptions;
 use fused_linear::LinearEpilogue;
 
-/// A backend with fused bodies for them. Tensors are f32, of checked shapes, and have elements.
-pub(crate) trait FusedInference: Backend {
+/// The bodies of a host backend; tensors are f32, of checked shapes, and have elements.
+#[allow(clippy::type_complexity)]
+pub(crate) struct InferenceTable<B: Backend> {
     /// See [`attention`](crate::attention()).
-    fn fused_attention(qkv: FloatTensor<Self>, heads: usize) -> FloatTensor<Self>;
-
+    pub attention: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
     /// See [`depthwise_conv2d`](crate::depthwise_conv2d()): the map, a window of 3 or 5 for each channel, scale and
     /// shift.
-    fn depthwise(of: [FloatTensor<Self>; 4], options: DepthwiseOptions) -> FloatTensor<Self>;
-
+    pub depthwise: fn([FloatTensor<B>; 4], DepthwiseOptions) -> FloatTensor<B>,
     /// See [`fused_linear`](crate::fused_linear()): rows, weight and bias.
-    fn fused_linear(
-        of: [FloatTensor<Self>; 3],
-        epilogue: LinearEpilogue<FloatTensor<Self>, FloatTensor<Self>>,
-    ) -> FloatTensor<Self>;
-
+    pub fused_linear:
+        fn([FloatTensor<B>; 3], LinearEpilogue<FloatTensor<B>, FloatTensor<B>>) -> FloatTensor<B>,
     /// See [`layer_norm`](crate::layer_norm()): rows, gain and shift.
-    fn fused_layer_norm(of: [FloatTensor<Self>; 3], epsilon: f64) -> FloatTensor<Self>;
-
+    pub layer_norm: fn([FloatTensor<B>; 3], f64) -> FloatTensor<B>,
     /// See [`pointwise_conv2d`](crate::pointwise_conv2d()): the map, the weight, scale and shift.
-    fn pointwise(
-        of: [FloatTensor<Self>; 4],
-        bounds: [f32; 2],
-        add: Option<FloatTensor<Self>>,
-    ) -> FloatTensor<Self>;
+    pub pointwise: fn([FloatTensor<B>; 4], [f32; 2], Option<FloatTensor<B>>) -> FloatTensor<B>,
 }
 
-function_table! {
-    /// The functions of those.
-    InferenceTable of FusedInference {
-        pub fused_attention: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
-        pub depthwise: fn([FloatTensor<B>; 4], DepthwiseOptions) -> FloatTensor<B>,
-        pub fused_linear: fn(
-            [FloatTensor<B>; 3],
-            LinearEpilogue<FloatTensor<B>, FloatTensor<B>>,
-        ) -> FloatTensor<B>,
-        pub fused_layer_norm: fn([FloatTensor<B>; 3], f64) -> FloatTensor<B>,
-        pub pointwise: fn([FloatTensor<B>; 4], [f32; 2], Option<FloatTensor<B>>) -> FloatTensor<B>,
-    }
-}
-
-impl<B: HostBackend> FusedInference for B {
-    fn fused_attention(qkv: FloatTensor<B>, heads: usize) -> FloatTensor<B> {
-        attention::host::attention::<B>(qkv, heads)
-    }
-
-    fn depthwise(of: [FloatTensor<B>; 4], options: DepthwiseOptions) -> FloatTensor<B> {
-        depthwise::host::depthwise::<B>(of, options)
-    }
-
-    fn fused_linear(
-        of: [FloatTensor<B>; 3],
-        epilogue: LinearEpilogue<FloatTensor<B>, FloatTensor<B>>,
-    ) -> FloatTensor<B> {
-        fused_linear::host::fused_linear::<B>(of, epilogue)
-    }
-
-    fn fused_layer_norm(of: [FloatTensor<B>; 3], epsilon: f64) -> FloatTensor<B> {
-        layer_norm::host::layer_norm::<B>(of, epsilon)
-    }
-
-    fn pointwise(
-        of: [FloatTensor<B>; 4],
-        bounds: [f32; 2],
-        add: Option<FloatTensor<B>>,
-    ) -> FloatTensor<B> {
-        pointwise::host::pointwise::<B>(of, bounds, add)
+impl<B: HostBackend> InferenceTable<B> {
+    pub fn new() -> Self {
+        Self {
+            attention: attention::host::attention::<B>,
+            depthwise: depthwise::host::depthwise::<B>,
+            fused_linear: fused_linear::host::fused_linear::<B>,
+            layer_norm: layer_norm::host::layer_norm::<B>,
+            pointwise: pointwise::host::pointwise::<B>,
+        }
     }
 }
 

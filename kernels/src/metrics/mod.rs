@@ -8,12 +8,9 @@ mod autodiff;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 mod cube;
-mod error;
 #[cfg(feature = "fusion")]
 mod fusion;
 mod host;
-
-pub(crate) use error::{check_labels, check_prototypes};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, IntTensor};
@@ -137,4 +134,21 @@ pub(crate) fn table<B: Backend>(
     registry::table().filter(|table: &&MetricTable<B>| {
         all_taken(operation, types, |found| found == first && (table.takes)(found))
     })
+}
+
+/// # Panics
+/// When prototypes have other tasks or features than the queries, or there are none.
+pub(crate) fn check_prototypes(queries: [usize; 3], found: [usize; 3]) {
+    let [tasks, _, features] = queries;
+    assert!(
+        found[0] == tasks && found[1] > 0 && found[2] == features,
+        "queries {queries:?} need prototypes [{tasks}, at least one, {features}], found {found:?}"
+    );
+}
+
+/// # Panics
+/// Unless there is a label for each embedding.
+pub(crate) fn check_labels(embeddings: [usize; 3], found: [usize; 2]) {
+    let wanted = &embeddings[..2];
+    assert!(found == wanted, "embeddings {embeddings:?} need labels {wanted:?}, found {found:?}");
 }

@@ -40,11 +40,11 @@ impl<B: HostBackend> FusedSteps for B {
 
     fn rank_update(
         weight: FloatTensor<B>,
-        lost: Decay<FloatTensor<B>>,
+        decay: Decay<FloatTensor<B>>,
         factors: [FloatTensor<B>; 2],
         rate: UpdateRate<FloatTensor<B>>,
     ) -> FloatTensor<B> {
-        rank_update::host::rank_update::<B>(weight, lost, factors, rate)
+        rank_update::host::rank_update::<B>(weight, decay, factors, rate)
     }
 
     fn gram(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {

@@ -68,11 +68,11 @@ pub trait FusedSteps: Backend {
     /// unless a backend has better.
     fn rank_update(
         weight: FloatTensor<Self>,
-        lost: Decay<FloatTensor<Self>>,
+        decay: Decay<FloatTensor<Self>>,
         factors: [FloatTensor<Self>; 2],
         rate: UpdateRate<FloatTensor<Self>>,
     ) -> FloatTensor<Self> {
-        rank_update::reference::rank_update::<Self>(weight, lost, factors, rate)
+        rank_update::reference::rank_update::<Self>(weight, decay, factors, rate)
     }
 
     /// See [`weighted_sums`](crate::weighted_sums()): `[b, inputs]` with `[neurons, inputs]`. Plain

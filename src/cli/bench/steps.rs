@@ -49,11 +49,11 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
         };
         let (names, of) = (["rank_update", variant], (Pass::Update, load));
         Case::new::<B, _>(names, sides([rows, columns]), of, device, make, |state| {
-            let [left, right, lost, weight] = state.clone();
+            let [left, right, rates, weight] = state.clone();
             // The weight's own memory may be written into.
-            state[3] = lost.clone();
+            state[3] = rates.clone();
             let rate = UpdateRate::Fixed(0.1);
-            state[3] = kernels::rank_update(weight, Decay::Each(lost), left, right, rate);
+            state[3] = kernels::rank_update(weight, Decay::Each(rates), left, right, rate);
         })
     };
     pairs.map(case).collect()

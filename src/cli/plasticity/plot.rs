@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use fewshot::plot::{self, NamedCurve, Panel};
+use fewshot::plot::{self, NamedCurve};
 
 use super::report::{Moment, RunResult};
 use crate::cli::error::CliError;
@@ -12,10 +12,7 @@ pub(super) fn write(result: &RunResult, path: &Path) -> Result<(), CliError> {
     let norms = curves(result, |moment| &moment.norms);
     let explained = curves(result, |moment| &moment.explained);
     let panels = [("row norm", plot::top(&norms), norms), ("explained variance", 1.0, explained)];
-    let panel = |area: &Panel, (title, top, curves): &(&str, f64, Vec<_>)| {
-        plot::over_time(area, title, "tick", *top, curves)
-    };
-    plot::write(path, SIZE, &panels, panel).map_err(CliError::Failed)
+    plot::write(path, SIZE, &panels, plot::over_time("tick")).map_err(CliError::Failed)
 }
 
 fn curves(result: &RunResult, values: fn(&Moment) -> &Vec<f64>) -> Vec<NamedCurve> {

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use fewshot::episode::Measure;
-use fewshot::plot::{self, COLORS, Curve, NamedCurve, Panel};
+use fewshot::plot::{self, COLORS, Curve, NamedCurve};
 use fewshot::train::RunHistory;
 
 use super::named::{self, NamedRun};
@@ -21,10 +21,7 @@ pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result<(), CliError> {
         Measure::SquaredError => ("validation squared error", plot::top(&validations), validations),
     };
     let panels = [("training loss", plot::top(&losses), losses), right];
-    let panel = |area: &Panel, (title, top, curves): &(&str, f64, Vec<_>)| {
-        plot::over_time(area, title, "step", *top, curves)
-    };
-    plot::write(to, SIZE, &panels, panel).map_err(CliError::Failed)?;
+    plot::write(to, SIZE, &panels, plot::over_time("step")).map_err(CliError::Failed)?;
     print(format_args!("curves of {} runs in {}", runs.len(), to.display()))
 }
 

@@ -69,7 +69,7 @@ impl ReadOptions {
 
 /// The classes of a folder of folders, each with its name and its files of pictures, both in order of name.
 ///
-/// Files are those that [`ImageFolder`] takes for images; none is read.
+/// Files are those that [`image_folder`] takes for images; none is read.
 ///
 /// # Errors
 /// When the folder cannot be read, has no folder in it, or one of these has no picture.
@@ -90,7 +90,16 @@ pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> 
     }
 }
 
-/// Images of your own: a folder of folders, one for each class.
+/// What was read from a folder, and what was not.
+#[derive(Clone, Debug)]
+pub struct FolderReport<D> {
+    /// An [`ImageSet`], or [`Splits`].
+    pub data: D,
+    /// Broken images that were left out; empty under [`OnBroken::Fail`].
+    pub skipped: Vec<PathBuf>,
+}
+
+/// Images of your own: a folder of folders, one for each class, read into one set.
 ///
 /// ```text
 /// root/cat/1.png          root/train/cat/1.png
@@ -110,90 +119,53 @@ pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> 
 /// PIL weights by Rec. 601. Transparency and the orientation noted by cameras are ignored; of a
 /// moving image the first frame counts.
 ///
+/// # Errors
+/// If the folder is absent or has no subfolder, if a class has no image left, or, unless broken
+/// images are skipped, if one is.
+///
 /// # Example
 /// ```no_run
-/// use fewshot::data::{ImageFolder, OnBroken};
+/// use fewshot::data::{OnBroken, ReadOptions, image_folder_splits};
 ///
-/// let folder = ImageFolder::new("birds").size(84, 84).on_broken(OnBroken::Skip);
-/// let report = folder.open_splits(1)?;
+/// let options = ReadOptions { on_broken: OnBroken::Skip, ..ReadOptions::square(84) };
+/// let report = image_folder_splits("birds", &options, 1)?;
 /// println!("{:?} classes, {} skipped", report.data.classes(), report.skipped.len());
 /// # Ok::<(), fewshot::data::DataError>(())
 /// ```
-#[derive(Clone, Debug)]
-pub struct ImageFolder {
-    root: PathBuf,
-    options: ReadOptions,
+pub fn image_folder(
+    root: impl AsRef<Path>,
+    options: &ReadOptions,
+) -> Result<FolderReport<ImageSet>, DataError> {
+    options.shape()?;
+    read(&classes_in(root.as_ref())?, options, decode_file)
 }
 
-/// What was read from a folder, and what was not.
-#[derive(Clone, Debug)]
-pub struct FolderReport<D> {
-    /// An [`ImageSet`], or [`Splits`].
-    pub data: D,
-    /// Broken images that were left out; empty under [`OnBroken::Fail`].
-    pub skipped: Vec<PathBuf>,
-}
-
-impl ImageFolder {
-    /// The folder at `root`, to be read as 28 x 28 pixels in red, green and blue; a broken image is
-    /// an error. Nothing is read yet.
-    pub fn new(root: impl AsRef<Path>) -> Self {
-        Self { root: root.as_ref().to_path_buf(), options: ReadOptions::square(28) }
-    }
-
-    /// Size, color and broken images at once.
-    pub fn options(self, options: ReadOptions) -> Self {
-        Self { options, ..self }
-    }
-
-    /// Pixels that every image is stretched to. Papers use 28 x 28 for characters and 84 x 84 for
-    /// photographs; memory and work grow with their number.
-    pub fn size(self, height: usize, width: usize) -> Self {
-        Self { options: ReadOptions { height, width, ..self.options }, ..self }
-    }
-
-    /// One channel or three.
-    pub fn color(self, color: Color) -> Self {
-        Self { options: ReadOptions { color, ..self.options }, ..self }
-    }
-
-    /// Whether a broken image is an error or is left out.
-    pub fn on_broken(self, on_broken: OnBroken) -> Self {
-        Self { options: ReadOptions { on_broken, ..self.options }, ..self }
-    }
-
-    /// Reads all classes, the subfolders of the root, into one set.
-    ///
-    /// # Errors
-    /// If the folder is absent or has no subfolder, if a class has no image left, or, unless broken
-    /// images are skipped, if one is.
-    pub fn open(&self) -> Result<FolderReport<ImageSet>, DataError> {
-        self.options.shape()?;
-        read(&classes_in(&self.root)?, &self.options, decode_file)
-    }
-
-    /// Reads all classes and splits them.
-    ///
-    /// If the root has the folders `train`, `val` (or `validation`) and `test`, the classes are
-    /// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`:
-    /// 16 % of them, rounded to the nearest number but at least one, to validate, 20 % likewise to
-    /// test, the others to train on.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), and if there are fewer than 3 classes to split, or one name is in two splits.
-    ///
-    /// # Source
-    /// 64, 16 and 20 % are the shares of mini-ImageNet's 100 classes: Ravi and Larochelle (2017).
-    pub fn open_splits(&self, seed: u64) -> Result<FolderReport<Splits>, DataError> {
-        self.options.shape()?;
-        let parts = match split_folders(&self.root) {
-            Some([train, validation, test]) => {
-                [classes_in(&train)?, classes_in(&validation)?, classes_in(&test)?]
-            }
-            None => shuffled_into_parts(classes_in(&self.root)?, seed)?,
-        };
-        read_parts(&self.root, parts, &self.options, decode_file)
-    }
+/// As [`image_folder`], with the classes split.
+///
+/// If the root has the folders `train`, `val` (or `validation`) and `test`, the classes are
+/// their subfolders and `seed` is of no account. Otherwise the classes are shuffled by `seed`:
+/// 16 % of them, rounded to the nearest number but at least one, to validate, 20 % likewise to
+/// test, the others to train on.
+///
+/// # Errors
+/// As [`image_folder`], and if there are fewer than 3 classes to split, or one name is in two splits.
+///
+/// # Source
+/// 64, 16 and 20 % are the shares of mini-ImageNet's 100 classes: Ravi and Larochelle (2017).
+pub fn image_folder_splits(
+    root: impl AsRef<Path>,
+    options: &ReadOptions,
+    seed: u64,
+) -> Result<FolderReport<Splits>, DataError> {
+    let root = root.as_ref();
+    options.shape()?;
+    let parts = match split_folders(root) {
+        Some([train, validation, test]) => {
+            [classes_in(&train)?, classes_in(&validation)?, classes_in(&test)?]
+        }
+        None => shuffled_into_parts(classes_in(root)?, seed)?,
+    };
+    read_parts(root, parts, options, decode_file)
 }
 
 #[cfg(test)]

@@ -7,13 +7,18 @@ use super::*;
 use crate::data::ClassDataset;
 use crate::data::image_files::{image, names, pictures as folder, put};
 
+const RGB: ReadOptions =
+    ReadOptions { height: 28, width: 28, color: Color::Rgb, on_broken: OnBroken::Fail };
+const GREY: ReadOptions = ReadOptions { color: Color::Grey, ..RGB };
+const SKIPPING: ReadOptions = ReadOptions { on_broken: OnBroken::Skip, ..RGB };
+
 #[test]
 fn subfolders_are_classes_in_order_of_name() {
     let root = folder(&[("dog/b.PNG", 3), ("dog/a.bmp", 2), ("cat/1.webp", 1), (".git/x.png", 9)]);
     put(root.path(), "readme.txt", b"not a class");
     put(root.path(), "dog/notes.txt", b"not an image");
     put(root.path(), "dog/.hidden.png", b"not an image");
-    let report = ImageFolder::new(&root).size(3, 2).open().unwrap();
+    let report = image_folder(&root, &ReadOptions { height: 3, width: 2, ..RGB }).unwrap();
     assert_eq!(report.data.image_shape().to_string(), "3x3x2");
     assert_eq!(names(&report.data), ["cat", "dog"]);
     assert_eq!(report.data.examples(1), 2);
@@ -33,7 +38,7 @@ fn every_format_is_read_by_its_content() {
         RgbImage::from_pixel(28, 28, Rgb([80; 3])).save(path.join(name)).unwrap();
     }
     fs::rename(root.path().join("class/4.bmp"), root.path().join("class/7.png")).unwrap();
-    let set = ImageFolder::new(&root).color(Color::Grey).open().unwrap().data;
+    let set = image_folder(&root, &GREY).unwrap().data;
     assert_eq!(set.examples(0), 6);
     for example in 0..6 {
         let near = image(&set, 0, example).iter().all(|pixel| pixel.abs_diff(80) <= 2);
@@ -48,7 +53,7 @@ fn an_image_of_the_right_size_keeps_its_pixels() {
     fs::create_dir(root.path().join("class")).unwrap();
     let grey = GrayImage::from_raw(7, 5, pixels.clone()).unwrap();
     DynamicImage::from(grey).save(root.path().join("class/1.png")).unwrap();
-    let set = ImageFolder::new(&root).size(5, 7).color(Color::Grey).open().unwrap().data;
+    let set = image_folder(&root, &ReadOptions { height: 5, width: 7, ..GREY }).unwrap().data;
     assert_eq!(image(&set, 0, 0), pixels);
 }
 
@@ -58,7 +63,7 @@ fn shrinking_weighs_every_pixel() {
     fs::create_dir(root.path().join("class")).unwrap();
     let stripes = GrayImage::from_fn(64, 64, |x, _| image::Luma([(x % 2) as u8 * 200]));
     stripes.save(root.path().join("class/1.png")).unwrap();
-    let set = ImageFolder::new(&root).size(8, 8).color(Color::Grey).open().unwrap().data;
+    let set = image_folder(&root, &ReadOptions { height: 8, width: 8, ..GREY }).unwrap().data;
     assert!(image(&set, 0, 0).iter().all(|pixel| pixel.abs_diff(100) <= 5));
 }
 
@@ -68,10 +73,10 @@ fn a_broken_image_is_an_error_or_is_reported() {
     put(root.path(), "a/2.png", b"no image at all");
     let path = root.path().join("a/2.png");
 
-    let text = ImageFolder::new(&root).open().unwrap_err().to_string();
+    let text = image_folder(&root, &RGB).unwrap_err().to_string();
     assert!(text.starts_with(&format!("{} is not a readable image: ", path.display())), "{text}");
 
-    let report = ImageFolder::new(&root).on_broken(OnBroken::Skip).open().unwrap();
+    let report = image_folder(&root, &SKIPPING).unwrap();
     assert_eq!(report.skipped, [path]);
     assert_eq!((report.data.examples(0), report.data.examples(1)), (2, 1));
     let red = [(0, 0), (0, 1), (1, 0)].map(|(class, n)| image(&report.data, class, n)[0]);
@@ -83,21 +88,21 @@ fn a_class_of_broken_images_only_is_an_error_even_if_they_are_skipped() {
     let root = folder(&[("a/1.png", 1)]);
     put(root.path(), "b/1.png", b"");
     put(root.path(), "b/2.gif", b"GIF89a");
-    let text = ImageFolder::new(&root).on_broken(OnBroken::Skip).open().unwrap_err().to_string();
+    let text = image_folder(&root, &SKIPPING).unwrap_err().to_string();
     assert_eq!(text, "class b has no image that can be read");
 }
 
 #[test]
 fn absent_and_empty_folders_are_errors() {
     let root = folder(&[]);
-    let absent = ImageFolder::new(root.path().join("nowhere")).open().unwrap_err();
+    let absent = image_folder(root.path().join("nowhere"), &RGB).unwrap_err();
     assert!(matches!(&absent, DataError::Read { path, .. } if path.ends_with("nowhere")));
-    let empty = ImageFolder::new(&root).open().unwrap_err();
+    let empty = image_folder(&root, &RGB).unwrap_err();
     assert!(empty.to_string().ends_with("has no subfolders: each class is a folder of images"));
     put(root.path(), "class/readme.txt", b"no image");
-    let without = ImageFolder::new(&root).open().unwrap_err();
+    let without = image_folder(&root, &RGB).unwrap_err();
     assert!(matches!(without, DataError::NoImages { path } if path.ends_with("class")));
-    let none = ImageFolder::new(&root).size(0, 28).open().unwrap_err();
+    let none = image_folder(&root, &ReadOptions { height: 0, ..RGB }).unwrap_err();
     assert_eq!(none.to_string(), "images of 3x0x28 hold nothing: every number must be at least 1");
 }
 
@@ -107,7 +112,7 @@ fn folders_named_after_the_splits_are_the_splits() {
         let third = format!("{validation}/c/1.png");
         let root =
             folder(&[("train/a/1.png", 1), ("train/b/1.png", 2), (&third, 3), ("test/d/1.png", 4)]);
-        let splits = ImageFolder::new(&root).open_splits(7).unwrap().data;
+        let splits = image_folder_splits(&root, &RGB, 7).unwrap().data;
         assert_eq!(names(&splits.train), ["a", "b"]);
         assert_eq!(names(&splits.validation), ["c"]);
         assert_eq!(names(&splits.test), ["d"]);
@@ -118,7 +123,7 @@ fn folders_named_after_the_splits_are_the_splits() {
 #[test]
 fn a_class_in_two_splits_is_an_error() {
     let root = folder(&[("train/a/1.png", 1), ("val/b/1.png", 2), ("test/a/1.png", 3)]);
-    let text = ImageFolder::new(&root).open_splits(0).unwrap_err().to_string();
+    let text = image_folder_splits(&root, &RGB, 0).unwrap_err().to_string();
     assert_eq!(text, "there are two classes a, and splits must have no class in common");
 }
 
@@ -128,7 +133,7 @@ fn classes_are_shared_out_by_the_seed() {
     let files: Vec<(&str, u8)> = files.iter().map(|file| (file.as_str(), 0)).collect();
     let root = folder(&files);
     let order = |seed| {
-        let splits = ImageFolder::new(&root).open_splits(seed).unwrap().data;
+        let splits = image_folder_splits(&root, &RGB, seed).unwrap().data;
         assert_eq!(splits.classes(), [6, 2, 2]);
         [names(&splits.train), names(&splits.validation), names(&splits.test)].concat()
     };
@@ -136,7 +141,7 @@ fn classes_are_shared_out_by_the_seed() {
     assert_eq!(one, order(1));
     assert_ne!(one, order(2));
     one.sort();
-    assert_eq!(one, names(&ImageFolder::new(&root).open().unwrap().data));
+    assert_eq!(one, names(&image_folder(&root, &RGB).unwrap().data));
 }
 
 #[test]

@@ -9,7 +9,8 @@ use burn::tensor::{Distribution, FloatDType, Tensor};
 use fewshot_kernels::limits::{LaunchTime, LimitError, launch_time};
 use serde::{Deserialize, Serialize};
 
-use super::{Bytes, Capabilities};
+use super::Bytes;
+use super::capabilities::{Capabilities, FLOATS};
 use accelerator::Accelerator;
 
 /// How fast a device is at simple things, measured on it.
@@ -72,13 +73,6 @@ impl Effort {
     }
 }
 
-const DTYPES: [(&str, FloatDType); 4] = [
-    ("f64", FloatDType::F64),
-    ("f32", FloatDType::F32),
-    ("f16", FloatDType::F16),
-    ("bf16", FloatDType::BF16),
-];
-
 impl Calibration {
     /// Measures `device`.
     ///
@@ -102,10 +96,10 @@ impl Calibration {
             squares: f32s,
         };
         found.limits::<B>(effort, device).unwrap_or_else(|error| panic!("{error}"));
-        for (name, dtype) in DTYPES.into_iter().filter(|(name, _)| able.dtype(name).arithmetic) {
+        for (name, dtype) in FLOATS.into_iter().filter(|(name, _)| able.dtype(name).arithmetic) {
             if !found.products.contains_key(name) {
                 let largest = &squares[squares.len().saturating_sub(2)..];
-                let times = largest.iter().map(|size| time(*size, dtype)).collect();
+                let times = largest.iter().map(|size| time(*size, dtype.into())).collect();
                 found.products.insert(name.to_owned(), fastest(&times));
             }
         }

@@ -15,7 +15,6 @@ use super::{
     Bytes, DeviceInfo, HardwareError, Inventory, MemoryReport, MemoryScope, MemoryStats, Precision,
     Rejection, Tier, memory_stats, release, to_device,
 };
-use crate::episode::{TaskKind, TaskSource};
 
 /// The devices of one backend type, chosen and set up as a [`HardwareConfig`] says.
 ///
@@ -124,15 +123,6 @@ impl<B: Backend> HardwareManager<B> {
     /// direct copy between devices is not there on every backend.
     pub fn place<M: Module<B>>(&self, module: M) -> M {
         to_device::<B, M>(module, self.device())
-    }
-
-    /// The tasks with these indices, on the device.
-    pub fn place_episodes<T: TaskSource>(
-        &self,
-        source: &T,
-        indices: std::ops::Range<u64>,
-    ) -> <T::Kind as TaskKind>::Batch<B> {
-        source.tasks::<B>(indices, self.device())
     }
 
     /// The memory of the device, as the calling thread uses it.

@@ -1,6 +1,6 @@
 //! What meta-training takes of memory, line by line, without running it.
 
-mod algorithm;
+mod method;
 mod stacks;
 mod task;
 #[cfg(test)]
@@ -10,7 +10,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use algorithm::{Algorithm, InnerGraphs};
+use method::InnerGraphs;
+pub use method::Method;
 pub use stacks::Stacks;
 pub use task::{Activations, TaskShape};
 
@@ -22,7 +23,7 @@ use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provena
 /// ```
 /// use burn::backend::{Autodiff, Flex};
 /// use fewshot::hardware::{
-///     Activations, Algorithm, Bytes, Checkpointing, MemoryPlanner, ModelProfile, OptimizerKind,
+///     Activations, Bytes, Checkpointing, MemoryPlanner, Method, ModelProfile, OptimizerKind,
 ///     TaskShape,
 /// };
 /// use fewshot::kernels::route;
@@ -35,7 +36,8 @@ use super::{Bytes, MemoryFigure, MemoryFit, ModelProfile, OptimizerKind, Provena
 /// let planner = MemoryPlanner {
 ///     profile: ModelProfile::of(&config.init::<B>(&Default::default())),
 ///     optimizer: OptimizerKind::Adam,
-///     algorithm: Algorithm::Prototypical,
+///     method: Method::ProtoNet,
+///     lanes: 1,
 ///     activations: Activations::modelled(&config, task, route::<B>(), keep),
 ///     task,
 ///     measured: None,
@@ -51,7 +53,9 @@ pub struct MemoryPlanner {
     /// What moves them.
     pub optimizer: OptimizerKind,
     /// How tasks are learned.
-    pub algorithm: Algorithm,
+    pub method: Method,
+    /// Most tasks that adapt side by side; other tasks follow when these are done.
+    pub lanes: usize,
     /// What one task is.
     pub task: TaskShape,
     /// What one task's activations take.
@@ -94,15 +98,20 @@ impl MemoryPlanner {
         let mut lines = self.counted(tasks);
         match &self.measured {
             Some(fit) => lines.push(("fast weights and activations", self.beside(fit, tasks))),
-            None => lines.extend(algorithm::lines(self, tasks)),
+            None => lines.extend(method::lines(self, tasks)),
         }
-        MemoryPlan::new(tasks, lines, algorithm::largest(self, tasks), self.largest_buffer)
+        MemoryPlan::new(tasks, lines, method::largest(self, tasks), self.largest_buffer)
+    }
+
+    /// How many of so many tasks have their graphs at once.
+    fn live(&self, tasks: usize) -> usize {
+        if self.method == Method::ProtoNet { tasks } else { tasks.min(self.lanes) }
     }
 
     /// What measured steps took beside what is counted. Of tasks that follow others there is nothing
     /// else.
     fn beside(&self, fit: &MemoryFit, tasks: usize) -> MemoryFigure {
-        let live = self.algorithm.live(tasks);
+        let live = self.live(tasks);
         let counted: MemoryFigure = self.counted(live).into_iter().map(|(_, amount)| amount).sum();
         let all = fit.at(live);
         MemoryFigure { bytes: Bytes(all.bytes.0.saturating_sub(counted.bytes.0)), ..all }

@@ -18,7 +18,7 @@ fn profile() -> ModelProfile {
     ModelProfile { parameters }
 }
 
-fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
+fn planner(method: Method, optimizer: OptimizerKind) -> MemoryPlanner {
     let activations = Activations {
         support: Cost {
             saved: 100,
@@ -46,7 +46,8 @@ fn planner(algorithm: Algorithm, optimizer: OptimizerKind) -> MemoryPlanner {
     MemoryPlanner {
         profile: profile(),
         optimizer,
-        algorithm,
+        method,
+        lanes: 2,
         task,
         activations,
         measured: None,
@@ -60,7 +61,7 @@ fn lines(plan: &MemoryPlan) -> Vec<(&str, u64)> {
 
 #[test]
 fn a_prototypical_step_has_the_graphs_of_all_its_tasks() {
-    let plan = planner(Algorithm::Prototypical, OptimizerKind::Adam).plan(3);
+    let plan = planner(Method::ProtoNet, OptimizerKind::Adam).plan(3);
     let wanted = [
         ("parameters", 60),
         ("gradients", 52),
@@ -77,7 +78,12 @@ fn a_prototypical_step_has_the_graphs_of_all_its_tasks() {
 }
 
 fn maml(steps: usize, lanes: usize, graphs: InnerGraphs) -> MemoryPlanner {
-    planner(Algorithm::Maml { steps, lanes, graphs }, OptimizerKind::Sgd)
+    let method = match graphs {
+        InnerGraphs::None => Method::FirstOrder { steps },
+        InnerGraphs::One => Method::Maml { steps },
+        InnerGraphs::Every => Method::Unrolled { steps },
+    };
+    MemoryPlanner { lanes, ..planner(method, OptimizerKind::Sgd) }
 }
 
 #[test]
@@ -111,8 +117,7 @@ fn the_first_order_has_no_inner_graph() {
     assert_eq!(plan.line("inner graphs"), None);
     assert_eq!(plan.line("fast weights").unwrap().bytes.0, 2 * (60 + 2 * 52));
     assert_eq!(plan.line("activations").unwrap().bytes.0, 4 * 2 * 1000);
-    let reptile =
-        planner(Algorithm::Reptile { steps: 5, batch: 11, lanes: 2 }, OptimizerKind::Sgd).plan(4);
+    let reptile = planner(Method::Reptile { steps: 5, batch: 11 }, OptimizerKind::Sgd).plan(4);
     assert_eq!(reptile.line("activations").unwrap().bytes.0, 4 * 2 * 605);
     assert_eq!(reptile.line("mini-batches").unwrap().bytes.0, 2 * (20 + 11) * 9);
     assert_eq!(reptile.line("means of the inner rule").unwrap().bytes.0, 2 * 2 * 52);
@@ -120,9 +125,8 @@ fn the_first_order_has_no_inner_graph() {
 
 #[test]
 fn a_head_alone_is_little_to_store() {
-    let head = "head".to_owned();
-    let algorithm = Algorithm::HeadOnly { head, steps: 5, lanes: 1, graphs: InnerGraphs::One };
-    let plan = planner(algorithm, OptimizerKind::Sgd).plan(4);
+    let planner = planner(Method::Anil { steps: 5 }, OptimizerKind::Sgd);
+    let plan = MemoryPlanner { lanes: 1, ..planner }.plan(4);
     // A task alone begins at the learned values themselves.
     assert_eq!(plan.line("fast weights").unwrap().bytes.0, 5 * 12);
     assert_eq!(plan.line("inner graphs").unwrap().bytes.0, 4 * (130 + 90));
@@ -132,9 +136,7 @@ fn a_head_alone_is_little_to_store() {
 
 #[test]
 fn as_many_tasks_as_fit_are_found() {
-    for planner in
-        [planner(Algorithm::Prototypical, OptimizerKind::Lamb), maml(3, 4, InnerGraphs::One)]
-    {
+    for planner in [planner(Method::ProtoNet, OptimizerKind::Lamb), maml(3, 4, InnerGraphs::One)] {
         for wanted in [1, 2, 3, 4, 5, 17, 1000] {
             let Bytes(enough) = planner.plan(wanted).total().bytes;
             assert_eq!(planner.max_tasks(Bytes(enough)), Some(wanted));
@@ -177,7 +179,7 @@ fn a_tensor_beyond_the_largest_buffer_does_not_fit() {
         let task = TaskShape { example: Bytes(example), ..planner.task };
         MemoryPlanner { task, largest_buffer: Some(Bytes(800)), ..planner }
     };
-    let prototypical = || planner(Algorithm::Prototypical, OptimizerKind::Adam);
+    let prototypical = || planner(Method::ProtoNet, OptimizerKind::Adam);
     assert_eq!(prototypical().plan(3).fits(all), Some(true));
     let planner = limited(prototypical(), 1);
     assert_eq!(planner.plan(2).largest, MemoryFigure::modelled(4 * 140));
@@ -197,7 +199,7 @@ fn a_tensor_beyond_the_largest_buffer_does_not_fit() {
 
 #[test]
 fn a_plan_is_a_table_and_reads_back() {
-    let plan = planner(Algorithm::Prototypical, OptimizerKind::Adam).plan(1);
+    let plan = planner(Method::ProtoNet, OptimizerKind::Adam).plan(1);
     let text = plan.to_string();
     assert!(text.starts_with("parameters                     60 B  exact\n"), "{text}");
     assert!(text.ends_with("total                      4.81 KiB  modelled"), "{text}");
@@ -231,7 +233,7 @@ impl CostModel for Halves {
 }
 
 fn segmented(network: &Halves, checkpointing: Checkpointing) -> MemoryPlanner {
-    let planner = planner(Algorithm::Prototypical, OptimizerKind::Sgd);
+    let planner = planner(Method::ProtoNet, OptimizerKind::Sgd);
     let route = Route::Host("any");
     let activations = Activations::modelled(network, planner.task, route, checkpointing);
     MemoryPlanner { activations, ..planner }

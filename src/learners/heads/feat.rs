@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, not_negative, one_hot, positive};
 
-/// Nearness of what does not attend to each other.
-const NEVER: f64 = -1e4;
+/// Score of what does not attend to each other.
+const MASKED: f64 = -1e4;
 
 /// Configuration of a [`Feat`].
 #[derive(Config, Debug)]
@@ -142,14 +142,14 @@ impl<B: Backend> Feat<B> {
         let mapped = |weight: &Param<Tensor<B, 2>>| {
             linear(flat.clone(), weight.val(), None).reshape([tasks, ways, features])
         };
-        let [asking, asked, value] = [&self.of_asking, &self.of_asked, &self.of_value].map(mapped);
-        let nearness = product(asking, asked.swap_dims(1, 2)) / (features as f64).sqrt();
-        let nearness = match apart {
-            Some(apart) => nearness.mask_fill(apart, NEVER),
-            None => nearness,
+        let [query, key, value] = [&self.of_asking, &self.of_asked, &self.of_value].map(mapped);
+        let scores = product(query, key.swap_dims(1, 2)) / (features as f64).sqrt();
+        let scores = match apart {
+            Some(apart) => scores.mask_fill(apart, MASKED),
+            None => scores,
         };
-        let read = product(softmax(nearness, 2), value).reshape([tasks * ways, features]);
-        let result = linear(read, self.of_result.val(), Some(self.bias.val()));
+        let attended = product(softmax(scores, 2), value).reshape([tasks * ways, features]);
+        let result = linear(attended, self.of_result.val(), Some(self.bias.val()));
         self.norm.forward(result.reshape([tasks, ways, features]) + prototypes)
     }
 }

@@ -1,7 +1,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::checked::not_negative;
@@ -11,16 +11,6 @@ use super::rectification::{
 };
 use super::unit_length::{centred, fixed_mean};
 use super::{EmbeddedSupport, TransductiveHead};
-
-/// Which queries [`LaplacianShot`] draws together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Affinity {
-    /// A query follows its own nearest neighbours.
-    Directed,
-    /// It also follows those whose neighbour it is.
-    Symmetric,
-}
 
 /// LaplacianShot: nearest prototypes, where neighbouring queries tend to the same class.
 ///
@@ -72,8 +62,6 @@ pub struct LaplacianShot<B: Backend> {
     base_mean: Option<Param<Tensor<B, 1>>>,
     lambda: f64,
     neighbours: usize,
-    #[module(skip)]
-    affinity: Affinity,
     steps: usize,
     tolerance: f64,
     scale: f64,
@@ -92,7 +80,6 @@ impl<B: Backend> LaplacianShot<B> {
             base_mean: None,
             lambda: 1.0,
             neighbours: 3,
-            affinity: Affinity::Directed,
             steps: 20,
             tolerance: 1e-6,
             scale: 10.0,
@@ -119,11 +106,6 @@ impl<B: Backend> LaplacianShot<B> {
     /// With so many neighbours of each query, or all others if they are fewer.
     pub fn with_neighbours(self, neighbours: usize) -> Self {
         Self { neighbours, ..self }
-    }
-
-    /// With neighbourhood in both directions.
-    pub fn with_affinity(self, affinity: Affinity) -> Self {
-        Self { affinity, ..self }
     }
 
     /// With at most so many steps, fewer for tasks whose bound changes by a smaller part of itself.
@@ -169,17 +151,7 @@ impl<B: Backend> LaplacianShot<B> {
             }
             found.into_iter().map(|(_, other)| other).collect()
         };
-        let mut found: Vec<Vec<_>> = (first..size).map(nearest).collect();
-        if self.affinity == Affinity::Symmetric {
-            for (at, others) in found.clone().into_iter().enumerate() {
-                for other in others {
-                    if !found[other].contains(&at) {
-                        found[other].push(at);
-                    }
-                }
-            }
-        }
-        found
+        (first..size).map(nearest).collect()
     }
 
     /// `log y` `[q, ways]` of squared distances `[q, ways]` to prototypes.

@@ -72,7 +72,7 @@ pub use finetune::Finetune;
 pub use full_context::FullContext;
 pub use gram::{GramHead, TaskGram, WeightedSums};
 pub use head::{EmbeddedSupport, FittedHead, Head, TransductiveHead};
-pub use laplacian_shot::{Affinity, LaplacianShot};
+pub use laplacian_shot::LaplacianShot;
 pub use leo::{Leo, LeoCodes, LeoConfig, LeoLoss};
 pub use logistic_regression::LogisticRegression;
 pub use lstm::LstmCell;
@@ -90,7 +90,7 @@ pub use relation_net::{
 };
 pub use sgd::Sgd;
 pub use similarity::Similarity;
-pub use simple_cnaps::{DistanceFactor, SimpleCnaps};
+pub use simple_cnaps::SimpleCnaps;
 pub use simple_shot::{FeatureTransform, SimpleShot};
 pub use soft_k_means::SoftKMeans;
 pub use tim::{Tim, TimSolver};

@@ -2,23 +2,11 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Metric, product, scores};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::positive;
 use super::linear_solve::inverses;
 use super::{EmbeddedSupport, FittedHead, Head};
-
-/// By what [`SimpleCnaps`] multiplies squared Mahalanobis distances.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DistanceFactor {
-    /// One half, as in the paper.
-    #[default]
-    Half,
-    /// One, as in the authors' code.
-    One,
-}
 
 /// The nearest class mean, with a Mahalanobis distance that each class has for itself.
 ///
@@ -32,8 +20,7 @@ pub enum DistanceFactor {
 /// # Conventions
 /// Covariances divide by one less than the number of embeddings. That of a single embedding is
 /// zero, as in the paper; the authors' code takes the variance over its features for all entries.
-/// Their factor of distances is [one](DistanceFactor::One). The paper's encoder adapts to the task
-/// besides; this is its classifier.
+/// Their factor of distances is 1. The paper's encoder adapts to the task besides; this is its classifier.
 ///
 /// # Example
 /// ```
@@ -54,14 +41,12 @@ pub enum DistanceFactor {
 #[derive(Module, Clone, Debug)]
 pub struct SimpleCnaps {
     regulariser: f64,
-    #[module(skip)]
-    factor: DistanceFactor,
 }
 
 impl SimpleCnaps {
     /// The paper's classifier.
     pub fn new() -> Self {
-        Self { regulariser: 1.0, factor: DistanceFactor::Half }
+        Self { regulariser: 1.0 }
     }
 
     /// With so much of the identity in each covariance.
@@ -69,12 +54,7 @@ impl SimpleCnaps {
     /// # Panics
     /// When it is not a positive number.
     pub fn with_regulariser(self, regulariser: f64) -> Self {
-        Self { regulariser: positive("the regulariser of covariances", regulariser), ..self }
-    }
-
-    /// With another factor of distances.
-    pub fn with_factor(self, factor: DistanceFactor) -> Self {
-        Self { factor, ..self }
+        Self { regulariser: positive("the regulariser of covariances", regulariser) }
     }
 }
 
@@ -90,15 +70,11 @@ impl<B: Backend> Head<B> for SimpleCnaps {
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let ways = support.ways;
         let spread = Spread::new(support, self.regulariser);
-        let factor = match self.factor {
-            DistanceFactor::Half => -0.5,
-            DistanceFactor::One => -1.0,
-        };
-        FittedHead::new(ways, move |queries| spread.distances(queries) * factor)
+        FittedHead::new(ways, move |queries| spread.distances(queries) * -0.5)
     }
 
     fn settings(&self) -> Value {
-        json!({ "regulariser": self.regulariser, "factor": self.factor })
+        json!({ "regulariser": self.regulariser })
     }
 }
 

@@ -89,12 +89,6 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         Ok((self, firings))
     }
 
-    /// Whether the last ticks went that way.
-    #[cfg(test)]
-    pub(crate) fn is_fused(&self) -> bool {
-        self.memory.is_some()
-    }
-
     /// Reads the power of what layers saw first, until all have a bound.
     fn look_at_bounds(&mut self, memory: &LocalMemory<B>, settings: &LocalLearning, ticks: usize) {
         let learning = &self.learning;

@@ -21,7 +21,7 @@ pub struct Running<B: Backend, R: PlasticityRule<B>> {
     /// Sequences that began, once they did.
     pub(super) sequences: Option<usize>,
     /// What an accelerator remembers in place of the levels, while it goes through whole sequences.
-    pub(super) memory: Option<LocalMemory<B>>,
+    pub(in crate::plasticity) memory: Option<LocalMemory<B>>,
 }
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {

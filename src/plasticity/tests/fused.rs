@@ -97,7 +97,7 @@ impl Case {
         let (fused, fired) = self.start(&hierarchy, rule.clone()).run(xs.clone()).unwrap();
         let (plain, wanted) =
             with_reference(|| self.start(&hierarchy, rule).run(xs.clone()).unwrap());
-        assert!(fused.is_fused() && !plain.is_fused(), "{what}");
+        assert!(fused.memory.is_some() && plain.memory.is_none(), "{what}");
         assert_same(&what, &fused, &plain);
         assert_eq!(fired.len(), wanted.len(), "{what}");
         for (found, wanted) in fired.into_iter().zip(wanted) {

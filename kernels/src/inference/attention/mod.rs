@@ -32,7 +32,7 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
         return Tensor::zeros([n, tokens, all / 3], (&qkv.device(), qkv.dtype()));
     }
     match registry::f32_table::<InferenceTable<B>>("attention", [qkv.dtype()]) {
-        Some(table) => wrap((table.fused_attention)(unwrap(qkv), heads)),
+        Some(table) => wrap((table.attention)(unwrap(qkv), heads)),
         None => reference::attention(qkv, heads),
     }
 }

@@ -35,7 +35,7 @@ pub fn layer_norm<B: Backend>(
     let types = [x.dtype(), gamma.dtype(), beta.dtype()];
     match registry::f32_table::<InferenceTable<B>>("layer_norm", types) {
         Some(table) if n * length > 0 => {
-            wrap((table.fused_layer_norm)([unwrap(x), unwrap(gamma), unwrap(beta)], epsilon))
+            wrap((table.layer_norm)([unwrap(x), unwrap(gamma), unwrap(beta)], epsilon))
         }
         _ => reference::layer_norm(x, [gamma, beta], epsilon),
     }

@@ -1,11 +1,10 @@
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fewshot::adapted::{AdaptedModelError, PublishedFile, PublishedWeights, weights_cache};
 use fewshot::files;
-use sha2::{Digest, Sha256};
 use zip::ZipArchive;
 
 use crate::cli::download::body;
@@ -57,7 +56,7 @@ impl Place {
 
     /// Whether the file at `path` is whole, and where it belongs.
     fn has(&self, path: &Path, published: &PublishedFile) -> bool {
-        let sha256 = File::open(path).and_then(|file| copy(file, io::sink()));
+        let sha256 = files::sha256(path);
         sha256.is_ok_and(|found| found.starts_with(published.sha256) && self.file(&found) == path)
     }
 }
@@ -80,47 +79,24 @@ fn fetch(
     let mut path = partial.0.join("download");
     // Larger than the file by far: what is longer is something else.
     let limit = 2_000_000 * file.megabytes;
-    let written = File::create(&path).and_then(|to| copy(body.take(limit), to));
-    let mut sha256 = written.map_err(|error| failed!("cannot download {url}: {error}"))?;
+    let written = File::create(&path).and_then(|mut to| io::copy(&mut body.take(limit), &mut to));
+    written.map_err(|error| failed!("cannot download {url}: {error}"))?;
     if let Some(within) = file.within {
         let packed = File::open(&path).map_err(unwritten)?;
         let mut packed = ZipArchive::new(packed).map_err(|error| other(error.to_string()))?;
         let member = packed.by_name(within).map_err(|error| other(error.to_string()))?;
         path = partial.0.join("member");
-        let to = File::create(&path).map_err(unwritten)?;
-        sha256 = copy(member.take(limit), to).map_err(|error| other(error.to_string()))?;
+        let mut to = File::create(&path).map_err(unwritten)?;
+        let copied = io::copy(&mut member.take(limit), &mut to);
+        copied.map_err(|error| other(error.to_string()))?;
     }
+    let sha256 = files::sha256(&path).map_err(unwritten)?;
     if !sha256.starts_with(file.sha256) {
         return Err(other(format!("its sha256 is {sha256}, published is {}", file.sha256)));
     }
     let to = place.file(&sha256);
     files::put(&path, &to).map_err(|error| failed!("{}: {error}", to.display()))?;
     Ok(to)
-}
-
-/// Copies all there is, and says its sha256.
-fn copy(mut from: impl Read, to: impl Write) -> io::Result<String> {
-    let mut hashed = Hashed { to, sha256: Sha256::new() };
-    io::copy(&mut from, &mut hashed)?;
-    hashed.to.flush()?;
-    Ok(format!("{:x}", hashed.sha256.finalize()))
-}
-
-struct Hashed<W> {
-    to: W,
-    sha256: Sha256,
-}
-
-impl<W: Write> Write for Hashed<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.to.write(bytes)?;
-        self.sha256.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
-    }
 }
 
 /// A folder of files that are not whole yet, which goes when it is dropped or the program is interrupted.
@@ -148,6 +124,7 @@ impl Drop for Partial {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::net::TcpListener;
     use std::thread::{JoinHandle, spawn};
 

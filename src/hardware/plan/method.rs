@@ -1,65 +1,48 @@
+use serde::{Deserialize, Serialize};
+
 use super::{Lines, MemoryPlanner};
 use crate::hardware::{Checkpointing, MemoryFigure};
 
-/// How tasks are learned, as far as memory goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// Support and queries of every task go through the network together and nothing adapts:
-    /// prototypical networks and their like. The graphs of all tasks are there at once, or under
+/// How a network learns, as far as time and memory go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// Prototypical networks and their like: support and queries of every task go through the network
+    /// together and nothing adapts. The graphs of all tasks are there at once, or under
     /// [`Checkpointing::Segments`] a segment of one.
-    Prototypical,
-    /// All parameters adapt.
+    ProtoNet,
+    /// MAML of the second order by the chain, and its relatives that adapt everything.
     Maml {
         /// Inner steps.
         steps: usize,
-        /// Tasks that adapt side by side; other tasks follow when these are done.
-        lanes: usize,
-        /// Graphs of inner steps that are there at once.
-        graphs: InnerGraphs,
     },
-    /// The parameters of one module adapt.
-    HeadOnly {
-        /// Name of the module.
-        head: String,
+    /// The same, with the graphs of all inner steps kept.
+    Unrolled {
         /// Inner steps.
         steps: usize,
-        /// As for [`Maml`](Self::Maml).
-        lanes: usize,
-        /// As for [`Maml`](Self::Maml).
-        graphs: InnerGraphs,
     },
-    /// All parameters adapt to support and queries in mini-batches, by Adam, and the way they go is
-    /// what is learned from.
+    /// MAML of the first order.
+    FirstOrder {
+        /// Inner steps.
+        steps: usize,
+    },
+    /// Reptile: all parameters adapt to support and queries in mini-batches, by Adam.
     Reptile {
         /// Inner steps.
         steps: usize,
         /// Examples of a mini-batch.
         batch: usize,
-        /// As for [`Maml`](Self::Maml).
-        lanes: usize,
+    },
+    /// ANIL: the module `head` adapts.
+    Anil {
+        /// Inner steps.
+        steps: usize,
     },
 }
 
-impl Algorithm {
-    /// Most tasks whose graphs are there at once, where others follow.
-    pub(crate) fn lanes(&self) -> Option<usize> {
-        match self {
-            Self::Prototypical => None,
-            Self::Maml { lanes, .. }
-            | Self::HeadOnly { lanes, .. }
-            | Self::Reptile { lanes, .. } => Some(*lanes),
-        }
-    }
-
-    /// How many of so many tasks have their graphs at once.
-    pub(super) fn live(&self, tasks: usize) -> usize {
-        self.lanes().map_or(tasks, |lanes| tasks.min(lanes))
-    }
-}
-
 /// Graphs of inner steps that an outer gradient has at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum InnerGraphs {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InnerGraphs {
     /// None: the first order.
     None,
     /// That of one step, made again from its fast weights: the chain.
@@ -68,20 +51,29 @@ pub enum InnerGraphs {
     Every,
 }
 
-/// What the algorithm takes besides what is counted.
+/// What the method takes besides what is counted.
 pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Lines {
     let profile = &planner.profile;
-    let (steps, graphs, moved, batch) = match &planner.algorithm {
-        Algorithm::Prototypical => return prototypical(planner, tasks),
-        Algorithm::Maml { steps, graphs, .. } => (*steps, *graphs, profile.trainable(), None),
-        Algorithm::HeadOnly { head, steps, graphs, .. } => {
-            (*steps, *graphs, profile.trainable_in(head), None)
-        }
-        Algorithm::Reptile { steps, batch, .. } => {
-            (*steps, InnerGraphs::None, profile.trainable(), Some(*batch))
-        }
+    let mut inner = InnerLoop {
+        steps: 0,
+        live: planner.live(tasks),
+        graphs: InnerGraphs::One,
+        moved: profile.trainable(),
+        batch: None,
     };
-    InnerLoop { steps, live: planner.algorithm.live(tasks), graphs, moved, batch }.lines(planner)
+    match planner.method {
+        Method::ProtoNet => return prototypical(planner, tasks),
+        Method::Maml { steps } => inner.steps = steps,
+        Method::Unrolled { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::Every),
+        Method::FirstOrder { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::None),
+        Method::Reptile { steps, batch } => {
+            (inner.steps, inner.graphs, inner.batch) = (steps, InnerGraphs::None, Some(batch));
+        }
+        Method::Anil { steps } => {
+            (inner.steps, inner.moved) = (steps, profile.trainable_in("head"));
+        }
+    }
+    inner.lines(planner)
 }
 
 fn prototypical(planner: &MemoryPlanner, tasks: usize) -> Lines {
@@ -115,18 +107,16 @@ fn prototypical(planner: &MemoryPlanner, tasks: usize) -> Lines {
 /// are side by side, and of parameters, of which each of these has its own where they adapt.
 pub(super) fn largest(planner: &MemoryPlanner, tasks: usize) -> MemoryFigure {
     let (activations, task) = (&planner.activations, planner.task);
-    let live = planner.algorithm.live(tasks) as u64;
+    let live = planner.live(tasks) as u64;
     let parameter = modelled(planner.profile.largest_trainable());
     let images = task.support.max(task.queries).saturating_mul(tasks) as u64;
     let images = modelled(MemoryFigure::exact(task.example.0).times(images));
     let map = activations.figure(activations.joint.largest_map);
-    let computed = match (&planner.algorithm, activations.checkpointing) {
-        (Algorithm::Prototypical, Checkpointing::Segments) => larger(map, parameter),
-        (Algorithm::Prototypical, _) => larger(map.times(live), parameter),
-        (Algorithm::Reptile { batch, .. }, _) => {
-            larger(task.part(map, *batch), parameter).times(live)
-        }
-        (Algorithm::Maml { .. } | Algorithm::HeadOnly { .. }, _) => {
+    let computed = match (planner.method, activations.checkpointing) {
+        (Method::ProtoNet, Checkpointing::Segments) => larger(map, parameter),
+        (Method::ProtoNet, _) => larger(map.times(live), parameter),
+        (Method::Reptile { batch, .. }, _) => larger(task.part(map, batch), parameter).times(live),
+        _ => {
             let [support, queries] = [activations.support, activations.queries];
             let apart = activations.figure(support.largest_map.max(queries.largest_map));
             larger(apart, parameter).times(live)
@@ -180,7 +170,7 @@ impl InnerLoop {
             let buffers = match self.batch {
                 Some(batch) => stacks.displacement(self.live, self.steps, batch),
                 None => {
-                    let body = !matches!(planner.algorithm, Algorithm::HeadOnly { .. });
+                    let body = !matches!(planner.method, Method::Anil { .. });
                     stacks.inner(self.live, self.steps, self.graphs, body)
                 }
             };

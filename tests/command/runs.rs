@@ -1,24 +1,17 @@
-//! `fewshot runs` as a program.
-#![cfg(all(feature = "cli", feature = "flex"))]
+//! `fewshot runs`
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-fn fewshot(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fewshot")).args(args).output().unwrap()
-}
+use super::{fewshot, stderr};
 
 fn runs(command: &str, paths: &[&Path], more: &[&str]) -> Output {
     let paths: Vec<_> = paths.iter().map(|path| path.to_str().unwrap()).collect();
     fewshot(&[&["runs", command][..], &paths, more].concat())
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8(output.stderr.clone()).unwrap()
 }
 
 fn text(output: &Output) -> String {
