@@ -73,6 +73,28 @@ fn what_is_measured_can_be_chosen() {
 }
 
 #[test]
+fn a_report_is_a_table_in_markdown_with_machine_and_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.md");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fewshot"));
+    command.args(["bench", "report", "--quick", "--only", "grad_stats,training_step", "--out"]);
+    let output = command.arg(&path).output().unwrap();
+    assert_eq!(code(&output), Some(0), "{}", stderr(&output));
+    assert!(output.stdout.is_empty());
+    let text = std::fs::read_to_string(path).unwrap();
+    let first = text.lines().next().unwrap();
+    assert!(first.contains(&format!("fewshot {}", env!("CARGO_PKG_VERSION"))), "{first}");
+    let year = first.rsplit("; ").next().unwrap().split('-').next().unwrap();
+    assert!(year.parse::<u32>().is_ok_and(|year| year > 2025), "{first}");
+    let rows: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    for operation in ["| `grad_stats` ", "| `training_step` training, batch "] {
+        assert!(rows.iter().any(|row| row.starts_with(operation)), "{text}");
+    }
+    assert!(rows.iter().all(|row| row.matches('|').count() == 8), "{text}");
+    assert!(text.contains("limit "), "the limits are said: {text}");
+}
+
+#[test]
 fn the_kernels_that_the_environment_names_are_those_measured() {
     let (portable, _) = bench(&["--only", "conv_stack"], "portable");
     assert_eq!(portable["machine"]["route"], "fused (portable)");

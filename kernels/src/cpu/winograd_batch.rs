@@ -19,7 +19,7 @@ use super::winograd::{SKEW, Winograd};
 const WIDE: usize = if cfg!(test) { 2000 } else { 200 * 200 };
 
 /// Most patches at once, which bounds the memory that they take.
-const MOST_PATCHES: usize = 2048;
+const MOST_PATCHES: usize = if cfg!(test) { 64 } else { 2048 };
 
 /// Expanded patches of some images, a group of images after the other.
 struct Expanded {
@@ -168,39 +168,46 @@ impl Winograd {
     }
 
     fn expanded_inputs(&self, body: &dyn InstructionSet, images: &[f32]) -> Expanded {
-        let (map, dense) = (self.input, self.input.dense());
-        let (grouped, patches) = self.grouped(images.len() / dense);
-        let product = patches[0].len() * self.padded() + SKEW;
-        let mut data = Buffer::stale(grouped.len() * PRODUCTS * product);
-        let room = || Buffer::zeros(grouped[0].len() * map.image());
-        let tasks = data.par_chunks_exact_mut(PRODUCTS * product).zip(&grouped);
-        tasks.for_each_init(room, |packed, (to, group)| {
-            let images = &images[group.start * dense..group.end * dense];
-            map.pack_all(body, images, packed);
-            self.expand_inputs(body, packed, 0..group.len() * self.patches(), (to, product));
-        });
-        Expanded { data, groups: patches, steps: [PRODUCTS * product, product] }
+        self.expand_groups(body, (self.input, images), [1, self.padded()], |packed, to, step| {
+            let patches = packed.len() / self.input.image() * self.patches();
+            self.expand_inputs(body, packed, 0..patches, (to, step));
+        })
     }
 
     /// For every tile of the output by itself: the tiles of a group are groups here.
     fn expanded_deltas(&self, body: &dyn InstructionSet, map: Map, deltas: &[f32]) -> Expanded {
-        let (lane, tiles, dense) = (self.out.lane, self.out.tiles(), map.dense());
-        let (grouped, patches) = self.grouped(deltas.len() / dense);
-        let product = patches[0].len() * lane + SKEW;
-        let mut data = Buffer::stale(grouped.len() * tiles * PRODUCTS * product);
-        let room = || Buffer::zeros(grouped[0].len() * map.image());
-        let tasks = data.par_chunks_exact_mut(tiles * PRODUCTS * product).zip(&grouped);
-        tasks.for_each_init(room, |packed, (to, group)| {
-            let deltas = &deltas[group.start * dense..group.end * dense];
-            map.pack_all(body, deltas, packed);
-            for (tile, to) in to.chunks_exact_mut(PRODUCTS * product).enumerate() {
-                for i in 0..group.len() * self.patches() {
+        let (lane, tiles) = (self.out.lane, self.out.tiles());
+        self.expand_groups(body, (map, deltas), [tiles, lane], |packed, to, step| {
+            for (tile, to) in to.chunks_exact_mut(PRODUCTS * step).enumerate() {
+                for i in 0..packed.len() / map.image() * self.patches() {
                     let corner = self.corner(&map, packed, tile, i);
-                    body.expand_delta(&corner, &mut to[i * lane..], product);
+                    body.expand_delta(&corner, &mut to[i * lane..], step);
                 }
             }
+        })
+    }
+
+    /// Images `[n, c, h, w]` group by group: `expand` gets those of a group packed into `map`, where their
+    /// products go, of `tiles` times `row` floats a patch, and the distance of one product from the next.
+    fn expand_groups(
+        &self,
+        body: &dyn InstructionSet,
+        (map, images): (Map, &[f32]),
+        [tiles, row]: [usize; 2],
+        expand: impl Fn(&[f32], &mut [f32], usize) + Sync,
+    ) -> Expanded {
+        let dense = map.dense();
+        let (grouped, patches) = self.grouped(images.len() / dense);
+        let step = patches[0].len() * row + SKEW;
+        let mut data = Buffer::stale(grouped.len() * tiles * PRODUCTS * step);
+        let room = || Buffer::zeros(grouped[0].len() * map.image());
+        let tasks = data.par_chunks_exact_mut(tiles * PRODUCTS * step).zip(&grouped);
+        tasks.for_each_init(room, |packed, (to, group)| {
+            let packed = &mut packed[..group.len() * map.image()];
+            map.pack_all(body, &images[group.start * dense..group.end * dense], packed);
+            expand(packed, to, step);
         });
-        Expanded { data, groups: patches, steps: [PRODUCTS * product, product] }
+        Expanded { data, groups: patches, steps: [PRODUCTS * step, step] }
     }
 }
 
