@@ -91,7 +91,7 @@ fn a_report_is_a_table_in_markdown_with_machine_and_date() {
         assert!(rows.iter().any(|row| row.starts_with(operation)), "{text}");
     }
     assert!(rows.iter().all(|row| row.matches('|').count() == 8), "{text}");
-    assert!(text.contains("limit "), "the limits are said: {text}");
+    assert!(text.contains("```text\nlimit "), "the limits are said: {text}");
 }
 
 #[test]

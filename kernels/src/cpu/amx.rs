@@ -54,7 +54,7 @@ impl Amx {
         self.0
     }
 
-    /// Computes `job` into `c`.
+    /// Computes `job` into `c`; nothing, if there are no steps or no blocks.
     ///
     /// # Panics
     /// If a block leaves its matrix.
@@ -64,9 +64,13 @@ impl Amx {
             return;
         };
         let (to, b) = (most(job.blocks, 1).unwrap_or(0), most(job.steps, 1).unwrap_or(0));
-        assert!(block + step + (BLOCK - 1) * job.a_row + BLOCK <= job.a.len(), "leaves `a`");
-        assert!(b + BLOCK * BLOCK <= job.b.len(), "leaves `b`");
-        assert!(to + BLOCK * BLOCK <= c.len(), "leaves `c`");
+        let rows = job.a_row.saturating_mul(BLOCK - 1);
+        let inside = |parts: &[usize], len| {
+            parts.iter().fold(0usize, |sum, &part| sum.saturating_add(part)) <= len
+        };
+        assert!(inside(&[block, step, rows, BLOCK], job.a.len()), "leaves `a`");
+        assert!(inside(&[b, BLOCK * BLOCK], job.b.len()), "leaves `b`");
+        assert!(inside(&[to, BLOCK * BLOCK], c.len()), "leaves `c`");
         // SAFETY: `self` proves AMX, and the blocks are inside their matrices, as checked above.
         unsafe { multiply(job, c.as_mut_ptr()) }
     }
@@ -77,7 +81,15 @@ fn has_tiles() -> bool {
     const LEAF: u32 = 7;
     const BF16: u32 = 1 << 22;
     const TILES: u32 = 1 << 24;
-    __cpuid(0).eax >= LEAF && __cpuid_count(LEAF, 0).edx & (BF16 | TILES) == BF16 | TILES
+    #[allow(unused_unsafe, reason = "safe from Rust 1.94 on")]
+    // SAFETY: every 64-bit x86 has CPUID.
+    let features = unsafe {
+        match __cpuid(0).eax >= LEAF {
+            true => __cpuid_count(LEAF, 0).edx,
+            false => 0,
+        }
+    };
+    features & (BF16 | TILES) == BF16 | TILES
 }
 
 /// Asks Linux to save the tiles of this process's threads: without that, using them is a fault.

@@ -147,7 +147,8 @@ impl AmxConvolution {
     }
 
     /// Adds to the gradient of the packed weight what images contribute, or replaces it if they are the
-    /// first; `deltas` are the gradients of their outputs, in the map `delta` with a ring of zeros.
+    /// first; `deltas` are the gradients of their outputs, in the map `delta` with a ring of zeros. What is not
+    /// finite in a pixel of an edge reaches taps that do not see it, too: it meets those zeros.
     pub fn weight(
         &self,
         inputs: &[f32],
@@ -192,6 +193,7 @@ impl AmxConvolution {
     /// The gradients of outputs to `[n, tiles, chunks]` blocks of pairs, with zeros behind their pixels
     /// and, from the ring, at the ends of their rows.
     fn pair(&self, delta: Map, deltas: &[f32], to: &mut [f32]) {
+        debug_assert_eq!(delta.row(), self.input.row(), "the rows of both have one ring");
         let pixels = delta.start(0, 0)..delta.start(0, 0) + self.span() * BLOCK;
         let mut to = halves_mut(to).chunks_exact_mut(BLOCK * BLOCK);
         for plane in deltas.chunks_exact(delta.plane()) {

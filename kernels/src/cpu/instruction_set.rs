@@ -146,7 +146,7 @@ macro_rules! compile_loop {
 }
 
 /// Implements [`InstructionSet`] for AMX, whose loops are those of AVX-512.
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
 macro_rules! delegate {
     (() $($module:ident::$name:ident($($arg:ident: $type:ty),*);)*) => {
         impl InstructionSet for Amx {
@@ -169,7 +169,7 @@ macro_rules! delegate {
     };
 }
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
 with_loops!(delegate, ());
 #[cfg(target_arch = "x86_64")]
 with_loops!(implement, (Avx512, [target_feature(enable = "avx512f")]));
@@ -182,7 +182,7 @@ with_loops!(implement, (Portable<16>, []));
 /// The bodies this processor can run, fastest first.
 pub fn bodies() -> Vec<&'static dyn InstructionSet> {
     let mut bodies: Vec<&'static dyn InstructionSet> = Vec::new();
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    #[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
     bodies.extend(Amx::detect().map(|body| body as &dyn InstructionSet));
     #[cfg(target_arch = "x86_64")]
     {

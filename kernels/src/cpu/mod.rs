@@ -3,7 +3,10 @@
 
 pub mod activate;
 pub mod activate_vjp;
-#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "amx_absent.rs")]
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64")),
+    path = "amx_absent.rs"
+)]
 pub mod amx;
 mod amx_convolution;
 #[cfg(target_arch = "x86_64")]
@@ -28,7 +31,7 @@ pub mod interleave;
 pub mod layer_norm;
 pub mod layout;
 pub mod moments;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64"))]
 mod narrow;
 pub mod padding_taps;
 pub mod plane_sums;

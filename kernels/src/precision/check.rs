@@ -8,7 +8,7 @@ use super::Precision;
 pub enum Acceleration {
     /// It says so.
     Units,
-    /// It does not: expect no speed of a low type.
+    /// It does not: expect no speed of a low type, but of the fused stack on a processor with AMX.
     None,
 }
 

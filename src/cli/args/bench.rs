@@ -26,7 +26,7 @@ pub(crate) enum BenchCommand {
     /// Time every fused operation beside its reference and beside the machine's limits.
     #[command(after_long_help = BENCH_HELP, args_override_self = true)]
     Kernels(BenchKernelsArgs),
-    /// Write what `kernels` measures as tables in Markdown, with machine, commit and date.
+    /// Write what `kernels` measures as a table in Markdown, with machine, commit and date.
     #[command(after_long_help = BENCH_HELP, args_override_self = true)]
     Report(BenchReportArgs),
 }

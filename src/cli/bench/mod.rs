@@ -35,6 +35,13 @@ pub(crate) fn kernels(args: BenchKernelsArgs) -> Result<(), CliError> {
 }
 
 pub(crate) fn report(args: BenchReportArgs) -> Result<(), CliError> {
+    // Measuring takes minutes.
+    if let Some(folder) = args.out.as_ref().and_then(|path| path.parent())
+        && !folder.as_os_str().is_empty()
+        && !folder.is_dir()
+    {
+        return Err(failed!("{} is not a folder", folder.display()));
+    }
     start(args.kernels.device.clone(), args)
 }
 
@@ -45,7 +52,8 @@ fn start(device: DeviceArgs, job: impl Job) -> Result<(), CliError> {
 
 impl Job for BenchKernelsArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
-        let Measured { machine, limits, rows } = Measured::on(&self.kernels, &place, self.json)?;
+        let Measured { machine, limits, rows, .. } =
+            Measured::on(&self.kernels, &place, self.json)?;
         if !self.json {
             return Ok(());
         }
@@ -76,6 +84,8 @@ impl Job for BenchReportArgs {
 /// What a bench found.
 struct Measured {
     machine: Machine,
+    /// At the start: a checkout may move on meanwhile.
+    commit: Option<String>,
     limits: Limits,
     rows: Vec<Row>,
 }
@@ -91,7 +101,7 @@ impl Measured {
         // Without a fused body, both times would be of the reference.
         let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);
         let beside = fused && !args.no_reference;
-        let machine = Machine::here();
+        let (machine, commit) = (Machine::here(), machine::commit());
         let version = env!("CARGO_PKG_VERSION");
         tell(aside, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
         let limits = match route::<B>() {
@@ -109,12 +119,12 @@ impl Measured {
                 rows.push(row);
             }
         }
-        Ok(Self { machine, limits, rows })
+        Ok(Self { machine, commit, limits, rows })
     }
 
     fn markdown<B: AutodiffBackend>(&self, place: &Place<B>) -> String {
         let (machine, version, date) = (&self.machine, env!("CARGO_PKG_VERSION"), machine::today());
-        let commit = machine::commit().map_or_else(String::new, |at| format!(" at commit {at}"));
+        let commit = self.commit.as_ref().map_or_else(String::new, |at| format!(" at commit {at}"));
         let limits = self.limits.table();
         let rows: String = self.rows.iter().map(Row::markdown).collect();
         let head = Row::MARKDOWN_HEAD;

@@ -54,7 +54,8 @@ pub struct MemoryPlanner {
     pub optimizer: OptimizerKind,
     /// How tasks are learned.
     pub method: Method,
-    /// Most tasks that adapt side by side; other tasks follow when these are done.
+    /// Most tasks that adapt side by side; other tasks follow when these are done. Those of
+    /// [`Method::ProtoNet`] are there at once.
     pub lanes: usize,
     /// What one task is.
     pub task: TaskShape,

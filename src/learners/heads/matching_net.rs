@@ -81,7 +81,7 @@ impl MatchingNetConfig {
 /// # Conventions
 /// The paper has no scale. Embeddings after a ReLU have cosines between 0 and 1, whose softmax over
 /// `n` embeddings is at most `e / (e + n - 1)`: with 20 classes of one example the loss is at least
-/// 2.08 however well classes are told apart, and training goes nowhere. The default is 100.
+/// 2.08 however well classes are told apart, and training is slow. The default is 100.
 ///
 /// Embeddings are taken as they are, as in most of the paper's results. With a
 /// [full context](MatchingContext::Full), the order of the support matters, and a query's first

@@ -71,7 +71,7 @@ pub struct StackPass {
 }
 
 impl StackPass {
-    /// For tiles of `tile` channels.
+    /// For tiles of `tile` channels, in `f32`; `bf16` on AMX takes about as much.
     pub fn new(tile: usize, shape: &StackShape, lanes: usize) -> Self {
         let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
         Self {

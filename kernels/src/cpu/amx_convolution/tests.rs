@@ -185,3 +185,14 @@ fn what_is_no_number_is_none_in_bf16() {
         assert!(same(float(columns[column * BLOCK + row]), wanted), "{row} {column} transposed");
     }
 }
+
+#[test]
+fn ties_go_to_the_even_one_and_subnormal_numbers_to_zero() {
+    let Some(body) = amx() else { return };
+    let mut from = vec![0.0; BLOCK];
+    let bits = [0x3f80_8000, 0x3f81_8000, 0xbf80_8001, 0x0000_0001, 0x807f_ffff];
+    from.iter_mut().zip(bits).for_each(|(value, bits)| *value = f32::from_bits(bits));
+    let mut to = vec![1; BLOCK];
+    body.amx().expect("found by it").narrow(&from, &mut to);
+    assert_eq!(to[..5], [0x3f80, 0x3f82, 0xbf81, 0, 0x8000]);
+}

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::hardware::pool::{Lease, PoolError};
+use crate::hardware::pool::{Lease, PoolError, PoolStatistics};
 
 type Loaded = Result<Lease<Block>, PoolError<Infallible>>;
 
@@ -108,4 +108,16 @@ fn leases_keep_a_model_beyond_eviction_and_the_pool_itself() {
     assert_eq!((clone.bytes, memory.now()), (10, 10));
     drop(clone);
     assert_eq!(memory.now(), 0);
+}
+
+#[test]
+fn statistics_read_back_from_json() {
+    let (pool, memory) = (pool(30), Memory::default());
+    for id in [0, 1, 0, 2, 3] {
+        load(&pool, &memory, id, 10).unwrap();
+    }
+    let found = pool.statistics();
+    assert_eq!((found.hits, found.misses, found.evictions, found.bytes), (1, 4, 1, Bytes(30)));
+    let json = serde_json::to_string(&found).unwrap();
+    assert_eq!(serde_json::from_str::<PoolStatistics>(&json).unwrap(), found);
 }
