@@ -2,8 +2,8 @@ use fewshot_models::{Conv4Config, Cost, CostModel, MlpConfig, SegmentCost};
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::HardwareError;
-use crate::kernels::Route;
 use crate::kernels::conv_stack::cpu::StackShape;
+use crate::kernels::{Precision, Route};
 
 /// A network that can be chosen by name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,6 +76,10 @@ impl CostModel for Backbone {
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
         self.model().stack(batch, route)
+    }
+
+    fn precision(&self) -> Precision {
+        self.model().precision()
     }
 
     fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {

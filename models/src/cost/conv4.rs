@@ -205,7 +205,7 @@ fn is_fused(route: Route) -> bool {
 /// Floats of the buffers that are there when every stack but the last has gone forward without keeping
 /// anything, from the first on, and then all forward, kept, and backward, from the last to the first.
 fn in_turns(stacks: &[StackShape]) -> usize {
-    let mut buffers = BufferPoolModel::default();
+    let mut buffers = BufferPoolModel::new(Precision::F32);
     for stack in &stacks[..stacks.len().saturating_sub(1)] {
         let used = buffers.forward(stack, 1, false);
         buffers.release(used);
@@ -249,6 +249,10 @@ impl CostModel for Conv4Config {
 
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
         is_fused(route).then(|| self.whole().stack(batch))
+    }
+
+    fn precision(&self) -> Precision {
+        self.precision
     }
 
     fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {

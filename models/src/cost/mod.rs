@@ -3,8 +3,8 @@
 mod conv4;
 mod mlp;
 
-use fewshot_kernels::Route;
 use fewshot_kernels::conv_stack::cpu::StackShape;
+use fewshot_kernels::{Precision, Route};
 
 /// What a network takes for a batch.
 ///
@@ -61,6 +61,11 @@ pub trait CostModel {
     fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
         let _ = (batch, route);
         None
+    }
+
+    /// What that stack computes in.
+    fn precision(&self) -> Precision {
+        Precision::F32
     }
 
     /// What each of the network's [segments](crate::Encoder::segments) takes, first to last, where

@@ -1,3 +1,4 @@
+use fewshot_kernels::Precision;
 use fewshot_kernels::conv_stack::cpu::{BufferPoolModel, InUse, StackShape};
 
 use super::InnerGraphs;
@@ -12,6 +13,8 @@ pub struct Stacks {
     pub queries: StackShape,
     /// Of both in one batch.
     pub joint: StackShape,
+    /// What they compute in.
+    pub precision: Precision,
 }
 
 /// Tasks side by side and graphs beyond which each more is taken for one more.
@@ -39,7 +42,7 @@ impl Stacks {
             (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
             passes.forward_without_graph(&self.queries);
         };
-        of_tasks(live, |live| Passes::settled(live, true, step))
+        of_tasks(live, |live| self.settled(live, true, step))
     }
 
     /// Memory in the pool of buffers after `live` graphs of support and queries, one after the other, with a
@@ -49,7 +52,16 @@ impl Stacks {
             let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
             graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
         };
-        of_tasks(live, |live| Passes::settled(1, true, |passes| step(passes, live)))
+        of_tasks(live, |live| self.settled(1, true, |passes| step(passes, live)))
+    }
+
+    /// The floats of all buffers once they are enough for a meta-step of `live` tasks side by side: what one
+    /// leaves may not serve the next in the order in which it was left.
+    fn settled(&self, live: usize, body: bool, step: impl Fn(&mut Passes)) -> usize {
+        let mut passes = Passes { buffers: BufferPoolModel::new(self.precision), live, body };
+        step(&mut passes);
+        step(&mut passes);
+        passes.buffers.floats()
     }
 
     fn inner_loop_floats(
@@ -59,7 +71,7 @@ impl Stacks {
         graphs: InnerGraphs,
         body: bool,
     ) -> usize {
-        Passes::settled(live, body, |passes| match graphs {
+        self.settled(live, body, |passes| match graphs {
             InnerGraphs::None => {
                 (0..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
                 passes.forward_backward(&self.queries);
@@ -105,15 +117,6 @@ struct Passes {
 }
 
 impl Passes {
-    /// The floats of all buffers once they are enough for a meta-step: what one leaves may not serve the
-    /// next in the order in which it was left.
-    fn settled(live: usize, body: bool, step: impl Fn(&mut Self)) -> usize {
-        let mut passes = Self { buffers: BufferPoolModel::default(), live, body };
-        step(&mut passes);
-        step(&mut passes);
-        passes.buffers.floats()
-    }
-
     /// An inner gradient.
     fn inner_gradient(&mut self, stack: &StackShape) {
         if self.body {
@@ -179,7 +182,8 @@ mod tests {
     fn stacks(queries: usize) -> Stacks {
         let config = Conv4Config::omniglot_strided();
         let stack = |examples| config.stack(examples, Route::Host("any")).expect("a fused stack");
-        Stacks { support: stack(5), queries: stack(queries), joint: stack(5 + queries) }
+        let precision = Precision::F32;
+        Stacks { support: stack(5), queries: stack(queries), joint: stack(5 + queries), precision }
     }
 
     fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {

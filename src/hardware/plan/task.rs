@@ -57,6 +57,7 @@ impl Activations {
         let both = task.support + task.queries;
         let cost = |examples| network.cost(examples, route);
         let stack = |examples| network.stack(examples, route);
+        let precision = network.precision();
         let stacks = stack(task.support).zip(stack(task.queries)).zip(stack(both));
         let all = Self {
             support: cost(task.support),
@@ -65,7 +66,12 @@ impl Activations {
             inputs: 0,
             source: Provenance::Modelled,
             checkpointing,
-            stacks: stacks.map(|((support, queries), joint)| Stacks { support, queries, joint }),
+            stacks: stacks.map(|((support, queries), joint)| Stacks {
+                support,
+                queries,
+                joint,
+                precision,
+            }),
         };
         let known = match checkpointing {
             Checkpointing::Nothing => Some(all),

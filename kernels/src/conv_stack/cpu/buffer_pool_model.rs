@@ -5,7 +5,9 @@ use std::mem;
 
 use super::memory::{StackPass, times};
 use super::shape::StackShape;
-use crate::cpu::instruction_set::chosen;
+use crate::cpu::amx::Amx;
+use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::precision::Precision;
 
 /// The pool of working memory that fused stacks reuse, simulated: its methods allocate and release the
 /// lengths that the passes would, and compute nothing.
@@ -15,11 +17,12 @@ use crate::cpu::instruction_set::chosen;
 ///
 /// # Example
 /// ```
+/// use fewshot_kernels::Precision;
 /// use fewshot_kernels::conv_stack::cpu::{BlockShape, BufferPoolModel, StackShape};
 ///
 /// let blocks = vec![BlockShape { channels_out: 64, stride: 1, pool: true }; 4];
 /// let shape = StackShape { n: 10, c: 1, h: 28, w: 28, blocks };
-/// let mut buffers = BufferPoolModel::default();
+/// let mut buffers = BufferPoolModel::new(Precision::F32);
 /// let saved = buffers.forward(&shape, 1, true);
 /// let intermediate_grads = buffers.backward(&shape, 1, false, false);
 /// buffers.release(intermediate_grads);
@@ -34,6 +37,7 @@ use crate::cpu::instruction_set::chosen;
 pub struct BufferPoolModel {
     /// Channels in a tile.
     tile: usize,
+    precision: (Precision, Option<Amx>),
     /// Number of free buffers of each length.
     free: BTreeMap<usize, usize>,
     floats: usize,
@@ -44,17 +48,20 @@ pub struct BufferPoolModel {
 #[must_use = "buffers that are not released stay in use"]
 pub struct InUse(Vec<usize>);
 
-impl Default for BufferPoolModel {
-    /// Empty, for this processor.
-    fn default() -> Self {
-        Self::of_tile(chosen().tile())
-    }
-}
-
 impl BufferPoolModel {
-    /// Empty, for tiles of so many channels.
-    pub(super) fn of_tile(tile: usize) -> Self {
-        Self { tile, free: BTreeMap::new(), floats: 0 }
+    /// Empty, for stacks of this precision on this processor.
+    pub fn new(precision: Precision) -> Self {
+        Self::by(chosen(), precision)
+    }
+
+    /// With a given body.
+    pub(super) fn by(body: &dyn InstructionSet, precision: Precision) -> Self {
+        let precision = (precision, body.amx());
+        Self { tile: body.tile(), precision, free: BTreeMap::new(), floats: 0 }
+    }
+
+    fn pass(&self, shape: &StackShape, lanes: usize) -> StackPass {
+        StackPass::new(self.tile, self.precision, shape, lanes)
     }
 
     /// Floats of all buffers, in use or not.
@@ -64,7 +71,7 @@ impl BufferPoolModel {
 
     /// A forward pass. Returns what it saves: for a backward pass if `keep` is set, else its output.
     pub fn forward(&mut self, shape: &StackShape, lanes: usize, keep: bool) -> InUse {
-        let pass = StackPass::new(self.tile, shape, lanes);
+        let pass = self.pass(shape, lanes);
         // What is not kept is released with its lane.
         let there = if keep { lanes } else { pass.at_once };
         let saved = self.allocate(times(there, pass.maps(keep)));
@@ -83,7 +90,7 @@ impl BufferPoolModel {
         images: bool,
         keep: bool,
     ) -> InUse {
-        let pass = StackPass::new(self.tile, shape, lanes);
+        let pass = self.pass(shape, lanes);
         let grads = if keep { pass.intermediate_grads() } else { Vec::new() };
         let saved = self.allocate(times(lanes, grads));
         // One lane's part of the gradient, which is all of it where there is one lane, and in tiles.
@@ -94,7 +101,7 @@ impl BufferPoolModel {
 
     /// A Hessian-vector product for tangents of the parameters: `jvp`, then `jvp_of_vjp`.
     pub fn hvp(&mut self, shape: &StackShape, lanes: usize) {
-        let pass = StackPass::new(self.tile, shape, lanes);
+        let pass = self.pass(shape, lanes);
         let tangents = self.allocate(times(lanes, pass.tangents(pass.slots)));
         let used = self.allocate(times(pass.at_once, pass.forward_work(2)));
         self.release(used);

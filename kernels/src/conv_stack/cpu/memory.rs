@@ -4,15 +4,16 @@ use rayon::current_num_threads;
 
 use super::plan::Plan;
 use super::shape::StackShape;
+use crate::cpu::amx::Amx;
 use crate::cpu::instruction_set::chosen;
 use crate::cpu::slots::slots;
 use crate::precision::Precision;
 
-/// All of these are of this processor, with channels in whole tiles, and panic as
+/// All of these are of this processor in `f32`, with channels in whole tiles, and panic as
 /// [`output`](Self::output).
 impl StackShape {
     fn pass(&self) -> StackPass {
-        StackPass::new(chosen().tile(), self, 1)
+        StackPass::new(chosen().tile(), (Precision::F32, None), self, 1)
     }
 
     /// Floats that a forward pass saves for its backward pass: the input of every block with its
@@ -71,11 +72,16 @@ pub struct StackPass {
 }
 
 impl StackPass {
-    /// For tiles of `tile` channels, in `f32`; `bf16` on AMX takes about as much.
-    pub fn new(tile: usize, shape: &StackShape, lanes: usize) -> Self {
+    /// For tiles of `tile` channels.
+    pub fn new(
+        tile: usize,
+        precision: (Precision, Option<Amx>),
+        shape: &StackShape,
+        lanes: usize,
+    ) -> Self {
         let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
         Self {
-            plans: Plan::all(shape, tile, (Precision::F32, None)),
+            plans: Plan::all(shape, tile, precision),
             images: shape.n,
             slots,
             at_once: lanes.min(threads),

@@ -47,7 +47,7 @@ fn floats_are_those_that_the_passes_save() {
         let case = Case::new(StackShape { n: 3, c, h: 14, w: 9, blocks });
         let (shape, params) = (&case.shape, case.params.len());
         for body in bodies() {
-            let of = StackPass::new(body.tile(), shape, 1);
+            let of = StackPass::new(body.tile(), (Precision::F32, None), shape, 1);
             let saved = case.saved(body);
             let maps = saved.inputs.iter().chain(&saved.convs);
             assert_eq!(of.saved(), floats(maps, &saved.norms, 3) + params, "{shape:?}");
@@ -63,8 +63,10 @@ fn floats_are_those_that_the_passes_save() {
 
 /// Floats in the pool as modelled and as measured, after passes of stacks and then after a
 /// Hessian-vector product.
-fn pool_after_passes(body: &'static dyn InstructionSet) -> [[usize; 2]; 2] {
-    let block = |pool| BlockShape { channels_out: 20, stride: 1, pool };
+fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) -> [[usize; 2]; 2] {
+    // Tiles of AMX take 32 channels.
+    let channels = if precision == Precision::F32 { 20 } else { 32 };
+    let block = |pool| BlockShape { channels_out: channels, stride: 1, pool };
     let stack = |(c, side)| {
         Case::new(StackShape {
             n: 10,
@@ -73,12 +75,13 @@ fn pool_after_passes(body: &'static dyn InstructionSet) -> [[usize; 2]; 2] {
             w: side,
             blocks: [false, true].map(block).into(),
         })
+        .in_precision(precision)
     };
-    let cases = [(3, 40), (20, 20), (20, 10)].map(stack);
+    let cases = [(3, 40), (channels, 20), (channels, 10)].map(stack);
     release_buffers();
-    let mut model = BufferPoolModel::of_tile(body.tile());
+    let mut model = BufferPoolModel::by(body, precision);
     for case in &cases {
-        let planned = Planned::by(body, &case.shape, Precision::F32);
+        let planned = Planned::by(body, &case.shape, precision);
         let how = (Statistics::Batch, EPSILON);
         forward(&planned, &case.x, &case.params, how, Pass { keep: false, lanes: 1 });
         let used = model.forward(&case.shape, 1, false);
@@ -112,16 +115,19 @@ fn pool_after_passes(body: &'static dyn InstructionSet) -> [[usize; 2]; 2] {
 
 #[test]
 fn the_pool_is_as_large_as_modelled() {
-    for body in bodies() {
+    let all = bodies().into_iter();
+    for (body, precision) in
+        all.flat_map(|body| [Precision::F32, Precision::MixedBf16].map(|how| (body, how)))
+    {
         let near =
             |[modelled, found]: [usize; 2]| (modelled as f64 / found as f64 - 1.0).abs() < 0.1;
         let mut last = [[0; 2]; 2];
         // Tests beside this one leave buffers too, and take some.
         let alone = (0..20).any(|_| {
-            last = pool_after_passes(body);
+            last = pool_after_passes(body, precision);
             last.into_iter().all(near)
         });
-        assert!(alone, "{last:?} modelled and found by {}", body.name());
+        assert!(alone, "{last:?} modelled and found by {}, {precision:?}", body.name());
     }
     release_buffers();
 }
