@@ -7,6 +7,7 @@ use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::sync::LazyLock;
 
+use super::amx_convolution::{BLOCK, BlockProduct};
 use super::avx512::Avx512;
 
 /// AMX with products of bf16, and AVX-512 with conversions to it. Only [`Amx::detect`] makes one.
@@ -14,26 +15,6 @@ use super::avx512::Avx512;
 /// Both take numbers below the smallest normal `f32` for zero.
 #[derive(Clone, Copy, Debug)]
 pub struct Amx(&'static Avx512);
-
-/// Rows, steps and columns of a block of a product.
-pub const BLOCK: usize = 32;
-
-/// Blocks of a product: `c[block] (+)= sum over steps of a[block, step] b[step]`.
-///
-/// Every block of `c` is `[32, 32]`, that of `a` in bf16 `[32 rows, 32 steps]`, and that of `b` as
-/// [`pairs`](Amx::pairs) gives it.
-pub struct BlockProduct<'a> {
-    pub a: &'a [u16],
-    /// Distance between the rows of a block of `a`.
-    pub a_row: usize,
-    pub b: &'a [u16],
-    /// Where every block begins in `a`, and in `c`.
-    pub blocks: &'a [[usize; 2]],
-    /// Where every step begins in `a`, from the start of the block on, and in `b`.
-    pub steps: &'a [[usize; 2]],
-    /// Whether the products are added to what is in `c`.
-    pub accumulate: bool,
-}
 
 impl Amx {
     /// The proof that this process may use both, if it may.

@@ -2,23 +2,11 @@
 
 use std::convert::Infallible;
 
+use super::amx_convolution::BlockProduct;
+
 /// AMX, which is not here.
 #[derive(Clone, Copy, Debug)]
 pub struct Amx(Infallible);
-
-/// Rows, steps and columns of a block of a product.
-pub const BLOCK: usize = 32;
-
-/// Blocks of a product.
-#[allow(dead_code, reason = "nothing multiplies them here")]
-pub struct BlockProduct<'a> {
-    pub a: &'a [u16],
-    pub a_row: usize,
-    pub b: &'a [u16],
-    pub blocks: &'a [[usize; 2]],
-    pub steps: &'a [[usize; 2]],
-    pub accumulate: bool,
-}
 
 impl Amx {
     pub fn blocks(self, _: &BlockProduct<'_>, _: &mut [f32]) {

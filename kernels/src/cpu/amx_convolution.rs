@@ -4,11 +4,35 @@
 //! further: nothing is unfolded. At the end of every row of the map that computes a few pixels too
 //! many, which are dropped.
 
-use super::amx::{Amx, BLOCK, BlockProduct};
+use super::amx::Amx;
 use super::buffers::Buffer;
 use super::convolution::Term;
 use super::layout::{Map, Tap};
 use super::winograd::Scratch;
+
+/// Rows, steps and columns of a block of a product.
+pub const BLOCK: usize = 32;
+
+/// Blocks of a product: `c[block] (+)= sum over steps of a[block, step] b[step]`.
+///
+/// Every block of `c` is `[32, 32]`, that of `a` in bf16 `[32 rows, 32 steps]`, and that of `b` as
+/// [`pairs`](Amx::pairs) gives it.
+#[cfg_attr(
+    not(all(target_arch = "x86_64", target_os = "linux", target_pointer_width = "64")),
+    allow(dead_code, reason = "nothing multiplies them there")
+)]
+pub struct BlockProduct<'a> {
+    pub a: &'a [u16],
+    /// Distance between the rows of a block of `a`.
+    pub a_row: usize,
+    pub b: &'a [u16],
+    /// Where every block begins in `a`, and in `c`.
+    pub blocks: &'a [[usize; 2]],
+    /// Where every step begins in `a`, from the start of the block on, and in `b`.
+    pub steps: &'a [[usize; 2]],
+    /// Whether the products are added to what is in `c`.
+    pub accumulate: bool,
+}
 
 /// Steps of a gradient of the weight from which writing its sums costs little.
 const STEPS: usize = 28;

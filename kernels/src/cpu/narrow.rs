@@ -3,7 +3,8 @@
 
 use std::arch::x86_64::*;
 
-use super::amx::{Amx, BLOCK};
+use super::amx::Amx;
+use super::amx_convolution::BLOCK;
 use super::avx512::Avx512;
 use super::simd::Simd;
 

@@ -1,7 +1,7 @@
 //! The convolution and its two gradients against their definition, in integers: those are of bf16, and
 //! their sums do not depend on the order.
 
-use crate::cpu::amx::BLOCK;
+use crate::cpu::amx_convolution::BLOCK;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::filter::Filter;

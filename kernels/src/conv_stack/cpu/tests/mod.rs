@@ -102,6 +102,17 @@ impl Case {
         self
     }
 
+    /// Asserts that the bits of all results are those of any number of threads.
+    fn does_not_depend_on_threads(&self) {
+        let results = [1, 2, 3].map(|threads| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+            let (out, gradients) = pool.expect("threads").install(|| self.run(bodies()[0]));
+            let all = [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams];
+            all.concat().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+        });
+        assert!(results[0] == results[1] && results[0] == results[2]);
+    }
+
     /// Sets gamma and beta of every block.
     fn affine(mut self, gamma: impl Fn(usize) -> f32, beta: impl Fn(usize) -> f32) -> Self {
         let mut end = 0;
@@ -362,13 +373,9 @@ fn a_bias_that_is_not_finite_is_not_cancelled() {
 #[test]
 fn threads_do_not_change_a_bit() {
     let case = Case::new(stack([37, 3, 12, 13], &[33, 16], 1, true));
-    let results = [1, 2, 3].map(|threads| {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
-        let (out, gradients) = pool.expect("threads").install(|| case.run(bodies()[0]));
-        let all = [out.y, out.moments, gradients.dx.unwrap_or_default(), gradients.dparams];
-        all.concat().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
-    });
-    assert!(results[0] == results[1] && results[0] == results[2]);
+    case.does_not_depend_on_threads();
+    let case = Case::new(stack([37, 3, 12, 13], &[32, 64], 1, true));
+    case.in_precision(Precision::MixedBf16).does_not_depend_on_threads();
 }
 
 #[test]
