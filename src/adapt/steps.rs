@@ -143,7 +143,7 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
 fn loss_scale(precision: Precision) -> Option<f64> {
     match precision {
         Precision::MixedF16 => Some(64.0),
-        Precision::F32 | Precision::MixedBf16 => None,
+        Precision::F32 | Precision::Tf32 | Precision::MixedBf16 => None,
     }
 }
 

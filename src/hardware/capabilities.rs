@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::DType;
 use burn::tensor::backend::{Backend, DTypeUsage};
-use fewshot_kernels::route;
+use fewshot_kernels::{Precision, route};
 use serde::{Deserialize, Serialize};
 
 use super::Bytes;
@@ -10,7 +10,7 @@ use super::Bytes;
 /// What a device can do, as it says itself; unknown is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Capabilities {
-    /// Support of `f64`, `f32`, `f16` and `bf16`.
+    /// Support of `f64`, `f32`, `tf32`, `f16` and `bf16`.
     pub dtypes: BTreeMap<String, DTypeSupport>,
     /// Which way the fused kernels of this crate take on it.
     pub route: Option<String>,
@@ -60,8 +60,13 @@ impl Capabilities {
                 accelerated: usage.contains(DTypeUsage::Accelerated),
             }
         };
+        // What f32 is rounded to for tensor cores; no tensor has it.
+        let tf32 = Precision::Tf32.check::<B>(device).is_ok();
+        let tf32 = DTypeSupport { storage: false, arithmetic: tf32, accelerated: tf32 };
+        let of_tensors = FLOATS.into_iter().map(|(name, dtype)| (name, support(dtype)));
+        let all = of_tensors.chain([(Precision::Tf32.dtype(), tf32)]);
         Self {
-            dtypes: FLOATS.into_iter().map(|(name, t)| (name.to_owned(), support(t))).collect(),
+            dtypes: all.map(|(name, support)| (name.to_owned(), support)).collect(),
             route: Some(route::<B>().to_string()),
             ..Self::default()
         }
@@ -69,7 +74,7 @@ impl Capabilities {
 
     /// The data types it computes with, those with units of their own marked by a star.
     pub fn dtype_list(&self) -> String {
-        let order = ["f32", "f16", "bf16", "f64"];
+        let order = ["f32", "tf32", "f16", "bf16", "f64"];
         let names = order.into_iter().filter_map(|name| {
             let support = self.dtypes.get(name)?;
             support

@@ -43,13 +43,25 @@ pub fn conv2d<B: Backend>(
     stride: usize,
     padding: usize,
 ) -> Tensor<B, 4> {
+    in_f32(x, weight, bias, [stride, padding], false)
+}
+
+/// [`conv2d`], whose operands of f32 tensor cores may round to TF32.
+pub(crate) fn in_f32<B: Backend>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    bias: Option<Tensor<B, 1>>,
+    [stride, padding]: [usize; 2],
+    tf32: bool,
+) -> Tensor<B, 4> {
     let shape = check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
+    let shape = ConvShape { tf32, ..shape };
     let of = x.dtype();
     let elements = || types([&bias]).chain([of, weight.dtype()]);
     if let Some(low) = through_f32::<B>(of, elements()) {
         let [bias] = wide([bias]);
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
-        return conv2d(x, weight, bias, stride, padding).cast(low);
+        return in_f32(x, weight, bias, [stride, padding], tf32).cast(low);
     }
     let takes = |table: &&ConvolutionTable<B>| {
         all_taken("conv2d", elements(), |found| found == of && (table.takes)(found))

@@ -24,6 +24,8 @@ pub struct ConvShape {
     pub padding: usize,
     /// Convolutions side by side in the channels, which are those of one of them.
     pub lanes: usize,
+    /// Whether tensor cores may round operands of f32 to TF32.
+    pub tf32: bool,
 }
 
 /// One of the three operands of the trilinear form `<dy, conv(x, w)>`.
@@ -96,5 +98,5 @@ pub(crate) fn check<B: Backend>(
         h.min(w) + 2 * padding >= kernel,
         "a {kernel}x{kernel} window does not fit an image of {h}x{w} with {padding} zeros around it"
     );
-    ConvShape { n, c, h, w, o, kernel, stride, padding, lanes: 1 }
+    ConvShape { n, c, h, w, o, kernel, stride, padding, lanes: 1, tf32: false }
 }

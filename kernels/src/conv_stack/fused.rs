@@ -56,7 +56,7 @@ impl StackCall {
     /// The type of the features of images of `dtype`.
     fn features_type(&self, dtype: DType) -> FloatDType {
         match self.precision {
-            Precision::F32 => dtype.into(),
+            Precision::F32 | Precision::Tf32 => dtype.into(),
             Precision::MixedF16 | Precision::MixedBf16 => FloatDType::F32,
         }
     }

@@ -8,7 +8,6 @@ use crate::conv2d::reference::{biased, grouped};
 use crate::layers::wide;
 use crate::norm_relu::Rectified;
 use crate::norm_relu::reference::norm_relu;
-use crate::precision::Precision;
 
 /// The same as [`conv_stack`](super::conv_stack()), on any backend.
 pub fn conv_stack<B: Backend>(
@@ -27,8 +26,8 @@ pub fn conv_stack<B: Backend>(
         let convolve = |x, weight| grouped(x, weight, None, how);
         let y = precision.product(output.features, block.weight.clone(), convolve);
         let vectors = [&block.bias, &block.gamma, &block.beta].map(Clone::clone);
-        let (y, [bias, gamma, beta]) = match precision {
-            Precision::F32 => (y, vectors),
+        let (y, [bias, gamma, beta]) = match precision.low() {
+            None => (y, vectors),
             // The features are f32.
             _ if left == 0 => (y.cast(FloatDType::F32), wide(vectors)),
             _ => (y, wide(vectors)),

@@ -8,7 +8,7 @@ use crate::precision::Precision;
 #[inline(always)]
 pub fn round<S: Simd>(_: S, precision: Precision, values: &mut [f32]) {
     match precision {
-        Precision::F32 => {}
+        Precision::F32 | Precision::Tf32 => {}
         Precision::MixedF16 => values.iter_mut().for_each(|value| *value = to_f16(*value)),
         Precision::MixedBf16 => values.iter_mut().for_each(|value| *value = to_bf16(*value)),
     }

@@ -10,6 +10,7 @@ mod lists;
 #[allow(clippy::too_many_arguments, clippy::collapsible_if)]
 mod product;
 mod tensors;
+mod tiles;
 
 pub(crate) use cubes::launch;
 pub use cubes::{
@@ -17,8 +18,9 @@ pub use cubes::{
     grid, lane_sum, of_units, row_of_cubes, store_sums, unit_below, units, vector_size, wide,
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
-pub use product::{Finish, Four, Matrices, Products, SIDE, TILE, multiply, no_sums, product};
+pub use product::{Finish, Matrices, Products, product};
 pub use tensors::{empty, empty_like, owned, zeros};
+pub use tiles::{Four, SIDE, TILE, TensorCores, Tiles};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 

@@ -8,56 +8,8 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
+use super::tiles::{Four, SIDE, TILE, Tiles};
 use super::{arrays, empty, grid, launch};
-
-/// Side of the square of units that a cube is, and depth of its tiles.
-pub const SIDE: usize = 16;
-
-/// Side of a cube's tile of the result.
-pub const TILE: usize = 64;
-
-/// Four numbers that are read and written at once.
-pub type Four = Const<4>;
-
-/// Zeros in every place of a tile of sums.
-#[cube]
-pub fn no_sums(#[comptime] vectors: usize) -> Array<Vector<f32, Four>> {
-    let mut sums = Array::<Vector<f32, Four>>::new(vectors);
-    #[unroll]
-    for place in 0..vectors {
-        sums[place] = Vector::new(0.0f32);
-    }
-    sums
-}
-
-/// Adds the product of two tiles to the sums of a unit, four rows of so many `vectors`, once all units have
-/// written the tiles; these are free again when it ends. The left one has `SIDE + 1` vectors a row, the
-/// right one `row`.
-#[cube]
-pub fn multiply(
-    left: &SharedMemory<Vector<f32, Four>>,
-    right: &SharedMemory<Vector<f32, Four>>,
-    sums: &mut Array<Vector<f32, Four>>,
-    #[comptime] row: usize,
-    #[comptime] vectors: usize,
-) {
-    let across = UNIT_POS as usize % SIDE;
-    let down = UNIT_POS as usize / SIDE;
-    sync_cube();
-    #[unroll]
-    for k in 0..SIDE {
-        let left = left[comptime!(k * (SIDE + 1)) + down];
-        #[unroll]
-        for vector in 0..vectors {
-            let right = right[comptime!(k * row + vector * SIDE) + across];
-            #[unroll]
-            for place in 0..4usize {
-                sums[comptime!(place * vectors + vector)] += right * Vector::new(left[place]);
-            }
-        }
-    }
-    sync_cube();
-}
 
 /// Between elements of one matrix and the next, of a row and the next, and of a column and the next.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -107,9 +59,7 @@ struct Sizes {
 fn accumulate<F: Float, G: Float>(
     left: &Array<F>,
     right: &Array<G>,
-    sums: &mut Array<Vector<f32, Four>>,
-    of_left: &mut SharedMemory<Vector<f32, Four>>,
-    of_right: &mut SharedMemory<Vector<f32, Four>>,
+    tiles: &mut Tiles<f32>,
     left_steps: &Steps,
     right_steps: &Steps,
     sizes: &Sizes,
@@ -125,11 +75,12 @@ fn accumulate<F: Float, G: Float>(
         // Units that are neighbours read neighbours, whichever way a matrix lies.
         let k = step * SIDE;
         let (mut row, mut column) = (first.0 + down * 4, k + across);
-        let mut to = across * comptime!(SIDE + 1) + down;
+        let (mut at, mut fours) = (across, down);
         if left_steps.column != 1usize {
             row = first.0 + across * 4;
             column = k + down;
-            to = down * comptime!(SIDE + 1) + across;
+            at = down;
+            fours = across;
         }
         let mut found = four::<F>(left, left_steps, matrix, (row, column), of_rows, false);
         if comptime!(ones) {
@@ -140,16 +91,18 @@ fn accumulate<F: Float, G: Float>(
                 }
             }
         }
-        of_left[to] = found;
+        tiles.put_left(at, fours, found);
         let (mut row, mut column) = (k + down, first.1 + across * 4);
-        let mut to = down * comptime!(SIDE + 1) + across;
+        let (mut at, mut fours) = (down, across);
         if right_steps.column != 1usize {
             row = k + across;
             column = first.1 + down * 4;
-            to = across * comptime!(SIDE + 1) + down;
+            at = across;
+            fours = down;
         }
-        of_right[to] = four::<G>(right, right_steps, matrix, (row, column), of_columns, true);
-        multiply(of_left, of_right, sums, comptime!(SIDE + 1), 1usize);
+        let found = four::<G>(right, right_steps, matrix, (row, column), of_columns, true);
+        tiles.put_right(at, fours, found);
+        tiles.multiply();
     }
 }
 
@@ -169,20 +122,16 @@ fn product_kernel<F: Float, G: Float, O: Float>(
     #[comptime] ones: bool,
     #[define(F, G, O)] _dtypes: [StorageType; 3],
 ) {
-    let mut of_left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
-    let mut of_right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
     let (rows, columns) = (sizes.rows, sizes.columns);
     let first = (CUBE_POS_Y as usize * TILE, CUBE_POS_X as usize * TILE);
-    let mut sums = no_sums(4usize);
+    let mut tiles = Tiles::<f32>::new(1usize, None);
     let terms = comptime!(lefts.len());
     #[unroll]
     for term in 0..terms {
         accumulate::<F, G>(
             lefts.index(term),
             rights.index(term),
-            &mut sums,
-            &mut of_left,
-            &mut of_right,
+            &mut tiles,
             left_steps,
             right_steps,
             sizes,
@@ -190,6 +139,7 @@ fn product_kernel<F: Float, G: Float, O: Float>(
             comptime!(ones && term == 0),
         );
     }
+    let sums = tiles.sums();
     let matrix = CUBE_POS_Z as usize;
     #[unroll]
     for down in 0..4usize {

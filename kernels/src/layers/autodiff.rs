@@ -216,6 +216,10 @@ impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B
         B::serves(shape)
     }
 
+    fn has_tf32(device: &Self::Device) -> bool {
+        B::has_tf32(device)
+    }
+
     fn convolution(
         wanted: Role,
         of: [FloatTensor<Self>; 2],

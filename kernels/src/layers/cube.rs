@@ -98,6 +98,10 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedConvo
         Ok(())
     }
 
+    fn has_tf32(device: &R::Device) -> bool {
+        conv2d::cube::has_tf32::<R>(device)
+    }
+
     fn convolution(
         wanted: Role,
         operands: [FloatTensor<Self>; 2],

@@ -110,6 +110,10 @@ impl<B: FusionBackend + FusedConvolution> FusedConvolution for Fusion<B> {
         B::serves(shape)
     }
 
+    fn has_tf32(device: &Self::Device) -> bool {
+        B::has_tf32(device)
+    }
+
     fn convolution(
         wanted: Role,
         operands: [FloatTensor<Self>; 2],

@@ -134,6 +134,11 @@ pub trait FusedConvolution: FusedLayers {
     /// A [`FallbackReason`] with what it was asked for.
     fn serves(shape: &ConvShape) -> Result<(), FallbackReason>;
 
+    /// Whether the device has tensor cores that multiply in TF32.
+    fn has_tf32(_: &Self::Device) -> bool {
+        false
+    }
+
     /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
     /// follow.
     fn convolution(
@@ -148,6 +153,7 @@ function_table! {
     ConvolutionTable of FusedConvolution {
         pub takes: fn(DType) -> bool,
         pub serves: fn(&ConvShape) -> Result<(), FallbackReason>,
+        pub has_tf32: fn(&B::Device) -> bool,
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
         pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
     }

@@ -2,6 +2,8 @@ use burn::tensor::DType;
 use burn::tensor::backend::{Backend, DTypeUsage};
 
 use super::Precision;
+use crate::layers::ConvolutionTable;
+use crate::registry;
 
 /// Whether a device has units for products of matrices of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +37,24 @@ impl Precision {
     /// operations are asked for.
     ///
     /// # Errors
-    /// [`PrecisionError::Unsupported`], as of NdArray in both low types.
+    /// [`PrecisionError::Unsupported`], as of NdArray in both low types, and of every device without tensor
+    /// cores in [`Tf32`](Self::Tf32).
     pub fn check<B: Backend>(self, device: &B::Device) -> Result<Acceleration, PrecisionError> {
+        let unsupported = || {
+            let (backend, dtype) = (B::name(device), self.dtype());
+            Err(PrecisionError::Unsupported { backend, dtype })
+        };
+        if self == Self::Tf32 {
+            let table = registry::table::<ConvolutionTable<B>>();
+            return match table.is_some_and(|table| (table.has_tf32)(device)) {
+                true => Ok(Acceleration::Units),
+                false => unsupported(),
+            };
+        }
         let dtype = self.low().map_or(DType::F32, DType::from);
         let usage = B::dtype_usage(device, dtype);
         if !usage.is_superset(DTypeUsage::Storage | DTypeUsage::Arithmetic) {
-            let (backend, dtype) = (B::name(device), self.dtype());
-            return Err(PrecisionError::Unsupported { backend, dtype });
+            return unsupported();
         }
         match usage.contains(DTypeUsage::Accelerated) {
             true => Ok(Acceleration::Units),

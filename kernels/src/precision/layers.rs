@@ -20,8 +20,8 @@ impl Precision {
         stride: usize,
         padding: usize,
     ) -> Tensor<B, 4> {
-        if self == Self::F32 {
-            return conv2d(x, weight, bias, stride, padding);
+        if self.low().is_none() {
+            return conv2d::in_f32(x, weight, bias, [stride, padding], self == Self::Tf32);
         }
         conv2d::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
         let product = |x, weight| conv2d(x, weight, None, stride, padding);
@@ -39,7 +39,7 @@ impl Precision {
         weight: Tensor<B, 2>,
         bias: Option<Tensor<B, 1>>,
     ) -> Tensor<B, 2> {
-        if self == Self::F32 {
+        if self.low().is_none() {
             return linear(x, weight, bias);
         }
         check(x.dims(), weight.dims(), bias.as_ref());

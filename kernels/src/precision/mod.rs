@@ -22,9 +22,13 @@ use crate::registry;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Precision {
-    /// `f32`.
+    /// `f32`, without TF32.
     #[default]
     F32,
+    /// `f32`, of which tensor cores multiply TF32, as [`check`](Self::check) asks for: convolutions round
+    /// their operands to 10 binary digits, and add up in `f32`. All else is as in [`F32`](Self::F32), and so
+    /// are matrix products.
+    Tf32,
     /// `f16`, with a scaled loss.
     MixedF16,
     /// `bf16`.
@@ -33,21 +37,22 @@ pub enum Precision {
 
 impl Precision {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::F32, Self::MixedF16, Self::MixedBf16];
+    pub const ALL: [Self; 4] = [Self::F32, Self::Tf32, Self::MixedF16, Self::MixedBf16];
 
     /// The name of the data type of the products.
     pub fn dtype(self) -> &'static str {
         match self {
             Self::F32 => "f32",
+            Self::Tf32 => "tf32",
             Self::MixedF16 => "f16",
             Self::MixedBf16 => "bf16",
         }
     }
 
-    /// What operands of products are rounded to; `None` where they stay as they are.
+    /// The type of 16 bits that operands of products are rounded to; `None` where they stay `f32`.
     pub fn low(self) -> Option<FloatDType> {
         match self {
-            Self::F32 => None,
+            Self::F32 | Self::Tf32 => None,
             Self::MixedF16 => Some(FloatDType::F16),
             Self::MixedBf16 => Some(FloatDType::BF16),
         }
@@ -61,7 +66,8 @@ impl Precision {
     /// of the operands on their way out, and the latter arrive in the operands' own types.
     ///
     /// On a host, `product` gets the rounded operands as `f32`, where it is fused, and adds up without
-    /// rounding; elsewhere it gets them in the low type. [`F32`](Self::F32) casts nothing.
+    /// rounding; elsewhere it gets them in the low type. [`F32`](Self::F32) and [`Tf32`](Self::Tf32) cast
+    /// nothing.
     pub fn product<B: Backend, const D: usize, const E: usize, const F: usize>(
         self,
         a: Tensor<B, D>,

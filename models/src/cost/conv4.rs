@@ -177,8 +177,8 @@ impl Part<'_> {
                 ..whole
             };
         }
-        let saved = match self.config.precision {
-            Precision::F32 => self.layer_by_layer(route),
+        let saved = match self.config.precision.low() {
+            None => self.layer_by_layer(route),
             _ => self.rounded(route),
         };
         let (activation_grads, workspace) = match route {
@@ -256,7 +256,7 @@ impl CostModel for Conv4Config {
     }
 
     fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
-        if self.precision != Precision::F32 && !is_fused(route) {
+        if self.precision.low().is_some() && !is_fused(route) {
             return None;
         }
         let mut blocks = self.block_sizes();

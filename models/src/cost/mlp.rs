@@ -1,4 +1,4 @@
-use fewshot_kernels::{Precision, Route};
+use fewshot_kernels::Route;
 
 use super::{Cost, CostModel, elements_of_low};
 use crate::MlpConfig;
@@ -20,8 +20,8 @@ impl CostModel for MlpConfig {
             None => (0, 0),
         };
         let joined = if self.context > 0 { first } else { 0 };
-        let saved = match self.precision {
-            Precision::F32 => 2 * hidden + joined,
+        let saved = match self.precision.low() {
+            None => 2 * hidden + joined,
             _ => hidden + elements_of_low(first + hidden, route),
         };
         let each = |count: usize| (batch * count) as u64;
@@ -44,6 +44,8 @@ impl CostModel for MlpConfig {
 
 #[cfg(test)]
 mod tests {
+    use fewshot_kernels::Precision;
+
     use super::*;
 
     #[test]

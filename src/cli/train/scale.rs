@@ -22,6 +22,7 @@ pub(crate) struct ScaleArgs {
     /// What convolutions and matrix products compute in; all else is f32, f16 with a scaled loss
     #[arg(long, default_value = "f32", value_parser = one_of([
         ("f32", "All of it", Precision::F32),
+        ("tf32", "Convolutions in TF32, on tensor cores", Precision::Tf32),
         ("f16", "Products in f16", Precision::MixedF16),
         ("bf16", "Products in bf16", Precision::MixedBf16),
     ]))]

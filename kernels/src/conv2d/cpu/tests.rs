@@ -35,7 +35,8 @@ fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
 }
 
 fn check([n, c, h, w, o]: [usize; 5], kernel: usize, stride: usize) {
-    let shape = ConvShape { n, c, h, w, o, kernel, stride, padding: kernel / 2, lanes: 1 };
+    let shape =
+        ConvShape { n, c, h, w, o, kernel, stride, padding: kernel / 2, lanes: 1, tf32: false };
     let length = |role| shape.of(role).iter().product::<usize>();
     let [x, weight, dy] =
         [(Role::Input, 1), (Role::Weight, 2), (Role::Output, 3)].map(|(r, s)| noise(length(r), s));

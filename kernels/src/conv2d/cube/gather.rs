@@ -5,8 +5,8 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{ConvShape, Role};
-use crate::cube::{Four, SIDE, TILE, arrays, empty, grid, launch, multiply, no_sums};
+use super::{ConvShape, Role, multiplier};
+use crate::cube::{Four, SIDE, TILE, TensorCores, Tiles, arrays, empty, grid, launch};
 
 /// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
 const MANY_PIXELS: usize = 1 << 16;
@@ -22,7 +22,7 @@ struct Source {
 /// The value under a window at `(y, x)`, its place of channel 0 at its corner, or 0 beside the map.
 /// Where `transposed`, that of the window whose pixel `(row, column)` is at `(y, x)`.
 #[cube]
-fn gathered<F: Float>(
+fn gathered<F: Float, S: Float>(
     map: &Array<F>,
     source: &Source,
     base: usize,
@@ -31,25 +31,25 @@ fn gathered<F: Float>(
     #[comptime] stride: usize,
     #[comptime] padding: usize,
     #[comptime] transposed: bool,
-) -> f32 {
+) -> S {
     let (y, x) = at;
     let (channel, row, column) = window;
     let plane = base + channel * source.h * source.w;
-    let mut value = 0.0f32;
+    let mut value = S::new(0.0);
     if comptime!(transposed) {
         if y >= row && x >= column {
             let (down, across) = (y - row, x - column);
             let (r, q) = (down / stride, across / stride);
             let whole = r * stride == down && q * stride == across;
             if whole && r < source.h && q < source.w {
-                value = f32::cast_from(map[plane + r * source.w + q]);
+                value = S::cast_from(map[plane + r * source.w + q]);
             }
         }
     } else {
         let (r, q) = (y + row, x + column);
         let inside = r >= padding && q >= padding;
         if inside && r < source.h + padding && q < source.w + padding {
-            value = f32::cast_from(map[plane + (r - padding) * source.w + q - padding]);
+            value = S::cast_from(map[plane + (r - padding) * source.w + q - padding]);
         }
     }
     value
@@ -57,12 +57,10 @@ fn gathered<F: Float>(
 
 /// Adds to the sums of a cube's tile the product of weights and windows.
 #[cube]
-fn accumulate<F: Float, W: Float>(
+fn accumulate<F: Float, W: Float, S: Float>(
     map: &Array<F>,
     weight: &Array<W>,
-    sums: &mut Array<Vector<f32, Four>>,
-    left: &mut SharedMemory<Vector<f32, Four>>,
-    right: &mut SharedMemory<Vector<f32, Four>>,
+    tiles: &mut Tiles<S>,
     bases: &Array<u32>,
     downs: &Array<u32>,
     acrosses: &Array<u32>,
@@ -80,62 +78,68 @@ fn accumulate<F: Float, W: Float>(
     let taps = comptime!(side * side);
     let depth = source.channels * taps;
     let lane = CUBE_POS_Z as usize;
-    for step in 0..depth.div_ceil(SIDE) {
-        // Four rows of the weights at one place of the sum.
-        let k = step * SIDE + across;
-        let mut weights = Vector::<f32, Four>::new(0.0f32);
-        if k < depth {
-            #[unroll]
-            for place in 0..4usize {
-                let row = first_row + down * 4 + place;
-                if row < rows {
-                    let at = if comptime!(transposed) {
-                        ((lane * source.channels + k / taps) * rows + row) * taps + k % taps
-                    } else {
-                        (lane * rows + row) * depth + k
-                    };
-                    // In the type of the maps, as they are multiplied.
-                    weights[place] = f32::cast_from(F::cast_from(weight[at]));
-                }
-            }
-        }
-        left[across * comptime!(SIDE + 1) + down] = weights;
-        // Four pixels under the windows, or eight.
-        let k = step * SIDE + down;
-        let (channel, tap) = (k / taps, k % taps);
-        let window = (channel, tap / side, tap % side);
+    let at_once = tiles.depth();
+    for step in 0..depth.div_ceil(at_once) {
         #[unroll]
-        for vector in 0..vectors {
-            let mut pixels = Vector::<f32, Four>::new(0.0f32);
+        for part in 0..comptime!(at_once / SIDE) {
+            // Four rows of the weights at one place of the sum.
+            let place_in_tile = comptime!(part * SIDE) + across;
+            let k = step * at_once + place_in_tile;
+            let mut weights = Vector::<S, Four>::new(S::new(0.0));
             if k < depth {
                 #[unroll]
                 for place in 0..4usize {
-                    let pixel = comptime!(vector * 4 + place);
-                    let base = bases[pixel];
-                    if base != u32::MAX {
-                        let at = (downs[pixel] as usize, acrosses[pixel] as usize);
-                        pixels[place] = gathered::<F>(
-                            map,
-                            source,
-                            base as usize,
-                            at,
-                            window,
-                            stride,
-                            padding,
-                            transposed,
-                        );
+                    let row = first_row + down * 4 + place;
+                    if row < rows {
+                        let at = if comptime!(transposed) {
+                            ((lane * source.channels + k / taps) * rows + row) * taps + k % taps
+                        } else {
+                            (lane * rows + row) * depth + k
+                        };
+                        // In the type of the maps, as they are multiplied.
+                        weights[place] = S::cast_from(F::cast_from(weight[at]));
                     }
                 }
             }
-            right[(down * vectors + vector) * SIDE + across] = pixels;
+            tiles.put_left(place_in_tile, down, weights);
+            // Four pixels under the windows, or eight.
+            let place_in_tile = comptime!(part * SIDE) + down;
+            let k = step * at_once + place_in_tile;
+            let (channel, tap) = (k / taps, k % taps);
+            let window = (channel, tap / side, tap % side);
+            #[unroll]
+            for vector in 0..vectors {
+                let mut pixels = Vector::<S, Four>::new(S::new(0.0));
+                if k < depth {
+                    #[unroll]
+                    for place in 0..4usize {
+                        let pixel = comptime!(vector * 4 + place);
+                        let base = bases[pixel];
+                        if base != u32::MAX {
+                            let at = (downs[pixel] as usize, acrosses[pixel] as usize);
+                            pixels[place] = gathered::<F, S>(
+                                map,
+                                source,
+                                base as usize,
+                                at,
+                                window,
+                                stride,
+                                padding,
+                                transposed,
+                            );
+                        }
+                    }
+                }
+                tiles.put_right(place_in_tile, comptime!(vector * SIDE) + across, pixels);
+            }
         }
-        multiply(left, right, sums, comptime!(vectors * SIDE), vectors);
+        tiles.multiply();
     }
 }
 
 /// A cube for each tile of rows, the channels of the result, and pixels, in each lane.
 #[cube(launch_unchecked)]
-fn gather_kernel<F: Float, W: Float, O: Float>(
+fn gather_kernel<F: Float, W: Float, S: Float, O: Float>(
     maps: &Sequence<Array<F>>,
     weights: &Sequence<Array<W>>,
     out: &mut Array<O>,
@@ -150,10 +154,9 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
     #[comptime] padding: usize,
     #[comptime] transposed: bool,
     #[comptime] vectors: usize,
-    #[define(F, W, O)] _dtypes: [StorageType; 3],
+    #[comptime] cores: Option<TensorCores>,
+    #[define(F, W, S, O)] _dtypes: [StorageType; 4],
 ) {
-    let mut left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
-    let mut right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * SIDE * vectors));
     let across = UNIT_POS as usize % SIDE;
     let down = UNIT_POS as usize / SIDE;
     let lane = CUBE_POS_Z as usize;
@@ -185,16 +188,14 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
         }
         places[pixel] = (image * rows * plane + at % plane) as u32;
     }
-    let mut sums = no_sums(comptime!(4 * vectors));
+    let mut tiles = Tiles::<S>::new(vectors, cores);
     let terms = comptime!(maps.len());
     #[unroll]
     for term in 0..terms {
-        accumulate::<F, W>(
+        accumulate::<F, W, S>(
             maps.index(term),
             weights.index(term),
-            &mut sums,
-            &mut left,
-            &mut right,
+            &mut tiles,
             &bases,
             &downs,
             &acrosses,
@@ -208,6 +209,7 @@ fn gather_kernel<F: Float, W: Float, O: Float>(
             vectors,
         );
     }
+    let sums = tiles.sums();
     #[unroll]
     for place in 0..4usize {
         let row = first_row + down * 4 + place;
@@ -243,7 +245,9 @@ pub fn product<R: CubeRuntime>(
     let vectors = if pixels * shape.lanes < MANY_PIXELS { 1 } else { 2 };
     let across = pixels.div_ceil(vectors * 4 * SIDE);
     let cubes = [across, rows.div_ceil(TILE), shape.lanes];
-    let dtypes = [terms[0][0].dtype, terms[0][1].dtype, dtype].map(Into::into);
+    let (multiplied, cores) = multiplier(&terms[0][0], shape, vectors);
+    let [of_maps, of_weights] = terms[0].each_ref().map(|of| of.dtype.into());
+    let dtypes = [of_maps, of_weights, multiplied, dtype.into()];
     let [maps, weights] = [0, 1].map(|place| terms.iter().map(move |term| &term[place]));
     // SAFETY: all have the sizes of the shape; a unit reads weights within the depth and the rows, and
     // pixels within a map, and writes those of its pixels and rows that there are.
@@ -251,7 +255,7 @@ pub fn product<R: CubeRuntime>(
         launch!(gather_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
             arrays(maps), arrays(weights), out.clone().into_array_arg(), rows, pixels, out_h, out_w,
             SourceLaunch::new(channels, h, w), shape.lanes, shape.kernel, shape.stride,
-            shape.padding, transposed, vectors, dtypes);
+            shape.padding, transposed, vectors, cores, dtypes);
     }
     out
 }

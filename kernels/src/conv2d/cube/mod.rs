@@ -1,8 +1,9 @@
 //! Convolutions on a device as matrix products, none of whose operands but the images and the weights
 //! are written to memory: windows are gathered as a tile of them is needed.
 //!
-//! Tiles of 64 channels by 64 or 128 pixels are in shared memory and a cube's registers; products and
-//! sums are f32, without tensor cores. Lanes are a dimension of the launch.
+//! Tiles of 64 channels by 64 or 128 pixels are in shared memory and a cube's registers. Tensor cores
+//! multiply maps of 16 bits, and f32 rounded to TF32 if that is asked for; units multiply the rest in f32.
+//! Sums are f32. Lanes are a dimension of the launch.
 
 mod gather;
 mod weight;
@@ -11,8 +12,10 @@ use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::ir::{ElemType, FloatKind, StorageType};
 
 use super::shape::{ConvShape, Role};
+use crate::cube::TensorCores;
 
 /// A sum of one or two derivatives of `<dy, conv(x, w)>` by the operand `wanted`, in the type `dtype`:
 /// a term has the two operands whose roles follow, and each operand one type in both terms. The
@@ -35,5 +38,30 @@ pub fn convolution<R: CubeRuntime>(
     }
 }
 
-#[cfg(all(test, feature = "wgpu", feature = "flex"))]
+/// The type that tensor cores round f32 to.
+const TF32: StorageType = StorageType::Scalar(ElemType::Float(FloatKind::TF32));
+
+/// Whether a device has tensor cores for f32 rounded to TF32.
+pub fn has_tf32<R: CubeRuntime>(device: &R::Device) -> bool {
+    TensorCores::of(&R::client(device), TF32, 1).is_some()
+}
+
+/// What maps are multiplied in, and by which tensor cores: of 16 bits in their own type, of f32 in TF32 if
+/// it is asked for, where the device has tensor cores for that; otherwise in f32 by units.
+fn multiplier<R: CubeRuntime>(
+    maps: &CubeTensor<R>,
+    shape: &ConvShape,
+    vectors: usize,
+) -> (StorageType, Option<TensorCores>) {
+    let rounded = match maps.dtype {
+        DType::F32 if shape.tf32 => Some(TF32),
+        DType::F32 => None,
+        low => Some(low.into()),
+    };
+    rounded
+        .and_then(|of| Some((of, Some(TensorCores::of(&maps.client, of, vectors)?))))
+        .unwrap_or((DType::F32.into(), None))
+}
+
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda"), feature = "flex"))]
 mod tests;

@@ -1,28 +1,28 @@
 //! Convolutions on a device against those of plain operations on the host.
 
 use burn::backend::Flex;
+use burn::tensor::backend::{Backend, DTypeUsage};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Distribution, FloatDType, Tensor, module};
 use burn_cubecl::CubeBackend;
-use cubecl::wgpu::WgpuRuntime;
 
 use super::*;
 use crate::host::{unwrap, wrap};
 
-type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Device<R> = CubeBackend<R, f32, i32, u32>;
 type Map = Tensor<Flex, 4>;
 
 fn drawn(shape: [usize; 4]) -> Map {
     Tensor::random(shape, Distribution::Uniform(-1.0, 1.0), &Default::default())
 }
 
-fn on_device(map: &Map, dtype: FloatDType) -> CubeTensor<WgpuRuntime> {
-    let found = Tensor::<Device, 4>::from_data(map.to_data(), &Default::default());
+fn on_device<R: CubeRuntime>(map: &Map, dtype: FloatDType) -> CubeTensor<R> {
+    let found = Tensor::<Device<R>, 4>::from_data(map.to_data(), &Default::default());
     unwrap(found.cast(dtype))
 }
 
-fn read(found: CubeTensor<WgpuRuntime>) -> Vec<f32> {
-    wrap::<Device, 4>(found).cast(FloatDType::F32).into_data().into_vec().expect("floats")
+fn read<R: CubeRuntime>(found: CubeTensor<R>) -> Vec<f32> {
+    wrap::<Device<R>, 4>(found).cast(FloatDType::F32).into_data().into_vec().expect("floats")
 }
 
 /// What Burn's own convolutions make of one term.
@@ -57,6 +57,7 @@ fn shapes() -> Vec<ConvShape> {
         stride,
         padding,
         lanes,
+        tf32: false,
     };
     vec![
         of(2, 1, [5, 7], 3, (3, 1, 1), 1),
@@ -72,45 +73,132 @@ fn shapes() -> Vec<ConvShape> {
     ]
 }
 
-#[test]
-fn every_derivative_is_that_of_burn() {
+/// Checks every derivative of one and of two terms of these shapes, of maps of this type, which every factor
+/// is exactly.
+fn every_derivative_is_that_of_burn<R: CubeRuntime>(dtype: FloatDType, tf32: bool) {
+    // Of f16 and of TF32 10 binary digits.
+    let exact = if tf32 { FloatDType::F16 } else { dtype };
+    let rounded = |map: Map| map.cast(exact).cast(FloatDType::F32);
+    // Told at the end, so that a device gets every kernel whatever is wrong.
+    let mut wrong = Vec::new();
     for shape in shapes() {
+        let shape = ConvShape { tf32, ..shape };
         for wanted in [Role::Output, Role::Input, Role::Weight] {
+            let roles = [wanted.next(), wanted.next().next()];
+            // Weights stay f32, and are rounded to the type of the maps.
+            let of = roles.map(|role| if role == Role::Weight { FloatDType::F32 } else { dtype });
             for terms in [1, 2] {
-                let term =
-                    |_| [wanted.next(), wanted.next().next()].map(|role| drawn(shape.of(role)));
+                let term = |_| roles.map(|role| rounded(drawn(shape.of(role))));
                 let terms: Vec<[Map; 2]> = (0..terms).map(term).collect();
                 let each = terms.iter().map(|term| by_burn(wanted, term, &shape));
                 let expected = each.reduce(|sum, more| sum + more).expect("a term");
-                let on = |term: &[Map; 2]| [0, 1].map(|of| on_device(&term[of], FloatDType::F32));
+                let on =
+                    |term: &[Map; 2]| [0, 1].map(|which| on_device::<R>(&term[which], of[which]));
                 let given = terms.iter().map(on).collect();
                 let found = read(convolution(wanted, given, &shape, DType::F32));
                 let expected = expected.into_data().into_vec::<f32>().expect("floats");
                 assert_eq!(found.len(), expected.len());
                 let most = expected.iter().fold(1.0f32, |most, value| most.max(value.abs()));
-                for (place, (found, expected)) in found.iter().zip(&expected).enumerate() {
-                    let error = (found - expected).abs() / most;
-                    assert!(
-                        error < 2e-6,
-                        "{wanted:?} of {shape:?} at {place}: {found}, not {expected}"
-                    );
+                let near = |(found, expected): &(f32, f32)| (found - expected).abs() < 2e-6 * most;
+                let pairs = found.into_iter().zip(expected);
+                if let Some((place, (found, expected))) =
+                    pairs.enumerate().find(|(_, pair)| !near(pair))
+                {
+                    wrong.push(format!(
+                        "{wanted:?} of {} terms of {shape:?} in {dtype:?} at {place}: {found}, not \
+                         {expected}",
+                        terms.len()
+                    ));
                 }
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-#[test]
-fn a_low_type_is_multiplied_in_f32() {
-    let shape = shapes()[1];
-    let round = |map: Map| map.cast(FloatDType::F16).cast(FloatDType::F32);
-    let (x, weight) = (drawn(shape.of(Role::Input)), drawn(shape.of(Role::Weight)));
-    let expected = by_burn(Role::Output, &[round(x.clone()), round(weight.clone())], &shape);
-    // Weights of f32 are rounded to the type of the images.
-    let given = [on_device(&x, FloatDType::F16), on_device(&weight, FloatDType::F32)];
-    let found = read(convolution(Role::Output, vec![given], &shape, DType::F32));
-    let expected = expected.into_data().into_vec::<f32>().expect("floats");
-    for (found, expected) in found.iter().zip(&expected) {
-        assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
+/// The same of maps of a low type, if the device computes with it.
+fn every_derivative_of_low_maps<R: CubeRuntime>(dtype: FloatDType) {
+    let usage = Device::<R>::dtype_usage(&Default::default(), dtype.into());
+    match usage.is_superset(DTypeUsage::Storage | DTypeUsage::Arithmetic) {
+        true => every_derivative_is_that_of_burn::<R>(dtype, false),
+        false => eprintln!("skipped: the device does not compute with {dtype:?}"),
     }
 }
+
+mod laws {
+    use super::*;
+
+    pub fn every_derivative_in_f32_is_that_of_burn<R: CubeRuntime>() {
+        every_derivative_is_that_of_burn::<R>(FloatDType::F32, false);
+    }
+
+    pub fn every_derivative_in_tf32_is_that_of_operands_of_as_many_digits<R: CubeRuntime>() {
+        every_derivative_is_that_of_burn::<R>(FloatDType::F32, true);
+    }
+
+    pub fn every_derivative_of_f16_is_that_of_burn_in_f32<R: CubeRuntime>() {
+        every_derivative_of_low_maps::<R>(FloatDType::F16);
+    }
+
+    pub fn every_derivative_of_bf16_is_that_of_burn_in_f32<R: CubeRuntime>() {
+        every_derivative_of_low_maps::<R>(FloatDType::BF16);
+    }
+
+    pub fn weights_are_rounded_to_the_type_of_the_images<R: CubeRuntime>() {
+        let shape = shapes()[1];
+        let round = |map: Map| map.cast(FloatDType::F16).cast(FloatDType::F32);
+        let (x, weight) = (drawn(shape.of(Role::Input)), drawn(shape.of(Role::Weight)));
+        let expected = by_burn(Role::Output, &[round(x.clone()), round(weight.clone())], &shape);
+        let given = [on_device::<R>(&x, FloatDType::F16), on_device(&weight, FloatDType::F32)];
+        let found = read(convolution(Role::Output, vec![given], &shape, DType::F32));
+        let expected = expected.into_data().into_vec::<f32>().expect("floats");
+        for (found, expected) in found.iter().zip(&expected) {
+            assert!((found - expected).abs() < 1e-5, "{found}, not {expected}");
+        }
+    }
+
+    pub fn a_device_with_tensor_cores_for_f16_multiplies_it_by_them<R: CubeRuntime>() {
+        let client = R::client(&Default::default());
+        let [f16, f32] = [DType::F16, DType::F32].map(StorageType::from);
+        let configs = &client.properties().features.matmul.cmma;
+        let has = configs.iter().any(|config| config.a_type == f16 && config.cd_type == f32);
+        for vectors in [1, 2] {
+            assert_eq!(TensorCores::of(&client, f16, vectors).is_some(), has);
+        }
+        if !has {
+            eprintln!("skipped: the device has no tensor cores for f16");
+        }
+    }
+}
+
+macro_rules! on_runtime {
+    ($name:ident, $feature:literal, $runtime:ty, $also:meta) => {
+        on_runtime!($name, $feature, $runtime, $also,
+            every_derivative_in_f32_is_that_of_burn
+            every_derivative_in_tf32_is_that_of_operands_of_as_many_digits
+            every_derivative_of_f16_is_that_of_burn_in_f32
+            every_derivative_of_bf16_is_that_of_burn_in_f32
+            weights_are_rounded_to_the_type_of_the_images
+            a_device_with_tensor_cores_for_f16_multiplies_it_by_them);
+    };
+    ($name:ident, $feature:literal, $runtime:ty, $also:meta, $($law:ident)*) => {
+        #[cfg(feature = $feature)]
+        mod $name {
+            $(
+                #[test]
+                #[$also]
+                fn $law() {
+                    super::laws::$law::<$runtime>();
+                }
+            )*
+        }
+    };
+}
+
+on_runtime!(wgpu, "wgpu", cubecl::wgpu::WgpuRuntime, cfg(all()));
+on_runtime!(
+    cuda,
+    "cuda",
+    cubecl::cuda::CudaRuntime,
+    ignore = "needs a CUDA device; run with --include-ignored where there is one"
+);

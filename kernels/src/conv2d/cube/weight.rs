@@ -5,10 +5,10 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{ConvShape, Role};
+use super::{ConvShape, Role, multiplier};
 use crate::conv2d::weight_parts;
 use crate::cube::{
-    Four, SIDE, TILE, arrays, elementwise, empty, grid, launch, multiply, no_sums, unit_below,
+    Four, SIDE, TILE, TensorCores, Tiles, arrays, elementwise, empty, grid, launch, unit_below,
 };
 
 /// Sizes of one of some lanes.
@@ -26,12 +26,10 @@ struct Sizes {
 /// Adds to the sums of a cube's tile the products of gradients and of pixels under windows, over the
 /// pixels of the gradient from `from` to `to`.
 #[cube]
-fn accumulate<F: Float>(
+fn accumulate<F: Float, S: Float>(
     dy: &Array<F>,
     map: &Array<F>,
-    sums: &mut Array<Vector<f32, Four>>,
-    left: &mut SharedMemory<Vector<f32, Four>>,
-    right: &mut SharedMemory<Vector<f32, Four>>,
+    tiles: &mut Tiles<S>,
     sizes: &Sizes,
     lane: usize,
     range: (usize, usize),
@@ -47,46 +45,51 @@ fn accumulate<F: Float>(
     let (first_row, first_column) = first;
     let plane = sizes.out_h * sizes.out_w;
     let source = sizes.h * sizes.w;
-    for step in 0..(to - from).div_ceil(SIDE) {
-        let pixel = from + step * SIDE + across;
-        let mut gradients = Vector::<f32, Four>::new(0.0f32);
-        let mut pixels = Vector::<f32, Four>::new(0.0f32);
-        if pixel < to {
-            let image = pixel / plane * sizes.lanes + lane;
-            let place = pixel % plane;
-            let y = place / sizes.out_w * stride;
-            let x = place % sizes.out_w * stride;
-            #[unroll]
-            for one in 0..4usize {
-                let row = first_row + down * 4 + one;
-                if row < sizes.rows {
-                    let at = (image * sizes.rows + row) * plane + place;
-                    gradients[one] = f32::cast_from(dy[at]);
+    let at_once = tiles.depth();
+    for step in 0..(to - from).div_ceil(at_once) {
+        #[unroll]
+        for part in 0..comptime!(at_once / SIDE) {
+            let place_in_tile = comptime!(part * SIDE) + across;
+            let pixel = from + step * at_once + place_in_tile;
+            let mut gradients = Vector::<S, Four>::new(S::new(0.0));
+            let mut pixels = Vector::<S, Four>::new(S::new(0.0));
+            if pixel < to {
+                let image = pixel / plane * sizes.lanes + lane;
+                let place = pixel % plane;
+                let y = place / sizes.out_w * stride;
+                let x = place % sizes.out_w * stride;
+                #[unroll]
+                for one in 0..4usize {
+                    let row = first_row + down * 4 + one;
+                    if row < sizes.rows {
+                        let at = (image * sizes.rows + row) * plane + place;
+                        gradients[one] = S::cast_from(dy[at]);
+                    }
+                }
+                #[unroll]
+                for one in 0..4usize {
+                    let column = first_column + down * 4 + one;
+                    let (channel, tap) = (column / taps, column % taps);
+                    let (r, q) = (y + tap / side, x + tap % side);
+                    let inside = channel < sizes.channels && r >= padding && q >= padding;
+                    if inside && r < sizes.h + padding && q < sizes.w + padding {
+                        let at = (image * sizes.channels + channel) * source;
+                        let at = at + (r - padding) * sizes.w + q - padding;
+                        pixels[one] = S::cast_from(map[at]);
+                    }
                 }
             }
-            #[unroll]
-            for one in 0..4usize {
-                let column = first_column + down * 4 + one;
-                let (channel, tap) = (column / taps, column % taps);
-                let (r, q) = (y + tap / side, x + tap % side);
-                let inside = channel < sizes.channels && r >= padding && q >= padding;
-                if inside && r < sizes.h + padding && q < sizes.w + padding {
-                    let at = (image * sizes.channels + channel) * source;
-                    let at = at + (r - padding) * sizes.w + q - padding;
-                    pixels[one] = f32::cast_from(map[at]);
-                }
-            }
+            tiles.put_left(place_in_tile, down, gradients);
+            tiles.put_right(place_in_tile, down, pixels);
         }
-        left[across * comptime!(SIDE + 1) + down] = gradients;
-        right[across * comptime!(SIDE + 1) + down] = pixels;
-        multiply(left, right, sums, comptime!(SIDE + 1), 1usize);
+        tiles.multiply();
     }
 }
 
 /// A cube for each tile of rows, the channels of the output, and columns, an input channel's tap each,
 /// in each part of the pixels in each lane.
 #[cube(launch_unchecked)]
-fn weight_kernel<F: Float, O: Float>(
+fn weight_kernel<F: Float, S: Float, O: Float>(
     dys: &Sequence<Array<F>>,
     maps: &Sequence<Array<F>>,
     parts: &mut Array<O>,
@@ -96,10 +99,9 @@ fn weight_kernel<F: Float, O: Float>(
     #[comptime] side: usize,
     #[comptime] stride: usize,
     #[comptime] padding: usize,
-    #[define(F, O)] _dtypes: [StorageType; 2],
+    #[comptime] cores: Option<TensorCores>,
+    #[define(F, S, O)] _dtypes: [StorageType; 3],
 ) {
-    let mut left = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
-    let mut right = SharedMemory::<Vector<f32, Four>>::new(comptime!(SIDE * (SIDE + 1)));
     let across = UNIT_POS as usize % SIDE;
     let down = UNIT_POS as usize / SIDE;
     let layer = CUBE_POS_Z as usize;
@@ -109,16 +111,14 @@ fn weight_kernel<F: Float, O: Float>(
     let first_row = CUBE_POS_Y as usize * TILE;
     let first_column = CUBE_POS_X as usize * TILE;
     let first = (first_row, first_column);
-    let mut sums = no_sums(4usize);
+    let mut tiles = Tiles::<S>::new(1usize, cores);
     let terms = comptime!(maps.len());
     #[unroll]
     for term in 0..terms {
         let (dy, map) = (dys.index(term), maps.index(term));
-        accumulate::<F>(
-            dy, map, &mut sums, &mut left, &mut right, sizes, lane, range, first, side, stride,
-            padding,
-        );
+        accumulate::<F, S>(dy, map, &mut tiles, sizes, lane, range, first, side, stride, padding);
     }
+    let sums = tiles.sums();
     let (rows, depth) = (sizes.rows, sizes.channels * comptime!(side * side));
     #[unroll]
     for one in 0..4usize {
@@ -172,14 +172,15 @@ pub fn product<R: CubeRuntime>(
     let cubes = [tiles[0], tiles[1], parts * shape.lanes];
     let ConvShape { c, h, w, lanes, .. } = *shape;
     let sizes = SizesLaunch::new(rows, c, h, w, out_h, out_w, lanes);
-    let dtypes = [terms[0][0].dtype, out.dtype].map(Into::into);
+    let (multiplied, cores) = multiplier(&terms[0][0], shape, 1);
+    let dtypes = [terms[0][0].dtype.into(), multiplied, out.dtype.into()];
     let [dys, maps] = [0, 1].map(|place| terms.iter().map(move |term| &term[place]));
     // SAFETY: all have the sizes of the shape; a unit reads within its part of the pixels, the rows
     // and the channels, and writes those of its rows and columns that there are.
     unsafe {
         launch!(weight_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
             arrays(dys), arrays(maps), out.clone().into_array_arg(), sizes, pixels, chunk,
-            shape.kernel, shape.stride, shape.padding, dtypes);
+            shape.kernel, shape.stride, shape.padding, cores, dtypes);
     }
     match parts {
         1 => out,

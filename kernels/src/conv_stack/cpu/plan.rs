@@ -59,7 +59,7 @@ impl Plan {
         };
         let mut plans: Vec<_> = blocks.iter().enumerate().map(plan).collect();
         for k in 0..last {
-            plans[k].exact_output = precision == Precision::F32 || plans[k + 1].forward.rounds();
+            plans[k].exact_output = precision.low().is_none() || plans[k + 1].forward.rounds();
         }
         plans
     }

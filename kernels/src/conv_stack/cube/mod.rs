@@ -28,6 +28,7 @@ use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
 use crate::norm_relu::Rectified;
 use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv};
+use crate::precision::Precision;
 use crate::twice_differentiable::{
     ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
@@ -88,7 +89,8 @@ impl StackCall {
         let (n, mut c, mut h, mut w) = (self.shape.n, self.shape.c, self.shape.h, self.shape.w);
         let layer = |block: &super::cpu::BlockShape| {
             let (o, stride, lanes) = (block.channels_out, block.stride, self.lanes);
-            let conv = ConvShape { n, c, h, w, o, kernel: 3, stride, padding: 1, lanes };
+            let tf32 = self.precision == Precision::Tf32;
+            let conv = ConvShape { n, c, h, w, o, kernel: 3, stride, padding: 1, lanes, tf32 };
             [h, w] = conv.output_size().map(|side| if block.pool { side / 2 } else { side });
             c = o;
             (conv, Rectified { pool: block.pool })

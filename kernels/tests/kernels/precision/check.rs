@@ -1,13 +1,22 @@
 use super::*;
 use fewshot_kernels::Acceleration;
 
+/// Those of which a device need not have tensor cores.
+const ANYWHERE: [Precision; 3] = [Precision::F32, Precision::MixedF16, Precision::MixedBf16];
+
 #[test]
 fn flex_computes_in_every_precision_without_units_for_any() {
-    for precision in Precision::ALL {
+    for precision in ANYWHERE {
         let device = Default::default();
         assert_eq!(precision.check::<Flex>(&device), Ok(Acceleration::None), "{precision:?}");
         assert_eq!(precision.check::<Twice>(&device), Ok(Acceleration::None), "{precision:?}");
     }
+}
+
+#[test]
+fn tf32_is_of_devices_with_tensor_cores_alone() {
+    let error = Precision::Tf32.check::<Twice>(&Default::default()).unwrap_err().to_string();
+    assert_eq!(error, "autodiff<autodiff<flex>> does not compute in tf32");
 }
 
 #[cfg(feature = "ndarray")]

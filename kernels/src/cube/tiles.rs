@@ -1,0 +1,319 @@
+//! Tiles of two matrices in a cube's shared memory, and the sums of their products in registers: in those
+//! of every unit, or in those of tensor cores.
+
+use burn::tensor::DType;
+use burn_cubecl::CubeRuntime;
+use cubecl::client::ComputeClient;
+use cubecl::ir::StorageType;
+use cubecl::prelude::*;
+
+/// Side of the square of units that a cube is.
+pub const SIDE: usize = 16;
+
+/// Side of a cube's tile of the result.
+pub const TILE: usize = 64;
+
+/// Four numbers that are read and written at once.
+pub type Four = Const<4>;
+
+/// Bytes that the memory of tensor cores' operands is aligned to.
+const ALIGNMENT: usize = 32;
+
+/// The product of one instruction of tensor cores, `[m, k]` times `[k, n]`, by all units of a plane (warp).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorCores {
+    m: usize,
+    n: usize,
+    k: usize,
+    plane: usize,
+}
+
+impl TensorCores {
+    /// The largest products of operands of this type with f32 sums that a cube of `SIDE * SIDE` units can
+    /// make a tile of `vectors` times `TILE` columns of, if the device has any.
+    pub fn of<R: CubeRuntime>(
+        client: &ComputeClient<R>,
+        operand: StorageType,
+        vectors: usize,
+    ) -> Option<Self> {
+        let properties = client.properties();
+        let plane = properties.hardware.plane_size_max as usize;
+        if properties.hardware.plane_size_min as usize != plane
+            || properties.hardware.max_shared_memory_size < shared_memory(operand, vectors)
+        {
+            return None;
+        }
+        let sums = StorageType::from(DType::F32);
+        let of_type = properties.features.matmul.cmma.iter().filter(|config| {
+            config.a_type == operand && config.b_type == operand && config.cd_type == sums
+        });
+        of_type
+            .map(|config| {
+                let [m, n, k] = [config.m, config.n, config.k].map(|side| side as usize);
+                Self { m, n, k, plane }
+            })
+            .filter(|cores| cores.fit(vectors))
+            .max_by_key(|cores| (cores.m.min(cores.n), cores.k))
+    }
+
+    /// Whether every plane of a cube has as many products in one column of the tile.
+    fn fit(&self, vectors: usize) -> bool {
+        let (planes, products) = (SIDE * SIDE / self.plane, self.rows() * self.columns(vectors));
+        (SIDE * SIDE).is_multiple_of(self.plane)
+            && TILE.is_multiple_of(self.m)
+            && TILE.is_multiple_of(self.n)
+            && (2 * SIDE).is_multiple_of(self.k)
+            && products.is_multiple_of(planes)
+            && self.rows().is_multiple_of(self.each(vectors))
+    }
+
+    /// Products below each other in a tile.
+    fn rows(&self) -> usize {
+        TILE / self.m
+    }
+
+    /// Products side by side in a tile.
+    fn columns(&self, vectors: usize) -> usize {
+        vectors * TILE / self.n
+    }
+
+    /// Products of one plane.
+    fn each(&self, vectors: usize) -> usize {
+        self.rows() * self.columns(vectors) * self.plane / (SIDE * SIDE)
+    }
+}
+
+/// Bytes of shared memory that a tile takes with tensor cores, of operands of this type.
+fn shared_memory(operand: StorageType, vectors: usize) -> usize {
+    let row = 4 * (vectors + 1) * (SIDE + 2) * operand.size();
+    2 * SIDE * row + TILE * TILE * size_of::<f32>()
+}
+
+/// Rows of operands in shared memory at once: twice as many where tensor cores leave units little to do
+/// between two waits for each other.
+pub fn depth(cores: Option<TensorCores>) -> usize {
+    match cores {
+        Some(_) => 2 * SIDE,
+        None => SIDE,
+    }
+}
+
+/// A cube's tile `[TILE, vectors * TILE]` of a sum of products, and what it is at work on: of the left
+/// matrix a tile `[depth, TILE]`, its transpose, and of the right one `[depth, vectors * TILE]`.
+///
+/// `S` is what is multiplied: f32 by units, another type by tensor cores.
+#[derive(CubeType)]
+pub struct Tiles<S: Scalar> {
+    left: SharedMemory<Vector<S, Four>>,
+    right: SharedMemory<Vector<S, Four>>,
+    sums: Array<Vector<f32, Four>>,
+    of_cores: Sequence<cmma::Matrix<f32>>,
+    #[cube(comptime)]
+    vectors: usize,
+    #[cube(comptime)]
+    cores: Option<TensorCores>,
+}
+
+/// Vectors of a row of a tile in shared memory. In the last ones nothing is: so that neighbours do not write
+/// to one bank, and an even number for tensor cores, whose rows begin at multiples of 16 bytes.
+fn row(vectors: usize, cores: Option<TensorCores>) -> usize {
+    vectors * SIDE + if cores.is_some() { 2 } else { 1 }
+}
+
+#[cube]
+impl<S: Scalar> Tiles<S> {
+    /// Zeros in every place of the sums.
+    pub fn new(#[comptime] vectors: usize, #[comptime] cores: Option<TensorCores>) -> Tiles<S> {
+        let depth = comptime!(depth(cores));
+        let mut sums = Array::<Vector<f32, Four>>::new(comptime!(4 * vectors));
+        let mut of_cores = Sequence::new();
+        if comptime!(cores.is_some()) {
+            let cores = comptime!(cores.expect("just checked"));
+            #[unroll]
+            for _ in 0..comptime!(cores.each(vectors)) {
+                of_cores.push(cmma::Matrix::<f32>::from_value(
+                    cmma::MatrixIdent::Accumulator,
+                    comptime!(cores.m),
+                    comptime!(cores.n),
+                    comptime!(cores.k),
+                    cmma::MatrixLayout::Undefined,
+                    0.0f32,
+                ));
+            }
+        } else {
+            #[unroll]
+            for place in 0..comptime!(4 * vectors) {
+                sums[place] = Vector::new(0.0f32);
+            }
+        }
+        Tiles::<S> {
+            left: SharedMemory::new_aligned(comptime!(depth * row(1, cores)), ALIGNMENT),
+            right: SharedMemory::new_aligned(comptime!(depth * row(vectors, cores)), ALIGNMENT),
+            sums,
+            of_cores,
+            vectors,
+            cores,
+        }
+    }
+
+    /// Rows of operands that are in the tiles at once.
+    #[allow(unused)]
+    pub fn depth(&self) -> comptime_type!(usize) {
+        intrinsic!(|_| depth(self.cores))
+    }
+
+    /// Puts four elements of a column of the left matrix into the tile: those from row `4 * four` on, of
+    /// column `k`.
+    pub fn put_left(&mut self, k: usize, four: usize, elements: Vector<S, Four>) {
+        self.left[k * comptime!(row(1, self.cores)) + four] = elements;
+    }
+
+    /// Puts four elements of row `k` of the right matrix into the tile, those from column `4 * four` on.
+    pub fn put_right(&mut self, k: usize, four: usize, elements: Vector<S, Four>) {
+        self.right[k * comptime!(row(self.vectors, self.cores)) + four] = elements;
+    }
+
+    /// Adds the product of the two tiles to the sums, once all units have put theirs; these are free again
+    /// when it ends.
+    pub fn multiply(&mut self) {
+        sync_cube();
+        if comptime!(self.cores.is_some()) {
+            self.by_cores(comptime!(self.cores.expect("just checked")));
+        } else {
+            self.by_units();
+        }
+        sync_cube();
+    }
+
+    fn by_units(&mut self) {
+        let across = UNIT_POS as usize % SIDE;
+        let down = UNIT_POS as usize / SIDE;
+        let (vectors, cores) = comptime!((self.vectors, self.cores));
+        #[unroll]
+        for k in 0..SIDE {
+            let left = self.left[comptime!(k * row(1, cores)) + down];
+            let left = Vector::<f32, Four>::cast_from(left);
+            #[unroll]
+            for vector in 0..vectors {
+                let right = self.right[comptime!(k * row(vectors, cores) + vector * SIDE) + across];
+                let right = Vector::<f32, Four>::cast_from(right);
+                #[unroll]
+                for place in 0..4usize {
+                    self.sums[comptime!(place * vectors + vector)] +=
+                        right * Vector::new(left[place]);
+                }
+            }
+        }
+    }
+
+    fn by_cores(&mut self, #[comptime] cores: TensorCores) {
+        let vectors = comptime!(self.vectors);
+        let (m, n, k) = comptime!((cores.m, cores.n, cores.k));
+        let left_row = comptime!(row(1, Some(cores)));
+        let right_row = comptime!(row(vectors, Some(cores)));
+        let (first_row, column) = first_product(vectors, cores);
+        #[unroll]
+        for step in 0..comptime!(2 * SIDE / k) {
+            // SAFETY: loaded before it is read, as the left one is.
+            let right = unsafe {
+                cmma::Matrix::<S>::uninitialized(
+                    cmma::MatrixIdent::B,
+                    m,
+                    n,
+                    k,
+                    cmma::MatrixLayout::RowMajor,
+                )
+            };
+            let from = comptime!(step * k * right_row) + column * comptime!(n / 4);
+            let memory = self.right.slice(from, comptime!(depth(Some(cores)) * right_row));
+            cmma::load(&right, &memory, comptime!(4 * right_row as u32));
+            #[unroll]
+            for product in 0..comptime!(cores.each(vectors)) {
+                let left = unsafe {
+                    cmma::Matrix::<S>::uninitialized(
+                        cmma::MatrixIdent::A,
+                        m,
+                        n,
+                        k,
+                        cmma::MatrixLayout::ColMajor,
+                    )
+                };
+                let from =
+                    comptime!(step * k * left_row) + (first_row + product) * comptime!(m / 4);
+                let memory = self.left.slice(from, comptime!(depth(Some(cores)) * left_row));
+                cmma::load(&left, &memory, comptime!(4 * left_row as u32));
+                let sum = self.of_cores.index(product);
+                cmma::execute(&left, &right, sum, sum);
+            }
+        }
+    }
+
+    /// The sums of a unit at `(across, down)` in the square: of rows `4 * down` and the three after it, each
+    /// in `vectors` vectors `TILE` columns apart, of which the first has column `4 * across` first.
+    pub fn sums(self) -> Array<Vector<f32, Four>> {
+        let mut sums = self.sums;
+        if comptime!(self.cores.is_some()) {
+            let cores = comptime!(self.cores.expect("just checked"));
+            let vectors = comptime!(self.vectors);
+            let across = UNIT_POS as usize % SIDE;
+            let down = UNIT_POS as usize / SIDE;
+            let mut memory = SharedMemory::<f32>::new_aligned(comptime!(TILE * TILE), ALIGNMENT);
+            let (first_row, column) = first_product(vectors, cores);
+            let (of_vector, column) = (column * cores.n / TILE, column * cores.n % TILE);
+            #[unroll]
+            for vector in 0..vectors {
+                if of_vector == vector {
+                    #[unroll]
+                    for product in 0..comptime!(cores.each(vectors)) {
+                        let to = (first_row + product) * comptime!(cores.m * TILE) + column;
+                        let mut memory = memory.slice_mut(to, comptime!(TILE * TILE));
+                        let sum = self.of_cores.index(product);
+                        let layout = cmma::MatrixLayout::RowMajor;
+                        cmma::store(&mut memory, sum, comptime!(TILE as u32), layout);
+                    }
+                }
+                sync_cube();
+                #[unroll]
+                for place in 0..4usize {
+                    let mut four = Vector::<f32, Four>::new(0.0f32);
+                    #[unroll]
+                    for column in 0..4usize {
+                        four[column] = memory[(down * 4 + place) * TILE + across * 4 + column];
+                    }
+                    sums[comptime!(place * vectors + vector)] = four;
+                }
+                sync_cube();
+            }
+        }
+        sums
+    }
+}
+
+/// Row and column of the first product of this unit's plane among those of a tile; the others follow below.
+#[cube]
+fn first_product(#[comptime] vectors: usize, #[comptime] cores: TensorCores) -> (usize, usize) {
+    let rows = comptime!(cores.rows());
+    let first = UNIT_POS as usize / comptime!(cores.plane) * comptime!(cores.each(vectors));
+    (first % rows, first / rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TensorCores;
+
+    #[test]
+    fn every_plane_has_its_products_in_one_column() {
+        let fits =
+            |[m, n, k]: [usize; 3], plane, vectors| TensorCores { m, n, k, plane }.fit(vectors);
+        // CUDA's of 16 bits and of TF32, and those of software Vulkan.
+        for (product, plane) in [([16; 3], 32), ([16, 16, 8], 32), ([8; 3], 8)] {
+            assert!(fits(product, plane, 1) && fits(product, plane, 2), "{product:?} by {plane}");
+        }
+        // Eight products of a plane, and four below each other.
+        assert!(fits([16; 3], 64, 1) && !fits([16; 3], 64, 2));
+        // More planes than products.
+        assert!(!fits([32, 32, 16], 32, 1));
+        // Deeper than what is in shared memory at once.
+        assert!(!fits([16, 16, 64], 32, 1));
+    }
+}
