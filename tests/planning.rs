@@ -10,7 +10,7 @@ use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig};
 use burn::optim::Optimizer;
 use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Distribution, Tensor};
 use fewshot::adapt::SecondOrder;
 use fewshot::data::GlyphsConfig;
@@ -325,11 +325,22 @@ fn formulas_come_near_to_what_is_found() {
     }
 }
 
-/// The peaks of a device are samples, so steps must be long enough to be seen.
 #[cfg(feature = "wgpu")]
 #[test]
 fn training_on_wgpu_takes_what_is_predicted() {
-    type G = Autodiff<burn::backend::Wgpu>;
+    training_on_a_device_takes_what_is_predicted::<Autodiff<burn::backend::Wgpu>>();
+}
+
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+fn training_on_cuda_takes_what_is_predicted() {
+    training_on_a_device_takes_what_is_predicted::<Autodiff<burn::backend::Cuda>>();
+}
+
+/// The peaks of a device are samples, so steps must be long enough to be seen.
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn training_on_a_device_takes_what_is_predicted<G: AutodiffBackend>() {
     let device = Default::default();
     let config = Conv4Config::omniglot().with_channels(16).with_blocks(3);
     let learner: ProtoNet<G, _> = ProtoNet::new(config.init(&device));
@@ -340,6 +351,6 @@ fn training_on_wgpu_takes_what_is_predicted() {
     let found = find_meta_batch(&learner, &optimizer, &source, &device, all, 32..=32).unwrap().peak;
     let said = fit.at(32);
     let off = 100.0 * (said.bytes.0 as f64 - found.0 as f64) / found.0 as f64;
-    println!("wgpu, 32 tasks: {said}, found {found}: {off:+.1} %");
+    println!("{}, 32 tasks: {said}, found {found}: {off:+.1} %", G::name(&device));
     assert!(off.abs() < 15.0, "{said}, found {found}");
 }

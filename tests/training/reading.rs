@@ -209,6 +209,13 @@ fn on_an_accelerator_the_interval_of_readings_changes_nothing_but_their_number()
     the_interval_of_readings_changes_nothing_but_their_number::<Autodiff<burn::backend::Wgpu>>();
 }
 
+#[cfg(feature = "cuda")]
+#[test]
+#[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+fn on_cuda_the_interval_of_readings_changes_nothing_but_their_number() {
+    the_interval_of_readings_changes_nothing_but_their_number::<Autodiff<burn::backend::Cuda>>();
+}
+
 type B = Autodiff<Flex>;
 
 #[test]

@@ -301,42 +301,65 @@ fn gradients_in_f16_are_near_those_in_f32() {
     }
 }
 
-/// On a device that computes in f16, or one that says that it does not.
+/// Training in f16 on a device that computes in it, or says that it does not.
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn half_trains<W: AutodiffBackend, L: MetaLearner<W>>(made: impl Fn(Precision) -> L) {
+    let device = Default::default();
+    let trained = MetaTrainer::new(made(Precision::MixedF16), Adam::new().init())
+        .episodes(three_ways())
+        .steps(3)
+        .observe(|_| {})
+        .fit::<W>();
+    if Precision::MixedF16.check::<W>(&device).is_err() {
+        assert!(matches!(trained.err(), Some(TrainError::Precision(_))));
+        return;
+    }
+    let report = trained.unwrap().report;
+    assert_eq!((report.steps, report.precision), (3, Precision::MixedF16));
+    assert!(report.loss_scale.is_some() && report.last_loss.unwrap().is_finite());
+    assert_near::<W, L>(made, &device, 0.05);
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn a_proto_net_trains_in_half<W: AutodiffBackend>() {
+    half_trains::<W, _>(|precision| Sample(W::Device::default()).proto_net::<W>(precision));
+}
+
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+fn first_order_maml_trains_in_half<W: AutodiffBackend>() {
+    let made = |precision| Sample(W::Device::default()).maml::<W>(precision, Order::First);
+    half_trains::<W, _>(made);
+}
+
 #[cfg(feature = "wgpu")]
 mod half_on_wgpu {
-    use burn::backend::Wgpu;
-    use burn::backend::wgpu::WgpuDevice;
-
-    use super::*;
-
-    type W = Autodiff<Wgpu>;
-
-    const DEVICE: WgpuDevice = WgpuDevice::DefaultDevice;
-
-    fn assert_trains<L: MetaLearner<W>>(made: impl Fn(Precision) -> L) {
-        let trained = MetaTrainer::new(made(Precision::MixedF16), Adam::new().init())
-            .episodes(three_ways())
-            .steps(3)
-            .observe(|_| {})
-            .fit::<W>();
-        if Precision::MixedF16.check::<W>(&DEVICE).is_err() {
-            assert!(matches!(trained.err(), Some(TrainError::Precision(_))));
-            return;
-        }
-        let report = trained.unwrap().report;
-        assert_eq!((report.steps, report.precision), (3, Precision::MixedF16));
-        assert!(report.loss_scale.is_some() && report.last_loss.unwrap().is_finite());
-        assert_near::<W, L>(made, &DEVICE, 0.05);
-    }
+    type W = burn::backend::Autodiff<burn::backend::Wgpu>;
 
     #[test]
     fn a_proto_net_trains() {
-        assert_trains(|precision| Sample(DEVICE).proto_net::<W>(precision));
+        super::a_proto_net_trains_in_half::<W>();
     }
 
     #[test]
     fn first_order_maml_trains() {
-        assert_trains(|precision| Sample(DEVICE).maml::<W>(precision, Order::First));
+        super::first_order_maml_trains_in_half::<W>();
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod half_on_cuda {
+    type W = burn::backend::Autodiff<burn::backend::Cuda>;
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn a_proto_net_trains() {
+        super::a_proto_net_trains_in_half::<W>();
+    }
+
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn first_order_maml_trains() {
+        super::first_order_maml_trains_in_half::<W>();
     }
 }
 
