@@ -2,7 +2,8 @@
 //
 // Memory is the host's, and every operation on it is done at once. A program that is to be compiled is
 // written to the folder CUDA_PROGRAMS; none is compiled, and a launch runs nothing. What a program computes
-// is therefore whatever its memory held. The device says that it is an H100.
+// is therefore whatever its memory held. The device says that it is an H100. After as many launches as
+// CUDA_LAUNCHES says, every further one fails as on a card that lost its context.
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 typedef int Status;
 typedef unsigned long long Pointer;
 
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 101 };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NO_DEVICE = 101, LAUNCH_FAILED = 719 };
 
 // The numbers of attributes are those of CUdevice_attribute.
 enum {
@@ -216,10 +217,19 @@ Status cuMemcpy2DAsync_v2(const Copy2d *what, void *stream) {
     return SUCCESS;
 }
 
+static int fails(void) {
+    static long launches;
+    const char *most = getenv("CUDA_LAUNCHES");
+    return most != NULL && launches++ >= atol(most);
+}
+
 // What a card refuses, this refuses.
 Status cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned x,
                       unsigned y, unsigned z, unsigned shared, void *stream, void **arguments,
                       void **extra) {
+    if (fails()) {
+        return LAUNCH_FAILED;
+    }
     int blocks = grid_x > 0 && grid_y > 0 && grid_z > 0 && grid_y <= 65535 && grid_z <= 65535;
     int threads = x > 0 && y > 0 && z > 0 && z <= 64 && (unsigned long long)x * y * z <= 1024;
     return blocks && threads && shared <= (unsigned)SHARED_MEMORY ? SUCCESS : INVALID_VALUE;
