@@ -81,6 +81,17 @@ impl Proximal {
     }
 
     /// Conjugate gradients for `(I + H / strength) x = wanted`, each task by itself.
+    ///
+    /// They minimise `x^T (I + H / strength) x / 2 - wanted^T x`, which has no minimum where `H` curves
+    /// down by more than the strength, as it may at the end of too few inner steps: quotients of such
+    /// curvatures have any sign and size. As in Steihaug's, the iterations of a task end where a direction
+    /// has no minimum, or leads farther than [`LONGEST`], and there at that length. Never so where `H` is
+    /// nowhere below `-strength / 2`: no eigenvalue is then below a half, and the norm grows to the
+    /// solution's, which is at most twice that of `wanted`.
+    ///
+    /// # Source
+    /// Steihaug, "The conjugate gradient method and trust regions in large scale optimization", SIAM
+    /// Journal on Numerical Analysis 20 (3), 1983.
     fn solve<B: Backend>(
         self,
         wanted: Vec<Tensor<B, 1>>,
@@ -90,12 +101,22 @@ impl Proximal {
         let mut solution: Vec<_> = wanted.iter().map(Tensor::zeros_like).collect();
         let mut direction = wanted.clone();
         let mut square = dot(&wanted, &wanted, lanes);
+        let farthest = square.clone() * (LONGEST * LONGEST);
+        let mut ended = square.clone().lower_elem(0.0);
         let mut residual = wanted;
         for _ in 0..self.iterations {
             let curved = hessian(&direction).into_iter().map(|curved| curved / self.strength);
             let curved: Vec<_> =
                 direction.iter().zip(curved).map(|(one, curved)| one.clone() + curved).collect();
-            let length = square.clone() / (dot(&direction, &curved, lanes) + TINY);
+            let curvature = dot(&direction, &curved, lanes);
+            let length = square.clone() / (curvature.clone() + TINY);
+            let there = plus(&solution, &length, &direction);
+            // What is not a number is in neither, and stays in the gradient for the trainer to see.
+            let leaves = dot(&there, &there, lanes).greater(farthest.clone());
+            let leaves = leaves.bool_or(curvature.lower_elem(0.0));
+            let edge = to_edge(&solution, &direction, &farthest, lanes);
+            let length = length.mask_where(leaves.clone(), edge).mask_fill(ended.clone(), 0.0);
+            ended = ended.bool_or(leaves);
             solution = plus(&solution, &length, &direction);
             residual = plus(&residual, &-length, &curved);
             let next = dot(&residual, &residual, lanes);
@@ -106,16 +127,40 @@ impl Proximal {
     }
 }
 
+/// How much longer than the outer loss's gradient an implicit gradient may be.
+const LONGEST: f64 = 2.0;
+
 /// So that a task whose residual is zero has no quotient of zeros.
 const TINY: f64 = 1e-30;
 
+/// The values of each task, `[lanes, n]`.
+pub(super) fn by_task<B: Backend>(values: Tensor<B, 1>, lanes: usize) -> Tensor<B, 2> {
+    values.reshape([lanes as i32, -1])
+}
+
 /// The scalar product of each task, `[lanes, 1]`.
-fn dot<B: Backend>(one: &[Tensor<B, 1>], other: &[Tensor<B, 1>], lanes: usize) -> Tensor<B, 2> {
-    let products = one.iter().zip(other).map(|(one, other)| {
-        let product: Tensor<B, 2> = (one.clone() * other.clone()).reshape([lanes as i32, -1]);
-        product.sum_dim(1)
-    });
+pub(super) fn dot<B: Backend>(
+    one: &[Tensor<B, 1>],
+    other: &[Tensor<B, 1>],
+    lanes: usize,
+) -> Tensor<B, 2> {
+    let pairs = one.iter().zip(other);
+    let products = pairs.map(|(one, other)| by_task(one.clone() * other.clone(), lanes).sum_dim(1));
     products.reduce(|sum, product| sum + product).expect("at least one tensor")
+}
+
+/// How far along `direction` from `inside` the squared norm is `farthest`, by task, `[lanes, 1]`.
+fn to_edge<B: Backend>(
+    inside: &[Tensor<B, 1>],
+    direction: &[Tensor<B, 1>],
+    farthest: &Tensor<B, 2>,
+    lanes: usize,
+) -> Tensor<B, 2> {
+    let along = dot(inside, direction, lanes);
+    let square = dot(direction, direction, lanes);
+    let left = (farthest.clone() - dot(inside, inside, lanes)).clamp_min(0.0);
+    let root = (along.clone() * along.clone() + square.clone() * left).sqrt();
+    (root - along) / (square + TINY)
 }
 
 /// `one + factor * other`, with a factor for each task, `[lanes, 1]`.
@@ -126,7 +171,7 @@ fn plus<B: Backend>(
 ) -> Vec<Tensor<B, 1>> {
     let [lanes, _] = factor.dims();
     let sum = |(one, other): (&Tensor<B, 1>, &Tensor<B, 1>)| {
-        let scaled: Tensor<B, 2> = other.clone().reshape([lanes as i32, -1]) * factor.clone();
+        let scaled = by_task(other.clone(), lanes) * factor.clone();
         one.clone() + scaled.reshape(one.dims())
     };
     one.iter().zip(other).map(sum).collect()
@@ -191,6 +236,34 @@ mod tests {
         // s (A + s)^-1 = 4 / 41 [[7, -1], [-1, 6]]
         let by_hand = |v: [f64; 2]| [7.0 * v[0] - v[1], 6.0 * v[1] - v[0]].map(|x| 4.0 / 41.0 * x);
         let expected = [by_hand([1.0, -2.0]), by_hand([0.5, 3.0])].concat();
+        for (found, expected) in read(found.start[0].as_ref().unwrap()).iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
+        }
+    }
+
+    /// With `s = 4`, tasks of two values each, whose Hessians are diagonal.
+    #[test]
+    fn where_the_loss_curves_down_the_gradient_ends_at_twice_its_length() {
+        let curvatures = [
+            [-5.0, -5.0],     // (1 - 5/4)^-1 v is -4 v, which ascends.
+            [-3.996, -3.996], // (1 - 0.999)^-1 v is 1000 v.
+            [4.0, -8.0],      // The second direction is the first to curve down.
+            [4.0, 12.0],      // Solved, beside the others.
+        ];
+        let hessian = vector(&curvatures.concat());
+        let gradient_fn =
+            |_: usize, values: &[Tensor<B, 1>]| vec![Some(values[0].clone() * hessian.clone())];
+        let v = [[3.0, 4.0], [3.0, 4.0], [2.0, 1.0], [2.0, 1.0]];
+        let weights = vector(&v.concat());
+        let loss =
+            |_: usize, values: &[Tensor<B, 1>]| Some((values[0].clone() * weights.clone()).sum());
+        let proximal = Proximal { strength: 4.0, iterations: 3 };
+        let values = [vector(&[0.0; 8])];
+        let found = proximal.gradient(&gradient_fn, (&values, &[true]), 4, &loss, 1);
+        // From (10/7, 5/7) along (30, 120) / 49.
+        let far = (680_683_500_f64.sqrt() - 6300.0) / 15_300.0;
+        let third = [(70.0 + 30.0 * far) / 49.0, (35.0 + 120.0 * far) / 49.0];
+        let expected = [[6.0, 8.0], [6.0, 8.0], third, [1.0, 0.25]].concat();
         for (found, expected) in read(found.start[0].as_ref().unwrap()).iter().zip(expected) {
             assert!((found - expected).abs() < 1e-12, "{found} is not {expected}");
         }

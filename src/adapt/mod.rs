@@ -22,6 +22,7 @@ mod norms;
 mod parameters;
 mod rates;
 mod rule;
+mod secant;
 mod segments;
 mod steps;
 
@@ -38,6 +39,7 @@ pub(crate) use error::setting;
 pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use lists::{summed_all, tiled_all};
 pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
+pub(crate) use secant::within_curvature;
 pub(crate) use steps::{Fast, GradientFn, InnerSteps, flat_gradient_fn, lifted_gradient_fn};
 
 use burn::backend::Autodiff;

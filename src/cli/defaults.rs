@@ -51,7 +51,7 @@ impl Benchmark {
         let (rate, steps, eval_steps, shots, queries, meta_batch) = match (method, self) {
             (Method::Imaml, Omniglot) => (0.1, 16, None, None, None, 32),
             (Method::Imaml, MiniImagenet) => (0.1, 16, None, None, Some(15), 4),
-            (Method::Imaml, Sinusoids) => (0.1, 16, None, Some(10), None, 25),
+            (Method::Imaml, Sinusoids) => (0.01, 16, None, Some(10), None, 25),
             (Method::ProtoMaml, Omniglot) => (0.01, 1, Some(3), None, None, 32),
             (Method::MamlPlusPlus, Omniglot) => (0.1, 5, None, None, None, 8),
             (Method::MamlPlusPlus, MiniImagenet) => (0.01, 5, None, None, Some(15), 2),

@@ -9,7 +9,7 @@ use burn::backend::{Autodiff, Flex};
 use burn::module::AutodiffModule;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Tensor};
-use fewshot::adapt::{AdaptError, Mask, adapt};
+use fewshot::adapt::{AdaptError, Mask, Proximal, adapt};
 use fewshot::episode::{EpisodeError, Measure, Regression, RegressionBatch, TaskKind, TaskSource};
 use fewshot::models::Mlp;
 use fewshot::precision::LossScale;
@@ -56,6 +56,25 @@ fn anil_moves_the_last_layer_of_an_mlp_alone() {
     }
     let all = predict(Maml::new(mlp, inner).unwrap());
     assert!(found.iter().zip(&all).any(|(one, two)| (one - two).abs() > 1e-2));
+}
+
+/// At a rate beyond which gradient descent goes away from every minimum.
+#[test]
+fn implicit_maml_adapts_where_steps_of_a_fixed_length_diverge() {
+    let (mlp, batch) = golden();
+    let (inner, proximal) = (InnerLoop::new(60, 2.0), Proximal { strength: 2.0, iterations: 2 });
+    let plain = Maml::new(mlp.clone(), inner.clone()).unwrap();
+    assert!(plain.divergence(&batch).is_some());
+    let implicit = Maml::implicit(mlp, inner, proximal).unwrap();
+    assert_eq!(implicit.divergence(&batch), None);
+    let error = |learner: &Maml<B, Mlp<B>>, steps| {
+        let learner = learner.clone().with_test_steps(steps);
+        let support = batch.support.clone();
+        let outputs = learner.adapt(&support).predict(support.inputs.clone());
+        read(Regression::loss(outputs, support.targets))[0]
+    };
+    let (start, end) = (error(&implicit, 0), error(&implicit, 60));
+    assert!(end < start, "{start} before, {end} after");
 }
 
 /// `F.mse_loss` of each task, which is a mean over examples and values.

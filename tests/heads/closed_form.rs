@@ -244,7 +244,7 @@ where
 
 #[test]
 fn second_derivatives_of_r2d2_are_exact() {
-    let config = R2d2Config::new().with_lambda(3.0);
+    let config = R2d2Config::new().with_lambda(3.0).with_scale(1.0);
     let (twice, once) = (config.init(&Default::default()), config.init(&Default::default()));
     for episode in EPISODES {
         second_derivative_is_exact(&twice, &once, episode);

@@ -36,8 +36,9 @@ pub struct R2d2Config {
     /// Whether the regression has an intercept, penalised like its weights.
     #[config(default = false)]
     pub intercept: bool,
-    /// What predictions are multiplied by at first; it is learned.
-    #[config(default = 1.0)]
+    /// What predictions are multiplied by at first; it is learned. Predictions are about 0 to 1, so 1
+    /// leaves the softmax of many classes almost even until it has grown.
+    #[config(default = 10.0)]
     pub scale: f64,
 }
 
@@ -80,9 +81,9 @@ impl R2d2Config {
 /// the encoder. Logits can be differentiated twice.
 ///
 /// # Conventions
-/// The paper learns `lambda`, and gives no value to start from: 50, a scale of 1 and no intercept are
-/// LibFewShot's choice, which learns `lambda` itself in place of its logarithm. The authors' code
-/// differs: [`R2d2Config::of_authors_code`]. The ridge regression of MetaOptNet (Lee et al., CVPR
+/// The paper learns `lambda`, and gives no value to start from: 50 and no intercept are LibFewShot's
+/// choice, which learns `lambda` itself in place of its logarithm and starts from a scale of 1; 10 is
+/// the authors' on Omniglot, whose code differs otherwise: [`R2d2Config::of_authors_code`]. The ridge regression of MetaOptNet (Lee et al., CVPR
 /// 2019) is this with a scale of 2 and a penalty fixed at 50.
 ///
 /// # Example
@@ -94,7 +95,8 @@ impl R2d2Config {
 /// let device = Default::default();
 /// let support = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 2.0]]], &device);
 /// let support = EmbeddedSupport::new(support, Tensor::from_data([[0, 1]], &device), 2);
-/// let head = R2d2Config::new().with_lambda(1.0).init(&device).fit(support);
+/// let config = R2d2Config::new().with_lambda(1.0).with_scale(1.0);
+/// let head = config.init(&device).fit(support);
 /// let logits = head.logits(Tensor::from_data([[[1.0, 1.0]]], &device));
 /// let expected = Tensor::<Flex, 3>::from_data([[[0.5, 0.4]]], &device);
 /// assert!((logits - expected).abs().max().into_scalar() < 1e-6);

@@ -223,7 +223,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
         let start = self.start(start, &support, BnStatistics::Batch);
-        let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
+        let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
         let steps = InnerSteps { inner, adapted, gradient_fn: &*gradient_fn, lanes };
         let queries = N::Kind::judged(batch, group.clone());
         // What is lost without a step is not lost by one.
@@ -272,7 +272,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             }
             Outer::Implicit(proximal) => {
                 let start = constants();
-                let pulled = self.with_proximal_term(flat, &start);
+                let pulled = self.with_proximal_term(flat, &start, lanes);
                 let steps = InnerSteps { inner, adapted, gradient_fn: &*pulled, lanes };
                 let end = steps.run(start.clone(), &self.rates).values;
                 proximal.gradient(gradient_fn, (&end, adapted), lanes, outer, inner.steps)

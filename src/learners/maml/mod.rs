@@ -24,8 +24,9 @@ use serde_json::{Value, json};
 
 use super::{AdaptableNetwork, Adapted, Learner, Network, QueryNorm};
 use crate::adapt::{
-    AdaptError, GradientFn, InnerLoop, InnerRates, InnerSteps, Lifted, Proximal, RateKind,
-    SecondOrder, filled, lift, lifted, lifted_gradient_fn, stacked, values,
+    AdaptError, GradientFn, InnerLoop, InnerRates, InnerRule, InnerSteps, Lifted, Proximal,
+    RateKind, SecondOrder, filled, lift, lifted, lifted_gradient_fn, stacked, values,
+    within_curvature,
 };
 use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
@@ -185,7 +186,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             };
             let gradient_fn =
                 lifted_gradient_fn(&template, lanes, adapted, self.network.precision(), &loss);
-            let gradient_fn = self.with_proximal_term(&gradient_fn, &start);
+            let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
             let steps = InnerSteps { inner: &inner, adapted, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
             let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
@@ -231,15 +232,21 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         values
     }
 
-    /// The gradient of the inner loss, with the proximal term if there is one.
+    /// The gradient of the inner loss, with the proximal term if there is one, and then for steps of a
+    /// length that the curvature allows: the implicit gradient is that of a minimum, and does not see
+    /// how steps of a fixed length miss it.
     fn with_proximal_term<'a>(
         &self,
         gradient_fn: &'a GradientFn<'a, B>,
         start: &'a [Tensor<B, 1>],
+        lanes: usize,
     ) -> Box<GradientFn<'a, B>> {
-        match self.settings.outer {
-            Outer::Implicit(proximal) => Box::new(proximal.gradient_fn(gradient_fn, start)),
-            _ => Box::new(gradient_fn),
+        let Outer::Implicit(proximal) = self.settings.outer else { return Box::new(gradient_fn) };
+        let pulled = proximal.gradient_fn(gradient_fn, start);
+        let inner = &self.settings.inner;
+        match inner.rule {
+            InnerRule::GradientDescent => within_curvature(pulled, inner.rate, lanes),
+            _ => Box::new(pulled),
         }
     }
 
