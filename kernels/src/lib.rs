@@ -41,8 +41,9 @@
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
 //! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
-//! cores. Maps, embeddings, parameters and gradients of f16 and bf16 are taken as they are, with
-//! products and sums in f32; in a low precision the maps between blocks are of its type.
+//! cores, but for convolutions under [`Precision::Tf32`]. Maps, embeddings, parameters and gradients of f16
+//! and bf16 are taken as they are, with sums in f32; in a low precision the maps between blocks are of its
+//! type. Tensor cores multiply these where the device has them.
 //!
 //! Fused bodies on the CPU keep their working memory for the next call, at most 1 GiB;
 //! [`release_buffers`] gives it back.

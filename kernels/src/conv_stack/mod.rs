@@ -44,7 +44,8 @@ use crate::registry::{self, StackTable};
 /// Under a low [`precision`](StackOptions::precision) convolutions are its
 /// [products](crate::Precision::product), and moments, normalisation, ReLU and pool are computed in f32; the
 /// features are f32, whatever the images are. A fused body on a host rounds on the way; an accelerator
-/// has maps of the low type between the blocks, whose products and sums are f32.
+/// has maps of the low type between the blocks, which tensor cores multiply, with sums in f32. Under
+/// [`Tf32`](crate::Precision::Tf32) all is f32 but for what they multiply.
 ///
 /// Where its gradients are differentiated, they and the features go back in one backward pass, not in
 /// one each.

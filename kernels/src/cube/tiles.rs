@@ -31,6 +31,10 @@ pub struct TensorCores {
 impl TensorCores {
     /// The largest products of operands of this type with f32 sums that a cube of `SIDE * SIDE` units can
     /// make a tile of `vectors` times `TILE` columns of, if the device has any.
+    ///
+    /// None of a device whose planes differ in size, for a plane is `plane` units that follow each other; and
+    /// none of ROCm, whose products CubeCL lists for processors without any and lays out by the first
+    /// dimension of a cube.
     pub fn of<R: CubeRuntime>(
         client: &ComputeClient<R>,
         operand: StorageType,
@@ -38,7 +42,8 @@ impl TensorCores {
     ) -> Option<Self> {
         let properties = client.properties();
         let plane = properties.hardware.plane_size_max as usize;
-        if properties.hardware.plane_size_min as usize != plane
+        if R::name(client) == "hip"
+            || properties.hardware.plane_size_min as usize != plane
             || properties.hardware.max_shared_memory_size < shared_memory(operand, vectors)
         {
             return None;
@@ -58,13 +63,15 @@ impl TensorCores {
 
     /// Whether every plane of a cube has as many products in one column of the tile.
     fn fit(&self, vectors: usize) -> bool {
+        let divide =
+            [(SIDE * SIDE, self.plane), (TILE, self.m), (TILE, self.n), (2 * SIDE, self.k)]
+                .iter()
+                .all(|(whole, part)| whole.is_multiple_of(*part));
+        if !divide || !self.m.is_multiple_of(4) || !self.n.is_multiple_of(4) {
+            return false;
+        }
         let (planes, products) = (SIDE * SIDE / self.plane, self.rows() * self.columns(vectors));
-        (SIDE * SIDE).is_multiple_of(self.plane)
-            && TILE.is_multiple_of(self.m)
-            && TILE.is_multiple_of(self.n)
-            && (2 * SIDE).is_multiple_of(self.k)
-            && products.is_multiple_of(planes)
-            && self.rows().is_multiple_of(self.each(vectors))
+        products.is_multiple_of(planes) && self.rows().is_multiple_of(self.each(vectors))
     }
 
     /// Products below each other in a tile.
@@ -83,7 +90,7 @@ impl TensorCores {
     }
 }
 
-/// Bytes of shared memory that a tile takes with tensor cores, of operands of this type.
+/// Bytes of shared memory that a tile takes at most with tensor cores, of operands of this type.
 fn shared_memory(operand: StorageType, vectors: usize) -> usize {
     let row = 4 * (vectors + 1) * (SIDE + 2) * operand.size();
     2 * SIDE * row + TILE * TILE * size_of::<f32>()

@@ -25,9 +25,9 @@ pub enum Precision {
     /// `f32`, without TF32.
     #[default]
     F32,
-    /// `f32`, of which tensor cores multiply TF32, as [`check`](Self::check) asks for: convolutions round
-    /// their operands to 10 binary digits, and add up in `f32`. All else is as in [`F32`](Self::F32), and so
-    /// are matrix products.
+    /// `f32`, of which tensor cores multiply TF32, as [`check`](Self::check) asks for: fused convolutions
+    /// round their operands to 10 binary digits, and add up in `f32`. All else is as in [`F32`](Self::F32),
+    /// matrix products too.
     Tf32,
     /// `f16`, with a scaled loss.
     MixedF16,

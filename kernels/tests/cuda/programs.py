@@ -46,7 +46,11 @@ def ask_for_programs(binary, tests, folder):
         "CUDA_PROGRAMS": str(folder),
     }
     command = [binary, "--include-ignored", "--test-threads", "1", *tests]
-    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    found = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    if "test result:" not in found.stdout:
+        sys.exit(f"{binary} ended before its tests did, with status {found.returncode}")
     return {path.read_bytes() for path in folder.glob("*.cu")}
 
 

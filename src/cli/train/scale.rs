@@ -19,7 +19,8 @@ use crate::cli::report::rounded;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Use of the hardware")]
 pub(crate) struct ScaleArgs {
-    /// What convolutions and matrix products compute in; all else is f32, f16 with a scaled loss
+    /// What convolutions and, but for tf32, matrix products compute in; all else is f32, f16 with a
+    /// scaled loss
     #[arg(long, default_value = "f32", value_parser = one_of([
         ("f32", "All of it", Precision::F32),
         ("tf32", "Convolutions in TF32, on tensor cores", Precision::Tf32),

@@ -3,7 +3,7 @@
 //!
 //! Tiles of 64 channels by 64 or 128 pixels are in shared memory and a cube's registers. Tensor cores
 //! multiply maps of 16 bits, and f32 rounded to TF32 if that is asked for; units multiply the rest in f32.
-//! Sums are f32. Lanes are a dimension of the launch.
+//! Sums are f32, which CUDA's tensor cores truncate rather than round. Lanes are a dimension of the launch.
 
 mod gather;
 mod weight;

@@ -162,7 +162,7 @@ pub fn product<R: CubeRuntime>(
     let pixels = n * out_h * out_w;
     let tiles = [depth, rows].map(|side| side.div_ceil(TILE));
     let parts = weight_parts(rows, depth, pixels, shape.lanes);
-    let chunk = pixels.div_ceil(parts).next_multiple_of(SIDE);
+    let chunk = pixels.div_ceil(parts).next_multiple_of(2 * SIDE);
     let parts = pixels.div_ceil(chunk);
     let length: usize = shape.of(Role::Weight).iter().product();
     let out = match parts {

@@ -5,6 +5,7 @@ mod half_layers;
 mod products;
 mod second;
 mod stack;
+mod tf32;
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::backend::{AutodiffBackend, Backend};

@@ -6,7 +6,7 @@ use fewshot_kernels::{ConvBlock, Moments, StackOptions, Statistics, conv_stack, 
 
 use super::*;
 
-const IMAGES: [usize; 4] = [6, 3, 12, 11];
+pub const IMAGES: [usize; 4] = [6, 3, 12, 11];
 
 fn block<B: Backend>(seed: u64, [from, to]: [usize; 2], stride: usize, pool: bool) -> ConvBlock<B> {
     let vector = |seed| drawn::<B, 1>(seed, [to]) * 0.3;
@@ -20,7 +20,7 @@ fn block<B: Backend>(seed: u64, [from, to]: [usize; 2], stride: usize, pool: boo
     }
 }
 
-fn blocks<B: Backend>() -> Vec<ConvBlock<B>> {
+pub fn blocks<B: Backend>() -> Vec<ConvBlock<B>> {
     vec![block(10, [3, 8], 1, true), block(20, [8, 6], 2, false), block(30, [6, 5], 1, true)]
 }
 
@@ -36,7 +36,7 @@ fn tracked<B: Backend>(blocks: Vec<ConvBlock<B>>) -> Vec<ConvBlock<B>> {
     blocks.collect()
 }
 
-fn options(precision: Precision) -> StackOptions {
+pub fn options(precision: Precision) -> StackOptions {
     StackOptions { precision, ..Default::default() }
 }
 
