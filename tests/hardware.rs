@@ -370,7 +370,11 @@ fn the_matrix_is_what_ran() {
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["devices"], serde_json::json!(["flex:0", "cuda:5"]));
     for row in found["rows"].as_array().unwrap() {
-        let wanted = if row["precision"] == "f32" { "ok" } else { "slow" };
+        let wanted = match row["precision"].as_str().unwrap() {
+            "f32" => "ok",
+            "tf32" => "no_dtype",
+            _ => "slow",
+        };
         assert_eq!(row["cells"], serde_json::json!([wanted, "no_device"]), "{row}");
     }
     let path = fixture("m3_max");
