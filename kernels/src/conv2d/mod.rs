@@ -44,11 +44,11 @@ pub fn conv2d<B: Backend>(
     stride: usize,
     padding: usize,
 ) -> Tensor<B, 4> {
-    in_f32(x, weight, bias, [stride, padding], false)
+    with_tf32(x, weight, bias, [stride, padding], false)
 }
 
-/// [`conv2d`], whose operands of f32 tensor cores may round to TF32.
-pub(crate) fn in_f32<B: Backend>(
+/// [`conv2d`](conv2d()), whose operands of f32 tensor cores may round to TF32 where `tf32`.
+pub(crate) fn with_tf32<B: Backend>(
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
     bias: Option<Tensor<B, 1>>,
@@ -62,7 +62,7 @@ pub(crate) fn in_f32<B: Backend>(
     if let Some(low) = through_f32::<B>(of, elements()) {
         let [bias] = wide([bias]);
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
-        return in_f32(x, weight, bias, [stride, padding], tf32).cast(low);
+        return with_tf32(x, weight, bias, [stride, padding], tf32).cast(low);
     }
     let takes = |table: &&ConvolutionTable<B>| {
         all_taken("conv2d", elements(), |found| found == of && (table.takes)(found))

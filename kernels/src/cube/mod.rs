@@ -20,7 +20,7 @@ pub use cubes::{
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Finish, Matrices, Products, product};
 pub use tensors::{empty, empty_like, owned, zeros};
-pub use tiles::{Four, SIDE, TILE, TensorCores, Tiles};
+pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 

@@ -16,6 +16,10 @@ pub const TILE: usize = 64;
 /// Four numbers that are read and written at once.
 pub type Four = Const<4>;
 
+/// Rows of tensor cores' operands in shared memory at once: twice those of units, for which they leave little
+/// to do between two waits for each other.
+pub const DEPTH_OF_CORES: usize = 2 * SIDE;
+
 /// Bytes that the memory of tensor cores' operands is aligned to.
 const ALIGNMENT: usize = 32;
 
@@ -64,7 +68,7 @@ impl TensorCores {
     /// Whether every plane of a cube has as many products in one column of the tile.
     fn fit(&self, vectors: usize) -> bool {
         let divide =
-            [(SIDE * SIDE, self.plane), (TILE, self.m), (TILE, self.n), (2 * SIDE, self.k)]
+            [(SIDE * SIDE, self.plane), (TILE, self.m), (TILE, self.n), (DEPTH_OF_CORES, self.k)]
                 .iter()
                 .all(|(whole, part)| whole.is_multiple_of(*part));
         if !divide || !self.m.is_multiple_of(4) || !self.n.is_multiple_of(4) {
@@ -93,14 +97,13 @@ impl TensorCores {
 /// Bytes of shared memory that a tile takes at most with tensor cores, of operands of this type.
 fn shared_memory(operand: StorageType, vectors: usize) -> usize {
     let row = 4 * (vectors + 1) * (SIDE + 2) * operand.size();
-    2 * SIDE * row + TILE * TILE * size_of::<f32>()
+    DEPTH_OF_CORES * row + TILE * TILE * size_of::<f32>()
 }
 
-/// Rows of operands in shared memory at once: twice as many where tensor cores leave units little to do
-/// between two waits for each other.
-pub fn depth(cores: Option<TensorCores>) -> usize {
+/// Rows of operands in shared memory at once.
+fn depth(cores: Option<TensorCores>) -> usize {
     match cores {
-        Some(_) => 2 * SIDE,
+        Some(_) => DEPTH_OF_CORES,
         None => SIDE,
     }
 }
@@ -220,7 +223,7 @@ impl<S: Scalar> Tiles<S> {
         let right_row = comptime!(row(vectors, Some(cores)));
         let (first_row, column) = first_product(vectors, cores);
         #[unroll]
-        for step in 0..comptime!(2 * SIDE / k) {
+        for step in 0..comptime!(DEPTH_OF_CORES / k) {
             // SAFETY: loaded before it is read, as the left one is.
             let right = unsafe {
                 cmma::Matrix::<S>::uninitialized(
@@ -232,7 +235,7 @@ impl<S: Scalar> Tiles<S> {
                 )
             };
             let from = comptime!(step * k * right_row) + column * comptime!(n / 4);
-            let memory = self.right.slice(from, comptime!(depth(Some(cores)) * right_row));
+            let memory = self.right.slice(from, comptime!(DEPTH_OF_CORES * right_row));
             cmma::load(&right, &memory, comptime!(4 * right_row as u32));
             #[unroll]
             for product in 0..comptime!(cores.each(vectors)) {
@@ -247,7 +250,7 @@ impl<S: Scalar> Tiles<S> {
                 };
                 let from =
                     comptime!(step * k * left_row) + (first_row + product) * comptime!(m / 4);
-                let memory = self.left.slice(from, comptime!(depth(Some(cores)) * left_row));
+                let memory = self.left.slice(from, comptime!(DEPTH_OF_CORES * left_row));
                 cmma::load(&left, &memory, comptime!(4 * left_row as u32));
                 let sum = self.of_cores.index(product);
                 cmma::execute(&left, &right, sum, sum);

@@ -21,7 +21,7 @@ impl Precision {
         padding: usize,
     ) -> Tensor<B, 4> {
         if self.low().is_none() {
-            return conv2d::in_f32(x, weight, bias, [stride, padding], self == Self::Tf32);
+            return conv2d::with_tf32(x, weight, bias, [stride, padding], self == Self::Tf32);
         }
         conv2d::check(x.dims(), weight.dims(), bias.as_ref(), (stride, padding));
         let product = |x, weight| conv2d(x, weight, None, stride, padding);

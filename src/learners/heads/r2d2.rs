@@ -83,8 +83,8 @@ impl R2d2Config {
 /// # Conventions
 /// The paper learns `lambda`, and gives no value to start from: 50 and no intercept are LibFewShot's
 /// choice, which learns `lambda` itself in place of its logarithm and starts from a scale of 1; 10 is
-/// the authors' on Omniglot, whose code differs otherwise: [`R2d2Config::of_authors_code`]. The ridge regression of MetaOptNet (Lee et al., CVPR
-/// 2019) is this with a scale of 2 and a penalty fixed at 50.
+/// the authors' on Omniglot, whose code differs otherwise: [`R2d2Config::of_authors_code`]. The ridge
+/// regression of MetaOptNet (Lee et al., CVPR 2019) is this with a scale of 2 and a penalty fixed at 50.
 ///
 /// # Example
 /// ```

@@ -8,7 +8,8 @@ use cubecl::prelude::*;
 use super::{ConvShape, Role, multiplier};
 use crate::conv2d::weight_parts;
 use crate::cube::{
-    Four, SIDE, TILE, TensorCores, Tiles, arrays, elementwise, empty, grid, launch, unit_below,
+    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, arrays, elementwise, empty, grid, launch,
+    unit_below,
 };
 
 /// Sizes of one of some lanes.
@@ -162,7 +163,8 @@ pub fn product<R: CubeRuntime>(
     let pixels = n * out_h * out_w;
     let tiles = [depth, rows].map(|side| side.div_ceil(TILE));
     let parts = weight_parts(rows, depth, pixels, shape.lanes);
-    let chunk = pixels.div_ceil(parts).next_multiple_of(2 * SIDE);
+    // Whole steps, of units and of tensor cores.
+    let chunk = pixels.div_ceil(parts).next_multiple_of(DEPTH_OF_CORES);
     let parts = pixels.div_ceil(chunk);
     let length: usize = shape.of(Role::Weight).iter().product();
     let out = match parts {
