@@ -10,6 +10,10 @@ use burn_store::{BurnToPyTorchAdapter, ModuleSnapshot, SafetensorsStore};
 use fewshot::adapted::PretrainedBackbone;
 use fewshot::models::{BnStatistics, EfficientNetLiteConfig, Encoder, ResNet12Config, VitConfig};
 
+/// As in the command.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// How much is measured.
 struct Scale {
     batches: &'static [usize],
@@ -64,8 +68,6 @@ fn main() {
     let scale = Scale::asked();
     let asked: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let wanted = |name: &str| asked.is_empty() || asked.iter().any(|asked| asked == name);
-    // As the command does.
-    fewshot::hardware::keep_freed_memory();
     let device = Default::default();
     println!("{:<24}{:>6}{:>12}{:>12}", "ms a picture", "batch", "least", "median");
     for name in ["efficientnet-lite0", "dinov2-s"].into_iter().filter(|name| wanted(name)) {

@@ -34,7 +34,6 @@ use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::CliError;
 
 pub(crate) fn main() -> ExitCode {
-    fewshot::hardware::keep_freed_memory();
     let line = Line::parse();
     warnings::install();
     let Some(command) = line.command else {

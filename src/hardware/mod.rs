@@ -44,8 +44,7 @@ pub use kernel_cache::{keep_compiled_kernels, log_launches};
 pub use manager::{DifferentiableWork, HardwareManager};
 pub(crate) use memory::devices_guarded;
 pub use memory::{
-    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, keep_freed_memory, memory_stats,
-    release,
+    MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
 };
 pub(crate) use panics::device_has_failed;
 pub use placement::{DeviceLoad, PlacedModel, Placement, place};

@@ -1,34 +1,87 @@
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use super::PeakWatch;
 
-/// What the allocator has given out. On a cache line of its own: every allocation writes to it.
+/// Bytes from which an allocation is looked at for the peak. Launches on an accelerator allocate and free
+/// far less, hundreds of times a step, by one thread what the other frees: at one counter, both would
+/// wait for its cache line most of the time.
+const LARGE: usize = 4096;
+
+/// Counters of smaller ones, which threads share if there are more.
+const SHARDS: usize = 16;
+
+/// What was given out less what was given back, modulo 2^64. On a cache line of its own: every allocation
+/// writes to one.
 #[repr(align(128))]
-struct Counters {
-    in_use: AtomicU64,
+struct Counter {
+    bytes: AtomicU64,
     allocations: AtomicU64,
-    /// Highest `in_use` since [`restart_peak`].
-    peak: AtomicU64,
-    installed: AtomicBool,
 }
 
-static COUNTERS: Counters = Counters {
-    in_use: AtomicU64::new(0),
-    allocations: AtomicU64::new(0),
-    peak: AtomicU64::new(0),
-    installed: AtomicBool::new(false),
-};
+impl Counter {
+    const fn new() -> Self {
+        Self { bytes: AtomicU64::new(0), allocations: AtomicU64::new(0) }
+    }
+}
+
+/// Of allocations from [`LARGE`] on.
+static OF_LARGE: Counter = Counter::new();
+
+/// Of smaller ones, by the thread that makes or frees them.
+static OF_SMALL: [Counter; SHARDS] = [const { Counter::new() }; SHARDS];
+
+/// Highest number of bytes in use since [`restart_peak`], but for what small allocations added since the last
+/// large one.
+static PEAK: AtomicU64 = AtomicU64::new(0);
+
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// The place of this thread's counter, [`SHARDS`] before its first allocation.
+    static SHARD: Cell<usize> = const { Cell::new(SHARDS) };
+}
+
+/// This thread's counter of small allocations.
+#[inline]
+fn of_thread() -> &'static Counter {
+    // Neither lazy nor dropped, the cell is there as long as its thread.
+    let shard = SHARD.try_with(Cell::get).unwrap_or(0);
+    &OF_SMALL[if shard < SHARDS { shard } else { new_shard() }]
+}
+
+#[cold]
+fn new_shard() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    INSTALLED.store(true, Relaxed);
+    let shard = THREADS.fetch_add(1, Relaxed) % SHARDS;
+    let _ = SHARD.try_with(|place| place.set(shard));
+    shard
+}
+
+/// A sum over all counters.
+fn total(of: fn(&Counter) -> &AtomicU64) -> u64 {
+    let all = OF_SMALL.iter().chain([&OF_LARGE]).map(|counter| of(counter).load(Relaxed));
+    let total = all.fold(0, u64::wrapping_add);
+    // What a thread gave back while the counters were read may be missing where it was given out.
+    if total > u64::MAX / 2 { 0 } else { total }
+}
+
+fn in_use() -> u64 {
+    total(|counter| &counter.bytes)
+}
 
 /// An allocator that counts what it gives out: the exact memory of a program on CPU backends.
 ///
 /// A program opts in, in its `main.rs`; a library should not. Every allocation then costs two
-/// atomic additions more.
+/// atomic additions more, to counters of its thread if it is below 4 KiB.
 ///
 /// # Conventions
 /// Counted are the bytes asked for, without what the allocator underneath adds to them, and the
 /// tensors of a CPU backend as well as everything else the program allocates. Memory that grows in
 /// place or by moving counts as the difference, though a move holds both for an instant.
+/// The peak is the highest that an allocation of 4 KiB or more, or whoever asked, found in use.
 /// The counts are of the process: all allocators of this type add to the same.
 ///
 /// # Example
@@ -46,7 +99,7 @@ static COUNTERS: Counters = Counters {
 /// # drop(numbers);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct CountingAllocator;
+pub struct CountingAllocator<A = System>(A);
 
 /// What [`CountingAllocator`] counted, at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,104 +115,113 @@ pub struct AllocatorCounts {
 impl CountingAllocator {
     /// Counts what the system's allocator gives out.
     pub const fn new() -> Self {
-        Self
+        Self(System)
     }
 
     /// What is in use now, if the program has installed the allocator.
     pub fn counts() -> Option<AllocatorCounts> {
         Self::is_installed().then(|| AllocatorCounts {
-            in_use: COUNTERS.in_use.load(Relaxed),
-            allocations: COUNTERS.allocations.load(Relaxed),
+            in_use: in_use(),
+            allocations: total(|counter| &counter.allocations),
             peak: PeakWatch::of_program(),
         })
     }
 
     /// Whether anything was ever allocated through it.
     pub fn is_installed() -> bool {
-        COUNTERS.installed.load(Relaxed)
+        INSTALLED.load(Relaxed)
+    }
+}
+
+impl<A> CountingAllocator<A> {
+    /// Counts what another allocator gives out.
+    pub const fn over(allocator: A) -> Self {
+        Self(allocator)
     }
 }
 
 /// The highest number of bytes in use since [`restart_peak`].
 pub(super) fn peak() -> u64 {
-    COUNTERS.peak.load(Relaxed)
+    let now = in_use();
+    PEAK.fetch_max(now, Relaxed).max(now)
 }
 
 /// The peak until now; the next one starts from what is in use now, which it returns as well.
 pub(super) fn restart_peak() -> (u64, u64) {
-    let now = COUNTERS.in_use.load(Relaxed);
-    let before = COUNTERS.peak.swap(now, Relaxed);
+    let now = in_use();
+    let before = PEAK.swap(now, Relaxed);
     // Another thread may have raised the old peak after `now` was read: what it still holds counts.
-    COUNTERS.peak.fetch_max(COUNTERS.in_use.load(Relaxed), Relaxed);
-    (before, now)
+    PEAK.fetch_max(in_use(), Relaxed);
+    (before.max(now), now)
 }
 
+/// Where an allocation of so many bytes is counted.
+#[inline]
+fn counter(bytes: usize) -> &'static Counter {
+    if bytes < LARGE { of_thread() } else { &OF_LARGE }
+}
+
+/// A block of so many bytes is given out.
 #[inline]
 fn grown(bytes: usize) {
-    let bytes = bytes as u64;
-    let in_use = COUNTERS.in_use.fetch_add(bytes, Relaxed) + bytes;
-    if in_use > COUNTERS.peak.load(Relaxed) {
-        raise_peak(in_use);
+    counter(bytes).bytes.fetch_add(bytes as u64, Relaxed);
+    if bytes >= LARGE {
+        raise_peak();
     }
 }
 
-/// The first allocation comes through here, because the peak is 0 then.
-#[cold]
-fn raise_peak(in_use: u64) {
-    COUNTERS.peak.fetch_max(in_use, Relaxed);
-    COUNTERS.installed.store(true, Relaxed);
-}
-
-#[inline]
-fn shrunk(bytes: usize) {
-    COUNTERS.in_use.fetch_sub(bytes as u64, Relaxed);
+fn raise_peak() {
+    let now = in_use();
+    if now > PEAK.load(Relaxed) {
+        PEAK.fetch_max(now, Relaxed);
+    }
 }
 
 /// Counts an allocation unless it failed.
 #[inline]
 fn given(memory: *mut u8, layout: Layout) -> *mut u8 {
     if !memory.is_null() {
-        COUNTERS.allocations.fetch_add(1, Relaxed);
+        counter(layout.size()).allocations.fetch_add(1, Relaxed);
         grown(layout.size());
     }
     memory
 }
 
-// SAFETY: every method passes its arguments on to `System`, which is a `GlobalAlloc`, and returns
+// SAFETY: every method passes its arguments on to an allocator, which is a `GlobalAlloc`, and returns
 // what that returned. Counting is atomic additions to a static: it allocates nothing, cannot panic,
 // and so neither re-enters the allocator nor unwinds out of it.
-unsafe impl GlobalAlloc for CountingAllocator {
+unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc`, which is the same for `System`.
-        given(unsafe { System.alloc(layout) }, layout)
+        // SAFETY: the caller keeps the contract of `alloc`, which is the same.
+        given(unsafe { self.0.alloc(layout) }, layout)
     }
 
     #[inline]
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same for `System`.
-        given(unsafe { System.alloc_zeroed(layout) }, layout)
+        // SAFETY: the caller keeps the contract of `alloc_zeroed`, which is the same.
+        given(unsafe { self.0.alloc_zeroed(layout) }, layout)
     }
 
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // Before the memory is free for another thread, whose allocation would be counted on top.
-        COUNTERS.allocations.fetch_sub(1, Relaxed);
-        shrunk(layout.size());
+        let counter = counter(layout.size());
+        counter.allocations.fetch_sub(1, Relaxed);
+        counter.bytes.fetch_sub(layout.size() as u64, Relaxed);
         // SAFETY: the caller says that `memory` came from this allocator with this layout, so it
-        // came from `System` with it.
-        unsafe { System.dealloc(memory, layout) }
+        // came from the one underneath with it.
+        unsafe { self.0.dealloc(memory, layout) }
     }
 
     #[inline]
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as in `dealloc`; the contract on `size` is the same for `System`.
-        let moved = unsafe { System.realloc(memory, layout, size) };
-        match size.checked_sub(layout.size()) {
-            // The old block is still there.
-            _ if moved.is_null() => {}
-            Some(more) => grown(more),
-            None => shrunk(layout.size() - size),
+        // SAFETY: as in `dealloc`; the contract on `size` is the same.
+        let moved = unsafe { self.0.realloc(memory, layout, size) };
+        // Otherwise the old block is still there.
+        if !moved.is_null() {
+            counter(layout.size()).bytes.fetch_sub(layout.size() as u64, Relaxed);
+            grown(size);
         }
         moved
     }
@@ -173,7 +235,7 @@ mod tests {
 
     // The unit tests are run one at a time and do not install the allocator.
     fn counts() -> [u64; 2] {
-        [COUNTERS.in_use.load(Relaxed), COUNTERS.allocations.load(Relaxed)]
+        [in_use(), total(|counter| &counter.allocations)]
     }
 
     #[test]

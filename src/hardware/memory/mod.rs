@@ -1,7 +1,6 @@
 //! How much memory is used, and what running out of it looks like.
 
 pub(super) mod host;
-mod malloc;
 mod meter;
 #[cfg(all(feature = "cuda", feature = "nvml"))]
 mod nvml;
@@ -16,7 +15,6 @@ mod stats;
 #[cfg(any(test, all(feature = "cuda", feature = "nvml")))]
 mod visible;
 
-pub use malloc::keep_freed_memory;
 pub(crate) use out_of_memory::devices_guarded;
 pub use out_of_memory::guarded;
 pub use release::release;
