@@ -6,7 +6,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::FusedAxpy;
-use crate::cube::{Vectors, arrays, empty_like, launch, load, most_tensors, spot, store};
+use crate::cube::{Vectors, arrays, empty_all, launch, load, most_tensors, spot, store};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
     for CubeBackend<R, F, I, BT>
@@ -18,7 +18,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
     ) -> Vec<FloatTensor<Self>> {
         let contiguous = |of: Vec<_>| of.into_iter().map(into_contiguous).collect::<Vec<_>>();
         let (ys, xs) = (ys.map(contiguous), contiguous(xs));
-        let sums: Vec<_> = xs.iter().map(empty_like).collect();
+        let shapes = xs.iter().map(|x| x.meta.shape().clone()).collect();
+        let sums = empty_all(&xs[0], shapes, xs[0].dtype);
         let client = &xs[0].client;
         let most = most_tensors(client, if ys.is_some() { 3 } else { 2 }, 0);
         for (place, (x, sum)) in xs.chunks(most).zip(sums.chunks(most)).enumerate() {

@@ -76,7 +76,7 @@ macro_rules! launch {
             cubes,
             dim,
             $($width,)?
-            $($tensor.clone().into_array_arg(),)*
+            $($crate::cube::array(&$tensor),)*
             $($other,)*
         )
     }};

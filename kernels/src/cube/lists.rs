@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::client::ComputeClient;
 use cubecl::prelude::*;
 
-use super::{Launch, common_width, cubes, grid, of_units, unit_below, units};
+use super::{Launch, array, common_width, cubes, grid, of_units, unit_below, units};
 
 /// Tensors of a launch at most: enough for most networks, and few to compile for.
 const MOST_TENSORS: usize = 64;
@@ -33,7 +33,7 @@ pub fn most_tensors<R: CubeRuntime>(
 pub fn arrays<'a, R: CubeRuntime, E: CubePrimitive>(
     of: impl IntoIterator<Item = &'a CubeTensor<R>>,
 ) -> SequenceArg<R, Array<E>> {
-    of.into_iter().map(|tensor| tensor.clone().into_array_arg()).collect()
+    of.into_iter().map(array).collect()
 }
 
 /// A launch of one unit for each vector of several tensors.

@@ -19,7 +19,7 @@ pub use cubes::{
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
 pub use product::{Finish, Matrices, Products, product};
-pub use tensors::{empty, empty_like, owned, zeros};
+pub use tensors::{array, empty, empty_all, empty_each, empty_like, owned, zeros};
 pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
 
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};

@@ -9,7 +9,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::tiles::{Four, SIDE, TILE, Tiles};
-use super::{arrays, empty, grid, launch};
+use super::{array, arrays, empty, grid, launch};
 
 /// Between elements of one matrix and the next, of a row and the next, and of a column and the next.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -269,7 +269,7 @@ impl<R: CubeRuntime> Products<R> {
             launch!(product_kernel,
                 grid(&out.client, [tiles[0], tiles[1], matrices], (SIDE * SIDE) as u32);;
                 arrays(lefts), arrays(rights), arrays(&finish.bias), arrays(&finish.gate),
-                out.clone().into_array_arg(), arrays(&totals), SizesLaunch::new(rows, depth, columns),
+                array(&out), arrays(&totals), SizesLaunch::new(rows, depth, columns),
                 steps(left), steps(right), finish.relu, summed, [dtype(left), dtype(right), out.dtype.into()]);
         }
         (out, totals)

@@ -5,6 +5,16 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::ArrayArg;
+use cubecl::server::{MemoryLayout, MemoryLayoutDescriptor};
+use cubecl::zspace::metadata::Metadata;
+
+/// The elements of a contiguous tensor, as an argument of a kernel. A clone of the tensor itself would cost
+/// the host an allocation and the counters of its client, at each of a launch's arrays.
+pub fn array<R: CubeRuntime>(tensor: &CubeTensor<R>) -> ArrayArg<R> {
+    // SAFETY: the elements of its shape are those that its memory has.
+    unsafe { ArrayArg::from_raw_parts(tensor.handle.clone(), tensor.meta.num_elements()) }
+}
 
 /// A contiguous tensor whose elements are yet to be written, on the device of `like`.
 pub fn empty<R: CubeRuntime>(
@@ -14,6 +24,40 @@ pub fn empty<R: CubeRuntime>(
 ) -> CubeTensor<R> {
     let (client, device) = (like.client.clone(), like.device.clone());
     empty_device_contiguous_dtype(client, device, shape.into(), dtype)
+}
+
+/// Bytes of tensors that [`empty_all`] puts together.
+const MOST_TOGETHER: usize = 64 << 20;
+
+/// Several such tensors, which together are one message to the device's thread. They share their memory, if it
+/// is not too large: it is free again once all of them are gone, and none is written to in place later.
+pub fn empty_all<R: CubeRuntime>(
+    like: &CubeTensor<R>,
+    shapes: Vec<Shape>,
+    dtype: DType,
+) -> Vec<CubeTensor<R>> {
+    let elements: usize = shapes.iter().map(Shape::num_elements).sum();
+    if elements * dtype.size() > MOST_TOGETHER {
+        return shapes.into_iter().map(|shape| empty(like, shape, dtype)).collect();
+    }
+    let contiguous =
+        |shape: &Shape| MemoryLayoutDescriptor::contiguous(shape.clone(), dtype.size());
+    let layouts = like.client.empty_tensors(shapes.iter().map(contiguous).collect());
+    let tensor = |(shape, MemoryLayout { memory, strides })| {
+        let (client, device) = (like.client.clone(), like.device.clone());
+        CubeTensor::new(client, memory, Metadata::new(shape, strides), device, dtype)
+    };
+    shapes.into_iter().zip(layouts).map(tensor).collect()
+}
+
+/// [`empty_all`] of a number of shapes that the compiler knows.
+pub fn empty_each<R: CubeRuntime, const N: usize>(
+    like: &CubeTensor<R>,
+    shapes: [impl Into<Shape>; N],
+    dtype: DType,
+) -> [CubeTensor<R>; N] {
+    let tensors = empty_all(like, shapes.map(Into::into).into(), dtype);
+    tensors.try_into().unwrap_or_else(|_| unreachable!("a tensor for each shape"))
 }
 
 /// A tensor of zeros on the device of `like`; no launch where it has no elements.

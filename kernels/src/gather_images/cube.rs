@@ -7,7 +7,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::{FusedGather, GatherCall};
-use crate::cube::{elementwise, empty, launch, unit_below, vector_size};
+use crate::cube::{array, elementwise, empty, launch, unit_below, vector_size};
 
 /// A kernel counts bytes in 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64 - 3;
@@ -36,7 +36,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedGathe
             launch!(gather_kernel, elementwise(&bank.client, vectors), width;
                 bank, chosen;
                 gains.iter().copied().collect(), shifts.iter().copied().collect(),
-                images.clone().into_array_arg(), vectors, words, values / width, first, examples.len(),
+                array(&images), vectors, words, values / width, first, examples.len(),
                 chosen_examples, values, *h, *w, bank.dtype.into(), chosen.dtype.into());
         }
         images

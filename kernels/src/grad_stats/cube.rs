@@ -10,8 +10,8 @@ use cubecl::prelude::*;
 
 use super::PART;
 use crate::cube::{
-    ShareList, Shares, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, launch, load,
-    most_tensors, share, store, vector_size, wide,
+    ShareList, Shares, array, arrays, cube_max, cube_sum, empty, empty_like, lane_sum, launch,
+    load, most_tensors, share, store, vector_size, wide,
 };
 use crate::lists::grouped;
 
@@ -133,7 +133,7 @@ fn write_parts<R: CubeRuntime>(
     // nothing else holds it.
     unsafe {
         launch!(part_kernel, shares.launch(&input.client), width;;
-            arrays(of.iter().map(|one| &one.input)), written, parts.clone().into_array_arg(),
+            arrays(of.iter().map(|one| &one.input)), written, array(&parts),
             shares.arg(), factor as f32, before, *goes != Goes::Nowhere, shares.units,
             input.dtype.into());
     }

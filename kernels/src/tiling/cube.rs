@@ -7,7 +7,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::OverLanes;
-use crate::cube::{Vectors, arrays, empty, launch, load, most_tensors, pick, spot, store};
+use crate::cube::{Vectors, arrays, empty_all, launch, load, most_tensors, pick, spot, store};
 
 /// A unit for each vector of what a tensor has in one lane, which it writes to all of them, or adds up
 /// over them.
@@ -47,11 +47,9 @@ pub fn over_lanes<R: CubeRuntime>(
     let xs: Vec<_> = xs.into_iter().map(into_contiguous).collect();
     // Of one lane.
     let length = |x: &CubeTensor<R>| x.meta.num_elements() / if sums { lanes } else { 1 };
-    let out = |x: &CubeTensor<R>| {
-        let copies = if sums { 1 } else { lanes };
-        empty(x, [copies * length(x)], DType::F32)
-    };
-    let results: Vec<_> = xs.iter().map(out).collect();
+    let copies = if sums { 1 } else { lanes };
+    let shapes = xs.iter().map(|x| [copies * length(x)].into()).collect();
+    let results = empty_all(&xs[0], shapes, DType::F32);
     let client = &xs[0].client;
     let most = most_tensors(client, 2, 0);
     for (x, to) in xs.chunks(most).zip(results.chunks(most)) {

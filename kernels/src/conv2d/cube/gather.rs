@@ -6,7 +6,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::{ConvShape, Role, multiplier};
-use crate::cube::{Four, SIDE, TILE, TensorCores, Tiles, arrays, empty, grid, launch};
+use crate::cube::{Four, SIDE, TILE, TensorCores, Tiles, array, arrays, empty, grid, launch};
 
 /// Pixels of a result from which on a unit takes eight at once: as many cubes are left.
 const MANY_PIXELS: usize = 1 << 16;
@@ -253,7 +253,7 @@ pub fn product<R: CubeRuntime>(
     // pixels within a map, and writes those of its pixels and rows that there are.
     unsafe {
         launch!(gather_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
-            arrays(maps), arrays(weights), out.clone().into_array_arg(), rows, pixels, out_h, out_w,
+            arrays(maps), arrays(weights), array(&out), rows, pixels, out_h, out_w,
             SourceLaunch::new(channels, h, w), shape.lanes, shape.kernel, shape.stride,
             shape.padding, transposed, vectors, cores, dtypes);
     }

@@ -8,8 +8,8 @@ use cubecl::prelude::*;
 use super::{ConvShape, Role, multiplier};
 use crate::conv2d::weight_parts;
 use crate::cube::{
-    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, arrays, elementwise, empty, grid, launch,
-    unit_below,
+    DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles, array, arrays, elementwise, empty, grid,
+    launch, unit_below,
 };
 
 /// Sizes of one of some lanes.
@@ -181,7 +181,7 @@ pub fn product<R: CubeRuntime>(
     // and the channels, and writes those of its rows and columns that there are.
     unsafe {
         launch!(weight_kernel, grid(&out.client, cubes, (SIDE * SIDE) as u32);;
-            arrays(dys), arrays(maps), out.clone().into_array_arg(), sizes, pixels, chunk,
+            arrays(dys), arrays(maps), array(&out), sizes, pixels, chunk,
             shape.kernel, shape.stride, shape.padding, cores, dtypes);
     }
     match parts {

@@ -11,7 +11,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::channels::cube::{Parts, added, merged};
-use crate::cube::{elementwise, empty, launch, unit_below};
+use crate::cube::{elementwise, empty_each, launch, unit_below};
 
 /// A block's parameters by channel, `[c]` each.
 #[derive(Clone)]
@@ -34,11 +34,6 @@ pub struct Norm<T> {
 }
 
 impl<R: CubeRuntime> Norm<CubeTensor<R>> {
-    fn empty(like: &CubeTensor<R>) -> Self {
-        let one = || empty(like, like.meta.shape().clone(), DType::F32);
-        Self { centre: one(), scale: one(), shift: one(), inverse: one() }
-    }
-
     /// Centre, scale and shift.
     pub fn map(&self) -> [CubeTensor<R>; 3] {
         [&self.centre, &self.scale, &self.shift].map(Clone::clone)
@@ -93,10 +88,8 @@ pub fn of_batch<R: CubeRuntime>(
     of: &Vectors<R>,
     epsilon: f32,
 ) -> (Norm<CubeTensor<R>>, [CubeTensor<R>; 2]) {
-    let norm = Norm::empty(&of.gamma);
-    let moments = [(); 2].map(|()| empty(&of.gamma, [parts.channels], DType::F32));
-    let [mean, variance] = &moments;
-    let Norm { centre, scale, shift, inverse } = &norm;
+    let [centre, scale, shift, inverse, mean, variance] =
+        empty_each(&of.gamma, [[parts.channels]; 6], DType::F32);
     // SAFETY: all vectors have an element a channel, and there are three parts for each cube of each;
     // units stop at the last channel.
     unsafe {
@@ -104,7 +97,7 @@ pub fn of_batch<R: CubeRuntime>(
             parts.sums, of.gamma, of.beta, of.bias, centre, scale, shift, inverse, mean, variance;
             parts.channels, parts.cubes, epsilon, of.biased);
     }
-    (norm, moments)
+    (Norm { centre, scale, shift, inverse }, [mean, variance])
 }
 
 #[cube(launch_unchecked)]
@@ -138,15 +131,15 @@ pub fn of_running<R: CubeRuntime>(
     of: &Vectors<R>,
     epsilon: f32,
 ) -> Norm<CubeTensor<R>> {
-    let norm = Norm { centre: mean, ..Norm::empty(&of.gamma) };
     let channels = of.gamma.meta.num_elements();
+    let [scale, shift, inverse] = empty_each(&of.gamma, [[channels]; 3], DType::F32);
     // SAFETY: all vectors have an element a channel, and units stop at the last one.
     unsafe {
         launch!(running_kernel, elementwise(&variance.client, channels);
-            variance, of.gamma, of.beta, of.bias, norm.scale, norm.shift, norm.inverse;
+            variance, of.gamma, of.beta, of.bias, scale, shift, inverse;
             channels, epsilon, of.biased);
     }
-    norm
+    Norm { centre: mean, scale, shift, inverse }
 }
 
 #[cube(launch_unchecked)]
@@ -195,10 +188,9 @@ pub fn gradients<R: CubeRuntime>(
     pixels: Option<usize>,
 ) -> Gradients<R> {
     let Parts { sums: parts, channels, cubes } = parts;
-    let two = || empty(&parts, [2, channels], DType::F32);
-    let (sums, moment_grad) = (two(), pixels.map(|_| two()));
-    let vectors = [(); 3].map(|()| empty(&parts, [channels], DType::F32));
-    let [d_bias, d_gamma, d_beta] = &vectors;
+    let shapes =
+        [vec![2, channels], vec![2, channels], vec![channels], vec![channels], vec![channels]];
+    let [sums, moment_grad, d_bias, d_gamma, d_beta] = empty_each(&parts, shapes, DType::F32);
     let share = pixels.map_or(0.0, |pixels| 1.0 / pixels as f32);
     // SAFETY: all vectors have an element a channel, sums and what flows through the
     // moments two, there are two parts for each
@@ -206,9 +198,9 @@ pub fn gradients<R: CubeRuntime>(
     // written where there is any.
     unsafe {
         launch!(gradients_kernel, elementwise(&sums.client, channels);
-            parts, norm.scale, norm.inverse, of.bias, sums, moment_grad.as_ref().unwrap_or(&sums),
-            d_bias, d_gamma, d_beta;
+            parts, norm.scale, norm.inverse, of.bias, sums, moment_grad, d_bias, d_gamma, d_beta;
             channels, cubes, share, pixels.is_some(), of.biased);
     }
-    Gradients { sums, moment_grad, vectors }
+    let moment_grad = pixels.map(|_| moment_grad);
+    Gradients { sums, moment_grad, vectors: [d_bias, d_gamma, d_beta] }
 }

@@ -8,7 +8,7 @@ use cubecl::prelude::*;
 
 use super::vectors::{Norm, Vectors};
 use crate::channels::cube::{Input, Parts, added};
-use crate::cube::{elementwise, empty, launch, unit_below};
+use crate::cube::{elementwise, empty_each, launch, unit_below};
 
 /// The tangent of a block's [`Norm`].
 #[derive(Clone)]
@@ -98,12 +98,9 @@ pub fn norm_jvp<R: CubeRuntime>(
     [bias, gamma, beta]: &VectorTangents<R>,
 ) -> NormTangent<CubeTensor<R>> {
     let channels = of.gamma.meta.num_elements();
-    let one = || empty(&of.gamma, [channels], DType::F32);
-    let found = NormTangent {
-        centre: one(),
-        inverse: one(),
-        map_tangent: empty(&of.gamma, [2, channels], DType::F32),
-    };
+    let shapes = [vec![channels], vec![channels], vec![2, channels]];
+    let [centre, inverse, map_tangent] = empty_each(&of.gamma, shapes, DType::F32);
+    let found = NormTangent { centre, inverse, map_tangent };
     let has_tangent =
         [gamma, beta, bias].iter().rev().fold(0, |bits, of| bits << 1 | of.is_some() as u32);
     // Not read where the tangent is zero.
@@ -187,9 +184,8 @@ pub fn gradients_jvp<R: CubeRuntime>(
     pixels: Option<usize>,
 ) -> (Option<CubeTensor<R>>, [CubeTensor<R>; 3]) {
     let Parts { sums: parts, channels, cubes } = parts;
-    let moment_grad = pixels.map(|_| empty(&parts, [3, channels], DType::F32));
-    let vectors = [(); 3].map(|()| empty(&parts, [channels], DType::F32));
-    let [d_bias, d_gamma, d_beta] = &vectors;
+    let shapes = [vec![3, channels], vec![channels], vec![channels], vec![channels]];
+    let [moment_grad, d_bias, d_gamma, d_beta] = empty_each(&parts, shapes, DType::F32);
     let share = pixels.map_or(0.0, |pixels| 1.0 / pixels as f32);
     // SAFETY: as in `vectors::gradients`; what flows through the moments, three elements a channel, is written where
     // there is any.
@@ -197,8 +193,8 @@ pub fn gradients_jvp<R: CubeRuntime>(
         launch!(gradients_jvp_kernel, elementwise(&sums.client, channels);
             parts, sums, of.bias, norm.scale, norm.inverse, tangent.centre, tangent.inverse,
             tangent.map_tangent, bias_tangent.as_ref().unwrap_or(&of.gamma),
-            moment_grad.as_ref().unwrap_or(d_bias), d_bias, d_gamma, d_beta;
+            moment_grad, d_bias, d_gamma, d_beta;
             channels, cubes, share, pixels.is_some(), of.biased, bias_tangent.is_some());
     }
-    (moment_grad, vectors)
+    (pixels.map(|_| moment_grad), [d_bias, d_gamma, d_beta])
 }

@@ -23,7 +23,7 @@ use self::output::LANES;
 use self::plan::{CallLaunch, Kind, LayerLaunch, Plan};
 use super::memory::Offsets;
 use super::{LocalLearning, LocalTensors};
-use crate::cube::{arrays, common_width, empty, grid, launch, most_tensors, owned};
+use crate::cube::{array, arrays, common_width, empty, grid, launch, most_tensors, owned};
 
 /// Units of a cube at most. More would leave a unit too few registers.
 const MOST_UNITS: u32 = 1024;
@@ -170,7 +170,7 @@ fn launch<R: CubeRuntime>(
     unsafe {
         launch!(ticks_kernel, grid(client, [1, 1, 1], work.units), work.width;
             xs;
-            arrays(&on.weights), arrays(&on.values), on.memory.clone().into_array_arg(),
-            workspace.clone().into_array_arg(), layers.collect(), call, plan);
+            arrays(&on.weights), arrays(&on.values), array(&on.memory),
+            array(&workspace), layers.collect(), call, plan);
     }
 }

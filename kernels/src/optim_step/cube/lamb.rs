@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::adam::{MomentFactors, moment, moment_factors, ratio};
 use super::{Group, Moving};
 use crate::cube::{
-    ShareList, Shares, cube_sum, empty, lane_sum, launch, load, share, store, store_sums,
+    ShareList, Shares, array, cube_sum, empty, lane_sum, launch, load, share, store, store_sums,
     vector_size, wide,
 };
 use crate::lists::grouped;
@@ -129,10 +129,10 @@ fn of_width<R: CubeRuntime>(of: &Group<'_, R>, width: usize, pull: f64, by: &Mom
     unsafe {
         launch!(moments_kernel, shares.launch(client), width;;
             of.parameters(), of.gradients(), of.state(0), of.state(1),
-            sums.clone().into_array_arg(), shares.arg(), pull as f32, moment_factors(by), pulled, of.fresh(),
+            array(&sums), shares.arg(), pull as f32, moment_factors(by), pulled, of.fresh(),
             shares.units, of.dtype());
         launch!(step_kernel, shares.launch(client), width;;
-            of.parameters(), of.state(0), of.state(1), sums.into_array_arg(), shares.arg(),
+            of.parameters(), of.state(0), of.state(1), array(&sums), shares.arg(),
             pull as f32, moment_factors(by), rate as f32, pulled, shares.units, of.dtype());
     }
 }
