@@ -19,7 +19,7 @@ use fewshot_models::{
     BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Precision, Readout,
 };
 
-#[path = "encoders/context.rs"]
+#[path = "encoders/context/mod.rs"]
 mod context;
 #[path = "encoders/precision.rs"]
 mod precision;
