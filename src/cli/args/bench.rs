@@ -8,13 +8,12 @@ use crate::cli::bench::{Operation, Scale};
 
 pub(super) const BENCH_HELP: &str = "\
 Times are medians with quartiles, of the operation and of its reference in plain Burn operations in turns. \
-The limits are measured first: the backend's own matrix products, its copy of a large tensor, and a copy in \
-host memory, with bytes read and written both counted. The last column is the share of what bounds a row, \
-measured again before it: the fastest matrix product, or the copy in host memory. On an accelerator the \
-limits are those of kernels alone, as in `hardware bench`, and a row is bounded by its launches, its \
-arithmetic or its memory, whichever takes longest. GFLOP/s counts convolutions as direct ones, so the share \
-can exceed 1 where Winograd's algorithm saves multiplications. A training step is episode, forward, backward \
-and Adam of a prototypical network. Where no reference is timed, it would take minutes and gigabytes.
+The limits are measured first, as by `hardware bench`. The last column is the share of what bounds a row: \
+on a processor the backend's fastest matrix product or a copy in host memory, measured again before the \
+row, on an accelerator its launches, its arithmetic or its memory, whichever takes longest. GFLOP/s counts \
+convolutions as direct ones, so the share can exceed 1 where Winograd's algorithm saves multiplications. A \
+training step is episode, forward, backward and Adam of a prototypical network. Where no reference is \
+timed, it would take minutes and gigabytes.
 
 With --json, standard output of `kernels` is one JSON object: machine (cpu, cores, threads, os, route), version, backend, \
 device, limits, and rows of operation, shape, variant, pass, ms, reference_ms (each with min, lower_quartile, \

@@ -104,10 +104,7 @@ impl Measured {
         let (machine, commit) = (Machine::here(), machine::commit());
         let version = env!("CARGO_PKG_VERSION");
         tell(aside, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
-        let limits = match route::<B>() {
-            Route::Device(_) => Limits::of_kernels::<B::InnerBackend>(scale, device),
-            _ => Limits::measure::<B>(scale, device),
-        };
+        let limits = Limits::measure::<B>(scale, device);
         tell(aside, limits.table())?;
         tell(aside, Row::heading())?;
         let mut rows = Vec::new();
