@@ -9,7 +9,7 @@ mod cube;
 mod fusion;
 
 pub(crate) use all::AxpyTable;
-pub use all::{FusedAxpy, axpy_all, fan_out, scaled_all};
+pub use all::{FusedAxpy, axpy_all, fan_out, scaled_all, seed_cotangents};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;

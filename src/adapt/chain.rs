@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
+use super::lists::seed_cotangents;
 use super::{Fast, InnerRates, InnerSteps, Order, RateKind};
 use crate::phase::{Phase, phase_on};
 
@@ -135,14 +136,10 @@ impl<B: AutodiffBackend> Back<B> {
             self.loss = sum(self.loss.take(), Some(outer.clone().inner()));
         }
         let cotangents = self.values.iter().chain(self.memory.iter().flatten());
-        let pairs = after.tensors().zip(cotangents);
-        let products = pairs.filter_map(|(tensor, cotangent)| {
-            let cotangent = Tensor::from_inner(cotangent.clone()?);
-            Some((tensor.clone() * cotangent).sum())
+        let pairs = after.tensors().zip(cotangents).filter_map(|(tensor, cotangent)| {
+            Some((tensor.clone(), Tensor::from_inner(cotangent.clone()?)))
         });
-        let Some(total) = products.fold(outer, |total, product| sum(total, Some(product))) else {
-            return;
-        };
+        let Some(total) = sum(outer, seed_cotangents(pairs)) else { return };
         let mut found = total.backward();
         let mut take = |tensor: &Tensor<B, 1>| tensor.grad_remove(&mut found);
         self.values = fast.values.iter().map(&mut take).collect();

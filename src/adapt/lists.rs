@@ -20,6 +20,15 @@ pub(super) fn fan_out<B: Backend>(xs: Vec<Tensor<B, 1>>) -> [Vec<Tensor<B, 1>>; 
     both.map(|xs| xs.into_iter().map(wrap).collect())
 }
 
+/// A number whose `backward` gives each of these the cotangent beside it; `None` for none of them.
+pub(super) fn seed_cotangents<B: Backend>(
+    pairs: impl Iterator<Item = (Tensor<B, 1>, Tensor<B, 1>)>,
+) -> Option<Tensor<B, 1>> {
+    let pairs = pairs.map(|(tensor, cotangent)| (unwrap(tensor), unwrap(cotangent)));
+    let (tensors, cotangents): (Vec<_>, Vec<_>) = pairs.unzip();
+    (!tensors.is_empty()).then(|| wrap(fewshot_kernels::seed_cotangents::<B>(tensors, cotangents)))
+}
+
 /// `alpha x` of each that is there.
 pub(super) fn scaled_all<B: Backend>(
     xs: Vec<Option<Tensor<B, 1>>>,

@@ -1,8 +1,8 @@
 //! `y + alpha x` of whole lists of tensors.
 
-use burn::tensor::TensorMetadata;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
 
 use super::one;
 use crate::fallback::all_f32;
@@ -25,6 +25,14 @@ pub trait FusedAxpy: Backend {
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
         [xs.clone(), xs]
     }
+
+    /// See [`seed_cotangents`]; below autodiff, where nothing has a gradient, a zero.
+    fn seed_cotangents(
+        xs: Vec<FloatTensor<Self>>,
+        _cotangents: Vec<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        Self::float_zeros([1].into(), &Self::float_device(&xs[0]), DType::F32.into())
+    }
 }
 
 function_table! {
@@ -32,6 +40,7 @@ function_table! {
     AxpyTable of FusedAxpy {
         axpy_all: fn(Option<Vec<FloatTensor<B>>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
         fan_out: fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2],
+        seed_cotangents: fn(Vec<FloatTensor<B>>, Vec<FloatTensor<B>>) -> FloatTensor<B>,
     }
 }
 
@@ -101,15 +110,63 @@ pub fn scaled_all<B: Backend>(xs: Vec<FloatTensor<B>>, alpha: f64) -> Vec<FloatT
 /// `xs` for two users, tensors of any shapes. Where they are on a graph of an accelerator, the gradients
 /// that come back from both are added in one operation for all tensors; Burn would add them one by one.
 pub fn fan_out<B: Backend>(xs: Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2] {
+    match whole_lists::<B>("fan_out", &xs) {
+        Some(table) => (table.fan_out)(xs),
+        None => [xs.clone(), xs],
+    }
+}
+
+/// A number, `[1]`, whose `backward` gives each of `xs` the cotangent in its place, a constant of its shape: that
+/// of the sum of their products. PyTorch's `torch.autograd.backward(xs, cotangents)`.
+///
+/// # Conventions
+/// On an accelerator the number is 0 and nothing is multiplied: cotangents come back as they are, so that
+/// `backward` is to be called on the number or on its sum with other terms. Elsewhere it is the sum of products.
+///
+/// # Panics
+/// When there are no `xs`, more of the one than of the other, or shapes differ.
+///
+/// # Example
+/// ```
+/// use burn::backend::{Autodiff, Flex};
+/// use burn::tensor::{Tensor, TensorPrimitive};
+/// use fewshot_kernels::seed_cotangents;
+///
+/// type B = Autodiff<Flex>;
+/// let device = Default::default();
+/// let x = Tensor::<B, 1>::from_floats([3.0, 4.0], &device).require_grad();
+/// let cotangent = Tensor::<B, 1>::from_floats([0.5, -1.0], &device);
+/// let [y, cotangent] = [x.clone() * 2.0, cotangent].map(|one| one.into_primitive().tensor());
+/// let seed = seed_cotangents::<B>(vec![y], vec![cotangent]);
+/// let gradients = Tensor::<B, 1>::from_primitive(TensorPrimitive::Float(seed)).backward();
+/// assert_eq!(x.grad(&gradients).unwrap().into_data().as_slice::<f32>().unwrap(), [1.0, -2.0]);
+/// ```
+pub fn seed_cotangents<B: Backend>(
+    xs: Vec<FloatTensor<B>>,
+    cotangents: Vec<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    assert_eq!(xs.len(), cotangents.len(), "a cotangent for every tensor");
+    for (x, cotangent) in xs.iter().zip(&cotangents) {
+        assert_eq!(x.shape(), cotangent.shape(), "a cotangent has the shape of its tensor");
+    }
+    if let Some(table) = whole_lists::<B>("seed_cotangents", &xs) {
+        return (table.seed_cotangents)(xs, cotangents);
+    }
+    let device = B::float_device(xs.first().expect("cotangents of one tensor at least"));
+    let pairs = xs.into_iter().zip(cotangents).filter(|(x, _)| has_elements(x));
+    let products = pairs.map(|(x, cotangent)| B::float_sum(B::float_mul(x, cotangent)));
+    let zero = || B::float_zeros([1].into(), &device, DType::F32.into());
+    products.reduce(B::float_add).unwrap_or_else(zero)
+}
+
+/// The functions over lists, if they take all of `xs` together.
+fn whole_lists<B: Backend>(
+    what: &'static str,
+    xs: &[FloatTensor<B>],
+) -> Option<&'static AxpyTable<B>> {
     let types = || xs.iter().map(TensorMetadata::dtype);
     let one_device =
         || xs.windows(2).all(|two| B::float_device(&two[0]) == B::float_device(&two[1]));
-    match registry::table::<AxpyTable<B>>() {
-        Some(table)
-            if xs.iter().all(has_elements) && all_f32("fan_out", types()) && one_device() =>
-        {
-            (table.fan_out)(xs)
-        }
-        _ => [xs.clone(), xs],
-    }
+    registry::table::<AxpyTable<B>>()
+        .filter(|_| xs.iter().all(has_elements) && all_f32(what, types()) && one_device())
 }

@@ -51,6 +51,19 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
         let second = first.split_off(xs.len());
         [first, second]
     }
+
+    fn seed_cotangents(
+        xs: Vec<FloatTensor<Self>>,
+        cotangents: Vec<FloatTensor<Self>>,
+    ) -> FloatTensor<Self> {
+        let cotangents = inner::<B, C>(&cotangents);
+        let zero = B::seed_cotangents(inner::<B, C>(&xs), cotangents.clone());
+        let pull_back = move |_, wanted: &[bool]| {
+            let each = cotangents.into_iter().zip(wanted);
+            each.map(|(cotangent, &wanted)| wanted.then_some(cotangent)).collect()
+        };
+        record::<B, C>(&xs, vec![zero], pull_back).remove(0)
+    }
 }
 
 fn inner<B: FusedAxpy, C: CheckpointStrategy>(

@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
-use fewshot_kernels::{axpy_all, scaled_all, with_reference};
+use fewshot_kernels::{axpy_all, scaled_all, seed_cotangents, with_reference};
 
 use crate::judge::{assert_close, read};
 use crate::numbers::Numbers;
@@ -134,4 +134,33 @@ pub fn what_nothing_depends_on_has_no_gradient<B: AutodiffBackend>() {
         let used = gradient.is_some_and(|gradient| gradient.iter().any(|&value| value != 0.0));
         assert_eq!(used, place == 1, "x {place}");
     }
+}
+
+/// The gradients of a sum of squares that are given cotangents, and of cubes beside them; some are constants.
+fn pulled_back<B: AutodiffBackend>(lengths: impl Iterator<Item = usize>) -> Vec<Option<Vec<f32>>> {
+    let places: Vec<_> = lengths.collect();
+    let leaves: Vec<_> = places.iter().map(|&at| leaf::<B>(at, 1)).collect();
+    let tracked = |(at, leaf): (usize, Tensor<B, 1>)| match at % 4 {
+        3 => leaf,
+        _ => leaf.require_grad(),
+    };
+    let leaves: Vec<_> = leaves.into_iter().enumerate().map(tracked).collect();
+    let square = |leaf: &Tensor<B, 1>| match leaf.dims() {
+        [0] => leaf.clone(),
+        _ => leaf.clone() * leaf.clone(),
+    };
+    let squares: Vec<_> = leaves.iter().map(square).collect();
+    let cotangents: Vec<_> = places.iter().map(|&at| leaf::<B>(at, 2)).collect();
+    let seed = wrap::<B>(seed_cotangents::<B>(primitives(&squares), primitives(&cotangents)));
+    let gradients = (seed + cubes(&leaves)).backward();
+    leaves.iter().map(|leaf| leaf.grad(&gradients).map(elements)).collect()
+}
+
+pub fn cotangents_are_pulled_back_as_through_a_sum_of_products<B: AutodiffBackend>() {
+    // Together on an accelerator, and one by one, as some have no elements.
+    let filled = || (0..COUNT).filter(|at| LENGTHS[at % LENGTHS.len()] > 0);
+    let wanted = with_reference(|| pulled_back::<B>(filled()));
+    assert!(wanted.iter().any(Option::is_none));
+    assert_same(&pulled_back::<B>(filled()), &wanted);
+    assert_same(&pulled_back::<B>(0..COUNT), &with_reference(|| pulled_back::<B>(0..COUNT)));
 }

@@ -11,6 +11,7 @@ laws! {
         gradients_of_gradients_are_too
         other_shapes_are_refused
         lists_are_sums_one_by_one
+        cotangents_are_pulled_back_as_through_a_sum_of_products
         lists_have_gradients_of_gradients
         what_nothing_depends_on_has_no_gradient
     }
