@@ -23,25 +23,13 @@ pub enum Downsampling {
     Stride,
 }
 
-/// Which maps become features, and how.
+/// How the last block's maps become features.
 #[derive(Config, Copy, Debug, PartialEq, Eq)]
 pub enum Readout {
-    /// All pixels of the last block's maps, one after the other.
+    /// All pixels of all maps, one after the other.
     Flatten,
-    /// All pixels of the maps of the block before the last, then those of the last (R2-D2).
-    FlattenLastTwo,
     /// The mean of each map (MAML on Omniglot).
     Average,
-}
-
-impl Readout {
-    /// How many of the last blocks become features.
-    pub(crate) fn blocks(self) -> usize {
-        match self {
-            Self::Flatten | Self::Average => 1,
-            Self::FlattenLastTwo => 2,
-        }
-    }
 }
 
 /// Configuration of a [`Conv4`].
@@ -62,7 +50,7 @@ pub struct Conv4Config {
     /// How a block halves the size of its maps, where it does.
     #[config(default = "Downsampling::MaxPool")]
     pub downsampling: Downsampling,
-    /// Which maps become features, and how.
+    /// How the last block's maps become features.
     #[config(default = "Readout::Flatten")]
     pub readout: Readout,
     /// Length of the context that modulates the third block, or the last of fewer, and that CAVIA
@@ -80,8 +68,7 @@ pub struct Conv4Config {
 ///
 /// # Shapes
 /// - images `[n, c, h, w]` to features `[n, channels * h' * w']`, `h'` and `w'` halved by every
-///   block, or by one in [`halve_every`](Conv4Config::halve_every), or `[n, channels]` under [`Readout::Average`];
-///   [`Readout::FlattenLastTwo`] puts `channels * h'' * w''` features of the block before the last in front
+///   block, or by one in [`halve_every`](Conv4Config::halve_every), or `[n, channels]` under [`Readout::Average`]
 ///
 /// # Conventions
 /// Parameters are drawn as PyTorch draws them. A bias before batch-norm has no effect on training;
@@ -100,9 +87,8 @@ pub struct Conv4<B: Backend> {
     image: [usize; 3],
     halve_every: usize,
     pool: bool,
+    average: bool,
     film: Option<Film<B>>,
-    #[module(skip)]
-    readout: Readout,
     /// First block of every segment.
     #[module(skip)]
     segments: Vec<usize>,
@@ -135,10 +121,9 @@ impl Conv4Config {
 
     /// Whether an image still has a pixel after the last block.
     pub fn fits(&self) -> bool {
-        let sizes = [self.image[0], self.channels, self.blocks, self.halve_every];
-        sizes.iter().all(|&size| size > 0)
-            && self.blocks >= self.readout.blocks()
-            && self.pixels(self.blocks) > 0
+        let [channels, height, width] = self.image;
+        let sizes = [channels, self.channels, self.blocks, self.halve_every];
+        sizes.iter().all(|&size| size > 0) && self.halved(height) > 0 && self.halved(width) > 0
     }
 
     /// Length of the feature vectors.
@@ -146,17 +131,11 @@ impl Conv4Config {
         self.maps().iter().product()
     }
 
-    /// Channels, height and width of the maps that a feature vector has one after the other; under
-    /// [`Readout::FlattenLastTwo`], whose maps have two sizes, every feature is a map of one pixel.
+    /// Channels, height and width of the maps that a feature vector has one after the other.
     pub fn maps(&self) -> [usize; 3] {
         let [_, height, width] = self.image;
-        let halved = |size| self.halved(size, self.blocks);
         match self.readout {
-            Readout::Flatten => [self.channels, halved(height), halved(width)],
-            Readout::FlattenLastTwo => {
-                let pixels = self.pixels(self.blocks - 1) + self.pixels(self.blocks);
-                [self.channels * pixels, 1, 1]
-            }
+            Readout::Flatten => [self.channels, self.halved(height), self.halved(width)],
             Readout::Average => [self.channels, 1, 1],
         }
     }
@@ -173,11 +152,12 @@ impl Conv4Config {
         let inputs = inputs.take(self.blocks).enumerate();
         let blocks = inputs.map(|(index, from)| self.block(index, from, device)).collect();
         let pool = self.downsampling == Downsampling::MaxPool;
+        let average = self.readout == Readout::Average;
         let film = FilmConfig::new(self.context, self.channels);
         let film = (self.context > 0).then(|| film.init(device));
-        let Self { image, halve_every, precision, readout, .. } = *self;
+        let (image, halve_every, precision) = (self.image, self.halve_every, self.precision);
         let segments = self.segment_starts();
-        drawn(Conv4 { blocks, image, halve_every, pool, film, readout, segments, precision })
+        drawn(Conv4 { blocks, image, halve_every, pool, average, film, segments, precision })
     }
 
     fn block<B: Backend>(&self, index: usize, from: usize, device: &B::Device) -> Block<B> {
@@ -193,18 +173,11 @@ impl Conv4Config {
         stride_and_pool(index, self.halve_every, self.downsampling == Downsampling::MaxPool)
     }
 
-    /// Height or width of the maps of the block of number `blocks`, counted from 1.
-    fn halved(&self, size: usize, blocks: usize) -> usize {
-        (0..blocks).fold(size, |size, index| match self.stride_and_pool(index) {
+    fn halved(&self, size: usize) -> usize {
+        (0..self.blocks).fold(size, |size, index| match self.stride_and_pool(index) {
             (_, true) => size / 2,
             (stride, false) => size.div_ceil(stride),
         })
-    }
-
-    /// Pixels of each map of that block.
-    fn pixels(&self, blocks: usize) -> usize {
-        let [_, height, width] = self.image;
-        self.halved(height, blocks) * self.halved(width, blocks)
     }
 }
 
@@ -272,39 +245,15 @@ impl<B: Backend> Conv4<B> {
         }
     }
 
-    /// The features of the lanes `[n, lanes, d]`, given the maps before the block of this index.
-    fn features_from(
-        &self,
-        block: usize,
-        x: Tensor<B, 4>,
-        statistics: BnStatistics,
-        lanes: usize,
-    ) -> Tensor<B, 3> {
-        let flat = |maps: Tensor<B, 4>| {
-            let [n, channels, height, width] = maps.dims();
-            maps.reshape([n, lanes, channels / lanes * height * width])
-        };
-        let last = self.blocks.len() - 1;
-        match self.readout {
-            Readout::Flatten => flat(self.forward_blocks(block..last + 1, x, statistics, lanes)),
-            Readout::FlattenLastTwo => {
-                let maps = self.forward_blocks(block..last, x, statistics, lanes);
-                let deepest = self.forward_blocks(last..last + 1, maps.clone(), statistics, lanes);
-                Tensor::cat(vec![flat(maps), flat(deepest)], 2)
-            }
-            Readout::Average => {
-                let maps = self.forward_blocks(block..last + 1, x, statistics, lanes);
-                let means = global_avg_pool(maps);
-                let [n, channels] = means.dims();
-                means.reshape([n, lanes, channels / lanes])
-            }
-        }
+    /// The last block's maps as features, lane after lane: `[n, lanes * d]`.
+    fn read_out(&self, maps: Tensor<B, 4>) -> Tensor<B, 2> {
+        if self.average { global_avg_pool(maps) } else { maps.flatten(1, 3) }
     }
 }
 
 impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
-        self.features_from(0, images, statistics, 1).squeeze_dim(1)
+        self.read_out(self.forward(images, statistics))
     }
 
     const LANES: bool = true;
@@ -312,7 +261,11 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let [tasks, examples, c, h, w] = images.dims();
         let side_by_side = images.swap_dims(0, 1).reshape([examples, tasks * c, h, w]);
-        self.features_from(0, side_by_side, statistics, tasks).swap_dims(0, 1)
+        let blocks = 0..self.blocks.len();
+        let maps = self.forward_blocks(blocks, side_by_side, statistics, tasks);
+        let features = self.read_out(maps);
+        let [_, all] = features.dims();
+        features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)
     }
 
     fn precision(&self) -> Precision {
@@ -335,15 +288,14 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
     ) -> Tensor<B, 4> {
         let segments = self.segments.len();
         assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
-        let start = self.segments[index];
-        match self.segments.get(index + 1) {
-            Some(&end) => self.forward_blocks(start..end, x, statistics, 1),
-            None => {
-                let features = self.features_from(start, x, statistics, 1);
-                let [n, _, d] = features.dims();
-                features.reshape([n, d, 1, 1])
-            }
+        let end = self.segments.get(index + 1).copied().unwrap_or(self.blocks.len());
+        let maps = self.forward_blocks(self.segments[index]..end, x, statistics, 1);
+        if index + 1 < segments {
+            return maps;
         }
+        let features = self.read_out(maps);
+        let [n, d] = features.dims();
+        features.reshape([n, d, 1, 1])
     }
 
     fn architecture(&self) -> String {
@@ -354,16 +306,12 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
             blocks => format!(" every {blocks} blocks"),
         };
         let channels = self.blocks[0].norm.gamma.dims()[0];
-        let readout = match self.readout {
-            Readout::Flatten => "",
-            Readout::FlattenLastTwo => ", last two blocks read",
-            Readout::Average => ", averaged",
-        };
+        let average = if self.average { ", averaged" } else { "" };
         let context = match &self.film {
             Some(film) => format!(", context of {}", film.context.dims()[0]),
             None => String::new(),
         };
         let blocks = self.blocks.len();
-        format!("conv{blocks}({c}x{h}x{w}, {channels} channels, {down}{sparse}{readout}{context})")
+        format!("conv{blocks}({c}x{h}x{w}, {channels} channels, {down}{sparse}{average}{context})")
     }
 }

@@ -16,7 +16,7 @@ use fewshot_models::nn::{
     BatchNorm, BatchNormConfig, FilmConfig, Linear, LinearConfig, global_avg_pool, max_pool,
 };
 use fewshot_models::{
-    BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Precision, Readout,
+    BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Precision,
 };
 
 #[path = "encoders/context/mod.rs"]
@@ -363,35 +363,6 @@ mod shapes {
             assert_eq!(features.dims(), [2, config.features()]);
             assert_eq!(read(features), read(maps));
         }
-    }
-
-    #[test]
-    fn features_of_the_last_two_blocks_are_those_of_either_one_after_the_other() {
-        let drawn = |config: &Conv4Config| -> Conv4<Flex> {
-            Flex::seed(&Default::default(), 6);
-            config.init(&Default::default())
-        };
-        let config = Conv4Config::new([2, 17, 11]).with_channels(3).with_blocks(3);
-        let both = config.clone().with_readout(Readout::FlattenLastTwo);
-        assert_eq!((both.features(), both.maps()), (3 * (4 * 2 + 2), [30, 1, 1]));
-        let encoder = drawn(&both);
-        let architecture = "conv3(2x17x11, 3 channels, max-pool, last two blocks read)";
-        assert_eq!(encoder.architecture(), architecture);
-        let tasks = uniform(7, [2, 4, 2, 17, 11]);
-        for statistics in [BnStatistics::Batch, BnStatistics::Running] {
-            let lanes = encoder.encode_lanes(tasks.clone(), statistics);
-            assert_eq!(lanes.dims(), [2, 4, 30]);
-            for (images, lane) in tasks.clone().iter_dim(0).zip(lanes.iter_dim(0)) {
-                let images = images.reshape([4, 2, 17, 11]);
-                let parts = [config.clone().with_blocks(2), config.clone()]
-                    .map(|config| drawn(&config).encode(images.clone(), statistics));
-                let wanted = read(Tensor::cat(parts.to_vec(), 1));
-                assert!(wanted.iter().any(|value| *value != 0.0));
-                assert_close("features", &read(encoder.encode(images, statistics)), &wanted, 1e-6);
-                assert_close("of a lane", &read(lane), &wanted, 1e-5);
-            }
-        }
-        assert!(!both.with_blocks(1).fits());
     }
 
     #[test]

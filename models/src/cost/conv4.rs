@@ -73,8 +73,6 @@ impl Conv4Config {
             after.iter().sum::<usize>() <= before.iter().copied().max().unwrap_or(0)
         };
         let last = (1..last).find(begins).unwrap_or(last);
-        // Which has all blocks that become features.
-        let last = last.min((self.blocks - self.readout.blocks()) / self.halve_every);
         (0..=last).map(|segment| segment * self.halve_every).collect()
     }
 }

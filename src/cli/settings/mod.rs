@@ -231,9 +231,6 @@ impl RunSettings {
             .with_precision(self.precision)
             .with_context(if self.method == Method::Cavia { 100 } else { 0 });
         let config = match (self.inner, Benchmark::of(self.image)) {
-            (None, _) if self.method == Method::R2d2 => {
-                config.with_readout(Readout::FlattenLastTwo)
-            }
             (None, _) => config,
             (Some(_), Benchmark::Omniglot) => {
                 config.with_downsampling(Downsampling::Stride).with_readout(Readout::Average)
