@@ -133,7 +133,7 @@ fn write_parts<R: CubeRuntime>(
     // nothing else holds it.
     unsafe {
         launch!(part_kernel, shares.launch(&input.client), width;;
-            arrays(of.iter().map(|one| &one.input)), written, array(&parts),
+            arrays(of.iter().map(|one| &one.input)), written, array(parts),
             shares.arg(), factor as f32, before, *goes != Goes::Nowhere, shares.units,
             input.dtype.into());
     }

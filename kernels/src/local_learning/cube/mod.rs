@@ -171,6 +171,6 @@ fn launch<R: CubeRuntime>(
         launch!(ticks_kernel, grid(client, [1, 1, 1], work.units), work.width;
             xs;
             arrays(&on.weights), arrays(&on.values), array(&on.memory),
-            array(&workspace), layers.collect(), call, plan);
+            array(workspace), layers.collect(), call, plan);
     }
 }
