@@ -188,8 +188,9 @@ fn given(memory: *mut u8, layout: Layout) -> *mut u8 {
 }
 
 // SAFETY: every method passes its arguments on to an allocator, which is a `GlobalAlloc`, and returns
-// what that returned. Counting is atomic additions to a static: it allocates nothing, cannot panic,
-// and so neither re-enters the allocator nor unwinds out of it.
+// what that returned. Counting is atomic additions to statics, one of which a thread-local cell picks that is
+// neither lazy nor dropped: it allocates nothing, cannot panic, and so neither re-enters the allocator nor
+// unwinds out of it.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
