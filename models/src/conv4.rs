@@ -6,7 +6,7 @@ use burn::nn::PaddingConfig2d;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{ConvBlock, Precision, StackOptions, conv_stack};
+use fewshot_kernels::{ConvBlock, Precision, Route, StackOptions, conv_stack, route};
 
 use crate::encoder::Encoder;
 use crate::nn::batch_norm::{stack_statistics, track_all};
@@ -251,6 +251,17 @@ impl<B: Backend> Conv4<B> {
     }
 }
 
+/// The images of all tasks side by side in the channels: `[tasks, n, c, h, w]` to `[n, tasks * c, h, w]`.
+fn side_by_side<B: Backend>(images: Tensor<B, 5>) -> Tensor<B, 4> {
+    let [tasks, n, c, h, w] = images.dims();
+    if tasks == 1 || !matches!(route::<B>(), Route::Host(_)) {
+        return images.swap_dims(0, 1).reshape([n, tasks * c, h, w]);
+    }
+    // Flex copies swapped axes float by float.
+    let task = |t| images.clone().narrow(0, t, 1).reshape([n, c, h, w]);
+    Tensor::cat((0..tasks).map(task).collect(), 1)
+}
+
 impl<B: Backend> Encoder<B> for Conv4<B> {
     fn encode(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 2> {
         self.read_out(self.forward(images, statistics))
@@ -259,10 +270,9 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
     const LANES: bool = true;
 
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let [tasks, examples, c, h, w] = images.dims();
-        let side_by_side = images.swap_dims(0, 1).reshape([examples, tasks * c, h, w]);
+        let [tasks, examples, ..] = images.dims();
         let blocks = 0..self.blocks.len();
-        let maps = self.forward_blocks(blocks, side_by_side, statistics, tasks);
+        let maps = self.forward_blocks(blocks, side_by_side(images), statistics, tasks);
         let features = self.read_out(maps);
         let [_, all] = features.dims();
         features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)

@@ -24,6 +24,15 @@ impl Counter {
     const fn new() -> Self {
         Self { bytes: AtomicU64::new(0), allocations: AtomicU64::new(0) }
     }
+
+    /// A block of so many bytes, whose counter this is, is given out.
+    #[inline]
+    fn grow(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+        if bytes >= LARGE {
+            raise_peak();
+        }
+    }
 }
 
 /// Of allocations from [`LARGE`] on.
@@ -161,15 +170,6 @@ fn counter(bytes: usize) -> &'static Counter {
     if bytes < LARGE { of_thread() } else { &OF_LARGE }
 }
 
-/// A block of so many bytes is given out.
-#[inline]
-fn grown(bytes: usize) {
-    counter(bytes).bytes.fetch_add(bytes as u64, Relaxed);
-    if bytes >= LARGE {
-        raise_peak();
-    }
-}
-
 fn raise_peak() {
     let now = in_use();
     if now > PEAK.load(Relaxed) {
@@ -181,8 +181,9 @@ fn raise_peak() {
 #[inline]
 fn given(memory: *mut u8, layout: Layout) -> *mut u8 {
     if !memory.is_null() {
-        counter(layout.size()).allocations.fetch_add(1, Relaxed);
-        grown(layout.size());
+        let counter = counter(layout.size());
+        counter.allocations.fetch_add(1, Relaxed);
+        counter.grow(layout.size());
     }
     memory
 }
@@ -222,7 +223,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
         // Otherwise the old block is still there.
         if !moved.is_null() {
             counter(layout.size()).bytes.fetch_sub(layout.size() as u64, Relaxed);
-            grown(size);
+            counter(size).grow(size);
         }
         moved
     }

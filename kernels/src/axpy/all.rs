@@ -146,13 +146,14 @@ pub fn seed_cotangents<B: Backend>(
     cotangents: Vec<FloatTensor<B>>,
 ) -> FloatTensor<B> {
     assert_eq!(xs.len(), cotangents.len(), "a cotangent for every tensor");
+    assert!(!xs.is_empty(), "cotangents of one tensor at least");
     for (x, cotangent) in xs.iter().zip(&cotangents) {
         assert_eq!(x.shape(), cotangent.shape(), "a cotangent has the shape of its tensor");
     }
     if let Some(table) = whole_lists::<B>("seed_cotangents", &xs) {
         return (table.seed_cotangents)(xs, cotangents);
     }
-    let device = B::float_device(xs.first().expect("cotangents of one tensor at least"));
+    let device = B::float_device(&xs[0]);
     let pairs = xs.into_iter().zip(cotangents).filter(|(x, _)| has_elements(x));
     let products = pairs.map(|(x, cotangent)| B::float_sum(B::float_mul(x, cotangent)));
     let zero = || B::float_zeros([1].into(), &device, DType::F32.into());

@@ -2,38 +2,19 @@
 //!
 //! Lanes share nothing, so each is taken through its own stack, and all of them at once.
 
-use std::ops::Deref;
-
 use burn::tensor::Shape;
 use rayon::prelude::*;
 
 use super::cpu::{
-    self, InputTangents, IntermediateGrads, JvpOutput, Planned, Saved, SavedTangent, jvp,
-    jvp_of_vjp,
+    self, InputTangents, IntermediateGrads, JvpOutput, Parameters, Planned, Saved, SavedTangent,
+    jvp, jvp_of_vjp,
 };
 use super::fused::StackCall;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{
     ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
 };
-
-/// One lane's images: all that there are, or a copy of its own.
-enum Part<'a> {
-    All(&'a [f32]),
-    Own(Buffer),
-}
-
-impl Deref for Part<'_> {
-    type Target = [f32];
-
-    fn deref(&self) -> &[f32] {
-        match self {
-            Part::All(flat) => flat,
-            Part::Own(lane) => lane,
-        }
-    }
-}
 
 impl StackCall {
     /// Floats of one lane's image, and of its features.
@@ -42,16 +23,16 @@ impl StackCall {
     }
 
     /// One lane's own images or features, of so many floats each.
-    fn lane<'a>(&self, all: &'a [f32], image: usize, t: usize) -> Part<'a> {
+    fn lane<'a>(&self, all: &'a [f32], image: usize, t: usize) -> CowBuffer<'a> {
         if self.lanes == 1 {
-            return Part::All(all);
+            return CowBuffer::Borrowed(all);
         }
         let mut lane = Buffer::stale(self.shape.n * image);
         let images = all.chunks_exact(self.lanes * image);
         for (to, from) in lane.chunks_exact_mut(image).zip(images) {
             to.copy_from_slice(&from[t * image..(t + 1) * image]);
         }
-        Part::Own(lane)
+        lane.into()
     }
 
     /// All lanes' images or features, of so many floats each.
@@ -79,50 +60,32 @@ impl StackCall {
         self.shape.blocks.iter().flat_map(|block| [block.channels_out; 2])
     }
 
-    /// One lane's parameters, given the tensors of all lanes; zeros for those that are not there.
-    fn parameters<'a>(&self, all: impl Iterator<Item = Option<&'a [f32]>>, t: usize) -> Buffer {
-        gather(self.shape.parameters(), self.parts().zip(all), t)
+    /// One lane's parameters, given the tensors of all lanes; of those that are not there, `zeros`.
+    fn parameters<'a>(
+        &self,
+        all: impl Iterator<Item = Option<&'a [f32]>>,
+        zeros: &'a [f32],
+        t: usize,
+    ) -> Vec<Parameters<'a>> {
+        Parameters::of_parts(self.parts().zip(all).map(|(part, tensor)| match tensor {
+            Some(tensor) => &tensor[t * part..(t + 1) * part],
+            None => &zeros[..part],
+        }))
     }
-}
 
-/// One lane's parts, of so many floats together, of tensors of all lanes; zeros for those that are not
-/// there.
-fn gather<'a>(
-    floats: usize,
-    parts: impl Iterator<Item = (usize, Option<&'a [f32]>)>,
-    t: usize,
-) -> Buffer {
-    let mut lane = Buffer::stale(floats);
-    let mut rest = &mut lane[..];
-    for (part, tensor) in parts {
-        let to = rest.split_off_mut(..part).expect("as long as its parts");
-        match tensor {
-            Some(tensor) => to.copy_from_slice(&tensor[t * part..(t + 1) * part]),
-            None => to.fill(0.0),
-        }
+    /// One lane's running statistics, given those of all lanes.
+    fn statistics(&self, running: &[&[f32]], t: usize) -> Vec<f32> {
+        let parts = self.moment_parts().zip(running);
+        parts.flat_map(|(part, tensor)| &tensor[t * part..(t + 1) * part]).copied().collect()
     }
-    lane
-}
-
-/// What the forward pass of a lane saved.
-pub struct Lane {
-    parameters: Buffer,
-    saved: Saved,
-}
-
-/// Tangents of what the forward pass of a lane saved, and of its parameters.
-pub struct LaneTangent {
-    /// Tangents of the parameters.
-    parameters: Buffer,
-    saved: SavedTangent,
 }
 
 /// Operands are the images, then weight, bias, gamma and beta of every block. Auxiliary results are mean
 /// and variance of every block; there are none for running statistics.
 impl HostTwiceDifferentiable for StackCall {
-    type Saved = Vec<Lane>;
+    type Saved = Vec<Saved>;
     type IntermediateGrads = Vec<IntermediateGrads>;
-    type SavedTangent = Vec<LaneTangent>;
+    type SavedTangent = Vec<SavedTangent>;
 
     const READS_OPERANDS: bool = false;
 
@@ -141,26 +104,22 @@ impl HostTwiceDifferentiable for StackCall {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Vec<Lane>> {
+    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Vec<Saved>> {
         let images = operands[0];
         let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
         let [image, features] = self.image_floats();
         let planned = Planned::new(&self.shape, self.precision);
         let run = |t: usize| {
-            let running = self.running.then(|| {
-                let running = running.iter().copied().map(Some);
-                gather(self.shape.moments(), self.moment_parts().zip(running), t)
-            });
+            let running = self.running.then(|| self.statistics(running, t));
             let statistics = match &running {
                 Some(running) => cpu::Statistics::Running(running),
                 None => cpu::Statistics::Batch,
             };
             let images = self.lane(images, image, t);
-            let parameters = self.parameters(parameters.iter().copied().map(Some), t);
+            let parameters = self.parameters(parameters.iter().copied().map(Some), &[], t);
             let (how, pass) = ((statistics, self.epsilon), cpu::Pass { keep, lanes: self.lanes });
             let output = cpu::forward(&planned, &images, &parameters, how, pass);
-            let lane = output.saved.map(|saved| Lane { parameters, saved });
-            ((output.y, output.moments), lane)
+            ((output.y, output.moments), output.saved)
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
@@ -186,9 +145,8 @@ impl HostTwiceDifferentiable for StackCall {
         keep: bool,
     ) -> (Vec<Option<Vec<f32>>>, Option<Vec<IntermediateGrads>>) {
         let (gradients, intermediate_grads) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &primal.saved[t];
             let dy = self.lane(dy, self.image_floats()[1], t);
-            cpu::backward(&self.shape, saved, parameters, &dy, (wanted[0], keep), to)
+            cpu::backward(&self.shape, &primal.saved[t], &dy, (wanted[0], keep), to)
         });
         (gradients, intermediate_grads.into_iter().collect())
     }
@@ -197,15 +155,18 @@ impl HostTwiceDifferentiable for StackCall {
         &self,
         primal: PrimalSlices<'_, Self>,
         tangents: &[Option<&[f32]>],
-    ) -> (Vec<f32>, Vec<LaneTangent>) {
+    ) -> (Vec<f32>, Vec<SavedTangent>) {
         let [image, features] = self.image_floats();
+        let zeros = match tangents[1..].contains(&None) {
+            true => vec![0.0; self.parts().max().unwrap_or(0)],
+            false => Vec::new(),
+        };
         let run = |t: usize| {
-            let lane = &primal.saved[t];
             let images = tangents[0].map(|images| self.lane(images, image, t));
-            let parameters = self.parameters(tangents[1..].iter().copied(), t);
+            let parameters = self.parameters(tangents[1..].iter().copied(), &zeros, t);
             let tangents = InputTangents { images: images.as_deref(), parameters: &parameters };
-            let JvpOutput { y, saved } = jvp(&lane.saved, &lane.parameters, tangents);
-            (y, LaneTangent { parameters, saved })
+            let JvpOutput { y, saved } = jvp(&primal.saved[t], tangents);
+            (y, saved)
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (results, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
@@ -220,13 +181,10 @@ impl HostTwiceDifferentiable for StackCall {
         wanted: &[bool],
     ) -> Vec<Option<Vec<f32>>> {
         let (gradients, _) = self.gradients(wanted[0], |t, to| {
-            let Lane { parameters, saved } = &primal.saved[t];
-            let LaneTangent { parameters: tangents, saved: saved_tangent } =
-                &tangent.saved_tangent[t];
             let grad_tangent = grad_tangent.map(|all| self.lane(all, self.image_floats()[1], t));
             let grads = (&tangent.intermediate_grads[t], grad_tangent.as_deref());
-            let tangents = (&**tangents, saved_tangent);
-            (jvp_of_vjp(saved, parameters, tangents, grads, wanted[0], to), ())
+            let points = (&primal.saved[t], &tangent.saved_tangent[t]);
+            (jvp_of_vjp(points.0, points.1, grads, wanted[0], to), ())
         });
         gradients
     }

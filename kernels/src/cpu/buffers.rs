@@ -87,6 +87,35 @@ impl Buffer {
     }
 }
 
+/// Floats of somebody else, or in a buffer of their own.
+pub enum CowBuffer<'a> {
+    Borrowed(&'a [f32]),
+    Owned(Buffer),
+}
+
+impl Deref for CowBuffer<'_> {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        match self {
+            Self::Borrowed(floats) => floats,
+            Self::Owned(buffer) => buffer,
+        }
+    }
+}
+
+impl From<Buffer> for CowBuffer<'_> {
+    fn from(buffer: Buffer) -> Self {
+        Self::Owned(buffer)
+    }
+}
+
+impl<'a> From<&'a Buffer> for CowBuffer<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self::Borrowed(buffer)
+    }
+}
+
 /// The smallest kept block of at least `wanted` lines, unless it would waste more than half; of
 /// several the one used last, which is most likely still in the cache.
 fn reuse(wanted: usize) -> Option<Vec<Line>> {

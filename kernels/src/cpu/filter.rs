@@ -1,5 +1,7 @@
 //! The weight of a convolution and its packed forms.
 
+use std::iter;
+
 use rayon::prelude::*;
 
 use super::buffers::Buffer;
@@ -39,23 +41,39 @@ impl Filter {
     }
 
     /// The weight for the gradient of the input, `[i tiles, taps, tile]`: the window turned by 180
-    /// degrees, over the output's channels.
-    pub fn pack_turned(&self, body: &dyn InstructionSet, weight: &[f32], taps: &[Tap]) -> Buffer {
+    /// degrees, over the output's channels. From [`pack`](Self::pack) with `taps`, for the taps `turned`.
+    pub fn turn(
+        &self,
+        body: &dyn InstructionSet,
+        packed: &[f32],
+        [taps, turned]: [&[Tap]; 2],
+    ) -> Buffer {
         let (tile, area) = (body.tile(), self.area());
-        let turned = |at: [usize; 2]| at.map(|at| self.side - 1 - at);
-        let places = self.places(taps, self.o, turned, tile);
-        let mut packed = Buffer::stale(self.i.div_ceil(tile) * taps.len() * tile);
-        each_tile(
-            packed.chunks_exact_mut(taps.len() * tile).enumerate(),
-            self.len(),
-            |(k, packed)| {
-                for (o, places) in places.chunks(area).enumerate() {
-                    let weight = &weight[(o * self.i + k * tile) * area..];
-                    place(body, (weight, self.i - k * tile), places, packed);
+        let from = self.places(taps, self.i, |at| at, tile);
+        let to = self.places(turned, self.o, |at| at.map(|at| self.side - 1 - at), tile);
+        let mut out = Buffer::stale(self.i.div_ceil(tile) * turned.len() * tile);
+        let tiles = out.chunks_exact_mut(turned.len() * tile).enumerate();
+        each_tile(tiles, self.len(), |(i, out)| {
+            // The channels of a tile are adjacent at each position, on both sides.
+            for (o, packed) in packed.chunks_exact(taps.len() * tile).enumerate() {
+                for position in 0..area {
+                    let from = &packed[from[i * tile * area + position]..];
+                    let to = &mut out[to[o * tile * area + position]..];
+                    turn_tile(body, [self.i - i * tile, self.o - o * tile], from, to);
                 }
-            },
-        );
-        packed
+            }
+        });
+        out
+    }
+
+    /// The weight for the gradient of the input, from one that is not packed.
+    pub fn pack_turned(
+        &self,
+        body: &dyn InstructionSet,
+        weight: &[f32],
+        [taps, turned]: [&[Tap]; 2],
+    ) -> Buffer {
+        self.turn(body, &self.pack(body, weight, taps), [taps, turned])
     }
 
     /// Copies a packed gradient `[o tiles, taps, tile]` into `weight`.
@@ -116,6 +134,20 @@ fn each_tile<T: Send>(
     tiles.collect::<Vec<_>>().into_par_iter().for_each(work);
 }
 
+/// Writes the transpose of a matrix with a row of a tile for each of at most a tile of `channels[0]`, and
+/// columns for as many of `channels[1]`; zeros to the columns of what has no channel.
+fn turn_tile(body: &dyn InstructionSet, channels: [usize; 2], from: &[f32], to: &mut [f32]) {
+    let tile = body.tile();
+    let [rows, columns] = channels.map(|channels| channels.min(tile));
+    if rows == tile && columns == tile {
+        return body.transposed(&from[..tile * tile], tile, &mut to[..tile * tile]);
+    }
+    for (column, to) in to.chunks_exact_mut(tile).take(columns).enumerate() {
+        let values = from[column..].iter().step_by(tile).take(rows).copied();
+        to.iter_mut().zip(values.chain(iter::repeat(0.0))).for_each(|(to, value)| *to = value);
+    }
+}
+
 /// Writes the first `count` planes, at most a tile of them, to their lanes, and zeros to the lanes
 /// without one.
 fn place(
@@ -132,5 +164,42 @@ fn place(
         lanes.fill(0.0);
         let plane = planes[position..].iter().step_by(places.len());
         lanes.iter_mut().zip(plane.take(count)).for_each(|(lane, value)| *lane = *value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Filter;
+    use crate::cpu::convolution::Convolution;
+    use crate::cpu::instruction_set::bodies;
+    use crate::cpu::integers;
+    use crate::cpu::layout::Map;
+
+    /// That every weight lies at its tap, for its channel on either side, and zeros where there is none.
+    #[test]
+    fn turned_weights_lie_where_taps_read_them() {
+        for body in bodies() {
+            let lane = body.tile();
+            for ((o, i), stride) in
+                [(1, 3), (lane, lane), (lane + 5, 2 * lane), (2 * lane, lane - 1)]
+                    .into_iter()
+                    .flat_map(|channels| [1, 2].map(|stride| (channels, stride)))
+            {
+                let filter = Filter { o, i, side: 3 };
+                let weight = integers(filter.len(), 3);
+                let map = |channels, ring| Map { channels, lane, h: 6, w: 5, ring };
+                let taps = map(i, 1).taps();
+                let turned = Convolution::turned(&map(o, 1), map(i, 0), stride, 2).taps;
+                let packed = filter.pack_turned(body, &weight, [&taps, &turned]);
+                for (at, &found) in packed.iter().enumerate() {
+                    let (channel, tap) = (at / (turned.len() * lane) * lane + at % lane, at / lane);
+                    let tap = turned[tap % turned.len()];
+                    let [row, column] = tap.at.map(|at| 2 - at);
+                    let place = ((tap.channel * i + channel) * 3 + row) * 3 + column;
+                    let wanted = if channel < i { weight[place] } else { 0.0 };
+                    assert_eq!(found, wanted, "{} {filter:?}, stride {stride}", body.name());
+                }
+            }
+        }
     }
 }

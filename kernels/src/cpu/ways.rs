@@ -2,7 +2,7 @@
 
 use super::amx::Amx;
 use super::amx_convolution::AmxConvolution;
-use super::buffers::Buffer;
+use super::buffers::{Buffer, CowBuffer};
 use super::convolution::{Convolution, group};
 use super::instruction_set::InstructionSet;
 use super::winograd::{Scratch, Winograd};
@@ -26,13 +26,23 @@ impl Convolution {
         self.winograd.is_none() && self.amx.is_none()
     }
 
-    /// The form of the packed weight that this convolution takes.
-    pub fn prepare(&self, body: &dyn InstructionSet, packed: Buffer) -> Buffer {
+    /// The form of the packed weight that this convolution takes; that of a direct one is the same.
+    pub fn prepare<'a>(
+        &self,
+        body: &dyn InstructionSet,
+        packed: impl Into<CowBuffer<'a>>,
+    ) -> CowBuffer<'a> {
+        let packed = packed.into();
         match (&self.amx, &self.winograd) {
-            (Some(amx), _) => amx.prepare(&packed),
-            (None, Some(winograd)) => winograd.expand(body, &packed),
+            (Some(amx), _) => amx.prepare(&packed).into(),
+            (None, Some(winograd)) => winograd.expand(body, &packed).into(),
             (None, None) => packed,
         }
+    }
+
+    /// Floats of the packed weight.
+    pub fn packed(&self) -> usize {
+        self.out.tiles() * self.tile_floats()
     }
 
     /// Length of what [`prepare`](Self::prepare) returns.
@@ -43,8 +53,7 @@ impl Convolution {
 
     /// Length of the gradient that [`weight`](Self::weight) adds to.
     pub fn gradient_floats(&self) -> usize {
-        let packed = self.out.tiles() * self.tile_floats();
-        self.winograd.as_ref().map_or(packed, Winograd::expanded)
+        self.winograd.as_ref().map_or(self.packed(), Winograd::expanded)
     }
 
     /// The gradient of the packed weight, from what [`weight`](Self::weight) has added up.

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::Plan;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::Map;
@@ -22,7 +22,8 @@ impl Plan {
     pub fn input(&self, body: &dyn InstructionSet, w: &[f32], dy: &[f32]) -> Vec<f32> {
         let way = Convolution::turned(&self.delta, self.input, self.shape.stride, self.shape.n);
         let way = batched(way);
-        let weight = way.prepare(body, self.filter.pack_turned(body, w, &way.taps));
+        let taps = [&*self.from.taps(), &way.taps];
+        let weight = way.prepare(body, self.filter.pack_turned(body, w, taps));
         Pass { body, way, weight, from: self.delta, to: self.input }.run(dy)
     }
 }
@@ -37,7 +38,7 @@ fn batched(way: Convolution) -> Convolution {
 struct Pass<'a> {
     body: &'a dyn InstructionSet,
     way: Convolution,
-    weight: Buffer,
+    weight: CowBuffer<'a>,
     from: Map,
     to: Map,
 }

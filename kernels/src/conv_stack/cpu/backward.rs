@@ -7,9 +7,7 @@ use rayon::prelude::*;
 
 use super::forward::Saved;
 use super::norm::NormGradient;
-use super::parameters::Parameters;
 use super::shape::StackShape;
-use crate::cpu::buffers::Buffer;
 use crate::cpu::images::Images;
 use crate::cpu::instruction_set::InstructionSet;
 
@@ -29,7 +27,6 @@ pub struct IntermediateGrads(pub(super) Vec<Images>);
 pub fn backward(
     shape: &StackShape,
     saved: &Saved,
-    params: &[f32],
     dy: &[f32],
     (need_dx, keep): (bool, bool),
     dparams: &mut [&mut [f32]],
@@ -39,8 +36,7 @@ pub fn backward(
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
     let blocks = shape.geometry();
     assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
-    let parameters = Parameters::split(&blocks, params);
-    let stack = Stack { saved, parameters: &parameters, slots: &saved.slots };
+    let stack = Stack { saved, slots: &saved.slots };
 
     let last = blocks.len() - 1;
     let (mut grad, mut sums) = stack.start(dy);
@@ -81,7 +77,6 @@ pub(super) fn write_gradients(
 /// What all slots share.
 pub(super) struct Stack<'a> {
     pub saved: &'a Saved,
-    pub parameters: &'a [Parameters<'a>],
     pub slots: &'a [Range<usize>],
 }
 
@@ -90,14 +85,9 @@ impl Stack<'_> {
         self.saved.body
     }
 
-    /// The packed weight of block `k`, if its convolution is computed again.
-    pub fn weights(&self, k: usize) -> Buffer {
-        let plan = &self.saved.plans[k];
-        if plan.recompute {
-            plan.weight(self.body(), &self.parameters[k])
-        } else {
-            Buffer::stale(0)
-        }
+    /// The packed weight of block `k`.
+    pub fn weights(&self, k: usize) -> &[f32] {
+        &self.saved.parameters[k].weight
     }
 
     /// The gradient of the images, `[n, c, h, w]`.

@@ -56,14 +56,14 @@ impl Stack<'_> {
         let packed = plan.forward.gradient_floats();
         let mut weight = Buffer::stale(packed * self.slots.len());
         let weights = self.weights(k);
-        let turned = need_input.then(|| plan.turned_weight(self.body(), &self.parameters[k]));
+        let turned = need_input.then(|| plan.turned_weight(self.body(), weights));
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(self.slots));
         let sums = parts.zip(self.slots).map(|((weight, input), images)| {
             let mut run = self.slot_run(k, images.clone(), input, weight, need_input);
             for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
                     let grad = grad.get(images.start + i);
-                    self.delta(k, (place, i), grad, norm, &weights, &mut run);
+                    self.delta(k, (place, i), grad, norm, weights, &mut run);
                 }
                 self.group(k, group, turned.as_deref(), &mut run);
             }

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rayon::prelude::*;
 
 use super::norm::Norm;
-use super::parameters::Parameters;
+use super::parameters::{Parameters, SavedParameters};
 use super::plan::Plan;
 use super::shape::StackShape;
 use super::slot_run::SlotRun;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::CowBuffer;
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep};
 use crate::cpu::instruction_set::{InstructionSet, chosen};
@@ -92,7 +92,7 @@ pub struct Output {
     pub saved: Option<Saved>,
 }
 
-/// Everything the backward pass needs except the parameters. It can be used more than once.
+/// Everything the backward pass needs. It can be used more than once.
 pub struct Saved {
     pub(super) body: &'static dyn InstructionSet,
     pub(super) shape: StackShape,
@@ -102,6 +102,7 @@ pub struct Saved {
     /// Output of every convolution that is not computed again.
     pub(super) convs: Vec<Images>,
     pub(super) norms: Vec<Norm>,
+    pub(super) parameters: Vec<SavedParameters>,
     /// Whether the statistics depend on the batch.
     pub(super) batch: bool,
     /// The images of every slot.
@@ -117,10 +118,6 @@ impl Saved {
 
 /// Applies the stack to `x [n, c, h, w]`.
 ///
-/// # Shapes
-/// `params` has [`StackShape::parameters`] values: per block weight `[o, i, 3, 3]`, bias, gamma and
-/// beta `[o]`.
-///
 /// # Conventions
 /// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
 ///
@@ -129,14 +126,13 @@ impl Saved {
 pub fn forward(
     planned: &Planned,
     x: &[f32],
-    params: &[f32],
+    parameters: &[Parameters<'_>],
     (statistics, epsilon): (Statistics<'_>, f32),
     Pass { keep, lanes }: Pass,
 ) -> Output {
     let Planned { body, shape, plans } = planned.clone();
     assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
-    let blocks = shape.geometry();
-    let parameters = Parameters::split(&blocks, params);
+    assert_eq!(parameters.len(), plans.len(), "the blocks' parameters of {shape:?}");
     let batch = matches!(statistics, Statistics::Batch);
     let slots = slots(shape.n, lanes);
 
@@ -144,17 +140,22 @@ pub fn forward(
     let (mut inputs, mut convs) = stores(&plans, &slots, &groups, (keep, batch));
     let mut y = vec![0.0; shape.output().iter().product()];
 
-    let weights = plans.iter().zip(&parameters);
-    let weights = weights.map(|(plan, parameters)| plan.forward_weight(body, parameters)).collect();
+    let pairs = plans.iter().zip(parameters);
+    let packed: Vec<_> = pairs.map(|(plan, of)| SavedParameters::new(body, plan, of)).collect();
+    let weights = plans.iter().zip(&packed);
+    let weights = weights.map(|(plan, of)| plan.forward.prepare(body, &of.weight)).collect();
     let stack = Stack { body, plans: &plans, weights, x, measure: batch, groups };
     let mut runs = SlotRun::all(&plans, &slots, &mut inputs, &mut convs, &mut y);
     let mut moments = Vec::new();
     let norms = match statistics {
-        Statistics::Batch => stack.with_batch(&mut runs, &parameters, epsilon, &mut moments),
-        Statistics::Running(given) => stack.with_given(&mut runs, &parameters, epsilon, given),
+        Statistics::Batch => stack.with_batch(&mut runs, parameters, epsilon, &mut moments),
+        Statistics::Running(given) => stack.with_given(&mut runs, parameters, epsilon, given),
     };
     drop((runs, stack));
-    let saved = keep.then(|| Saved { body, shape, plans, inputs, convs, norms, batch, slots });
+    let saved = keep.then(|| {
+        let parameters = packed;
+        Saved { body, shape, plans, inputs, convs, norms, parameters, batch, slots }
+    });
     Output { y, moments, saved }
 }
 
@@ -197,7 +198,7 @@ fn stores(
 struct Stack<'a> {
     body: &'a dyn InstructionSet,
     plans: &'a [Plan],
-    weights: Vec<Buffer>,
+    weights: Vec<CowBuffer<'a>>,
     x: &'a [f32],
     /// Whether the moments of the convolutions are wanted.
     measure: bool,

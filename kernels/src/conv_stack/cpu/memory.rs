@@ -17,15 +17,15 @@ impl StackShape {
     }
 
     /// Floats that a forward pass saves for its backward pass: the input of every block with its
-    /// ring, the output of the last, every convolution that is not computed again, the parameters,
-    /// and the statistics with their affine map.
+    /// ring, the output of the last, every convolution that is not computed again, the parameters
+    /// without biases, and the statistics with their affine map.
     pub fn saved_floats(&self) -> usize {
         self.pass().saved()
     }
 
     /// Floats that the `jvp` for tangents of the parameters saves for the `jvp_of_vjp`: the tangents of
     /// the inputs of all blocks but the first, of all convolutions, of the statistics with their affine
-    /// map, and of the parameters.
+    /// map, and of the weights.
     pub fn saved_tangent_floats(&self) -> usize {
         self.pass().saved_tangent()
     }
@@ -43,7 +43,7 @@ impl StackShape {
         let pass = self.pass();
         let forward = pass.plans.iter().map(|plan| {
             let transforms: usize = plan.forward.scratch_lengths(1).iter().sum();
-            plan.forward.prepared() + pass.slots * transforms
+            prepared(plan).unwrap_or(0) + pass.slots * transforms
         });
         // Parts that are worked on at once share the rest.
         let weights =
@@ -52,6 +52,11 @@ impl StackShape {
         let last = pass.plans.last().map_or(0, |plan| plan.out.dense());
         self.n * (last + maps) + forward.sum::<usize>() + weights.unwrap_or(0)
     }
+}
+
+/// Floats of a weight in another form than packed, where the convolution takes one.
+fn prepared(plan: &Plan) -> Option<usize> {
+    (!plan.forward.is_direct()).then(|| plan.forward.prepared())
 }
 
 /// So many of these lengths.
@@ -68,7 +73,6 @@ pub struct StackPass {
     pub at_once: usize,
     /// Slots of all lanes that run at once.
     busy: usize,
-    parameters: usize,
 }
 
 impl StackPass {
@@ -86,7 +90,6 @@ impl StackPass {
             slots,
             at_once: lanes.min(threads),
             busy: threads.min(slots * lanes),
-            parameters: shape.parameters(),
         }
     }
 
@@ -101,7 +104,7 @@ impl StackPass {
         inner.chain([self.output()]).collect()
     }
 
-    /// Inputs of all blocks, the output, convolutions and parameters.
+    /// Inputs of all blocks, the output, convolutions and weights.
     pub fn maps(&self, keep: bool) -> Vec<usize> {
         let stored = |all, group| if all { self.images } else { self.slots * group };
         let input = |plan: &Plan| stored(keep || plan.recompute, plan.group) * plan.input.image();
@@ -109,20 +112,26 @@ impl StackPass {
         let last = self.plans.last().map(|plan| stored(keep, 1) * plan.out.image());
         let convs = self.plans.iter().filter(|plan| !plan.recompute);
         let convs = convs.map(|plan| self.images * plan.conv.image());
-        inputs.chain(last).chain(convs).chain([self.parameters]).collect()
+        inputs.chain(last).chain(convs).chain(self.weights()).collect()
     }
 
     /// Tangents of the inputs of all blocks but the first, of so many outputs, of all convolutions and
-    /// of the parameters.
+    /// of the weights.
     pub fn tangents(&self, outputs: usize) -> Vec<usize> {
         let inputs = self.plans.iter().skip(1).map(|plan| self.images * plan.input.image());
         let last = self.plans.last().map(|plan| outputs * plan.out.image());
         let convs = self.plans.iter().map(|plan| self.images * plan.conv.image());
-        inputs.chain(last).chain(convs).chain([self.parameters]).collect()
+        inputs.chain(last).chain(convs).chain(self.weights()).collect()
+    }
+
+    /// The packed weights.
+    fn weights(&self) -> impl Iterator<Item = usize> {
+        self.plans.iter().map(|plan| plan.forward.packed())
     }
 
     pub fn saved(&self) -> usize {
-        self.maps(true).into_iter().sum::<usize>() + self.statistics()
+        let vectors: usize = self.plans.iter().map(|plan| 2 * plan.block.c_out).sum();
+        self.maps(true).into_iter().sum::<usize>() + vectors + self.statistics()
     }
 
     pub fn saved_tangent(&self) -> usize {
@@ -136,7 +145,7 @@ impl StackPass {
 
     /// Prepared weights, strips and transforms of convolutions of so many terms.
     pub fn forward_work(&self, terms: usize) -> Vec<usize> {
-        let weights = self.plans.iter().flat_map(|plan| vec![plan.forward.prepared(); terms]);
+        let weights = self.plans.iter().filter_map(prepared).flat_map(|floats| vec![floats; terms]);
         let strip = self.plans.iter().map(Plan::strip_len).max().unwrap_or(0);
         let transforms = self.plans.iter().flat_map(|plan| plan.forward.scratch_lengths(terms));
         let slot = transforms.chain([strip]).collect();

@@ -23,5 +23,6 @@ mod tests;
 pub use backward::{IntermediateGrads, backward};
 pub use buffer_pool_model::{BufferPoolModel, InUse};
 pub use forward::{Output, Pass, Planned, Saved, Statistics, forward};
+pub use parameters::Parameters;
 pub use shape::{BlockShape, StackShape};
 pub use tangent::{InputTangents, JvpOutput, SavedTangent, jvp, jvp_of_vjp};

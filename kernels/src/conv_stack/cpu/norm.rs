@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::parameters::Parameters;
+use super::parameters::{Parameters, SavedParameters};
 use crate::cpu::activate_vjp::Slope;
 
 /// The statistics and the affine map of one block, padded to whole tiles.
@@ -89,8 +89,8 @@ pub enum Deviation {
 impl Deviation {
     /// Reading the normalised value off the output takes one small map instead of a large one, but
     /// a small gamma leaves it no digits.
-    pub fn readable(parameters: &Parameters<'_>) -> Self {
-        let mut pairs = parameters.gamma.iter().zip(parameters.beta);
+    pub fn readable(parameters: &SavedParameters) -> Self {
+        let mut pairs = parameters.gamma.iter().zip(&parameters.beta);
         let keeps_digits =
             |(gamma, beta): (&f32, &f32)| gamma.abs() > 1e-20 && gamma.abs() * 16.0 >= beta.abs();
         if pairs.all(keeps_digits) { Self::Output } else { Self::Convolution }
@@ -126,7 +126,7 @@ impl NormGradient {
     /// from, or `None` if they were given.
     pub fn new(
         norm: &Norm,
-        parameters: &Parameters<'_>,
+        parameters: &SavedParameters,
         sums: &Sums,
         deviation: Deviation,
         pixels: Option<usize>,

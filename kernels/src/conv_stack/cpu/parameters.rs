@@ -1,9 +1,11 @@
-//! The flat parameters, block by block.
+//! The parameters, block by block.
 
-use super::shape::Geometry;
+use super::plan::Plan;
+use crate::cpu::buffers::Buffer;
+use crate::cpu::instruction_set::InstructionSet;
 
-/// Parameters of one block.
-#[derive(Clone, Copy)]
+/// Parameters of one block, or tangents of them.
+#[derive(Clone, Copy, Debug)]
 pub struct Parameters<'a> {
     /// `[o, i, 3, 3]`
     pub weight: &'a [f32],
@@ -16,18 +18,34 @@ pub struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// The parameters of every block.
-    pub fn split(blocks: &[Geometry], mut flat: &'a [f32]) -> Vec<Self> {
-        let wanted: usize = blocks.iter().map(Geometry::parameters).sum();
-        assert_eq!(flat.len(), wanted, "the stack's parameters");
-        let mut take = |len: usize| flat.split_off(..len).expect("the length was checked");
+    /// The parameters of every block, from four parts of each.
+    ///
+    /// # Panics
+    /// If a block lacks a part.
+    pub fn of_parts(parts: impl IntoIterator<Item = &'a [f32]>) -> Vec<Self> {
+        let mut parts = parts.into_iter();
+        let mut blocks = Vec::new();
+        while let Some(weight) = parts.next() {
+            let [bias, gamma, beta] = [(); 3].map(|()| parts.next().expect("four parts a block"));
+            blocks.push(Self { weight, bias, gamma, beta });
+        }
         blocks
-            .iter()
-            .map(|block| {
-                let weight = take(block.weight());
-                let [bias, gamma, beta] = [(); 3].map(|()| take(block.c_out));
-                Self { weight, bias, gamma, beta }
-            })
-            .collect()
+    }
+}
+
+/// What the derivatives read of the parameters of one block.
+pub struct SavedParameters {
+    /// Packed for the convolution.
+    pub weight: Buffer,
+    /// `[o]`
+    pub gamma: Vec<f32>,
+    /// `[o]`
+    pub beta: Vec<f32>,
+}
+
+impl SavedParameters {
+    pub fn new(body: &dyn InstructionSet, plan: &Plan, parameters: &Parameters<'_>) -> Self {
+        let [gamma, beta] = [parameters.gamma, parameters.beta].map(<[f32]>::to_vec);
+        Self { weight: plan.weight(body, parameters), gamma, beta }
     }
 }

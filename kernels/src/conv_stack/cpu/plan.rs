@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use super::norm::{Deviation, Norm};
-use super::parameters::Parameters;
+use super::parameters::{Parameters, SavedParameters};
 use super::shape::{Geometry, StackShape};
 use crate::cpu::activate::Strip;
 use crate::cpu::amx::Amx;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::{Convolution, Term};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::layout::{Map, strips};
@@ -121,28 +121,28 @@ impl Plan {
     }
 
     /// The weight for the convolution: `[o tiles, taps, tile]`.
+    ///
+    /// # Panics
+    /// If a length does not fit the block.
     pub fn weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
         let filter = self.block.filter();
+        let Parameters { weight, bias, gamma, beta } = parameters;
+        assert_eq!(weight.len(), filter.len(), "the weight of {:?}", self.block);
+        let vectors = [bias, gamma, beta].map(|vector| vector.len());
+        assert_eq!(vectors, [self.block.c_out; 3], "the parameters of {:?}", self.block);
         let mut packed = filter.pack(body, parameters.weight, &self.forward.taps);
         self.round(body, &mut packed);
         packed
     }
 
-    /// The weight as [`forward`](Self::forward) takes it.
-    pub fn forward_weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
-        self.forward.prepare(body, self.weight(body, parameters))
-    }
-
-    /// The weight as [`turned`](Self::turned) takes it.
-    pub fn turned_weight(&self, body: &dyn InstructionSet, parameters: &Parameters<'_>) -> Buffer {
-        let filter = self.block.filter();
-        let mut packed = filter.pack_turned(body, parameters.weight, &self.turned.taps);
-        self.round(body, &mut packed);
-        self.turned.prepare(body, packed)
+    /// The weight as [`turned`](Self::turned) takes it, from what [`weight`](Self::weight) returned.
+    pub fn turned_weight(&self, body: &dyn InstructionSet, packed: &[f32]) -> CowBuffer<'static> {
+        let taps = [&*self.forward.taps, &self.turned.taps];
+        self.turned.prepare(body, self.block.filter().turn(body, packed, taps))
     }
 
     /// What the sums of batch-norm's gradient are read off.
-    pub fn deviation(&self, parameters: &Parameters<'_>) -> Deviation {
+    pub fn deviation(&self, parameters: &SavedParameters) -> Deviation {
         match self.exact_output {
             true => Deviation::readable(parameters),
             false => Deviation::Convolution,

@@ -44,11 +44,11 @@ impl Stack<'_> {
 
     /// Adds image `n` to the sums of block `k`, if they can be read off its output.
     pub fn correlate(&self, k: usize, n: usize, grad: &[f32], sums: &mut Sums) {
-        if self.saved.plans[k].deviation(&self.parameters[k]) == Deviation::Convolution {
+        if self.saved.plans[k].deviation(&self.saved.parameters[k]) == Deviation::Convolution {
             return;
         }
         let (plan, lane) = (&self.saved.plans[k], self.body().tile());
-        let mut beta = self.parameters[k].beta.to_vec();
+        let mut beta = self.saved.parameters[k].beta.clone();
         beta.resize(plan.padded(), 0.0);
         let value = self.saved.inputs[k + 1].get(n);
         let (h, w) = (plan.out.h, plan.out.w);
@@ -65,7 +65,7 @@ impl Stack<'_> {
 
     /// The gradient of batch-norm of block `k`.
     pub fn norm_gradient(&self, k: usize, grad: &Images, sums: &Sums) -> NormGradient {
-        let (saved, parameters) = (self.saved, &self.parameters[k]);
+        let (saved, parameters) = (self.saved, &self.saved.parameters[k]);
         let deviation = saved.plans[k].deviation(parameters);
         let own;
         let sums = match deviation {
@@ -94,7 +94,7 @@ impl Stack<'_> {
                 for (tile, rows) in plan.pieces() {
                     let grad = plan.grad_rows(tile, &rows, grad.get(n));
                     let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
-                    let weights = (&*weights, tile);
+                    let weights = (weights, tile);
                     let y = plan.strip(self.body(), weights, (input, y), rows, &mut scratch);
                     let strip = plan.affine(tile, y, norm);
                     let target = Target { d: &mut dz, row, pixel: lane };

@@ -86,11 +86,6 @@ impl StackShape {
         self.geometry().iter().map(Geometry::parameters).sum()
     }
 
-    /// Length of the flat moments: per block mean and variance `[o]`.
-    pub fn moments(&self) -> usize {
-        self.blocks.iter().map(|block| 2 * block.channels_out).sum()
-    }
-
     /// Length of the flat input `[n, c, h, w]`.
     pub fn input(&self) -> usize {
         self.n * self.c * self.h * self.w

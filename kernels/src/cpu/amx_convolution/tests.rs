@@ -110,7 +110,8 @@ fn check(body: &dyn InstructionSet, shape: Shape) {
     let [to, zero] = [&weight, &none].map(|weight| filter.pack(body, weight, &way.taps));
     let found = convolved(body, &way, [(&to, &x), (&zero, &x)], n);
     assert!(found == rounded(body, y), "y of {shape:?}");
-    let [to, zero] = [&weight, &none].map(|weight| filter.pack_turned(body, weight, &turned.taps));
+    let taps = [&*way.taps, &turned.taps];
+    let [to, zero] = [&weight, &none].map(|weight| filter.pack_turned(body, weight, taps));
     let found = convolved(body, &turned, [(&zero, &dy), (&to, &dy)], n);
     assert!(found == rounded(body, dx), "dx of {shape:?}");
 

@@ -8,6 +8,7 @@ use fewshot_kernels::{axpy_all, scaled_all, seed_cotangents, with_reference};
 
 use crate::judge::{assert_close, read};
 use crate::numbers::Numbers;
+use crate::refusal::refusal;
 
 const LENGTHS: [usize; 7] = [3, 1, 0, 300, 17, 4, 64];
 
@@ -163,4 +164,20 @@ pub fn cotangents_are_pulled_back_as_through_a_sum_of_products<B: AutodiffBacken
     assert!(wanted.iter().any(Option::is_none));
     assert_same(&pulled_back::<B>(filled()), &wanted);
     assert_same(&pulled_back::<B>(0..COUNT), &with_reference(|| pulled_back::<B>(0..COUNT)));
+}
+
+pub fn cotangents_that_do_not_fit_are_refused<B: AutodiffBackend>() {
+    let seed = |xs: &[usize], cotangents: &[usize]| {
+        let leaves =
+            |of: &[usize], seed| of.iter().map(|&at| leaf::<B>(at, seed)).collect::<Vec<_>>();
+        let [xs, cotangents] = [leaves(xs, 1), leaves(cotangents, 2)].map(|all| primitives(&all));
+        seed_cotangents::<B>(xs, cotangents)
+    };
+    for (said, xs, cotangents) in [
+        ("a cotangent for every tensor", &[0, 1][..], &[0][..]),
+        ("the shape of its tensor", &[0, 1], &[0, 3]),
+        ("one tensor at least", &[], &[]),
+    ] {
+        assert!(refusal(|| seed(xs, cotangents)).contains(said), "{said}");
+    }
 }

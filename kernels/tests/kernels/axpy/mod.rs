@@ -12,6 +12,7 @@ laws! {
         other_shapes_are_refused
         lists_are_sums_one_by_one
         cotangents_are_pulled_back_as_through_a_sum_of_products
+        cotangents_that_do_not_fit_are_refused
         lists_have_gradients_of_gradients
         what_nothing_depends_on_has_no_gradient
     }

@@ -4,23 +4,20 @@ use std::borrow::Cow;
 
 use super::super::backward::{IntermediateGrads, Stack as PrimalStack, write_gradients};
 use super::super::forward::Saved;
-use super::super::parameters::Parameters;
 use super::forward::SavedTangent;
 use crate::cpu::images::Images;
 
 /// The tangents of the gradients of the input and the parameters, where `dy_tangent [n, c, h, w]` is
 /// that of the gradient of the output; `None` is zero.
 ///
-/// `tangents` are those of the parameters that [`jvp`](super::jvp()) got, and `saved_tangent` what it
-/// saved, at the point of `saved` and `params`; `intermediate_grads` are those of
-/// [`backward`](super::super::backward()) there. The result is returned as by that.
+/// `saved_tangent` is what [`jvp`](super::jvp()) saved at the point of `saved`, `intermediate_grads` are
+/// those of [`backward`](super::super::backward()) there. The result is returned as by that.
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
 pub fn jvp_of_vjp(
     saved: &Saved,
-    params: &[f32],
-    (tangents, saved_tangent): (&[f32], &SavedTangent),
+    saved_tangent: &SavedTangent,
     (intermediate_grads, dy_tangent): (&IntermediateGrads, Option<&[f32]>),
     need_dx: bool,
     dparams: &mut [&mut [f32]],
@@ -32,10 +29,7 @@ pub fn jvp_of_vjp(
     }
     let blocks = shape.geometry();
     assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
-    let parameters = Parameters::split(&blocks, params);
-    let parameter_tangents = Parameters::split(&blocks, tangents);
-    let primal = PrimalStack { saved, parameters: &parameters, slots: &saved.slots };
-    let stack = Stack { primal, saved_tangent, parameter_tangents: &parameter_tangents };
+    let stack = Stack { primal: PrimalStack { saved, slots: &saved.slots }, saved_tangent };
 
     let dy_tangent = dy_tangent.map_or_else(|| vec![0.0; wanted].into(), Cow::from);
     let (mut grad_tangent, _) = stack.primal.pack_output(&dy_tangent, || (), |_, _, ()| ());
@@ -45,7 +39,7 @@ pub fn jvp_of_vjp(
         let norms = (&saved.norms[k], &saved_tangent.norms[k]);
         let grads = Dual { primal, tangent: &grad_tangent };
         let sums = stack.sums(k, grads);
-        let (norm, norm_tangent) = sums.gradients(norms, &parameters[k], pixels);
+        let (norm, norm_tangent) = sums.gradients(norms, &saved.parameters[k], pixels);
         let step = stack.block(k, grads, (&norm, &norm_tangent), k > 0 || need_dx);
         write_gradients(saved, k, &step.weight, &norm_tangent, &mut dparams[4 * k..4 * k + 4]);
         grad_tangent = step.input;
@@ -67,5 +61,4 @@ pub(super) struct Dual<'a> {
 pub(super) struct Stack<'a> {
     pub primal: PrimalStack<'a>,
     pub saved_tangent: &'a SavedTangent,
-    pub parameter_tangents: &'a [Parameters<'a>],
 }

@@ -10,7 +10,7 @@ use super::backward::{Dual, Stack};
 use super::norm::TangentSums;
 use crate::cpu::activate::Strip;
 use crate::cpu::activate_vjp::{Slope, Target};
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::instruction_set::InstructionSet;
@@ -89,7 +89,7 @@ impl Stack<'_> {
             for n in images.clone() {
                 for (tile, rows) in plan.pieces() {
                     let piece = Piece { k, n, tile, rows: &rows };
-                    let (strip, tangent) = self.strips(&piece, &weights, &mut scratch);
+                    let (strip, tangent) = self.strips(&piece, weights, &mut scratch);
                     let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
                     let slope = identity.slope(plan.channels(tile));
                     let mut correlate = |value, mean: &[f32], dz: &[f32], to: &mut Sums| {
@@ -135,8 +135,8 @@ impl Stack<'_> {
         let weights = self.primal.weights(k);
         // The weight for the gradient of the input, and its tangent.
         let turned = need_input.then(|| {
-            [&self.primal.parameters[k], &self.parameter_tangents[k]]
-                .map(|parameters| plan.turned_weight(self.body(), parameters))
+            [weights, &self.saved_tangent.weights[k]]
+                .map(|packed| plan.turned_weight(self.body(), packed))
         });
         let parts = weight.par_chunks_exact_mut(packed).zip(input.split(slots)).zip(slots);
         parts.for_each(|((weight, input), images)| {
@@ -156,7 +156,7 @@ impl Stack<'_> {
                 for (place, i) in group.clone().enumerate() {
                     for (tile, rows) in plan.pieces() {
                         let piece = Piece { k, n: images.start + i, tile, rows: &rows };
-                        self.deltas(&piece, place, grads, norms, &weights, &mut run);
+                        self.deltas(&piece, place, grads, norms, weights, &mut run);
                     }
                 }
                 self.weight(k, group.clone(), &mut run);
@@ -226,7 +226,7 @@ impl Stack<'_> {
         &self,
         k: usize,
         group: Range<usize>,
-        [weight, weight_tangent]: &[Buffer; 2],
+        [weight, weight_tangent]: &[CowBuffer<'_>; 2],
         run: &mut SlotRun<'_>,
     ) {
         let plan = self.plan(k);

@@ -6,12 +6,11 @@ use rayon::prelude::*;
 
 use super::super::forward::Saved;
 use super::super::norm::{Norm, Sums};
-use super::super::parameters::Parameters;
 use super::super::plan::Plan;
 use super::super::reduction::total;
 use super::super::slot_run::SlotRun;
 use super::InputTangents;
-use crate::cpu::buffers::Buffer;
+use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep};
 use crate::cpu::instruction_set::InstructionSet;
@@ -33,6 +32,8 @@ pub struct SavedTangent {
     /// Of the output of every convolution.
     pub(in crate::conv_stack::cpu) convs: Vec<Images>,
     pub(in crate::conv_stack::cpu) norms: Vec<Norm>,
+    /// Of the weights, packed.
+    pub(in crate::conv_stack::cpu) weights: Vec<Buffer>,
     /// Whether the images have a tangent.
     pub(super) images: bool,
 }
@@ -42,21 +43,19 @@ pub struct SavedTangent {
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
-pub fn jvp(saved: &Saved, params: &[f32], tangents: InputTangents<'_>) -> JvpOutput {
+pub fn jvp(saved: &Saved, tangents: InputTangents<'_>) -> JvpOutput {
     let shape = &saved.shape;
-    let blocks = shape.geometry();
-    let parameters = Parameters::split(&blocks, params);
-    let weight_tangents = Parameters::split(&blocks, tangents.parameters);
+    assert_eq!(tangents.parameters.len(), saved.plans.len(), "the tangents of {shape:?}");
     if let Some(images) = tangents.images {
         assert_eq!(images.len(), shape.input(), "the tangent of the input of {shape:?}");
     }
     let slots = &saved.slots;
-    let prepare =
-        |(plan, parameters): (&Plan, &Parameters<'_>)| plan.forward_weight(saved.body, parameters);
+    let pairs = saved.plans.iter().zip(tangents.parameters);
+    let weights: Vec<_> = pairs.map(|(plan, of)| plan.weight(saved.body, of)).collect();
     let stack = Stack {
         saved,
-        weights: saved.plans.iter().zip(&parameters).map(prepare).collect(),
-        weight_tangents: saved.plans.iter().zip(&weight_tangents).map(prepare).collect(),
+        weights: prepared(saved, saved.parameters.iter().map(|of| &of.weight)),
+        weight_tangents: prepared(saved, &weights),
         images: tangents.images,
     };
     let (mut inputs, mut convs) = stack.stores(slots);
@@ -75,20 +74,26 @@ pub fn jvp(saved: &Saved, params: &[f32], tangents: InputTangents<'_>) -> JvpOut
         let sums = total(parts.collect());
         if let Some(plan) = saved.plans.get(k) {
             let pixels = saved.pixels(plan);
-            let tangents = &weight_tangents[k];
-            norms.push(saved.norms[k].tangent(&parameters[k], tangents, &sums, pixels));
+            let tangents = &tangents.parameters[k];
+            norms.push(saved.norms[k].tangent(&saved.parameters[k], tangents, &sums, pixels));
         }
     }
-    drop(runs);
-    let saved = SavedTangent { inputs, convs, norms, images: tangents.images.is_some() };
+    drop((runs, stack));
+    let saved = SavedTangent { inputs, convs, norms, weights, images: tangents.images.is_some() };
     JvpOutput { y, saved }
+}
+
+/// Packed weights of all blocks as their convolutions take them.
+fn prepared<'a>(saved: &Saved, packed: impl IntoIterator<Item = &'a Buffer>) -> Vec<CowBuffer<'a>> {
+    let pairs = saved.plans.iter().zip(packed);
+    pairs.map(|(plan, packed)| plan.forward.prepare(saved.body, packed)).collect()
 }
 
 /// What all slots share.
 struct Stack<'a> {
     saved: &'a Saved,
-    weights: Vec<Buffer>,
-    weight_tangents: Vec<Buffer>,
+    weights: Vec<CowBuffer<'a>>,
+    weight_tangents: Vec<CowBuffer<'a>>,
     images: Option<&'a [f32]>,
 }
 

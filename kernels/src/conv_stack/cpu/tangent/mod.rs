@@ -12,6 +12,8 @@ mod block_gradient;
 mod forward;
 mod norm;
 
+use super::parameters::Parameters;
+
 pub use backward::jvp_of_vjp;
 pub use forward::{JvpOutput, SavedTangent, jvp};
 
@@ -20,6 +22,6 @@ pub use forward::{JvpOutput, SavedTangent, jvp};
 pub struct InputTangents<'a> {
     /// Of the images `[n, c, h, w]`; `None` is zero.
     pub images: Option<&'a [f32]>,
-    /// Of the parameters, laid out as they are.
-    pub parameters: &'a [f32],
+    /// Of the parameters of every block.
+    pub parameters: &'a [Parameters<'a>],
 }

@@ -1,14 +1,14 @@
 //! Tangents of batch-norm and of its gradient.
 
 use super::super::norm::{Deviation, Norm, NormGradient, Sums};
-use super::super::parameters::Parameters;
+use super::super::parameters::{Parameters, SavedParameters};
 
 impl Norm {
     /// Its tangent, from the sums of `y'` and of `y' * (y - mean)` over the batch, and the number of pixels the
     /// statistics were taken from, or `None` if they were given.
     pub fn tangent(
         &self,
-        parameters: &Parameters<'_>,
+        parameters: &SavedParameters,
         parameter_tangents: &Parameters<'_>,
         sums: &Sums,
         pixels: Option<usize>,
@@ -66,7 +66,7 @@ impl TangentSums {
     pub fn gradients(
         &self,
         (norm, norm_tangent): (&Norm, &Norm),
-        parameters: &Parameters<'_>,
+        parameters: &SavedParameters,
         pixels: Option<usize>,
     ) -> (NormGradient, NormGradient) {
         let primal =

@@ -4,6 +4,7 @@ use super::super::backward::{IntermediateGrads, backward};
 use super::super::buffer_pool_model::BufferPoolModel;
 use super::super::memory::StackPass;
 use super::super::norm::Norm;
+use super::super::parameters::SavedParameters;
 use super::super::tangent::{InputTangents, SavedTangent, jvp, jvp_of_vjp};
 use super::{
     BlockShape, Case, EPSILON, InstructionSet, Pass, Planned, Precision, Saved, StackShape,
@@ -20,12 +21,12 @@ impl Case {
     fn intermediate_grads(&self, saved: &Saved) -> IntermediateGrads {
         let mut gradients = vec![0.0; self.params.len()];
         let to = &mut parts(&self.shape, &mut gradients);
-        let (_, kept) = backward(&self.shape, saved, &self.params, &self.dy, (false, true), to);
+        let (_, kept) = backward(&self.shape, saved, &self.dy, (false, true), to);
         kept.expect("kept, as asked")
     }
 
     fn tangent(&self, saved: &Saved) -> SavedTangent {
-        jvp(saved, &self.params, InputTangents { images: None, parameters: &self.params }).saved
+        jvp(saved, InputTangents { images: None, parameters: &self.parameters() }).saved
     }
 }
 
@@ -45,18 +46,22 @@ fn floats_are_those_that_the_passes_save() {
     for (c, blocks) in cases {
         let count = blocks.len();
         let case = Case::new(StackShape { n: 3, c, h: 14, w: 9, blocks });
-        let (shape, params) = (&case.shape, case.params.len());
+        let shape = &case.shape;
         for body in bodies() {
             let of = StackPass::new(body.tile(), (Precision::F32, None), shape, 1);
             let saved = case.saved(body);
             let maps = saved.inputs.iter().chain(&saved.convs);
-            assert_eq!(of.saved(), floats(maps, &saved.norms, 3) + params, "{shape:?}");
+            let of_block = |of: &SavedParameters| of.weight.len() + of.gamma.len() + of.beta.len();
+            let parameters: usize = saved.parameters.iter().map(of_block).sum();
+            assert_eq!(of.saved(), floats(maps, &saved.norms, 3) + parameters, "{shape:?}");
             let found = floats(&case.intermediate_grads(&saved).0, &[], 3);
             assert_eq!(of.intermediate_grads().iter().sum::<usize>(), found, "{shape:?}");
             let tangent = case.tangent(&saved);
             // Of the last, the output, only images at hand are there.
             let maps = tangent.inputs[..count].iter().chain(&tangent.convs);
-            assert_eq!(of.saved_tangent(), floats(maps, &tangent.norms, 3) + params, "{shape:?}");
+            let weights: usize = tangent.weights.iter().map(|weight| weight.len()).sum();
+            let found = floats(maps, &tangent.norms, 3) + weights;
+            assert_eq!(of.saved_tangent(), found, "{shape:?}");
         }
     }
 }
@@ -83,14 +88,14 @@ fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) ->
     for case in &cases {
         let planned = Planned::by(body, &case.shape, precision);
         let how = (Statistics::Batch, EPSILON);
-        forward(&planned, &case.x, &case.params, how, Pass { keep: false, lanes: 1 });
+        forward(&planned, &case.x, &case.parameters(), how, Pass { keep: false, lanes: 1 });
         let used = model.forward(&case.shape, 1, false);
         model.release(used);
     }
     for (index, case) in cases.iter().enumerate().rev() {
         let (saved, mut gradients) = (case.saved(body), vec![0.0; case.params.len()]);
         let to = &mut parts(&case.shape, &mut gradients);
-        backward(&case.shape, &saved, &case.params, &case.dy, (index > 0, false), to);
+        backward(&case.shape, &saved, &case.dy, (index > 0, false), to);
         let saved_buffers = model.forward(&case.shape, 1, true);
         let intermediate_grads = model.backward(&case.shape, 1, index > 0, false);
         [saved_buffers, intermediate_grads].into_iter().for_each(|used| model.release(used));
@@ -103,8 +108,8 @@ fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) ->
     let tangent = case.tangent(&saved);
     let mut gradients = vec![0.0; case.params.len()];
     let to = &mut parts(&case.shape, &mut gradients);
-    let (along, grads) = ((&*case.params, &tangent), (&intermediate_grads, Some(&*case.dy)));
-    jvp_of_vjp(&saved, &case.params, along, grads, false, to);
+    let grads = (&intermediate_grads, Some(&*case.dy));
+    jvp_of_vjp(&saved, &tangent, grads, false, to);
     drop((saved, tangent, intermediate_grads));
     let saved_buffers = model.forward(&case.shape, 1, true);
     let intermediate_grads = model.backward(&case.shape, 1, false, true);

@@ -7,6 +7,7 @@ mod reference;
 mod tangent;
 
 use super::forward::{Output, Pass, Planned, Saved, Statistics, forward};
+use super::parameters::Parameters;
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::instruction_set::{InstructionSet, bodies};
 use crate::precision::Precision;
@@ -23,12 +24,21 @@ fn noise(len: usize, seed: u64) -> Vec<f32> {
     (0..len).map(|_| next()).collect()
 }
 
+/// Flat parameters, or tangents of them, by block.
+fn parameters<'a>(shape: &StackShape, mut flat: &'a [f32]) -> Vec<Parameters<'a>> {
+    let take = |len| flat.split_off(..len).expect("as long as the parameters");
+    Parameters::of_parts(lengths(shape).map(take))
+}
+
+/// Lengths of the parts of flat parameters: weight, bias, gamma and beta of every block.
+fn lengths(shape: &StackShape) -> impl Iterator<Item = usize> {
+    shape.geometry().into_iter().flat_map(|g| [g.weight(), g.c_out, g.c_out, g.c_out])
+}
+
 /// The parts of flat parameters.
 pub(super) fn parts<'a>(shape: &StackShape, mut flat: &'a mut [f32]) -> Vec<&'a mut [f32]> {
-    let blocks = shape.geometry();
-    let lengths = blocks.iter().flat_map(|g| [g.weight(), g.c_out, g.c_out, g.c_out]);
     let take = |len| flat.split_off_mut(..len).expect("as long as the parameters");
-    lengths.map(take).collect()
+    lengths(shape).map(take).collect()
 }
 
 /// Gradients of the stack.
@@ -40,16 +50,10 @@ struct Gradients {
 }
 
 /// The gradients of a pass, in memory that shows what was not written.
-fn backward(
-    shape: &StackShape,
-    saved: &Saved,
-    params: &[f32],
-    dy: &[f32],
-    need_dx: bool,
-) -> Gradients {
-    let mut dparams = vec![f32::NAN; params.len()];
+fn backward(shape: &StackShape, saved: &Saved, dy: &[f32], need_dx: bool) -> Gradients {
+    let mut dparams = vec![f32::NAN; lengths(shape).sum()];
     let parts = &mut parts(shape, &mut dparams);
-    let (dx, _) = super::backward::backward(shape, saved, params, dy, (need_dx, false), parts);
+    let (dx, _) = super::backward::backward(shape, saved, dy, (need_dx, false), parts);
     Gradients { dx, dparams }
 }
 
@@ -130,13 +134,18 @@ impl Case {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::by(body, &self.shape, self.precision);
         let pass = Pass { keep: true, lanes: self.lanes };
-        forward(&planned, &self.x, &self.params, (statistics, EPSILON), pass)
+        forward(&planned, &self.x, &self.parameters(), (statistics, EPSILON), pass)
+    }
+
+    /// The parameters by block.
+    fn parameters(&self) -> Vec<Parameters<'_>> {
+        parameters(&self.shape, &self.params)
     }
 
     fn run(&self, body: &'static dyn InstructionSet) -> (Output, Gradients) {
         let out = self.forward(body);
         let saved = out.saved.as_ref().expect("it was asked for");
-        let gradients = backward(&self.shape, saved, &self.params, &self.dy, true);
+        let gradients = backward(&self.shape, saved, &self.dy, true);
         (out, gradients)
     }
 
@@ -382,7 +391,7 @@ fn threads_do_not_change_a_bit() {
 fn what_was_saved_can_be_used_twice() {
     let case = Case::new(stack([5, 1, 9, 9], &[16, 16], 1, true));
     let saved = case.forward(bodies()[0]).saved.expect("it was asked for");
-    let go = |dx| backward(&case.shape, &saved, &case.params, &case.dy, dx);
+    let go = |dx| backward(&case.shape, &saved, &case.dy, dx);
     let (first, second) = (go(true), go(false));
     assert!(second.dx.is_none());
     assert_eq!(first.dparams, second.dparams);
@@ -399,7 +408,7 @@ fn keeping_nothing_changes_no_output() {
         let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::new(&case.shape, Precision::F32);
         let pass = Pass { keep: false, lanes: 1 };
-        let out = forward(&planned, &case.x, &case.params, (statistics, EPSILON), pass);
+        let out = forward(&planned, &case.x, &case.parameters(), (statistics, EPSILON), pass);
         let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));

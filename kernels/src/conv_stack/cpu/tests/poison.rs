@@ -16,11 +16,11 @@ impl Case {
             let run = |keep| {
                 let planned = Planned::by(body, &self.shape, precision);
                 let pass = Pass { keep, lanes: self.lanes };
-                forward(&planned, &self.x, &self.params, (statistics, EPSILON), pass)
+                forward(&planned, &self.x, &self.parameters(), (statistics, EPSILON), pass)
             };
             let (kept, bare) = (run(true), run(false));
             let saved = kept.saved.expect("it was asked for");
-            let go = |dx| backward(&self.shape, &saved, &self.params, &self.dy, dx);
+            let go = |dx| backward(&self.shape, &saved, &self.dy, dx);
             let (whole, partial) = (go(true), go(false));
             let dx = whole.dx.expect("it was asked for");
             for (what, values) in [

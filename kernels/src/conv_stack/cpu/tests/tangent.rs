@@ -3,7 +3,7 @@
 use super::reference::{Reference, exact, stack, wide};
 use super::{
     BlockShape, Case, EPSILON, Gradients, InstructionSet, StackShape, bodies, distance, noise,
-    parts,
+    parameters, parts,
 };
 use crate::conv_stack::cpu::{InputTangents, backward, jvp, jvp_of_vjp};
 
@@ -41,15 +41,14 @@ impl CaseWithTangents {
     pub fn run(&self, body: &'static dyn InstructionSet) -> (Vec<f32>, Gradients) {
         let case = &self.case;
         let saved = case.forward(body).saved.expect("it was asked for");
-        let inputs = InputTangents { images: self.images.as_deref(), parameters: &self.params };
-        let output = jvp(&saved, &case.params, inputs);
-        let tangents = (&*self.params, &output.saved);
+        let tangents = parameters(&case.shape, &self.params);
+        let inputs = InputTangents { images: self.images.as_deref(), parameters: &tangents };
+        let output = jvp(&saved, inputs);
         let mut dparams = vec![f32::NAN; case.params.len()];
         let to = &mut parts(&case.shape, &mut dparams);
-        let (_, intermediate_grads) =
-            backward(&case.shape, &saved, &case.params, &case.dy, (false, true), to);
+        let (_, intermediate_grads) = backward(&case.shape, &saved, &case.dy, (false, true), to);
         let grads = (&intermediate_grads.expect("kept, as asked"), self.dy.as_deref());
-        let dx = jvp_of_vjp(&saved, &case.params, tangents, grads, true, to);
+        let dx = jvp_of_vjp(&saved, &output.saved, grads, true, to);
         (output.y, Gradients { dx, dparams })
     }
 
