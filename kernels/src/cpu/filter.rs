@@ -134,8 +134,9 @@ fn each_tile<T: Send>(
     tiles.collect::<Vec<_>>().into_par_iter().for_each(work);
 }
 
-/// Writes the transpose of a matrix with a row of a tile for each of at most a tile of `channels[0]`, and
-/// columns for as many of `channels[1]`; zeros to the columns of what has no channel.
+/// Writes the transpose of rows of a tile, one for each input channel: a row for each output channel, with
+/// zeros where there is no input channel. `channels` are those of input and output from here on, of which at most a
+/// tile is written.
 fn turn_tile(body: &dyn InstructionSet, channels: [usize; 2], from: &[f32], to: &mut [f32]) {
     let tile = body.tile();
     let [rows, columns] = channels.map(|channels| channels.min(tile));
