@@ -24,6 +24,7 @@ recipes! {
     "r2d2-omniglot"
     "simpleshot-omniglot"
     "maml-omniglot"
+    "maml-5-shot-omniglot"
     "fomaml-omniglot"
     "anil-omniglot"
     "meta-sgd-omniglot"
