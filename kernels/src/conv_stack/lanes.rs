@@ -183,8 +183,8 @@ impl HostTwiceDifferentiable for StackCall {
         let (gradients, _) = self.gradients(wanted[0], |t, to| {
             let grad_tangent = grad_tangent.map(|all| self.lane(all, self.image_floats()[1], t));
             let grads = (&tangent.intermediate_grads[t], grad_tangent.as_deref());
-            let points = (&primal.saved[t], &tangent.saved_tangent[t]);
-            (jvp_of_vjp(points.0, points.1, grads, wanted[0], to), ())
+            let (saved, saved_tangent) = (&primal.saved[t], &tangent.saved_tangent[t]);
+            (jvp_of_vjp(saved, saved_tangent, grads, wanted[0], to), ())
         });
         gradients
     }

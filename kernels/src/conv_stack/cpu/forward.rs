@@ -152,10 +152,9 @@ pub fn forward(
         Statistics::Running(given) => stack.with_given(&mut runs, parameters, epsilon, given),
     };
     drop((runs, stack));
-    let saved = keep.then(|| {
-        let parameters = packed;
-        Saved { body, shape, plans, inputs, convs, norms, parameters, batch, slots }
-    });
+    let parameters = packed;
+    let saved =
+        keep.then(|| Saved { body, shape, plans, inputs, convs, norms, parameters, batch, slots });
     Output { y, moments, saved }
 }
 
