@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{ConvBlock, Precision, Route, StackOptions, conv_stack, route};
 
-use crate::encoder::Encoder;
+use crate::encoder::{Encoder, task_by_task};
 use crate::nn::batch_norm::{stack_statistics, track_all};
 use crate::nn::{
     BatchNorm, BatchNormConfig, BnStatistics, Film, FilmConfig, drawn, global_avg_pool,
@@ -191,7 +191,7 @@ fn stride_and_pool(index: usize, halve_every: usize, pool: bool) -> (usize, bool
 impl<B: Backend> Conv4<B> {
     /// The maps of the last block: `[n, c, h, w]` to `[n, channels, h', w']`.
     pub fn forward(&self, images: Tensor<B, 4>, statistics: BnStatistics) -> Tensor<B, 4> {
-        self.forward_blocks(0..self.blocks.len(), images, statistics, 1)
+        self.forward_blocks(0..self.blocks.len(), images, statistics, StackOptions::default())
     }
 
     /// The maps of the last of these blocks, given those of the block before them.
@@ -200,11 +200,11 @@ impl<B: Backend> Conv4<B> {
         range: Range<usize>,
         x: Tensor<B, 4>,
         statistics: BnStatistics,
-        lanes: usize,
+        options: StackOptions,
     ) -> Tensor<B, 4> {
         let norms = || self.blocks[range.clone()].iter().map(|block| &block.norm);
         let (epsilon, precision) = (self.blocks[0].norm.epsilon, self.precision);
-        let options = StackOptions { epsilon, lanes, precision };
+        let options = StackOptions { epsilon, precision, ..options };
         let blocks: Vec<_> = range.clone().map(|index| self.tensors(index)).collect();
         let output = conv_stack(x, &blocks, stack_statistics(norms(), statistics), options);
         if statistics == BnStatistics::Track {
@@ -271,11 +271,25 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
 
     fn encode_lanes(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         let [tasks, examples, ..] = images.dims();
-        let blocks = 0..self.blocks.len();
-        let maps = self.forward_blocks(blocks, side_by_side(images), statistics, tasks);
+        let (blocks, images) = (0..self.blocks.len(), side_by_side(images));
+        let options = StackOptions { lanes: tasks, ..Default::default() };
+        let maps = self.forward_blocks(blocks, images, statistics, options);
         let features = self.read_out(maps);
         let [_, all] = features.dims();
         features.reshape([examples, tasks, all / tasks]).swap_dims(0, 1)
+    }
+
+    fn encode_tasks(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        // Running averages are of the moments of one task after the other.
+        if statistics == BnStatistics::Track {
+            return task_by_task(self, images, statistics);
+        }
+        let [tasks, examples, ..] = images.dims();
+        let (blocks, images) = (0..self.blocks.len(), images.flatten(0, 1));
+        let options = StackOptions { ghost_batches: tasks, ..Default::default() };
+        let features = self.read_out(self.forward_blocks(blocks, images, statistics, options));
+        let [_, length] = features.dims();
+        features.reshape([tasks, examples, length])
     }
 
     fn precision(&self) -> Precision {
@@ -299,7 +313,8 @@ impl<B: Backend> Encoder<B> for Conv4<B> {
         let segments = self.segments.len();
         assert!(index < segments, "there is no segment {index}, but {segments} from 0 on");
         let end = self.segments.get(index + 1).copied().unwrap_or(self.blocks.len());
-        let maps = self.forward_blocks(self.segments[index]..end, x, statistics, 1);
+        let maps =
+            self.forward_blocks(self.segments[index]..end, x, statistics, StackOptions::default());
         if index + 1 < segments {
             return maps;
         }

@@ -33,6 +33,16 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
         panic!("{} has no lanes", self.architecture())
     }
 
+    /// Feature vectors for several tasks with the same parameters, of which each is normalised by its own
+    /// images where `statistics` are those of the batch. By default, task after task.
+    ///
+    /// # Shapes
+    /// - `images`: `[t, n, c, h, w]`
+    /// - returns `[t, n, d]`
+    fn encode_tasks(&self, images: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        task_by_task(self, images, statistics)
+    }
+
     /// What its products compute in, and so do those of a layer on top; no part of the
     /// [`architecture`](Self::architecture), for parameters are the same in every precision.
     fn precision(&self) -> Precision {
@@ -79,4 +89,17 @@ pub trait Encoder<B: Backend>: Module<B> + ModuleDisplay {
     /// What the network is, for reports and to tell whether a checkpoint fits: two encoders with the
     /// same text have parameters of the same names and shapes.
     fn architecture(&self) -> String;
+}
+
+/// [`Encoder::encode_tasks`] by as many passes as there are tasks.
+pub(crate) fn task_by_task<B: Backend>(
+    encoder: &impl Encoder<B>,
+    images: Tensor<B, 5>,
+    statistics: BnStatistics,
+) -> Tensor<B, 3> {
+    let encode = |task: Tensor<B, 5>| encoder.encode(task.flatten(0, 1), statistics).unsqueeze();
+    if images.dims()[0] == 1 {
+        return encode(images);
+    }
+    Tensor::cat(images.split(1, 0).into_iter().map(encode).collect(), 0)
 }

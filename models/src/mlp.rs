@@ -91,6 +91,12 @@ impl<B: Backend> Mlp<B> {
         self.through(&self.layers, x)
     }
 
+    /// What the last layer makes of what it gets, for several tasks likewise.
+    pub fn last_lanes(&self, hidden: Tensor<B, 3>) -> Tensor<B, 3> {
+        let last = self.layers.len() - 1;
+        linear_stack(hidden, &[self.layers[last].layer()], self.precision)
+    }
+
     /// What the last layer gets, for several tasks likewise.
     pub fn hidden_lanes(&self, x: Tensor<B, 3>) -> Tensor<B, 3> {
         match &self.layers[..self.layers.len() - 1] {
@@ -129,6 +135,13 @@ impl<B: Backend> Encoder<B> for Mlp<B> {
 
     fn encode_lanes(&self, images: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
         self.forward_lanes(images.flatten(2, 4))
+    }
+
+    fn encode_tasks(&self, images: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
+        let [tasks, examples, ..] = images.dims();
+        let features = self.forward(images.flatten::<4>(0, 1).flatten(1, 3));
+        let [_, length] = features.dims();
+        features.reshape([tasks, examples, length])
     }
 
     fn precision(&self) -> Precision {

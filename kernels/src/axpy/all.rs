@@ -8,6 +8,7 @@ use super::one;
 use crate::fallback::all_f32;
 use crate::lists::{has_elements, in_groups, in_parts};
 use crate::registry::{self, function_table};
+use crate::tiling::{self, OverLanes};
 
 /// A backend with fused bodies over lists of tensors.
 ///
@@ -20,6 +21,16 @@ pub trait FusedAxpy: Backend {
         alpha: f64,
         xs: Vec<FloatTensor<Self>>,
     ) -> Vec<FloatTensor<Self>>;
+
+    /// See [`tiled_all`](crate::tiled_all) and [`summed_all`](crate::summed_all). Plain operations, unless a
+    /// backend has better.
+    fn over_lanes(
+        xs: Vec<FloatTensor<Self>>,
+        lanes: usize,
+        what: OverLanes,
+    ) -> Vec<FloatTensor<Self>> {
+        xs.into_iter().map(|x| tiling::reference::over_lanes::<Self>(x, lanes, what)).collect()
+    }
 
     /// The same twice.
     fn fan_out(xs: Vec<FloatTensor<Self>>) -> [Vec<FloatTensor<Self>>; 2] {
@@ -39,6 +50,7 @@ function_table! {
     /// The functions of those.
     AxpyTable of FusedAxpy {
         axpy_all: fn(Option<Vec<FloatTensor<B>>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+        pub over_lanes: fn(Vec<FloatTensor<B>>, usize, OverLanes) -> Vec<FloatTensor<B>>,
         fan_out: fn(Vec<FloatTensor<B>>) -> [Vec<FloatTensor<B>>; 2],
         seed_cotangents: fn(Vec<FloatTensor<B>>, Vec<FloatTensor<B>>) -> FloatTensor<B>,
     }

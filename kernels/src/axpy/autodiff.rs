@@ -7,6 +7,7 @@ use burn::tensor::{DType, Shape, TensorMetadata};
 
 use super::FusedAxpy;
 use crate::lists::in_parts;
+use crate::tiling::OverLanes;
 use crate::variadic_op::{OptionalTensors, record};
 
 impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
@@ -23,6 +24,25 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
             let scaled = scaled::<B>(results.clone(), &wanted[plain..], alpha);
             results.truncate(plain);
             completed(&terms, results.into_iter().chain(scaled), wanted)
+        })
+    }
+
+    fn over_lanes(
+        xs: Vec<FloatTensor<Self>>,
+        lanes: usize,
+        what: OverLanes,
+    ) -> Vec<FloatTensor<Self>> {
+        let terms = terms::<B, C>(&xs);
+        let found = B::over_lanes(inner::<B, C>(&xs), lanes, what);
+        record::<B, C>(&xs, found, move |results, wanted| {
+            let results = results.into_iter().zip(wanted);
+            let results = results.map(|(result, &wanted)| result.filter(|_| wanted));
+            let back = |of: OptionalTensors<B>| {
+                let of = of.into_iter().flatten().collect();
+                B::over_lanes(of, lanes, what.transposed()).into_iter().map(Some).collect()
+            };
+            let found = in_parts(results.collect(), Option::is_some, back, |none| none);
+            completed(&terms, found, wanted)
         })
     }
 

@@ -7,6 +7,7 @@ use cubecl::prelude::*;
 
 use super::FusedAxpy;
 use crate::cube::{Vectors, arrays, empty_all, launch, load, most_tensors, spot, store};
+use crate::tiling::{self, OverLanes};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
     for CubeBackend<R, F, I, BT>
@@ -35,6 +36,14 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedAxpy
             }
         }
         sums
+    }
+
+    fn over_lanes(
+        xs: Vec<FloatTensor<Self>>,
+        lanes: usize,
+        what: OverLanes,
+    ) -> Vec<FloatTensor<Self>> {
+        tiling::cube::over_lanes(xs, lanes, what)
     }
 }
 

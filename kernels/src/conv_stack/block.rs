@@ -29,7 +29,8 @@ impl<B: Backend> ConvBlock<B> {
     }
 }
 
-/// Mean and biased variance of one block's convolution output, each `[c_out]`.
+/// Mean and biased variance of one block's convolution output, each `[c_out]`, of ghost batches
+/// `[ghost_batches * c_out]`, batch after batch.
 #[derive(Clone, Debug)]
 pub struct Moments<B: Backend> {
     /// Mean of each channel.
@@ -65,13 +66,25 @@ pub struct StackOptions {
     /// `[n, lanes * c, h, w]`, and all tensors of a block have `lanes` times as many values along
     /// dimension 0, lane after lane.
     pub lanes: usize,
+    /// Batches of equal size that the images are, one after the other, each normalised by its own
+    /// moments: ghost batch normalisation (Hoffer et al., NeurIPS 2017). Given moments are those of
+    /// all. More than one have one lane.
+    pub ghost_batches: usize,
     /// What the convolutions compute in; statistics and what follows are f32.
     pub precision: Precision,
 }
 
 impl Default for StackOptions {
     fn default() -> Self {
-        Self { epsilon: 1e-5, lanes: 1, precision: Precision::F32 }
+        Self { epsilon: 1e-5, lanes: 1, ghost_batches: 1, precision: Precision::F32 }
+    }
+}
+
+/// The options, without ghost batches where moments are given.
+pub fn needed<B: Backend>(options: StackOptions, statistics: &Statistics<B>) -> StackOptions {
+    match statistics {
+        Statistics::Batch => options,
+        Statistics::Running(_) => StackOptions { ghost_batches: 1, ..options },
     }
 }
 
@@ -83,10 +96,18 @@ pub fn check<B: Backend>(
     [n, c, h, w]: [usize; 4],
     blocks: &[ConvBlock<B>],
     statistics: &Statistics<B>,
-    lanes: usize,
+    StackOptions { lanes, ghost_batches, .. }: StackOptions,
 ) -> StackShape {
     assert!(!blocks.is_empty(), "a convolution stack needs at least one block");
     assert!(n > 0, "a convolution stack needs at least one image");
+    assert!(
+        ghost_batches > 0 && n.is_multiple_of(ghost_batches),
+        "{n} images are not {ghost_batches} batches of equal size"
+    );
+    assert!(
+        lanes == 1 || ghost_batches == 1,
+        "lanes have one batch each, found {lanes} lanes and {ghost_batches} batches"
+    );
     let c = share(|| "the images".into(), c, lanes);
     let (mut channels, mut side) = (c, [h, w]);
     for (index, block) in blocks.iter().enumerate() {

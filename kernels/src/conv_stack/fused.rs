@@ -18,6 +18,8 @@ pub struct StackCall {
     pub shape: StackShape,
     /// Lanes: stacks side by side in the channels.
     pub lanes: usize,
+    /// Batches with moments of their own, one after the other.
+    pub ghost_batches: usize,
     /// Whether moments are given, which follow the parameters among the operands: mean and variance
     /// of every block. Those of the batch are taken otherwise.
     pub running: bool,
@@ -34,11 +36,12 @@ impl StackCall {
         shape: StackShape,
         blocks: &[ConvBlock<B>],
         statistics: &Statistics<B>,
-        StackOptions { epsilon, lanes, precision }: StackOptions,
+        StackOptions { epsilon, lanes, ghost_batches, precision }: StackOptions,
     ) -> Self {
         let running = matches!(statistics, Statistics::Running(_));
         let biased = blocks.iter().map(|block| block.bias.is_some()).collect();
-        Self { shape, lanes, running, biased, epsilon: epsilon as f32, precision }
+        let epsilon = epsilon as f32;
+        Self { shape, lanes, ghost_batches, running, biased, epsilon, precision }
     }
 
     /// Shape of the images, `[n, lanes * c, h, w]`.

@@ -55,7 +55,7 @@ impl StackCall {
         inputs.zip(outputs).flat_map(|(c_in, out)| [9 * c_in * out, out, out, out])
     }
 
-    /// Lengths of mean and variance of every block of one lane.
+    /// Lengths of mean and variance of every block of one lane and one batch.
     fn moment_parts(&self) -> impl Iterator<Item = usize> {
         self.shape.blocks.iter().flat_map(|block| [block.channels_out; 2])
     }
@@ -117,7 +117,8 @@ impl HostTwiceDifferentiable for StackCall {
             };
             let images = self.lane(images, image, t);
             let parameters = self.parameters(parameters.iter().copied().map(Some), &[], t);
-            let (how, pass) = ((statistics, self.epsilon), cpu::Pass { keep, lanes: self.lanes });
+            let (how, batches) = ((statistics, self.epsilon), self.ghost_batches);
+            let pass = cpu::Pass { keep, lanes: self.lanes, batches };
             let output = cpu::forward(&planned, &images, &parameters, how, pass);
             ((output.y, output.moments), output.saved)
         };
@@ -125,7 +126,8 @@ impl HostTwiceDifferentiable for StackCall {
         let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let (results, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
         let mut end = 0;
-        let of_all = |part| {
+        let of_all = |channels| {
+            let part = self.ghost_batches * channels;
             end += part;
             moments.iter().flat_map(|lane| &lane[end - part..end]).copied().collect()
         };

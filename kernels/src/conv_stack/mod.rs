@@ -9,6 +9,7 @@ pub mod cpu;
 #[allow(clippy::assign_op_pattern)]
 mod cube;
 mod fused;
+mod ghost;
 mod lanes;
 pub mod reference;
 
@@ -28,7 +29,8 @@ use crate::registry::{self, StackTable};
 ///   `w` (a stride rounds up, a pool down).
 ///
 /// With [`lanes`](StackOptions::lanes) for stacked tasks, channels are `lanes` times as many
-/// everywhere but in dimension 1 of the weights, as in a grouped convolution.
+/// everywhere but in dimension 1 of the weights, as in a grouped convolution. With
+/// [`ghost_batches`](StackOptions::ghost_batches), batches follow each other along `n`.
 ///
 /// # Conventions
 /// The variance is the biased one, as in training in PyTorch; its running average there takes the
@@ -58,11 +60,15 @@ pub fn conv_stack<B: Backend>(
     statistics: Statistics<B>,
     options: StackOptions,
 ) -> StackOutput<B> {
-    let shape = block::check(images.dims(), blocks, &statistics, options.lanes);
+    let shape = block::check(images.dims(), blocks, &statistics, options);
+    let options = block::needed(options, &statistics);
     let Some(table) = registry::table::<StackTable<B>>() else {
         return reference::conv_stack(images, blocks, statistics, options);
     };
     match fused::check(&images, blocks, &statistics) {
+        Ok(()) if options.ghost_batches > 1 && !table.on_host => {
+            ghost::as_lanes(images, blocks, options, conv_stack)
+        }
         Ok(()) => fused::run(table, images, blocks, statistics, options, shape),
         Err(reason) => {
             reason.log_once("conv_stack");

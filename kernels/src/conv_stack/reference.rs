@@ -3,6 +3,8 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 
+use super::block::needed;
+use super::ghost::as_lanes;
 use super::{ConvBlock, StackOptions, StackOutput, Statistics};
 use crate::conv2d::reference::{biased, grouped};
 use crate::layers::wide;
@@ -14,8 +16,13 @@ pub fn conv_stack<B: Backend>(
     images: Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: Statistics<B>,
-    StackOptions { epsilon, lanes, precision }: StackOptions,
+    options: StackOptions,
 ) -> StackOutput<B> {
+    let options = needed(options, &statistics);
+    if options.ghost_batches > 1 {
+        return as_lanes(images, blocks, options, conv_stack);
+    }
+    let StackOptions { epsilon, lanes, precision, .. } = options;
     let running = match statistics {
         Statistics::Batch => vec![None; blocks.len()],
         Statistics::Running(moments) => moments.into_iter().map(Some).collect(),

@@ -11,7 +11,6 @@ use crate::inverse_power;
 use crate::local_learning::LocalBody;
 use crate::rank_update::{self, Decay, UpdateRate};
 use crate::registry::function_table;
-use crate::tiling::{self, OverLanes};
 use crate::weighted_sums;
 
 /// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
@@ -51,16 +50,6 @@ pub trait FusedSteps: Backend {
     /// See [`grad_parts`](Self::grad_parts).
     fn part_squares(part: &[f32]) -> f64 {
         grad_stats::reference::squares(part)
-    }
-
-    /// See [`tiled_all`](crate::tiled_all) and [`summed_all`](crate::summed_all); tensors are on one device
-    /// and have elements. Plain operations, unless a backend has better.
-    fn over_lanes(
-        xs: Vec<FloatTensor<Self>>,
-        lanes: usize,
-        what: OverLanes,
-    ) -> Vec<FloatTensor<Self>> {
-        xs.into_iter().map(|x| tiling::reference::over_lanes::<Self>(x, lanes, what)).collect()
     }
 
     /// See [`rank_update`](crate::rank_update()): `[rows, columns]`, with factors `[k, rows]` and
@@ -113,7 +102,6 @@ function_table! {
         pub grad_stats: fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64),
         pub grad_parts: fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
         pub part_squares: fn(&[f32]) -> f64,
-        pub over_lanes: fn(Vec<FloatTensor<B>>, usize, OverLanes) -> Vec<FloatTensor<B>>,
         pub rank_update: fn(
             FloatTensor<B>,
             Decay<FloatTensor<B>>,

@@ -37,7 +37,7 @@ fn lanes_kernel<N: Size>(
     }
 }
 
-/// See [`FusedSteps`](crate::FusedSteps).
+/// See [`FusedAxpy`](crate::FusedAxpy).
 pub fn over_lanes<R: CubeRuntime>(
     xs: Vec<CubeTensor<R>>,
     lanes: usize,

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::forward::Saved;
 use super::norm::NormGradient;
+use super::per_batch::PerBatch;
 use super::shape::StackShape;
 use crate::cpu::images::Images;
 use crate::cpu::instruction_set::InstructionSet;
@@ -62,15 +63,20 @@ pub(super) fn write_gradients(
     saved: &Saved,
     k: usize,
     weight: &[f32],
-    norm: &NormGradient,
+    norm: &PerBatch<NormGradient>,
     to: &mut [&mut [f32]],
 ) {
     let plan = &saved.plans[k];
     let (dweight, rest) = to.split_first_mut().expect("a block has four parts");
     plan.block.filter().unpack(saved.body, weight, &plan.forward.taps, dweight);
     plan.round(saved.body, dweight);
-    for (to, from) in rest.iter_mut().zip([&norm.bias, &norm.gamma, &norm.beta]) {
-        to.copy_from_slice(from);
+    for (batch, norm) in norm.values().iter().enumerate() {
+        for (to, from) in rest.iter_mut().zip([&norm.bias, &norm.gamma, &norm.beta]) {
+            match batch {
+                0 => to.copy_from_slice(from),
+                _ => to.iter_mut().zip(from).for_each(|(to, from)| *to += from),
+            }
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::backward::Stack;
 use super::norm::{NormGradient, Sums};
-use super::reduction::total;
+use super::per_batch::PerBatch;
 use crate::cpu::activate_vjp::Target;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::convolution::Term;
@@ -21,7 +21,7 @@ pub struct BlockGradients {
     /// Of the weight, packed.
     pub weight: Buffer,
     /// Sums over the batch for the block before.
-    pub sums: Sums,
+    pub sums: PerBatch<Sums>,
 }
 
 /// One slot's images on their way back through one block.
@@ -38,7 +38,7 @@ struct SlotRun<'a> {
     strip: Buffer,
     scratch: Option<Scratch>,
     turned_scratch: Option<Scratch>,
-    sums: Sums,
+    sums: PerBatch<Sums>,
 }
 
 impl Stack<'_> {
@@ -47,7 +47,7 @@ impl Stack<'_> {
         &self,
         k: usize,
         grad: &Images,
-        norm: &NormGradient,
+        norm: &PerBatch<NormGradient>,
         need_input: bool,
     ) -> BlockGradients {
         let plan = &self.saved.plans[k];
@@ -69,7 +69,7 @@ impl Stack<'_> {
             }
             run.sums
         });
-        let sums = total(sums.collect());
+        let sums = PerBatch::total(sums.collect(), Sums::merge);
         let weight = plan.forward.restore(self.body(), sum(weight, packed));
         BlockGradients { input, weight, sums }
     }
@@ -90,6 +90,8 @@ impl Stack<'_> {
         } else {
             Buffer::stale(plan.delta.plane())
         };
+        let padded = if k > 0 { self.saved.plans[k - 1].padded() } else { 0 };
+        let sums = self.saved.per_batch(&images, || Sums::empty(padded));
         SlotRun {
             images,
             input,
@@ -99,7 +101,7 @@ impl Stack<'_> {
             strip: Buffer::stale(plan.strip_len()),
             scratch: plan.forward.scratch(1),
             turned_scratch: plan.turned.scratch(1).filter(|_| need_input),
-            sums: Sums::empty(if k > 0 { self.saved.plans[k - 1].padded() } else { 0 }),
+            sums,
         }
     }
 
@@ -134,18 +136,19 @@ impl Stack<'_> {
         k: usize,
         (place, i): (usize, usize),
         grad: &[f32],
-        norm: &NormGradient,
+        norm: &PerBatch<NormGradient>,
         weights: &[f32],
         run: &mut SlotRun<'_>,
     ) {
         let (plan, n) = (&self.saved.plans[k], run.images.start + i);
         let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
         let packed = plan.forward.tile_floats();
+        let (affine, norm) = (self.saved.norms[k].of(n), norm.of(n));
         for (tile, rows) in plan.pieces() {
             let plane = if run.whole { place * plan.delta.tiles() + tile } else { 0 };
             let of = (weights, tile);
             let y = plan.strip(self.body(), of, (input, y), rows.clone(), &mut run.strip);
-            let strip = plan.affine(tile, y, &self.saved.norms[k]);
+            let strip = plan.affine(tile, y, affine);
             let grad = plan.grad_rows(tile, &rows, grad);
             let delta = &mut run.delta[plan.delta.start(plane, rows.start)..];
             let (row, pixel) = (plan.delta.row(), plan.delta.lane);

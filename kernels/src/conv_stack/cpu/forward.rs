@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::norm::Norm;
 use super::parameters::{Parameters, SavedParameters};
+use super::per_batch::PerBatch;
 use super::plan::Plan;
 use super::shape::StackShape;
 use super::slot_run::SlotRun;
@@ -34,6 +35,8 @@ pub struct Pass {
     pub keep: bool,
     /// How many like it run at once.
     pub lanes: usize,
+    /// Batches of equal size that the images are, one after the other, each with moments of its own.
+    pub batches: usize,
 }
 
 /// Plans that are kept for the next pass of the same shape: making one takes as long as the passes of
@@ -85,8 +88,8 @@ impl Planned {
 pub struct Output {
     /// The output `[n, c, h, w]`.
     pub y: Vec<f32>,
-    /// Per block the batch's mean (with the convolution's bias) and biased variance, `[o]` each;
-    /// empty for running statistics.
+    /// Per block the mean of every batch (with the convolution's bias), then the biased variance of
+    /// every batch, `[o]` each; empty for running statistics.
     pub moments: Vec<f32>,
     /// What [`backward`](super::backward()) needs, if it was asked for.
     pub saved: Option<Saved>,
@@ -101,10 +104,10 @@ pub struct Saved {
     pub(super) inputs: Vec<Images>,
     /// Output of every convolution that is not computed again.
     pub(super) convs: Vec<Images>,
-    pub(super) norms: Vec<Norm>,
+    pub(super) norms: Vec<PerBatch<Norm>>,
     pub(super) parameters: Vec<SavedParameters>,
-    /// Whether the statistics depend on the batch.
-    pub(super) batch: bool,
+    /// Images of a batch, `None` if statistics do not depend on it.
+    pub(super) batch_images: Option<usize>,
     /// The images of every slot.
     pub(super) slots: Vec<Range<usize>>,
 }
@@ -112,7 +115,12 @@ pub struct Saved {
 impl Saved {
     /// Pixels that the statistics of a block were taken from, or `None` if they were given.
     pub(super) fn pixels(&self, plan: &Plan) -> Option<usize> {
-        self.batch.then_some(self.shape.n * plan.conv.h * plan.conv.w)
+        self.batch_images.map(|images| images * plan.conv.h * plan.conv.w)
+    }
+
+    /// A value for each batch of these images, where statistics are given of all together.
+    pub(super) fn per_batch<T>(&self, images: &Range<usize>, make: impl Fn() -> T) -> PerBatch<T> {
+        PerBatch::new(self.batch_images.unwrap_or(self.shape.n), images, make)
     }
 }
 
@@ -128,12 +136,14 @@ pub fn forward(
     x: &[f32],
     parameters: &[Parameters<'_>],
     (statistics, epsilon): (Statistics<'_>, f32),
-    Pass { keep, lanes }: Pass,
+    Pass { keep, lanes, batches }: Pass,
 ) -> Output {
     let Planned { body, shape, plans } = planned.clone();
     assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
     assert_eq!(parameters.len(), plans.len(), "the blocks' parameters of {shape:?}");
+    assert!(shape.n.is_multiple_of(batches), "{batches} batches of equal size in {shape:?}");
     let batch = matches!(statistics, Statistics::Batch);
+    let batch_images = batch.then_some(shape.n / batches);
     let slots = slots(shape.n, lanes);
 
     let groups = group_sizes(&plans, batch);
@@ -144,7 +154,7 @@ pub fn forward(
     let packed: Vec<_> = pairs.map(|(plan, of)| SavedParameters::new(body, plan, of)).collect();
     let weights = plans.iter().zip(&packed);
     let weights = weights.map(|(plan, of)| plan.forward.prepare(body, &of.weight)).collect();
-    let stack = Stack { body, plans: &plans, weights, x, measure: batch, groups };
+    let stack = Stack { body, plans: &plans, weights, x, batch_images, groups };
     let mut runs = SlotRun::all(&plans, &slots, &mut inputs, &mut convs, &mut y);
     let mut moments = Vec::new();
     let norms = match statistics {
@@ -153,8 +163,17 @@ pub fn forward(
     };
     drop((runs, stack));
     let parameters = packed;
-    let saved =
-        keep.then(|| Saved { body, shape, plans, inputs, convs, norms, parameters, batch, slots });
+    let saved = keep.then(|| Saved {
+        body,
+        shape,
+        plans,
+        inputs,
+        convs,
+        norms,
+        parameters,
+        batch_images,
+        slots,
+    });
     Output { y, moments, saved }
 }
 
@@ -199,8 +218,8 @@ struct Stack<'a> {
     plans: &'a [Plan],
     weights: Vec<CowBuffer<'a>>,
     x: &'a [f32],
-    /// Whether the moments of the convolutions are wanted.
-    measure: bool,
+    /// Images of a batch, whose moments are wanted; `None` where moments are given.
+    batch_images: Option<usize>,
     /// Images taken together to the convolution of every block, and to the output.
     groups: Vec<usize>,
 }
@@ -213,12 +232,12 @@ impl Stack<'_> {
         parameters: &[Parameters<'_>],
         epsilon: f32,
         moments: &mut Vec<f32>,
-    ) -> Vec<Norm> {
-        let mut norms: Vec<Norm> = Vec::new();
+    ) -> Vec<PerBatch<Norm>> {
+        let mut norms: Vec<PerBatch<Norm>> = Vec::new();
         for k in 0..=self.plans.len() {
             let padded = self.plans.get(k).map_or(0, Plan::padded);
             let parts = runs.par_iter_mut().map(|run| {
-                let mut moments = Moments::empty(padded);
+                let mut moments = self.moments(&run.images, padded);
                 for group in groups(run.images.len(), self.groups[k]) {
                     self.step(k, group, run, &norms, &mut moments);
                 }
@@ -228,12 +247,15 @@ impl Stack<'_> {
             let Some(parameters) = parameters.get(k) else {
                 break;
             };
-            let mut total = Moments::empty(padded);
-            parts.iter().for_each(|part| total.merge(part));
-            let bias = |(c, bias): (usize, &f32)| (total.of(c).0 + f64::from(*bias)) as f32;
-            moments.extend(parameters.bias.iter().enumerate().map(bias));
-            moments.extend((0..parameters.bias.len()).map(|c| total.of(c).1 as f32));
-            norms.push(Norm::new(parameters, epsilon, padded, |c| total.of(c)));
+            let total = PerBatch::total(parts, Moments::merge);
+            for of in total.values() {
+                let biases = parameters.bias.iter().enumerate();
+                moments.extend(biases.map(|(c, bias)| (of.of(c).0 + f64::from(*bias)) as f32));
+            }
+            for of in total.values() {
+                moments.extend((0..parameters.bias.len()).map(|c| of.of(c).1 as f32));
+            }
+            norms.push(total.map(|_, of| Norm::new(parameters, epsilon, padded, |c| of.of(c))));
         }
         norms
     }
@@ -245,27 +267,37 @@ impl Stack<'_> {
         parameters: &[Parameters<'_>],
         epsilon: f32,
         mut given: &[f32],
-    ) -> Vec<Norm> {
+    ) -> Vec<PerBatch<Norm>> {
         let wanted: usize = parameters.iter().map(|p| 2 * p.bias.len()).sum();
         assert_eq!(given.len(), wanted, "the running statistics of the stack");
+        let images = runs.iter().map(|run| run.images.len()).sum::<usize>();
         let mut norms = Vec::new();
         for (plan, parameters) in self.plans.iter().zip(parameters) {
             let channels = parameters.bias.len();
             let (block, rest) = given.split_at(2 * channels);
             given = rest;
-            norms.push(Norm::new(parameters, epsilon, plan.padded(), |c| {
+            let moments = |c: usize| {
                 let mean = f64::from(block[c]) - f64::from(parameters.bias[c]);
                 (mean, f64::from(block[channels + c]))
-            }));
+            };
+            let norm = || Norm::new(parameters, epsilon, plan.padded(), moments);
+            norms.push(PerBatch::new(images, &(0..images), norm));
         }
         runs.par_iter_mut().for_each(|run| {
+            let mut moments = self.moments(&run.images, 0);
             for group in groups(run.images.len(), self.groups[0]) {
                 for k in 0..=self.plans.len() {
-                    self.step(k, group.clone(), run, &norms, &mut Moments::empty(0));
+                    self.step(k, group.clone(), run, &norms, &mut moments);
                 }
             }
         });
         norms
+    }
+
+    /// No moments yet of each batch of these images, or of all.
+    fn moments(&self, images: &Range<usize>, padded: usize) -> PerBatch<Moments> {
+        let batch = self.batch_images.unwrap_or(images.end);
+        PerBatch::new(batch, images, || Moments::empty(padded))
     }
 
     /// Takes images of a slot from the convolution of block `k - 1` to that of block `k`.
@@ -274,13 +306,13 @@ impl Stack<'_> {
         k: usize,
         group: Range<usize>,
         run: &mut SlotRun<'_>,
-        norms: &[Norm],
-        moments: &mut Moments,
+        norms: &[PerBatch<Norm>],
+        moments: &mut PerBatch<Moments>,
     ) {
         for i in group.clone() {
             match k {
                 0 => run.pack_input(self.body, self.plans[0].input, i, self.x),
-                k => self.activate(k - 1, i, run, &norms[k - 1]),
+                k => self.activate(k - 1, i, run, norms[k - 1].of(run.images.start + i)),
             }
             if let Some(plan) = self.plans.get(k) {
                 plan.round_maps(self.body, run.inputs[k].get_mut(i));
@@ -291,7 +323,7 @@ impl Stack<'_> {
         };
         if !plan.forward.is_direct() || group.len() > 1 && !plan.recompute {
             self.convolve_group(k, group, run, moments);
-        } else if self.measure || !plan.recompute {
+        } else if self.batch_images.is_some() || !plan.recompute {
             group.for_each(|i| self.convolve(k, i, run, moments));
         }
     }
@@ -302,9 +334,10 @@ impl Stack<'_> {
         k: usize,
         group: Range<usize>,
         run: &mut SlotRun<'_>,
-        moments: &mut Moments,
+        moments: &mut PerBatch<Moments>,
     ) {
         let plan = &self.plans[k];
+        let start = run.images.start + group.start;
         if run.scratch[k].is_none() {
             run.scratch[k] = plan.forward.scratch(1);
         }
@@ -312,11 +345,12 @@ impl Stack<'_> {
         let outputs = run.convs[k].group_mut(group);
         plan.forward.images(self.body, &[term], outputs, &mut run.scratch[k]);
         plan.round_maps(self.body, outputs);
-        if self.measure {
+        if self.batch_images.is_some() {
             let mut sums = vec![0.0; 3 * plan.conv.lane];
             for (i, y) in outputs.chunks_exact(plan.conv.plane()).enumerate() {
                 self.body.deviations(y, &mut sums);
-                let first = i % plan.conv.tiles() * plan.conv.lane;
+                let (image, tile) = (i / plan.conv.tiles(), i % plan.conv.tiles());
+                let (first, moments) = (tile * plan.conv.lane, moments.of_mut(start + image));
                 moments.add_tile(first, plan.conv.h * plan.conv.w, &sums);
             }
         }
@@ -339,8 +373,8 @@ impl Stack<'_> {
     }
 
     /// Convolution of block `k`, and its moments if they are wanted.
-    fn convolve(&self, k: usize, i: usize, run: &mut SlotRun<'_>, moments: &mut Moments) {
-        let plan = &self.plans[k];
+    fn convolve(&self, k: usize, i: usize, run: &mut SlotRun<'_>, moments: &mut PerBatch<Moments>) {
+        let (plan, n) = (&self.plans[k], run.images.start + i);
         let term = Term { weight: &self.weights[k], input: run.inputs[k].get(i) };
         let y = run.convs[k].get_mut(i);
         let mut sums = vec![0.0; 3 * plan.conv.lane];
@@ -350,9 +384,9 @@ impl Stack<'_> {
             let strip = &mut strip[..len * plan.conv.row()];
             plan.forward.rows(self.body, &[term], tile, rows, strip);
             plan.round_maps(self.body, strip);
-            if self.measure {
+            if self.batch_images.is_some() {
                 self.body.deviations(strip, &mut sums);
-                moments.add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
+                moments.of_mut(n).add_tile(tile * plan.conv.lane, len * plan.conv.w, &sums);
             }
         }
     }

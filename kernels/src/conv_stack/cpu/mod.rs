@@ -12,6 +12,7 @@ mod forward;
 mod memory;
 mod norm;
 mod parameters;
+mod per_batch;
 mod plan;
 mod reduction;
 mod shape;

@@ -1,9 +1,12 @@
 //! Sums over the batch that the gradient of batch-norm needs.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::backward::Stack;
 use super::norm::{Deviation, NormGradient, Sums};
+use super::per_batch::PerBatch;
 use crate::cpu::activate_vjp::Target;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::images::{Images, Keep};
@@ -11,26 +14,25 @@ use crate::cpu::moments::Correlation;
 
 impl Stack<'_> {
     /// The gradient of the output in tiles, and its sums.
-    pub fn start(&self, dy: &[f32]) -> (Images, Sums) {
+    pub fn start(&self, dy: &[f32]) -> (Images, PerBatch<Sums>) {
         let last = self.saved.plans.len() - 1;
-        let sums = || Sums::empty(self.saved.plans[last].padded());
-        let each = |n, grad: &[f32], sums: &mut Sums| self.correlate(last, n, grad, sums);
-        let (grad, sums) = self.pack_output(dy, sums, each);
-        (grad, total(sums))
+        let each = |n, grad: &[f32], sums: &mut PerBatch<Sums>| self.correlate(last, n, grad, sums);
+        let (grad, sums) = self.pack_output(dy, |images| self.no_sums(last, images), each);
+        (grad, PerBatch::total(sums, Sums::merge))
     }
 
     /// A gradient of the output in tiles, and what `each` adds up over a slot's images from them.
     pub fn pack_output<T: Send>(
         &self,
         dy: &[f32],
-        zero: impl Fn() -> T + Sync,
+        zero: impl Fn(&Range<usize>) -> T + Sync,
         each: impl Fn(usize, &[f32], &mut T) + Sync,
     ) -> (Images, Vec<T>) {
         let map = self.saved.plans.last().expect("a stack has blocks").out;
         let mut grad = Images::new(self.slots, map.image(), Keep::All);
         let parts = grad.split(self.slots).into_par_iter().zip(self.slots);
         let sums = parts.map(|(mut grad, images)| {
-            let mut sum = zero();
+            let mut sum = zero(images);
             for (i, n) in images.clone().enumerate() {
                 let grad = grad.get_mut(i);
                 map.pack(self.body(), &dy[n * map.dense()..(n + 1) * map.dense()], grad);
@@ -43,7 +45,7 @@ impl Stack<'_> {
     }
 
     /// Adds image `n` to the sums of block `k`, if they can be read off its output.
-    pub fn correlate(&self, k: usize, n: usize, grad: &[f32], sums: &mut Sums) {
+    pub fn correlate(&self, k: usize, n: usize, grad: &[f32], sums: &mut PerBatch<Sums>) {
         if self.saved.plans[k].deviation(&self.saved.parameters[k]) == Deviation::Convolution {
             return;
         }
@@ -59,12 +61,23 @@ impl Stack<'_> {
             let centre = &beta[tile * lane..];
             let pair = Correlation { value, grad, size: [h, w], centre, gated: true };
             self.body().correlate(&pair, &mut out);
-            sums.add_tile(tile * lane, &out);
+            sums.of_mut(n).add_tile(tile * lane, &out);
         }
     }
 
+    /// The sums of block `k` before any of these images.
+    fn no_sums(&self, k: usize, images: &Range<usize>) -> PerBatch<Sums> {
+        let padded = self.saved.plans[k].padded();
+        self.saved.per_batch(images, || Sums::empty(padded))
+    }
+
     /// The gradient of batch-norm of block `k`.
-    pub fn norm_gradient(&self, k: usize, grad: &Images, sums: &Sums) -> NormGradient {
+    pub fn norm_gradient(
+        &self,
+        k: usize,
+        grad: &Images,
+        sums: &PerBatch<Sums>,
+    ) -> PerBatch<NormGradient> {
         let (saved, parameters) = (self.saved, &self.saved.parameters[k]);
         let deviation = saved.plans[k].deviation(parameters);
         let own;
@@ -76,21 +89,24 @@ impl Stack<'_> {
             }
         };
         let pixels = saved.pixels(&saved.plans[k]);
-        NormGradient::new(&saved.norms[k], parameters, sums, deviation, pixels)
+        sums.map(|image, sums| {
+            NormGradient::new(saved.norms[k].of(image), parameters, sums, deviation, pixels)
+        })
     }
 
     /// The sums of block `k` from its convolution's output, where its own output lacks the digits.
-    fn convolution_sums(&self, k: usize, grad: &Images) -> Sums {
-        let (plan, norm) = (&self.saved.plans[k], &self.saved.norms[k]);
+    fn convolution_sums(&self, k: usize, grad: &Images) -> PerBatch<Sums> {
+        let plan = &self.saved.plans[k];
         let (weights, lane) = (self.weights(k), plan.conv.lane);
         let ones = NormGradient::identity(plan.padded());
         let sums = self.slots.par_iter().map(|images| {
-            let mut sums = Sums::empty(plan.padded());
+            let mut sums = self.no_sums(k, images);
             let mut scratch = Buffer::stale(plan.strip_len());
             let mut dz = Buffer::stale(plan.strip_len());
             let mut out = vec![0.0; 2 * lane];
             for n in images.clone() {
                 let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
+                let norm = self.saved.norms[k].of(n);
                 for (tile, rows) in plan.pieces() {
                     let grad = plan.grad_rows(tile, &rows, grad.get(n));
                     let (size, row) = ([rows.len(), plan.conv.w], plan.conv.row());
@@ -104,21 +120,11 @@ impl Stack<'_> {
                     let (value, grad) = ((y, row), (&*dz, row));
                     let pair = Correlation { value, grad, size, centre, gated: false };
                     self.body().correlate(&pair, &mut out);
-                    sums.add_tile(tile * lane, &out);
+                    sums.of_mut(n).add_tile(tile * lane, &out);
                 }
             }
             sums
         });
-        total(sums.collect())
+        PerBatch::total(sums.collect(), Sums::merge)
     }
-}
-
-/// The sums of all slots, in their order.
-pub fn total(parts: Vec<Sums>) -> Sums {
-    let mut parts = parts.into_iter();
-    let first = parts.next().expect("a batch has images");
-    parts.fold(first, |mut total, part| {
-        total.merge(&part);
-        total
-    })
 }

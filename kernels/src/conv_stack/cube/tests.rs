@@ -31,6 +31,7 @@ impl Case {
             biased: vec![self.biased; blocks.len()],
             shape: StackShape { n: 3, c: 2, h: 13, w: 11, blocks },
             lanes: self.lanes,
+            ghost_batches: 1,
             running: self.running,
             epsilon: 1e-5,
             precision: Precision::F32,

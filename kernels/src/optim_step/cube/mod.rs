@@ -22,7 +22,6 @@ use crate::grad_stats;
 use crate::layers::goes_into_f32;
 use crate::lists::grouped;
 use crate::local_learning::{LocalBody, cube};
-use crate::tiling::{self, OverLanes};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
     for CubeBackend<R, F, I, BT>
@@ -63,14 +62,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
 
     fn part_squares(part: &[f32]) -> f64 {
         grad_stats::cube::squares(part)
-    }
-
-    fn over_lanes(
-        xs: Vec<FloatTensor<Self>>,
-        lanes: usize,
-        what: OverLanes,
-    ) -> Vec<FloatTensor<Self>> {
-        tiling::cube::over_lanes(xs, lanes, what)
     }
 
     fn local_learning() -> Option<LocalBody<Self>> {

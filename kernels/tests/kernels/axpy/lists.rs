@@ -4,7 +4,9 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorData, TensorPrimitive};
-use fewshot_kernels::{axpy_all, scaled_all, seed_cotangents, with_reference};
+use fewshot_kernels::{
+    axpy_all, scaled_all, seed_cotangents, summed_all, tiled_all, with_reference,
+};
 
 use crate::judge::{assert_close, read};
 use crate::numbers::Numbers;
@@ -35,6 +37,14 @@ fn products<B: Backend>(x: &[Tensor<B, 1>], alpha: f64) -> Vec<Tensor<B, 1>> {
     scaled_all::<B>(primitives(x), alpha).into_iter().map(wrap).collect()
 }
 
+fn tiles<B: Backend>(x: &[Tensor<B, 1>], lanes: usize) -> Vec<Tensor<B, 1>> {
+    tiled_all::<B>(primitives(x), lanes).into_iter().map(wrap).collect()
+}
+
+fn totals<B: Backend>(x: &[Tensor<B, 1>], lanes: usize) -> Vec<Tensor<B, 1>> {
+    summed_all::<B>(primitives(x), lanes).into_iter().map(wrap).collect()
+}
+
 /// A number that depends on all of these that have elements.
 fn cubes<B: Backend>(of: &[Tensor<B, 1>]) -> Tensor<B, 1> {
     let filled = of.iter().filter(|tensor| tensor.dims() != [0]);
@@ -57,15 +67,17 @@ fn terms<B: AutodiffBackend>() -> [Vec<Tensor<B, 1>>; 2] {
     })
 }
 
-/// Sums, products, and the gradients of a function of both.
+/// Sums, products, tiles, their totals, and the gradients of a function of all.
 fn first<B: AutodiffBackend>() -> Vec<Option<Vec<f32>>> {
     let [y, x] = terms::<B>();
-    let (sums, products) = (sums(&y, -0.4, &x), products(&x, 3.0));
-    let gradients = (cubes(&sums) + cubes(&products)).backward();
+    let (sums, products, tiles) = (sums(&y, -0.4, &x), products(&x, 3.0), tiles(&y, 2));
+    let found = [sums, products, totals(&tiles, 2), tiles];
+    let cubes = found.each_ref().map(|of| cubes(of));
+    let gradients = cubes.into_iter().reduce(|sum, more| sum + more).unwrap().backward();
     let terms = y.into_iter().chain(x);
-    let found = terms.map(|term| term.grad(&gradients).map(read));
-    let values = sums.into_iter().chain(products).map(|value| Some(elements(value.inner())));
-    values.chain(found).collect()
+    let gradients = terms.map(|term| term.grad(&gradients).map(read));
+    let values = found.into_iter().flatten().map(|value| Some(elements(value.inner())));
+    values.chain(gradients).collect()
 }
 
 fn assert_same(found: &[Option<Vec<f32>>], wanted: &[Option<Vec<f32>>]) {
@@ -88,6 +100,8 @@ pub fn lists_are_sums_one_by_one<B: AutodiffBackend>() {
         y.iter().zip(&x).map(|(y, x)| elements(y.clone().inner() + x.clone().inner() * 0.7));
     let together = sums(&y, 0.7, &x).into_iter().map(|sum| Some(elements(sum.inner())));
     assert_same(&together.collect::<Vec<_>>(), &alone.map(Some).collect::<Vec<_>>());
+    let tiles = tiles(&y, 3).into_iter().map(|tile| elements(tile.inner()));
+    assert!(tiles.eq(y.iter().map(|y| elements(y.clone().inner()).repeat(3))));
     let terms = y.iter().chain(&x).map(|term| elements(term.clone().inner()));
     let again = [1, 2].into_iter().flat_map(|seed| (0..COUNT).map(move |at| leaf::<B>(at, seed)));
     assert!(terms.eq(again.map(|term| elements(term.inner()))), "terms are not overwritten");
@@ -103,7 +117,9 @@ fn second<B: AutodiffBackend>() -> Vec<Option<Vec<f32>>> {
     };
     let (above_y, above_x) = (lifted(&y), lifted(&x));
     let (sums, products) = (sums(&above_y, 0.7, &above_x), products(&above_x, -2.0));
-    let gradients = (cubes(&sums) + cubes(&products)).backward();
+    let tiles = tiles(&above_y, 2);
+    let of_lanes = cubes(&tiles) + cubes(&totals(&tiles, 2));
+    let gradients = (cubes(&sums) + cubes(&products) + of_lanes).backward();
     let terms = above_y.iter().chain(&above_x);
     let found: Vec<_> = terms.filter_map(|term| term.grad(&gradients)).collect();
     let gradients = cubes(&found).backward();

@@ -1,5 +1,6 @@
 //! The stack of convolution blocks.
 
+mod ghost;
 mod gradients;
 mod lanes;
 mod leaves;
@@ -14,6 +15,7 @@ mod second;
 mod values;
 
 mod laws {
+    pub use super::ghost::*;
     pub use super::gradients::*;
     pub use super::lanes::*;
     pub use super::pytorch::*;
@@ -33,6 +35,8 @@ laws! {
         moments_are_detached
         the_order_of_images_changes_no_other_feature
         a_stack_of_lanes_is_its_lanes
+        ghost_batches_are_batches_on_their_own
+        given_moments_are_those_of_all_ghost_batches
     }
     on_host {
         awkward_channel_counts_equal_the_reference

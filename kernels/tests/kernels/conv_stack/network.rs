@@ -28,6 +28,7 @@ pub struct Network {
     pub layout: Layout,
     pub epsilon: f64,
     pub precision: Precision,
+    pub ghost_batches: usize,
 }
 
 #[derive(Clone)]
@@ -91,7 +92,25 @@ impl Network {
             layout,
             epsilon: 1e-5,
             precision: Precision::F32,
+            ghost_batches: 1,
         }
+    }
+
+    pub fn with_ghost_batches(self, ghost_batches: usize) -> Self {
+        Self { ghost_batches, ..self }
+    }
+
+    /// The same network for one of so many batches of its images.
+    pub fn batch(&self, index: usize, batches: usize) -> Self {
+        let part = |data: &TensorData| {
+            let values = data.as_slice::<f32>().expect("floats");
+            let length = values.len() / batches;
+            let mut shape = data.shape.clone();
+            shape[0] /= batches;
+            TensorData::new(values[index * length..][..length].to_vec(), shape)
+        };
+        let [images, output_gradient] = [&self.images, &self.output_gradient].map(part);
+        Self { images, output_gradient, count: self.count / batches, ..self.clone() }
     }
 
     pub fn with_running(mut self) -> Self {
@@ -131,7 +150,8 @@ impl Network {
     }
 
     pub fn options(&self) -> StackOptions {
-        StackOptions { epsilon: self.epsilon, precision: self.precision, ..Default::default() }
+        let Self { epsilon, precision, ghost_batches, .. } = *self;
+        StackOptions { epsilon, precision, ghost_batches, ..Default::default() }
     }
 
     pub fn statistics<B: Backend>(&self) -> Statistics<B> {

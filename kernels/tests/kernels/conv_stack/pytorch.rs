@@ -65,6 +65,7 @@ impl Golden {
             layout: Layout::Contiguous,
             epsilon: self.epsilon,
             precision: Precision::F32,
+            ghost_batches: 1,
         }
     }
 }

@@ -103,6 +103,20 @@ fn running_moments_must_be_given_for_every_block() {
 }
 
 #[test]
+fn ghost_batches_have_as_many_images_and_one_lane() {
+    for (ghost_batches, lanes, wanted) in [
+        (0, 1, "2 images are not 0 batches of equal size"),
+        (3, 1, "2 images are not 3 batches of equal size"),
+        (2, 3, "lanes have one batch each, found 3 lanes and 2 batches"),
+    ] {
+        let options = StackOptions { ghost_batches, lanes, ..Default::default() };
+        let blocks = [block(1, 3)];
+        let call = || conv_stack(tensor(IMAGES), &blocks, Statistics::Batch, options);
+        assert_eq!(refusal(call), wanted);
+    }
+}
+
+#[test]
 fn channels_must_be_shared_out_among_the_lanes() {
     for (lanes, name, channels) in [(2, "the images", 3), (0, "the images", 3), (3, "block 0", 4)] {
         let options = StackOptions { lanes, ..Default::default() };

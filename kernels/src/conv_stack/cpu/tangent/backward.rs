@@ -32,14 +32,16 @@ pub fn jvp_of_vjp(
     let stack = Stack { primal: PrimalStack { saved, slots: &saved.slots }, saved_tangent };
 
     let dy_tangent = dy_tangent.map_or_else(|| vec![0.0; wanted].into(), Cow::from);
-    let (mut grad_tangent, _) = stack.primal.pack_output(&dy_tangent, || (), |_, _, ()| ());
+    let (mut grad_tangent, _) = stack.primal.pack_output(&dy_tangent, |_| (), |_, _, ()| ());
     let mut dx = None;
     for (k, primal) in intermediate_grads.0.iter().enumerate().rev() {
         let pixels = saved.pixels(&saved.plans[k]);
-        let norms = (&saved.norms[k], &saved_tangent.norms[k]);
         let grads = Dual { primal, tangent: &grad_tangent };
-        let sums = stack.sums(k, grads);
-        let (norm, norm_tangent) = sums.gradients(norms, &saved.parameters[k], pixels);
+        let gradients = stack.sums(k, grads).map(|image, sums| {
+            let norms = (saved.norms[k].of(image), saved_tangent.norms[k].of(image));
+            sums.gradients(norms, &saved.parameters[k], pixels)
+        });
+        let (norm, norm_tangent) = gradients.unzip();
         let step = stack.block(k, grads, (&norm, &norm_tangent), k > 0 || need_dx);
         write_gradients(saved, k, &step.weight, &norm_tangent, &mut dparams[4 * k..4 * k + 4]);
         grad_tangent = step.input;

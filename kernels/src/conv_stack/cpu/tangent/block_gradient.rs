@@ -5,6 +5,7 @@ use std::ops::Range;
 use rayon::prelude::*;
 
 use super::super::norm::{NormGradient, Sums};
+use super::super::per_batch::PerBatch;
 use super::super::plan::Plan;
 use super::backward::{Dual, Stack};
 use super::norm::TangentSums;
@@ -73,20 +74,22 @@ impl Stack<'_> {
         let y = plan.strip(self.body(), weights, (input, y), piece.rows.clone(), scratch);
         let start = plan.conv.start(piece.tile, piece.rows.start);
         let tangent = &self.saved_tangent.convs[piece.k].get(piece.n)[start..start + y.len()];
-        (plan.affine(piece.tile, y, &saved.norms[piece.k]), tangent)
+        (plan.affine(piece.tile, y, saved.norms[piece.k].of(piece.n)), tangent)
     }
 
     /// The sums over the batch that the gradient of block `k` needs.
-    pub fn sums(&self, k: usize, grads: Dual<'_>) -> TangentSums {
+    pub fn sums(&self, k: usize, grads: Dual<'_>) -> PerBatch<TangentSums> {
         let plan = self.plan(k);
         let (weights, lane) = (self.primal.weights(k), plan.conv.lane);
         let identity = NormGradient::identity(plan.padded());
-        let means = (&self.primal.saved.norms[k].mean, &self.saved_tangent.norms[k].mean);
+        let (norms, tangents) = (&self.primal.saved.norms[k], &self.saved_tangent.norms[k]);
         let parts = self.primal.slots.par_iter().map(|images| {
-            let mut sums = TangentSums::empty(plan.padded());
+            let saved = self.primal.saved;
+            let mut all = saved.per_batch(images, || TangentSums::empty(plan.padded()));
             let [mut scratch, mut dz] = [(); 2].map(|()| Buffer::stale(plan.strip_len()));
             let mut out = vec![0.0; 2 * lane];
             for n in images.clone() {
+                let (means, sums) = ((&norms.of(n).mean, &tangents.of(n).mean), all.of_mut(n));
                 for (tile, rows) in plan.pieces() {
                     let piece = Piece { k, n, tile, rows: &rows };
                     let (strip, tangent) = self.strips(&piece, weights, &mut scratch);
@@ -111,11 +114,9 @@ impl Stack<'_> {
                     correlate(tangent, means.1, &dz, &mut sums.conv);
                 }
             }
-            sums
+            all
         });
-        let mut total = TangentSums::empty(plan.padded());
-        parts.collect::<Vec<_>>().iter().for_each(|part| total.merge(part));
-        total
+        PerBatch::total(parts.collect(), TangentSums::merge)
     }
 
     /// Takes the gradient of block `k`'s output and its tangent to those of its weight and, if
@@ -124,7 +125,7 @@ impl Stack<'_> {
         &self,
         k: usize,
         grads: Dual<'_>,
-        norms: (&NormGradient, &NormGradient),
+        norms: (&PerBatch<NormGradient>, &PerBatch<NormGradient>),
         need_input: bool,
     ) -> BlockTangents {
         let (plan, slots) = (self.plan(k), self.primal.slots);
@@ -154,6 +155,7 @@ impl Stack<'_> {
             };
             for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
+                    let norms = (norms.0.of(images.start + i), norms.1.of(images.start + i));
                     for (tile, rows) in plan.pieces() {
                         let piece = Piece { k, n: images.start + i, tile, rows: &rows };
                         self.deltas(&piece, place, grads, norms, weights, &mut run);

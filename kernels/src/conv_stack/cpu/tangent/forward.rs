@@ -6,8 +6,8 @@ use rayon::prelude::*;
 
 use super::super::forward::Saved;
 use super::super::norm::{Norm, Sums};
+use super::super::per_batch::PerBatch;
 use super::super::plan::Plan;
-use super::super::reduction::total;
 use super::super::slot_run::SlotRun;
 use super::InputTangents;
 use crate::cpu::buffers::{Buffer, CowBuffer};
@@ -31,7 +31,7 @@ pub struct SavedTangent {
     pub(in crate::conv_stack::cpu) inputs: Vec<Images>,
     /// Of the output of every convolution.
     pub(in crate::conv_stack::cpu) convs: Vec<Images>,
-    pub(in crate::conv_stack::cpu) norms: Vec<Norm>,
+    pub(in crate::conv_stack::cpu) norms: Vec<PerBatch<Norm>>,
     /// Of the weights, packed.
     pub(in crate::conv_stack::cpu) weights: Vec<Buffer>,
     /// Whether the images have a tangent.
@@ -61,21 +61,25 @@ pub fn jvp(saved: &Saved, tangents: InputTangents<'_>) -> JvpOutput {
     let (mut inputs, mut convs) = stack.stores(slots);
     let mut y = vec![0.0; shape.output().iter().product()];
     let mut runs = SlotRun::all(&saved.plans, slots, &mut inputs, &mut convs, &mut y);
-    let mut norms: Vec<Norm> = Vec::new();
+    let mut norms: Vec<PerBatch<Norm>> = Vec::new();
     for k in 0..=saved.plans.len() {
         let group = saved.plans.get(k).map_or(1, |plan| plan.group);
         let parts = runs.par_iter_mut().map(|run| {
-            let mut sums = Sums::empty(saved.plans.get(k).map_or(0, Plan::padded));
+            let padded = saved.plans.get(k).map_or(0, Plan::padded);
+            let mut sums = saved.per_batch(&run.images, || Sums::empty(padded));
             for group in groups(run.images.len(), group) {
                 stack.step(k, group, run, &norms, &mut sums);
             }
             sums
         });
-        let sums = total(parts.collect());
+        let sums = PerBatch::total(parts.collect(), Sums::merge);
         if let Some(plan) = saved.plans.get(k) {
             let pixels = saved.pixels(plan);
             let tangents = &tangents.parameters[k];
-            norms.push(saved.norms[k].tangent(&saved.parameters[k], tangents, &sums, pixels));
+            norms.push(sums.map(|image, sums| {
+                let norm = saved.norms[k].of(image);
+                norm.tangent(&saved.parameters[k], tangents, sums, pixels)
+            }));
         }
     }
     drop((runs, stack));
@@ -124,8 +128,8 @@ impl Stack<'_> {
         k: usize,
         group: Range<usize>,
         run: &mut SlotRun<'_>,
-        norms: &[Norm],
-        sums: &mut Sums,
+        norms: &[PerBatch<Norm>],
+        sums: &mut PerBatch<Sums>,
     ) {
         let plans = &self.saved.plans;
         for i in group.clone() {
@@ -134,7 +138,7 @@ impl Stack<'_> {
                     Some(images) => run.pack_input(self.body(), plans[0].input, i, images),
                     None => continue,
                 },
-                k => self.activate(k - 1, i, run, &norms[k - 1]),
+                k => self.activate(k - 1, i, run, norms[k - 1].of(run.images.start + i)),
             }
             if let Some(plan) = plans.get(k) {
                 plan.round_maps(self.body(), run.inputs[k].get_mut(i));
@@ -144,8 +148,11 @@ impl Stack<'_> {
             return run.unpack_output(self.body(), plans[k - 1].out, group);
         };
         self.convolve(k, group.clone(), run);
-        if self.saved.batch {
-            group.for_each(|i| self.correlate(plan, k, i, run, sums));
+        if self.saved.batch_images.is_some() {
+            group.for_each(|i| {
+                let sums = sums.of_mut(run.images.start + i);
+                self.correlate(plan, k, i, run, sums);
+            });
         }
     }
 
@@ -162,7 +169,7 @@ impl Stack<'_> {
             let tangent = &tangent[from..from + rows.len() * plan.conv.row()];
             let weights = (&*self.weights[k], tile);
             let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
-            let strip = plan.affine(tile, y, &saved.norms[k]);
+            let strip = plan.affine(tile, y, saved.norms[k].of(n));
             let tangent = plan.affine(tile, tangent, norm);
             self.body().activate_jvp(&strip, &tangent, &mut out[start..], plan.out.row());
         }
@@ -198,7 +205,7 @@ impl Stack<'_> {
             let grad = (&tangent[plan.conv.start(tile, rows.start)..], row);
             let weights = (&*self.weights[k], tile);
             let y = plan.strip(self.body(), weights, (input, y), rows, &mut run.strip);
-            let centre = &saved.norms[k].mean[tile * lane..];
+            let centre = &saved.norms[k].of(n).mean[tile * lane..];
             let pair = Correlation { value: (y, row), grad, size, centre, gated: false };
             self.body().correlate(&pair, &mut out);
             sums.add_tile(tile * lane, &out);

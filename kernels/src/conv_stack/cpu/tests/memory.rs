@@ -5,6 +5,7 @@ use super::super::buffer_pool_model::BufferPoolModel;
 use super::super::memory::StackPass;
 use super::super::norm::Norm;
 use super::super::parameters::SavedParameters;
+use super::super::per_batch::PerBatch;
 use super::super::tangent::{InputTangents, SavedTangent, jvp, jvp_of_vjp};
 use super::{
     BlockShape, Case, EPSILON, InstructionSet, Pass, Planned, Precision, Saved, StackShape,
@@ -30,10 +31,14 @@ impl Case {
     }
 }
 
-fn floats<'a>(maps: impl IntoIterator<Item = &'a Images>, norms: &[Norm], n: usize) -> usize {
+fn floats<'a>(
+    maps: impl IntoIterator<Item = &'a Images>,
+    norms: &[PerBatch<Norm>],
+    n: usize,
+) -> usize {
     let maps = maps.into_iter().map(|images| images.group(0..n).len()).sum::<usize>();
     let norm = |n: &Norm| n.mean.len() + n.inv_std.len() + n.scale.len() + n.shift.len();
-    maps + norms.iter().map(norm).sum::<usize>()
+    maps + norms.iter().flat_map(PerBatch::values).map(norm).sum::<usize>()
 }
 
 #[test]
@@ -88,7 +93,13 @@ fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) ->
     for case in &cases {
         let planned = Planned::by(body, &case.shape, precision);
         let how = (Statistics::Batch, EPSILON);
-        forward(&planned, &case.x, &case.parameters(), how, Pass { keep: false, lanes: 1 });
+        forward(
+            &planned,
+            &case.x,
+            &case.parameters(),
+            how,
+            Pass { keep: false, lanes: 1, batches: 1 },
+        );
         let used = model.forward(&case.shape, 1, false);
         model.release(used);
     }

@@ -134,7 +134,7 @@ impl Case {
     fn forward(&self, body: &'static dyn InstructionSet) -> Output {
         let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::by(body, &self.shape, self.precision);
-        let pass = Pass { keep: true, lanes: self.lanes };
+        let pass = Pass { keep: true, lanes: self.lanes, batches: 1 };
         forward(&planned, &self.x, &self.parameters(), (statistics, EPSILON), pass)
     }
 
@@ -364,7 +364,7 @@ fn keeping_nothing_changes_no_output() {
     ] {
         let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::new(&case.shape, Precision::F32);
-        let pass = Pass { keep: false, lanes: 1 };
+        let pass = Pass { keep: false, lanes: 1, batches: 1 };
         let out = forward(&planned, &case.x, &case.parameters(), (statistics, EPSILON), pass);
         let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());

@@ -15,7 +15,7 @@ impl Case {
         {
             let run = |keep| {
                 let planned = Planned::by(body, &self.shape, precision);
-                let pass = Pass { keep, lanes: self.lanes };
+                let pass = Pass { keep, lanes: self.lanes, batches: 1 };
                 forward(&planned, &self.x, &self.parameters(), (statistics, EPSILON), pass)
             };
             let (kept, bare) = (run(true), run(false));
