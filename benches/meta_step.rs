@@ -28,8 +28,8 @@ fn meta_step(criterion: &mut Criterion) {
         let maml = Maml::new(network(), inner.clone()).expect("an inner loop");
         step(&mut group, &name("maml"), protocol, &maml);
         step(&mut group, &name("maml without lanes"), protocol, &maml.clone().with_lanes(1));
-        let unrolled = maml.clone().with_second_order(SecondOrder::Unrolled);
-        step(&mut group, &name("maml unrolled"), protocol, &unrolled);
+        let chain = maml.clone().with_second_order(SecondOrder::Chain);
+        step(&mut group, &name("maml by the chain"), protocol, &chain);
         let first = Maml::first_order(network(), inner.clone()).expect("an inner loop");
         step(&mut group, &name("fomaml"), protocol, &first);
         let anil = Maml::anil(network(), inner).expect("an inner loop");

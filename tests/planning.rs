@@ -315,8 +315,8 @@ fn formulas_come_near_to_what_is_found() {
     let config = Conv4Config::omniglot_strided();
     for steps in [1, 5] {
         for (route, method) in [
-            (SecondOrder::Chain, Method::Maml { steps }),
-            (SecondOrder::Unrolled, Method::Unrolled { steps }),
+            (SecondOrder::Chain, Method::MamlChain { steps }),
+            (SecondOrder::Unrolled, Method::Maml { steps }),
         ] {
             let learner = maml(steps, route);
             let plan = planner(&learner, &config, method).plan(8);

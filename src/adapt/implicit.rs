@@ -4,8 +4,8 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
-use super::chain::{OuterLoss, leaves};
 use super::error::setting;
+use super::outer_gradient::{OuterLoss, leaves};
 use super::{AdaptError, GradientFn, MetaGradient};
 use crate::phase::{Phase, phase_on};
 

@@ -37,12 +37,12 @@ pub enum Order {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SecondOrder {
-    /// Step by step from the last to the first, each made again from its fast weights: memory for
-    /// the graph of one step.
-    #[default]
-    Chain,
     /// By the graph of the whole loop.
+    #[default]
     Unrolled,
+    /// Step by step from the last to the first, each but the last computed again from its fast
+    /// weights: memory for the graph of one step.
+    Chain,
 }
 
 /// Which parameters an inner loop adapts, by the beginning of their names.
@@ -120,7 +120,8 @@ impl Mask {
         Err(AdaptError::NothingMoves { mask: self.to_string(), names })
     }
 
-    fn has(&self, path: &str) -> bool {
+    /// Whether the parameter of this name is adapted.
+    pub(crate) fn has(&self, path: &str) -> bool {
         let inside = |module: &String| {
             let rest = path.strip_prefix(module.as_str());
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -4,13 +4,12 @@
 //! autodiff, `Autodiff<B>`, so on a plain backend it is fine-tuning, and on an autodiff backend the
 //! result is a differentiable function of the module's parameters: exact second-order MAML.
 //!
-//! Learners use the same steps without the graph of the whole loop: [`SecondOrder::Chain`] keeps
-//! the fast weights of each step and sends the outer gradient back step by step, each of which is
-//! made again under two levels of autodiff, so memory does not grow with the graph of the loop.
+//! Learners use the same steps, by the graph of the whole loop or, with [`SecondOrder::Chain`], without:
+//! it keeps the fast weights of each step and sends the outer gradient back step by step, each of which
+//! is computed again under two levels of autodiff, so memory does not grow with the graph of the loop.
 //!
 //! [`Segments`] does for the depth of an encoder what the chain does for the length of a loop.
 
-mod chain;
 mod clip;
 mod curvature;
 mod error;
@@ -19,6 +18,7 @@ mod inner_loop;
 mod level;
 mod lists;
 mod norms;
+mod outer_gradient;
 mod parameters;
 mod rates;
 mod rule;
@@ -34,10 +34,10 @@ pub use rates::{InnerRates, RateKind};
 pub use rule::InnerRule;
 pub use segments::Segments;
 
-pub(crate) use chain::{MetaGradient, OuterLoss, chain, leaves, sum, unrolled};
 pub(crate) use error::setting;
 pub(crate) use level::{differentiating_twice, lifted};
 pub(crate) use lists::{summed_all, tiled_all};
+pub(crate) use outer_gradient::{MetaGradient, OuterLoss, leaves, outer_gradient, sum};
 pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
 pub(crate) use secant::within_curvature;
 pub(crate) use steps::{Fast, GradientFn, InnerSteps, flat_gradient_fn, lifted_gradient_fn};
@@ -108,9 +108,9 @@ where
     let adapted_slots = inner.mask.select(&slots::<B, M>(module))?;
     let loss = |_: usize, module: &Lifted<B, M>| loss(module);
     let gradient_fn =
-        lifted_gradient_fn::<B, Lifted<B, M>>(&template, 1, &adapted_slots, Precision::F32, &loss);
+        lifted_gradient_fn::<B, Lifted<B, M>>(&template, &adapted_slots, Precision::F32, &loss);
     let steps = InnerSteps { inner, adapted: &adapted_slots, gradient_fn: &gradient_fn, lanes: 1 };
     let run = || steps.run(values::<B, M>(module), &InnerRates::fixed());
     let adapted = differentiating_twice::<B, M, _>(module, run)?;
-    Ok(filled::<B, M>(module.clone(), &adapted.values, 1))
+    Ok(filled::<B, M>(module.clone(), &adapted.values))
 }

@@ -71,14 +71,10 @@ impl<B: Backend> ModuleVisitor<B> for Values<B> {
     }
 }
 
-/// `module` with these values for its float tensors, which become `lanes` times as long along
-/// dimension 0; the values stay on the graph they are on.
-pub(crate) fn filled<B: Backend, M: Module<B>>(
-    module: M,
-    values: &[Tensor<B, 1>],
-    lanes: usize,
-) -> M {
-    let mut fill = Fill { values: values.iter(), lanes };
+/// `module` with these values for its float tensors, which become as many times as long along
+/// dimension 0 as there are lanes in a value; the values stay on the graph they are on.
+pub(crate) fn filled<B: Backend, M: Module<B>>(module: M, values: &[Tensor<B, 1>]) -> M {
+    let mut fill = Fill { values: values.iter() };
     let filled = module.map(&mut fill);
     assert_eq!(fill.values.len(), 0, "a module has as many tensors as it had");
     filled
@@ -86,15 +82,14 @@ pub(crate) fn filled<B: Backend, M: Module<B>>(
 
 struct Fill<'a, B: Backend> {
     values: std::slice::Iter<'a, Tensor<B, 1>>,
-    lanes: usize,
 }
 
 impl<B: Backend> ModuleMapper<B> for Fill<'_, B> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
         let (id, old, mapper) = param.consume();
-        let mut shape = old.dims();
-        shape[0] *= self.lanes;
         let value = self.values.next().expect("as many values as the module has tensors");
+        let mut shape = old.dims();
+        shape[0] *= value.dims()[0] / old.shape().num_elements();
         Param::from_mapped_value(id, value.clone().reshape(shape), mapper)
     }
 }

@@ -105,7 +105,7 @@ impl<B: Backend> InnerRates<B> {
 
     /// The same with other values, on the graph they are on.
     pub(crate) fn with(&self, values: &[Tensor<B, 1>]) -> Self {
-        super::filled::<B, Self>(self.clone(), values, 1)
+        super::filled::<B, Self>(self.clone(), values)
     }
 
     /// `values` of `lanes` tasks with what is not theirs at this step in its place.

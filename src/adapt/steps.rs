@@ -98,7 +98,6 @@ impl<B: Backend> InnerSteps<'_, B> {
 /// any values: on the graph of the values.
 pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     template: &'a M,
-    lanes: usize,
     adapted: &'a [bool],
     precision: Precision,
     loss: &'a dyn Fn(usize, &M) -> Tensor<Autodiff<B>, 1>,
@@ -106,7 +105,7 @@ pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     move |step, values| {
         let values = values.iter().cloned().map(lifted::<B, 1>).collect();
         let loss = |module: &M| scaled(loss(step, module), precision);
-        let found = gradients::<Autodiff<B>, M>(template, lanes, adapted, loss, values);
+        let found = gradients::<Autodiff<B>, M>(template, adapted, loss, values);
         unscaled(found, precision)
     }
 }
@@ -115,7 +114,6 @@ pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
 /// constant. It asks for one derivative alone, so it serves every layer.
 pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
     template: &'a M,
-    lanes: usize,
     adapted: &'a [bool],
     precision: Precision,
     loss: &'a dyn Fn(usize, &M) -> Tensor<B, 1>,
@@ -125,7 +123,7 @@ pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
         let constant = |value: &Tensor<B, 1>| Tensor::from_inner(value.clone().inner());
         let values = values.iter().map(constant).collect();
         let loss = |module: &M| scaled(loss(step, module), precision);
-        let found = unscaled(gradients::<B, M>(template, lanes, adapted, loss, values), precision);
+        let found = unscaled(gradients::<B, M>(template, adapted, loss, values), precision);
         found.into_iter().map(|gradient| gradient.map(Tensor::from_inner)).collect()
     }
 }
@@ -168,12 +166,11 @@ fn unscaled<B: Backend>(
 /// The gradient of `loss` by the values that move.
 fn gradients<B: AutodiffBackend, M: Module<B>>(
     template: &M,
-    lanes: usize,
     adapted: &[bool],
     loss: impl Fn(&M) -> Tensor<B, 1>,
     values: Vec<Tensor<B, 1>>,
 ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
-    let module = filled::<B, M>(template.clone(), &values, lanes);
+    let module = filled::<B, M>(template.clone(), &values);
     let module = module.map(&mut Track(adapted.iter()));
     let mut found = loss(&module).backward();
     let mut gradients = Gradients { found: &mut found, gradients: Vec::new() };
@@ -244,7 +241,7 @@ mod tests {
         };
         let values = values::<B, _>(&network);
         let adapted = vec![true; values.len()];
-        let found = flat_gradient_fn(&network, 1, &adapted, precision, &loss)(0, &values);
+        let found = flat_gradient_fn(&network, &adapted, precision, &loss)(0, &values);
         let found = found.into_iter().flatten().map(|gradient| gradient / scale);
         found.flat_map(|gradient| gradient.into_data().into_vec::<f32>().unwrap()).collect()
     }
@@ -273,7 +270,7 @@ mod tests {
         let values: Vec<_> =
             values.into_iter().map(|value| value.detach().require_grad()).collect();
         let found = |adapted: &[bool]| {
-            flat_gradient_fn(&network, 1, adapted, Precision::F32, &loss)(0, &values)
+            flat_gradient_fn(&network, adapted, Precision::F32, &loss)(0, &values)
         };
         let all = found(&vec![true; values.len()]);
         let adapted: Vec<_> = (0..values.len()).map(|place| place % 3 == 0).collect();

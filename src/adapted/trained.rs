@@ -128,7 +128,7 @@ impl TrainedNetwork {
             let own = TensorData::new(own.to_vec(), [own.len()]);
             tensors.push(Tensor::<B, 1>::from_data(own, device));
         }
-        Ok(filled::<B, _>(network, &tensors, 1))
+        Ok(filled::<B, _>(network, &tensors))
     }
 }
 

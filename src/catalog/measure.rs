@@ -97,11 +97,9 @@ where
     let inner = |steps| InnerLoop::new(steps, 0.01);
     match method {
         Method::ProtoNet => unreachable!("it has no inner loop"),
-        Method::Maml { steps } => {
+        Method::Maml { steps } => Maml::new(network, inner(steps)),
+        Method::MamlChain { steps } => {
             Maml::new(network, inner(steps)).map(|all| all.with_second_order(SecondOrder::Chain))
-        }
-        Method::Unrolled { steps } => {
-            Maml::new(network, inner(steps)).map(|all| all.with_second_order(SecondOrder::Unrolled))
         }
         Method::FirstOrder { steps } => Maml::first_order(network, inner(steps)),
         Method::Reptile { steps, batch } => {

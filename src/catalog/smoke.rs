@@ -7,7 +7,7 @@ use fewshot_models::{Classifier, Encoder};
 
 use super::noise::noise;
 use super::{Backbone, BackboneConfig};
-use crate::adapt::{InnerLoop, SecondOrder};
+use crate::adapt::InnerLoop;
 use crate::episode::{Classification, EpisodeBatch, Protocol};
 use crate::hardware::Precision;
 use crate::learners::{AdaptableNetwork, Maml, MetaGradients, MetaLearner, ProtoNet};
@@ -59,7 +59,6 @@ where
     let network = Classifier::new(encoder, features, 2, device);
     let inner = InnerLoop::new(1, 0.01);
     let learner = Maml::new(network, inner).map_err(|error| error.to_string())?;
-    let learner = learner.with_second_order(SecondOrder::Unrolled);
     learner.check(batch).map_err(|error| error.to_string())?;
     found(&learner, learner.meta_gradients(batch, LossScale::ONE), "the derivative of a gradient")
 }

@@ -41,8 +41,8 @@ pub struct HardwareConfig {
 /// What is recomputed in a backward pass instead of kept from the forward pass.
 ///
 /// The inner steps of a learner that adapts by gradients are another matter, and its own: its
-/// [`SecondOrder::Chain`](crate::adapt::SecondOrder::Chain), which convolutional ones have by
-/// default, computes every step again from its fast weights, whatever is said here.
+/// [`SecondOrder::Chain`](crate::adapt::SecondOrder::Chain) computes every step again from its fast
+/// weights, whatever is said here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Checkpointing {

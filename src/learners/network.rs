@@ -4,7 +4,6 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::{BnStatistics, Classifier, Encoder, Mlp};
 
-use crate::adapt::SecondOrder;
 use crate::episode::{Classification, Regression, TaskKind};
 use crate::precision::Precision;
 
@@ -21,10 +20,6 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// memory. A network without lanes has 1.
     const LANES: usize;
 
-    /// The way to the exact derivative by default: the graph of the whole loop is faster
-    /// where it is small.
-    const SECOND_ORDER: SecondOrder = SecondOrder::Chain;
-
     /// Whether a forward pass draws random numbers of the backend; see [`Encoder::DRAWS`].
     const DRAWS: bool = true;
 
@@ -35,10 +30,18 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     fn output_size(&self) -> usize;
 
     /// Outputs for several tasks, `[t, n, c, h, w]` to `[t, n, d]`.
-    fn forward_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3>;
+    fn forward_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        self.head_lanes(self.features_lanes(inputs, statistics))
+    }
 
-    /// What the head gets, for several tasks, `[t, n, c, h, w]` to `[t, n, d]`.
+    /// What the head gets, for several tasks, `[t, n, c, h, w]` to `[t, n, f]`.
     fn features_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3>;
+
+    /// The same where all tasks share the parameters of everything before the head.
+    fn features_shared(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3>;
+
+    /// What the head makes of what it gets, for several tasks, `[t, n, f]` to `[t, n, d]`.
+    fn head_lanes(&self, features: Tensor<B, 3>) -> Tensor<B, 3>;
 
     /// What its products are computed in.
     fn precision(&self) -> Precision {
@@ -85,12 +88,16 @@ impl<B: Backend, E: Encoder<B>> Network<B> for Classifier<B, E> {
         self.ways()
     }
 
-    fn forward_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        Classifier::forward_lanes(self, inputs, statistics)
-    }
-
     fn features_lanes(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
         self.encode_lanes(inputs, statistics)
+    }
+
+    fn features_shared(&self, inputs: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
+        self.encoder.encode_tasks(inputs, statistics)
+    }
+
+    fn head_lanes(&self, features: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.head.forward_lanes(features)
     }
 
     fn precision(&self) -> Precision {
@@ -106,8 +113,6 @@ impl<B: Backend> Network<B> for Mlp<B> {
     type Kind = Regression;
 
     const LANES: usize = 64;
-
-    const SECOND_ORDER: SecondOrder = SecondOrder::Unrolled;
 
     const DRAWS: bool = <Self as Encoder<B>>::DRAWS;
 
@@ -125,6 +130,17 @@ impl<B: Backend> Network<B> for Mlp<B> {
 
     fn features_lanes(&self, inputs: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
         self.hidden_lanes(inputs.flatten(2, 4))
+    }
+
+    fn features_shared(&self, inputs: Tensor<B, 5>, _: BnStatistics) -> Tensor<B, 3> {
+        let [tasks, examples, c, h, w] = inputs.dims();
+        let features = self.hidden_lanes(inputs.reshape([1, tasks * examples, c * h * w]));
+        let [.., length] = features.dims();
+        features.reshape([tasks, examples, length])
+    }
+
+    fn head_lanes(&self, features: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.last_lanes(features)
     }
 
     fn precision(&self) -> Precision {

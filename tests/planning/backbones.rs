@@ -94,8 +94,8 @@ impl Way {
             }
             Method::Anil { steps } => Maml::anil(network, inner(steps)),
             Method::Maml { steps } => self.relative(network, inner(steps)),
-            Method::Unrolled { steps } => Maml::new(network, inner(steps))
-                .map(|learner| learner.with_second_order(SecondOrder::Unrolled)),
+            Method::MamlChain { steps } => Maml::new(network, inner(steps))
+                .map(|learner| learner.with_second_order(SecondOrder::Chain)),
         };
         self.step::<B, _>(&learner.unwrap(), image)
     }
@@ -180,7 +180,7 @@ fn ways(queries: usize, tasks: usize) -> Vec<Way> {
         Method::ProtoNet,
         Method::FirstOrder { steps },
         Method::Maml { steps },
-        Method::Unrolled { steps },
+        Method::MamlChain { steps },
     ];
     methods.map(|method| Way::new(method, queries, tasks)).to_vec()
 }
@@ -241,9 +241,9 @@ mod on_wgpu {
     /// Tasks side by side are asked for whole passes between two samples, which see least of these.
     #[test]
     fn formulas_cover_what_is_seen_of_tasks_side_by_side() {
-        let chain = way(Method::Maml { steps: 2 }, 2);
+        let maml = way(Method::Maml { steps: 2 }, 2);
         for name in ["conv4-omniglot-strided", "mlp-omniglot"] {
-            let (row, off) = compared::<Autodiff<Wgpu>>(&bundled(name)[0], chain);
+            let (row, off) = compared::<Autodiff<Wgpu>>(&bundled(name)[0], maml);
             assert!((-BOUND..80.0).contains(&off), "{row}");
         }
     }

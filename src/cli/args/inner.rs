@@ -22,11 +22,10 @@ pub(crate) struct InnerArgs {
         ("second", "The exact derivative", Order::Second),
     ]))]
     pub(crate) order: Option<Order>,
-    /// How the exact derivative is computed; the result is the same [default: chain, for
-    /// sinusoids unrolled]
+    /// How the exact derivative is computed; the result is the same [default: unrolled]
     #[arg(long, value_name = "ROUTE", value_parser = one_of([
-        ("chain", "Step by step, with memory for one", SecondOrder::Chain),
         ("unrolled", "By the graph of the whole inner loop", SecondOrder::Unrolled),
+        ("chain", "Step by step, with memory for one", SecondOrder::Chain),
     ]))]
     pub(crate) second_order_route: Option<SecondOrder>,
     /// Strength of imaml's proximal term [default: 2]

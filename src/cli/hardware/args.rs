@@ -106,7 +106,7 @@ pub(crate) struct TaskArgs {
     /// How the model learns
     #[arg(long, default_value = "protonet", value_parser = one_of([
         ("protonet", "Prototypical network", (|_| Method::ProtoNet) as MethodOf),
-        ("maml", "MAML of the second order, by the chain", |steps| Method::Maml { steps }),
+        ("maml", "MAML of the second order", |steps| Method::Maml { steps }),
         ("fomaml", "MAML of the first order", |steps| Method::FirstOrder { steps }),
         ("anil", "ANIL", |steps| Method::Anil { steps }),
     ]))]

@@ -66,8 +66,8 @@ impl Training {
             (Method::Anil, _) => Learning::Anil { steps },
             // The gradient of imaml is solved for at the end of the way, whose steps are not kept.
             (Method::Imaml, _) | (_, Order::First) => Learning::FirstOrder { steps },
-            _ if inner.second_order_route == Some(SecondOrder::Unrolled) => {
-                Learning::Unrolled { steps }
+            _ if inner.second_order_route == Some(SecondOrder::Chain) => {
+                Learning::MamlChain { steps }
             }
             _ => Learning::Maml { steps },
         }

@@ -80,7 +80,7 @@ impl ScaleArgs {
     pub(super) fn check(&self, method: Method) -> Result<(), CliError> {
         if self.grad_checkpoint == Checkpointing::Segments && method != Method::Protonet {
             let instead = match method.adapts() {
-                true => "what it has: --second-order-route chain computes inner steps again",
+                true => "--second-order-route chain: it computes inner steps again",
                 false => "none or balanced",
             };
             return Err(usage!(

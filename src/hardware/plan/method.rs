@@ -11,13 +11,14 @@ pub enum Method {
     /// together and nothing adapts. The graphs of all tasks are there at once, or under
     /// [`Checkpointing::Segments`] a segment of one.
     ProtoNet,
-    /// MAML of the second order by the chain, and its relatives that adapt everything.
+    /// MAML of the second order by the graph of the whole inner loop, and its relatives that adapt
+    /// everything.
     Maml {
         /// Inner steps.
         steps: usize,
     },
-    /// The same, with the graphs of all inner steps kept.
-    Unrolled {
+    /// The same by the chain, with the graph of one inner step at a time.
+    MamlChain {
         /// Inner steps.
         steps: usize,
     },
@@ -49,6 +50,8 @@ pub(super) enum InnerGraphs {
     One,
     /// Those of all steps: the unrolled loop.
     Every,
+    /// That of the features, which no step changes: the head alone adapts.
+    Features,
 }
 
 /// What the method takes besides what is counted.
@@ -57,20 +60,21 @@ pub(super) fn lines(planner: &MemoryPlanner, tasks: usize) -> Lines {
     let mut inner = InnerLoop {
         steps: 0,
         live: planner.live(tasks),
-        graphs: InnerGraphs::One,
+        graphs: InnerGraphs::Every,
         moved: profile.trainable(),
         batch: None,
     };
     match planner.method {
         Method::ProtoNet => return prototypical(planner, tasks),
         Method::Maml { steps } => inner.steps = steps,
-        Method::Unrolled { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::Every),
+        Method::MamlChain { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::One),
         Method::FirstOrder { steps } => (inner.steps, inner.graphs) = (steps, InnerGraphs::None),
         Method::Reptile { steps, batch } => {
             (inner.steps, inner.graphs, inner.batch) = (steps, InnerGraphs::None, Some(batch));
         }
         Method::Anil { steps } => {
-            (inner.steps, inner.moved) = (steps, profile.trainable_in("head"));
+            (inner.steps, inner.graphs) = (steps, InnerGraphs::Features);
+            inner.moved = profile.trainable_in("head");
         }
     }
     inner.lines(planner)
@@ -142,11 +146,13 @@ impl InnerLoop {
         let activations = &planner.activations;
         let (steps, live) = (self.steps as u64, self.live as u64);
         let with_graph = u64::from(self.graphs != InnerGraphs::None);
-        let trainable = modelled(profile.trainable());
         // A task's own values at the start, if it has any, and what moves after every step that is
         // stored: all, or where no graph is wanted the last and the one at hand.
         let stored = if with_graph > 0 { steps } else { steps.min(2) };
-        let start = profile.bytes().times(u64::from(live > 1));
+        let shares_body = self.graphs == InnerGraphs::Features;
+        let start = if shares_body { self.moved } else { profile.bytes() };
+        let start = start.times(u64::from(live > 1));
+        let moves = modelled(if shares_body { self.moved } else { profile.trainable() });
         // Examples of a task in one batch, and of these the ones of a step.
         let mini_batches = self.batch.map_or(MemoryFigure::exact(0), |batch| {
             let all = MemoryFigure::exact(task.example.0);
@@ -159,20 +165,20 @@ impl InnerLoop {
         let parameter_grads = activations.figure(activations.joint.parameter_grads);
         let mut lines = vec![
             ("fast weights", modelled(start + self.moved.times(stored)).times(live)),
-            ("gradients of fast weights", trainable.times(live)),
+            ("gradients of fast weights", moves.times(live)),
             ("means of the inner rule", modelled(means).times(live)),
             // What the graph of a step adds to the gradient, by what moves and what does not.
-            ("changes of gradients", trainable.times(with_graph * live)),
+            ("changes of gradients", moves.times(with_graph * live)),
             ("mini-batches", mini_batches.times(live)),
         ];
-        let parameter_grads = ("gradients of tasks", parameter_grads.times(with_graph * live));
+        // A shared body has those of support and queries.
+        let graphs = if shares_body { 2 } else { with_graph * live };
+        let parameter_grads = ("gradients of tasks", parameter_grads.times(graphs));
         if let Some(stacks) = &activations.stacks {
             let buffers = match self.batch {
                 Some(batch) => stacks.displacement(self.live, self.steps, batch),
-                None => {
-                    let body = !matches!(planner.method, Method::Anil { .. });
-                    stacks.inner(self.live, self.steps, self.graphs, body)
-                }
+                None if shares_body => stacks.features(self.live),
+                None => stacks.inner(self.live, self.steps, self.graphs),
             };
             lines.extend([("buffers of fused operations", buffers), parameter_grads]);
         } else {
@@ -204,6 +210,7 @@ impl InnerLoop {
             InnerGraphs::None => MemoryFigure::exact(0),
             InnerGraphs::One => graph + figure(support.saved_tangents),
             InnerGraphs::Every => graph.times(self.steps as u64) + figure(support.saved_tangents),
+            InnerGraphs::Features => figure(support.saved),
         };
         let live = self.live as u64;
         [

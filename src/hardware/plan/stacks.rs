@@ -21,17 +21,25 @@ pub struct Stacks {
 const MANY: usize = 16;
 
 impl Stacks {
-    /// Memory in the pool of buffers after an inner loop over `live` tasks; `body` tells whether it adapts
-    /// the stack's own parameters.
-    pub(super) fn inner(
-        &self,
-        live: usize,
-        steps: usize,
-        graphs: InnerGraphs,
-        body: bool,
-    ) -> MemoryFigure {
-        let floats = |live, steps| self.inner_loop_floats(live, steps, graphs, body);
+    /// Memory in the pool of buffers after an inner loop over `live` tasks, which adapts the stack's own
+    /// parameters.
+    pub(super) fn inner(&self, live: usize, steps: usize, graphs: InnerGraphs) -> MemoryFigure {
+        let floats = |live, steps| self.inner_loop_floats(live, steps, graphs);
         of_tasks(live, |live| beyond_many(steps, |steps| floats(live, steps)))
+    }
+
+    /// Memory in the pool of buffers after `live` tasks that share the stack, the graph of the support's
+    /// features under that of the queries.
+    pub(super) fn features(&self, live: usize) -> MemoryFigure {
+        let of_all = |stack: &StackShape, live| StackShape { n: live * stack.n, ..stack.clone() };
+        of_tasks(live, |live| {
+            let [support, queries] = [&self.support, &self.queries].map(|of| of_all(of, live));
+            self.settled(1, |passes| {
+                let kept = passes.forward(&support);
+                passes.forward_backward(&queries);
+                passes.backward(&support, kept);
+            })
+        })
     }
 
     /// Memory in the pool of buffers after an inner loop of steps on `batch` of the examples each, whose
@@ -42,7 +50,7 @@ impl Stacks {
             (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
             passes.forward_without_graph(&self.queries);
         };
-        of_tasks(live, |live| self.settled(live, true, step))
+        of_tasks(live, |live| self.settled(live, step))
     }
 
     /// Memory in the pool of buffers after `live` graphs of support and queries, one after the other, with a
@@ -52,32 +60,27 @@ impl Stacks {
             let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
             graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
         };
-        of_tasks(live, |live| self.settled(1, true, |passes| step(passes, live)))
+        of_tasks(live, |live| self.settled(1, |passes| step(passes, live)))
     }
 
     /// The floats of all buffers once they are enough for a meta-step of `live` tasks side by side: what one
     /// leaves may not serve the next in the order in which it was left.
-    fn settled(&self, live: usize, body: bool, step: impl Fn(&mut Passes)) -> usize {
-        let mut passes = Passes { buffers: BufferPoolModel::new(self.precision), live, body };
+    fn settled(&self, live: usize, step: impl Fn(&mut Passes)) -> usize {
+        let mut passes = Passes { buffers: BufferPoolModel::new(self.precision), live };
         step(&mut passes);
         step(&mut passes);
         passes.buffers.floats()
     }
 
-    fn inner_loop_floats(
-        &self,
-        live: usize,
-        steps: usize,
-        graphs: InnerGraphs,
-        body: bool,
-    ) -> usize {
-        self.settled(live, body, |passes| match graphs {
+    fn inner_loop_floats(&self, live: usize, steps: usize, graphs: InnerGraphs) -> usize {
+        self.settled(live, |passes| match graphs {
+            InnerGraphs::Features => unreachable!("no inner step goes through the stack"),
             InnerGraphs::None => {
-                (0..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
+                (0..steps.min(2)).for_each(|_| passes.forward_backward(&self.support));
                 passes.forward_backward(&self.queries);
             }
             InnerGraphs::One => {
-                (1..steps.min(2)).for_each(|_| passes.inner_gradient(&self.support));
+                (1..steps.min(2)).for_each(|_| passes.forward_backward(&self.support));
                 for step in 0..steps.min(2) {
                     let graph = passes.gradient_with_graph(&self.support);
                     if step == 0 {
@@ -109,23 +112,13 @@ fn beyond_many(count: usize, floats: impl Fn(usize) -> usize) -> usize {
     few + count.saturating_sub(MANY) * each
 }
 
-/// Passes of `live` tasks side by side; `body` tells whether the stack's parameters adapt.
+/// Passes of `live` tasks side by side.
 struct Passes {
     buffers: BufferPoolModel,
     live: usize,
-    body: bool,
 }
 
 impl Passes {
-    /// An inner gradient.
-    fn inner_gradient(&mut self, stack: &StackShape) {
-        if self.body {
-            self.forward_backward(stack);
-        } else {
-            self.forward_without_graph(stack);
-        }
-    }
-
     /// A forward pass without a graph.
     fn forward_without_graph(&mut self, stack: &StackShape) {
         let outputs = self.buffers.forward(stack, self.live, false);
@@ -134,20 +127,12 @@ impl Passes {
 
     /// An inner gradient whose graph is kept.
     fn gradient_with_graph(&mut self, stack: &StackShape) -> Vec<InUse> {
-        let mut kept = vec![self.forward(stack)];
-        if self.body {
-            kept.push(self.buffers.backward(stack, self.live, false, true));
-        }
-        kept
+        vec![self.forward(stack), self.buffers.backward(stack, self.live, false, true)]
     }
 
-    /// The backward pass through the graph of an inner gradient, or of features alone.
+    /// The backward pass through the graph of an inner gradient.
     fn differentiate_graph(&mut self, stack: &StackShape, kept: Vec<InUse>) {
-        if self.body {
-            self.buffers.hvp(stack, self.live);
-        } else {
-            self.backward_without_graph(stack);
-        }
+        self.buffers.hvp(stack, self.live);
         kept.into_iter().for_each(|kept| self.buffers.release(kept));
     }
 
@@ -160,15 +145,11 @@ impl Passes {
         self.buffers.forward(stack, self.live, true)
     }
 
-    fn backward(&mut self, stack: &StackShape, kept: InUse) {
-        self.backward_without_graph(stack);
-        self.buffers.release(kept);
-    }
-
     /// A backward pass that keeps nothing.
-    fn backward_without_graph(&mut self, stack: &StackShape) {
+    fn backward(&mut self, stack: &StackShape, kept: InUse) {
         let gradients = self.buffers.backward(stack, self.live, false, false);
         self.buffers.release(gradients);
+        self.buffers.release(kept);
     }
 }
 
@@ -187,7 +168,7 @@ mod tests {
     }
 
     fn bytes(live: usize, steps: usize, graphs: InnerGraphs) -> u64 {
-        stacks(15).inner(live, steps, graphs, true).bytes.0
+        stacks(15).inner(live, steps, graphs).bytes.0
     }
 
     #[test]
@@ -203,32 +184,29 @@ mod tests {
         let grown = bytes(2, 8, InnerGraphs::Every) - bytes(2, 1, InnerGraphs::Every);
         let more = grown as f64 / 7.0;
         assert!((1.0..1.3).contains(&(more / kept as f64)), "{more} of {kept}");
-        let exact = 4.0 * stacks(15).inner_loop_floats(2, 40, InnerGraphs::Every, true) as f64;
+        let exact = 4.0 * stacks(15).inner_loop_floats(2, 40, InnerGraphs::Every) as f64;
         let extrapolated = bytes(2, 40, InnerGraphs::Every) as f64;
         assert!((extrapolated / exact - 1.0).abs() < 0.005, "{extrapolated} for {exact}");
     }
 
     #[test]
     fn what_queries_leave_serves_where_it_is_large_enough() {
-        let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One, true).bytes.0;
+        let chain = |queries| stacks(queries).inner(1, 1, InnerGraphs::One).bytes.0;
         let [same, three_times] = [chain(5), chain(15)];
         let kept = |queries| 4 * stacks(queries).queries.saved_floats() as u64;
         assert!(three_times - same > kept(15) - kept(5), "{same} and {three_times}");
     }
 
     #[test]
-    fn a_body_that_stands_still_has_no_passes_along_a_direction() {
-        for graphs in [InnerGraphs::One, InnerGraphs::Every] {
-            let floats = |body| stacks(15).inner_loop_floats(2, 2, graphs, body);
-            assert!(floats(false) < floats(true), "{graphs:?}");
-        }
+    fn a_shared_stack_has_no_passes_along_a_direction() {
+        assert!(stacks(15).features(2).bytes.0 < bytes(2, 1, InnerGraphs::One));
     }
 
     #[test]
     fn many_tasks_are_counted_on_from_fewer() {
         for graphs in [InnerGraphs::None, InnerGraphs::One, InnerGraphs::Every] {
             let extrapolated = bytes(48, 2, graphs) as f64;
-            let exact = 4.0 * stacks(15).inner_loop_floats(48, 2, graphs, true) as f64;
+            let exact = 4.0 * stacks(15).inner_loop_floats(48, 2, graphs) as f64;
             assert!(
                 (extrapolated / exact - 1.0).abs() < 0.05,
                 "{graphs:?}: {extrapolated} for {exact}"

@@ -80,8 +80,9 @@ fn a_prototypical_step_has_the_graphs_of_all_its_tasks() {
 fn maml(steps: usize, lanes: usize, graphs: InnerGraphs) -> MemoryPlanner {
     let method = match graphs {
         InnerGraphs::None => Method::FirstOrder { steps },
-        InnerGraphs::One => Method::Maml { steps },
-        InnerGraphs::Every => Method::Unrolled { steps },
+        InnerGraphs::One => Method::MamlChain { steps },
+        InnerGraphs::Every => Method::Maml { steps },
+        InnerGraphs::Features => Method::Anil { steps },
     };
     MemoryPlanner { lanes, ..planner(method, OptimizerKind::Sgd) }
 }
@@ -129,9 +130,11 @@ fn a_head_alone_is_little_to_store() {
     let plan = MemoryPlanner { lanes: 1, ..planner }.plan(4);
     // A task alone begins at the learned values themselves.
     assert_eq!(plan.line("fast weights").unwrap().bytes.0, 5 * 12);
-    assert_eq!(plan.line("inner graphs").unwrap().bytes.0, 4 * (130 + 90));
+    // The features of the support, once.
+    assert_eq!(plan.line("inner graphs").unwrap().bytes.0, 4 * 100);
+    assert_eq!(plan.line("changes of gradients").unwrap().bytes.0, 12);
     // The body's gradient has a part by the support as well.
-    assert_eq!(plan.line("changes of gradients").unwrap().bytes.0, 52);
+    assert_eq!(plan.line("gradients of tasks").unwrap().bytes.0, 4 * 2 * 6);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_models::BnStatistics;
 
+use super::body::Body;
 use crate::learners::{Adapted, Network};
 
 /// The networks that a [`Maml`](super::Maml) adapted to tasks.
@@ -18,6 +19,8 @@ pub struct AdaptedMaml<B: Backend, N> {
 pub(super) struct Group<B: Backend, N> {
     pub(super) tasks: Range<usize>,
     pub(super) network: N,
+    /// Whether its body is that of all tasks.
+    pub(super) shared: bool,
     /// Inputs that every query goes through the network with, `[t, n, c, h, w]`; the other queries,
     /// where there are none.
     pub(super) beside: Option<Tensor<B, 5>>,
@@ -25,13 +28,12 @@ pub(super) struct Group<B: Backend, N> {
 
 impl<B: Backend, N: Network<B>> Group<B, N> {
     fn predict(&self, queries: Tensor<B, 5>, statistics: BnStatistics) -> Tensor<B, 3> {
-        let Some(beside) = &self.beside else {
-            return self.network.forward_lanes(queries, statistics);
-        };
+        let forward = |inputs| Body::new(self.shared).forward(&self.network, inputs, statistics);
+        let Some(beside) = &self.beside else { return forward(queries) };
         let each = queries.split(1, 1).into_iter().map(|query| {
             let inputs = Tensor::cat(vec![beside.clone(), query], 1);
             let last = beside.dims()[1];
-            self.network.forward_lanes(inputs, statistics).narrow(1, last, 1)
+            forward(inputs).narrow(1, last, 1)
         });
         Tensor::cat(each.collect(), 1)
     }

@@ -13,7 +13,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.test_steps = test_steps)
     }
 
-    /// With another way to the exact derivative than [`Network::SECOND_ORDER`].
+    /// With another way to the exact derivative than the graph of the whole inner loop.
     pub fn with_second_order(self, route: SecondOrder) -> Self {
         self.set(|settings| settings.route = route)
     }

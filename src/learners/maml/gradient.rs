@@ -9,12 +9,13 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
 use fewshot_models::BnStatistics;
 
+use super::body::Body;
 use super::worker_pools::{on_device, on_host, parallel_reduce, worker_count};
-use super::{Batch, Head, InnerBatches, Maml, Outer, loss, raised};
+use super::{Batch, Head, InnerBatches, Maml, Outer, raised};
 use crate::adapt::{
     AdaptError, Fast, GradientFn, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder,
-    chain, differentiating_twice, filled, flat_gradient_fn, leaves, lift, lifted_gradient_fn,
-    register, stacked, sum, summed_all, tiled, tiled_all, unrolled, values,
+    differentiating_twice, filled, flat_gradient_fn, leaves, lift, lifted_gradient_fn,
+    outer_gradient, register, stacked, sum, summed_all, tiled, tiled_all, values,
 };
 use crate::episode::{Examples, TaskKind};
 use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
@@ -63,11 +64,11 @@ where
         }
         let support = raised(N::Kind::learned(support, 0..1));
         let template: Lifted<B, N> = lift(&self.network);
-        let loss =
-            |_: usize, network: &Lifted<B, N>| loss(network, &support, BnStatistics::Batch).1;
+        let loss = |_: usize, network: &Lifted<B, N>| {
+            Body::PerTask.loss(network, &support, BnStatistics::Batch).1
+        };
         let precision = self.network.precision();
-        let gradient_fn =
-            lifted_gradient_fn(&template, 1, &self.settings.adapted, precision, &loss);
+        let gradient_fn = lifted_gradient_fn(&template, &self.settings.adapted, precision, &loss);
         let values = values::<B, _>(&self.network);
         let curved = || {
             let gradients = gradient_fn(0, &values).into_iter().flatten();
@@ -126,7 +127,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             (group.len(), self.settings.inner_now(), &*self.settings.adapted);
         let precision = self.network.precision();
         let step_weights = self.settings.step_weights_now();
-        let statistics = BnStatistics::Batch;
+        let (statistics, shared) = (BnStatistics::Batch, self.shares_body());
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let queries = N::Kind::judged(batch, group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
@@ -137,36 +138,55 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             if weight == 0.0 && !at_end {
                 return None;
             }
-            let adapted = filled::<B, _>(self.network.clone(), values, lanes);
-            let (outputs, loss) = loss(&adapted, &queries, statistics);
+            let adapted = filled::<B, _>(self.network.clone(), values);
+            let (outputs, loss) = Body::new(shared).loss(&adapted, &queries, statistics);
             if at_end {
                 last.replace(Some(outputs.inner()));
             }
             let factor = weight * f64::from(scale.value());
             Some(if factor == 1.0 { loss } else { loss * factor })
         };
-        let learned: Vec<_> = values::<B, _>(&self.network);
-        let learned = copies_all(learned, lanes);
+        let learned = values::<B, _>(&self.network);
+        let learned = match shared {
+            true => {
+                let lanes = |&adapted| if adapted { lanes } else { 1 };
+                learned.into_iter().zip(adapted).map(|(it, of)| copies(it, lanes(of))).collect()
+            }
+            false => copies_all(learned, lanes),
+        };
         let start = self.start(learned.clone(), &support, statistics);
-        let flat = |step: usize, network: &N| loss(network, &learned_from.at(step), statistics).1;
-        let flat = flat_gradient_fn(&self.network, lanes, adapted, precision, &flat);
+        let body = Body::new(shared);
+        let flat =
+            |step: usize, network: &N| body.loss(network, &learned_from.at(step), statistics).1;
+        let flat = flat_gradient_fn(&self.network, adapted, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
             self.solve(&flat, &flat, start, lanes, (&outer, scale))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
-            let lifted = |_: usize, network: &Lifted<B, N>| loss(network, &support, statistics).1;
-            let lifted = lifted_gradient_fn(&template, lanes, adapted, precision, &lifted);
+            let body = Body::new(shared);
+            let lifted =
+                |_: usize, network: &Lifted<B, N>| body.loss(network, &support, statistics).1;
+            let lifted = lifted_gradient_fn(&template, adapted, precision, &lifted);
             self.solve(&lifted, &flat, start, lanes, (&outer, scale))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
         let score = N::Kind::scores(outputs, queries.targets.inner()).sum();
         let start = self.through_head(learned, start, &support);
-        let start = summed_all(start, lanes).into_iter();
+        let start = self.summed(start, lanes).into_iter();
         let kept = self.settings.outer == Outer::GradientOfTheRest;
         let start =
             start.zip(adapted).map(|(gradient, adapted)| gradient.filter(|_| !(kept && *adapted)));
         GroupGradient { loss, score, start: start.collect(), rates }
+    }
+
+    /// The gradients of values of all lanes, summed over these; a shared body has one gradient.
+    fn summed(&self, mut found: Vec<Option<Plain<B>>>, lanes: usize) -> Vec<Option<Plain<B>>> {
+        let moves = self.settings.adapted.iter().map(|&adapted| adapted || !self.shares_body());
+        let pairs = found.iter_mut().zip(moves);
+        let once: Vec<_> = pairs.map(|(found, moves)| found.take_if(|_| !moves)).collect();
+        let summed = summed_all(found, lanes);
+        once.into_iter().zip(summed).map(|(once, summed)| once.or(summed)).collect()
     }
 
     /// What the inner loop learns tasks from.
@@ -216,10 +236,11 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let (lanes, inner, adapted) = (group.len(), &self.settings.inner, &*self.settings.adapted);
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
-        let loss =
-            |step: usize, network: &N| loss(network, &learned_from.at(step), BnStatistics::Batch).1;
+        let loss = |step: usize, network: &N| {
+            Body::PerTask.loss(network, &learned_from.at(step), BnStatistics::Batch).1
+        };
         let precision = self.network.precision();
-        let gradient_fn = flat_gradient_fn(&self.network, lanes, adapted, precision, &loss);
+        let gradient_fn = flat_gradient_fn(&self.network, adapted, precision, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
         let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
         let start = self.start(start, &support, BnStatistics::Batch);
@@ -242,8 +263,8 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
 
     /// The first task whose outer loss with these values is not finite.
     fn lost(&self, values: &[Tensor<B, 1>], queries: &Examples<B>, lanes: usize) -> Option<usize> {
-        let adapted = filled::<B, _>(self.network.clone(), values, lanes);
-        let (outputs, _) = loss(&adapted, queries, BnStatistics::Batch);
+        let adapted = filled::<B, _>(self.network.clone(), values);
+        let (outputs, _) = Body::PerTask.loss(&adapted, queries, BnStatistics::Batch);
         (0..lanes).find(|&lane| {
             let one = |all: &Tensor<B, 3>| all.clone().narrow(0, lane, 1);
             not_finite(&N::Kind::loss(one(&outputs), one(&queries.targets)), 1).is_some()
@@ -265,10 +286,10 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         match self.settings.outer {
             Outer::Gradient | Outer::GradientOfTheRest => {
                 let steps = InnerSteps { inner, adapted, gradient_fn, lanes };
-                match self.settings.route {
-                    SecondOrder::Chain => chain(&steps, start, &self.rates, outer),
-                    SecondOrder::Unrolled => unrolled(&steps, start, &self.rates, outer),
-                }
+                // What a shared body makes of the support is on the graph of all steps.
+                let shared = self.shares_body();
+                let route = if shared { SecondOrder::Unrolled } else { self.settings.route };
+                outer_gradient(route, &steps, start, &self.rates, outer)
             }
             Outer::Implicit(proximal) => {
                 let start = constants();

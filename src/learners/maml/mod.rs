@@ -3,6 +3,7 @@
 mod adapted;
 mod annealing;
 mod batches;
+mod body;
 mod builder;
 mod gradient;
 mod prototypes;
@@ -24,14 +25,15 @@ use serde_json::{Value, json};
 
 use super::{AdaptableNetwork, Adapted, Learner, Network, QueryNorm};
 use crate::adapt::{
-    AdaptError, GradientFn, InnerLoop, InnerRates, InnerRule, InnerSteps, Lifted, Proximal,
-    RateKind, SecondOrder, filled, lift, lifted, lifted_gradient_fn, stacked, values,
+    AdaptError, GradientFn, InnerLoop, InnerRates, InnerRule, InnerSteps, Lifted, Mask, Proximal,
+    RateKind, SecondOrder, filled, lift, lifted, lifted_gradient_fn, slots, tiled, values,
     within_curvature,
 };
 use crate::episode::{Examples, Measure, TaskKind};
 use crate::precision::Precision;
 use adapted::Group;
 use batches::InnerBatches;
+use body::Body;
 use prototypes::prototypical_head;
 use worker_pools::on_device;
 
@@ -83,6 +85,8 @@ pub(super) struct Settings {
     inner: InnerLoop,
     /// Which tensors of the network the inner loop adapts.
     adapted: Vec<bool>,
+    /// Whether these are all in the network's head, and no rates are learned.
+    head_alone: bool,
     test_steps: usize,
     route: SecondOrder,
     /// Most tasks in one network, if that was said.
@@ -145,13 +149,17 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             return Err(AdaptError::NoSteps { method: name });
         }
         let (rates, adapted) = InnerRates::new(kind, &inner, &network)?;
+        let head = Mask::Only(vec![network.head()]);
+        let in_head = slots::<B, _>(&network).into_iter().map(|slot| head.has(&slot.path));
+        let moves_body = in_head.zip(&adapted).any(|(in_head, &adapted)| adapted && !in_head);
         let mut step_weights = vec![0.0; inner.steps];
         step_weights[inner.steps - 1] = 1.0;
         let settings = Settings {
             name,
             adapted,
+            head_alone: !moves_body && kind == RateKind::Fixed,
             test_steps: inner.steps,
-            route: N::SECOND_ORDER,
+            route: SecondOrder::default(),
             lanes: None,
             step_weights,
             annealing: None,
@@ -169,28 +177,29 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     fn adapted(&self, support: &Support<B, N>, statistics: BnStatistics) -> AdaptedMaml<B, N> {
         self.expect_size(N::Kind::outputs(support));
         let inner = self.settings.inner.clone().with_steps(self.settings.test_steps);
-        let adapted = &self.settings.adapted;
+        let (adapted, shared) = (&self.settings.adapted, self.shares_body());
         let template: Lifted<B, N> = lift(&self.network);
         let start = values::<B, _>(&self.network);
         let groups = self.groups(N::Kind::tasks(support)).map(|group| {
             let lanes = group.len();
             let examples = N::Kind::learned(support, group.clone());
-            let start = self.start(stacked(&start, lanes), &examples, statistics);
+            let start = self.start(self.stacked(&start, lanes), &examples, statistics);
             let beside = match (self.settings.query_norm, statistics) {
                 (QueryNorm::Together, _) | (_, BnStatistics::Running) => None,
                 (QueryNorm::Alone, _) => Some(examples.inputs.clone()),
             };
             let support = InnerBatches::new(raised(examples), self.settings.batch[1], 0);
+            let body = Body::new(shared);
             let loss = |step: usize, network: &Lifted<B, N>| {
-                loss(network, &support.at(step), statistics).1
+                body.loss(network, &support.at(step), statistics).1
             };
             let gradient_fn =
-                lifted_gradient_fn(&template, lanes, adapted, self.network.precision(), &loss);
+                lifted_gradient_fn(&template, adapted, self.network.precision(), &loss);
             let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
             let steps = InnerSteps { inner: &inner, adapted, gradient_fn: &*gradient_fn, lanes };
             let fast = steps.run(start.clone(), &self.rates);
-            let network = filled::<B, _>(self.network.clone(), &fast.values, lanes);
-            Group { tasks: group, network, beside }
+            let network = filled::<B, _>(self.network.clone(), &fast.values);
+            Group { tasks: group, network, shared, beside }
         });
         AdaptedMaml { groups: groups.collect(), statistics }
     }
@@ -201,16 +210,6 @@ type Support<B, N> = <<N as Network<B>>::Kind as TaskKind>::Support<B>;
 
 /// The tasks of a network.
 type Batch<B, N> = <<N as Network<B>>::Kind as TaskKind>::Batch<B>;
-
-/// Outputs `[t, n, d]`, and the sum over tasks of their mean losses, `[1]`.
-fn loss<B: Backend, N: Network<B>>(
-    network: &N,
-    examples: &Examples<B>,
-    statistics: BnStatistics,
-) -> (Tensor<B, 3>, Tensor<B, 1>) {
-    let outputs = network.forward_lanes(examples.inputs.clone(), statistics);
-    (outputs.clone(), N::Kind::loss(outputs, examples.targets.clone()))
-}
 
 /// The same examples one level of autodiff up.
 fn raised<B: Backend>(examples: Examples<B>) -> Examples<Autodiff<B>> {
@@ -226,10 +225,24 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         statistics: BnStatistics,
     ) -> Vec<Tensor<B, 1>> {
         if let Head::Prototypes([weight, bias]) = self.settings.head {
-            let network = filled::<B, _>(self.network.clone(), &values, support.tasks());
+            let network = filled::<B, _>(self.network.clone(), &values);
             [values[weight], values[bias]] = prototypical_head(&network, support, statistics);
         }
         values
+    }
+
+    /// Whether tasks side by side share all of the network but its head: where that alone adapts.
+    fn shares_body(&self) -> bool {
+        let Settings { head_alone, head, outer, .. } = &self.settings;
+        *head_alone && *head == Head::Learned && *outer == Outer::Gradient
+    }
+
+    /// The learned values for each of `lanes` tasks, and once where all share them.
+    fn stacked(&self, values: &[Tensor<B, 1>], lanes: usize) -> Vec<Tensor<B, 1>> {
+        let shared = self.shares_body();
+        let each = values.iter().zip(&self.settings.adapted);
+        let lanes = |adapted: &bool| if shared && !adapted { 1 } else { lanes };
+        each.map(|(value, adapted)| tiled(value.clone(), lanes(adapted))).collect()
     }
 
     /// The gradient of the inner loss, with the proximal term if there is one, and then for steps of a

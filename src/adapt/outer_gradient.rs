@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::lists::seed_cotangents;
-use super::{Fast, InnerRates, InnerSteps, Order, RateKind};
+use super::{Fast, InnerRates, InnerSteps, Order, RateKind, SecondOrder};
 use crate::phase::{Phase, phase_on};
 
 /// A tensor without the level of autodiff that differentiates it.
@@ -23,8 +23,25 @@ pub(crate) struct MetaGradient<B: AutodiffBackend> {
 /// The outer loss after so many steps; `None` where it does not count.
 pub(crate) type OuterLoss<'a, B> = dyn Fn(usize, &[Tensor<B, 1>]) -> Option<Tensor<B, 1>> + 'a;
 
+/// The gradient of `loss`, by this route where inner gradients are differentiated.
+pub(crate) fn outer_gradient<B: AutodiffBackend>(
+    route: SecondOrder,
+    steps: &InnerSteps<'_, B>,
+    start: Vec<Tensor<B, 1>>,
+    rates: &InnerRates<B>,
+    loss: &OuterLoss<'_, B>,
+) -> MetaGradient<B> {
+    if steps.inner.order == Order::First && rates.kind() == RateKind::Fixed {
+        return straight(steps, start, rates, loss);
+    }
+    match route {
+        SecondOrder::Unrolled => unrolled(steps, start, rates, loss),
+        SecondOrder::Chain => chain(steps, start, rates, loss),
+    }
+}
+
 /// By the graph of the whole loop.
-pub(crate) fn unrolled<B: AutodiffBackend>(
+fn unrolled<B: AutodiffBackend>(
     steps: &InnerSteps<'_, B>,
     start: Vec<Tensor<B, 1>>,
     rates: &InnerRates<B>,
@@ -53,15 +70,12 @@ pub(crate) fn unrolled<B: AutodiffBackend>(
 ///
 /// For gradient descent at the rate `a` that is `v <- v - a H v` with the Hessian `H` of the support
 /// loss; the graph of the step gives it for every rule, for clipped gradients and for learned rates.
-pub(crate) fn chain<B: AutodiffBackend>(
+fn chain<B: AutodiffBackend>(
     steps: &InnerSteps<'_, B>,
     start: Vec<Tensor<B, 1>>,
     rates: &InnerRates<B>,
     loss: &OuterLoss<'_, B>,
 ) -> MetaGradient<B> {
-    if steps.inner.order == Order::First && rates.kind() == RateKind::Fixed {
-        return straight(steps, start, rates, loss);
-    }
     let constant = rates.with(&rates.tensors().into_iter().map(Tensor::detach).collect::<Vec<_>>());
     let mut before = vec![Fast::start(start).map(Tensor::detach)];
     // The last step is made once, with its graph.

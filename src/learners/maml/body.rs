@@ -1,0 +1,45 @@
+use std::cell::OnceCell;
+
+use burn::tensor::Tensor;
+use burn::tensor::backend::Backend;
+use fewshot_models::BnStatistics;
+
+use crate::episode::{Examples, TaskKind};
+use crate::learners::Network;
+
+/// Everything of a network before its head, for several tasks that go through it side by side.
+pub(super) enum Body<B: Backend> {
+    /// Each task has its own.
+    PerTask,
+    /// All share one, with what it made of the inputs, once it has: no inner step changes that.
+    Shared(OnceCell<Tensor<B, 3>>),
+}
+
+impl<B: Backend> Body<B> {
+    pub(super) fn new(shared: bool) -> Self {
+        if shared { Self::Shared(OnceCell::new()) } else { Self::PerTask }
+    }
+
+    /// Outputs of the network, `[t, n, d]`; of a shared body always for the same inputs.
+    pub(super) fn forward<N: Network<B>>(
+        &self,
+        network: &N,
+        inputs: Tensor<B, 5>,
+        statistics: BnStatistics,
+    ) -> Tensor<B, 3> {
+        let Self::Shared(features) = self else { return network.forward_lanes(inputs, statistics) };
+        let features = features.get_or_init(|| network.features_shared(inputs, statistics));
+        network.head_lanes(features.clone())
+    }
+
+    /// Outputs, and the sum over tasks of their mean losses, `[1]`.
+    pub(super) fn loss<N: Network<B>>(
+        &self,
+        network: &N,
+        examples: &Examples<B>,
+        statistics: BnStatistics,
+    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+        let outputs = self.forward(network, examples.inputs.clone(), statistics);
+        (outputs.clone(), N::Kind::loss(outputs, examples.targets.clone()))
+    }
+}
