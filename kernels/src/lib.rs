@@ -93,7 +93,7 @@ mod twice_differentiable;
 mod variadic_op;
 pub mod weighted_sums;
 
-pub use alloc_counter::{AllocatorCounts, CountingAllocator, PeakWatch};
+pub use alloc_counter::{CountingAllocator, PeakWatch};
 pub use axpy::{FusedAxpy, axpy, axpy_all, fan_out, scaled_all, seed_cotangents};
 pub use batch_norm::{NormStatistics, batch_norm};
 pub use conv_stack::{ConvBlock, Moments, StackOptions, StackOutput, Statistics, conv_stack};

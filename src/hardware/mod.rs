@@ -37,7 +37,7 @@ pub use config::{Checkpointing, Determinism, HardwareConfig, MemoryBudget};
 pub use device_info::{DeviceClass, DeviceInfo, DeviceMemory, Tier};
 pub use device_key::DeviceKey;
 pub use error::HardwareError;
-pub use fewshot_kernels::{AllocatorCounts, CountingAllocator, Precision};
+pub use fewshot_kernels::{CountingAllocator, Precision};
 pub use fit::MemoryFit;
 pub use inventory::{Inventory, Rejection};
 pub use kernel_cache::{keep_compiled_kernels, log_launches};

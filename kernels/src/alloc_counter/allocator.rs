@@ -2,8 +2,6 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use super::PeakWatch;
-
 /// Bytes from which an allocation is looked at for the peak. Launches on an accelerator allocate and free
 /// far less, hundreds of times a step, by one thread what the other frees: at one counter, both would
 /// wait for its cache line most of the time.
@@ -17,12 +15,11 @@ const SHARDS: usize = 16;
 #[repr(align(128))]
 struct Counter {
     bytes: AtomicU64,
-    allocations: AtomicU64,
 }
 
 impl Counter {
     const fn new() -> Self {
-        Self { bytes: AtomicU64::new(0), allocations: AtomicU64::new(0) }
+        Self { bytes: AtomicU64::new(0) }
     }
 
     /// A block of so many bytes, whose counter this is, is given out.
@@ -69,29 +66,26 @@ fn new_shard() -> usize {
     shard
 }
 
-/// A sum over all counters.
-fn total(of: fn(&Counter) -> &AtomicU64) -> u64 {
-    let all = OF_SMALL.iter().chain([&OF_LARGE]).map(|counter| of(counter).load(Relaxed));
+/// The sum over all counters.
+fn bytes_in_use() -> u64 {
+    let all = OF_SMALL.iter().chain([&OF_LARGE]).map(|counter| counter.bytes.load(Relaxed));
     let total = all.fold(0, u64::wrapping_add);
     // What a thread gave back while the counters were read may be missing where it was given out.
     if total > u64::MAX / 2 { 0 } else { total }
 }
 
-fn in_use() -> u64 {
-    total(|counter| &counter.bytes)
-}
-
 /// An allocator that counts what it gives out: the exact memory of a program on CPU backends.
 ///
-/// A program opts in, in its `main.rs`; a library should not. Every allocation then costs two
-/// atomic additions more, to counters of its thread if it is below 4 KiB.
+/// A program opts in, in its `main.rs`; a library should not. Every allocation then costs an
+/// atomic addition more, to a counter of its thread if it is below 4 KiB.
 ///
 /// # Conventions
 /// Counted are the bytes asked for, without what the allocator underneath adds to them, and the
 /// tensors of a CPU backend as well as everything else the program allocates. Memory that grows in
 /// place or by moving counts as the difference, though a move holds both for an instant.
-/// The peak is the highest that an allocation of 4 KiB or more, or whoever asked, found in use.
-/// The counts are of the process: all allocators of this type add to the same.
+/// The peak of a [`PeakWatch`](crate::PeakWatch) is the highest that an allocation of 4 KiB or more, or
+/// whoever asked, found in use. The counts are of the process: all allocators of this type add to the
+/// same.
 ///
 /// # Example
 /// ```
@@ -100,26 +94,13 @@ fn in_use() -> u64 {
 /// #[global_allocator]
 /// static ALLOCATOR: CountingAllocator = CountingAllocator::new();
 ///
-/// let before = CountingAllocator::counts().unwrap();
+/// let before = CountingAllocator::in_use().unwrap();
 /// let numbers = vec![0u8; 1000];
-/// let after = CountingAllocator::counts().unwrap();
-/// assert_eq!(after.in_use - before.in_use, 1000);
-/// assert_eq!(after.allocations - before.allocations, 1);
+/// assert_eq!(CountingAllocator::in_use().unwrap() - before, 1000);
 /// # drop(numbers);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator<A = System>(A);
-
-/// What [`CountingAllocator`] counted, at one time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AllocatorCounts {
-    /// Bytes given out and not yet given back.
-    pub in_use: u64,
-    /// Allocations not yet given back.
-    pub allocations: u64,
-    /// Highest number of bytes in use since the program began.
-    pub peak: u64,
-}
 
 impl CountingAllocator {
     /// Counts what the system's allocator gives out.
@@ -127,13 +108,9 @@ impl CountingAllocator {
         Self(System)
     }
 
-    /// What is in use now, if the program has installed the allocator.
-    pub fn counts() -> Option<AllocatorCounts> {
-        Self::is_installed().then(|| AllocatorCounts {
-            in_use: in_use(),
-            allocations: total(|counter| &counter.allocations),
-            peak: PeakWatch::of_program(),
-        })
+    /// Bytes given out and not yet given back, if the program has installed the allocator.
+    pub fn in_use() -> Option<u64> {
+        Self::is_installed().then(bytes_in_use)
     }
 
     /// Whether anything was ever allocated through it.
@@ -151,16 +128,16 @@ impl<A> CountingAllocator<A> {
 
 /// The highest number of bytes in use since [`restart_peak`].
 pub(super) fn peak() -> u64 {
-    let now = in_use();
+    let now = bytes_in_use();
     PEAK.fetch_max(now, Relaxed).max(now)
 }
 
 /// The peak until now; the next one starts from what is in use now, which it returns as well.
 pub(super) fn restart_peak() -> (u64, u64) {
-    let now = in_use();
+    let now = bytes_in_use();
     let before = PEAK.swap(now, Relaxed);
     // Another thread may have raised the old peak after `now` was read: what it still holds counts.
-    PEAK.fetch_max(in_use(), Relaxed);
+    PEAK.fetch_max(bytes_in_use(), Relaxed);
     (before.max(now), now)
 }
 
@@ -171,7 +148,7 @@ fn counter(bytes: usize) -> &'static Counter {
 }
 
 fn raise_peak() {
-    let now = in_use();
+    let now = bytes_in_use();
     if now > PEAK.load(Relaxed) {
         PEAK.fetch_max(now, Relaxed);
     }
@@ -181,9 +158,7 @@ fn raise_peak() {
 #[inline]
 fn given(memory: *mut u8, layout: Layout) -> *mut u8 {
     if !memory.is_null() {
-        let counter = counter(layout.size());
-        counter.allocations.fetch_add(1, Relaxed);
-        counter.grow(layout.size());
+        counter(layout.size()).grow(layout.size());
     }
     memory
 }
@@ -208,9 +183,7 @@ unsafe impl<A: GlobalAlloc> GlobalAlloc for CountingAllocator<A> {
     #[inline]
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         // Before the memory is free for another thread, whose allocation would be counted on top.
-        let counter = counter(layout.size());
-        counter.allocations.fetch_sub(1, Relaxed);
-        counter.bytes.fetch_sub(layout.size() as u64, Relaxed);
+        counter(layout.size()).bytes.fetch_sub(layout.size() as u64, Relaxed);
         // SAFETY: the caller says that `memory` came from this allocator with this layout, so it
         // came from the one underneath with it.
         unsafe { self.0.dealloc(memory, layout) }
@@ -235,32 +208,28 @@ mod tests {
 
     use super::*;
 
-    // The unit tests are run one at a time and do not install the allocator.
-    fn counts() -> [u64; 2] {
-        [in_use(), total(|counter| &counter.allocations)]
-    }
-
     #[test]
     fn what_is_given_out_is_counted_until_it_is_given_back() {
         let allocator = CountingAllocator::new();
-        let [bytes, live] = counts();
+        // The unit tests are run one at a time and do not install the allocator.
+        let bytes = bytes_in_use();
         let layout = Layout::from_size_align(1000, 64).unwrap();
         let with_size = |size| Layout::from_size_align(size, 64).unwrap();
         // SAFETY: layouts are not empty, and each block is given back with the layout it has then.
         unsafe {
             let block = allocator.alloc(layout);
-            assert_eq!(counts(), [bytes + 1000, live + 1]);
+            assert_eq!(bytes_in_use(), bytes + 1000);
             let zeroed = allocator.alloc_zeroed(with_size(500));
             assert!((0..500).all(|i| *zeroed.add(i) == 0));
-            assert_eq!(counts(), [bytes + 1500, live + 2]);
+            assert_eq!(bytes_in_use(), bytes + 1500);
             let block = allocator.realloc(block, layout, 3000);
-            assert_eq!(counts(), [bytes + 3500, live + 2], "grown");
+            assert_eq!(bytes_in_use(), bytes + 3500, "grown");
             let block = allocator.realloc(block, with_size(3000), 200);
-            assert_eq!(counts(), [bytes + 700, live + 2], "shrunk");
+            assert_eq!(bytes_in_use(), bytes + 700, "shrunk");
             allocator.dealloc(zeroed, with_size(500));
             allocator.dealloc(block, with_size(200));
         }
-        assert_eq!(counts(), [bytes, live]);
+        assert_eq!(bytes_in_use(), bytes);
     }
 
     #[test]
@@ -269,19 +238,19 @@ mod tests {
         let layout = Layout::from_size_align(100, 8).unwrap();
         // More than there are addresses. What nobody sees of it is taken for granted by compilers.
         let large = Layout::from_size_align(1 << 62, 8).unwrap();
-        let before = counts();
+        let before = bytes_in_use();
         // SAFETY: layouts are not empty, and the one block is given back with its layout.
         unsafe {
             assert!(black_box(allocator.alloc(large)).is_null());
             assert!(black_box(allocator.alloc_zeroed(large)).is_null());
-            assert_eq!(counts(), before);
+            assert_eq!(bytes_in_use(), before);
             let block = allocator.alloc(layout);
-            let with_block = counts();
+            let with_block = bytes_in_use();
             let moved = allocator.realloc(block, layout, large.size());
             assert!(black_box(moved).is_null());
-            assert_eq!(counts(), with_block, "the old block is still in use");
+            assert_eq!(bytes_in_use(), with_block, "the old block is still in use");
             allocator.dealloc(block, layout);
         }
-        assert_eq!(counts(), before);
+        assert_eq!(bytes_in_use(), before);
     }
 }

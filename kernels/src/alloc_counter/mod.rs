@@ -3,5 +3,5 @@
 mod allocator;
 mod peak;
 
-pub use allocator::{AllocatorCounts, CountingAllocator};
+pub use allocator::CountingAllocator;
 pub use peak::PeakWatch;

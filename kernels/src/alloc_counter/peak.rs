@@ -9,14 +9,12 @@ const PLACES: usize = 64;
 /// There is one peak to raise in an allocation. Whoever restarts it tells everyone who still counts
 /// on the one before.
 struct Peaks {
-    /// Of the program, without the peak that runs now.
-    of_program: u64,
-    /// The same of each watch, by its number.
+    /// That of each watch, by its number, without the peak that runs now.
     watched: Vec<(u64, u64)>,
     next: u64,
 }
 
-static PEAKS: Mutex<Peaks> = Mutex::new(Peaks { of_program: 0, watched: Vec::new(), next: 0 });
+static PEAKS: Mutex<Peaks> = Mutex::new(Peaks { watched: Vec::new(), next: 0 });
 
 impl Peaks {
     fn lock() -> MutexGuard<'static, Self> {
@@ -26,7 +24,6 @@ impl Peaks {
     /// Starts the running peak from what is in use now, which it returns.
     fn restart(&mut self) -> u64 {
         let (before, now) = restart_peak();
-        self.of_program = self.of_program.max(before);
         for (_, highest) in &mut self.watched {
             *highest = before.max(*highest);
         }
@@ -65,11 +62,6 @@ impl PeakWatch {
         let peaks = Peaks::lock();
         let own = peaks.watched.iter().find(|(number, _)| *number == self.number);
         peak().max(own.map_or(self.start, |(_, highest)| *highest))
-    }
-
-    pub(super) fn of_program() -> u64 {
-        let peaks = Peaks::lock();
-        peak().max(peaks.of_program)
     }
 }
 
@@ -110,17 +102,5 @@ mod tests {
         drop(outer);
         touch(9000);
         assert_eq!(above(&overlapping), 9000);
-    }
-
-    #[test]
-    fn the_peak_of_the_program_goes_on_under_watches() {
-        touch(1);
-        let of_program = || CountingAllocator::counts().unwrap().peak;
-        let start = of_program();
-        touch(start as usize + 5000);
-        let highest = of_program();
-        assert!(highest > start);
-        let watch = PeakWatch::start().unwrap();
-        assert_eq!((of_program(), watch.highest()), (highest, watch.start));
     }
 }

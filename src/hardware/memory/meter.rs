@@ -56,10 +56,9 @@ impl Meter {
 }
 
 fn counted_by_allocator() -> MemoryStats {
-    let Some(counts) = CountingAllocator::counts() else { return MemoryStats::default() };
+    let Some(in_use) = CountingAllocator::in_use() else { return MemoryStats::default() };
     MemoryStats {
-        in_use: Some(Bytes(counts.in_use)),
-        sampled_peak: Some(Bytes(counts.peak)),
+        in_use: Some(Bytes(in_use)),
         source: MemorySource::Allocator,
         ..MemoryStats::default()
     }

@@ -53,18 +53,14 @@ impl MemoryScope {
             synchronise::<B>(device);
             value
         });
-        let mut after = meter.counted();
+        let after = meter.counted();
         let highest = seen.max(after.in_use).max(before.in_use).filter(|_| seen.is_some());
-        let sampled = !matches!(meter, Meter::Host);
-        if sampled {
-            after.sampled_peak = highest;
-        }
         let report = MemoryReport {
             left_behind: difference(before.in_use, after.in_use),
             peak: highest.zip(before.in_use).map(|(high, start)| Bytes(high.0 - start.0)),
             before: before.within(around),
             after: after.within(meter.surroundings()),
-            sampled,
+            sampled: !matches!(meter, Meter::Host),
         };
         (value, report)
     }

@@ -30,9 +30,6 @@ pub struct MemoryStats {
     /// What the pool holds of the device's memory, in use or not; more than `in_use`, and given
     /// back by [`release`](crate::hardware::release). Of pools alone.
     pub reserved: Option<Bytes>,
-    /// Highest value of `in_use` that was seen. The allocator sees every value since the program
-    /// began; a pool has none but after a [`MemoryScope`](crate::hardware::MemoryScope), from its samples.
-    pub sampled_peak: Option<Bytes>,
     /// Memory of the device; on the host, the machine's or the container's, if that is less.
     pub total: Option<Bytes>,
     /// What of `total` nobody uses now, other processes included.
