@@ -117,7 +117,6 @@ impl Estimate {
         let (need, largest) = (plan.total().bytes, plan.largest.bytes);
         let fit = || self.max_tasks(budget);
         if need > budget {
-            let need = Some(need);
             return Err(HardwareError::TooManyTasks { tasks, need, budget, fit: fit() });
         }
         match plan.largest_buffer.filter(|most| largest > *most) {

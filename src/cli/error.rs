@@ -1,7 +1,7 @@
 use fewshot::adapted::AdaptedModelError;
 use fewshot::data::DataError;
 use fewshot::episode::EpisodeError;
-use fewshot::hardware::{Bytes, HardwareError};
+use fewshot::hardware::HardwareError;
 use fewshot::parallel::ParallelError;
 use fewshot::plasticity::PlasticityError;
 use fewshot::train::{CheckpointError, RunHistoryError, TrainError};
@@ -14,8 +14,6 @@ pub(crate) enum CliError {
     Usage(String),
     #[error(transparent)]
     Hardware(#[from] HardwareError),
-    #[error("{what}: {need} needed, {budget} there")]
-    DoesNotFit { what: String, need: Bytes, budget: Bytes },
     #[error("{0}")]
     Failed(String),
     #[error("interrupted: the same command goes on")]

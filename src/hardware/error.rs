@@ -91,12 +91,12 @@ pub enum HardwareError {
         budget: Bytes,
     },
     /// A meta-batch that takes more memory than it may.
-    #[error("{tasks} tasks do not fit {budget} ({}): {}", needed(.need), fitting(*.fit))]
+    #[error("{tasks} tasks do not fit {budget} ({need} needed): {}", fitting(*.fit))]
     TooManyTasks {
         /// Tasks wanted.
         tasks: usize,
-        /// What they take, if their steps ran to the end.
-        need: Option<Bytes>,
+        /// What they take.
+        need: Bytes,
         /// What they had to fit.
         budget: Bytes,
         /// Most tasks that fit, where that is known.

@@ -19,7 +19,7 @@ use serde_json::json;
 use super::args::{EstimateArgs, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
 use super::{cache, list};
 use crate::cli::backend;
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{CliError, failed, usage};
 use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
@@ -166,7 +166,6 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
     }
     let estimate = estimate.with_largest_buffer(target.info.capabilities.largest_buffer);
     let plan = estimate.plan(args.tasks);
-    let need = plan.total();
     let fits = match plan.largest_fits() {
         Some(false) => Some(false),
         _ => budget.and_then(|budget| plan.fits(budget)),
@@ -184,7 +183,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
             "tasks": args.tasks,
             "device": key,
             "plan": plan,
-            "total": need,
+            "total": plan.total(),
             "budget": budget,
             "fits": fits,
             "max_tasks": most,
@@ -196,17 +195,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
         print(format_args!("{name}, {task}, tasks a step: {tasks}, on {key}"))?;
         print(estimate_text(&plan, seconds, budget, fits, most))?;
     }
-    match fits {
-        Some(false) if plan.largest_fits() == Some(false) => {
-            Ok(estimate.check(args.tasks, budget.unwrap_or(Bytes(u64::MAX)))?)
-        }
-        Some(false) => Err(CliError::DoesNotFit {
-            what: format!("{} tasks of {}", args.tasks, backbone.name),
-            need: need.bytes,
-            budget: target.known_budget()?,
-        }),
-        _ => Ok(()),
-    }
+    Ok(estimate.check(args.tasks, budget.unwrap_or(Bytes(u64::MAX)))?)
 }
 
 /// The plan, how long a step takes, and whether it fits.
@@ -286,11 +275,10 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
     }
     match ranked.iter().any(|entry| entry.fits) {
         true => Ok(()),
-        false => Err(CliError::DoesNotFit {
-            what: "the smallest of the models".to_owned(),
-            need: ranked.iter().map(|entry| entry.need).min().unwrap_or_default(),
-            budget,
-        }),
+        false => {
+            let need = ranked.iter().map(|entry| entry.need).min().unwrap_or_default();
+            Err(failed!("the smallest of the models: {need} needed, {budget} there"))
+        }
     }
 }
 
