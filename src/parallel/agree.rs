@@ -8,12 +8,8 @@ use crate::settings::difference;
 /// # Errors
 /// [`ParallelError::Disagreement`] with the first setting that differs from that of process 0, the same
 /// in every process, so that none of them goes on alone; and those of the communicator.
-pub fn agree(
-    communicator: &dyn Communicator,
-    what: &str,
-    settings: &Value,
-) -> Result<(), ParallelError> {
-    let own = json!({ "version": env!("CARGO_PKG_VERSION"), what: settings });
+pub fn agree(communicator: &dyn Communicator, settings: &Value) -> Result<(), ParallelError> {
+    let own = json!({ "version": env!("CARGO_PKG_VERSION"), "settings": settings });
     let all = communicator.all_gather(own.to_string().as_bytes())?;
     let read = |(rank, bytes): (usize, &Vec<u8>)| {
         serde_json::from_slice(bytes)
@@ -24,8 +20,7 @@ pub fn agree(
     match all.iter().enumerate().find_map(differing) {
         None => Ok(()),
         Some((rank, (name, first, other))) => {
-            let what = what.to_owned();
-            Err(ParallelError::Disagreement { what, name, first, other, rank })
+            Err(ParallelError::Disagreement { name, first, other, rank })
         }
     }
 }
@@ -38,7 +33,7 @@ mod tests {
     #[test]
     fn processes_with_the_same_settings_agree() {
         let settings = json!({"seed": 7, "rate": 0.1});
-        let found = run_ranks(3, |process| agree(process, "settings", &settings));
+        let found = run_ranks(3, |process| agree(process, &settings));
         assert_eq!(found, [Ok(()), Ok(()), Ok(())]);
     }
 
@@ -46,10 +41,9 @@ mod tests {
     fn every_process_names_the_first_setting_that_differs_and_where() {
         let found = run_ranks(4, |process| {
             let seed = if process.rank() % 2 == 1 { 8 } else { 7 };
-            agree(process, "settings", &json!({"rate": 0.1, "seed": seed}))
+            agree(process, &json!({"rate": 0.1, "seed": seed}))
         });
         let expected = ParallelError::Disagreement {
-            what: "settings".to_owned(),
             name: "settings.seed".to_owned(),
             first: "7".to_owned(),
             other: "8".to_owned(),
@@ -61,14 +55,5 @@ mod tests {
             "the processes differ in the settings: settings.seed is 7 in process 0 and 8 in \
              process 1"
         );
-    }
-
-    #[test]
-    fn processes_at_different_places_of_a_program_do_not_agree() {
-        let found = run_ranks(2, |process| {
-            let what = if process.rank() == 0 { "settings" } else { "resumption" };
-            agree(process, what, &json!({}))
-        });
-        assert!(found.iter().all(|found| found.is_err()), "{found:?}");
     }
 }

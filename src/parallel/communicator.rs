@@ -23,12 +23,11 @@ pub trait Communicator: Send + Sync {
     /// Where the others cannot be reached; MPI ends the process instead.
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
 
-    /// Replaces `bytes` by those of `root`, of whatever length.
+    /// Replaces `bytes` by those of process 0, of whatever length.
     ///
     /// # Errors
-    /// [`ParallelError::NoSuchRank`], and where the others cannot be
-    /// reached; MPI ends the process instead.
-    fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), ParallelError>;
+    /// Where the others cannot be reached; MPI ends the process instead.
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError>;
 
     /// Waits for all processes.
     ///
@@ -61,11 +60,8 @@ impl Communicator for Solo {
         Ok(vec![bytes.to_vec()])
     }
 
-    fn broadcast(&self, root: usize, _: &mut Vec<u8>) -> Result<(), ParallelError> {
-        match root {
-            0 => Ok(()),
-            rank => Err(ParallelError::NoSuchRank { rank, size: 1 }),
-        }
+    fn broadcast(&self, _: &mut Vec<u8>) -> Result<(), ParallelError> {
+        Ok(())
     }
 
     fn barrier(&self) -> Result<(), ParallelError> {
@@ -120,15 +116,9 @@ mod tests {
         assert_eq!(values, [1.5, -2.0]);
         assert_eq!(solo.all_gather(&[7, 8]).unwrap(), [[7, 8]]);
         let mut bytes = vec![3];
-        solo.broadcast(0, &mut bytes).unwrap();
+        solo.broadcast(&mut bytes).unwrap();
         assert_eq!(bytes, [3]);
         solo.barrier().unwrap();
         assert_eq!((solo.rank(), solo.size()), (0, 1));
-    }
-
-    #[test]
-    fn the_only_process_has_no_neighbour() {
-        let error = Solo.broadcast(1, &mut Vec::new()).unwrap_err();
-        assert_eq!(error, ParallelError::NoSuchRank { rank: 1, size: 1 });
     }
 }

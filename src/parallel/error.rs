@@ -55,12 +55,10 @@ pub enum ParallelError {
     },
     /// Processes that would not do the same.
     #[error(
-        "the processes differ in the {what}: {name} is {first} in process 0 and {other} in \
+        "the processes differ in the settings: {name} is {first} in process 0 and {other} in \
          process {rank}"
     )]
     Disagreement {
-        /// What was compared.
-        what: String,
         /// Name of the first setting that differs.
         name: String,
         /// Its value in process 0.
@@ -69,14 +67,6 @@ pub enum ParallelError {
         other: String,
         /// That process.
         rank: usize,
-    },
-    /// A process that does not exist.
-    #[error("there is no process {rank} among {size}")]
-    NoSuchRank {
-        /// The process asked for.
-        rank: usize,
-        /// Processes that there are.
-        size: usize,
     },
     /// One of several processes, in a program that cannot talk to the others.
     #[error(
@@ -130,11 +120,5 @@ pub enum ParallelError {
         launched: usize,
         /// Processes that MPI sees.
         found: usize,
-    },
-    /// Another process that is gone.
-    #[error("the other processes cannot be reached: {reason}")]
-    Lost {
-        /// Why.
-        reason: String,
     },
 }

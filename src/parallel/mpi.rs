@@ -140,13 +140,10 @@ impl Communicator for MpiCommunicator {
         Ok(self.gather(&world, bytes, &lengths))
     }
 
-    fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
-        if root >= self.size {
-            return Err(ParallelError::NoSuchRank { rank: root, size: self.size });
-        }
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
         let universe = self.universe();
         let world = universe.world();
-        let root = world.process_at_rank(root as i32);
+        let root = world.process_at_rank(0);
         let mut length = bytes.len() as u64;
         root.broadcast_into(&mut length);
         bytes.resize(length as usize, 0);

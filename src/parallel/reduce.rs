@@ -40,9 +40,8 @@ pub fn reduce(
 
 fn whole(tree: TreeSum<Contribution>) -> Result<Contribution, ParallelError> {
     let wanted = tree.leaves();
-    let found = tree.nodes().iter().map(|node| node.length).sum();
-    let complete = tree.is_complete();
-    let total = tree.finish().filter(|_| complete);
+    let found = tree.nodes().iter().map(|node| node.length).sum::<usize>();
+    let total = tree.finish().filter(|_| found == wanted);
     total.ok_or(ParallelError::Incomplete { found, wanted })
 }
 

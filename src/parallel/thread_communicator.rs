@@ -60,8 +60,8 @@ impl Communicator for ThreadCommunicator<'_> {
         Ok(all)
     }
 
-    fn broadcast(&self, root: usize, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
-        *bytes = self.all_gather(bytes)?.swap_remove(root);
+    fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError> {
+        *bytes = self.all_gather(bytes)?.swap_remove(0);
         Ok(())
     }
 

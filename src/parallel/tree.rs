@@ -96,11 +96,6 @@ impl<V: Sum> TreeSum<V> {
         self.nodes
     }
 
-    /// Whether every leaf is in one of the nodes.
-    pub fn is_complete(&self) -> bool {
-        self.nodes.iter().map(|node| node.length).sum::<usize>() == self.leaves
-    }
-
     /// The sum of the leaves that are there, and of none nothing.
     pub fn finish(self) -> Option<V> {
         let values = self.nodes.into_iter().rev().map(|node| node.value);
@@ -236,10 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_knows_whether_it_has_all_leaves() {
-        assert!(over(5, 0..5, number).is_complete());
-        assert!(!over(5, 0..4, number).is_complete());
-        assert!(!over(5, 1..5, number).is_complete());
+    fn a_sum_of_no_leaves_is_nothing() {
         assert_eq!(TreeSum::<f32>::new(3).finish(), None);
     }
 }

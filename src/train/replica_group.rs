@@ -77,7 +77,7 @@ impl<D> ReplicaGroup<D> {
             Some(Err(error)) => [&[0], error.to_string().as_bytes()].concat(),
             None => Vec::new(),
         };
-        self.communicator.broadcast(0, &mut message)?;
+        self.communicator.broadcast(&mut message)?;
         match (made, message.split_first()) {
             (Some(made), _) => made,
             (None, Some((1, bytes))) => Ok(bytes.to_vec()),

@@ -178,7 +178,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
             0 => free_folder(&format!("{}-{data}", self.args.method))?.into_bytes(),
             _ => Vec::new(),
         };
-        self.world.broadcast(0, &mut name)?;
+        self.world.broadcast(&mut name)?;
         Ok(PathBuf::from(String::from_utf8_lossy(&name).into_owned()))
     }
 }

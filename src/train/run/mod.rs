@@ -199,7 +199,7 @@ where
             "reduction": self.options.reduction,
             "folder": self.options.folder.as_ref().map(Folder::name),
         });
-        Ok(agree(&*self.group.communicator, "settings", &all)?)
+        Ok(agree(&*self.group.communicator, &all)?)
     }
 
     fn train(&mut self) -> Result<(), TrainError> {
