@@ -142,8 +142,8 @@ where
     let device = Default::default();
     let budget = SearchBudget { bytes: budget, keep_free: 0.0 };
     let found = find_meta_batch(learner, &optimizer, source, &device, budget, 1..=64).unwrap();
-    println!("{found}");
-    assert_eq!(found.chosen, tasks, "{found}");
+    println!("{found:?}");
+    assert_eq!(found.chosen, tasks, "{found:?}");
     let peak = |size| found.trials.iter().find(|trial| trial.size == size).unwrap().peak;
     assert_eq!(peak(tasks), Some(found.peak));
     assert!(peak(tasks + 1) > Some(budget.bytes));

@@ -4,7 +4,6 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
@@ -55,8 +54,6 @@ pub struct SearchReport {
     pub chosen: usize,
     /// What the chosen size took.
     pub peak: Bytes,
-    /// What it had to fit: the budget without what stays free.
-    pub usable: Bytes,
     /// Every run, in order.
     pub trials: Vec<Trial>,
 }
@@ -69,8 +66,6 @@ pub struct Trial {
     /// The most memory it had in use at a time, above what was in use before; none where the device
     /// could not give the memory.
     pub peak: Option<Bytes>,
-    /// How long it took, in milliseconds.
-    pub ms: u64,
 }
 
 /// Finds the largest size of `range` whose trial takes at most what of `budget` is
@@ -113,18 +108,4 @@ pub fn find_batch_size(
     let budget = budget.into();
     HardwareError::check_share("keep_free", budget.keep_free)?;
     Search::new(first, last, budget.usable(), trial).run()
-}
-
-impl fmt::Display for SearchReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { chosen, peak, usable, trials } = self;
-        for Trial { size, peak, ms } in trials {
-            match peak {
-                Some(peak) if peak <= usable => writeln!(f, "{size}: {peak}, fits ({ms} ms)")?,
-                Some(peak) => writeln!(f, "{size}: {peak}, too much ({ms} ms)")?,
-                None => writeln!(f, "{size}: out of memory ({ms} ms)")?,
-            }
-        }
-        write!(f, "{chosen} takes {peak} of {usable}")
-    }
 }

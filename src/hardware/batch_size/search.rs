@@ -1,5 +1,3 @@
-use std::time::Instant;
-
 use super::{SearchReport, Trial};
 use crate::hardware::fit::Line;
 use crate::hardware::{Bytes, HardwareError};
@@ -49,18 +47,16 @@ impl<F: FnMut(usize) -> Result<Bytes, HardwareError>> Search<F> {
         }
         let chosen = self.trials.iter().find(|trial| trial.size == self.good);
         let peak = chosen.and_then(|trial| trial.peak).unwrap_or_default();
-        Ok(SearchReport { chosen: self.good, peak, usable: self.budget, trials: self.trials })
+        Ok(SearchReport { chosen: self.good, peak, trials: self.trials })
     }
 
     fn run_one(&mut self, size: usize) -> Result<(), HardwareError> {
-        let start = Instant::now();
         let peak = match (self.trial)(size) {
             Ok(peak) => Some(peak),
             Err(HardwareError::OutOfMemory { .. }) => None,
             Err(error) => return Err(error),
         };
-        let ms = start.elapsed().as_millis() as u64;
-        self.trials.push(Trial { size, peak, ms });
+        self.trials.push(Trial { size, peak });
         match peak.is_some_and(|peak| peak <= self.budget) {
             true => self.good = self.good.max(size),
             false => self.bad = self.bad.min(size),
