@@ -43,11 +43,7 @@ impl CliError {
         match self {
             Self::Usage(_)
             | Self::Plasticity(_)
-            | Self::Hardware(
-                HardwareError::Unknown { .. }
-                | HardwareError::Unavailable { .. }
-                | HardwareError::Preference { .. },
-            )
+            | Self::Hardware(HardwareError::Unknown { .. } | HardwareError::Unavailable { .. })
             | Self::Adapted(
                 AdaptedModelError::UnknownBackbone { .. }
                 | AdaptedModelError::UnknownMethod { .. }

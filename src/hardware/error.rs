@@ -66,12 +66,6 @@ pub enum HardwareError {
         /// What is wrong with it.
         reason: String,
     },
-    /// A text that names no device.
-    #[error("{reason}")]
-    Preference {
-        /// What is wrong with it.
-        reason: String,
-    },
     /// A file that holds no inventory.
     #[error("inventory {}: {reason}", .path.display())]
     Inventory {

@@ -48,16 +48,15 @@ impl fmt::Display for DevicePreference {
 }
 
 impl FromStr for DevicePreference {
-    type Err = HardwareError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, HardwareError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "auto" => Ok(Self::Auto),
             "gpu" => Ok(Self::Gpu),
             "cpu" => Ok(Self::Cpu),
             _ => {
-                let key = text.parse::<DeviceKey>();
-                let key = key.map_err(|reason| HardwareError::Preference { reason })?;
+                let key = text.parse::<DeviceKey>()?;
                 Ok(if text.contains(':') {
                     Self::Device(key)
                 } else {
