@@ -6,11 +6,10 @@ use crate::hardware::{Checkpointing, ParameterProfile, Provenance};
 
 /// 10 values to train in `body`, 3 in `head` and 2 running averages.
 fn profile() -> ModelProfile {
-    let tensor = |path: &str, length: usize, trainable| ParameterProfile {
+    let tensor = |path: &str, values: u64, trainable| ParameterProfile {
         path: path.to_owned(),
-        shape: vec![length],
-        dtype: "f32".to_owned(),
-        bytes: Bytes(4 * length as u64),
+        values,
+        bytes: Bytes(4 * values),
         trainable,
     };
     let parameters =

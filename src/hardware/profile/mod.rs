@@ -63,7 +63,7 @@ impl ModelProfile {
     /// Number of values that training moves.
     pub fn trainable_values(&self) -> u64 {
         let trainable = self.parameters.iter().filter(|parameter| parameter.trainable);
-        trainable.map(ParameterProfile::values).sum()
+        trainable.map(|parameter| parameter.values).sum()
     }
 
     /// The trainable tensors in the module of this name, `head` or `encoder.blocks.3`.

@@ -13,22 +13,15 @@ use crate::hardware::Bytes;
 pub struct ParameterProfile {
     /// Names of the modules it is in and its own, with dots between.
     pub path: String,
-    /// Its shape.
-    pub shape: Vec<usize>,
-    /// Type of its elements, as `f32`.
-    pub dtype: String,
-    /// What its elements take.
+    /// Number of elements.
+    pub values: u64,
+    /// What they take.
     pub bytes: Bytes,
     /// Whether it gets a gradient.
     pub trainable: bool,
 }
 
 impl ParameterProfile {
-    /// Number of elements.
-    pub fn values(&self) -> u64 {
-        self.shape.iter().map(|&length| length as u64).product()
-    }
-
     pub(super) fn is_in(&self, module: &str) -> bool {
         let rest = self.path.strip_prefix(module);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -50,15 +43,13 @@ struct Counted {
 }
 
 impl Counted {
-    fn add(&mut self, id: ParamId, shape: Vec<usize>, dtype: DType, trainable: bool) {
+    fn add(&mut self, id: ParamId, values: usize, dtype: DType, trainable: bool) {
         if !self.seen.insert(id) {
             return;
         }
-        let values: usize = shape.iter().product();
         self.parameters.push(ParameterProfile {
             path: self.path.join("."),
-            shape,
-            dtype: dtype.name().to_owned(),
+            values: values as u64,
             bytes: Bytes((values * dtype.size()) as u64),
             trainable,
         });
@@ -83,16 +74,16 @@ impl<B: Backend> ModuleVisitor<B> for Counted {
                 !name.is_some_and(|name| RUNNING_AVERAGES.contains(&name))
             }
         };
-        self.add(param.id, value.dims().to_vec(), value.dtype(), trainable);
+        self.add(param.id, value.shape().num_elements(), value.dtype(), trainable);
     }
 
     fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<B, D, Int>>) {
         let value = param.val();
-        self.add(param.id, value.dims().to_vec(), value.dtype(), false);
+        self.add(param.id, value.shape().num_elements(), value.dtype(), false);
     }
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<B, D, Bool>>) {
         let value = param.val();
-        self.add(param.id, value.dims().to_vec(), value.dtype(), false);
+        self.add(param.id, value.shape().num_elements(), value.dtype(), false);
     }
 }
