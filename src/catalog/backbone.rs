@@ -1,3 +1,5 @@
+use std::sync::LazyLock;
+
 use fewshot_models::{Conv4Config, Cost, CostModel, MlpConfig, SegmentCost};
 use serde::{Deserialize, Serialize};
 
@@ -87,41 +89,30 @@ impl CostModel for Backbone {
     }
 }
 
-/// The backbones to choose from.
-#[derive(Clone, Debug)]
-pub struct Catalog {
-    backbones: Vec<Backbone>,
-}
-
-impl Catalog {
-    /// Those of the papers: Conv-4 with 64 channels for Omniglot (max-pools, or strides and an
-    /// average) and for miniImageNet, the latter with 32 channels besides, as MAML has it, and
-    /// MAML's fully connected network.
-    pub fn built_in() -> Self {
+/// The backbones to choose from, which are those of the papers: Conv-4 with 64 channels for Omniglot
+/// (max-pools, or strides and an average) and for miniImageNet, the latter with 32 channels besides, as
+/// MAML has it, and MAML's fully connected network.
+pub fn backbones() -> &'static [Backbone] {
+    static BACKBONES: LazyLock<Vec<Backbone>> = LazyLock::new(|| {
         let mlp = BackboneConfig::Mlp(MlpConfig::new(28 * 28));
         let mini_imagenet = Conv4Config::mini_imagenet();
-        let backbones = vec![
+        vec![
             Backbone::conv4("conv4-omniglot", Conv4Config::omniglot()),
             Backbone::conv4("conv4-omniglot-strided", Conv4Config::omniglot_strided()),
             Backbone::conv4("conv4-mini-imagenet", mini_imagenet.clone()),
             Backbone::conv4("conv4-mini-imagenet-32", mini_imagenet.with_channels(32)),
             Backbone::new("mlp-omniglot", [1, 28, 28], mlp),
-        ];
-        Self { backbones }
-    }
+        ]
+    });
+    &BACKBONES
+}
 
-    /// All of them.
-    pub fn backbones(&self) -> &[Backbone] {
-        &self.backbones
-    }
-
-    /// The one of this name.
-    ///
-    /// # Errors
-    /// [`HardwareError::Unknown`], with the name that is nearest.
-    pub fn get(&self, name: &str) -> Result<&Backbone, HardwareError> {
-        let found = self.backbones.iter().find(|backbone| backbone.name == name);
-        let names = self.backbones.iter().map(|backbone| backbone.name.as_str());
-        found.ok_or_else(|| HardwareError::unknown("model", name, names))
-    }
+/// The backbone of this name.
+///
+/// # Errors
+/// [`HardwareError::Unknown`], with the name that is nearest.
+pub fn backbone(name: &str) -> Result<&'static Backbone, HardwareError> {
+    let found = backbones().iter().find(|backbone| backbone.name == name);
+    let names = backbones().iter().map(|backbone| backbone.name.as_str());
+    found.ok_or_else(|| HardwareError::unknown("model", name, names))
 }

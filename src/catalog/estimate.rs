@@ -246,13 +246,12 @@ mod tests {
     use burn::backend::Flex;
 
     use super::*;
-    use crate::catalog::Catalog;
+    use crate::catalog::backbone;
 
     const MIB: u64 = 1 << 20;
 
     fn estimate(name: &str, method: Method) -> Estimate {
-        let catalog = Catalog::built_in();
-        let backbone = catalog.get(name).unwrap();
+        let backbone = backbone(name).unwrap();
         let adam = OptimizerKind::Adam;
         let host = Route::Host("any");
         let device = Default::default();

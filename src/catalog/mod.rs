@@ -9,7 +9,7 @@ mod recommend;
 mod smoke;
 
 pub use crate::hardware::Method;
-pub use backbone::{Backbone, BackboneConfig, Catalog};
+pub use backbone::{Backbone, BackboneConfig, backbone, backbones};
 pub use estimate::Estimate;
 pub use matrix::{Cell, Matrix, MatrixRow};
 pub use recommend::{Recommendation, Target, recommend};

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use burn::tensor::backend::Backend;
 use serde::{Deserialize, Serialize};
 
-use super::{Catalog, Estimate, Method};
+use super::{Estimate, Method, backbones};
 use crate::episode::Protocol;
 use crate::hardware::{Bytes, Calibration, OptimizerKind};
 use crate::kernels::Route;
@@ -44,7 +44,6 @@ pub struct Target<'a> {
 /// What a backbone's accuracy will be nobody knows beforehand: of those that are quick enough, larger
 /// ones mostly do better. The networks are drawn on `device` to count their tensors.
 pub fn recommend<B: Backend>(
-    catalog: &Catalog,
     image: [usize; 3],
     protocol: Protocol,
     method: Method,
@@ -52,7 +51,7 @@ pub fn recommend<B: Backend>(
     device: &B::Device,
 ) -> Vec<Recommendation> {
     let Target { budget, largest_buffer, route, calibration } = target;
-    let fitting = catalog.backbones().iter().filter_map(|backbone| backbone.for_images(image));
+    let fitting = backbones().iter().filter_map(|backbone| backbone.for_images(image));
     // Networks that differ in the size of their images alone are one here.
     let mut seen = HashSet::new();
     let fitting = fitting.filter(|backbone| seen.insert(format!("{:?}", backbone.config)));
@@ -98,13 +97,12 @@ mod tests {
             issue: None,
             squares: BTreeMap::new(),
         };
-        let catalog = Catalog::built_in();
         let protocol = Protocol::new(5, 1);
         let method = Method::ProtoNet;
         let device = Default::default();
         let (route, calibration) = (Route::Host("any"), Some(&calibration));
         let target = Target { budget, largest_buffer: None, route, calibration };
-        recommend::<Flex>(&catalog, image, protocol, method, target, &device)
+        recommend::<Flex>(image, protocol, method, target, &device)
     }
 
     #[test]

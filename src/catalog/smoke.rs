@@ -120,14 +120,13 @@ mod tests {
     use burn::backend::Flex;
 
     use super::*;
-    use crate::catalog::Catalog;
+    use crate::catalog::backbone;
 
     #[test]
     fn small_backbones_run_in_every_precision() {
-        let catalog = Catalog::built_in();
         for name in ["conv4-omniglot-strided", "mlp-omniglot"] {
             for precision in Precision::ALL {
-                let ran = smoke::<Flex>(catalog.get(name).unwrap(), precision, &Default::default());
+                let ran = smoke::<Flex>(backbone(name).unwrap(), precision, &Default::default());
                 assert_eq!(ran, Ok(()), "{name} in {precision:?}");
             }
         }

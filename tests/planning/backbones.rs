@@ -3,7 +3,7 @@
 use burn::module::AutodiffModule;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapt::{AdaptError, InnerRule};
-use fewshot::catalog::{Backbone, BackboneConfig, Catalog, Estimate, Method};
+use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method, backbones};
 use fewshot::data::{ImageSet, ImageShape};
 use fewshot::episode::Classification;
 use fewshot::learners::AdaptableNetwork;
@@ -187,7 +187,7 @@ fn ways(queries: usize, tasks: usize) -> Vec<Way> {
 
 #[test]
 fn formulas_come_near_for_every_bundled_backbone() {
-    compare::<B>(Catalog::built_in().backbones(), &ways(3, 2));
+    compare::<B>(backbones(), &ways(3, 2));
 }
 
 fn relative(relative: Relative) -> Way {
@@ -203,14 +203,14 @@ fn formulas_come_near_for_what_learns_as_maml_does() {
         relative(Relative::Boil),
         relative(Relative::Prototypical),
     ];
-    compare::<B>(Catalog::built_in().backbones(), &ways);
+    compare::<B>(backbones(), &ways);
 }
 
 /// What the plan of plain MAML refuses would not fit with them either.
 #[test]
 fn learned_rates_take_more_than_is_said_of_maml() {
     for learned in [Relative::MetaSgd, Relative::MetaCurvature, Relative::PlusPlus] {
-        for backbone in Catalog::built_in().backbones() {
+        for backbone in backbones() {
             let (row, off) = compared::<B>(backbone, relative(learned));
             assert!(off < 0.0, "{row}");
         }
@@ -219,7 +219,7 @@ fn learned_rates_take_more_than_is_said_of_maml() {
 
 #[cfg(feature = "wgpu")]
 fn bundled(name: &str) -> Vec<Backbone> {
-    vec![Catalog::built_in().get(name).expect("a bundled backbone").clone()]
+    vec![fewshot::catalog::backbone(name).expect("a bundled backbone").clone()]
 }
 
 /// The peaks of a device are samples, so steps must be long enough to be seen.

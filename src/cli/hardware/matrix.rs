@@ -1,5 +1,5 @@
 use burn::tensor::backend::Backend;
-use fewshot::catalog::{Backbone, Catalog, Cell, Estimate, Matrix, MatrixRow, Method, smoke};
+use fewshot::catalog::{self, Backbone, Cell, Estimate, Matrix, MatrixRow, Method, smoke};
 use fewshot::episode::Protocol;
 use fewshot::hardware::{
     Checkpointing, DeviceInfo, DeviceKey, DevicePreference, HardwareError, Inventory,
@@ -24,10 +24,9 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
     let ours = args.machine.inventory.is_none();
     let columns = columns(args, &inventory)?;
-    let catalog = Catalog::built_in();
     let backbones = match args.models.as_slice() {
-        [] => catalog.backbones().iter().collect::<Vec<_>>(),
-        names => names.iter().map(|name| catalog.get(name)).collect::<Result<_, _>>()?,
+        [] => catalog::backbones().iter().collect::<Vec<_>>(),
+        names => names.iter().map(|name| catalog::backbone(name)).collect::<Result<_, _>>()?,
     };
     let mut rows = Vec::new();
     for backbone in backbones {

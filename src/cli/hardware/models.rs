@@ -4,7 +4,7 @@ use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
 use burn::tensor::backend::Backend;
 use fewshot::catalog::{
-    Backbone, Catalog, Estimate, Method, Recommendation, Target as Meant, recommend,
+    self, Backbone, Estimate, Method, Recommendation, Target as Meant, recommend,
 };
 use fewshot::data::ImageShape;
 use fewshot::episode::Protocol;
@@ -139,8 +139,7 @@ fn sides(image: ImageShape) -> [usize; 3] {
 
 /// The backbone of this name, for images of the size that is meant.
 fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone, CliError> {
-    let catalog = Catalog::built_in();
-    let named = catalog.get(name)?;
+    let named = catalog::backbone(name)?;
     let Some(image) = task.image else { return Ok(named.clone()) };
     let fitting = named.for_images(sides(image));
     fitting.ok_or_else(|| usage!("images of {image} are too small or too large for {name}"))
@@ -236,7 +235,7 @@ impl Work for Recommending<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let Self { task, image, target } = self;
-        recommend::<B>(&Catalog::built_in(), image, task.task, task.method(), target, &device)
+        recommend::<B>(image, task.task, task.method(), target, &device)
     }
 }
 
