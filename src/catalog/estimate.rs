@@ -48,6 +48,7 @@ impl Estimate {
         };
         let lanes = match route {
             Route::Device(_) if lanes > 1 => usize::MAX,
+            _ if lanes > 1 && matches!(method, Method::Anil { .. }) => 2 * lanes,
             _ => lanes,
         };
         let planner = MemoryPlanner {

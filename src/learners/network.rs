@@ -17,7 +17,7 @@ pub trait Network<B: Backend>: Module<B> + ModuleDisplay {
     /// Most tasks that share a network by default, as lanes with the parameters of task
     /// after task along dimension 0 of each: enough that a graph costs little beside its tasks. More
     /// keep an accelerator busy; on a CPU, where networks run on worker pools, they only take
-    /// memory. A network without lanes has 1.
+    /// memory. Twice as many where the head alone adapts. A network without lanes has 1.
     const LANES: usize;
 
     /// Whether a forward pass draws random numbers of the backend; see [`Encoder::DRAWS`].

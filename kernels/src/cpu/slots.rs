@@ -12,15 +12,16 @@ const IMAGES: usize = 8;
 /// Lanes whose batches need no parts to keep the threads busy. Fewer come with others beside them.
 const LANES: usize = 8;
 
-/// The images of every part of a batch; none is empty. So many `lanes` of the same batch are worked
-/// on at once, and need fewer parts each.
+/// The images of every part of so many `batches` together; none is empty. So many `lanes` of the same
+/// are worked on at once, and need fewer parts each, and so do batches, which come in several calls.
 ///
 /// The number of parts follows from the work alone, because every part rounds its own sums: were it
 /// the number of threads, the results would depend on it.
-pub fn slots(n: usize, lanes: usize) -> Vec<Range<usize>> {
+pub fn slots(n: usize, lanes: usize, batches: usize) -> Vec<Range<usize>> {
     let lanes = if lanes > 1 { lanes.max(LANES) } else { 1 };
     let [least, most] = [LANES, 2 * LANES].map(|parts| parts.div_ceil(lanes));
-    let count = n.div_ceil(IMAGES).clamp(least, most).min(n);
+    let (images, least) = if batches > 1 { (2 * IMAGES, 1) } else { (IMAGES, least) };
+    let count = n.div_ceil(images).clamp(least, most).min(n);
     (0..count).map(|slot| slot * n / count..(slot + 1) * n / count).collect()
 }
 
@@ -69,7 +70,7 @@ mod tests {
     #[test]
     fn every_image_is_in_one_slot() {
         for (n, lanes) in [(1, 1), (5, 1), (5, 8), (25, 8), (100, 3), (360, 1)] {
-            let slots = slots(n, lanes);
+            let slots = slots(n, lanes, 1);
             assert!(slots.iter().all(|slot| !slot.is_empty()));
             assert_eq!(slots.into_iter().flatten().collect::<Vec<_>>(), (0..n).collect::<Vec<_>>());
         }
@@ -78,6 +79,15 @@ mod tests {
     #[test]
     fn lanes_share_the_parts_among_them() {
         let counts = [(5, 1), (5, 2), (5, 8), (25, 4), (25, 8), (360, 1), (360, 100)];
-        assert_eq!(counts.map(|(n, lanes)| slots(n, lanes).len()), [5, 1, 1, 2, 2, 16, 1]);
+        assert_eq!(counts.map(|(n, lanes)| slots(n, lanes, 1).len()), [5, 1, 1, 2, 2, 16, 1]);
+    }
+
+    #[test]
+    fn batches_have_fewer_parts_of_more_images() {
+        assert_eq!(
+            [(20, 4), (40, 8), (160, 32), (3200, 32)]
+                .map(|(n, batches)| slots(n, 1, batches).len()),
+            [2, 3, 10, 16]
+        );
     }
 }

@@ -4,7 +4,10 @@ use super::*;
 
 const TASKS: usize = 3;
 
-fn assert_is_the_loop<E: Encoder<Once>>(make: impl Fn() -> E, images: Tensor<Once, 5>) {
+fn assert_is_the_loop<E: Encoder<Once> + AutodiffModule<Once>>(
+    make: impl Fn() -> E,
+    images: Tensor<Once, 5>,
+) {
     for statistics in [BnStatistics::Batch, BnStatistics::Running, BnStatistics::Track] {
         let (encoder, alone) = (make(), make());
         let features = encoder.encode_tasks(images.clone(), statistics);

@@ -48,7 +48,7 @@ pub(crate) struct InnerArgs {
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) eval_inner_batch: Option<usize>,
     /// Tasks that share a network: more are faster on large devices and take memory [default: 4,
-    /// for sinusoids 64; all on an accelerator]
+    /// for sinusoids 64, of anil twice as many; all on an accelerator]
     #[arg(long, value_name = "N", value_parser = count(1..=65_536))]
     pub(crate) lanes: Option<usize>,
 }

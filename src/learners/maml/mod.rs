@@ -287,6 +287,7 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
             _ if N::LANES == 1 => 1,
             Some(lanes) => lanes.min(tasks),
             None if on_device::<B>() => tasks,
+            None if self.shares_body() => 2 * N::LANES,
             None => N::LANES,
         };
         (0..tasks).step_by(lanes.max(1)).map(move |first| first..(first + lanes).min(tasks))

@@ -49,7 +49,7 @@ impl Pass<'_> {
             return winograd.convolve_batch(self.body, images, &self.weight);
         }
         let (image, out_image) = (self.from.dense(), self.to.dense());
-        let slots = slots(images.len() / image, 1);
+        let slots = slots(images.len() / image, 1, 1);
         let mut out = vec![0.0; images.len() / image * out_image];
         let parts = split(&mut out, out_image, &slots).into_par_iter().zip(&slots);
         parts.for_each(|(out, slot)| {

@@ -15,7 +15,7 @@ impl Plan {
         if let Some(winograd) = way.winograd.as_ref().filter(|way| way.is_wide()) {
             return self.restored(body, &way, winograd.weight_batch(body, x, (self.delta, dy)));
         }
-        let slots = slots(self.shape.n, 1);
+        let slots = slots(self.shape.n, 1, 1);
         let packed = way.gradient_floats();
         let mut parts = Buffer::stale(packed * slots.len());
         let (image, out_image) = (x.len() / self.shape.n, dy.len() / self.shape.n);

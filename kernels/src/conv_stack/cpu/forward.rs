@@ -144,7 +144,7 @@ pub fn forward(
     assert!(shape.n.is_multiple_of(batches), "{batches} batches of equal size in {shape:?}");
     let batch = matches!(statistics, Statistics::Batch);
     let batch_images = batch.then_some(shape.n / batches);
-    let slots = slots(shape.n, lanes);
+    let slots = slots(shape.n, lanes, batches);
 
     let groups = group_sizes(&plans, batch);
     let (mut inputs, mut convs) = stores(&plans, &slots, &groups, (keep, batch));

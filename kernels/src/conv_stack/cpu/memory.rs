@@ -83,7 +83,7 @@ impl StackPass {
         shape: &StackShape,
         lanes: usize,
     ) -> Self {
-        let (slots, threads) = (slots(shape.n, lanes).len(), current_num_threads());
+        let (slots, threads) = (slots(shape.n, lanes, 1).len(), current_num_threads());
         Self {
             plans: Plan::all(shape, tile, precision),
             images: shape.n,
