@@ -171,9 +171,12 @@ impl InnerLoop {
             ("changes of gradients", moves.times(with_graph * live)),
             ("mini-batches", mini_batches.times(live)),
         ];
-        // A shared body has those of support and queries.
-        let graphs = if shares_body { 2 } else { with_graph * live };
-        let parameter_grads = ("gradients of tasks", parameter_grads.times(graphs));
+        let parameter_grads = match shares_body {
+            // Those by support and by queries.
+            true => modelled(profile.trainable()).times(2),
+            false => parameter_grads.times(with_graph * live),
+        };
+        let parameter_grads = ("gradients of tasks", parameter_grads);
         if let Some(stacks) = &activations.stacks {
             let buffers = match self.batch {
                 Some(batch) => stacks.displacement(self.live, self.steps, batch),

@@ -34,7 +34,8 @@ impl Stacks {
         let of_all = |stack: &StackShape, live| StackShape { n: live * stack.n, ..stack.clone() };
         of_tasks(live, |live| {
             let [support, queries] = [&self.support, &self.queries].map(|of| of_all(of, live));
-            self.settled(1, |passes| {
+            let buffers = BufferPoolModel::new(self.precision).with_ghost_batches(live);
+            settled(Passes { buffers, live: 1 }, |passes| {
                 let kept = passes.forward(&support);
                 passes.forward_backward(&queries);
                 passes.backward(&support, kept);
@@ -50,7 +51,7 @@ impl Stacks {
             (0..steps.min(2)).for_each(|_| passes.forward_backward(&stack));
             passes.forward_without_graph(&self.queries);
         };
-        of_tasks(live, |live| self.settled(live, step))
+        of_tasks(live, |live| settled(self.passes(live), step))
     }
 
     /// Memory in the pool of buffers after `live` graphs of support and queries, one after the other, with a
@@ -60,20 +61,15 @@ impl Stacks {
             let graphs: Vec<_> = (0..live).map(|_| passes.forward(&self.joint)).collect();
             graphs.into_iter().for_each(|kept| passes.backward(&self.joint, kept));
         };
-        of_tasks(live, |live| self.settled(1, |passes| step(passes, live)))
+        of_tasks(live, |live| settled(self.passes(1), |passes| step(passes, live)))
     }
 
-    /// The floats of all buffers once they are enough for a meta-step of `live` tasks side by side: what one
-    /// leaves may not serve the next in the order in which it was left.
-    fn settled(&self, live: usize, step: impl Fn(&mut Passes)) -> usize {
-        let mut passes = Passes { buffers: BufferPoolModel::new(self.precision), live };
-        step(&mut passes);
-        step(&mut passes);
-        passes.buffers.floats()
+    fn passes(&self, live: usize) -> Passes {
+        Passes { buffers: BufferPoolModel::new(self.precision), live }
     }
 
     fn inner_loop_floats(&self, live: usize, steps: usize, graphs: InnerGraphs) -> usize {
-        self.settled(live, |passes| match graphs {
+        settled(self.passes(live), |passes| match graphs {
             InnerGraphs::Features => unreachable!("no inner step goes through the stack"),
             InnerGraphs::None => {
                 (0..steps.min(2)).for_each(|_| passes.forward_backward(&self.support));
@@ -98,6 +94,14 @@ impl Stacks {
             }
         })
     }
+}
+
+/// The floats of all buffers once they are enough for a meta-step: what one leaves may not serve the next
+/// in the order in which it was left.
+fn settled(mut passes: Passes, step: impl Fn(&mut Passes)) -> usize {
+    step(&mut passes);
+    step(&mut passes);
+    passes.buffers.floats()
 }
 
 /// The memory of so many tasks, by the floats of fewer where they are many.

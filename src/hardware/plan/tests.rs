@@ -133,7 +133,7 @@ fn a_head_alone_is_little_to_store() {
     assert_eq!(plan.line("inner graphs").unwrap().bytes.0, 4 * 100);
     assert_eq!(plan.line("changes of gradients").unwrap().bytes.0, 12);
     // The body's gradient has a part by the support as well.
-    assert_eq!(plan.line("gradients of tasks").unwrap().bytes.0, 4 * 2 * 6);
+    assert_eq!(plan.line("gradients of tasks").unwrap().bytes.0, 2 * 52);
 }
 
 #[test]

@@ -38,6 +38,7 @@ pub struct BufferPoolModel {
     /// Channels in a tile.
     tile: usize,
     precision: (Precision, Option<Amx>),
+    ghost_batches: usize,
     /// Number of free buffers of each length.
     free: BTreeMap<usize, usize>,
     floats: usize,
@@ -57,11 +58,17 @@ impl BufferPoolModel {
     /// With a given body.
     pub(super) fn by(body: &dyn InstructionSet, precision: Precision) -> Self {
         let precision = (precision, body.amx());
-        Self { tile: body.tile(), precision, free: BTreeMap::new(), floats: 0 }
+        let (tile, free) = (body.tile(), BTreeMap::new());
+        Self { tile, precision, ghost_batches: 1, free, floats: 0 }
+    }
+
+    /// With the images of a stack in so many batches with moments of their own.
+    pub fn with_ghost_batches(self, ghost_batches: usize) -> Self {
+        Self { ghost_batches, ..self }
     }
 
     fn pass(&self, shape: &StackShape, lanes: usize) -> StackPass {
-        StackPass::new(self.tile, self.precision, shape, lanes)
+        StackPass::new(self.tile, self.precision, shape, [lanes, self.ghost_batches])
     }
 
     /// Floats of all buffers, in use or not.

@@ -13,7 +13,7 @@ use crate::precision::Precision;
 /// [`output`](Self::output).
 impl StackShape {
     fn pass(&self) -> StackPass {
-        StackPass::new(chosen().tile(), (Precision::F32, None), self, 1)
+        StackPass::new(chosen().tile(), (Precision::F32, None), self, [1, 1])
     }
 
     /// Floats that a forward pass saves for its backward pass: the input of every block with its
@@ -76,14 +76,14 @@ pub struct StackPass {
 }
 
 impl StackPass {
-    /// For tiles of `tile` channels.
+    /// For tiles of `tile` channels and stacks of so many lanes and ghost batches.
     pub fn new(
         tile: usize,
         precision: (Precision, Option<Amx>),
         shape: &StackShape,
-        lanes: usize,
+        [lanes, batches]: [usize; 2],
     ) -> Self {
-        let (slots, threads) = (slots(shape.n, lanes, 1).len(), current_num_threads());
+        let (slots, threads) = (slots(shape.n, lanes, batches).len(), current_num_threads());
         Self {
             plans: Plan::all(shape, tile, precision),
             images: shape.n,

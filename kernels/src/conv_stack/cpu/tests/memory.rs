@@ -53,7 +53,7 @@ fn floats_are_those_that_the_passes_save() {
         let case = Case::new(StackShape { n: 3, c, h: 14, w: 9, blocks });
         let shape = &case.shape;
         for body in bodies() {
-            let of = StackPass::new(body.tile(), (Precision::F32, None), shape, 1);
+            let of = StackPass::new(body.tile(), (Precision::F32, None), shape, [1, 1]);
             let saved = case.saved(body);
             let maps = saved.inputs.iter().chain(&saved.convs);
             let of_block = |of: &SavedParameters| of.weight.len() + of.gamma.len() + of.beta.len();
