@@ -146,14 +146,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             let factor = weight * f64::from(scale.value());
             Some(if factor == 1.0 { loss } else { loss * factor })
         };
-        let learned = values::<B, _>(&self.network);
-        let learned = match shared {
-            true => {
-                let lanes = |&adapted| if adapted { lanes } else { 1 };
-                learned.into_iter().zip(adapted).map(|(it, of)| copies(it, lanes(of))).collect()
-            }
-            false => copies_all(learned, lanes),
-        };
+        let learned = self.constants(lanes);
         let start = self.start(learned.clone(), &support, statistics);
         let body = Body::new(shared);
         let flat =
@@ -178,6 +171,16 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let start =
             start.zip(adapted).map(|(gradient, adapted)| gradient.filter(|_| !(kept && *adapted)));
         GroupGradient { loss, score, start: start.collect(), rates }
+    }
+
+    /// The learned values as constants, for each of `lanes` tasks or once where all share them.
+    fn constants(&self, lanes: usize) -> Vec<Tensor<B, 1>> {
+        let learned = values::<B, _>(&self.network);
+        if !self.shares_body() {
+            return copies_all(learned, lanes);
+        }
+        let each = learned.into_iter().zip(&self.settings.adapted);
+        each.map(|(value, &adapted)| copies(value, if adapted { lanes } else { 1 })).collect()
     }
 
     /// The gradients of values of all lanes, summed over these; a shared body has one gradient.
