@@ -202,16 +202,20 @@ mod flex {
             let all = (0..tensors).map(|_| numbers()).collect::<Vec<_>>();
             drop(all);
         };
-        let (inner, outer) = MemoryScope::measure::<Flex, _>(&device, || {
-            touch(3);
-            let kept = numbers();
-            let inner = MemoryScope::measure::<Flex, _>(&device, || touch(1)).1;
-            drop(kept);
-            inner
-        });
-        about(outer.peak.unwrap(), 3 * BYTES);
-        about(inner.peak.unwrap(), BYTES);
-        assert_eq!([inner.left_behind, outer.left_behind], [Some(0); 2]);
+        let leaves_nothing = || {
+            let (inner, outer) = MemoryScope::measure::<Flex, _>(&device, || {
+                touch(3);
+                let kept = numbers();
+                let inner = MemoryScope::measure::<Flex, _>(&device, || touch(1)).1;
+                drop(kept);
+                inner
+            });
+            about(outer.peak.unwrap(), 3 * BYTES);
+            about(inner.peak.unwrap(), BYTES);
+            [inner.left_behind, outer.left_behind] == [Some(0); 2]
+        };
+        // A thread of an earlier test's pool that starts meanwhile has memory of its own.
+        assert!((0..5).any(|_| leaves_nothing()));
     }
 
     #[test]
