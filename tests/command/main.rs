@@ -185,6 +185,7 @@ fn wrong_usage_exits_with_2() {
         &["train", "--inner-lr", "0.1"],
         &["train", "--method", "imaml", "--second-order-route", "unrolled"],
         &["train", "--method", "fomaml", "--second-order-route", "chain"],
+        &["train", "--method", "anil", "--second-order-route", "chain"],
         &["train", "--lanes", "2"],
         &["train", "--batch-norm", "support"],
         &["train", "--method", "maml", "--inner-batch", "2"],

@@ -15,6 +15,7 @@ pub(super) fn as_lanes<B: Backend>(
     run: impl FnOnce(Tensor<B, 4>, &[ConvBlock<B>], Statistics<B>, StackOptions) -> StackOutput<B>,
 ) -> StackOutput<B> {
     let batches = options.ghost_batches;
+    assert_eq!(options.lanes, 1, "lanes have one batch each");
     let [all, c, h, w] = images.dims();
     let n = all / batches;
     let images = images.reshape([batches, n, c, h * w]).swap_dims(0, 1);

@@ -107,6 +107,7 @@ pub(crate) struct TaskArgs {
     #[arg(long, default_value = "protonet", value_parser = one_of([
         ("protonet", "Prototypical network", (|_| Method::ProtoNet) as MethodOf),
         ("maml", "MAML of the second order", |steps| Method::Maml { steps }),
+        ("maml-chain", "The same by the chain", |steps| Method::MamlChain { steps }),
         ("fomaml", "MAML of the first order", |steps| Method::FirstOrder { steps }),
         ("anil", "ANIL", |steps| Method::Anil { steps }),
     ]))]

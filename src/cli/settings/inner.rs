@@ -184,5 +184,8 @@ fn order(method: Method, args: &InnerArgs) -> Result<Order, CliError> {
     if args.second_order_route.is_some() && !steps_are_differentiated {
         return Err(usage!("--second-order-route is for exact derivatives of inner steps"));
     }
+    if args.second_order_route.is_some() && method == Method::Anil {
+        return Err(usage!("the steps of anil's head are one graph: no --second-order-route"));
+    }
     Ok(order)
 }

@@ -79,12 +79,13 @@ impl ScaleArgs {
 
     pub(super) fn check(&self, method: Method) -> Result<(), CliError> {
         if self.grad_checkpoint == Checkpointing::Segments && method != Method::Protonet {
-            let instead = match method.adapts() {
-                true => "--second-order-route chain: it computes inner steps again",
-                false => "none or balanced",
+            let or_chain = match method.adapts() {
+                true => ", or --second-order-route chain if it differentiates whole inner steps",
+                false => "",
             };
             return Err(usage!(
-                "--grad-checkpoint segments is for protonet; for {method}, use {instead}"
+                "--grad-checkpoint segments is for protonet; for {method}, use none or \
+                 balanced{or_chain}"
             ));
         }
         for (index, device) in self.devices.iter().enumerate() {

@@ -13,14 +13,15 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         self.set(|settings| settings.test_steps = test_steps)
     }
 
-    /// With another way to the exact derivative than the graph of the whole inner loop.
+    /// With another way to the exact derivative than the graph of the whole inner loop. Where the head
+    /// alone adapts, it is that graph in any case.
     pub fn with_second_order(self, route: SecondOrder) -> Self {
         self.set(|settings| settings.route = route)
     }
 
     /// With at most so many tasks in one network: by default, on a CPU [`Network::LANES`] of every
-    /// thread, and on an accelerator all, for which it takes as many launches as for one. They take
-    /// memory in proportion.
+    /// thread, twice as many where the head alone adapts, and on an accelerator all, for which it takes
+    /// as many launches as for one. They take memory in proportion.
     ///
     /// # Panics
     /// On 0.

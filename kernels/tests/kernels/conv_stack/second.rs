@@ -59,6 +59,8 @@ pub fn second_gradients_equal_the_reference<B: AutodiffBackend>() {
         Network::new(94, [4, 2, 1, 1], &[(5, 1, false)]),
         Network::new(95, [3, 2, 7, 6], &[(5, 1, true), (6, 1, false)]).with_vectors([false; 3]),
         Network::new(98, [15, 2, 7, 6], &[(5, 1, true), (6, 2, false)]).with_ghost_batches(3),
+        // Of parts that end within a batch.
+        Network::new(99, [40, 2, 7, 6], &[(5, 1, true), (6, 2, false)]).with_ghost_batches(4),
         Network::laid_out(Layout::Permuted, 96, [3, 4, 7, 8], &[(5, 1, true), (6, 2, false)]),
         Network::laid_out(Layout::Expanded, 97, [3, 4, 7, 8], &[(5, 1, true)]),
     ] {
