@@ -31,15 +31,17 @@ impl Stacks {
     /// Memory in the pool of buffers after `live` tasks that share the stack, the graph of the support's
     /// features under that of the queries.
     pub(super) fn features(&self, live: usize) -> MemoryFigure {
-        let of_all = |stack: &StackShape, live| StackShape { n: live * stack.n, ..stack.clone() };
-        of_tasks(live, |live| {
-            let [support, queries] = [&self.support, &self.queries].map(|of| of_all(of, live));
-            let buffers = BufferPoolModel::new(self.precision).with_ghost_batches(live);
-            settled(Passes { buffers, live: 1 }, |passes| {
-                let kept = passes.forward(&support);
-                passes.forward_backward(&queries);
-                passes.backward(&support, kept);
-            })
+        of_tasks(live, |live| self.features_floats(live))
+    }
+
+    fn features_floats(&self, live: usize) -> usize {
+        let of_all = |stack: &StackShape| StackShape { n: live * stack.n, ..stack.clone() };
+        let [support, queries] = [&self.support, &self.queries].map(of_all);
+        let buffers = BufferPoolModel::new(self.precision).with_ghost_batches(live);
+        settled(Passes { buffers, live: 1 }, |passes| {
+            let kept = passes.forward(&support);
+            passes.forward_backward(&queries);
+            passes.backward(&support, kept);
         })
     }
 
@@ -216,5 +218,8 @@ mod tests {
                 "{graphs:?}: {extrapolated} for {exact}"
             );
         }
+        let extrapolated = stacks(15).features(48).bytes.0 as f64;
+        let exact = 4.0 * stacks(15).features_floats(48) as f64;
+        assert!((extrapolated / exact - 1.0).abs() < 0.05, "{extrapolated} for {exact}");
     }
 }

@@ -173,22 +173,21 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         GroupGradient { loss, score, start: start.collect(), rates }
     }
 
-    /// The learned values as constants, for each of `lanes` tasks or once where all share them.
-    fn constants(&self, lanes: usize) -> Vec<Tensor<B, 1>> {
+    /// The learned values as constants of a network of so many tasks.
+    fn constants(&self, tasks: usize) -> Vec<Tensor<B, 1>> {
         let learned = values::<B, _>(&self.network);
         if !self.shares_body() {
-            return copies_all(learned, lanes);
+            return copies_all(learned, tasks);
         }
-        let each = learned.into_iter().zip(&self.settings.adapted);
-        each.map(|(value, &adapted)| copies(value, if adapted { lanes } else { 1 })).collect()
+        let each = learned.into_iter().zip(self.lanes_by_tensor(tasks));
+        each.map(|(value, lanes)| copies(value, lanes)).collect()
     }
 
-    /// The gradients of values of all lanes, summed over these; a shared body has one gradient.
-    fn summed(&self, mut found: Vec<Option<Plain<B>>>, lanes: usize) -> Vec<Option<Plain<B>>> {
-        let moves = self.settings.adapted.iter().map(|&adapted| adapted || !self.shares_body());
-        let pairs = found.iter_mut().zip(moves);
-        let once: Vec<_> = pairs.map(|(found, moves)| found.take_if(|_| !moves)).collect();
-        let summed = summed_all(found, lanes);
+    /// The gradients of a network of so many tasks, summed over the lanes of each tensor.
+    fn summed(&self, mut found: Vec<Option<Plain<B>>>, tasks: usize) -> Vec<Option<Plain<B>>> {
+        let pairs = found.iter_mut().zip(self.lanes_by_tensor(tasks));
+        let once: Vec<_> = pairs.map(|(found, lanes)| found.take_if(|_| lanes == 1)).collect();
+        let summed = summed_all(found, tasks);
         once.into_iter().zip(summed).map(|(once, summed)| once.or(summed)).collect()
     }
 

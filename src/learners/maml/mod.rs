@@ -237,12 +237,16 @@ impl<B: Backend, N: Network<B>> Maml<B, N> {
         *head_alone && *head == Head::Learned && *outer == Outer::Gradient
     }
 
-    /// The learned values for each of `lanes` tasks, and once where all share them.
-    fn stacked(&self, values: &[Tensor<B, 1>], lanes: usize) -> Vec<Tensor<B, 1>> {
+    /// How many lanes each tensor of a network of so many tasks has: one, where they share it.
+    fn lanes_by_tensor(&self, tasks: usize) -> impl Iterator<Item = usize> {
         let shared = self.shares_body();
-        let each = values.iter().zip(&self.settings.adapted);
-        let lanes = |adapted: &bool| if shared && !adapted { 1 } else { lanes };
-        each.map(|(value, adapted)| tiled(value.clone(), lanes(adapted))).collect()
+        self.settings.adapted.iter().map(move |adapted| if shared && !adapted { 1 } else { tasks })
+    }
+
+    /// These values as those of a network of so many tasks.
+    fn stacked(&self, values: &[Tensor<B, 1>], tasks: usize) -> Vec<Tensor<B, 1>> {
+        let each = values.iter().zip(self.lanes_by_tensor(tasks));
+        each.map(|(value, lanes)| tiled(value.clone(), lanes)).collect()
     }
 
     /// The gradient of the inner loss, with the proximal term if there is one, and then for steps of a
