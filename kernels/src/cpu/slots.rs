@@ -84,10 +84,7 @@ mod tests {
 
     #[test]
     fn batches_have_fewer_parts_of_more_images() {
-        assert_eq!(
-            [(20, 4), (40, 8), (160, 32), (3200, 32)]
-                .map(|(n, batches)| slots(n, 1, batches).len()),
-            [2, 3, 10, 16]
-        );
+        let counts = [(20, 4), (40, 8), (160, 32), (3200, 32)];
+        assert_eq!(counts.map(|(n, batches)| slots(n, 1, batches).len()), [2, 3, 10, 16]);
     }
 }

@@ -93,13 +93,8 @@ fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) ->
     for case in &cases {
         let planned = Planned::by(body, &case.shape, precision);
         let how = (Statistics::Batch, EPSILON);
-        forward(
-            &planned,
-            &case.x,
-            &case.parameters(),
-            how,
-            Pass { keep: false, lanes: 1, batches: 1 },
-        );
+        let pass = Pass { keep: false, lanes: 1, batches: 1 };
+        forward(&planned, &case.x, &case.parameters(), how, pass);
         let used = model.forward(&case.shape, 1, false);
         model.release(used);
     }
