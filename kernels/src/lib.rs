@@ -35,9 +35,9 @@
 //! All but the last nine can be differentiated twice, and stay fused under two levels of autodiff, but
 //! for the second derivatives of scores and loss, which are those of plain operations.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
-//! runs as plain operations, as does whatever a fused body does not serve, which is logged once as a
-//! [`FallbackReason`]. A [`Precision`] has convolutions and matrix products computed in a low type, and all
-//! else in f32.
+//! runs as plain operations, as does whatever a fused body does not serve, which is logged once with
+//! the reason. A [`Precision`] has convolutions and matrix products computed in a low type, and all else in
+//! f32.
 //!
 //! On an accelerator (features `wgpu` and `cuda`) the bodies are CubeCL kernels, alike under Burn's
 //! `fusion`; averages over planes stay Burn's own there. Products of f32 are full f32, without tensor
@@ -101,7 +101,6 @@ pub use conv2d::conv2d;
 pub use cpu::release_buffers;
 pub use distances::{Metric, distances, mahalanobis, scores};
 pub use environment::{UnknownKernels, with_reference};
-pub use fallback::FallbackReason;
 pub use gather_images::{FusedGather, GatherCall, gather_images, largest_bank};
 pub use global_avg_pool::global_avg_pool;
 pub use grad_stats::{DeviceGradStats, GradStats, grad_stats, grad_stats_on_device};

@@ -13,7 +13,7 @@ pub use shape::{ConvShape, Role};
 use burn::tensor::backend::Backend;
 use burn::tensor::{FloatDType, Tensor};
 
-use crate::fallback::all_taken;
+use crate::fallback::{all_taken, log_once};
 use crate::host::{unwrap, wrap};
 use crate::layers::{ConvolutionTable, through_f32, types, wide};
 use crate::registry;
@@ -70,13 +70,13 @@ pub(crate) fn with_tf32<B: Backend>(
     let Some(table) = registry::table().filter(takes) else {
         return reference::conv2d(x, weight, bias, stride, padding);
     };
-    match (table.serves)(&shape) {
-        Ok(()) => fused(table, x, weight, bias, &shape),
-        Err(reason) => {
-            reason.log_once("conv2d");
-            reference::conv2d(x, weight, bias, stride, padding)
-        }
+    if registry::on_host::<B>() && !cpu::serves(&shape) {
+        let side = shape.kernel;
+        let text = format!("windows of {side}x{side} with stride {stride} and padding {padding}");
+        log_once("conv2d", text);
+        return reference::conv2d(x, weight, bias, stride, padding);
     }
+    fused(table, x, weight, bias, &shape)
 }
 
 /// Parts that an accelerator computes the gradient of a weight in, of so many output channels, of `depth`

@@ -6,8 +6,9 @@ use burn::tensor::{DType, FloatDType, Tensor};
 
 use super::cpu::StackShape;
 use super::{ConvBlock, Moments, StackOptions, StackOutput, Statistics};
-use crate::fallback::FallbackReason;
+use crate::fallback::all_taken;
 use crate::host::{unwrap, wrap};
+use crate::layers::goes_into_f32;
 use crate::precision::Precision;
 use crate::registry::StackTable;
 
@@ -66,14 +67,11 @@ impl StackCall {
 }
 
 /// Whether the fused body takes these element types.
-///
-/// # Errors
-/// A [`FallbackReason`] that names the first type it does not take.
-pub(crate) fn check<B: Backend>(
+pub(crate) fn takes<B: Backend>(
     images: &Tensor<B, 4>,
     blocks: &[ConvBlock<B>],
     statistics: &Statistics<B>,
-) -> Result<(), FallbackReason> {
+) -> bool {
     let running = match statistics {
         Statistics::Batch => &[][..],
         Statistics::Running(moments) => moments,
@@ -82,11 +80,7 @@ pub(crate) fn check<B: Backend>(
     let vectors = blocks.iter().flat_map(|block| block.vectors().map(|(_, vector)| vector));
     let vectors = vectors.flatten().chain(running).map(Tensor::dtype);
     let weights = blocks.iter().map(|block| block.weight.dtype());
-    let mut all = weights.chain(vectors).chain([images.dtype()]);
-    match all.find(|dtype| !matches!(dtype, DType::F32 | DType::F16 | DType::BF16)) {
-        Some(found) => Err(FallbackReason::ElementType { found }),
-        None => Ok(()),
-    }
+    all_taken("conv_stack", weights.chain(vectors).chain([images.dtype()]), goes_into_f32)
 }
 
 pub(crate) fn run<B: Backend>(

@@ -62,17 +62,12 @@ pub fn conv_stack<B: Backend>(
 ) -> StackOutput<B> {
     let shape = block::check(images.dims(), blocks, &statistics, options);
     let options = block::needed(options, &statistics);
-    let Some(table) = registry::table::<StackTable<B>>() else {
-        return reference::conv_stack(images, blocks, statistics, options);
-    };
-    match fused::check(&images, blocks, &statistics) {
-        Ok(()) if options.ghost_batches > 1 && !table.on_host => {
+    let table = registry::table::<StackTable<B>>();
+    match table.filter(|_| fused::takes(&images, blocks, &statistics)) {
+        Some(table) if options.ghost_batches > 1 && !table.on_host => {
             ghost::as_lanes(images, blocks, options, conv_stack)
         }
-        Ok(()) => fused::run(table, images, blocks, statistics, options, shape),
-        Err(reason) => {
-            reason.log_once("conv_stack");
-            reference::conv_stack(images, blocks, statistics, options)
-        }
+        Some(table) => fused::run(table, images, blocks, statistics, options, shape),
+        None => reference::conv_stack(images, blocks, statistics, options),
     }
 }

@@ -11,7 +11,6 @@ use super::{FusedConvolution, FusedLayers};
 use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{CentredScaled, per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
-use crate::fallback::FallbackReason;
 use crate::host::{unwrap, wrap};
 use crate::norm_relu::Rectified;
 use crate::norm_relu::composed::scaled;
@@ -212,10 +211,6 @@ fn map_gradients<B: FusedLayers>(
 /// form in the other two, and its derivatives are again of that kind: with the gradient `g` in the
 /// place of the operand that was derived by, `dw` of `<dy, conv(g, w)>` and so on.
 impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
-    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
-        B::serves(shape)
-    }
-
     fn has_tf32(device: &Self::Device) -> bool {
         B::has_tf32(device)
     }

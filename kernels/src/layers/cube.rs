@@ -9,7 +9,6 @@ use super::{FusedConvolution, FusedLayers, goes_into_f32};
 use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, CentredScaled, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
-use crate::fallback::FallbackReason;
 use crate::max_pool;
 use crate::norm_relu::{self, Rectified};
 
@@ -94,10 +93,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedConvolution
     for CubeBackend<R, F, I, BT>
 {
-    fn serves(_: &ConvShape) -> Result<(), FallbackReason> {
-        Ok(())
-    }
-
     fn has_tf32(device: &R::Device) -> bool {
         conv2d::cube::has_tf32::<R>(device)
     }

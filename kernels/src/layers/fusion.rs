@@ -7,7 +7,6 @@ use burn_fusion::{Fusion, FusionBackend};
 use super::{FusedConvolution, FusedLayers};
 use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
-use crate::fallback::FallbackReason;
 use crate::fusion::{like, record, record_floats};
 use crate::norm_relu::Rectified;
 
@@ -106,10 +105,6 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
 }
 
 impl<B: FusionBackend + FusedConvolution> FusedConvolution for Fusion<B> {
-    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
-        B::serves(shape)
-    }
-
     fn has_tf32(device: &Self::Device) -> bool {
         B::has_tf32(device)
     }

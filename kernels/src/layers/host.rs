@@ -9,7 +9,6 @@ use super::{FusedConvolution, FusedLayers};
 use crate::channels::CentredScaled;
 use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
-use crate::fallback::FallbackReason;
 use crate::host::{HostBackend, consume, elements, unwrap, write, write_like};
 use crate::{leaky_relu, max_pool};
 
@@ -92,10 +91,6 @@ impl<B: HostBackend> FusedLayers for B {
 }
 
 impl<B: HostBackend> FusedConvolution for B {
-    fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
-        conv2d::cpu::serves(shape)
-    }
-
     fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
         let [first, second] = &of.each_ref().map(elements::<B>);
         let found = conv2d::cpu::derivative(wanted, shape, [first, second]);

@@ -18,7 +18,7 @@ use burn::tensor::{DType, FloatDType, Tensor};
 use crate::batch_norm::fused::normalised;
 use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
-use crate::fallback::{FallbackReason, all_taken};
+use crate::fallback::all_taken;
 use crate::global_avg_pool;
 use crate::host::{unwrap, wrap};
 use crate::leaky_relu;
@@ -128,12 +128,6 @@ pub trait FusedLayers: Backend {
 /// A backend with fused convolutions too; tensors are of one type that is [taken](FusedLayers::takes),
 /// and shapes have been checked.
 pub trait FusedConvolution: FusedLayers {
-    /// Whether the body takes convolutions of this shape.
-    ///
-    /// # Errors
-    /// A [`FallbackReason`] with what it was asked for.
-    fn serves(shape: &ConvShape) -> Result<(), FallbackReason>;
-
     /// Whether the device has tensor cores that multiply in TF32.
     fn has_tf32(_: &Self::Device) -> bool {
         false
@@ -152,7 +146,6 @@ function_table! {
     /// What a convolution is made of.
     ConvolutionTable of FusedConvolution {
         pub takes: fn(DType) -> bool,
-        pub serves: fn(&ConvShape) -> Result<(), FallbackReason>,
         pub has_tf32: fn(&B::Device) -> bool,
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
         pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,

@@ -20,7 +20,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor};
 
-use crate::fallback::{FallbackReason, all_f32};
+use crate::fallback::{all_f32, log_once};
 use crate::host::{unwrap, wrap};
 use crate::optim_step::StepTable;
 use crate::registry;
@@ -66,17 +66,18 @@ pub fn local_settings<B: Backend>(
     let name = "local_learning";
     let body = local_body::<B>()?;
     let Some(settings) = settings() else {
-        FallbackReason::LearnedByOther.log_once(name);
+        log_once(name, "a rule that is not built in, or a rate that is learned".into());
         return None;
     };
     let (most, found) = ((body.most_layers)(device), settings.layers.len());
     if found > most {
-        FallbackReason::Layers { most, found }.log_once(name);
+        log_once(name, format!("{found} layers, {most} at most"));
         return None;
     }
     let found = settings.work();
     if found > MOST_WORK {
-        FallbackReason::Work { most: MOST_WORK, found }.log_once(name);
+        let text = format!("{found} weights times sequences a tick, {MOST_WORK} at most");
+        log_once(name, text);
         return None;
     }
     all_f32(name, types).then_some(settings)

@@ -14,20 +14,13 @@ use crate::cpu::convolution::Convolution;
 use crate::cpu::filter::Filter;
 use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::layout::Map;
-use crate::fallback::FallbackReason;
 
 /// Whether the body computes convolutions of this shape.
-///
-/// # Errors
-/// A [`FallbackReason`] with what it was asked for.
-pub fn serves(shape: &ConvShape) -> Result<(), FallbackReason> {
+pub fn serves(shape: &ConvShape) -> bool {
     let ConvShape { kernel, stride, padding, .. } = *shape;
     let window = matches!((kernel, padding), (3, 1) | (1, 0)) && matches!(stride, 1 | 2);
     let pixels = shape.n * shape.c * shape.o * shape.h * shape.w;
-    if window && pixels > 0 && shape.lanes == 1 {
-        return Ok(());
-    }
-    Err(FallbackReason::Convolution { kernel, stride, padding })
+    window && pixels > 0 && shape.lanes == 1
 }
 
 /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles follow.
@@ -44,7 +37,7 @@ fn derivative_with(
     shape: &ConvShape,
     [first, second]: [&[f32]; 2],
 ) -> Vec<f32> {
-    assert_eq!(serves(shape), Ok(()));
+    assert!(serves(shape), "{shape:?}");
     let length = |role| shape.of(role).iter().product::<usize>();
     assert_eq!(first.len(), length(wanted.next()), "the first operand of {wanted:?}, {shape:?}");
     assert_eq!(second.len(), length(wanted.next().next()), "the second of {wanted:?}, {shape:?}");
