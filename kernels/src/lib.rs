@@ -112,7 +112,7 @@ pub use inference::fused_linear::{Activation, LinearEpilogue, fused_linear};
 pub use inference::layer_norm::layer_norm;
 pub use inference::pointwise::pointwise_conv2d;
 pub use inverse_power::inverse_power;
-pub use layers::{FusedConvolution, FusedLayers};
+pub use layers::FusedLayers;
 pub use leaky_relu::leaky_relu;
 pub use linear::{linear, product};
 pub use linear_stack::{LinearLayer, linear_stack};

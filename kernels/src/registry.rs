@@ -24,7 +24,7 @@ use crate::gather_images::{FusedGather, GatherTable};
 use crate::host::HostBackend;
 use crate::inference::InferenceTable;
 use crate::layers::node::record;
-use crate::layers::{ConvolutionTable, FusedConvolution, LayerTable};
+use crate::layers::{FusedLayers, LayerTable};
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
 use crate::limits::{LimitTable, MeasuredLimits};
 use crate::linear_stack::LinearCall;
@@ -53,7 +53,7 @@ use crate::twice_differentiable::{
 /// bias comes as zeros. There is at least one lane and one example.
 ///
 /// The shapes fit the call.
-pub trait FusedOps: FusedConvolution + Runs<StackCall> + Runs<LinearCall> {
+pub trait FusedOps: FusedLayers + Runs<StackCall> + Runs<LinearCall> {
     /// Whether elements of tensors are read and written on the host, at the innermost level.
     const ON_HOST: bool = false;
 
@@ -231,7 +231,6 @@ fn insert<B: FusedOps + FusedMetrics>(registry: &mut Registry) {
         axpy: B::axpy,
     });
     add(registry, LayerTable::<B>::new);
-    add(registry, ConvolutionTable::<B>::new);
     add(registry, MetricTable::<B>::new);
 }
 

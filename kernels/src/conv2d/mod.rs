@@ -15,7 +15,7 @@ use burn::tensor::{FloatDType, Tensor};
 
 use crate::fallback::{all_taken, log_once};
 use crate::host::{unwrap, wrap};
-use crate::layers::{ConvolutionTable, through_f32, types, wide};
+use crate::layers::{LayerTable, through_f32, types, wide};
 use crate::registry;
 
 /// Convolves `x` with `weight` and adds `bias`.
@@ -64,7 +64,7 @@ pub(crate) fn with_tf32<B: Backend>(
         let (x, weight) = (x.cast(FloatDType::F32), weight.cast(FloatDType::F32));
         return with_tf32(x, weight, bias, [stride, padding], tf32).cast(low);
     }
-    let takes = |table: &&ConvolutionTable<B>| {
+    let takes = |table: &&LayerTable<B>| {
         all_taken("conv2d", elements(), |found| found == of && (table.takes)(found))
     };
     let Some(table) = registry::table().filter(takes) else {
@@ -99,7 +99,7 @@ const MOST_PARTS: usize = 128;
 const LEAST_PIXELS: usize = 256;
 
 fn fused<B: Backend>(
-    table: &ConvolutionTable<B>,
+    table: &LayerTable<B>,
     x: Tensor<B, 4>,
     weight: Tensor<B, 4>,
     bias: Option<Tensor<B, 1>>,

@@ -6,8 +6,8 @@ use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, TensorMetadata};
 
+use super::FusedLayers;
 use super::node::{record, record_owned};
-use super::{FusedConvolution, FusedLayers};
 use crate::batch_norm::fused::{Normalised, normalised};
 use crate::channels::{CentredScaled, per_channel, rows};
 use crate::conv2d::{ConvShape, Role};
@@ -188,29 +188,11 @@ impl<B: FusedLayers, C: CheckpointStrategy> FusedLayers for Autodiff<B, C> {
             [dx, d_centre, d_scale, d_shift]
         })
     }
-}
 
-/// The gradients of centre, scale and shift, of the sums by channel of the gradient of what they map to.
-fn map_gradients<B: FusedLayers>(
-    sums: impl FnOnce() -> FloatTensor<B>,
-    scale: FloatTensor<B>,
-    wanted @ [of_centre, of_scale, of_shift]: [bool; 3],
-) -> [Option<FloatTensor<B>>; 3] {
-    if !wanted.contains(&true) {
-        return [None, None, None];
-    }
-    let [sum, product] = rows::<B>(sums());
-    [
-        of_centre.then(|| unwrap(-wrap::<B, 1>(scale) * sum.clone())),
-        of_scale.then(|| unwrap(product)),
-        of_shift.then(|| unwrap(sum)),
-    ]
-}
+    // `<dy, conv(x, w)>` is linear in each of its three operands. The derivative by one operand is a
+    // form in the other two, and its derivatives are again of that kind: with the gradient `g` in the
+    // place of the operand that was derived by, `dw` of `<dy, conv(g, w)>` and so on.
 
-/// `<dy, conv(x, w)>` is linear in each of its three operands. The derivative by one operand is a
-/// form in the other two, and its derivatives are again of that kind: with the gradient `g` in the
-/// place of the operand that was derived by, `dw` of `<dy, conv(g, w)>` and so on.
-impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B, C> {
     fn has_tf32(device: &Self::Device) -> bool {
         B::has_tf32(device)
     }
@@ -230,4 +212,21 @@ impl<B: FusedConvolution, C: CheckpointStrategy> FusedConvolution for Autodiff<B
             [by_first, by_second]
         })
     }
+}
+
+/// The gradients of centre, scale and shift, of the sums by channel of the gradient of what they map to.
+fn map_gradients<B: FusedLayers>(
+    sums: impl FnOnce() -> FloatTensor<B>,
+    scale: FloatTensor<B>,
+    wanted @ [of_centre, of_scale, of_shift]: [bool; 3],
+) -> [Option<FloatTensor<B>>; 3] {
+    if !wanted.contains(&true) {
+        return [None, None, None];
+    }
+    let [sum, product] = rows::<B>(sums());
+    [
+        of_centre.then(|| unwrap(-wrap::<B, 1>(scale) * sum.clone())),
+        of_scale.then(|| unwrap(product)),
+        of_shift.then(|| unwrap(sum)),
+    ]
 }

@@ -5,7 +5,7 @@ use burn::tensor::ops::FloatTensor;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
-use super::{FusedConvolution, FusedLayers, goes_into_f32};
+use super::{FusedLayers, goes_into_f32};
 use crate::channels::cube::{Grad, Input};
 use crate::channels::{self, CentredScaled, per_channel};
 use crate::conv2d::{self, ConvShape, Role};
@@ -88,11 +88,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedLayer
         });
         [sums.filter(|_| of_sums), dx]
     }
-}
 
-impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedConvolution
-    for CubeBackend<R, F, I, BT>
-{
     fn has_tf32(device: &R::Device) -> bool {
         conv2d::cube::has_tf32::<R>(device)
     }

@@ -4,7 +4,7 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, TensorMetadata};
 use burn_fusion::{Fusion, FusionBackend};
 
-use super::{FusedConvolution, FusedLayers};
+use super::FusedLayers;
 use crate::channels::CentredScaled;
 use crate::conv2d::{ConvShape, Role};
 use crate::fusion::{like, record, record_floats};
@@ -102,9 +102,7 @@ impl<B: FusionBackend + FusedLayers> FusedLayers for Fusion<B> {
         let mut found = found.into_iter();
         wanted.map(|wanted| wanted.then(|| found.next().expect("as many as were recorded")))
     }
-}
 
-impl<B: FusionBackend + FusedConvolution> FusedConvolution for Fusion<B> {
     fn has_tf32(device: &Self::Device) -> bool {
         B::has_tf32(device)
     }

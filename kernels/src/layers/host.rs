@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
 
-use super::{FusedConvolution, FusedLayers};
+use super::FusedLayers;
 use crate::channels::CentredScaled;
 use crate::channels::cpu as channels;
 use crate::conv2d::{self, ConvShape, Role};
@@ -88,9 +88,7 @@ impl<B: HostBackend> FusedLayers for B {
         let found = consume::<B, _>(a.x, |x| channels::combine(x, of_a, of_b, h * w));
         write_like::<B, 4>(&b.x, found, shape)
     }
-}
 
-impl<B: HostBackend> FusedConvolution for B {
     fn convolution(wanted: Role, of: [FloatTensor<B>; 2], shape: &ConvShape) -> FloatTensor<B> {
         let [first, second] = &of.each_ref().map(elements::<B>);
         let found = conv2d::cpu::derivative(wanted, shape, [first, second]);

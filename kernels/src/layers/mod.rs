@@ -123,18 +123,14 @@ pub trait FusedLayers: Backend {
     ) -> [Option<FloatTensor<Self>>; 2] {
         norm_relu::composed::backward::<Self>(dz, x, map, inverse, after, wanted)
     }
-}
 
-/// A backend with fused convolutions too; tensors are of one type that is [taken](FusedLayers::takes),
-/// and shapes have been checked.
-pub trait FusedConvolution: FusedLayers {
     /// Whether the device has tensor cores that multiply in TF32.
     fn has_tf32(_: &Self::Device) -> bool {
         false
     }
 
-    /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles
-    /// follow.
+    /// The derivative of `<dy, conv(x, w)>` by the operand `wanted`, given the two whose roles follow, of
+    /// one type.
     fn convolution(
         wanted: Role,
         operands: [FloatTensor<Self>; 2],
@@ -143,19 +139,11 @@ pub trait FusedConvolution: FusedLayers {
 }
 
 function_table! {
-    /// What a convolution is made of.
-    ConvolutionTable of FusedConvolution {
+    /// The primitives that the public functions call.
+    LayerTable of FusedLayers {
         pub takes: fn(DType) -> bool,
         pub has_tf32: fn(&B::Device) -> bool,
         pub convolution: fn(Role, [FloatTensor<B>; 2], &ConvShape) -> FloatTensor<B>,
-        pub channel_affine: fn(FloatTensor<B>, [FloatTensor<B>; 3]) -> FloatTensor<B>,
-    }
-}
-
-function_table! {
-    /// The primitives that the public functions call.
-    LayerTable of FusedLayers {
-        takes: fn(DType) -> bool,
         pub pool: fn(FloatTensor<B>) -> FloatTensor<B>,
         pub leaky: fn(FloatTensor<B>, f64) -> FloatTensor<B>,
         pub plane_mean: fn(FloatTensor<B>) -> FloatTensor<B>,

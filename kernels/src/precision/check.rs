@@ -2,7 +2,7 @@ use burn::tensor::DType;
 use burn::tensor::backend::{Backend, DTypeUsage};
 
 use super::Precision;
-use crate::layers::ConvolutionTable;
+use crate::layers::LayerTable;
 use crate::registry;
 
 /// Whether a device has units for products of matrices of a type.
@@ -45,7 +45,7 @@ impl Precision {
             Err(PrecisionError::Unsupported { backend, dtype })
         };
         if self == Self::Tf32 {
-            let table = registry::table::<ConvolutionTable<B>>();
+            let table = registry::table::<LayerTable<B>>();
             return match table.is_some_and(|table| (table.has_tf32)(device)) {
                 true => Ok(Acceleration::Units),
                 false => unsupported(),
