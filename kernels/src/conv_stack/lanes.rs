@@ -2,7 +2,10 @@
 //!
 //! Lanes share nothing, so each is taken through its own stack, and all of them at once.
 
+use std::borrow::Cow;
+
 use burn::tensor::Shape;
+use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
 use super::cpu::{
@@ -11,9 +14,10 @@ use super::cpu::{
 };
 use super::fused::StackCall;
 use crate::cpu::buffers::{Buffer, CowBuffer};
+use crate::host::{HostBackend, elements, write_shape};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{
-    ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
+    ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable, operand_tensors,
 };
 
 impl StackCall {
@@ -74,7 +78,7 @@ impl StackCall {
     }
 
     /// One lane's running statistics, given those of all lanes.
-    fn statistics(&self, running: &[&[f32]], t: usize) -> Vec<f32> {
+    fn statistics(&self, running: &[Cow<'_, [f32]>], t: usize) -> Vec<f32> {
         let parts = self.moment_parts().zip(running);
         parts.flat_map(|(part, tensor)| &tensor[t * part..(t + 1) * part]).copied().collect()
     }
@@ -82,30 +86,25 @@ impl StackCall {
 
 /// Operands are the images, then weight, bias, gamma and beta of every block. Auxiliary results are mean
 /// and variance of every block; there are none for running statistics.
-impl HostTwiceDifferentiable for StackCall {
+impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
     type Saved = Vec<Saved>;
     type IntermediateGrads = Vec<IntermediateGrads>;
     type SavedTangent = Vec<SavedTangent>;
 
     const READS_OPERANDS: bool = false;
 
-    fn operand_shape(&self, place: usize) -> Shape {
-        let Some(place) = place.checked_sub(1) else { return self.images().into() };
-        let (block, part) = (place / 4, place % 4);
-        let out = self.shape.blocks[block].channels_out;
-        let c_in = block.checked_sub(1).map_or(self.shape.c, |k| self.shape.blocks[k].channels_out);
-        match part {
-            0 => [self.lanes * out, c_in, 3, 3].into(),
-            _ => [self.lanes * out].into(),
-        }
-    }
-
     fn result_shape(&self) -> Shape {
         self.features().into()
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Vec<Saved>> {
-        let images = operands[0];
+    fn forward(
+        &self,
+        operands: &[FloatTensor<H>],
+        keep: bool,
+    ) -> ForwardOutput<FloatTensor<H>, Vec<Saved>> {
+        let device = H::float_device(&operands[0]);
+        let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
+        let images = &operands[0];
         let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
         let [image, features] = self.image_floats();
         let planned = Planned::new(&self.shape, self.precision);
@@ -116,7 +115,7 @@ impl HostTwiceDifferentiable for StackCall {
                 None => cpu::Statistics::Batch,
             };
             let images = self.lane(images, image, t);
-            let parameters = self.parameters(parameters.iter().copied().map(Some), &[], t);
+            let parameters = self.parameters(parameters.iter().map(|of| Some(&**of)), &[], t);
             let (how, batches) = ((statistics, self.epsilon), self.ghost_batches);
             let pass = cpu::Pass { keep, lanes: self.lanes, batches };
             let output = cpu::forward(&planned, &images, &parameters, how, pass);
@@ -129,70 +128,80 @@ impl HostTwiceDifferentiable for StackCall {
         let of_all = |channels| {
             let part = self.ghost_batches * channels;
             end += part;
-            moments.iter().flat_map(|lane| &lane[end - part..end]).copied().collect()
+            let vector = moments.iter().flat_map(|lane| &lane[end - part..end]).copied();
+            write_shape::<H>(vector.collect(), [self.lanes * part].into(), &device)
         };
         let aux = match self.running {
             true => Vec::new(),
             false => self.moment_parts().map(of_all).collect(),
         };
-        let saved = lanes.into_iter().collect();
-        ForwardOutput { result: self.join(results, features), aux, saved }
+        let result = self.join(results, features);
+        let result = write_shape::<H>(result, self.features().into(), &device);
+        ForwardOutput { result, aux, saved: lanes.into_iter().collect() }
     }
 
     fn vjp(
         &self,
-        primal: PrimalSlices<'_, Self>,
-        dy: &[f32],
+        PrimalTensors { saved, device, .. }: PrimalTensors<'_, H, Self>,
+        along: Option<TangentTensors<'_, H, Self>>,
+        grad: Option<&FloatTensor<H>>,
         wanted: &[bool],
         keep: bool,
-    ) -> (Vec<Option<Vec<f32>>>, Option<Vec<IntermediateGrads>>) {
-        let (gradients, intermediate_grads) = self.gradients(wanted[0], |t, to| {
-            let dy = self.lane(dy, self.image_floats()[1], t);
-            cpu::backward(&self.shape, &primal.saved[t], &dy, (wanted[0], keep), to)
+    ) -> Gradients<H, Vec<IntermediateGrads>> {
+        let grad = grad.map(elements::<H>);
+        let along = along.map(|along| (along.saved_tangent, along.intermediate_grads));
+        let (found, kept) = self.gradients(wanted[0], |t, to| {
+            let grad = grad.as_deref().map(|all| self.lane(all, self.image_floats()[1], t));
+            let Some((tangents, grads)) = along else {
+                let grad = grad.expect("the gradient of the features");
+                return cpu::backward(&self.shape, &saved[t], &grad, (wanted[0], keep), to);
+            };
+            let grads = (&grads[t], grad.as_deref());
+            (jvp_of_vjp(&saved[t], &tangents[t], grads, wanted[0], to), None)
         });
-        (gradients, intermediate_grads.into_iter().collect())
+        let shape = |place| self.operand_shape(place);
+        (operand_tensors::<H>(found, wanted, shape, device), kept.into_iter().collect())
     }
 
     fn jvp(
         &self,
-        primal: PrimalSlices<'_, Self>,
-        tangents: &[Option<&[f32]>],
-    ) -> (Vec<f32>, Vec<SavedTangent>) {
+        PrimalTensors { saved, device, .. }: PrimalTensors<'_, H, Self>,
+        tangents: &[Option<FloatTensor<H>>],
+    ) -> (FloatTensor<H>, Vec<SavedTangent>) {
         let [image, features] = self.image_floats();
-        let zeros = match tangents[1..].contains(&None) {
+        let tangents: Vec<_> =
+            tangents.iter().map(|tangent| tangent.as_ref().map(elements::<H>)).collect();
+        let zeros = match tangents[1..].iter().any(Option::is_none) {
             true => vec![0.0; self.parts().max().unwrap_or(0)],
             false => Vec::new(),
         };
         let run = |t: usize| {
-            let images = tangents[0].map(|images| self.lane(images, image, t));
-            let parameters = self.parameters(tangents[1..].iter().copied(), &zeros, t);
+            let images = tangents[0].as_deref().map(|images| self.lane(images, image, t));
+            let parameters = self.parameters(tangents[1..].iter().map(Option::as_deref), &zeros, t);
             let tangents = InputTangents { images: images.as_deref(), parameters: &parameters };
-            let JvpOutput { y, saved } = jvp(&primal.saved[t], tangents);
+            let JvpOutput { y, saved } = jvp(&saved[t], tangents);
             (y, saved)
         };
         let all = (0..self.lanes).into_par_iter().with_max_len(1);
         let (results, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
-        (self.join(results, features), lanes)
-    }
-
-    fn jvp_of_vjp(
-        &self,
-        primal: PrimalSlices<'_, Self>,
-        tangent: TangentSlices<'_, Self>,
-        grad_tangent: Option<&[f32]>,
-        wanted: &[bool],
-    ) -> Vec<Option<Vec<f32>>> {
-        let (gradients, _) = self.gradients(wanted[0], |t, to| {
-            let grad_tangent = grad_tangent.map(|all| self.lane(all, self.image_floats()[1], t));
-            let grads = (&tangent.intermediate_grads[t], grad_tangent.as_deref());
-            let (saved, saved_tangent) = (&primal.saved[t], &tangent.saved_tangent[t]);
-            (jvp_of_vjp(saved, saved_tangent, grads, wanted[0], to), ())
-        });
-        gradients
+        let tangent = self.join(results, features);
+        (write_shape::<H>(tangent, self.features().into(), device), lanes)
     }
 }
 
 impl StackCall {
+    /// Shape of the operand in this place.
+    pub(super) fn operand_shape(&self, place: usize) -> Shape {
+        let Some(place) = place.checked_sub(1) else { return self.images().into() };
+        let (block, part) = (place / 4, place % 4);
+        let out = self.shape.blocks[block].channels_out;
+        let c_in = block.checked_sub(1).map_or(self.shape.c, |k| self.shape.blocks[k].channels_out);
+        match part {
+            0 => [self.lanes * out, c_in, 3, 3].into(),
+            _ => [self.lanes * out].into(),
+        }
+    }
+
     /// The gradients of all operands, to which every lane writes its own but that of the images, which
     /// it returns with what else it has.
     fn gradients<T: Send>(

@@ -5,6 +5,7 @@
 
 mod jvp;
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::cpu::instruction_set::{InstructionSet, chosen};
@@ -20,16 +21,23 @@ pub struct Lane<'a> {
     /// Inputs of the first layer, then outputs of every layer.
     pub widths: &'a [usize],
     /// `x [examples, inputs]`, then weight `[inputs, outputs]` and bias `[outputs]` of every layer.
-    pub operands: Parts<'a, &'a [f32]>,
+    pub operands: Parts<'a, Cow<'a, [f32]>>,
 }
 
 /// One lane's parts of tensors that hold lane after lane.
-#[derive(Clone, Copy)]
 pub struct Parts<'a, T> {
     pub all: &'a [T],
     /// The lane's index, and the number of lanes.
     pub lane: (usize, usize),
 }
+
+impl<T> Clone for Parts<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Parts<'_, T> {}
 
 /// One lane's part of a tensor that holds lane after lane.
 pub fn part(all: &[f32], (index, lanes): (usize, usize)) -> &[f32] {
@@ -45,7 +53,7 @@ type Pairs<'a> = [Option<Pair<'a>>; 2];
 
 impl<'a> Lane<'a> {
     fn operand(&self, place: usize) -> &'a [f32] {
-        part(self.operands.all[place], self.operands.lane)
+        part(&self.operands.all[place], self.operands.lane)
     }
 
     fn weight(&self, layer: usize) -> &'a [f32] {

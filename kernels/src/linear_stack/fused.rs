@@ -1,13 +1,17 @@
 //! The layers as an operation on slices.
 
+use std::borrow::Cow;
+
 use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 
 use super::LinearLayer;
 use super::cpu::{self, Lane, Parts, Tangents, Workspace, part};
+use crate::host::{HostBackend, elements, write_shape};
 use crate::parallel_lanes::map_lanes;
 use crate::twice_differentiable::{
-    ForwardOutput, HostTwiceDifferentiable, PrimalSlices, TangentSlices,
+    ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable, operand_tensors,
 };
 
 /// What a fused body is told besides its tensors.
@@ -65,7 +69,7 @@ impl LinearCall {
         [self.lanes, self.examples, self.widths[self.widths.len() - 1]]
     }
 
-    fn lane<'a>(&'a self, operands: &'a [&'a [f32]], index: usize) -> Lane<'a> {
+    fn lane<'a>(&'a self, operands: &'a [Cow<'a, [f32]>], index: usize) -> Lane<'a> {
         let operands = self.parts(operands, index);
         Lane { examples: self.examples, widths: &self.widths, operands }
     }
@@ -87,7 +91,7 @@ impl LinearCall {
 }
 
 /// Operands are `x`, then weight and bias of every layer.
-impl HostTwiceDifferentiable for LinearCall {
+impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
     /// The hidden activations.
     type Saved = Vec<f32>;
     /// The gradients of all layers' outputs before ReLU.
@@ -97,7 +101,89 @@ impl HostTwiceDifferentiable for LinearCall {
 
     const READS_OPERANDS: bool = true;
 
-    fn operand_shape(&self, place: usize) -> Shape {
+    fn result_shape(&self) -> Shape {
+        self.outputs().into()
+    }
+
+    fn forward(
+        &self,
+        operands: &[FloatTensor<H>],
+        keep: bool,
+    ) -> ForwardOutput<FloatTensor<H>, Vec<f32>> {
+        let device = H::float_device(&operands[0]);
+        let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
+        let mut found = vec![self.result()];
+        found.extend(keep.then(|| self.layer_outputs(1)));
+        map_lanes(&mut found, self.work(1), Workspace::new, |workspace, index, to| {
+            let (y, hidden) = to.split_first_mut().expect("the result");
+            let hidden = hidden.first_mut().map(|hidden| &mut **hidden);
+            cpu::forward(workspace, self.lane(&operands, index), hidden, y);
+        });
+        let mut found = found.into_iter();
+        let result = found.next().expect("the result");
+        let result = write_shape::<H>(result, self.outputs().into(), &device);
+        ForwardOutput { result, aux: Vec::new(), saved: found.next() }
+    }
+
+    fn vjp(
+        &self,
+        PrimalTensors { saved, operands, device }: PrimalTensors<'_, H, Self>,
+        along: Option<TangentTensors<'_, H, Self>>,
+        grad: Option<&FloatTensor<H>>,
+        wanted: &[bool],
+        keep: bool,
+    ) -> Gradients<H, Vec<f32>> {
+        let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
+        let grad = grad.map(elements::<H>);
+        let along = along.map(|along| {
+            let tangents = along.tangents.iter().map(|of| of.as_ref().map(elements::<H>));
+            (tangents.collect::<Vec<_>>(), along.saved_tangent, along.intermediate_grads)
+        });
+        let mut found = self.zeros(wanted);
+        found.extend(keep.then(|| self.layer_outputs(0)));
+        let work = self.work(if along.is_some() { 4 } else { 2 });
+        map_lanes(&mut found, work, Workspace::new, |workspace, index, to| {
+            let along = along.as_ref().map(|(tangents, hidden_tangent, layer_grads)| Tangents {
+                operands: self.parts(tangents, index),
+                hidden_tangent: self.part(hidden_tangent, index),
+                layer_grads: self.part(layer_grads, index),
+            });
+            let lane = self.lane(&operands, index);
+            let hidden = self.part(saved, index);
+            let grad = grad.as_deref().map(|grad| self.part(grad, index));
+            let (to, layer_grads) = to.split_at_mut(wanted.len());
+            let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
+            cpu::backward(workspace, lane, (hidden, along), grad, layer_grads, wanted[0], to);
+        });
+        let intermediate_grads = if keep { found.pop() } else { None };
+        let found = found.into_iter().map(Some);
+        let shape = |place| self.operand_shape(place);
+        (operand_tensors::<H>(found, wanted, shape, device), intermediate_grads)
+    }
+
+    fn jvp(
+        &self,
+        PrimalTensors { saved, operands, device }: PrimalTensors<'_, H, Self>,
+        tangents: &[Option<FloatTensor<H>>],
+    ) -> (FloatTensor<H>, Vec<f32>) {
+        let operands: Vec<_> = operands.iter().map(elements::<H>).collect();
+        let tangents: Vec<_> =
+            tangents.iter().map(|tangent| tangent.as_ref().map(elements::<H>)).collect();
+        let mut found = [self.result(), self.layer_outputs(1)];
+        map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
+            let lane = self.lane(&operands, index);
+            let hidden = self.part(saved, index);
+            let [y, hidden_tangent] = to else { unreachable!("two tensors have two parts") };
+            cpu::jvp(workspace, lane, hidden, self.parts(&tangents, index), hidden_tangent, y);
+        });
+        let [tangent, hidden_tangent] = found;
+        (write_shape::<H>(tangent, self.outputs().into(), device), hidden_tangent)
+    }
+}
+
+impl LinearCall {
+    /// Shape of the operand in this place.
+    pub(super) fn operand_shape(&self, place: usize) -> Shape {
         let Some(place) = place.checked_sub(1) else {
             return [self.lanes, self.examples, self.widths[0]].into();
         };
@@ -108,85 +194,11 @@ impl HostTwiceDifferentiable for LinearCall {
         }
     }
 
-    fn result_shape(&self) -> Shape {
-        self.outputs().into()
+    /// Zeros for the result.
+    fn result(&self) -> Vec<f32> {
+        vec![0.0; self.outputs().iter().product()]
     }
 
-    fn forward(&self, operands: &[&[f32]], keep: bool) -> ForwardOutput<Vec<f32>, Self::Saved> {
-        let mut found = vec![vec![0.0; self.result_shape().num_elements()]];
-        found.extend(keep.then(|| self.layer_outputs(1)));
-        map_lanes(&mut found, self.work(1), Workspace::new, |workspace, index, to| {
-            let (y, hidden) = to.split_first_mut().expect("the result");
-            let hidden = hidden.first_mut().map(|hidden| &mut **hidden);
-            cpu::forward(workspace, self.lane(operands, index), hidden, y);
-        });
-        let mut found = found.into_iter();
-        let result = found.next().expect("the result");
-        ForwardOutput { result, aux: Vec::new(), saved: found.next() }
-    }
-
-    fn vjp(
-        &self,
-        primal: PrimalSlices<'_, Self>,
-        grad: &[f32],
-        wanted: &[bool],
-        keep: bool,
-    ) -> (Vec<Option<Vec<f32>>>, Option<Self::IntermediateGrads>) {
-        let mut found = self.zeros(wanted);
-        found.extend(keep.then(|| self.layer_outputs(0)));
-        map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
-            let lane = self.lane(primal.operands, index);
-            let hidden = self.part(primal.saved, index);
-            let (to, layer_grads) = to.split_at_mut(wanted.len());
-            let layer_grads = layer_grads.first_mut().map(|grads| &mut **grads);
-            let grad = self.part(grad, index);
-            let grad = Some(grad);
-            cpu::backward(workspace, lane, (hidden, None), grad, layer_grads, wanted[0], to);
-        });
-        let intermediate_grads = if keep { found.pop() } else { None };
-        (found.into_iter().map(Some).collect(), intermediate_grads)
-    }
-
-    fn jvp(
-        &self,
-        primal: PrimalSlices<'_, Self>,
-        tangents: &[Option<&[f32]>],
-    ) -> (Vec<f32>, Self::SavedTangent) {
-        let mut found = [vec![0.0; self.result_shape().num_elements()], self.layer_outputs(1)];
-        map_lanes(&mut found, self.work(2), Workspace::new, |workspace, index, to| {
-            let lane = self.lane(primal.operands, index);
-            let hidden = self.part(primal.saved, index);
-            let [y, hidden_tangent] = to else { unreachable!("two tensors have two parts") };
-            cpu::jvp(workspace, lane, hidden, self.parts(tangents, index), hidden_tangent, y);
-        });
-        let [tangent, hidden_tangent] = found;
-        (tangent, hidden_tangent)
-    }
-
-    fn jvp_of_vjp(
-        &self,
-        primal: PrimalSlices<'_, Self>,
-        tangent: TangentSlices<'_, Self>,
-        grad_tangent: Option<&[f32]>,
-        wanted: &[bool],
-    ) -> Vec<Option<Vec<f32>>> {
-        let mut gradients = self.zeros(wanted);
-        map_lanes(&mut gradients, self.work(4), Workspace::new, |workspace, index, to| {
-            let tangents = Tangents {
-                operands: self.parts(tangent.tangents, index),
-                hidden_tangent: self.part(tangent.saved_tangent, index),
-                layer_grads: self.part(tangent.intermediate_grads, index),
-            };
-            let grad_tangent = grad_tangent.map(|all| self.part(all, index));
-            let lane = self.lane(primal.operands, index);
-            let along = (self.part(primal.saved, index), Some(tangents));
-            cpu::backward(workspace, lane, along, grad_tangent, None, wanted[0], to);
-        });
-        gradients.into_iter().map(Some).collect()
-    }
-}
-
-impl LinearCall {
     /// The lanes, and the multiply-adds of so many passes.
     fn work(&self, passes: usize) -> (usize, usize) {
         let weights: usize = self.widths.windows(2).map(|sides| sides[0] * sides[1]).sum();

@@ -11,9 +11,8 @@ use crate::cube::{
     cube_sum, elementwise, empty, empty_like, grid, launch, unit_below, units, zeros,
 };
 use crate::twice_differentiable::{
-    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
+    ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
-use crate::variadic_op::OptionalTensors;
 
 impl TaskLossCall {
     /// By what the sum over all elements is multiplied.
@@ -241,14 +240,23 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     fn vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        grad: &CubeTensor<R>,
+        along: Option<TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>>,
+        grad: Option<&CubeTensor<R>>,
         wanted: &[bool],
         keep: bool,
-    ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<CubeTensor<R>>) {
-        let grad = into_contiguous(grad.clone());
+    ) -> Gradients<CubeBackend<R, F, I, BT>, CubeTensor<R>> {
+        let grad = grad.cloned().map(into_contiguous);
+        let (of_loss, tangents) = match &along {
+            Some(along) => {
+                let tangents = [along.saved_tangent.as_ref(), grad.as_ref()];
+                (Some(along.intermediate_grads), Some(tangents))
+            }
+            None => (grad.as_ref(), None),
+        };
+        let of_loss = of_loss.expect("a gradient of the loss");
         let operands = Operands::new(primal.operands);
-        let found = wanted[0].then(|| operands.gradient(self, &grad, None));
-        (vec![found, None], keep.then_some(grad))
+        let found = wanted[0].then(|| operands.gradient(self, of_loss, tangents));
+        (vec![found, None], grad.filter(|_| keep))
     }
 
     fn jvp(
@@ -264,20 +272,5 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             None => zeros(&primal.operands[0], [1], DType::F32),
         };
         (loss_tangent, outputs_tangent)
-    }
-
-    fn jvp_of_vjp(
-        &self,
-        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        grad_tangent: Option<&CubeTensor<R>>,
-        wanted: &[bool],
-    ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
-        let TangentTensors { saved_tangent, intermediate_grads, .. } = tangent;
-        let grad_tangent = grad_tangent.cloned().map(into_contiguous);
-        let tangents = Some([saved_tangent.as_ref(), grad_tangent.as_ref()]);
-        let operands = Operands::new(primal.operands);
-        let found = wanted[0].then(|| operands.gradient(self, intermediate_grads, tangents));
-        vec![found, None]
     }
 }

@@ -10,7 +10,7 @@ use burn::tensor::FloatDType;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 
-use super::{ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable};
+use super::{ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable};
 use crate::host::HostBackend;
 use crate::variadic_op::{self, OptionalTensors};
 
@@ -127,10 +127,7 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
         grad: FloatTensor<B>,
         wanted: &[bool],
     ) -> OptionalTensors<B> {
-        match state.shared.take_deferred() {
-            Some(tangents) => state.hvp(&tangents, Some(&grad), wanted),
-            None => state.call.vjp(state.primal(), &grad, wanted, false).0,
-        }
+        state.vjp(state.shared.take_deferred().as_ref(), Some(&grad), wanted, false).0
     }
 }
 
@@ -140,19 +137,20 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> BackwardState<B, S> {
         PrimalTensors { saved, operands: &self.operands, device }
     }
 
-    /// The tangents of the gradients, given that of the gradient of the result; `None` is zero.
-    fn hvp(
+    /// See [`TwiceDifferentiable::vjp`].
+    fn vjp(
         &self,
-        tangents: &HvpTangents<B, S>,
-        grad_tangent: Option<&FloatTensor<B>>,
+        along: Option<&HvpTangents<B, S>>,
+        grad: Option<&FloatTensor<B>>,
         wanted: &[bool],
-    ) -> OptionalTensors<B> {
-        let tangent = TangentTensors {
-            tangents: &tangents.tangents,
-            saved_tangent: &tangents.saved_tangent,
-            intermediate_grads: &tangents.intermediate_grads,
-        };
-        self.call.jvp_of_vjp(self.primal(), tangent, grad_tangent, wanted)
+        keep: bool,
+    ) -> Gradients<B, S::IntermediateGrads> {
+        let along = along.map(|along| TangentTensors {
+            tangents: &along.tangents,
+            saved_tangent: &along.saved_tangent,
+            intermediate_grads: &along.intermediate_grads,
+        });
+        self.call.vjp(self.primal(), along, grad, wanted, keep)
     }
 }
 
@@ -255,7 +253,7 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
         let parents: Vec<_> = state.operands.iter().chain([&grad, result]).cloned().collect();
         // The result is tracked if an operand is.
         let (found, intermediate_grads) =
-            call.vjp(below.primal(), &grad.primitive, wanted, result.is_tracked());
+            below.vjp(None, Some(&grad.primitive), wanted, result.is_tracked());
         let indices: Vec<usize> =
             (0..found.len()).filter(|&index| found[index].is_some()).collect();
         let node = VjpNode { state: below, intermediate_grads, indices: indices.clone() };
@@ -297,7 +295,7 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VjpNode<B, S> {
         if let Some(intermediate_grads) = self.intermediate_grads {
             let tangents = HvpTangents { tangents, saved_tangent, intermediate_grads };
             if let Some(tangents) = shared.defer(tangents) {
-                all = self.state.hvp(&tangents, None, wanted);
+                (all, _) = self.state.vjp(Some(&tangents), None, wanted, false);
             }
         }
         all.push(grad_wanted.then_some(result_tangent));

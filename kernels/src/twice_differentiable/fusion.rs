@@ -7,7 +7,9 @@ use burn_fusion::stream::OperationStreams;
 use burn_fusion::{Fusion, FusionBackend, NoOp};
 use burn_ir::{InitOperationIr, OperationIr, OperationOutput};
 
-use super::{ForwardOutput, InnermostBackend, PrimalTensors, TangentTensors, TwiceDifferentiable};
+use super::{
+    ForwardOutput, Gradients, InnermostBackend, PrimalTensors, TangentTensors, TwiceDifferentiable,
+};
 use crate::conv_stack::StackCall;
 use crate::fusion::Recorded;
 use crate::linear_stack::LinearCall;
@@ -77,15 +79,22 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
     fn vjp(
         &self,
         PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
-        grad: &Recorded<B>,
+        along: Option<TangentTensors<'_, Fusion<B>, S>>,
+        grad: Option<&Recorded<B>>,
         wanted: &[bool],
         keep: bool,
-    ) -> (OptionalTensors<Fusion<B>>, Option<S::IntermediateGrads>) {
-        let operands: Vec<_> = operands.iter().map(lower::<B>).collect();
-        let primal = PrimalTensors { saved, operands: &operands, device };
+    ) -> Gradients<Fusion<B>, S::IntermediateGrads> {
+        let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
+        let primal = PrimalTensors { saved, operands: &lowered, device };
+        let tangents = along.as_ref().map(|along| lower_all::<B>(along.tangents));
+        let along = along.zip(tangents.as_ref()).map(|(along, tangents)| {
+            let TangentTensors { saved_tangent, intermediate_grads, .. } = along;
+            TangentTensors { tangents, saved_tangent, intermediate_grads }
+        });
+        let grad = grad.map(lower::<B>);
         let (found, intermediate_grads) =
-            TwiceDifferentiable::<B>::vjp(self, primal, &lower::<B>(grad), wanted, keep);
-        (lift_all::<B>(found, grad), intermediate_grads)
+            TwiceDifferentiable::<B>::vjp(self, primal, along, grad.as_ref(), wanted, keep);
+        (lift_all::<B>(found, &operands[0]), intermediate_grads)
     }
 
     fn jvp(
@@ -99,28 +108,5 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
         let tangents = lower_all::<B>(tangents);
         let (tangent, saved_tangent) = TwiceDifferentiable::<B>::jvp(self, primal, &tangents);
         (lift::<B>(tangent, like), saved_tangent)
-    }
-
-    fn jvp_of_vjp(
-        &self,
-        PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
-        TangentTensors { tangents, saved_tangent, intermediate_grads }: TangentTensors<
-            '_,
-            Fusion<B>,
-            S,
-        >,
-        grad_tangent: Option<&Recorded<B>>,
-        wanted: &[bool],
-    ) -> OptionalTensors<Fusion<B>> {
-        let like = &operands[0];
-        let lowered: Vec<_> = operands.iter().map(lower::<B>).collect();
-        let primal = PrimalTensors { saved, operands: &lowered, device };
-        let tangents = lower_all::<B>(tangents);
-        let tangent = TangentTensors { tangents: &tangents, saved_tangent, intermediate_grads };
-        let grad_tangent = grad_tangent.map(lower::<B>);
-        let grad_tangent = grad_tangent.as_ref();
-        let found =
-            TwiceDifferentiable::<B>::jvp_of_vjp(self, primal, tangent, grad_tangent, wanted);
-        lift_all::<B>(found, like)
     }
 }

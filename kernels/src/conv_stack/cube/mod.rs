@@ -30,7 +30,7 @@ use crate::norm_relu::Rectified;
 use crate::norm_relu::cube::{activate, combine, correlate as correlate_dv};
 use crate::precision::Precision;
 use crate::twice_differentiable::{
-    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
+    ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
 use crate::variadic_op::OptionalTensors;
 
@@ -195,23 +195,47 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     fn vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        grad: &CubeTensor<R>,
+        along: Option<TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>>,
+        grad: Option<&CubeTensor<R>>,
         wanted: &[bool],
         keep: bool,
-    ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<Self::IntermediateGrads>) {
+    ) -> Gradients<CubeBackend<R, F, I, BT>, Self::IntermediateGrads> {
         let blocks = self.on_device(primal.operands);
         let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
             wanted.iter().map(|_| None).collect();
-        let mut intermediate_grads = Vec::new();
-        let mut dz = into_contiguous(grad.clone());
-        for (index, (block, saved)) in blocks.iter().zip(primal.saved).enumerate().rev() {
-            let Saved { x, y, norm } = saved;
-            let (input, by) = (Input::new(y.clone(), norm.map()), Grad::new(dz.clone()));
-            let parts = correlate_dv(&input, &by, None, block.after);
-            let of_vectors = vectors::gradients(parts, norm, &block.vectors, block.pixels());
+        let mut kept = Vec::new();
+        let mut dz = grad.cloned().map(into_contiguous);
+        for (index, block) in blocks.iter().enumerate().rev() {
+            let Saved { x, y, norm } = &primal.saved[index];
+            let along = along.as_ref().map(|along| {
+                let (tangent, grads) =
+                    (&along.saved_tangent[index], &along.intermediate_grads[index]);
+                (tangent, grads, &along.tangents[1 + 4 * index..][..2])
+            });
+            let (input, by, of_vectors) = match along {
+                None => {
+                    let dz = dz.take().expect("the gradient of every block's output");
+                    let (input, by) = (Input::new(y.clone(), norm.map()), Grad::new(dz));
+                    let parts = correlate_dv(&input, &by, None, block.after);
+                    let of = vectors::gradients(parts, norm, &block.vectors, block.pixels());
+                    (input, by, of)
+                }
+                Some((tangent, grads, of_operands)) => {
+                    let input = tangent.norm.input(y, &tangent.y, norm);
+                    let by = Grad { dz: grads.dz.clone(), tangent: dz.take() };
+                    let parts = correlate_dv(&input, &by, Some(&tangent.norm.centre), block.after);
+                    let bias_tangent = of_operands[1].clone().map(into_contiguous);
+                    let (norms, sums) = ((norm, &tangent.norm), grads.sums.clone());
+                    let (of, pixels) = (&block.vectors, block.pixels());
+                    let of =
+                        vectors_jvp::gradients_jvp(parts, sums, norms, of, &bias_tangent, pixels);
+                    (input, by, of)
+                }
+            };
             let dy = combine(&input, &by, of_vectors.moment_grad, block.after);
             if wanted[1 + 4 * index] {
-                let terms = vec![[&dy, x]];
+                let by_input = along.and_then(|(of, grads, _)| Some([&grads.dy, of.x.as_ref()?]));
+                let terms = [[&dy, x]].into_iter().chain(by_input).collect();
                 let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
                 found[1 + 4 * index] = Some(dw);
             }
@@ -219,25 +243,23 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                 found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
             }
             if keep {
-                let (dz, dy) = (dz.clone(), dy.clone());
-                intermediate_grads.push(IntermediateGrads { dz, dy, sums: of_vectors.sums });
+                let (dy, sums) = (dy.clone(), of_vectors.sums);
+                kept.push(IntermediateGrads { dz: by.dz, dy, sums });
             }
-            let before = if index == 0 {
-                wanted[0]
-            } else {
-                keep || wanted[..1 + 4 * index].contains(&true)
-            };
-            if !before {
+            if !wanted[..1 + 4 * index].contains(&true) && (index == 0 || !keep) {
                 break;
             }
+            let by_weight = along.and_then(|(_, grads, of)| Some([of[0].as_ref()?, &grads.dy]));
+            let terms = [[block.weight, &dy]].into_iter().chain(by_weight).collect();
             let dtype = if index == 0 { primal.operands[0].dtype } else { x.dtype };
-            dz = convolved(Role::Input, vec![[block.weight, &dy]], &block.conv, dtype);
-            if index == 0 {
-                found[0] = Some(dz.clone());
+            let dx = convolved(Role::Input, terms, &block.conv, dtype);
+            match index {
+                0 => found[0] = Some(dx),
+                _ => dz = Some(dx),
             }
         }
-        intermediate_grads.reverse();
-        (found, keep.then_some(intermediate_grads))
+        kept.reverse();
+        (found, keep.then_some(kept))
     }
 
     fn jvp(
@@ -277,59 +299,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             saved_tangent.push(SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent });
         }
         (tangent.expect("at least one block"), saved_tangent)
-    }
-
-    fn jvp_of_vjp(
-        &self,
-        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        grad_tangent: Option<&CubeTensor<R>>,
-        wanted: &[bool],
-    ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
-        let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
-        let blocks = self.on_device(primal.operands);
-        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
-            wanted.iter().map(|_| None).collect();
-        let mut grad_tangent = grad_tangent.cloned().map(into_contiguous);
-        for (index, block) in blocks.iter().enumerate().rev() {
-            let Saved { x, y, norm } = &primal.saved[index];
-            let IntermediateGrads { dz, dy, sums } = &intermediate_grads[index];
-            let SavedTangent { x: x_tangent, y: y_tangent, norm: norm_tangent } =
-                &saved_tangent[index];
-            let input = norm_tangent.input(y, y_tangent, norm);
-            let by = Grad { dz: dz.clone(), tangent: grad_tangent.take() };
-            let parts = correlate_dv(&input, &by, Some(&norm_tangent.centre), block.after);
-            let (moment_grad, of_vectors) = vectors_jvp::gradients_jvp(
-                parts,
-                sums.clone(),
-                (norm, norm_tangent),
-                &block.vectors,
-                &tangents[2 + 4 * index].clone().map(into_contiguous),
-                block.pixels(),
-            );
-            let dy_tangent = combine(&input, &by, moment_grad, block.after);
-            if wanted[1 + 4 * index] {
-                let by_input = x_tangent.as_ref().map(|tangent| [dy, tangent]);
-                let terms = [[&dy_tangent, x]].into_iter().chain(by_input).collect();
-                let dw = convolved(Role::Weight, terms, &block.conv, block.weight.dtype);
-                found[1 + 4 * index] = Some(dw);
-            }
-            for (place, vector) in of_vectors.into_iter().enumerate() {
-                found[2 + 4 * index + place] = wanted[2 + 4 * index + place].then_some(vector);
-            }
-            if !wanted[..1 + 4 * index].contains(&true) {
-                break;
-            }
-            let by_weight = tangents[1 + 4 * index].as_ref().map(|tangent| [tangent, dy]);
-            let terms = [[block.weight, &dy_tangent]].into_iter().chain(by_weight).collect();
-            let dtype = if index == 0 { primal.operands[0].dtype } else { x.dtype };
-            let dx = convolved(Role::Input, terms, &block.conv, dtype);
-            match index {
-                0 => found[0] = Some(dx),
-                _ => grad_tangent = Some(dx),
-            }
-        }
-        found
     }
 }
 

@@ -98,9 +98,7 @@ fn assert_all_close(
 fn check(case: &Case) {
     let call = case.call();
     let count = 1 + 4 * call.shape.blocks.len();
-    let operand = |place: usize| {
-        crate::twice_differentiable::HostTwiceDifferentiable::operand_shape(&call, place)
-    };
+    let operand = |place: usize| call.operand_shape(place);
     let random = |place: usize| match place.checked_sub(1).map(|place| place % 4) {
         Some(2) => drawn(operand(place), 0.5, 1.5),
         // As absent on a host.
@@ -145,8 +143,14 @@ fn check(case: &Case) {
     }
 
     let (expected, intermediate_grads) = host_vjp(&call, primal(), &grad, &wanted);
-    let (found, kept) =
-        TwiceDifferentiable::<Device>::vjp(&call, here(), &lifted(&grad), &wanted, true);
+    let (found, kept) = TwiceDifferentiable::<Device>::vjp(
+        &call,
+        here(),
+        None,
+        Some(&lifted(&grad)),
+        &wanted,
+        true,
+    );
     assert_all_close("gradient", &found, &expected);
 
     let (expected, saved_tangent) = TwiceDifferentiable::<Flex>::jvp(&call, primal(), &tangents);
@@ -160,12 +164,13 @@ fn check(case: &Case) {
             saved_tangent: &saved_tangent,
             intermediate_grads: &intermediate_grads,
         };
-        let expected = TwiceDifferentiable::<Flex>::jvp_of_vjp(
+        let (expected, _) = TwiceDifferentiable::<Flex>::vjp(
             &call,
             primal(),
-            tangent,
+            Some(tangent),
             grad_tangent.as_ref(),
             &wanted,
+            false,
         );
         let tangent = TangentTensors::<Device, StackCall> {
             tangents: &on_device,
@@ -173,12 +178,13 @@ fn check(case: &Case) {
             intermediate_grads: kept.as_ref().expect("kept"),
         };
         let grad_tangent = grad_tangent.as_ref().map(lifted);
-        let found = TwiceDifferentiable::<Device>::jvp_of_vjp(
+        let (found, _) = TwiceDifferentiable::<Device>::vjp(
             &call,
             here(),
-            tangent,
+            Some(tangent),
             grad_tangent.as_ref(),
             &wanted,
+            false,
         );
         assert_all_close("gradient tangent", &found, &expected);
     }
@@ -193,7 +199,7 @@ fn host_vjp(
     wanted: &[bool],
 ) -> (OptionalTensors<Flex>, HostIntermediateGrads) {
     let (found, intermediate_grads) =
-        TwiceDifferentiable::<Flex>::vjp(call, primal, grad, wanted, true);
+        TwiceDifferentiable::<Flex>::vjp(call, primal, None, Some(grad), wanted, true);
     (found, intermediate_grads.expect("kept"))
 }
 
@@ -223,15 +229,8 @@ fn what_is_not_wanted_is_not_found() {
         blocks: vec![(2, 1, true), (3, 1, false)],
     };
     let call = case.call();
-    let operands: Vec<_> = (0..9)
-        .map(|place| {
-            lifted(&drawn(
-                crate::twice_differentiable::HostTwiceDifferentiable::operand_shape(&call, place),
-                0.1,
-                1.0,
-            ))
-        })
-        .collect();
+    let operands: Vec<_> =
+        (0..9).map(|place| lifted(&drawn(call.operand_shape(place), 0.1, 1.0))).collect();
     let passed = TwiceDifferentiable::<Device>::forward(&call, &operands, true);
     let device = Default::default();
     let primal = PrimalTensors::<Device, StackCall> {
@@ -240,8 +239,14 @@ fn what_is_not_wanted_is_not_found() {
         device: &device,
     };
     let wanted = [false, false, false, false, false, false, false, true, true];
-    let (found, intermediate_grads) =
-        TwiceDifferentiable::<Device>::vjp(&call, primal, &passed.result, &wanted, false);
+    let (found, intermediate_grads) = TwiceDifferentiable::<Device>::vjp(
+        &call,
+        primal,
+        None,
+        Some(&passed.result),
+        &wanted,
+        false,
+    );
     let found: Vec<bool> = found.iter().map(Option::is_some).collect();
     assert_eq!(found, wanted);
     assert!(intermediate_grads.is_none());

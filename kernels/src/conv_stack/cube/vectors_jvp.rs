@@ -6,7 +6,7 @@ use burn_cubecl::CubeRuntime;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::vectors::{Norm, Vectors};
+use super::vectors::{Gradients, Norm, Vectors};
 use crate::channels::cube::{Input, Parts, added};
 use crate::cube::{elementwise, empty_each, launch, unit_below};
 
@@ -173,8 +173,8 @@ fn gradients_jvp_kernel(
     }
 }
 
-/// The tangents of [`gradients`](super::vectors::gradients), of those of the sums, in parts; through the
-/// moments they are `[3, c]`.
+/// The tangents of [`gradients`](super::vectors::gradients), of those of the sums, in parts, with the
+/// sums themselves; through the moments they are `[3, c]`.
 pub fn gradients_jvp<R: CubeRuntime>(
     parts: Parts<R>,
     sums: CubeTensor<R>,
@@ -182,7 +182,7 @@ pub fn gradients_jvp<R: CubeRuntime>(
     of: &Vectors<R>,
     bias_tangent: &Option<CubeTensor<R>>,
     pixels: Option<usize>,
-) -> (Option<CubeTensor<R>>, [CubeTensor<R>; 3]) {
+) -> Gradients<R> {
     let Parts { sums: parts, channels, cubes } = parts;
     let shapes = [vec![3, channels], vec![channels], vec![channels], vec![channels]];
     let [moment_grad, d_bias, d_gamma, d_beta] = empty_each(&parts, shapes, DType::F32);
@@ -196,5 +196,6 @@ pub fn gradients_jvp<R: CubeRuntime>(
             moment_grad, d_bias, d_gamma, d_beta;
             channels, cubes, share, pixels.is_some(), of.biased, bias_tangent.is_some());
     }
-    (pixels.map(|_| moment_grad), [d_bias, d_gamma, d_beta])
+    let moment_grad = pixels.map(|_| moment_grad);
+    Gradients { sums, moment_grad, vectors: [d_bias, d_gamma, d_beta] }
 }

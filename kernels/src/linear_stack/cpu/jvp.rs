@@ -1,5 +1,7 @@
 //! Tangents of the outputs of a lane, and what they add to its gradients.
 
+use std::borrow::Cow;
+
 use super::{Lane, Pairs, Parts, Workspace, part};
 use crate::cpu::product::Start;
 
@@ -7,16 +9,16 @@ use crate::cpu::product::Start;
 #[derive(Clone, Copy)]
 pub struct Tangents<'a> {
     /// Tangents of `x`, and weight and bias of every layer; `None` is zero.
-    pub operands: Parts<'a, Option<&'a [f32]>>,
+    pub operands: Parts<'a, Option<Cow<'a, [f32]>>>,
     /// The tangent of the hidden activations, by [`jvp`].
     pub hidden_tangent: &'a [f32],
     /// The gradients of all layers' outputs, by [`backward`](super::backward).
     pub layer_grads: &'a [f32],
 }
 
-impl<'a> Parts<'a, Option<&'a [f32]>> {
+impl<'a> Parts<'a, Option<Cow<'a, [f32]>>> {
     fn at(&self, place: usize) -> Option<&'a [f32]> {
-        self.all[place].map(|all| part(all, self.lane))
+        self.all[place].as_deref().map(|all| part(all, self.lane))
     }
 
     /// The tangent of the input of a layer.
@@ -42,7 +44,7 @@ pub fn jvp(
     workspace: &Workspace,
     lane: Lane<'_>,
     hidden: &[f32],
-    tangents: Parts<'_, Option<&[f32]>>,
+    tangents: Parts<'_, Option<Cow<'_, [f32]>>>,
     hidden_tangent: &mut [f32],
     y: &mut [f32],
 ) {

@@ -10,7 +10,7 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use super::LinearCall;
 use crate::cube::{Finish, Matrices, Products};
 use crate::twice_differentiable::{
-    ForwardOutput, PrimalTensors, TangentTensors, TwiceDifferentiable,
+    ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
 use crate::variadic_op::OptionalTensors;
 
@@ -157,32 +157,52 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     fn vjp(
         &self,
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        grad: &CubeTensor<R>,
+        along: Option<TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>>,
+        grad: Option<&CubeTensor<R>>,
         wanted: &[bool],
         keep: bool,
-    ) -> (OptionalTensors<CubeBackend<R, F, I, BT>>, Option<Self::IntermediateGrads>) {
+    ) -> Gradients<CubeBackend<R, F, I, BT>, Self::IntermediateGrads> {
         let operands = contiguous(primal.operands);
         let on = OnDevice::new(self, &operands);
+        let tangents = along.as_ref().map_or(&[][..], |along| along.tangents);
+        let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();
         let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
             wanted.iter().map(|_| None).collect();
         let mut intermediate_grads = Vec::new();
-        let mut grad = into_contiguous(grad.clone());
+        let mut grad = grad.cloned().map(into_contiguous);
         for (index, layer) in on.layers.iter().enumerate().rev() {
+            let x = on.input(primal.saved, index);
+            // What the tangents of input and weight add to the products below.
+            let [by_input, by_weight] = match &along {
+                None => [None; 2],
+                Some(along) => {
+                    let grad = &along.intermediate_grads[index];
+                    let input = match index.checked_sub(1) {
+                        None => tangents[0].as_ref(),
+                        Some(before) => Some(&along.saved_tangent[before]),
+                    };
+                    let weight = tangents[1 + 2 * index].as_ref();
+                    [input.map(|input| [input, grad]), weight.map(|weight| [grad, weight])]
+                }
+            };
             if wanted[1 + 2 * index] || wanted[2 + 2 * index] {
-                let x = on.input(primal.saved, index);
-                let [weight, bias] = layer.of_parameters([Some([x, &grad]), None], &grad);
+                // The gradient comes first: its sums are the bias's.
+                let pairs = [grad.as_ref().map(|grad| [x, grad]), by_input];
+                let [weight, bias] = layer.of_parameters(pairs, x);
                 found[1 + 2 * index] = Some(weight);
                 found[2 + 2 * index] = Some(bias);
             }
             if keep {
-                intermediate_grads.push(grad.clone());
+                intermediate_grads.extend(grad.clone());
             }
-            let pairs = [Some([&grad, on.weight(index)]), None];
+            let pairs = [grad.as_ref().map(|grad| [grad, on.weight(index)]), by_weight];
             match index.checked_sub(1) {
                 Some(below) if keep || wanted[..1 + 2 * index].contains(&true) => {
-                    grad = layer.through_weights(pairs, &grad, Some(&primal.saved[below]));
+                    let changes = pairs.iter().any(Option::is_some);
+                    let next = || layer.through_weights(pairs, x, Some(&primal.saved[below]));
+                    grad = changes.then(next);
                 }
-                None if wanted[0] => found[0] = Some(layer.through_weights(pairs, &grad, None)),
+                None if wanted[0] => found[0] = Some(layer.through_weights(pairs, x, None)),
                 _ => break,
             }
         }
@@ -214,53 +234,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             x_tangent = Some(tangent);
         }
         (x_tangent.expect("at least one layer"), saved_tangent)
-    }
-
-    fn jvp_of_vjp(
-        &self,
-        primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        tangent: TangentTensors<'_, CubeBackend<R, F, I, BT>, Self>,
-        grad_tangent: Option<&CubeTensor<R>>,
-        wanted: &[bool],
-    ) -> OptionalTensors<CubeBackend<R, F, I, BT>> {
-        let TangentTensors { tangents, saved_tangent, intermediate_grads } = tangent;
-        let operands = contiguous(primal.operands);
-        let on = OnDevice::new(self, &operands);
-        let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();
-        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
-            wanted.iter().map(|_| None).collect();
-        let mut grad_tangent = grad_tangent.cloned().map(into_contiguous);
-        for (index, layer) in on.layers.iter().enumerate().rev() {
-            let (x, grad) = (on.input(primal.saved, index), &intermediate_grads[index]);
-            let x_tangent = match index.checked_sub(1) {
-                None => tangents[0].as_ref(),
-                Some(before) => Some(&saved_tangent[before]),
-            };
-            if wanted[1 + 2 * index] || wanted[2 + 2 * index] {
-                // The tangent of the gradient comes first: its sums are the bias's.
-                let pairs = [
-                    grad_tangent.as_ref().map(|grad_tangent| [x, grad_tangent]),
-                    x_tangent.map(|tangent| [tangent, grad]),
-                ];
-                let [weight, bias] = layer.of_parameters(pairs, grad);
-                found[1 + 2 * index] = Some(weight);
-                found[2 + 2 * index] = Some(bias);
-            }
-            let pairs = [
-                grad_tangent.as_ref().map(|grad_tangent| [grad_tangent, on.weight(index)]),
-                tangents[1 + 2 * index].as_ref().map(|tangent| [grad, tangent]),
-            ];
-            match index.checked_sub(1) {
-                Some(below) if wanted[..1 + 2 * index].contains(&true) => {
-                    let changes = pairs.iter().any(Option::is_some);
-                    let next = || layer.through_weights(pairs, grad, Some(&primal.saved[below]));
-                    grad_tangent = changes.then(next);
-                }
-                None if wanted[0] => found[0] = Some(layer.through_weights(pairs, grad, None)),
-                _ => break,
-            }
-        }
-        found
     }
 }
 

@@ -8,7 +8,6 @@ use cubecl::wgpu::WgpuRuntime;
 use super::*;
 use crate::host::{elements, unwrap, wrap};
 use crate::linear_stack::LinearLayer;
-use crate::twice_differentiable::HostTwiceDifferentiable;
 
 type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
@@ -72,7 +71,8 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
     let tangents: Vec<_> = (0..count).map(tangent).collect();
     let mut wanted = vec![true; count];
     wanted[0] = wanted_x;
-    let [grad, grad_tangent] = [0; 2].map(|_| drawn(HostTwiceDifferentiable::result_shape(call)));
+    let [grad, grad_tangent] =
+        [0; 2].map(|_| drawn(TwiceDifferentiable::<Flex>::result_shape(call)));
 
     let on_device: Vec<_> = operands.iter().map(lifted).collect();
     let device_tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(lifted)).collect();
@@ -90,9 +90,9 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
     };
 
     let (expected, intermediate_grads) =
-        TwiceDifferentiable::<Flex>::vjp(call, host(), &grad, &wanted, true);
+        TwiceDifferentiable::<Flex>::vjp(call, host(), None, Some(&grad), &wanted, true);
     let (found, gradients) =
-        TwiceDifferentiable::<Device>::vjp(call, here(), &lifted(&grad), &wanted, true);
+        TwiceDifferentiable::<Device>::vjp(call, here(), None, Some(&lifted(&grad)), &wanted, true);
     assert_all_close("gradient", &found, &expected, &wanted);
 
     let (expected, saved_tangent) = TwiceDifferentiable::<Flex>::jvp(call, host(), &tangents);
@@ -107,12 +107,13 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
             saved_tangent: &saved_tangent,
             intermediate_grads: &intermediate_grads,
         };
-        let expected = TwiceDifferentiable::<Flex>::jvp_of_vjp(
+        let (expected, _) = TwiceDifferentiable::<Flex>::vjp(
             call,
             host(),
-            tangent,
+            Some(tangent),
             grad_tangent.as_ref(),
             &wanted,
+            false,
         );
         let tangent = TangentTensors::<Device, LinearCall> {
             tangents: &device_tangents,
@@ -120,12 +121,13 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
             intermediate_grads: &gradients,
         };
         let grad_tangent = grad_tangent.as_ref().map(lifted);
-        let found = TwiceDifferentiable::<Device>::jvp_of_vjp(
+        let (found, _) = TwiceDifferentiable::<Device>::vjp(
             call,
             here(),
-            tangent,
+            Some(tangent),
             grad_tangent.as_ref(),
             &wanted,
+            false,
         );
         assert_all_close("gradient tangent", &found, &expected, &wanted);
     }
