@@ -17,19 +17,13 @@ use crate::registry::StackTable;
 pub struct StackCall {
     /// Shape of one lane's images and blocks.
     pub shape: StackShape,
-    /// Lanes: stacks side by side in the channels.
-    pub lanes: usize,
-    /// Batches with moments of their own, one after the other.
-    pub ghost_batches: usize,
+    /// How it runs, with ghost batches only where no moments are given.
+    pub options: StackOptions,
     /// Whether moments are given, which follow the parameters among the operands: mean and variance
     /// of every block. Those of the batch are taken otherwise.
     pub running: bool,
     /// Whether a block has a bias; without, its place has any numbers on a device and zeros on a host.
     pub biased: Vec<bool>,
-    /// Added to the variance.
-    pub epsilon: f32,
-    /// What convolutions compute in.
-    pub precision: Precision,
 }
 
 impl StackCall {
@@ -37,29 +31,28 @@ impl StackCall {
         shape: StackShape,
         blocks: &[ConvBlock<B>],
         statistics: &Statistics<B>,
-        StackOptions { epsilon, lanes, ghost_batches, precision }: StackOptions,
+        options: StackOptions,
     ) -> Self {
         let running = matches!(statistics, Statistics::Running(_));
         let biased = blocks.iter().map(|block| block.bias.is_some()).collect();
-        let epsilon = epsilon as f32;
-        Self { shape, lanes, ghost_batches, running, biased, epsilon, precision }
+        Self { shape, options, running, biased }
     }
 
     /// Shape of the images, `[n, lanes * c, h, w]`.
     pub fn images(&self) -> [usize; 4] {
         let StackShape { n, c, h, w, .. } = self.shape;
-        [n, self.lanes * c, h, w]
+        [n, self.options.lanes * c, h, w]
     }
 
     /// Shape of the features, `[n, lanes * c', h', w']`.
     pub fn features(&self) -> [usize; 4] {
         let [n, c, h, w] = self.shape.output();
-        [n, self.lanes * c, h, w]
+        [n, self.options.lanes * c, h, w]
     }
 
     /// The type of the features of images of `dtype`.
     fn features_type(&self, dtype: DType) -> FloatDType {
-        match self.precision {
+        match self.options.precision {
             Precision::F32 | Precision::Tf32 => dtype.into(),
             Precision::MixedF16 | Precision::MixedBf16 => FloatDType::F32,
         }

@@ -9,10 +9,9 @@ use burn::tensor::ops::FloatTensor;
 use rayon::prelude::*;
 
 use super::cpu::{
-    self, InputTangents, IntermediateGrads, JvpOutput, Parameters, Planned, Saved, SavedTangent,
-    jvp, jvp_of_vjp,
+    self, IntermediateGrads, Parameters, Planned, Saved, SavedTangent, jvp, jvp_of_vjp,
 };
-use super::fused::StackCall;
+use super::{StackCall, StackOptions};
 use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::host::{HostBackend, elements, write_shape};
 use crate::parallel_lanes::map_lanes;
@@ -28,11 +27,11 @@ impl StackCall {
 
     /// One lane's own images or features, of so many floats each.
     fn lane<'a>(&self, all: &'a [f32], image: usize, t: usize) -> CowBuffer<'a> {
-        if self.lanes == 1 {
+        if self.options.lanes == 1 {
             return CowBuffer::Borrowed(all);
         }
         let mut lane = Buffer::stale(self.shape.n * image);
-        let images = all.chunks_exact(self.lanes * image);
+        let images = all.chunks_exact(self.options.lanes * image);
         for (to, from) in lane.chunks_exact_mut(image).zip(images) {
             to.copy_from_slice(&from[t * image..(t + 1) * image]);
         }
@@ -53,10 +52,8 @@ impl StackCall {
 
     /// Lengths of the parts of one lane's parameters, four for each block.
     fn parts(&self) -> impl Iterator<Item = usize> {
-        let blocks = self.shape.blocks.iter();
-        let outputs = blocks.clone().map(|block| block.channels_out);
-        let inputs = std::iter::once(self.shape.c).chain(outputs.clone());
-        inputs.zip(outputs).flat_map(|(c_in, out)| [9 * c_in * out, out, out, out])
+        let blocks = self.shape.geometry().into_iter();
+        blocks.flat_map(|of| [of.weight(), of.c_out, of.c_out, of.c_out])
     }
 
     /// Lengths of mean and variance of every block of one lane and one batch.
@@ -107,29 +104,26 @@ impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
         let images = &operands[0];
         let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
         let [image, features] = self.image_floats();
-        let planned = Planned::new(&self.shape, self.precision);
+        let StackOptions { epsilon, lanes, ghost_batches, precision } = self.options;
+        let planned = Planned::new(&self.shape, precision);
         let run = |t: usize| {
-            let running = self.running.then(|| self.statistics(running, t));
-            let statistics = match &running {
-                Some(running) => cpu::Statistics::Running(running),
-                None => cpu::Statistics::Batch,
-            };
+            let given = self.running.then(|| self.statistics(running, t));
             let images = self.lane(images, image, t);
             let parameters = self.parameters(parameters.iter().map(|of| Some(&**of)), &[], t);
-            let (how, batches) = ((statistics, self.epsilon), self.ghost_batches);
-            let pass = cpu::Pass { keep, lanes: self.lanes, batches };
+            let how = (given.as_deref(), epsilon as f32);
+            let pass = cpu::Pass { keep, lanes, batches: ghost_batches };
             let output = cpu::forward(&planned, &images, &parameters, how, pass);
             ((output.y, output.moments), output.saved)
         };
-        let all = (0..self.lanes).into_par_iter().with_max_len(1);
-        let (values, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
+        let all = (0..lanes).into_par_iter().with_max_len(1);
+        let (values, saved): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let (results, moments): (Vec<_>, Vec<_>) = values.into_iter().unzip();
         let mut end = 0;
         let of_all = |channels| {
-            let part = self.ghost_batches * channels;
+            let part = ghost_batches * channels;
             end += part;
             let vector = moments.iter().flat_map(|lane| &lane[end - part..end]).copied();
-            write_shape::<H>(vector.collect(), [self.lanes * part].into(), &device)
+            write_shape::<H>(vector.collect(), [lanes * part].into(), &device)
         };
         let aux = match self.running {
             true => Vec::new(),
@@ -137,7 +131,7 @@ impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
         };
         let result = self.join(results, features);
         let result = write_shape::<H>(result, self.features().into(), &device);
-        ForwardOutput { result, aux, saved: lanes.into_iter().collect() }
+        ForwardOutput { result, aux, saved: saved.into_iter().collect() }
     }
 
     fn vjp(
@@ -178,11 +172,9 @@ impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
         let run = |t: usize| {
             let images = tangents[0].as_deref().map(|images| self.lane(images, image, t));
             let parameters = self.parameters(tangents[1..].iter().map(Option::as_deref), &zeros, t);
-            let tangents = InputTangents { images: images.as_deref(), parameters: &parameters };
-            let JvpOutput { y, saved } = jvp(&saved[t], tangents);
-            (y, saved)
+            jvp(&saved[t], images.as_deref(), &parameters)
         };
-        let all = (0..self.lanes).into_par_iter().with_max_len(1);
+        let all = (0..self.options.lanes).into_par_iter().with_max_len(1);
         let (results, lanes): (Vec<_>, Vec<_>) = all.map(run).unzip();
         let tangent = self.join(results, features);
         (write_shape::<H>(tangent, self.features().into(), device), lanes)
@@ -194,11 +186,10 @@ impl StackCall {
     pub(super) fn operand_shape(&self, place: usize) -> Shape {
         let Some(place) = place.checked_sub(1) else { return self.images().into() };
         let (block, part) = (place / 4, place % 4);
-        let out = self.shape.blocks[block].channels_out;
-        let c_in = block.checked_sub(1).map_or(self.shape.c, |k| self.shape.blocks[k].channels_out);
+        let of = self.shape.geometry()[block];
         match part {
-            0 => [self.lanes * out, c_in, 3, 3].into(),
-            _ => [self.lanes * out].into(),
+            0 => [self.options.lanes * of.c_out, of.c_in, 3, 3].into(),
+            _ => [self.options.lanes * of.c_out].into(),
         }
     }
 
@@ -209,8 +200,9 @@ impl StackCall {
         images: bool,
         lane: impl Fn(usize, &mut [&mut [f32]]) -> (Option<Vec<f32>>, T) + Send + Sync,
     ) -> (Vec<Option<Vec<f32>>>, Vec<T>) {
-        let mut tensors: Vec<_> = self.parts().map(|part| vec![0.0; self.lanes * part]).collect();
-        let all = (self.lanes, usize::MAX);
+        let mut tensors: Vec<_> =
+            self.parts().map(|part| vec![0.0; self.options.lanes * part]).collect();
+        let all = (self.options.lanes, usize::MAX);
         let found = map_lanes(&mut tensors, all, || (), |(), index, to| lane(index, to));
         let (dx, rest): (Vec<_>, Vec<_>) = found.into_iter().unzip();
         let dx = dx.into_iter().collect::<Option<_>>().filter(|_| images);

@@ -19,15 +19,6 @@ use crate::cpu::moments::Moments;
 use crate::cpu::slots::{groups, slots};
 use crate::precision::Precision;
 
-/// Where batch-norm takes its mean and variance from.
-#[derive(Clone, Copy, Debug)]
-pub enum Statistics<'a> {
-    /// From the batch.
-    Batch,
-    /// Given, laid out as [`Output::moments`].
-    Running(&'a [f32]),
-}
-
 /// How a pass runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Pass {
@@ -124,7 +115,8 @@ impl Saved {
     }
 }
 
-/// Applies the stack to `x [n, c, h, w]`.
+/// Applies the stack to `x [n, c, h, w]`. What normalises are `given` moments, laid out as
+/// [`Output::moments`], or those of the batch.
 ///
 /// # Conventions
 /// As in PyTorch: NaN passes through ReLU and max-pool, and the variance that normalises is biased.
@@ -135,14 +127,14 @@ pub fn forward(
     planned: &Planned,
     x: &[f32],
     parameters: &[Parameters<'_>],
-    (statistics, epsilon): (Statistics<'_>, f32),
+    (given, epsilon): (Option<&[f32]>, f32),
     Pass { keep, lanes, batches }: Pass,
 ) -> Output {
     let Planned { body, shape, plans } = planned.clone();
     assert_eq!(x.len(), shape.input(), "the input of {shape:?}");
     assert_eq!(parameters.len(), plans.len(), "the blocks' parameters of {shape:?}");
     assert!(shape.n.is_multiple_of(batches), "{batches} batches of equal size in {shape:?}");
-    let batch = matches!(statistics, Statistics::Batch);
+    let batch = given.is_none();
     let batch_images = batch.then_some(shape.n / batches);
     let slots = slots(shape.n, lanes, batches);
 
@@ -157,9 +149,9 @@ pub fn forward(
     let stack = Stack { body, plans: &plans, weights, x, batch_images, groups };
     let mut runs = SlotRun::all(&plans, &slots, &mut inputs, &mut convs, &mut y);
     let mut moments = Vec::new();
-    let norms = match statistics {
-        Statistics::Batch => stack.with_batch(&mut runs, parameters, epsilon, &mut moments),
-        Statistics::Running(given) => stack.with_given(&mut runs, parameters, epsilon, given),
+    let norms = match given {
+        None => stack.with_batch(&mut runs, parameters, epsilon, &mut moments),
+        Some(given) => stack.with_given(&mut runs, parameters, epsilon, given),
     };
     drop((runs, stack));
     let parameters = packed;

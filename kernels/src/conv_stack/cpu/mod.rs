@@ -21,9 +21,12 @@ mod tangent;
 #[cfg(test)]
 mod tests;
 
-pub use backward::{IntermediateGrads, backward};
 pub use buffer_pool_model::{BufferPoolModel, InUse};
-pub use forward::{Output, Pass, Planned, Saved, Statistics, forward};
-pub use parameters::Parameters;
 pub use shape::{BlockShape, StackShape};
-pub use tangent::{InputTangents, JvpOutput, SavedTangent, jvp, jvp_of_vjp};
+
+pub(super) use backward::{IntermediateGrads, backward};
+pub(super) use forward::{Pass, Planned, Saved, forward};
+pub(super) use parameters::Parameters;
+#[cfg(feature = "cube")]
+pub(super) use shape::Geometry;
+pub(super) use tangent::{SavedTangent, jvp, jvp_of_vjp};

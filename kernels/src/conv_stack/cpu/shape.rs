@@ -92,7 +92,7 @@ impl StackShape {
     }
 
     /// Sizes of every block.
-    pub(super) fn geometry(&self) -> Vec<Geometry> {
+    pub(in crate::conv_stack) fn geometry(&self) -> Vec<Geometry> {
         assert!(self.n > 0 && self.c > 0, "a stack needs images and channels, got {self:?}");
         assert!(!self.blocks.is_empty(), "a stack needs at least one block, got {self:?}");
         let mut side = (self.c, self.h, self.w);

@@ -22,7 +22,8 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 
 use self::vectors::{Norm, Vectors};
 use self::vectors_jvp::NormTangent;
-use super::StackCall;
+use super::cpu::Geometry;
+use super::{StackCall, StackOptions};
 use crate::channels::cube::{Grad, Input, correlate, moment_parts};
 use crate::conv2d::cube::convolution;
 use crate::conv2d::{ConvShape, Role};
@@ -84,24 +85,13 @@ impl<R: CubeRuntime> Block<'_, R> {
 }
 
 impl StackCall {
-    /// The shape of every block's convolution, and what comes after.
-    fn layers(&self) -> Vec<(ConvShape, Rectified)> {
-        let (n, mut c, mut h, mut w) = (self.shape.n, self.shape.c, self.shape.h, self.shape.w);
-        let layer = |block: &super::cpu::BlockShape| {
-            let (o, stride, lanes) = (block.channels_out, block.stride, self.lanes);
-            let tf32 = self.precision == Precision::Tf32;
-            let conv = ConvShape { n, c, h, w, o, kernel: 3, stride, padding: 1, lanes, tf32 };
-            [h, w] = conv.output_size().map(|side| if block.pool { side / 2 } else { side });
-            c = o;
-            (conv, Rectified { pool: block.pool })
-        };
-        self.shape.blocks.iter().map(layer).collect()
-    }
-
     fn on_device<'a, R: CubeRuntime>(&self, operands: &'a [CubeTensor<R>]) -> Vec<Block<'a, R>> {
-        let layers = self.layers();
-        let (parameters, running) = operands[1..].split_at(4 * layers.len());
-        let block = |(index, (conv, after)): (usize, (ConvShape, Rectified))| {
+        let StackOptions { lanes, precision, .. } = self.options;
+        let (n, tf32) = (self.shape.n, precision == Precision::Tf32);
+        let (parameters, running) = operands[1..].split_at(4 * self.shape.blocks.len());
+        let block = |(index, of): (usize, Geometry)| {
+            let Geometry { c_in: c, h_in: h, w_in: w, c_out: o, stride, pool } = of;
+            let conv = ConvShape { n, c, h, w, o, kernel: 3, stride, padding: 1, lanes, tf32 };
             let [weight, bias, gamma, beta] = &parameters[4 * index..][..4] else {
                 unreachable!("four tensors a block");
             };
@@ -114,14 +104,14 @@ impl StackCall {
             let running = self
                 .running
                 .then(|| [0, 1].map(|which| into_contiguous(running[2 * index + which].clone())));
-            Block { conv, after, weight, vectors, running }
+            Block { conv, after: Rectified { pool }, weight, vectors, running }
         };
-        layers.into_iter().enumerate().map(block).collect()
+        self.shape.geometry().into_iter().enumerate().map(block).collect()
     }
 
     /// Images in the low type, if there is one.
     fn rounded<B: Backend>(&self, images: FloatTensor<B>) -> FloatTensor<B> {
-        match self.precision.low() {
+        match self.options.precision.low() {
             Some(low) => B::float_cast(images, low),
             None => images,
         }
@@ -129,7 +119,7 @@ impl StackCall {
 
     /// The type of a block's output, where there are so many after it, of maps of `dtype`.
     fn output_type(&self, left: usize, dtype: DType) -> DType {
-        match self.precision.low() {
+        match self.options.precision.low() {
             // The features are f32.
             Some(_) if left == 0 => DType::F32,
             _ => dtype,
@@ -169,15 +159,15 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         let blocks = self.on_device(operands);
         let images = operands[0].clone();
         let mut x = into_contiguous(self.rounded::<CubeBackend<R, F, I, BT>>(images));
-        let of = x.dtype;
+        let (of, epsilon) = (x.dtype, self.options.epsilon as f32);
         let (mut saved, mut aux) = (Vec::new(), Vec::new());
         for (left, block) in (0..blocks.len()).rev().zip(&blocks) {
             let y = convolved(Role::Output, vec![[&x, block.weight]], &block.conv, of);
             let norm = match block.running.clone() {
-                Some(given) => vectors::of_running(given, &block.vectors, self.epsilon),
+                Some(given) => vectors::of_running(given, &block.vectors, epsilon),
                 None => {
                     let parts = moment_parts(y.clone());
-                    let (norm, moments) = vectors::of_batch(parts, &block.vectors, self.epsilon);
+                    let (norm, moments) = vectors::of_batch(parts, &block.vectors, epsilon);
                     aux.extend(moments);
                     norm
                 }

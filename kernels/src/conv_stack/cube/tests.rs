@@ -8,7 +8,6 @@ use cubecl::wgpu::WgpuRuntime;
 use super::*;
 use crate::conv_stack::cpu::{BlockShape, StackShape};
 use crate::host::{elements, unwrap, wrap};
-use crate::precision::Precision;
 
 type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
 type Vector = Tensor<Flex, 1>;
@@ -30,11 +29,8 @@ impl Case {
         StackCall {
             biased: vec![self.biased; blocks.len()],
             shape: StackShape { n: 3, c: 2, h: 13, w: 11, blocks },
-            lanes: self.lanes,
-            ghost_batches: 1,
+            options: StackOptions { lanes: self.lanes, ..Default::default() },
             running: self.running,
-            epsilon: 1e-5,
-            precision: Precision::F32,
         }
     }
 }

@@ -6,24 +6,16 @@ use rayon::prelude::*;
 
 use super::super::forward::Saved;
 use super::super::norm::{Norm, Sums};
+use super::super::parameters::Parameters;
 use super::super::per_batch::PerBatch;
 use super::super::plan::Plan;
 use super::super::slot_run::SlotRun;
-use super::InputTangents;
 use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::Term;
 use crate::cpu::images::{Images, Keep};
 use crate::cpu::instruction_set::InstructionSet;
 use crate::cpu::moments::Correlation;
 use crate::cpu::slots::groups;
-
-/// What [`jvp`] returns.
-pub struct JvpOutput {
-    /// Of the output `[n, c, h, w]`.
-    pub y: Vec<f32>,
-    /// What [`jvp_of_vjp`](super::jvp_of_vjp()) needs.
-    pub saved: SavedTangent,
-}
 
 /// Tangents of what the forward pass saved.
 pub struct SavedTangent {
@@ -38,25 +30,30 @@ pub struct SavedTangent {
     pub(super) images: bool,
 }
 
-/// The tangent of the output of the stack, given those of its inputs, at the point of the forward pass
-/// that `saved` comes from.
+/// The tangent of the output `[n, c, h, w]` of the stack, given those of its `images`, of which `None` is
+/// zero, and of the parameters of every block, at the point of the forward pass that `saved` comes from;
+/// with what [`jvp_of_vjp`](super::jvp_of_vjp()) needs.
 ///
 /// # Panics
 /// If a length does not fit the shape of that pass.
-pub fn jvp(saved: &Saved, tangents: InputTangents<'_>) -> JvpOutput {
+pub fn jvp(
+    saved: &Saved,
+    images: Option<&[f32]>,
+    parameters: &[Parameters<'_>],
+) -> (Vec<f32>, SavedTangent) {
     let shape = &saved.shape;
-    assert_eq!(tangents.parameters.len(), saved.plans.len(), "the tangents of {shape:?}");
-    if let Some(images) = tangents.images {
+    assert_eq!(parameters.len(), saved.plans.len(), "the tangents of {shape:?}");
+    if let Some(images) = images {
         assert_eq!(images.len(), shape.input(), "the tangent of the input of {shape:?}");
     }
     let slots = &saved.slots;
-    let pairs = saved.plans.iter().zip(tangents.parameters);
+    let pairs = saved.plans.iter().zip(parameters);
     let weights: Vec<_> = pairs.map(|(plan, of)| plan.weight(saved.body, of)).collect();
     let stack = Stack {
         saved,
         weights: prepared(saved, saved.parameters.iter().map(|of| &of.weight)),
         weight_tangents: prepared(saved, &weights),
-        images: tangents.images,
+        images,
     };
     let (mut inputs, mut convs) = stack.stores(slots);
     let mut y = vec![0.0; shape.output().iter().product()];
@@ -75,7 +72,7 @@ pub fn jvp(saved: &Saved, tangents: InputTangents<'_>) -> JvpOutput {
         let sums = PerBatch::total(parts.collect(), Sums::merge);
         if let Some(plan) = saved.plans.get(k) {
             let pixels = saved.pixels(plan);
-            let tangents = &tangents.parameters[k];
+            let tangents = &parameters[k];
             norms.push(sums.map(|image, sums| {
                 let norm = saved.norms[k].of(image);
                 norm.tangent(&saved.parameters[k], tangents, sums, pixels)
@@ -83,8 +80,7 @@ pub fn jvp(saved: &Saved, tangents: InputTangents<'_>) -> JvpOutput {
         }
     }
     drop((runs, stack));
-    let saved = SavedTangent { inputs, convs, norms, weights, images: tangents.images.is_some() };
-    JvpOutput { y, saved }
+    (y, SavedTangent { inputs, convs, norms, weights, images: images.is_some() })
 }
 
 /// Packed weights of all blocks as their convolutions take them.

@@ -12,16 +12,5 @@ mod block_gradient;
 mod forward;
 mod norm;
 
-use super::parameters::Parameters;
-
 pub use backward::jvp_of_vjp;
-pub use forward::{JvpOutput, SavedTangent, jvp};
-
-/// The tangents of the stack's inputs.
-#[derive(Clone, Copy, Debug)]
-pub struct InputTangents<'a> {
-    /// Of the images `[n, c, h, w]`; `None` is zero.
-    pub images: Option<&'a [f32]>,
-    /// Of the parameters of every block.
-    pub parameters: &'a [Parameters<'a>],
-}
+pub use forward::{SavedTangent, jvp};

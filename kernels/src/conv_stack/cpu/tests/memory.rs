@@ -6,10 +6,10 @@ use super::super::memory::StackPass;
 use super::super::norm::Norm;
 use super::super::parameters::SavedParameters;
 use super::super::per_batch::PerBatch;
-use super::super::tangent::{InputTangents, SavedTangent, jvp, jvp_of_vjp};
+use super::super::tangent::{SavedTangent, jvp, jvp_of_vjp};
 use super::{
-    BlockShape, Case, EPSILON, InstructionSet, Pass, Planned, Precision, Saved, StackShape,
-    Statistics, bodies, forward, parts,
+    BlockShape, Case, EPSILON, InstructionSet, Pass, Planned, Precision, Saved, StackShape, bodies,
+    forward, parts,
 };
 use crate::cpu::buffers::{kept_floats, release_buffers};
 use crate::cpu::images::Images;
@@ -27,7 +27,7 @@ impl Case {
     }
 
     fn tangent(&self, saved: &Saved) -> SavedTangent {
-        jvp(saved, InputTangents { images: None, parameters: &self.parameters() }).saved
+        jvp(saved, None, &self.parameters()).1
     }
 }
 
@@ -92,7 +92,7 @@ fn pool_after_passes(body: &'static dyn InstructionSet, precision: Precision) ->
     let mut model = BufferPoolModel::by(body, precision);
     for case in &cases {
         let planned = Planned::by(body, &case.shape, precision);
-        let how = (Statistics::Batch, EPSILON);
+        let how = (None, EPSILON);
         let pass = Pass { keep: false, lanes: 1, batches: 1 };
         forward(&planned, &case.x, &case.parameters(), how, pass);
         let used = model.forward(&case.shape, 1, false);

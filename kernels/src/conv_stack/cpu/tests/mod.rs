@@ -7,7 +7,7 @@ mod poison;
 mod reference;
 mod tangent;
 
-use super::forward::{Output, Pass, Planned, Saved, Statistics, forward};
+use super::forward::{Output, Pass, Planned, Saved, forward};
 use super::parameters::Parameters;
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::instruction_set::{InstructionSet, bodies};
@@ -132,10 +132,9 @@ impl Case {
     }
 
     fn forward(&self, body: &'static dyn InstructionSet) -> Output {
-        let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::by(body, &self.shape, self.precision);
         let pass = Pass { keep: true, lanes: self.lanes, batches: 1 };
-        forward(&planned, &self.x, &self.parameters(), (statistics, EPSILON), pass)
+        forward(&planned, &self.x, &self.parameters(), (self.running.as_deref(), EPSILON), pass)
     }
 
     /// The parameters by block.
@@ -362,10 +361,15 @@ fn keeping_nothing_changes_no_output() {
         Case::new(stack([5, 5, 9, 9], &[16, 16], 1, true)).running(),
         Case::new(stack([60, 3, 8, 8], &[32, 32], 1, true)).running(),
     ] {
-        let statistics = case.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         let planned = Planned::new(&case.shape, Precision::F32);
         let pass = Pass { keep: false, lanes: 1, batches: 1 };
-        let out = forward(&planned, &case.x, &case.parameters(), (statistics, EPSILON), pass);
+        let out = forward(
+            &planned,
+            &case.x,
+            &case.parameters(),
+            (case.running.as_deref(), EPSILON),
+            pass,
+        );
         let kept = case.forward(bodies()[0]);
         assert!(out.saved.is_none());
         assert_eq!((out.y, out.moments), (kept.y, kept.moments));

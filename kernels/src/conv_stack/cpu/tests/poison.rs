@@ -2,21 +2,26 @@
 
 use super::reference::stack;
 use super::{Case, EPSILON, backward};
-use crate::conv_stack::cpu::forward::{Pass, Planned, Statistics, forward};
+use crate::conv_stack::cpu::forward::{Pass, Planned, forward};
 use crate::cpu::instruction_set::bodies;
 use crate::precision::Precision;
 
 impl Case {
     /// Asserts that every result is finite, whatever is kept and asked for.
     fn is_written(&self) {
-        let statistics = self.running.as_deref().map_or(Statistics::Batch, Statistics::Running);
         for (body, precision) in
             bodies().into_iter().flat_map(|body| Precision::ALL.map(|precision| (body, precision)))
         {
             let run = |keep| {
                 let planned = Planned::by(body, &self.shape, precision);
                 let pass = Pass { keep, lanes: self.lanes, batches: 1 };
-                forward(&planned, &self.x, &self.parameters(), (statistics, EPSILON), pass)
+                forward(
+                    &planned,
+                    &self.x,
+                    &self.parameters(),
+                    (self.running.as_deref(), EPSILON),
+                    pass,
+                )
             };
             let (kept, bare) = (run(true), run(false));
             let saved = kept.saved.expect("it was asked for");

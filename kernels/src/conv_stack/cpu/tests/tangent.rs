@@ -5,7 +5,7 @@ use super::{
     BlockShape, Case, EPSILON, Gradients, InstructionSet, StackShape, bodies, distance, noise,
     parameters, parts,
 };
-use crate::conv_stack::cpu::{InputTangents, backward, jvp, jvp_of_vjp};
+use crate::conv_stack::cpu::{backward, jvp, jvp_of_vjp};
 
 /// A case with tangents for all of its inputs.
 pub(super) struct CaseWithTangents {
@@ -42,14 +42,13 @@ impl CaseWithTangents {
         let case = &self.case;
         let saved = case.forward(body).saved.expect("it was asked for");
         let tangents = parameters(&case.shape, &self.params);
-        let inputs = InputTangents { images: self.images.as_deref(), parameters: &tangents };
-        let output = jvp(&saved, inputs);
+        let (y, tangent) = jvp(&saved, self.images.as_deref(), &tangents);
         let mut dparams = vec![f32::NAN; case.params.len()];
         let to = &mut parts(&case.shape, &mut dparams);
         let (_, intermediate_grads) = backward(&case.shape, &saved, &case.dy, (false, true), to);
         let grads = (&intermediate_grads.expect("kept, as asked"), self.dy.as_deref());
-        let dx = jvp_of_vjp(&saved, &output.saved, grads, true, to);
-        (output.y, Gradients { dx, dparams })
+        let dx = jvp_of_vjp(&saved, &tangent, grads, true, to);
+        (y, Gradients { dx, dparams })
     }
 
     fn check(&self) {
