@@ -1,7 +1,6 @@
-//! Backward pass of the stack.
+//! Backward pass of the saved.
 
 use std::mem;
-use std::ops::Range;
 
 use rayon::prelude::*;
 
@@ -10,7 +9,6 @@ use super::norm::NormGradient;
 use super::per_batch::PerBatch;
 use super::shape::StackShape;
 use crate::cpu::images::Images;
-use crate::cpu::instruction_set::InstructionSet;
 
 /// The gradients of the outputs of all blocks, in tiles: what [`backward`] saves for
 /// [`jvp_of_vjp`](super::jvp_of_vjp()).
@@ -37,20 +35,19 @@ pub fn backward(
     assert_eq!(dy.len(), wanted, "the gradient of the output of {shape:?}");
     let blocks = shape.geometry();
     assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
-    let stack = Stack { saved, slots: &saved.slots };
 
     let last = blocks.len() - 1;
-    let (mut grad, mut sums) = stack.start(dy);
+    let (mut grad, mut sums) = saved.start(dy);
     let (mut dx, mut intermediate_grads) = (None, Vec::with_capacity(blocks.len()));
     for k in (0..=last).rev() {
-        let norm = stack.norm_gradient(k, &grad, &sums);
-        let step = stack.block(k, &grad, &norm, k > 0 || need_dx);
-        write_gradients(saved, k, &step.weight, &norm, &mut dparams[4 * k..4 * k + 4]);
-        sums = step.sums;
+        let norm = saved.norm_gradient(k, &grad, &sums);
+        let (input, weight, sums_before) = saved.block(k, &grad, &norm, k > 0 || need_dx);
+        write_gradients(saved, k, &weight, &norm, &mut dparams[4 * k..4 * k + 4]);
+        sums = sums_before;
         if k == 0 && need_dx {
-            dx = Some(stack.unpack_input(&step.input));
+            dx = Some(saved.unpack_input(&input));
         }
-        let behind = mem::replace(&mut grad, step.input);
+        let behind = mem::replace(&mut grad, input);
         if keep {
             intermediate_grads.push(behind);
         }
@@ -80,28 +77,18 @@ pub(super) fn write_gradients(
     }
 }
 
-/// What all slots share.
-pub(super) struct Stack<'a> {
-    pub saved: &'a Saved,
-    pub slots: &'a [Range<usize>],
-}
-
-impl Stack<'_> {
-    pub fn body(&self) -> &dyn InstructionSet {
-        self.saved.body
-    }
-
+impl Saved {
     /// The packed weight of block `k`.
-    pub fn weights(&self, k: usize) -> &[f32] {
-        &self.saved.parameters[k].weight
+    pub(super) fn weights(&self, k: usize) -> &[f32] {
+        &self.parameters[k].weight
     }
 
     /// The gradient of the images, `[n, c, h, w]`.
-    pub fn unpack_input(&self, grad: &Images) -> Vec<f32> {
-        let map = self.saved.plans[0].input_grad;
-        let mut dx = vec![0.0; self.saved.shape.input()];
+    pub(super) fn unpack_input(&self, grad: &Images) -> Vec<f32> {
+        let map = self.plans[0].input_grad;
+        let mut dx = vec![0.0; self.shape.input()];
         let images = dx.par_chunks_exact_mut(map.dense()).enumerate();
-        images.for_each(|(n, dx)| map.unpack(self.body(), grad.get(n), dx));
+        images.for_each(|(n, dx)| map.unpack(self.body, grad.get(n), dx));
         dx
     }
 }

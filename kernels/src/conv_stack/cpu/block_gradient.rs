@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::backward::Stack;
+use super::forward::Saved;
 use super::norm::{NormGradient, Sums};
 use super::per_batch::PerBatch;
 use crate::cpu::activate_vjp::Target;
@@ -14,52 +14,98 @@ use crate::cpu::images::{Images, Keep, SlotImages};
 use crate::cpu::slots::{groups, sum};
 use crate::cpu::winograd::Scratch;
 
-/// Result of one block.
-pub struct BlockGradients {
-    /// Of the block's input, in tiles.
-    pub input: Images,
-    /// Of the weight, packed.
-    pub weight: Buffer,
-    /// Sums over the batch for the block before.
-    pub sums: PerBatch<Sums>,
-}
-
 /// One slot's images on their way back through one block.
-struct SlotRun<'a> {
-    images: Range<usize>,
+pub struct SlotGradients<'a> {
+    pub images: Range<usize>,
     /// Gradient of the block's input.
     input: SlotImages<'a>,
     /// Gradient of the weight.
     weight: &'a mut [f32],
+    pub strip: Buffer,
+    scratch: Option<Scratch>,
+    turned_scratch: Option<Scratch>,
+}
+
+/// What the gradients of one slot's images are computed with.
+struct SlotRun<'a> {
+    gradients: SlotGradients<'a>,
     /// Gradient of the convolution's output.
     delta: Buffer,
     /// Whether `delta` holds a group of whole images, not one channel tile.
     whole: bool,
-    strip: Buffer,
-    scratch: Option<Scratch>,
-    turned_scratch: Option<Scratch>,
     sums: PerBatch<Sums>,
 }
 
-impl Stack<'_> {
-    /// Takes the gradient of block `k`'s output to its weight and, if asked, to its input.
-    pub fn block(
+impl Saved {
+    /// The gradients of block `k`'s input in tiles, of so many `terms` if there are any, and of its weight,
+    /// packed, which `run` takes every slot's images to; with what that returns.
+    pub(super) fn slot_gradients<T: Send>(
+        &self,
+        k: usize,
+        terms: usize,
+        run: impl Fn(SlotGradients<'_>) -> T + Send + Sync,
+    ) -> (Images, Buffer, Vec<T>) {
+        let plan = &self.plans[k];
+        let keep = if terms > 0 { Keep::All } else { Keep::None };
+        let mut input = Images::new(&self.slots, plan.input_grad.image(), keep);
+        let packed = plan.forward.gradient_floats();
+        let mut weight = Buffer::stale(packed * self.slots.len());
+        let parts = weight.par_chunks_exact_mut(packed).zip(input.split(&self.slots));
+        let rest = parts.zip(&self.slots).map(|((weight, input), images)| {
+            run(SlotGradients {
+                images: images.clone(),
+                input,
+                weight,
+                strip: Buffer::stale(plan.strip_len()),
+                scratch: plan.forward.scratch(1),
+                turned_scratch: (terms > 0).then(|| plan.turned.scratch(terms)).flatten(),
+            })
+        });
+        let rest = rest.collect();
+        let weight = plan.forward.restore(self.body, sum(weight, packed));
+        (input, weight, rest)
+    }
+
+    /// Adds the products of `pairs`, inputs and gradients of the convolution's output of a group of
+    /// images, to the gradient of the weight, and writes the sum of `terms`, if there are any, to the
+    /// gradients of the input, which it returns.
+    pub(super) fn add_group<'a>(
+        &self,
+        k: usize,
+        group: Range<usize>,
+        pairs: &[[&[f32]; 2]],
+        terms: &[Term<'_>],
+        to: &'a mut SlotGradients<'_>,
+    ) -> Option<&'a [f32]> {
+        let plan = &self.plans[k];
+        for (i, &[inputs, deltas]) in pairs.iter().enumerate() {
+            let weight = (&mut *to.weight, group.start == 0 && i == 0);
+            plan.forward.weight(self.body, inputs, (plan.delta, deltas), weight, &mut to.scratch);
+        }
+        if terms.is_empty() {
+            return None;
+        }
+        let grads = to.input.group_mut(group);
+        plan.turned.images(self.body, terms, grads, &mut to.turned_scratch);
+        plan.round_maps(self.body, grads);
+        Some(grads)
+    }
+
+    /// Takes the gradient of block `k`'s output to its input, if asked, and to its weight, as
+    /// [`slot_gradients`](Self::slot_gradients); with the sums over the batch for the block before.
+    pub(super) fn block(
         &self,
         k: usize,
         grad: &Images,
         norm: &PerBatch<NormGradient>,
         need_input: bool,
-    ) -> BlockGradients {
-        let plan = &self.saved.plans[k];
-        let keep = if need_input { Keep::All } else { Keep::None };
-        let mut input = Images::new(self.slots, plan.input_grad.image(), keep);
-        let packed = plan.forward.gradient_floats();
-        let mut weight = Buffer::stale(packed * self.slots.len());
-        let weights = self.weights(k);
-        let turned = need_input.then(|| plan.turned_weight(self.body(), weights));
-        let parts = weight.par_chunks_exact_mut(packed).zip(input.split(self.slots));
-        let sums = parts.zip(self.slots).map(|((weight, input), images)| {
-            let mut run = self.slot_run(k, images.clone(), input, weight, need_input);
+    ) -> (Images, Buffer, PerBatch<Sums>) {
+        let (plan, weights) = (&self.plans[k], self.weights(k));
+        let turned = need_input.then(|| plan.turned_weight(self.body, weights));
+        let terms = usize::from(need_input);
+        let (input, weight, sums) = self.slot_gradients(k, terms, |gradients| {
+            let mut run = self.slot_run(k, gradients, need_input);
+            let images = run.gradients.images.clone();
             for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
                     let grad = grad.get(images.start + i);
@@ -69,60 +115,39 @@ impl Stack<'_> {
             }
             run.sums
         });
-        let sums = PerBatch::total(sums.collect(), Sums::merge);
-        let weight = plan.forward.restore(self.body(), sum(weight, packed));
-        BlockGradients { input, weight, sums }
+        (input, weight, PerBatch::total(sums, Sums::merge))
     }
 
     fn slot_run<'a>(
         &self,
         k: usize,
-        images: Range<usize>,
-        input: SlotImages<'a>,
-        weight: &'a mut [f32],
+        gradients: SlotGradients<'a>,
         need_input: bool,
     ) -> SlotRun<'a> {
-        let plan = &self.saved.plans[k];
+        let plan = &self.plans[k];
         let whole = need_input || !plan.forward.is_direct();
         // A direct gradient of the weight alone takes one channel tile after the other.
         let delta = if whole {
-            plan.deltas(plan.group.min(images.len()))
+            plan.deltas(plan.group.min(gradients.images.len()))
         } else {
             Buffer::stale(plan.delta.plane())
         };
-        let padded = if k > 0 { self.saved.plans[k - 1].padded() } else { 0 };
-        let sums = self.saved.per_batch(&images, || Sums::empty(padded));
-        SlotRun {
-            images,
-            input,
-            weight,
-            delta,
-            whole,
-            strip: Buffer::stale(plan.strip_len()),
-            scratch: plan.forward.scratch(1),
-            turned_scratch: plan.turned.scratch(1).filter(|_| need_input),
-            sums,
-        }
+        let padded = if k > 0 { self.plans[k - 1].padded() } else { 0 };
+        let sums = self.per_batch(&gradients.images, || Sums::empty(padded));
+        SlotRun { gradients, delta, whole, sums }
     }
 
     /// What a group of images of a slot, whose gradients of the convolution's output are there,
     /// adds to the gradient of the weight, and their gradients of the input.
     fn group(&self, k: usize, group: Range<usize>, turned: Option<&[f32]>, run: &mut SlotRun<'_>) {
-        let plan = &self.saved.plans[k];
-        let images = run.images.start + group.start..run.images.start + group.end;
-        let inputs = self.saved.inputs[k].group(images.clone());
-        let weight = (&mut *run.weight, group.start == 0);
-        if run.whole {
-            let deltas = (plan.delta, &*run.delta);
-            plan.forward.weight(self.body(), inputs, deltas, weight, &mut run.scratch);
-        }
-        let Some(turned) = turned else { return };
-        let deltas = &run.delta[..group.len() * plan.delta.image()];
-        let grads = run.input.group_mut(group);
-        let term = Term { weight: turned, input: deltas };
-        plan.turned.images(self.body(), &[term], grads, &mut run.turned_scratch);
-        plan.round_maps(self.body(), grads);
-        if k > 0 {
+        let start = run.gradients.images.start;
+        let images = start + group.start..start + group.end;
+        let plan = &self.plans[k];
+        let pair = run.whole.then(|| [self.inputs[k].group(images.clone()), &*run.delta]);
+        let input = &run.delta[..group.len() * plan.delta.image()];
+        let term = turned.map(|weight| Term { weight, input });
+        let grads = self.add_group(k, group, pair.as_slice(), term.as_slice(), &mut run.gradients);
+        if let Some(grads) = grads.filter(|_| k > 0) {
             for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
                 self.correlate(k - 1, n, grad, &mut run.sums);
             }
@@ -140,29 +165,29 @@ impl Stack<'_> {
         weights: &[f32],
         run: &mut SlotRun<'_>,
     ) {
-        let (plan, n) = (&self.saved.plans[k], run.images.start + i);
-        let (input, y) = (self.saved.inputs[k].get(n), self.saved.convs[k].get(n));
+        let (plan, n) = (&self.plans[k], run.gradients.images.start + i);
+        let (input, y) = (self.inputs[k].get(n), self.convs[k].get(n));
         let packed = plan.forward.tile_floats();
-        let (affine, norm) = (self.saved.norms[k].of(n), norm.of(n));
+        let (affine, norm) = (self.norms[k].of(n), norm.of(n));
         for (tile, rows) in plan.pieces() {
             let plane = if run.whole { place * plan.delta.tiles() + tile } else { 0 };
             let of = (weights, tile);
-            let y = plan.strip(self.body(), of, (input, y), rows.clone(), &mut run.strip);
+            let y = plan.strip(self.body, of, (input, y), rows.clone(), &mut run.gradients.strip);
             let strip = plan.affine(tile, y, affine);
             let grad = plan.grad_rows(tile, &rows, grad);
             let delta = &mut run.delta[plan.delta.start(plane, rows.start)..];
             let (row, pixel) = (plan.delta.row(), plan.delta.lane);
             let target = Target { d: &mut *delta, row, pixel };
-            self.body().activate_vjp(&strip, grad, &norm.slope(plan.channels(tile)), target);
-            plan.round_delta(self.body(), delta, rows.len());
+            self.body.activate_vjp(&strip, grad, &norm.slope(plan.channels(tile)), target);
+            plan.round_delta(self.body, delta, rows.len());
             if run.whole {
                 continue;
             }
             let input = &input[rows.start * plan.block.stride * plan.input.row()..];
-            let weight = &mut run.weight[tile * packed..(tile + 1) * packed];
+            let weight = &mut run.gradients.weight[tile * packed..(tile + 1) * packed];
             let weight = (weight, i == 0 && rows.start == 0);
             let deltas = (plan.delta, &*delta);
-            plan.forward.weight_rows(self.body(), input, deltas, (1, rows.len()), weight);
+            plan.forward.weight_rows(self.body, input, deltas, (1, rows.len()), weight);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::super::backward::{IntermediateGrads, Stack as PrimalStack, write_gradients};
+use super::super::backward::{IntermediateGrads, write_gradients};
 use super::super::forward::Saved;
 use super::forward::SavedTangent;
 use crate::cpu::images::Images;
@@ -29,10 +29,10 @@ pub fn jvp_of_vjp(
     }
     let blocks = shape.geometry();
     assert_eq!(dparams.len(), 4 * blocks.len(), "the parts of the gradients of {shape:?}");
-    let stack = Stack { primal: PrimalStack { saved, slots: &saved.slots }, saved_tangent };
+    let stack = Stack { saved, saved_tangent };
 
     let dy_tangent = dy_tangent.map_or_else(|| vec![0.0; wanted].into(), Cow::from);
-    let (mut grad_tangent, _) = stack.primal.pack_output(&dy_tangent, |_| (), |_, _, ()| ());
+    let (mut grad_tangent, _) = saved.pack_output(&dy_tangent, |_| (), |_, _, ()| ());
     let mut dx = None;
     for (k, primal) in intermediate_grads.0.iter().enumerate().rev() {
         let pixels = saved.pixels(&saved.plans[k]);
@@ -42,11 +42,11 @@ pub fn jvp_of_vjp(
             sums.gradients(norms, &saved.parameters[k], pixels)
         });
         let (norm, norm_tangent) = gradients.unzip();
-        let step = stack.block(k, grads, (&norm, &norm_tangent), k > 0 || need_dx);
-        write_gradients(saved, k, &step.weight, &norm_tangent, &mut dparams[4 * k..4 * k + 4]);
-        grad_tangent = step.input;
+        let (input, weight) = stack.block(k, grads, (&norm, &norm_tangent), k > 0 || need_dx);
+        write_gradients(saved, k, &weight, &norm_tangent, &mut dparams[4 * k..4 * k + 4]);
+        grad_tangent = input;
         if k == 0 && need_dx {
-            dx = Some(stack.primal.unpack_input(&grad_tangent));
+            dx = Some(saved.unpack_input(&grad_tangent));
         }
     }
     dx
@@ -61,6 +61,6 @@ pub(super) struct Dual<'a> {
 
 /// What all slots share.
 pub(super) struct Stack<'a> {
-    pub primal: PrimalStack<'a>,
+    pub saved: &'a Saved,
     pub saved_tangent: &'a SavedTangent,
 }

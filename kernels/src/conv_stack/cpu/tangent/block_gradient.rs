@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
+use super::super::block_gradient::SlotGradients;
 use super::super::norm::{NormGradient, Sums};
 use super::super::per_batch::PerBatch;
 use super::super::plan::Plan;
@@ -13,34 +14,17 @@ use crate::cpu::activate::Strip;
 use crate::cpu::activate_vjp::{Slope, Target};
 use crate::cpu::buffers::{Buffer, CowBuffer};
 use crate::cpu::convolution::Term;
-use crate::cpu::images::{Images, Keep, SlotImages};
-use crate::cpu::instruction_set::InstructionSet;
+use crate::cpu::images::Images;
 use crate::cpu::moments::Correlation;
-use crate::cpu::slots::{groups, sum};
-use crate::cpu::winograd::Scratch;
+use crate::cpu::slots::groups;
 
-/// Result of one block.
-pub(super) struct BlockTangents {
-    /// Tangent of the gradient of the block's input, in tiles.
-    pub input: Images,
-    /// Tangent of the gradient of the weight, packed.
-    pub weight: Buffer,
-}
-
-/// One slot's images on their way back through one block.
+/// What the tangents of the gradients of one slot's images are computed with.
 struct SlotRun<'a> {
-    images: Range<usize>,
-    /// Tangent of the gradient of the block's input.
-    input: SlotImages<'a>,
-    /// Tangent of the gradient of the weight.
-    weight: &'a mut [f32],
+    gradients: SlotGradients<'a>,
     /// Gradients of the convolution's output, for a group of images.
     delta: Buffer,
     delta_tangent: Buffer,
-    strip: Buffer,
     part: Buffer,
-    scratch: Option<Scratch>,
-    turned_scratch: Option<Scratch>,
 }
 
 /// One strip of an image.
@@ -53,12 +37,8 @@ struct Piece<'a> {
 }
 
 impl Stack<'_> {
-    fn body(&self) -> &dyn InstructionSet {
-        self.primal.body()
-    }
-
     fn plan(&self, k: usize) -> &Plan {
-        &self.primal.saved.plans[k]
+        &self.saved.plans[k]
     }
 
     /// The convolution's output with the map that normalises it, and the tangents of both.
@@ -68,10 +48,10 @@ impl Stack<'_> {
         weights: &[f32],
         scratch: &'a mut [f32],
     ) -> (Strip<'a>, &'a [f32]) {
-        let (saved, plan) = (self.primal.saved, self.plan(piece.k));
+        let (saved, plan) = (self.saved, self.plan(piece.k));
         let (input, y) = (saved.inputs[piece.k].get(piece.n), saved.convs[piece.k].get(piece.n));
         let weights = (weights, piece.tile);
-        let y = plan.strip(self.body(), weights, (input, y), piece.rows.clone(), scratch);
+        let y = plan.strip(self.saved.body, weights, (input, y), piece.rows.clone(), scratch);
         let start = plan.conv.start(piece.tile, piece.rows.start);
         let tangent = &self.saved_tangent.convs[piece.k].get(piece.n)[start..start + y.len()];
         (plan.affine(piece.tile, y, saved.norms[piece.k].of(piece.n)), tangent)
@@ -80,11 +60,11 @@ impl Stack<'_> {
     /// The sums over the batch that the gradient of block `k` needs.
     pub fn sums(&self, k: usize, grads: Dual<'_>) -> PerBatch<TangentSums> {
         let plan = self.plan(k);
-        let (weights, lane) = (self.primal.weights(k), plan.conv.lane);
+        let (weights, lane) = (self.saved.weights(k), plan.conv.lane);
         let identity = NormGradient::identity(plan.padded());
-        let (norms, tangents) = (&self.primal.saved.norms[k], &self.saved_tangent.norms[k]);
-        let parts = self.primal.slots.par_iter().map(|images| {
-            let saved = self.primal.saved;
+        let (norms, tangents) = (&self.saved.norms[k], &self.saved_tangent.norms[k]);
+        let parts = self.saved.slots.par_iter().map(|images| {
+            let saved = self.saved;
             let mut all = saved.per_batch(images, || TangentSums::empty(plan.padded()));
             let [mut scratch, mut dz] = [(); 2].map(|()| Buffer::stale(plan.strip_len()));
             let mut out = vec![0.0; 2 * lane];
@@ -99,13 +79,13 @@ impl Stack<'_> {
                         let centre = &mean[tile * lane..];
                         let (value, grad) = ((value, row), (dz, row));
                         let pair = Correlation { value, grad, size, centre, gated: false };
-                        self.body().correlate(&pair, &mut out);
+                        self.saved.body.correlate(&pair, &mut out);
                         to.add_tile(tile * lane, &out);
                     };
                     let dz_of = |grad: &Images, dz: &mut [f32]| {
                         let grad = plan.grad_rows(tile, &rows, grad.get(n));
                         let target = Target { d: dz, row, pixel: lane };
-                        self.body().activate_vjp(&strip, grad, &slope, target);
+                        self.saved.body.activate_vjp(&strip, grad, &slope, target);
                     };
                     dz_of(grads.tangent, &mut dz);
                     correlate(strip.y, means.0, &dz, &mut sums.grad);
@@ -119,40 +99,28 @@ impl Stack<'_> {
         PerBatch::total(parts.collect(), TangentSums::merge)
     }
 
-    /// Takes the gradient of block `k`'s output and its tangent to those of its weight and, if
-    /// asked, of its input.
+    /// Takes the gradient of block `k`'s output and its tangent to the tangents of the gradients of its
+    /// input, if asked, and of its weight, in tiles and packed.
     pub fn block(
         &self,
         k: usize,
         grads: Dual<'_>,
         norms: (&PerBatch<NormGradient>, &PerBatch<NormGradient>),
         need_input: bool,
-    ) -> BlockTangents {
-        let (plan, slots) = (self.plan(k), self.primal.slots);
-        let keep = if need_input { Keep::All } else { Keep::None };
-        let mut input = Images::new(slots, plan.input_grad.image(), keep);
-        let packed = plan.forward.gradient_floats();
-        let mut weight = Buffer::stale(packed * slots.len());
-        let weights = self.primal.weights(k);
+    ) -> (Images, Buffer) {
+        let (plan, weights) = (self.plan(k), self.saved.weights(k));
         // The weight for the gradient of the input, and its tangent.
         let turned = need_input.then(|| {
             [weights, &self.saved_tangent.weights[k]]
-                .map(|packed| plan.turned_weight(self.body(), packed))
+                .map(|packed| plan.turned_weight(self.saved.body, packed))
         });
-        let parts = weight.par_chunks_exact_mut(packed).zip(input.split(slots)).zip(slots);
-        parts.for_each(|((weight, input), images)| {
-            let size = plan.group.min(images.len());
-            let mut run = SlotRun {
-                images: images.clone(),
-                input,
-                weight,
-                delta: plan.deltas(size),
-                delta_tangent: plan.deltas(size),
-                strip: Buffer::stale(plan.strip_len()),
-                part: Buffer::stale(plan.strip_len()),
-                scratch: plan.forward.scratch(1),
-                turned_scratch: plan.turned.scratch(2),
-            };
+        let terms = if need_input { 2 } else { 0 };
+        let (input, weight, _) = self.saved.slot_gradients(k, terms, |gradients| {
+            let images = gradients.images.clone();
+            let [delta, delta_tangent] =
+                [(); 2].map(|()| plan.deltas(plan.group.min(images.len())));
+            let part = Buffer::stale(plan.strip_len());
+            let mut run = SlotRun { gradients, delta, delta_tangent, part };
             for group in groups(images.len(), plan.group) {
                 for (place, i) in group.clone().enumerate() {
                     let norms = (norms.0.of(images.start + i), norms.1.of(images.start + i));
@@ -161,14 +129,10 @@ impl Stack<'_> {
                         self.deltas(&piece, place, grads, norms, weights, &mut run);
                     }
                 }
-                self.weight(k, group.clone(), &mut run);
-                if let Some(turned) = &turned {
-                    self.input(k, group, turned, &mut run);
-                }
+                self.group(k, group, turned.as_ref(), &mut run);
             }
         });
-        let weight = plan.forward.restore(self.body(), sum(weight, packed));
-        BlockTangents { input, weight }
+        (input, weight)
     }
 
     /// The gradient of the convolution's output and its tangent, for the group's `place`th image.
@@ -184,59 +148,48 @@ impl Stack<'_> {
         let Piece { k, n, tile, rows } = *piece;
         let plan = self.plan(k);
         let (lane, channels) = (plan.conv.lane, plan.channels(tile));
-        let (strip, tangent) = self.strips(piece, weights, &mut run.strip);
+        let (strip, tangent) = self.strips(piece, weights, &mut run.gradients.strip);
         let start = plan.delta.start(place * plan.delta.tiles() + tile, rows.start);
         let (row, pixel) = (plan.delta.row(), plan.delta.lane);
         let grad = plan.grad_rows(tile, rows, grads.primal.get(n));
         let grad_tangent = plan.grad_rows(tile, rows, grads.tangent.get(n));
         let target = Target { d: &mut run.delta[start..], row, pixel };
-        self.body().activate_vjp(&strip, grad, &norm.slope(channels.clone()), target);
+        self.saved.body.activate_vjp(&strip, grad, &norm.slope(channels.clone()), target);
         let target = Target { d: &mut run.delta_tangent[start..], row, pixel };
-        self.body().activate_vjp(&strip, grad, &norm_tangent.slope(channels.clone()), target);
+        self.saved.body.activate_vjp(&strip, grad, &norm_tangent.slope(channels.clone()), target);
         let part = Target { d: &mut run.part, row: plan.conv.row(), pixel: lane };
         let zeros = vec![0.0; lane];
         let gain = &norm.gain[channels.clone()];
         let slope = Slope { gain, tilt: &zeros, offset: &zeros };
-        self.body().activate_vjp(&strip, grad_tangent, &slope, part);
+        self.saved.body.activate_vjp(&strip, grad_tangent, &slope, part);
         let target = Target { d: &mut run.delta_tangent[start..], row, pixel };
         let part = &run.part[..tangent.len()];
-        self.body().add_tilted(part, (tangent, &norm.tilt[channels]), strip.w, target);
+        self.saved.body.add_tilted(part, (tangent, &norm.tilt[channels]), strip.w, target);
         for delta in [&mut run.delta, &mut run.delta_tangent] {
-            plan.round_delta(self.body(), &mut delta[start..], rows.len());
+            plan.round_delta(self.saved.body, &mut delta[start..], rows.len());
         }
     }
 
-    /// Adds what a group of images contributes to the tangent of the gradient of the weight:
-    /// `p * dy' + p' * dy`.
-    fn weight(&self, k: usize, group: Range<usize>, run: &mut SlotRun<'_>) {
-        let plan = self.plan(k);
-        let images = run.images.start + group.start..run.images.start + group.end;
-        let inputs = self.primal.saved.inputs[k].group(images.clone());
-        let mut pairs = vec![(inputs, &*run.delta_tangent)];
-        if k > 0 || self.saved_tangent.images {
-            pairs.push((self.saved_tangent.inputs[k].group(images), &*run.delta));
-        }
-        for (i, (inputs, deltas)) in pairs.into_iter().enumerate() {
-            let weight = (&mut *run.weight, group.start == 0 && i == 0);
-            let deltas = (plan.delta, deltas);
-            plan.forward.weight(self.body(), inputs, deltas, weight, &mut run.scratch);
-        }
-    }
-
-    /// The gradient of the input, `W^T dy`, and its tangent, `W^T dy' + W'^T dy`.
-    fn input(
+    /// The tangents of the gradients of a group of images: of the weight `p * dy' + p' * dy`, and of the
+    /// input `W^T dy' + W'^T dy`.
+    fn group(
         &self,
         k: usize,
         group: Range<usize>,
-        [weight, weight_tangent]: &[CowBuffer<'_>; 2],
+        turned: Option<&[CowBuffer<'_>; 2]>,
         run: &mut SlotRun<'_>,
     ) {
-        let plan = self.plan(k);
-        let len = group.len() * plan.delta.image();
-        let by_delta = Term { weight, input: &run.delta_tangent[..len] };
-        let by_weight = Term { weight: weight_tangent, input: &run.delta[..len] };
-        let out = run.input.group_mut(group);
-        plan.turned.images(self.body(), &[by_delta, by_weight], out, &mut run.turned_scratch);
-        plan.round_maps(self.body(), out);
+        let start = run.gradients.images.start;
+        let images = start + group.start..start + group.end;
+        let moves = k > 0 || self.saved_tangent.images;
+        let by_delta = [self.saved.inputs[k].group(images.clone()), &*run.delta_tangent];
+        let by_input = moves.then(|| [self.saved_tangent.inputs[k].group(images), &*run.delta]);
+        let pairs: Vec<_> = [by_delta].into_iter().chain(by_input).collect();
+        let len = group.len() * self.plan(k).delta.image();
+        let terms = turned.map(|[weight, weight_tangent]| {
+            let by_delta = Term { weight, input: &run.delta_tangent[..len] };
+            [by_delta, Term { weight: weight_tangent, input: &run.delta[..len] }]
+        });
+        self.saved.add_group(k, group, &pairs, terms.as_slice().as_flattened(), &mut run.gradients);
     }
 }
