@@ -6,6 +6,12 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 
+use crate::inference::depthwise::{self, DepthwiseOptions};
+use crate::inference::fused_linear::{self, LinearEpilogue};
+use crate::inference::{attention, layer_norm, pointwise};
+use crate::rank_update::{self, Decay, UpdateRate};
+use crate::{gram, inverse_power, weighted_sums};
+
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
 pub trait HostBackend: Backend {
     /// The elements of an f32 tensor in row-major order, where they lie like that in memory and can
@@ -41,6 +47,49 @@ impl HostBackend for burn::backend::NdArray<f32, i32> {}
 #[cfg(feature = "candle")]
 #[allow(deprecated)]
 impl HostBackend for burn::backend::Candle<f32, i64> {}
+
+/// The bodies that only a host has, below autodiff, each for the function of its name; tensors are f32, of
+/// checked shapes.
+#[allow(clippy::type_complexity)]
+pub(crate) struct HostTable<B: Backend> {
+    pub attention: fn(FloatTensor<B>, usize) -> FloatTensor<B>,
+    /// The map, a window of 3 or 5 for each channel, scale and shift.
+    pub depthwise: fn([FloatTensor<B>; 4], DepthwiseOptions) -> FloatTensor<B>,
+    /// Rows, weight and bias.
+    pub fused_linear:
+        fn([FloatTensor<B>; 3], LinearEpilogue<FloatTensor<B>, FloatTensor<B>>) -> FloatTensor<B>,
+    /// At least one row for each of at least one task.
+    pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
+    /// The inverse and the new mean.
+    pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
+    /// Rows, gain and shift.
+    pub layer_norm: fn([FloatTensor<B>; 3], f64) -> FloatTensor<B>,
+    /// The map, the weight, scale and shift.
+    pub pointwise: fn([FloatTensor<B>; 4], [f32; 2], Option<FloatTensor<B>>) -> FloatTensor<B>,
+    pub rank_update: fn(
+        FloatTensor<B>,
+        Decay<FloatTensor<B>>,
+        [FloatTensor<B>; 2],
+        UpdateRate<FloatTensor<B>>,
+    ) -> FloatTensor<B>,
+    pub weighted_sums: fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
+}
+
+impl<B: HostBackend> HostTable<B> {
+    pub fn new() -> Self {
+        Self {
+            attention: attention::host::attention::<B>,
+            depthwise: depthwise::host::depthwise::<B>,
+            fused_linear: fused_linear::host::fused_linear::<B>,
+            gram: gram::host::gram::<B>,
+            inverse_power: inverse_power::host::inverse_power::<B>,
+            layer_norm: layer_norm::host::layer_norm::<B>,
+            pointwise: pointwise::host::pointwise::<B>,
+            rank_update: rank_update::host::rank_update::<B>,
+            weighted_sums: weighted_sums::host::weighted_sums::<B>,
+        }
+    }
+}
 
 pub(crate) fn wrap<B: Backend, const D: usize>(primitive: FloatTensor<B>) -> Tensor<B, D> {
     Tensor::from_primitive(TensorPrimitive::Float(primitive))

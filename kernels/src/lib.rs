@@ -125,7 +125,8 @@ pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
 pub use rank_update::{Decay, UpdateRate, rank_update};
 pub use registry::{
-    FusedOps, Route, check_environment, register, register_accelerator, register_steps, route,
+    FusedOps, Route, check_environment, register, register_accelerator, register_host,
+    register_steps, route,
 };
 pub use task_loss::{TaskLoss, task_loss};
 pub use tiling::{summed_all, tiled_all};

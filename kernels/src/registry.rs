@@ -21,8 +21,7 @@ use crate::cpu;
 use crate::environment::{self, UnknownKernels};
 use crate::fallback::all_f32;
 use crate::gather_images::{FusedGather, GatherTable};
-use crate::host::HostBackend;
-use crate::inference::InferenceTable;
+use crate::host::{HostBackend, HostTable};
 use crate::layers::node::record;
 use crate::layers::{FusedLayers, LayerTable};
 #[cfg(all(any(feature = "wgpu", feature = "cuda", feature = "rocm"), not(test)))]
@@ -150,9 +149,14 @@ type Registry = HashMap<TypeId, &'static (dyn Any + Send + Sync)>;
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(|| RwLock::new(built_in()));
 
-/// Opens the fused path to `B`, for instance a [`HostBackend`] of your own or another accelerator of
-/// CubeCL's; to `Autodiff<B>` and `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of
-/// optimizers by [`register_steps`]. Registering twice changes nothing.
+/// Opens all fused paths to a [`HostBackend`] of your own, bare and under autodiff. Registering twice
+/// changes nothing.
+pub fn register_host<B: HostBackend>() {
+    insert_stacks::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Opens the fused path to `B`, for instance another accelerator of CubeCL's; to `Autodiff<B>` and
+/// `Autodiff<Autodiff<B>>` by calls of their own, and to the steps of optimizers by [`register_steps`].
 pub fn register<B: FusedOps + FusedMetrics>() {
     insert::<B>(&mut REGISTRY.write().unwrap_or_else(PoisonError::into_inner));
 }
@@ -244,7 +248,7 @@ fn insert_accelerator<B: FusedAxpy + FusedGather + Runs<TaskLossCall>>(registry:
 fn insert_stacks<B: HostBackend>(registry: &mut Registry) {
     type Balanced<B> = Autodiff<B, BalancedCheckpointing>;
     add(registry, StepTable::<B>::new);
-    add(registry, InferenceTable::<B>::new);
+    add(registry, HostTable::<B>::new);
     insert::<B>(registry);
     insert::<Autodiff<B>>(registry);
     insert::<Balanced<B>>(registry);

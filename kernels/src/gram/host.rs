@@ -7,7 +7,7 @@ use super::{cpu, reference};
 use crate::cpu::instruction_set;
 use crate::host::{HostBackend, elements, unwrap, wrap, write_shape};
 
-/// See [`FusedSteps`](crate::FusedSteps).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn gram<B: HostBackend>(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {
     let (device, features, body) = (B::float_device(&x), x.shape()[1], instruction_set::chosen());
     let products = match B::borrow(&x) {

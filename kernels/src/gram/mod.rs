@@ -7,8 +7,7 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{unwrap, wrap};
-use crate::optim_step::StepTable;
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// The Gram matrices `x x^T` of tasks, each with `size` of the rows of `x`.
@@ -49,7 +48,7 @@ pub fn gram<B: Backend>(x: Tensor<B, 2>, rows: &[usize], size: usize) -> Tensor<
         return Tensor::zeros([tasks, size, size], (&x.device(), x.dtype()));
     }
     let x = unwrap(x);
-    wrap(match registry::f32_table::<StepTable<B>>("gram", [x.dtype()]) {
+    wrap(match registry::f32_table::<HostTable<B>>("gram", [x.dtype()]) {
         Some(table) => (table.gram)(x, rows, size),
         None => reference::gram::<B>(x, rows, size),
     })

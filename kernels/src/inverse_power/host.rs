@@ -8,7 +8,7 @@ use crate::host::{HostBackend, elements, write_like};
 /// Sums side by side, which compilers turn into vectors.
 const LANES: usize = 32;
 
-/// See [`FusedSteps`](crate::FusedSteps).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn inverse_power<B: HostBackend>(
     x: FloatTensor<B>,
     mean: Option<FloatTensor<B>>,

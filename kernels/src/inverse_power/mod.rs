@@ -8,8 +8,7 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{unwrap, wrap};
-use crate::optim_step::StepTable;
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// One over the power of `x`, and the running mean of that power.
@@ -53,7 +52,7 @@ pub fn inverse_power<B: Backend>(
     assert!(follows, "a running mean follows within a number of calls from 1 on, found {tau}");
     let (x, mean) = (unwrap(x), mean.map(unwrap));
     let types = [&x].into_iter().chain(&mean).map(TensorMetadata::dtype);
-    let [inverse, mean] = match registry::f32_table::<StepTable<B>>("inverse_power", types) {
+    let [inverse, mean] = match registry::f32_table::<HostTable<B>>("inverse_power", types) {
         Some(table) => (table.inverse_power)(x, mean, tau),
         None => reference::inverse_power::<B>(x, mean, tau),
     };

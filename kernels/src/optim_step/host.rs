@@ -9,11 +9,7 @@ use super::cpu::{self, Elements};
 use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::cpu::instruction_set;
 use crate::grad_stats;
-use crate::gram;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
-use crate::inverse_power;
-use crate::rank_update::{self, Decay, UpdateRate};
-use crate::weighted_sums;
 
 impl<B: HostBackend> FusedSteps for B {
     fn optim_step(
@@ -36,31 +32,6 @@ impl<B: HostBackend> FusedSteps for B {
 
     fn grad_stats(gradients: Vec<FloatTensor<B>>, factor: f64) -> (Vec<FloatTensor<B>>, f64) {
         grad_stats::host::grad_stats::<B>(gradients, factor)
-    }
-
-    fn rank_update(
-        weight: FloatTensor<B>,
-        decay: Decay<FloatTensor<B>>,
-        factors: [FloatTensor<B>; 2],
-        rate: UpdateRate<FloatTensor<B>>,
-    ) -> FloatTensor<B> {
-        rank_update::host::rank_update::<B>(weight, decay, factors, rate)
-    }
-
-    fn gram(x: FloatTensor<B>, rows: &[usize], size: usize) -> FloatTensor<B> {
-        gram::host::gram::<B>(x, rows, size)
-    }
-
-    fn weighted_sums(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
-        weighted_sums::host::weighted_sums::<B>(x, weight)
-    }
-
-    fn inverse_power(
-        x: FloatTensor<B>,
-        mean: Option<FloatTensor<B>>,
-        tau: f64,
-    ) -> [FloatTensor<B>; 2] {
-        inverse_power::host::inverse_power::<B>(x, mean, tau)
     }
 }
 

@@ -6,15 +6,11 @@ use burn::tensor::ops::FloatTensor;
 
 use super::{StepOutput, StepRule, StepTensors};
 use crate::grad_stats;
-use crate::gram;
-use crate::inverse_power;
 use crate::local_learning::LocalBody;
-use crate::rank_update::{self, Decay, UpdateRate};
 use crate::registry::function_table;
-use crate::weighted_sums;
 
-/// A backend with fused bodies over all parameters or gradients of a module, and over a weight that
-/// learns without gradients; both work below autodiff, so no backend under it needs them.
+/// A backend with fused bodies over all parameters or gradients of a module, and over layers that learn
+/// without gradients; both work below autodiff, so no backend under it needs them.
 ///
 /// Tensors are f32, but for parameters and gradients of the types that are [taken](Self::takes), of any
 /// shape and layout, and their shapes have been checked; those of one call may lie on several devices.
@@ -52,40 +48,6 @@ pub trait FusedSteps: Backend {
         grad_stats::reference::squares(part)
     }
 
-    /// See [`rank_update`](crate::rank_update()): `[rows, columns]`, with factors `[k, rows]` and
-    /// `[k, columns]`. Memory is overwritten only where nothing else holds it. Plain operations,
-    /// unless a backend has better.
-    fn rank_update(
-        weight: FloatTensor<Self>,
-        decay: Decay<FloatTensor<Self>>,
-        factors: [FloatTensor<Self>; 2],
-        rate: UpdateRate<FloatTensor<Self>>,
-    ) -> FloatTensor<Self> {
-        rank_update::reference::rank_update::<Self>(weight, decay, factors, rate)
-    }
-
-    /// See [`weighted_sums`](crate::weighted_sums()): `[b, inputs]` with `[neurons, inputs]`. Plain
-    /// operations, unless a backend has better.
-    fn weighted_sums(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self> {
-        weighted_sums::reference::weighted_sums::<Self>(x, weight)
-    }
-
-    /// See [`gram`](crate::gram()): `[n, d]`, at least one row for each of at least one task. Plain
-    /// operations, unless a backend has better.
-    fn gram(x: FloatTensor<Self>, rows: &[usize], size: usize) -> FloatTensor<Self> {
-        gram::reference::gram::<Self>(x, rows, size)
-    }
-
-    /// See [`inverse_power`](crate::inverse_power()): the inverse and the new mean. Plain operations,
-    /// unless a backend has better.
-    fn inverse_power(
-        x: FloatTensor<Self>,
-        mean: Option<FloatTensor<Self>>,
-        tau: f64,
-    ) -> [FloatTensor<Self>; 2] {
-        inverse_power::reference::inverse_power::<Self>(x, mean, tau)
-    }
-
     /// How it goes through many ticks of local learning at once, if it has a body for that. On a host
     /// an operation costs next to nothing, so that tick after tick is as good.
     fn local_learning() -> Option<LocalBody<Self>> {
@@ -102,15 +64,6 @@ function_table! {
         pub grad_stats: fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64),
         pub grad_parts: fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
         pub part_squares: fn(&[f32]) -> f64,
-        pub rank_update: fn(
-            FloatTensor<B>,
-            Decay<FloatTensor<B>>,
-            [FloatTensor<B>; 2],
-            UpdateRate<FloatTensor<B>>,
-        ) -> FloatTensor<B>,
-        pub weighted_sums: fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
-        pub gram: fn(FloatTensor<B>, &[usize], usize) -> FloatTensor<B>,
-        pub inverse_power: fn(FloatTensor<B>, Option<FloatTensor<B>>, f64) -> [FloatTensor<B>; 2],
         pub local_learning: fn() -> Option<LocalBody<B>>,
     }
 }

@@ -10,8 +10,7 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{unwrap, wrap};
-use crate::optim_step::StepTable;
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// The decay of a weight at a rate of 1: the share that it loses.
@@ -108,7 +107,7 @@ pub fn rank_update<B: Backend>(
     let (decay, rate) = (decay.map(unwrap), rate.map(unwrap));
     let all = [&weight].into_iter().chain(decay.tensor()).chain(&factors).chain(rate.tensor());
     let types = all.map(TensorMetadata::dtype);
-    wrap(match registry::f32_table::<StepTable<B>>("rank_update", types) {
+    wrap(match registry::f32_table::<HostTable<B>>("rank_update", types) {
         Some(table) => (table.rank_update)(weight, decay, factors, rate),
         None => reference::rank_update::<B>(weight, decay, factors, rate),
     })

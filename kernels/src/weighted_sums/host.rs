@@ -7,7 +7,7 @@ use super::{cpu, reference};
 use crate::cpu::instruction_set;
 use crate::host::{HostBackend, elements, write_shape};
 
-/// See [`FusedSteps`](crate::FusedSteps).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn weighted_sums<B: HostBackend>(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
     let ([examples, inputs], neurons) = (x.shape().dims(), weight.shape()[0]);
     // One example leaves the time to memory, and the plain product reads the weight once too.

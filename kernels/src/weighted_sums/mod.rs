@@ -11,8 +11,7 @@ pub mod reference;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{unwrap, wrap};
-use crate::optim_step::StepTable;
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// `x weight^T`.
@@ -51,7 +50,7 @@ pub fn weighted_sums<B: Backend>(x: Tensor<B, 2>, weight: Tensor<B, 2>) -> Tenso
     );
     let (x, weight) = (unwrap(x), unwrap(weight));
     let types = [&x, &weight].map(TensorMetadata::dtype);
-    wrap(match registry::f32_table::<StepTable<B>>("weighted_sums", types) {
+    wrap(match registry::f32_table::<HostTable<B>>("weighted_sums", types) {
         Some(table) => (table.weighted_sums)(x, weight),
         None => reference::weighted_sums::<B>(x, weight),
     })

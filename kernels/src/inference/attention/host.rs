@@ -13,7 +13,7 @@ use crate::host::{HostBackend, elements, write_like};
 /// Queries whose scores are in memory at a time.
 const QUERIES: usize = 64;
 
-/// See [`InferenceTable`](crate::inference::InferenceTable).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn attention<B: HostBackend>(qkv: FloatTensor<B>, heads: usize) -> FloatTensor<B> {
     let [n, tokens, all]: [usize; 3] = qkv.shape().dims();
     let (width, each) = (all / 3, all / (3 * heads));

@@ -6,8 +6,7 @@ mod reference;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::InferenceTable;
-use crate::host::{unwrap, wrap};
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// Multi-head self-attention, `softmax(q k^T / sqrt(d)) v` of each head with `d` values a token.
@@ -31,7 +30,7 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
     if n * tokens * all == 0 {
         return Tensor::zeros([n, tokens, all / 3], (&qkv.device(), qkv.dtype()));
     }
-    match registry::f32_table::<InferenceTable<B>>("attention", [qkv.dtype()]) {
+    match registry::f32_table::<HostTable<B>>("attention", [qkv.dtype()]) {
         Some(table) => wrap((table.attention)(unwrap(qkv), heads)),
         None => reference::attention(qkv, heads),
     }

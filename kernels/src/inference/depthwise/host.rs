@@ -7,7 +7,7 @@ use super::{DepthwiseOptions, cpu};
 use crate::cpu::instruction_set;
 use crate::host::{HostBackend, elements, write_like};
 
-/// See [`InferenceTable`](crate::inference::InferenceTable).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn depthwise<B: HostBackend>(
     tensors: [FloatTensor<B>; 4],
     options: DepthwiseOptions,

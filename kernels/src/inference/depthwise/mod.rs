@@ -7,8 +7,7 @@ pub mod reference;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::InferenceTable;
-use crate::host::{unwrap, wrap};
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// How the window goes over a map, and what is made of its sums.
@@ -61,7 +60,7 @@ pub fn depthwise_conv2d<B: Backend>(
         return Tensor::zeros(shape, (&x.device(), x.dtype()));
     }
     let types = [x.dtype(), filters.dtype(), scale.dtype(), shift.dtype()];
-    let table = registry::f32_table::<InferenceTable<B>>("depthwise_conv2d", types);
+    let table = registry::f32_table::<HostTable<B>>("depthwise_conv2d", types);
     match table.filter(|_| matches!(window, 3 | 5)) {
         Some(table) => {
             let of = [unwrap(x), unwrap(filters), unwrap(scale), unwrap(shift)];

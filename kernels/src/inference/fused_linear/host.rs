@@ -11,7 +11,7 @@ use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::inference::rows_of_a_task;
 
-/// See [`InferenceTable`](crate::inference::InferenceTable).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn fused_linear<B: HostBackend>(
     tensors: [FloatTensor<B>; 3],
     epilogue: LinearEpilogue<FloatTensor<B>, FloatTensor<B>>,

@@ -6,9 +6,8 @@ mod reference;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::InferenceTable;
 pub use crate::cpu::epilogue::Activation;
-use crate::host::{unwrap, wrap};
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// What follows a linear layer, with vectors and matrices of these types.
@@ -57,7 +56,7 @@ pub fn fused_linear<B: Backend>(
     if n * outputs == 0 {
         return Tensor::zeros([n, outputs], (&x.device(), x.dtype()));
     }
-    match registry::f32_table::<InferenceTable<B>>("fused_linear", types) {
+    match registry::f32_table::<HostTable<B>>("fused_linear", types) {
         Some(table) if inputs > 0 => {
             let epilogue = match epilogue {
                 LinearEpilogue::Activation(of) => LinearEpilogue::Activation(of),

@@ -10,7 +10,7 @@ use crate::host::{HostBackend, elements, into_elements, write_like};
 /// Floats that are worth a task of their own.
 const TASK: usize = 1 << 14;
 
-/// See [`InferenceTable`](crate::inference::InferenceTable).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn layer_norm<B: HostBackend>(
     [x, gamma, beta]: [FloatTensor<B>; 3],
     epsilon: f64,

@@ -6,8 +6,7 @@ mod reference;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::InferenceTable;
-use crate::host::{unwrap, wrap};
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, with the mean and the biased variance of each row.
@@ -33,7 +32,7 @@ pub fn layer_norm<B: Backend>(
     let [n, length] = x.dims();
     assert_eq!([&gamma, &beta].map(|of| of.dims()), [[length]; 2], "a value for each of a row");
     let types = [x.dtype(), gamma.dtype(), beta.dtype()];
-    match registry::f32_table::<InferenceTable<B>>("layer_norm", types) {
+    match registry::f32_table::<HostTable<B>>("layer_norm", types) {
         Some(table) if n * length > 0 => {
             wrap((table.layer_norm)([unwrap(x), unwrap(gamma), unwrap(beta)], epsilon))
         }

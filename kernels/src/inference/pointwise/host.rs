@@ -10,7 +10,7 @@ use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, elements, write_like};
 use crate::inference::rows_of_a_task;
 
-/// See [`InferenceTable`](crate::inference::InferenceTable).
+/// See [`HostTable`](crate::host::HostTable).
 pub fn pointwise<B: HostBackend>(
     tensors: [FloatTensor<B>; 4],
     bounds: [f32; 2],

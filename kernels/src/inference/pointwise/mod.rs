@@ -6,8 +6,7 @@ mod reference;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
-use super::InferenceTable;
-use crate::host::{unwrap, wrap};
+use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
 /// A convolution by a window of one pixel, times `scale` plus `shift` by channel, within bounds, plus a map: the
@@ -50,7 +49,7 @@ pub fn pointwise_conv2d<B: Backend>(
     }
     let types = [x.dtype(), weight.dtype(), scale.dtype(), shift.dtype()];
     let types = types.into_iter().chain(add.as_ref().map(|add| add.dtype()));
-    match registry::f32_table::<InferenceTable<B>>("pointwise_conv2d", types) {
+    match registry::f32_table::<HostTable<B>>("pointwise_conv2d", types) {
         Some(table) if channels > 0 => {
             let of = [unwrap(x), unwrap(weight), unwrap(scale), unwrap(shift)];
             wrap((table.pointwise)(of, bounds, add.map(unwrap)))
