@@ -1,8 +1,8 @@
 //! Launches and copies.
 
+use std::fmt::Display;
 use std::time::Instant;
 
-use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Shape};
 use burn_cubecl::ops::numeric::{empty_device_contiguous_dtype, ones_client, zeros_client};
 use burn_cubecl::tensor::CubeTensor;
@@ -10,35 +10,13 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use cubecl::prelude::*;
 
 use super::timing::{each, failed, median, settled};
-use super::{
-    CopyTime, LaunchTime, LimitError, MeasuredLimits, ProductTime, ProductType, Strategies, product,
-};
+use super::{CopyTime, LaunchTime, LimitError, MeasuredLimits};
 use crate::cube::{elementwise, grid, launch, vector_size};
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> MeasuredLimits
     for CubeBackend<R, F, I, BT>
 {
-    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
-        launches::<R>(device, seconds)
-    }
-
-    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError> {
-        copies::<R>(device, bytes, seconds)
-    }
-
-    fn product_times(
-        device: &Self::Device,
-        of: ProductType,
-        size: usize,
-        strategies: Strategies,
-        seconds: f64,
-    ) -> Result<Vec<ProductTime>, LimitError> {
-        if !Self::supports_dtype(device, of.dtype()) {
-            let reasons = "the device does not compute in it".to_owned();
-            return Err(LimitError::NoProduct { of, reasons });
-        }
-        product::times::<R>(device, of, size, strategies, seconds)
-    }
+    type Runtime = R;
 }
 
 /// A tensor whose elements are yet to be written.
@@ -59,14 +37,14 @@ pub fn read<R: CubeRuntime>(tensor: CubeTensor<R>) -> Result<Vec<f32>, LimitErro
 
 /// Whether an element is right.
 pub fn checked(
-    what: impl Into<String>,
+    what: impl Display,
     found: f32,
     wanted: f32,
     tolerance: f32,
 ) -> Result<(), LimitError> {
     match (found - wanted).abs() <= tolerance {
         true => Ok(()),
-        false => Err(LimitError::Wrong { what: what.into(), wanted, found }),
+        false => Err(failed(format!("{what} is {found}, not {wanted}"))),
     }
 }
 
@@ -80,7 +58,11 @@ fn count_kernel(counter: &mut Array<f32>) {
 /// Launches of a row.
 const LAUNCHES: usize = 500;
 
-fn launches<R: CubeRuntime>(device: &R::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
+/// See [`launch_time`](super::launch_time).
+pub fn launches<R: CubeRuntime>(
+    device: &R::Device,
+    seconds: f64,
+) -> Result<LaunchTime, LimitError> {
     let client = R::client(device);
     let counter = zeros_client(client.clone(), device.clone(), [1].into(), DType::F32);
     let row = || {
@@ -128,7 +110,8 @@ fn last_kernel(of: &Array<f32>, last: &mut Array<f32>, elements: usize) {
     }
 }
 
-fn copies<R: CubeRuntime>(
+/// See [`copy_time`](super::copy_time).
+pub fn copies<R: CubeRuntime>(
     device: &R::Device,
     bytes: u64,
     seconds: f64,
@@ -168,7 +151,7 @@ mod tests {
     fn another_value_is_wrong() {
         assert_eq!(checked("it", 1.0, 1.25, 0.25), Ok(()));
         let wrong = checked("it", 1.0, 1.5, 0.25).unwrap_err();
-        assert_eq!(wrong.to_string(), "it is 1, not 1.5");
+        assert_eq!(wrong.to_string(), "the device failed: it is 1, not 1.5");
         assert!(checked("it", f32::NAN, 1.0, 0.25).is_err());
     }
 }

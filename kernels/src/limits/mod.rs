@@ -17,7 +17,7 @@ use std::fmt;
 use burn::tensor::DType;
 use burn::tensor::backend::Backend;
 
-use crate::registry::{self, function_table};
+use crate::registry;
 
 /// What a launch of a kernel that does next to nothing takes, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,71 +110,53 @@ pub enum Strategies {
     All,
 }
 
-/// An accelerator whose limits can be measured.
+/// An accelerator whose limits can be measured, on this runtime.
+#[cfg(feature = "cube")]
 pub trait MeasuredLimits: Backend {
-    /// See [`launch_time`].
-    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError>;
+    /// The runtime of its kernels.
+    type Runtime: burn_cubecl::CubeRuntime<CubeDevice = Self::Device>;
+}
 
-    /// See [`copy_time`].
-    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError>;
-
-    /// See [`product_times`].
-    fn product_times(
-        device: &Self::Device,
-        of: ProductType,
-        size: usize,
-        strategies: Strategies,
-        seconds: f64,
-    ) -> Result<Vec<ProductTime>, LimitError>;
+#[cfg(feature = "fusion")]
+impl<B: burn_fusion::FusionBackend + MeasuredLimits> MeasuredLimits for burn_fusion::Fusion<B> {
+    type Runtime = B::Runtime;
 }
 
 /// Why a limit has no number.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum LimitError {
     /// The backend is no accelerator that is known here.
     #[error("the backend launches no kernels")]
     NoKernels,
     /// The device does not compute in this type, or not in this way.
     #[error("no products of {of} are computed there: {reasons}")]
-    NoProduct {
-        /// The type.
-        of: ProductType,
-        /// What was refused, and why.
-        reasons: String,
-    },
-    /// A way of computing that does not do this on the device.
-    #[error("refused: {reason}")]
-    Refused {
-        /// What it said.
-        reason: String,
-    },
-    /// The device failed.
+    NoProduct { of: ProductType, reasons: String },
+    /// The device failed, refused a kernel, or computed something else.
     #[error("the device failed: {reason}")]
-    Failed {
-        /// What it said.
-        reason: String,
-    },
-    /// The device computed something else.
-    #[error("{what} is {found}, not {wanted}")]
-    Wrong {
-        /// What was looked at.
-        what: String,
-        /// What it should be.
-        wanted: f32,
-        /// What it is.
-        found: f32,
-    },
+    Failed { reason: String },
 }
 
-function_table! {
-    // Unit tests are about the host, and register no accelerator.
-    #[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
-    LimitTable of MeasuredLimits {
-        launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
-        copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
-        product_times: fn(&B::Device, ProductType, usize, Strategies, f64)
-            -> Result<Vec<ProductTime>, LimitError>,
+// Unit tests are about the host, and register no accelerator.
+#[cfg_attr(any(test, not(feature = "cube")), allow(dead_code))]
+#[allow(clippy::type_complexity)]
+pub(crate) struct LimitTable<B: Backend> {
+    launch_time: fn(&B::Device, f64) -> Result<LaunchTime, LimitError>,
+    copy_time: fn(&B::Device, u64, f64) -> Result<CopyTime, LimitError>,
+    product_times:
+        fn(&B::Device, ProductType, usize, Strategies, f64) -> Result<Vec<ProductTime>, LimitError>,
+}
+
+#[cfg(feature = "cube")]
+impl<B: MeasuredLimits> LimitTable<B> {
+    #[cfg_attr(test, allow(dead_code))]
+    pub(crate) fn new() -> Self {
+        Self {
+            launch_time: cube::launches::<B::Runtime>,
+            copy_time: cube::copies::<B::Runtime>,
+            product_times: product::times::<B::Runtime>,
+        }
     }
 }
 
@@ -214,30 +196,14 @@ pub fn product_times<B: Backend>(
     strategies: Strategies,
     seconds: f64,
 ) -> Result<Vec<ProductTime>, LimitError> {
-    (table::<B>()?.product_times)(device, of, size, strategies, seconds)
+    let table = table::<B>()?;
+    if !B::supports_dtype(device, of.dtype()) {
+        let reasons = "the device does not compute in it".to_owned();
+        return Err(LimitError::NoProduct { of, reasons });
+    }
+    (table.product_times)(device, of, size, strategies, seconds)
 }
 
 fn table<B: Backend>() -> Result<&'static LimitTable<B>, LimitError> {
     registry::table().ok_or(LimitError::NoKernels)
-}
-
-#[cfg(feature = "fusion")]
-impl<B: burn_fusion::FusionBackend + MeasuredLimits> MeasuredLimits for burn_fusion::Fusion<B> {
-    fn launch_time(device: &Self::Device, seconds: f64) -> Result<LaunchTime, LimitError> {
-        B::launch_time(device, seconds)
-    }
-
-    fn copy_time(device: &Self::Device, bytes: u64, seconds: f64) -> Result<CopyTime, LimitError> {
-        B::copy_time(device, bytes, seconds)
-    }
-
-    fn product_times(
-        device: &Self::Device,
-        of: ProductType,
-        size: usize,
-        strategies: Strategies,
-        seconds: f64,
-    ) -> Result<Vec<ProductTime>, LimitError> {
-        B::product_times(device, of, size, strategies, seconds)
-    }
 }

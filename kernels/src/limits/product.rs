@@ -11,7 +11,7 @@ use cubek::std::InputBinding;
 
 use super::cube::{checked, fresh, read};
 use super::strategy::{Needs, name, strategies};
-use super::timing::{each, first_line, settled};
+use super::timing::{each, failed, settled};
 use super::{LimitError, ProductTime, ProductType, Strategies};
 use crate::cube::{elementwise, launch, unit_below};
 
@@ -102,7 +102,7 @@ impl<R: CubeRuntime> Matrices<R> {
             product,
             &mut MatmulElems::from_globals(&globals),
         )
-        .map_err(|error| LimitError::Refused { reason: first_line(error) })
+        .map_err(failed)
     }
 
     /// Whether a row of the product is right.

@@ -24,15 +24,11 @@ pub fn settled<R: Runtime>(client: &ComputeClient<R>) -> Result<(), LimitError> 
     })
 }
 
-/// With the first line of what the device said.
+/// With the first line of what the device said that has something in it.
 pub fn failed(error: impl Display) -> LimitError {
-    LimitError::Failed { reason: first_line(error) }
-}
-
-/// The first line with something in it.
-pub fn first_line(error: impl Display) -> String {
     let text = error.to_string();
-    text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty());
+    LimitError::Failed { reason: line.unwrap_or_default().to_owned() }
 }
 
 /// Seconds of one `work` among several in a row, which take about `seconds` altogether. It has been
