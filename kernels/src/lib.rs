@@ -32,8 +32,12 @@
 //! | [`inverse_power`](inverse_power()) | by what a learning rate is divided to suit the size of its inputs, with the running mean of that |
 //! | [`local_learning`](local_learning::local_learning()) | on an accelerator: all ticks of layers that learn by local rules |
 //!
-//! All but the last nine can be differentiated twice, and stay fused under two levels of autodiff, but
-//! for the second derivatives of scores and loss, which are those of plain operations.
+//! Shapes that do not fit are a panic, with the shapes in its text.
+//!
+//! All but the last ten can be differentiated twice, and stay fused under two levels of autodiff, but
+//! for the second derivatives of scores and loss, which are those of plain operations. The last ten work
+//! below autodiff: on a backend that differentiates they are plain operations, through which gradients
+//! flow, but for images, which have none.
 //! On a host, the stack and single layers take f16 and bf16 through f32. A single layer of another type
 //! runs as plain operations, as does whatever a fused body does not serve, which is logged once with
 //! the reason. A [`Precision`] has convolutions and matrix products computed in a low type, and all else in

@@ -20,9 +20,6 @@ use crate::registry::{self, StackTable};
 /// - `weight`: `[i, o]`, the transpose of PyTorch's, as in Burn
 /// - `bias`: `[o]`
 /// - output: `[n, o]`
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn linear<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 2>,
@@ -46,9 +43,6 @@ pub fn linear<B: Backend>(
 
 /// The products of the matrices `[.., r, k]` and `[.., k, c]`, `[.., r, c]`, with the same dimensions
 /// before the last two; in full f32, where Burn's own may take TF32 on an accelerator.
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn product<B: Backend, const D: usize>(
     left: Tensor<B, D>,
     right: Tensor<B, D>,

@@ -34,9 +34,6 @@ pub enum NormStatistics<B: Backend> {
 /// there takes the unbiased one, here as in Burn the biased one. Of f16 and bf16, moments and all
 /// arithmetic are f32, and the output is rounded once; of other types, and as plain operations, they
 /// are of the type of `x`, which vectors may differ from.
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn batch_norm<B: Backend>(
     x: Tensor<B, 4>,
     gamma: Option<Tensor<B, 1>>,

@@ -18,9 +18,6 @@ use crate::metrics::check_prototypes;
 ///   are `[t, ways, q, d]`
 /// - returns `[t, q, ways]`
 ///
-/// # Panics
-/// When the shapes do not fit.
-///
 /// # Source
 /// Bateni et al., "Improved Few-Shot Visual Classification", CVPR 2020 (Simple CNAPS), equation 2,
 /// without its factor of one half.

@@ -20,9 +20,6 @@ use crate::metrics::{check_prototypes, table};
 /// - `queries`: `[t, q, d]`
 /// - `prototypes`: `[t, ways, d]`
 /// - returns `[t, q, ways]`
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn scores<B: Backend>(
     queries: Tensor<B, 3>,
     prototypes: Tensor<B, 3>,
@@ -39,9 +36,6 @@ pub fn scores<B: Backend>(
 ///
 /// # Shapes
 /// As those of [`scores`].
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn distances<B: Backend>(
     queries: Tensor<B, 3>,
     prototypes: Tensor<B, 3>,

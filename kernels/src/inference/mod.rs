@@ -1,5 +1,4 @@
-//! Layers of pretrained networks that embed: each in one pass on a host, below autodiff. On a backend that
-//! differentiates, and on accelerators, plain operations run, and gradients flow.
+//! Layers of pretrained networks that embed: each in one pass on a host, below autodiff.
 
 pub(crate) mod attention;
 pub(crate) mod depthwise;

@@ -43,9 +43,6 @@ pub struct Rectified {
 /// # Conventions
 /// Those of [`batch_norm`](crate::batch_norm()) and [`max_pool`](crate::max_pool()). The ReLU has no
 /// gradient at zero, and lets NaN through.
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn norm_relu<B: Backend>(
     x: Tensor<B, 4>,
     gamma: Option<Tensor<B, 1>>,

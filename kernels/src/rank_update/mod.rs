@@ -66,8 +66,7 @@ impl<T> UpdateRate<T> {
 /// `weight[i, j] * (1 - rate * decay[i]) + rate * sum over k of left[k, i] * right[k, j]`.
 ///
 /// A fused body writes to the memory of the weight where nothing else holds it, so pass on the only
-/// copy. It works below autodiff: on a backend that differentiates, plain operations run, and
-/// gradients flow to all operands.
+/// copy.
 ///
 /// # Shapes
 /// - `weight`: `[rows, columns]`
@@ -77,9 +76,6 @@ impl<T> UpdateRate<T> {
 /// # Conventions
 /// With one share for all it is BLAS's `ger` for `k = 1` and `gemm` with a transposed left factor
 /// otherwise, `torch.addmm(weight, left.T, right, beta=1 - rate * decay, alpha=rate)`.
-///
-/// # Panics
-/// When the shapes do not fit.
 ///
 /// # Example
 /// ```
