@@ -78,15 +78,15 @@ pub(crate) struct HostTable<B: Backend> {
 impl<B: HostBackend> HostTable<B> {
     pub fn new() -> Self {
         Self {
-            attention: attention::host::attention::<B>,
-            depthwise: depthwise::host::depthwise::<B>,
-            fused_linear: fused_linear::host::fused_linear::<B>,
-            gram: gram::host::gram::<B>,
-            inverse_power: inverse_power::host::inverse_power::<B>,
-            layer_norm: layer_norm::host::layer_norm::<B>,
-            pointwise: pointwise::host::pointwise::<B>,
+            attention: attention::on_host::<B>,
+            depthwise: depthwise::cpu::on_host::<B>,
+            fused_linear: fused_linear::on_host::<B>,
+            gram: gram::cpu::on_host::<B>,
+            inverse_power: inverse_power::on_host::<B>,
+            layer_norm: layer_norm::on_host::<B>,
+            pointwise: pointwise::on_host::<B>,
             rank_update: rank_update::host::rank_update::<B>,
-            weighted_sums: weighted_sums::host::weighted_sums::<B>,
+            weighted_sums: weighted_sums::cpu::on_host::<B>,
         }
     }
 }

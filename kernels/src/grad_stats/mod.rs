@@ -1,10 +1,9 @@
 //! Whether all gradients are finite, their joint norm, and their unscaling, in one pass.
 
-mod cpu;
+pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;
-pub(crate) mod host;
 pub mod reference;
 
 use burn::tensor::backend::Backend;

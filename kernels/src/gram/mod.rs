@@ -1,7 +1,6 @@
 //! The scalar products among rows of a matrix.
 
-mod cpu;
-pub(crate) mod host;
+pub(crate) mod cpu;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
@@ -13,7 +12,7 @@ use crate::registry;
 /// The Gram matrices `x x^T` of tasks, each with `size` of the rows of `x`.
 ///
 /// A host reads the rows where they are, and computes one triangle of each matrix and mirrors it, tasks in
-/// parallel. It works below autodiff: on a backend that differentiates, plain operations run, and gradients flow.
+/// parallel.
 ///
 /// # Shapes
 /// - `x`: `[n, d]`

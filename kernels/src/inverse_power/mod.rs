@@ -2,14 +2,17 @@
 //!
 //! A dozen operations on single numbers otherwise, at every tick of a plastic layer.
 
-pub(crate) mod host;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{HostTable, unwrap, wrap};
+use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
+
+/// Sums side by side, which compilers turn into vectors.
+const LANES: usize = 32;
 
 /// One over the power of `x`, and the running mean of that power.
 ///
@@ -22,10 +25,6 @@ use crate::registry;
 /// - `x`: `[b, d]`, with `b > 0`
 /// - `mean`: `[1]`
 /// - returns the inverse `[1]` and the new mean `[1]`
-///
-/// # Conventions
-/// It works below autodiff: on a backend that differentiates, plain operations run, and gradients
-/// flow through both results.
 ///
 /// # Panics
 /// When `x` is of no example, `mean` is not one number, or `tau` is no number from one on.
@@ -57,4 +56,33 @@ pub fn inverse_power<B: Backend>(
         None => reference::inverse_power::<B>(x, mean, tau),
     };
     (wrap(inverse), wrap(mean))
+}
+
+/// See [`HostTable`](crate::host::HostTable).
+pub(crate) fn on_host<B: HostBackend>(
+    x: FloatTensor<B>,
+    mean: Option<FloatTensor<B>>,
+    tau: f64,
+) -> [FloatTensor<B>; 2] {
+    let now = squares(&elements::<B>(&x)) / x.shape()[0] as f32;
+    let mean = match mean {
+        Some(mean) => {
+            let mean = elements::<B>(&mean)[0];
+            mean + (now - mean) / tau as f32
+        }
+        None => now,
+    };
+    // A mean that is NaN stays.
+    let power = if mean < now { now } else { mean };
+    let inverse = if power <= f32::MIN_POSITIVE { 0.0 } else { power.recip() };
+    [inverse, mean].map(|number| write_like::<B, 1>(&x, vec![number], [1]))
+}
+
+fn squares(x: &[f32]) -> f32 {
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    let mut sums = [0.0; LANES];
+    for chunk in chunks {
+        sums.iter_mut().zip(chunk).for_each(|(sum, x)| *sum += x * x);
+    }
+    sums.iter().sum::<f32>() + rest.iter().map(|x| x * x).sum::<f32>()
 }

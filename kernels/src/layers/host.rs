@@ -1,49 +1,61 @@
 //! Fused layers of every host backend.
 
-use std::borrow::Cow;
-
 use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
+use rayon::prelude::*;
 
 use super::FusedLayers;
 use crate::channels::CentredScaled;
-use crate::channels::cpu as channels;
+use crate::channels::cpu::{self as channels, task};
 use crate::conv2d::{self, ConvShape, Role};
+use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, consume, elements, unwrap, write, write_like};
-use crate::{leaky_relu, max_pool};
 
 impl<B: HostBackend> FusedLayers for B {
     fn pool(x: FloatTensor<B>) -> FloatTensor<B> {
-        let [n, c, h, w] = x.shape().dims();
-        let found = max_pool::cpu::pool(&elements::<B>(&x), [h, w]);
-        write_like::<B, 4>(&x, found, [n, c, h / 2, w / 2])
+        let ([n, c, h, w], body) = (x.shape().dims(), chosen());
+        let (of_x, pooled) = (elements::<B>(&x), (h / 2) * (w / 2));
+        let mut y = vec![0.0; n * c * pooled];
+        let planes = y.par_chunks_exact_mut(pooled).zip(of_x.par_chunks_exact(h * w));
+        planes.with_min_len(task(h * w)).for_each(|(y, x)| body.pool(x, w, y));
+        write_like::<B, 4>(&x, y, [n, c, h / 2, w / 2])
     }
 
     fn pool_scatter(x: FloatTensor<B>, dy: FloatTensor<B>) -> FloatTensor<B> {
-        let shape @ [_, _, h, w] = x.shape().dims();
-        let found = max_pool::cpu::scatter(&elements::<B>(&x), &elements::<B>(&dy), [h, w]);
-        write_like::<B, 4>(&x, found, shape)
+        let (shape @ [n, c, h, w], body) = (x.shape().dims(), chosen());
+        let [of_x, dy] = [&x, &dy].map(elements::<B>);
+        let mut dx = vec![0.0; n * c * h * w];
+        let sources = of_x.par_chunks_exact(h * w).zip(dy.par_chunks_exact((h / 2) * (w / 2)));
+        let planes = dx.par_chunks_exact_mut(h * w).zip(sources);
+        planes.with_min_len(task(h * w)).for_each(|(dx, (x, dy))| body.scatter(x, w, dy, dx));
+        write_like::<B, 4>(&x, dx, shape)
     }
 
     fn pool_gather(x: FloatTensor<B>, u: FloatTensor<B>) -> FloatTensor<B> {
-        let [n, c, h, w] = x.shape().dims();
-        let found = max_pool::cpu::gather(&elements::<B>(&x), &elements::<B>(&u), [h, w]);
-        write_like::<B, 4>(&x, found, [n, c, h / 2, w / 2])
+        let ([n, c, h, w], body) = (x.shape().dims(), chosen());
+        let ([of_x, u], pooled) = ([&x, &u].map(elements::<B>), (h / 2) * (w / 2));
+        let mut y = vec![0.0; n * c * pooled];
+        let sources = of_x.par_chunks_exact(h * w).zip(u.par_chunks_exact(h * w));
+        let planes = y.par_chunks_exact_mut(pooled).zip(sources);
+        planes.with_min_len(task(h * w)).for_each(|(y, (x, u))| body.gather(x, w, u, y));
+        write_like::<B, 4>(&x, y, [n, c, h / 2, w / 2])
     }
 
     fn leaky(x: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
-        let (shape, device) = (x.shape().dims(), B::float_device(&x));
-        let [_, _, h, w] = shape;
-        let change = |x: Cow<'_, [f32]>| leaky_relu::cpu::leaky(x, h * w, slope as f32);
-        unwrap(write::<B, 4>(consume::<B, _>(x, change), shape, &device))
+        let (shape @ [_, _, h, w], device) = (x.shape().dims(), B::float_device(&x));
+        let body = chosen();
+        let change = |_, x: &mut [f32]| body.leaky(slope as f32, x);
+        let y = consume::<B, _>(x, |x| channels::replace(x, h * w, change));
+        unwrap(write::<B, 4>(y, shape, &device))
     }
 
     fn leaky_by_sign(by: FloatTensor<B>, values: FloatTensor<B>, slope: f64) -> FloatTensor<B> {
-        let (shape, signs) = (by.shape().dims(), elements::<B>(&by));
-        let [_, _, h, w] = shape;
-        let found = consume::<B, _>(values, |values| {
-            leaky_relu::cpu::by_sign(&signs, values, h * w, slope as f32)
-        });
+        let (shape @ [_, _, h, w], signs) = (by.shape().dims(), elements::<B>(&by));
+        let (body, plane) = (chosen(), h * w);
+        let change = |p: usize, values: &mut [f32]| {
+            body.leaky_by_sign(slope as f32, &signs[p * plane..][..plane], values);
+        };
+        let found = consume::<B, _>(values, |values| channels::replace(values, plane, change));
         write_like::<B, 4>(&by, found, shape)
     }
 

@@ -1,6 +1,5 @@
 //! Leaky ReLU.
 
-pub(crate) mod cpu;
 pub mod reference;
 
 use burn::tensor::Tensor;

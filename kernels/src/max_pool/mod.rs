@@ -1,6 +1,5 @@
 //! 2x2 max-pooling.
 
-pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 #[allow(clippy::too_many_arguments, clippy::assign_op_pattern)]
 pub(crate) mod cube;

@@ -7,7 +7,7 @@ use burn::tensor::{Shape, TensorMetadata};
 
 use super::cpu::{self, Elements};
 use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
-use crate::cpu::instruction_set;
+use crate::cpu::instruction_set::chosen;
 use crate::grad_stats;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 
@@ -26,12 +26,25 @@ impl<B: HostBackend> FusedSteps for B {
             g: gradient,
             state: one.state.each_mut().map(Vec::as_mut_slice),
         });
-        cpu::step(instruction_set::chosen(), parameters.collect());
+        cpu::step(chosen(), parameters.collect());
         moving.into_iter().map(|one| one.stepped(rule)).collect()
     }
 
     fn grad_stats(gradients: Vec<FloatTensor<B>>, factor: f64) -> (Vec<FloatTensor<B>>, f64) {
-        grad_stats::host::grad_stats::<B>(gradients, factor)
+        let body = chosen();
+        if factor == 1.0 {
+            let read: Vec<_> = gradients.iter().map(elements::<B>).collect();
+            let squares = grad_stats::cpu::squares(body, &read);
+            drop(read);
+            return (gradients, squares);
+        }
+        let places: Vec<_> =
+            gradients.iter().map(|tensor| (tensor.shape(), B::float_device(tensor))).collect();
+        let mut scaled: Vec<_> = gradients.into_iter().map(into_elements::<B>).collect();
+        let squares = grad_stats::cpu::scale(body, &mut scaled, factor as f32);
+        let tensors = scaled.into_iter().zip(places);
+        let tensor = |(elements, (shape, device))| write_shape::<B>(elements, shape, &device);
+        (tensors.map(tensor).collect(), squares)
     }
 }
 

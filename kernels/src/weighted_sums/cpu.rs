@@ -1,11 +1,15 @@
 //! The sums over slices of host memory.
 
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Shape, TensorMetadata};
 use rayon::prelude::*;
 
+use super::reference;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::contract::{Contraction, RowOffsets, Run};
-use crate::cpu::instruction_set::InstructionSet;
+use crate::cpu::instruction_set::{InstructionSet, chosen};
 use crate::cpu::interleave::Grid;
+use crate::host::{HostBackend, elements, write_shape};
 
 /// Examples that the weight is read for once, about: as many as stay in cache.
 const BLOCK: usize = 256;
@@ -16,15 +20,22 @@ const NEURONS: usize = 24;
 /// Multiply-adds from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 20;
 
+/// See [`HostTable`](crate::host::HostTable).
+pub fn on_host<B: HostBackend>(x: FloatTensor<B>, weight: FloatTensor<B>) -> FloatTensor<B> {
+    let ([examples, inputs], neurons) = (x.shape().dims(), weight.shape()[0]);
+    // One example leaves the time to memory, and the plain product reads the weight once too.
+    if examples < 2 || inputs * neurons == 0 {
+        return reference::weighted_sums::<B>(x, weight);
+    }
+    let sums = weighted_sums(chosen(), [&elements::<B>(&x), &elements::<B>(&weight)], inputs);
+    write_shape::<B>(sums, Shape::new([examples, neurons]), &B::float_device(&x))
+}
+
 /// The product of `x`, `[b, inputs]`, with the transpose of `weight`, `[neurons, inputs]`.
 ///
 /// Every sum is made from the first input to the last, so the result does not depend on the number
 /// of threads.
-pub fn weighted_sums(
-    body: &dyn InstructionSet,
-    [x, weight]: [&[f32]; 2],
-    inputs: usize,
-) -> Vec<f32> {
+fn weighted_sums(body: &dyn InstructionSet, [x, weight]: [&[f32]; 2], inputs: usize) -> Vec<f32> {
     let neurons = weight.len() / inputs;
     let mut out = vec![0.0; x.len() / inputs * neurons];
     let blocks = x.chunks(BLOCK * inputs).zip(out.chunks_mut(BLOCK * neurons));

@@ -4,8 +4,7 @@
 //! for all, and a general product spends its time on arranging the larger operand. Here the rows of
 //! the weight are read as they lie.
 
-mod cpu;
-pub(crate) mod host;
+pub(crate) mod cpu;
 pub mod reference;
 
 use burn::tensor::backend::Backend;
@@ -16,9 +15,6 @@ use crate::registry;
 
 /// `x weight^T`.
 ///
-/// It works below autodiff: on a backend that differentiates, the plain product runs, and gradients
-/// flow to both operands.
-///
 /// # Shapes
 /// - `x`: `[b, inputs]`
 /// - `weight`: `[neurons, inputs]`
@@ -26,9 +22,6 @@ use crate::registry;
 ///
 /// # Conventions
 /// PyTorch's `F.linear` without a bias.
-///
-/// # Panics
-/// When the shapes do not fit.
 ///
 /// # Example
 /// ```

@@ -1,18 +1,25 @@
 //! Attention of tokens to each other.
 
-pub(crate) mod host;
 mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorMetadata};
+use rayon::prelude::*;
 
-use crate::host::{HostTable, unwrap, wrap};
+use crate::cpu::buffers::Buffer;
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::gemm::{Gemm, Packed};
+use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
 use crate::registry;
+
+/// Queries whose scores are in memory at a time.
+const QUERIES: usize = 64;
 
 /// Multi-head self-attention, `softmax(q k^T / sqrt(d)) v` of each head with `d` values a token.
 ///
-/// A host takes it head by head, and the scores of a whole head are never in memory; it works below autodiff: on a
-/// backend that differentiates, plain operations run, and gradients flow.
+/// A host takes it head by head, and the scores of a whole head are never in memory.
 ///
 /// # Shapes
 /// - `qkv`: `[n, tokens, 3 * heads * d]`: queries of all heads, then keys, then values
@@ -33,5 +40,64 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
     match registry::f32_table::<HostTable<B>>("attention", [qkv.dtype()]) {
         Some(table) => wrap((table.attention)(unwrap(qkv), heads)),
         None => reference::attention(qkv, heads),
+    }
+}
+
+/// See [`HostTable`](crate::host::HostTable).
+pub(crate) fn on_host<B: HostBackend>(qkv: FloatTensor<B>, heads: usize) -> FloatTensor<B> {
+    let [n, tokens, all]: [usize; 3] = qkv.shape().dims();
+    let (width, each) = (all / 3, all / (3 * heads));
+    let values = elements::<B>(&qkv);
+    let mut of_heads = Buffer::stale(n * tokens * width);
+    let body = chosen();
+    of_heads.par_chunks_exact_mut(tokens * each).enumerate().for_each(|(place, out)| {
+        let (image, head) = (place / heads, place % heads);
+        let of_image = &values[image * tokens * all..][..tokens * all];
+        let part = |index: usize| &of_image[index * width + head * each..];
+        attend(body, [part(0), part(1), part(2)], all, [tokens, each], out);
+    });
+    let mut y = vec![0.0; n * tokens * width];
+    y.par_chunks_exact_mut(tokens * width).enumerate().for_each(|(image, y)| {
+        for (place, to) in y.chunks_exact_mut(each).enumerate() {
+            let (token, head) = (place / heads, place % heads);
+            let from = ((image * heads + head) * tokens + token) * each;
+            to.copy_from_slice(&of_heads[from..][..each]);
+        }
+    });
+    drop(values);
+    write_like::<B, 3>(&qkv, y, [n, tokens, width])
+}
+
+/// Writes what the tokens of one head, rows as far apart as given, make of each other's values.
+fn attend(
+    body: &dyn InstructionSet,
+    [q, k, v]: [&[f32]; 3],
+    row: usize,
+    [tokens, each]: [usize; 2],
+    out: &mut [f32],
+) {
+    let (mut keys, mut turned) = (Buffer::stale(tokens * each), Buffer::stale(tokens * each));
+    for (token, to) in keys.chunks_exact_mut(each).enumerate() {
+        to.copy_from_slice(&k[token * row..][..each]);
+    }
+    body.transposed(&keys, each, &mut turned);
+    let width = body.tile() / 2;
+    let keys = Packed::new(width, (&turned, tokens), [each, tokens]);
+    let values = Packed::new(width, (v, row), [tokens, each]);
+    let mut scores = Buffer::stale(QUERIES.min(tokens) * tokens);
+    let scale = (each as f32).sqrt().recip();
+    for (block, out) in out.chunks_mut(QUERIES * each).enumerate() {
+        let count = out.len() / each;
+        let scores = &mut scores[..count * tokens];
+        let products = Gemm {
+            a: (&q[block * QUERIES * row..], row),
+            b: &keys,
+            rows: count,
+            epilogue: Epilogue::Sum,
+        };
+        body.gemm(&products, (scores, tokens));
+        body.softmax(scale, tokens, scores);
+        let mixed = Gemm { a: (scores, tokens), b: &values, rows: count, epilogue: Epilogue::Sum };
+        body.gemm(&mixed, (out, each));
     }
 }

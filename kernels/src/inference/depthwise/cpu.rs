@@ -1,15 +1,33 @@
 //! The convolution over slices of host memory.
 
+use burn::tensor::TensorMetadata;
+use burn::tensor::ops::FloatTensor;
+
 use super::DepthwiseOptions;
 use crate::cpu::buffers::{Buffer, in_parts};
 use crate::cpu::depthwise::{Depthwise, padded_floats};
-use crate::cpu::instruction_set::InstructionSet;
+use crate::cpu::instruction_set::{InstructionSet, chosen};
+use crate::host::{HostBackend, elements, write_like};
 
 /// Multiply-adds that are worth a task of their own.
 const PARALLEL: usize = 1 << 18;
 
+/// See [`HostTable`](crate::host::HostTable).
+pub fn on_host<B: HostBackend>(
+    tensors: [FloatTensor<B>; 4],
+    options: DepthwiseOptions,
+) -> FloatTensor<B> {
+    let shape @ [n, c, ..]: [usize; 4] = tensors[0].shape().dims();
+    let window = tensors[1].shape()[3];
+    let size = options.out(shape, window).expect("checked by the caller");
+    let values = tensors.each_ref().map(elements::<B>);
+    let values = values.each_ref().map(|of| &**of);
+    let y = depthwise(chosen(), values, shape, size, options);
+    write_like::<B, 4>(&tensors[0], y, [n, c, size[0], size[1]])
+}
+
 /// The convolution of `x` `[n, c, h, w]`; a plane is one thread's. There is at least one.
-pub fn depthwise(
+fn depthwise(
     body: &dyn InstructionSet,
     [x, filters, scale, shift]: [&[f32]; 4],
     [n, channels, h, w]: [usize; 4],

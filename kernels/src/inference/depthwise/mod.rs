@@ -1,7 +1,6 @@
 //! Convolution of each channel by itself.
 
-mod cpu;
-pub(crate) mod host;
+pub(crate) mod cpu;
 pub mod reference;
 
 use burn::tensor::Tensor;
@@ -24,8 +23,7 @@ pub struct DepthwiseOptions {
 /// A convolution of each channel by itself, times `scale` plus `shift` by channel, within bounds: the layer of
 /// mobile networks with batch-norm by running averages and ReLU6.
 ///
-/// A host takes it in one pass, below autodiff: on a backend that differentiates, plain operations run, and
-/// gradients flow. So they do for windows other than 3 and 5.
+/// Windows other than 3 and 5 run as plain operations.
 ///
 /// # Shapes
 /// - `x`: `[n, c, h, w]`

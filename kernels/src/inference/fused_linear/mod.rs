@@ -1,13 +1,18 @@
 //! A linear layer with what follows it.
 
-pub(crate) mod host;
 mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorMetadata};
 
+use crate::cpu::buffers::in_parts;
 pub use crate::cpu::epilogue::Activation;
-use crate::host::{HostTable, unwrap, wrap};
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::gemm::{Gemm, Packed};
+use crate::cpu::instruction_set::chosen;
+use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
+use crate::inference::rows_of_a_task;
 use crate::registry;
 
 /// What follows a linear layer, with vectors and matrices of these types.
@@ -26,17 +31,11 @@ pub enum LinearEpilogue<V, M> {
 
 /// `x weight + bias`, and what follows: an activation, or a residual connection with a scale by output.
 ///
-/// A host takes it in one pass, below autodiff: on a backend that differentiates, plain operations run, and
-/// gradients flow.
-///
 /// # Shapes
 /// - `x`: `[n, i]`
 /// - `weight`: `[i, o]`
 /// - `bias`: `[o]`
 /// - returns `[n, o]`
-///
-/// # Panics
-/// When the shapes do not fit.
 pub fn fused_linear<B: Backend>(
     x: Tensor<B, 2>,
     weight: Tensor<B, 2>,
@@ -68,4 +67,44 @@ pub fn fused_linear<B: Backend>(
         }
         _ => reference::fused_linear(x, weight, bias, epilogue),
     }
+}
+
+/// See [`HostTable`](crate::host::HostTable).
+pub(crate) fn on_host<B: HostBackend>(
+    tensors: [FloatTensor<B>; 3],
+    epilogue: LinearEpilogue<FloatTensor<B>, FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let [n, inputs]: [usize; 2] = tensors[0].shape().dims();
+    let (outputs, body) = (tensors[1].shape()[1], chosen());
+    let values = tensors.each_ref().map(elements::<B>);
+    let [x, weight, bias] = values.each_ref().map(|of| &**of);
+    let epilogue = match &epilogue {
+        LinearEpilogue::Activation(activation) => LinearEpilogue::Activation(*activation),
+        LinearEpilogue::Residual { scale, add } => LinearEpilogue::Residual {
+            scale: scale.as_ref().map(elements::<B>),
+            add: elements::<B>(add),
+        },
+    };
+    let pack = |_| Packed::new(body.tile() / 2, (weight, outputs), [inputs, outputs]);
+    let rows = rows_of_a_task(n, inputs * outputs);
+    let y = in_parts(1, [n * outputs, rows * outputs], pack, |packed, [_, task], y| {
+        let place = task * rows * outputs;
+        let epilogue = match &epilogue {
+            LinearEpilogue::Activation(activation) => {
+                Epilogue::Columns { bias, activation: *activation }
+            }
+            LinearEpilogue::Residual { scale, add } => {
+                Epilogue::Residual { bias, scale: scale.as_deref(), add: &add[place..][..y.len()] }
+            }
+        };
+        let job = Gemm {
+            a: (&x[task * rows * inputs..], inputs),
+            b: packed,
+            rows: y.len() / outputs,
+            epilogue,
+        };
+        body.gemm(&job, (y, outputs));
+    });
+    drop(values);
+    write_like::<B, 2>(&tensors[0], y, [n, outputs])
 }

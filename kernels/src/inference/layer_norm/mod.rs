@@ -1,26 +1,25 @@
 //! Layer normalisation.
 
-pub(crate) mod host;
 mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorMetadata};
+use rayon::prelude::*;
 
-use crate::host::{HostTable, unwrap, wrap};
+use crate::cpu::instruction_set::chosen;
+use crate::host::{HostBackend, HostTable, elements, into_elements, unwrap, wrap, write_like};
 use crate::registry;
 
+/// Floats that are worth a task of their own.
+const TASK: usize = 1 << 14;
+
 /// `(x - mean) / sqrt(variance + epsilon) * gamma + beta`, with the mean and the biased variance of each row.
-///
-/// A host takes it in one pass, below autodiff: on a backend that differentiates, plain operations run, and
-/// gradients flow.
 ///
 /// # Shapes
 /// - `x`: `[n, d]`
 /// - `gamma`, `beta`: `[d]`
 /// - returns `[n, d]`
-///
-/// # Panics
-/// When the shapes do not fit.
 ///
 /// # Source
 /// Ba, Kiros and Hinton, "Layer Normalization", 2016.
@@ -38,4 +37,18 @@ pub fn layer_norm<B: Backend>(
         }
         _ => reference::layer_norm(x, [gamma, beta], epsilon),
     }
+}
+
+/// See [`HostTable`](crate::host::HostTable).
+pub(crate) fn on_host<B: HostBackend>(
+    [x, gamma, beta]: [FloatTensor<B>; 3],
+    epsilon: f64,
+) -> FloatTensor<B> {
+    let ([n, length], body) = (x.shape().dims(), chosen());
+    let (gamma_of, beta_of) = (elements::<B>(&gamma), elements::<B>(&beta));
+    let mut y = into_elements::<B>(x);
+    let rows = y.par_chunks_exact_mut(length).with_min_len(TASK.div_ceil(length));
+    rows.for_each(|row| body.layer_norm([&gamma_of, &beta_of], epsilon as f32, row));
+    drop((gamma_of, beta_of));
+    write_like::<B, 2>(&gamma, y, [n, length])
 }

@@ -1,19 +1,21 @@
 //! Convolution by a window of one pixel.
 
-pub(crate) mod host;
 mod reference;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::ops::FloatTensor;
+use burn::tensor::{Tensor, TensorMetadata};
 
-use crate::host::{HostTable, unwrap, wrap};
+use crate::cpu::buffers::in_parts;
+use crate::cpu::epilogue::Epilogue;
+use crate::cpu::gemm::{Gemm, Packed};
+use crate::cpu::instruction_set::chosen;
+use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
+use crate::inference::rows_of_a_task;
 use crate::registry;
 
 /// A convolution by a window of one pixel, times `scale` plus `shift` by channel, within bounds, plus a map: the
 /// expansion and the projection of mobile networks, with batch-norm by running averages, ReLU6 and residual.
-///
-/// A host takes it in one pass, below autodiff: on a backend that differentiates, plain operations run, and
-/// gradients flow.
 ///
 /// # Shapes
 /// - `x`: `[n, c, h, w]`
@@ -56,4 +58,40 @@ pub fn pointwise_conv2d<B: Backend>(
         }
         _ => reference::pointwise_conv2d(x, weight, [scale, shift], bounds, add),
     }
+}
+
+/// See [`HostTable`](crate::host::HostTable).
+pub(crate) fn on_host<B: HostBackend>(
+    tensors: [FloatTensor<B>; 4],
+    bounds: [f32; 2],
+    add: Option<FloatTensor<B>>,
+) -> FloatTensor<B> {
+    let [n, channels, h, w]: [usize; 4] = tensors[0].shape().dims();
+    let (outputs, pixels, body) = (tensors[1].shape()[0], h * w, chosen());
+    let values = tensors.each_ref().map(elements::<B>);
+    let [x, weight, scale, shift] = values.each_ref().map(|of| &**of);
+    let add = add.as_ref().map(elements::<B>);
+    let rows = rows_of_a_task(outputs, channels * pixels);
+    let pack = |image: usize| {
+        let x = &x[image * channels * pixels..];
+        Packed::new(body.tile() / 2, (x, pixels), [channels, pixels])
+    };
+    let y = in_parts(n, [outputs * pixels, rows * pixels], pack, |packed, [image, task], y| {
+        let (first, count) = (task * rows, y.len() / pixels);
+        let place = (image * outputs + first) * pixels;
+        let job = Gemm {
+            a: (&weight[first * channels..], channels),
+            b: packed,
+            rows: count,
+            epilogue: Epilogue::Rows {
+                scale: &scale[first..][..count],
+                shift: &shift[first..][..count],
+                bounds,
+                add: add.as_deref().map(|add| &add[place..][..y.len()]),
+            },
+        };
+        body.gemm(&job, (y, pixels));
+    });
+    drop(values);
+    write_like::<B, 4>(&tensors[0], y, [n, outputs, h, w])
 }
