@@ -5,6 +5,7 @@ pub(crate) mod depthwise;
 pub(crate) mod fused_linear;
 pub(crate) mod layer_norm;
 pub(crate) mod pointwise;
+mod reference;
 
 /// Multiply-adds that are worth a task of their own.
 const TASK: usize = 1 << 20;

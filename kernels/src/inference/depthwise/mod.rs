@@ -1,11 +1,11 @@
 //! Convolution of each channel by itself.
 
 pub(crate) mod cpu;
-pub mod reference;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
+use super::reference;
 use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 

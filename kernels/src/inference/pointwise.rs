@@ -1,17 +1,15 @@
 //! Convolution by a window of one pixel.
 
-mod reference;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
+use super::{reference, rows_of_a_task};
 use crate::cpu::buffers::in_parts;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::inference::rows_of_a_task;
 use crate::registry;
 
 /// A convolution by a window of one pixel, times `scale` plus `shift` by channel, within bounds, plus a map: the

@@ -1,18 +1,16 @@
 //! A linear layer with what follows it.
 
-mod reference;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 
+use super::{reference, rows_of_a_task};
 use crate::cpu::buffers::in_parts;
 pub use crate::cpu::epilogue::Activation;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, Packed};
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, unwrap, wrap, write_like};
-use crate::inference::rows_of_a_task;
 use crate::registry;
 
 /// What follows a linear layer, with vectors and matrices of these types.

@@ -1,12 +1,11 @@
 //! Attention of tokens to each other.
 
-mod reference;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
+use super::reference;
 use crate::cpu::buffers::Buffer;
 use crate::cpu::epilogue::Epilogue;
 use crate::cpu::gemm::{Gemm, Packed};
@@ -24,9 +23,6 @@ const QUERIES: usize = 64;
 /// # Shapes
 /// - `qkv`: `[n, tokens, 3 * heads * d]`: queries of all heads, then keys, then values
 /// - returns `[n, tokens, heads * d]`
-///
-/// # Panics
-/// When the last dimension is not that of three times so many heads.
 ///
 /// # Source
 /// Vaswani et al., "Attention Is All You Need", NeurIPS 2017.

@@ -1,12 +1,11 @@
 //! Layer normalisation.
 
-mod reference;
-
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Tensor, TensorMetadata};
 use rayon::prelude::*;
 
+use super::reference;
 use crate::cpu::instruction_set::chosen;
 use crate::host::{HostBackend, HostTable, elements, into_elements, unwrap, wrap, write_like};
 use crate::registry;

@@ -1,0 +1,92 @@
+//! The layers in plain Burn operations, on any backend.
+
+use burn::tensor::Tensor;
+use burn::tensor::activation::{gelu, sigmoid, softmax};
+use burn::tensor::backend::Backend;
+use burn::tensor::module;
+use burn::tensor::ops::{ConvOptions, PadMode};
+
+use super::depthwise::DepthwiseOptions;
+use super::fused_linear::{Activation, LinearEpilogue};
+use crate::{conv2d, linear};
+
+/// See [`attention`](crate::attention()).
+pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
+    let [n, tokens, all] = qkv.dims();
+    let each = all / (3 * heads);
+    let qkv = qkv.reshape([n, tokens, 3 * heads, each]).swap_dims(1, 2);
+    let part = |index| qkv.clone().narrow(1, index * heads, heads);
+    let [q, k, v] = [part(0), part(1), part(2)];
+    let scores = (q * (each as f64).powf(-0.5)).matmul(k.swap_dims(2, 3));
+    softmax(scores, 3).matmul(v).swap_dims(1, 2).reshape([n, tokens, heads * each])
+}
+
+/// See [`depthwise_conv2d`](crate::depthwise_conv2d()).
+pub fn depthwise_conv2d<B: Backend>(
+    x: Tensor<B, 4>,
+    filters: Tensor<B, 4>,
+    map: [Tensor<B, 1>; 2],
+    DepthwiseOptions { stride, padding: [top, left, bottom, right], bounds }: DepthwiseOptions,
+) -> Tensor<B, 4> {
+    let channels = x.dims()[1];
+    let x = match [top, left] == [bottom, right] {
+        true => x,
+        false => x.pad((left, right, top, bottom), PadMode::Constant(0.0)),
+    };
+    let around = if [top, left] == [bottom, right] { [top, left] } else { [0, 0] };
+    let options = ConvOptions::new([stride, stride], around, [1, 1], channels);
+    let [scale, shift] = map.map(|of| of.reshape([1, channels, 1, 1]));
+    (module::conv2d(x, filters, None, options) * scale + shift).clamp(bounds[0], bounds[1])
+}
+
+/// See [`fused_linear`](crate::fused_linear()).
+pub fn fused_linear<B: Backend>(
+    x: Tensor<B, 2>,
+    weight: Tensor<B, 2>,
+    bias: Tensor<B, 1>,
+    epilogue: LinearEpilogue<Tensor<B, 1>, Tensor<B, 2>>,
+) -> Tensor<B, 2> {
+    let y = linear(x, weight, Some(bias));
+    match epilogue {
+        LinearEpilogue::Activation(Activation::Identity) => y,
+        LinearEpilogue::Activation(Activation::Gelu) => gelu(y),
+        LinearEpilogue::Activation(Activation::QuickGelu) => y.clone() * sigmoid(y * 1.702),
+        LinearEpilogue::Residual { scale: Some(scale), add } => y * scale.unsqueeze() + add,
+        LinearEpilogue::Residual { scale: None, add } => y + add,
+    }
+}
+
+/// See [`layer_norm`](crate::layer_norm()).
+pub fn layer_norm<B: Backend>(
+    x: Tensor<B, 2>,
+    map: [Tensor<B, 1>; 2],
+    epsilon: f64,
+) -> Tensor<B, 2> {
+    if x.dims().contains(&0) {
+        return x;
+    }
+    let [gamma, beta] = map.map(|of| of.unsqueeze());
+    let centred = x.clone() - x.mean_dim(1);
+    let variance = (centred.clone() * centred.clone()).mean_dim(1);
+    centred / (variance + epsilon).sqrt() * gamma + beta
+}
+
+/// See [`pointwise_conv2d`](crate::pointwise_conv2d()).
+pub fn pointwise_conv2d<B: Backend>(
+    x: Tensor<B, 4>,
+    weight: Tensor<B, 4>,
+    map: [Tensor<B, 1>; 2],
+    bounds: [f32; 2],
+    add: Option<Tensor<B, 4>>,
+) -> Tensor<B, 4> {
+    let [scale, shift] = map.map(|of| of.reshape([1, -1, 1, 1]));
+    let y = conv2d(x, weight, None, 1, 0) * scale + shift;
+    let y = match bounds {
+        [f32::NEG_INFINITY, f32::INFINITY] => y,
+        [least, most] => y.clamp(least, most),
+    };
+    match add {
+        Some(add) => y + add,
+        None => y,
+    }
+}
