@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::local_learning::{BcmForm, LocalRule};
+use fewshot_kernels::local_learning::{BcmForm, LocalRule, RuleKind};
 
 use super::error::at_least;
 use super::hebb::forgetting;
@@ -76,7 +76,7 @@ impl<B: Backend> PlasticityRule<B> for Bcm {
 
     fn kernel(&self) -> Option<LocalRule> {
         let Self { tau, decay, form, .. } = *self;
-        Some(LocalRule::Bcm { tau, decay, form })
+        Some(LocalRule { kind: RuleKind::Bcm(form), tau, decay })
     }
 
     fn change(

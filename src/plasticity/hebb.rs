@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::local_learning::LocalRule;
+use fewshot_kernels::local_learning::{LocalRule, RuleKind};
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
@@ -44,7 +44,7 @@ pub(super) fn forgetting<B: Backend>(decay: f64) -> Forgetting<B> {
 
 impl<B: Backend> PlasticityRule<B> for Hebb {
     fn kernel(&self) -> Option<LocalRule> {
-        Some(LocalRule::Hebb { decay: self.decay })
+        Some(LocalRule { kind: RuleKind::Hebb, tau: 1.0, decay: self.decay })
     }
 
     fn change(
@@ -98,7 +98,7 @@ impl Covariance {
 impl<B: Backend> PlasticityRule<B> for Covariance {
     fn kernel(&self) -> Option<LocalRule> {
         let Self { tau, decay } = *self;
-        Some(LocalRule::Covariance { tau, decay })
+        Some(LocalRule { kind: RuleKind::Covariance, tau, decay })
     }
 
     fn change(

@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::local_learning::LocalRule;
+use fewshot_kernels::local_learning::{LocalRule, RuleKind};
 use fewshot_kernels::product;
 
 use super::rule::{mean_column, share};
@@ -40,7 +40,7 @@ pub struct Sanger;
 
 impl<B: Backend> PlasticityRule<B> for Oja {
     fn kernel(&self) -> Option<LocalRule> {
-        Some(LocalRule::Oja)
+        Some(LocalRule { kind: RuleKind::Oja, tau: 1.0, decay: 0.0 })
     }
 
     fn change(
@@ -61,7 +61,7 @@ impl<B: Backend> PlasticityRule<B> for Oja {
 
 impl<B: Backend> PlasticityRule<B> for Subspace {
     fn kernel(&self) -> Option<LocalRule> {
-        Some(LocalRule::Subspace)
+        Some(LocalRule { kind: RuleKind::Subspace, tau: 1.0, decay: 0.0 })
     }
 
     fn change(
@@ -83,7 +83,7 @@ impl<B: Backend> PlasticityRule<B> for Subspace {
 
 impl<B: Backend> PlasticityRule<B> for Sanger {
     fn kernel(&self) -> Option<LocalRule> {
-        Some(LocalRule::Sanger)
+        Some(LocalRule { kind: RuleKind::Sanger, tau: 1.0, decay: 0.0 })
     }
 
     fn change(

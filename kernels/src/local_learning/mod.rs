@@ -14,7 +14,9 @@ mod memory;
 mod settings;
 
 pub use memory::{LayerMemory, LocalMemory};
-pub use settings::{Activation, Aggregate, BcmForm, LocalLayer, LocalLearning, LocalRule};
+pub use settings::{
+    Activation, Aggregate, BcmForm, LocalLayer, LocalLearning, LocalRule, RuleKind,
+};
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;

@@ -52,22 +52,14 @@ pub enum BcmForm {
     Law,
 }
 
-/// A local rule that accelerators have a kernel for; the types of the same names in the crate `fewshot`
-/// have the formulas.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum LocalRule {
+/// The local rules that accelerators have a kernel for; the types of the same names in the crate
+/// `fewshot` have the formulas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RuleKind {
     /// `<y x^T> - decay W`
-    Hebb {
-        /// Share of the weight that is forgotten.
-        decay: f64,
-    },
+    Hebb,
     /// Hebb's rule on deviations from running means of inputs and outputs.
-    Covariance {
-        /// Firings within which the means follow.
-        tau: f64,
-        /// Share of the weight that is forgotten.
-        decay: f64,
-    },
+    Covariance,
     /// Oja's rule for each neuron by itself.
     Oja,
     /// Oja's rule for a layer.
@@ -75,34 +67,18 @@ pub enum LocalRule {
     /// The generalised Hebbian algorithm.
     Sanger,
     /// The rule of Bienenstock, Cooper and Munro, with a threshold for each neuron.
-    Bcm {
-        /// Firings within which thresholds follow.
-        tau: f64,
-        /// Share of the weight that is forgotten.
-        decay: f64,
-        /// What is learned by.
-        form: BcmForm,
-    },
+    Bcm(BcmForm),
 }
 
-impl LocalRule {
+/// A local rule with its numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LocalRule {
+    /// Which one it is.
+    pub kind: RuleKind,
     /// Firings within which what it remembers follows, 1 if it remembers nothing.
-    pub fn tau(&self) -> f64 {
-        match *self {
-            Self::Covariance { tau, .. } | Self::Bcm { tau, .. } => tau,
-            _ => 1.0,
-        }
-    }
-
-    /// Share of the weight that is forgotten, whatever comes in.
-    pub fn decay(&self) -> f64 {
-        match *self {
-            Self::Hebb { decay } | Self::Covariance { decay, .. } | Self::Bcm { decay, .. } => {
-                decay
-            }
-            _ => 0.0,
-        }
-    }
+    pub tau: f64,
+    /// Share of the weight that is forgotten, whatever comes in; 0 of Oja's rules and Sanger's.
+    pub decay: f64,
 }
 
 /// The sizes of a layer, and when it fires.

@@ -2,10 +2,10 @@
 
 use cubecl::prelude::*;
 
-use super::plan::{Call, Kind, Layer, Plan};
+use super::plan::{Call, Layer, Plan};
 use super::walk::{column_sums, put, vector, walk};
 use crate::cube::cube_sum_in;
-use crate::local_learning::BcmForm;
+use crate::local_learning::{BcmForm, RuleKind};
 
 /// What is as good as zero, and no inputs are multiplied by one over it.
 const LEAST_POWER: f32 = f32::MIN_POSITIVE;
@@ -83,7 +83,7 @@ fn prepare_neurons(
         square /= count;
         mean /= count;
         let mut before = memory[layer.of_neurons + neuron];
-        if comptime!(plan.kind == Kind::Covariance) {
+        if comptime!(plan.kind == RuleKind::Covariance) {
             if !known {
                 before = mean;
             }
@@ -92,24 +92,24 @@ fn prepare_neurons(
             let place = sequence * layer.neurons + neuron;
             let y = memory[layer.held + place];
             let mut left = y;
-            if comptime!(plan.kind == Kind::Covariance) {
+            if comptime!(plan.kind == RuleKind::Covariance) {
                 left = y - before;
-            } else if comptime!(plan.kind == Kind::Bcm(BcmForm::IntratorCooper)) {
+            } else if comptime!(plan.kind == RuleKind::Bcm(BcmForm::IntratorCooper)) {
                 left = (y - before) * y;
-            } else if comptime!(plan.kind == Kind::Bcm(BcmForm::Law)) {
+            } else if comptime!(plan.kind == RuleKind::Bcm(BcmForm::Law)) {
                 left = (y - before) * y / max(before, LEAST_DIVISOR);
             }
             workspace[call.post + place] = left / count * rate;
         }
         // A steady decay has nothing to do with the inputs' power.
         let mut kept = 1.0f32 - call.rate * call.decay;
-        if comptime!(plan.kind == Kind::Oja) {
+        if comptime!(plan.kind == RuleKind::Oja) {
             kept = 1.0f32 - rate * square;
         }
         workspace[call.kept + neuron] = kept;
-        if comptime!(matches!(plan.kind, Kind::Bcm(_))) {
+        if comptime!(matches!(plan.kind, RuleKind::Bcm(_))) {
             memory[layer.of_neurons + neuron] = before + (square - before) / call.tau;
-        } else if comptime!(plan.kind == Kind::Covariance) {
+        } else if comptime!(plan.kind == RuleKind::Covariance) {
             memory[layer.of_neurons + neuron] = before + (mean - before) / call.tau;
         }
         neuron += comptime!(plan.units as usize);
@@ -132,7 +132,7 @@ fn prepare_inputs(
     let mut input = UNIT_POS as usize;
     while input < layer.inputs {
         let mut before = 0.0f32;
-        if comptime!(plan.kind == Kind::Covariance) {
+        if comptime!(plan.kind == RuleKind::Covariance) {
             let mut mean = 0.0f32;
             for sequence in 0..call.sequences {
                 mean += memory[layer.seen + sequence * layer.inputs + input];
@@ -152,12 +152,12 @@ fn prepare_inputs(
                 for segment in 0..segments {
                     let at = call.sums + segment * apart + place;
                     let of = workspace[at];
-                    if comptime!(plan.kind == Kind::Sanger) {
+                    if comptime!(plan.kind == RuleKind::Sanger) {
                         workspace[at] = sum;
                     }
                     sum += of;
                 }
-                if comptime!(plan.kind == Kind::Subspace) {
+                if comptime!(plan.kind == RuleKind::Subspace) {
                     right -= sum;
                 }
             }
@@ -187,7 +187,7 @@ fn update_weight<N: Size>(
         let above = call.sums + walk.segment * call.sequences * layer.inputs + place;
         if comptime!(plan.alone) {
             sequences = 1usize;
-            if comptime!(plan.kind == Kind::Sanger) {
+            if comptime!(plan.kind == RuleKind::Sanger) {
                 before = vector::<N>(workspace, above);
             }
         }
@@ -201,7 +201,7 @@ fn update_weight<N: Size>(
                     right = vector::<N>(workspace, call.pre + sequence * layer.inputs + place);
                 }
                 let mut unexplained = right;
-                if comptime!(plan.kind == Kind::Sanger) {
+                if comptime!(plan.kind == RuleKind::Sanger) {
                     // What this neuron and those above it explain of the input.
                     let above = above + sequence * layer.inputs;
                     if comptime!(!plan.alone) {
@@ -242,7 +242,7 @@ pub fn learn<N: Size>(
     prepare_neurons(memory, workspace, layer, call, scale, known, plan);
     prepare_inputs(memory, workspace, layer, call, segments, known, plan);
     sync_storage();
-    if comptime!(plan.kind == Kind::Covariance) {
+    if comptime!(plan.kind == RuleKind::Covariance) {
         if UNIT_POS == 0 {
             memory[layer.numbers + 2] = 1.0f32;
         }

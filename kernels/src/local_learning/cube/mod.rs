@@ -20,7 +20,7 @@ use cubecl::client::ComputeClient;
 
 use self::kernel::ticks_kernel;
 use self::output::LANES;
-use self::plan::{CallLaunch, Kind, LayerLaunch, Plan};
+use self::plan::{CallLaunch, LayerLaunch, Plan};
 use super::memory::Offsets;
 use super::{LocalLearning, LocalTensors};
 use crate::cube::{array, arrays, common_width, empty, grid, launch, most_tensors, owned};
@@ -116,7 +116,7 @@ fn launch<R: CubeRuntime>(
     work: &Work,
 ) {
     let plan = Plan {
-        kind: Kind::of(learning.rule),
+        kind: learning.rule.kind,
         aggregate: learning.aggregate,
         activation: learning.activation,
         learns: learning.rate != 0.0,
@@ -134,8 +134,8 @@ fn launch<R: CubeRuntime>(
         last,
         learning.sequences,
         learning.rate as f32,
-        learning.rule.decay() as f32,
-        learning.rule.tau() as f32,
+        learning.rule.decay as f32,
+        learning.rule.tau as f32,
         learning.relative.unwrap_or(1.0) as f32,
         learning.top_down as f32,
         kept,

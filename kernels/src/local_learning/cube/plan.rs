@@ -1,32 +1,10 @@
-//! What a kernel is compiled for, and the sizes and places that it is returns_outputs.
+//! What a kernel is compiled for, and the sizes and places that it is told.
 
 use cubecl::prelude::*;
 
-use crate::local_learning::{Activation, Aggregate, BcmForm, LocalRule};
+use crate::local_learning::{Activation, Aggregate, RuleKind};
 
-/// Which rule it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    Hebb,
-    Covariance,
-    Oja,
-    Subspace,
-    Sanger,
-    Bcm(BcmForm),
-}
-
-impl Kind {
-    pub fn of(rule: LocalRule) -> Self {
-        match rule {
-            LocalRule::Hebb { .. } => Self::Hebb,
-            LocalRule::Covariance { .. } => Self::Covariance,
-            LocalRule::Oja => Self::Oja,
-            LocalRule::Subspace => Self::Subspace,
-            LocalRule::Sanger => Self::Sanger,
-            LocalRule::Bcm { form, .. } => Self::Bcm(form),
-        }
-    }
-
+impl RuleKind {
     /// Whether it takes sums over neurons before the weight changes.
     pub fn sums_columns(self) -> bool {
         matches!(self, Self::Subspace | Self::Sanger)
@@ -36,7 +14,7 @@ impl Kind {
 /// What is known when the kernel is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plan {
-    pub kind: Kind,
+    pub kind: RuleKind,
     pub aggregate: Aggregate,
     pub activation: Activation,
     pub learns: bool,
