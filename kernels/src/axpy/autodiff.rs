@@ -21,7 +21,8 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
         let operands: Vec<_> = ys.into_iter().flatten().chain(xs).collect();
         let terms = terms::<B, C>(&operands);
         record::<B, C>(&operands, sums, move |mut results, wanted| {
-            let scaled = scaled::<B>(results.clone(), &wanted[plain..], alpha);
+            let scale = |of| B::axpy_all(None, alpha, of);
+            let scaled = of_wanted::<B>(results.clone(), &wanted[plain..], scale);
             results.truncate(plain);
             completed(&terms, results.into_iter().chain(scaled), wanted)
         })
@@ -35,13 +36,8 @@ impl<B: FusedAxpy, C: CheckpointStrategy> FusedAxpy for Autodiff<B, C> {
         let terms = terms::<B, C>(&xs);
         let found = B::over_lanes(inner::<B, C>(&xs), lanes, what);
         record::<B, C>(&xs, found, move |results, wanted| {
-            let results = results.into_iter().zip(wanted);
-            let results = results.map(|(result, &wanted)| result.filter(|_| wanted));
-            let back = |of: OptionalTensors<B>| {
-                let of = of.into_iter().flatten().collect();
-                B::over_lanes(of, lanes, what.transposed()).into_iter().map(Some).collect()
-            };
-            let found = in_parts(results.collect(), Option::is_some, back, |none| none);
+            let back = |of| B::over_lanes(of, lanes, what.transposed());
+            let found = of_wanted::<B>(results, wanted, back);
             completed(&terms, found, wanted)
         })
     }
@@ -92,13 +88,17 @@ fn inner<B: FusedAxpy, C: CheckpointStrategy>(
     of.iter().map(|tensor| tensor.primitive.clone()).collect()
 }
 
-/// `alpha` times the wanted ones of those there are, in one operation.
-fn scaled<B: FusedAxpy>(of: OptionalTensors<B>, wanted: &[bool], alpha: f64) -> OptionalTensors<B> {
+/// What one operation makes of the wanted ones of those there are.
+fn of_wanted<B: FusedAxpy>(
+    of: OptionalTensors<B>,
+    wanted: &[bool],
+    operation: impl FnOnce(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
+) -> OptionalTensors<B> {
     let of = of.into_iter().zip(wanted).map(|(of, &wanted)| of.filter(|_| wanted));
-    let products = |of: OptionalTensors<B>| {
-        B::axpy_all(None, alpha, of.into_iter().flatten().collect()).into_iter().map(Some).collect()
+    let all = |of: OptionalTensors<B>| {
+        operation(of.into_iter().flatten().collect()).into_iter().map(Some).collect()
     };
-    in_parts(of.collect(), Option::is_some, products, |none| none)
+    in_parts(of.collect(), Option::is_some, all, |none| none)
 }
 
 /// An operand.
