@@ -29,9 +29,6 @@ use crate::registry::{self, StackTable};
 /// The product is rounded before the sum, as in two operations. On a host it is one pass on all
 /// threads, and so is its gradient where that is not differentiated itself; elsewhere it is these
 /// operations.
-///
-/// # Panics
-/// When the shapes differ.
 pub fn axpy<B: Backend, const D: usize>(
     y: Tensor<B, D>,
     alpha: f64,

@@ -80,8 +80,7 @@ pub(crate) fn with_bias<B: Backend>(y: Tensor<B, 2>, bias: Option<Tensor<B, 1>>)
     }
 }
 
-/// # Panics
-/// When the shapes do not fit.
+/// Panics when the shapes do not fit.
 pub(crate) fn check<B: Backend>(
     [_, features]: [usize; 2],
     found: [usize; 2],

@@ -47,7 +47,6 @@ pub trait FusedAxpy: Backend {
 }
 
 function_table! {
-    /// The functions of those.
     AxpyTable of FusedAxpy {
         axpy_all: fn(Option<Vec<FloatTensor<B>>>, f64, Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
         pub over_lanes: fn(Vec<FloatTensor<B>>, usize, OverLanes) -> Vec<FloatTensor<B>>,
@@ -63,9 +62,6 @@ function_table! {
 /// On an accelerator it is one operation, on the graph too, and the product may be rounded together
 /// with the sum. On a host, and of elements other than f32, it is one [`axpy`](crate::axpy()) after the
 /// other.
-///
-/// # Panics
-/// When there are more of the one than of the other, or shapes differ.
 ///
 /// # Example
 /// ```

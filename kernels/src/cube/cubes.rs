@@ -84,10 +84,7 @@ macro_rules! launch {
 pub(crate) use launch;
 
 /// Cubes of so many units in each of three dimensions: a launch without any would leave CUDA's server
-/// unusable, and one of more in a dimension than the device takes would never run.
-///
-/// # Panics
-/// Where there are none, or more than fit.
+/// unusable, and one of more in a dimension than the device takes would never run. Either panics.
 pub fn grid<R: CubeRuntime>(
     client: &ComputeClient<R>,
     cubes: [usize; 3],
@@ -101,10 +98,7 @@ pub fn grid<R: CubeRuntime>(
     Launch { client, cubes: CubeCount::Static(x, y, z), dim: CubeDim::new_1d(units) }
 }
 
-/// This many cubes, whatever their number; a few more start, and must do nothing.
-///
-/// # Panics
-/// Where there are none.
+/// This many cubes, whatever their number; a few more start, and must do nothing. None are a panic.
 pub fn row_of_cubes<R: CubeRuntime>(
     client: &ComputeClient<R>,
     cubes: usize,
@@ -114,10 +108,7 @@ pub fn row_of_cubes<R: CubeRuntime>(
     grid(client, [cubes.div_ceil(rows.max(1)), rows, 1], units)
 }
 
-/// The launch of one unit for each of `items`; a few more start, and must do nothing.
-///
-/// # Panics
-/// Where there are none.
+/// The launch of one unit for each of `items`; a few more start, and must do nothing. None are a panic.
 pub fn elementwise<R: CubeRuntime>(client: &ComputeClient<R>, items: usize) -> Launch<'_, R> {
     of_units(client, items, CubeDim::new(client, items))
 }

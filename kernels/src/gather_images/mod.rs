@@ -64,7 +64,6 @@ impl<B: FusedGather, C: CheckpointStrategy> FusedGather for Autodiff<B, C> {
 }
 
 function_table! {
-    /// The functions of those.
     GatherTable of FusedGather {
         largest_bank: fn(&B::Device) -> u64,
         gather_images: fn([IntTensor<B>; 2], &GatherCall) -> FloatTensor<B>,

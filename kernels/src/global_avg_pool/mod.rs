@@ -16,9 +16,6 @@ use crate::max_pool::check_pixels;
 ///
 /// # Conventions
 /// The PyTorch equivalent is `x.mean((2, 3))`.
-///
-/// # Panics
-/// When there are no pixels.
 pub fn global_avg_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 2> {
     check_pixels(x.dims());
     let of = x.dtype();

@@ -15,9 +15,6 @@ use crate::layers;
 ///
 /// # Conventions
 /// The slope is from 0 to 1. The gradient at zero is the slope, as in PyTorch (`F.leaky_relu(x, slope)`), and NaN stays NaN.
-///
-/// # Panics
-/// When the slope is not from 0 to 1.
 pub fn leaky_relu<B: Backend>(x: Tensor<B, 4>, slope: f64) -> Tensor<B, 4> {
     assert!((0.0..=1.0).contains(&slope), "a leaky ReLU has a slope from 0 to 1, not {slope}");
     let of = x.dtype();

@@ -44,9 +44,6 @@ pub struct LinearLayer<B: Backend> {
 /// Where its gradients are differentiated, they and the outputs go back in one backward pass, not in
 /// one each.
 ///
-/// # Panics
-/// When the layers do not fit each other or `x`.
-///
 /// # Example
 /// ```
 /// use burn::backend::Flex;

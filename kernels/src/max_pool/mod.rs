@@ -20,9 +20,6 @@ use crate::layers;
 /// Equal values pass the gradient to the first, and NaN is the largest of all (on a GPU that is up to
 /// its compiler), as in PyTorch
 /// (`F.max_pool2d(x, 2)`). The second derivative by `x` is zero.
-///
-/// # Panics
-/// When there is no window.
 pub fn max_pool<B: Backend>(x: Tensor<B, 4>) -> Tensor<B, 4> {
     check(x.dims());
     let of = x.dtype();

@@ -92,10 +92,7 @@ fn write_gradients<B: HostBackend>(
     ]
 }
 
-/// Labels in row-major order.
-///
-/// # Panics
-/// If one is not below `ways`.
+/// Labels in row-major order. Panics if one is not below `ways`.
 fn read<B: HostBackend>(labels: IntTensor<B>, ways: usize) -> Vec<usize> {
     let labels = Tensor::<B, 2, Int>::from_primitive(labels).into_data();
     let class = |found: i64| match usize::try_from(found) {

@@ -88,7 +88,6 @@ pub trait FusedMetrics: Backend {
 }
 
 function_table! {
-    /// The primitives that the public functions call.
     MetricTable of FusedMetrics {
         takes: fn(DType) -> bool,
         pub class_means: fn(FloatTensor<B>, IntTensor<B>, usize) -> FloatTensor<B>,
@@ -136,8 +135,7 @@ pub(crate) fn table<B: Backend>(
     })
 }
 
-/// # Panics
-/// When prototypes have other tasks or features than the queries, or there are none.
+/// Panics when prototypes have other tasks or features than the queries, or there are none.
 pub(crate) fn check_prototypes(queries: [usize; 3], found: [usize; 3]) {
     let [tasks, _, features] = queries;
     assert!(
@@ -146,8 +144,7 @@ pub(crate) fn check_prototypes(queries: [usize; 3], found: [usize; 3]) {
     );
 }
 
-/// # Panics
-/// Unless there is a label for each embedding.
+/// Panics unless there is a label for each embedding.
 pub(crate) fn check_labels(embeddings: [usize; 3], found: [usize; 2]) {
     let wanted = &embeddings[..2];
     assert!(found == wanted, "embeddings {embeddings:?} need labels {wanted:?}, found {found:?}");

@@ -83,10 +83,7 @@ impl<T: TensorMetadata> StepTensors<T> {
             && all_f32(name, remembered)
     }
 
-    /// How many tensors are remembered.
-    ///
-    /// # Panics
-    /// Where tensors do not belong together.
+    /// How many tensors are remembered. Panics where tensors do not belong together.
     fn check(&self, rule: &StepRule) -> usize {
         let wanted = self.parameter.shape();
         for found in self.tensors().map(TensorMetadata::shape) {
@@ -114,9 +111,6 @@ impl<T: TensorMetadata> StepTensors<T> {
 /// corrected second moment. A fused body writes to the memory of a parameter and its state where
 /// nothing else holds it, so pass on the only copy. A parameter in f16 or bf16 is updated in f32, and
 /// its state is f32.
-///
-/// # Panics
-/// Where tensors do not belong together.
 pub fn optim_step<B: Backend>(
     mut of: Vec<StepTensors<FloatTensor<B>>>,
     rule: &StepRule,

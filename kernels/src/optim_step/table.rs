@@ -56,7 +56,6 @@ pub trait FusedSteps: Backend {
 }
 
 function_table! {
-    /// The functions of those.
     StepTable of FusedSteps {
         pub takes: fn(DType) -> bool,
         pub optim_step: fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64)

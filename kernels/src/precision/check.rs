@@ -17,15 +17,11 @@ pub enum Acceleration {
 /// A precision that a backend does not compute in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum PrecisionError {
     /// The data type of the products is not there.
     #[error("{backend} does not compute in {dtype}")]
-    Unsupported {
-        /// What the backend calls itself.
-        backend: String,
-        /// Name of the type.
-        dtype: &'static str,
-    },
+    Unsupported { backend: String, dtype: &'static str },
 }
 
 impl Precision {

@@ -9,9 +9,6 @@ use crate::linear::{check, linear, with_bias};
 
 impl Precision {
     /// [`conv2d`](conv2d()) with its product in this precision; the bias is added in f32.
-    ///
-    /// # Panics
-    /// As [`conv2d`](conv2d()).
     pub fn conv2d<B: Backend>(
         self,
         x: Tensor<B, 4>,
@@ -30,9 +27,6 @@ impl Precision {
     }
 
     /// [`linear`](crate::linear()) with its product in this precision; the bias is added in f32.
-    ///
-    /// # Panics
-    /// As [`linear`](crate::linear()).
     pub fn linear<B: Backend>(
         self,
         x: Tensor<B, 2>,

@@ -38,9 +38,6 @@ pub struct TaskLossCall {
 /// # Conventions
 /// Targets are constants. On an accelerator one operation of a launch, differentiated twice by passes of
 /// a launch each; it takes outputs and targets of f32. Elsewhere plain Burn operations.
-///
-/// # Panics
-/// When the shapes differ: a broadcast here would be a mistake.
 pub fn task_loss<B: Backend>(
     outputs: Tensor<B, 3>,
     targets: Tensor<B, 3>,
