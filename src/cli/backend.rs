@@ -12,15 +12,15 @@ use fewshot::kernels::{check_environment, route};
 use serde_json::{Value, json};
 
 use super::args::DeviceArgs;
-use super::error::{CliError, failed, usage};
+use super::error::{CliError, Result, failed, usage};
 use super::output::print_status;
 
 /// Work that runs on whichever backend was chosen.
 pub(crate) trait Job: Sized {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError>;
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result;
 
     /// The same on a backend that computes what costs little again in the backward pass.
-    fn run_balanced<B: AutodiffBackend>(self, _: Place<B>) -> Result<(), CliError> {
+    fn run_balanced<B: AutodiffBackend>(self, _: Place<B>) -> Result {
         Err(usage!("--grad-checkpoint balanced is for training"))
     }
 }
@@ -71,7 +71,7 @@ impl<B: Backend> fmt::Display for Place<B> {
 }
 
 /// Runs `job` on the device of `args`.
-pub(crate) fn dispatch(args: &DeviceArgs, job: impl Job) -> Result<(), CliError> {
+pub(crate) fn dispatch(args: &DeviceArgs, job: impl Job) -> Result {
     dispatch_with(args, &[], false, job)
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn dispatch_with(
     devices: &[usize],
     balanced: bool,
     job: impl Job,
-) -> Result<(), CliError> {
+) -> Result {
     let mut args = args.clone();
     if let Some(&first) = devices.first() {
         let wanted = &args.backend;
@@ -103,12 +103,12 @@ pub(crate) fn dispatch_with(
         let key = DeviceKey::new(info.key.platform.clone(), index);
         Ok(select(&DevicePreference::Device(key))?.device.key)
     });
-    let others = others.collect::<Result<_, CliError>>()?;
+    let others = others.collect::<Result<_>>()?;
     on(info, others, balanced, job)
 }
 
 /// The device that is wanted. Only candidates are tried, and all devices for an error message.
-pub(super) fn select(wanted: &DevicePreference) -> Result<Selection, CliError> {
+pub(super) fn select(wanted: &DevicePreference) -> Result<Selection> {
     let found = inventory(wanted).select(wanted);
     Ok(found.or_else(|_| inventory(&DevicePreference::Auto).select(wanted))?)
 }
@@ -119,7 +119,7 @@ pub(super) fn on(
     others: Vec<DeviceKey>,
     balanced: bool,
     job: impl Job,
-) -> Result<(), CliError> {
+) -> Result {
     run_on(&info.key.clone(), Placed { job, info, others, balanced })?
 }
 
@@ -131,7 +131,7 @@ struct Placed<J> {
 }
 
 impl<J: Job> Work for Placed<J> {
-    type Output = Result<(), CliError>;
+    type Output = Result;
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         if self.info.tier == Tier::Cpu {
@@ -143,7 +143,7 @@ impl<J: Job> Work for Placed<J> {
 }
 
 impl<J: Job> Placed<J> {
-    fn start<B: Backend>(self, device: B::Device) -> Result<(), CliError> {
+    fn start<B: Backend>(self, device: B::Device) -> Result {
         let Self { job, info, others, balanced } = self;
         let mut devices = vec![device.clone()];
         for key in &others {
@@ -158,7 +158,7 @@ impl<J: Job> Placed<J> {
 }
 
 /// The device of `--backend` and `--device` together.
-pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference, CliError> {
+pub(super) fn wanted(args: &DeviceArgs) -> Result<DevicePreference> {
     match (&args.backend, args.device) {
         (wanted, None) => Ok(wanted.clone()),
         (DevicePreference::Platform(name), Some(index)) => {
@@ -180,7 +180,7 @@ pub(super) fn inventory(wanted: &DevicePreference) -> Inventory {
 }
 
 /// Checks the environment and sets the number of threads; to be called before anything computes.
-pub(crate) fn prepare(threads: Option<usize>) -> Result<(), CliError> {
+pub(crate) fn prepare(threads: Option<usize>) -> Result {
     check_environment().map_err(|error| CliError::Usage(error.to_string()))?;
     let Some(threads) = threads else { return Ok(()) };
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);

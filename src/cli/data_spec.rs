@@ -9,7 +9,7 @@ use fewshot::data::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::error::{CliError, usage};
+use super::error::{Result, usage};
 use super::output::print_status;
 
 /// The source of tasks, as on the command line.
@@ -92,7 +92,7 @@ pub(crate) fn specs(what: &str) -> String {
 
 impl ImageSpec {
     /// Reads or generates the data; `split` is for Omniglot, `options` for files.
-    pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits, CliError> {
+    pub(crate) fn open(&self, split: Split, options: FolderOptions) -> Result<Splits> {
         match self {
             Self::Glyphs => Ok(Glyphs::generate(&GlyphsConfig::default())),
             Self::Omniglot(folder) => Ok(Omniglot::open(folder)?.split(split)?),
@@ -110,11 +110,7 @@ impl ImageSpec {
     }
 
     /// An option that this data has no use for is a mistake of the user's.
-    pub(crate) fn refuse_other_options(
-        &self,
-        split: Option<Split>,
-        of_files: bool,
-    ) -> Result<(), CliError> {
+    pub(crate) fn refuse_other_options(&self, split: Option<Split>, of_files: bool) -> Result {
         let name = self.name();
         if split.is_some() && !matches!(self, Self::Omniglot(_)) {
             return Err(usage!("--split is for omniglot, not for {name}"));

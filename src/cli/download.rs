@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::error::{CliError, failed};
+use super::error::{Result, failed};
 use super::output::print;
 
 /// The checksum that others publish for a file.
@@ -47,7 +47,7 @@ const FILES: [(&str, &str, Sum); 5] = [
 const LIMIT: u64 = 64 << 20;
 
 /// Puts Omniglot and the Vinyals lists into `folder`.
-pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
+pub(crate) fn omniglot(folder: &Path) -> Result {
     let mirror = std::env::var("FEWSHOT_OMNIGLOT_MIRROR").ok();
     for (address, path, sum) in &FILES {
         let target = folder.join(path);
@@ -72,7 +72,7 @@ pub(crate) fn omniglot(folder: &Path) -> Result<(), CliError> {
 }
 
 /// What an address answers, with a bar of how much of it is there. It must be read within `patience`.
-pub(crate) fn body(url: &str, patience: Duration) -> Result<impl Read + use<>, CliError> {
+pub(crate) fn body(url: &str, patience: Duration) -> Result<impl Read + use<>> {
     let config = ureq::Agent::config_builder()
         .timeout_connect(Some(Duration::from_secs(30)))
         .timeout_recv_response(Some(Duration::from_secs(60)))

@@ -6,6 +6,8 @@ use fewshot::parallel::ParallelError;
 use fewshot::plasticity::PlasticityError;
 use fewshot::train::{CheckpointError, RunHistoryError, TrainError};
 
+pub(crate) type Result<T = (), E = CliError> = std::result::Result<T, E>;
+
 /// What the command ends with, in one line.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {

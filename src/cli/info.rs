@@ -1,10 +1,10 @@
 use fewshot::data::{ClassDataset, ImageSet, Sinusoids, Split};
 
 use super::data_spec::{DataSpec, ImageSpec};
-use super::error::CliError;
+use super::error::Result;
 use super::output::print;
 
-pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
+pub(crate) fn run(spec: &DataSpec, split: Split) -> Result {
     match spec {
         DataSpec::Images(images) => tell_images(images, split),
         DataSpec::Sinusoids => {
@@ -18,7 +18,7 @@ pub(crate) fn run(spec: &DataSpec, split: Split) -> Result<(), CliError> {
     }
 }
 
-fn tell_images(spec: &ImageSpec, split: Split) -> Result<(), CliError> {
+fn tell_images(spec: &ImageSpec, split: Split) -> Result {
     let splits = spec.open(split, spec.default_options())?;
     print(format_args!("{spec}, split by {}", spec.split_name(split)))?;
     print(format_args!("images     {}", splits.train.image_shape()))?;

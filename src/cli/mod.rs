@@ -31,7 +31,7 @@ use clap::{CommandFactory, Parser};
 use fewshot::hardware::{keep_compiled_kernels, log_launches};
 
 use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
-use error::CliError;
+use error::Result;
 
 pub(crate) fn main() -> ExitCode {
     let line = Line::parse();
@@ -53,7 +53,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), CliError> {
+fn run(command: Command) -> Result {
     match command {
         Command::Train(args) => train::run(*args),
         Command::Eval(args) => eval::run(*args),

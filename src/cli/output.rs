@@ -2,7 +2,7 @@ use std::fmt::{Debug, Display};
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::error::{CliError, failed};
+use super::error::{Result, failed};
 
 /// Number of this process among those of the run.
 static RANK: AtomicUsize = AtomicUsize::new(0);
@@ -17,7 +17,7 @@ fn speaks() -> bool {
 }
 
 /// Prints a result. A reader that has had enough is no failure; a full disk is.
-pub(crate) fn print(line: impl Display) -> Result<(), CliError> {
+pub(crate) fn print(line: impl Display) -> Result {
     if !speaks() {
         return Ok(());
     }
@@ -30,7 +30,7 @@ pub(crate) fn print(line: impl Display) -> Result<(), CliError> {
 }
 
 /// Prints a line of a result, or with `json`, which leaves standard output to one object, as a status.
-pub(crate) fn tell(json: bool, line: impl Display) -> Result<(), CliError> {
+pub(crate) fn tell(json: bool, line: impl Display) -> Result {
     match json {
         true => {
             print_status(line);

@@ -6,14 +6,11 @@ use std::time::Duration;
 
 use fewshot::parallel::{Communicator, launched, world};
 
-use super::error::{CliError, usage};
+use super::error::{Result, usage};
 use super::output;
 
 /// All processes that `mpirun` or `srun` started with this one, or this one alone.
-///
-/// # Errors
-/// When there are others, and this program cannot reach them.
-pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
+pub(super) fn join() -> Result<Arc<dyn Communicator>> {
     if let Some(launch) = launched() {
         output::set_rank(launch.rank);
     }
@@ -21,10 +18,7 @@ pub(super) fn join() -> Result<Arc<dyn Communicator>, CliError> {
 }
 
 /// That no other process was started for `what`, which one does alone.
-///
-/// # Errors
-/// When there are several.
-pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result<(), CliError> {
+pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result {
     match world.size() {
         1 => Ok(()),
         size => Err(usage!("{what} is for one process, not for {size}")),
@@ -34,8 +28,8 @@ pub(super) fn refuse_several(world: &dyn Communicator, what: &str) -> Result<(),
 /// Runs `work`; if it fails, aborts the other processes, which would wait for this one.
 pub(super) fn run_or_abort<T>(
     world: &dyn Communicator,
-    work: impl FnOnce() -> Result<T, CliError>,
-) -> Result<T, CliError> {
+    work: impl FnOnce() -> Result<T>,
+) -> Result<T> {
     let done = work();
     let Err(error) = &done else { return done };
     if world.size() == 1 {

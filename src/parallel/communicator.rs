@@ -3,6 +3,9 @@ use super::{Launch, ParallelError, launched};
 /// One of several processes, and its way to the others.
 ///
 /// Every process makes the same calls in the same order; each waits until the others have made theirs.
+///
+/// # Errors
+/// Of each call, where the others cannot be reached; MPI ends the process instead.
 pub trait Communicator: Send + Sync {
     /// The number of this process, from 0.
     fn rank(&self) -> usize;
@@ -12,27 +15,15 @@ pub trait Communicator: Send + Sync {
 
     /// Replaces `values`, as many in every process, by their sums over the processes. All get the same
     /// bits; the order of additions, and with it the last bits, depends on the number of processes.
-    ///
-    /// # Errors
-    /// Where the others cannot be reached; MPI ends the process instead.
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), ParallelError>;
 
     /// The bytes of every process, in their order; lengths may differ.
-    ///
-    /// # Errors
-    /// Where the others cannot be reached; MPI ends the process instead.
     fn all_gather(&self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, ParallelError>;
 
     /// Replaces `bytes` by those of process 0, of whatever length.
-    ///
-    /// # Errors
-    /// Where the others cannot be reached; MPI ends the process instead.
     fn broadcast(&self, bytes: &mut Vec<u8>) -> Result<(), ParallelError>;
 
     /// Waits for all processes.
-    ///
-    /// # Errors
-    /// Where the others cannot be reached; MPI ends the process instead.
     fn barrier(&self) -> Result<(), ParallelError>;
 
     /// Ends all processes, which would wait for this one for ever if it ended alone.
@@ -90,9 +81,6 @@ pub fn world() -> Result<Box<dyn Communicator>, ParallelError> {
 }
 
 /// [`Solo`], where nobody said what to make of other processes.
-///
-/// # Errors
-/// [`ParallelError::NotJoined`] if there are any.
 pub(crate) fn solo() -> Result<Solo, ParallelError> {
     match one_of_several() {
         None => Ok(Solo),

@@ -30,9 +30,6 @@ pub struct RunFolder {
 
 impl RunFolder {
     /// Makes `path` and begins a run in it.
-    ///
-    /// # Errors
-    /// When the folder already holds a run or cannot be written.
     pub(super) fn create(path: impl Into<PathBuf>) -> Result<Self, TrainError> {
         let path = path.into();
         if FILES.iter().any(|file| path.join(file).exists()) {
@@ -46,9 +43,6 @@ impl RunFolder {
 
     /// Opens a run whose checkpoint was made after `step` steps, and forgets what was measured
     /// later.
-    ///
-    /// # Errors
-    /// When the metrics cannot be read or written.
     pub(super) fn resume(path: impl Into<PathBuf>, step: u64) -> Result<Self, TrainError> {
         let path = path.into();
         let lock = lock(&path)?;
@@ -84,9 +78,6 @@ impl RunFolder {
     }
 
     /// Writes `config.json`.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub(super) fn write_config(&self, config: &impl Serialize) -> Result<(), TrainError> {
         let path = self.path.join("config.json");
         let text = serde_json::to_string_pretty(config).expect("settings are plain data");

@@ -7,7 +7,7 @@ use fewshot::episode::DataPlacement;
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, Method, count};
 use crate::cli::data_spec::{DataSpec, specs};
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::features::FeatureArgs;
 
 pub(super) const EVAL_HELP: &str = "\
@@ -81,18 +81,12 @@ pub(crate) struct EvalArgs {
 
 impl EvalArgs {
     /// Labelled examples of each class in a test of a run.
-    ///
-    /// # Errors
-    /// When there are several numbers.
-    pub(crate) fn shots(&self) -> Result<Option<usize>, CliError> {
+    pub(crate) fn shots(&self) -> Result<Option<usize>> {
         one("--shots", &self.shots).map(|shots| shots.copied())
     }
 
     /// The method to be put on the encoder of a run.
-    ///
-    /// # Errors
-    /// When there are several, or none of that name.
-    pub(crate) fn method(&self) -> Result<Option<Method>, CliError> {
+    pub(crate) fn method(&self) -> Result<Option<Method>> {
         let known = |name: &String| {
             Method::from_str(name, false).map_err(|_| {
                 let known: Vec<_> =
@@ -109,7 +103,7 @@ impl EvalArgs {
     }
 }
 
-fn one<'a, T>(option: &str, given: &'a [T]) -> Result<Option<&'a T>, CliError> {
+fn one<'a, T>(option: &str, given: &'a [T]) -> Result<Option<&'a T>> {
     match given {
         [] => Ok(None),
         [value] => Ok(Some(value)),

@@ -9,7 +9,7 @@ use super::timing::Spread;
 use crate::cli::args::CompareArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::bench::Operation;
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::machine::Machine;
 use crate::cli::output::{print, tell};
 use crate::cli::report::rounded;
@@ -22,13 +22,13 @@ struct Cases<'a> {
 }
 
 impl Job for Cases<'_> {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         self.found.extend(self.operation.cases::<B>(self.scale, &place.device));
         Ok(())
     }
 }
 
-pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
+pub(crate) fn compare(args: &CompareArgs) -> Result {
     backend::prepare(args.threads)?;
     let devices = devices(args)?;
     let keys = devices.each_ref().map(|info| info.key.to_string());
@@ -62,7 +62,7 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<(), CliError> {
     print(json!({ "machine": machine, "version": version, "devices": keys, "rows": rows }))
 }
 
-fn devices(args: &CompareArgs) -> Result<[DeviceInfo; 2], CliError> {
+fn devices(args: &CompareArgs) -> Result<[DeviceInfo; 2]> {
     match args.compare.as_slice() {
         [one, other] => Ok([backend::select(one)?.device, backend::select(other)?.device]),
         names => Err(usage!("--compare takes two devices, as flex,wgpu, not {}", names.len())),

@@ -24,17 +24,17 @@ use serde_json::json;
 
 use super::args::{BenchKernelsArgs, BenchReportArgs, DeviceArgs, KernelsArgs};
 use super::backend::{self, Job, Place};
-use super::error::{CliError, failed};
+use super::error::{Result, failed};
 use super::machine::{self, Machine};
 use super::output::{print, tell};
 use limits::Limits;
 use row::Row;
 
-pub(crate) fn kernels(args: BenchKernelsArgs) -> Result<(), CliError> {
+pub(crate) fn kernels(args: BenchKernelsArgs) -> Result {
     start(args.kernels.device.clone(), args)
 }
 
-pub(crate) fn report(args: BenchReportArgs) -> Result<(), CliError> {
+pub(crate) fn report(args: BenchReportArgs) -> Result {
     // Measuring takes minutes.
     if let Some(folder) = args.out.as_ref().and_then(|path| path.parent())
         && !folder.as_os_str().is_empty()
@@ -45,13 +45,13 @@ pub(crate) fn report(args: BenchReportArgs) -> Result<(), CliError> {
     start(args.kernels.device.clone(), args)
 }
 
-fn start(device: DeviceArgs, job: impl Job) -> Result<(), CliError> {
+fn start(device: DeviceArgs, job: impl Job) -> Result {
     backend::prepare(device.threads)?;
     backend::dispatch(&device, job)
 }
 
 impl Job for BenchKernelsArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Measured { machine, limits, rows, .. } =
             Measured::on(&self.kernels, &place, self.json)?;
         if !self.json {
@@ -71,7 +71,7 @@ impl Job for BenchKernelsArgs {
 }
 
 impl Job for BenchReportArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let text = Measured::on(&self.kernels, &place, true)?.markdown(&place);
         match &self.out {
             None => print(text.trim_end()),
@@ -92,11 +92,7 @@ struct Measured {
 
 impl Measured {
     /// Measures all that is asked for. A table of it grows meanwhile, on standard error if `aside`.
-    fn on<B: AutodiffBackend>(
-        args: &KernelsArgs,
-        place: &Place<B>,
-        aside: bool,
-    ) -> Result<Self, CliError> {
+    fn on<B: AutodiffBackend>(args: &KernelsArgs, place: &Place<B>, aside: bool) -> Result<Self> {
         let (scale, device) = (args.measure.scale(), &place.device);
         // Without a fused body, both times would be of the reference.
         let fused = !matches!(route::<B>(), Route::Reference | Route::Forced);

@@ -8,7 +8,7 @@ use fewshot::train::{Checkpoint, embed_all};
 
 use super::args::EmbedArgs;
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::eval;
 use crate::cli::output::{lower, print};
 use crate::cli::pictures::PictureEmbedding;
@@ -16,7 +16,7 @@ use crate::cli::settings::{LearnerJob, RunSettings};
 use crate::cli::world;
 
 /// `fewshot embed`.
-pub(crate) fn embed(args: EmbedArgs) -> Result<(), CliError> {
+pub(crate) fn embed(args: EmbedArgs) -> Result {
     let world = world::join()?;
     world::refuse_several(&*world, "embed")?;
     backend::prepare(args.device.threads)?;
@@ -47,17 +47,13 @@ struct Embedding {
 }
 
 impl Job for Embedding {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         self.settings.clone().with_learner(place, Checkpointing::Nothing, self)
     }
 }
 
 impl LearnerJob for Embedding {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        place: Place<B>,
-        learner: L,
-    ) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
         let learner = self.checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
         let Some(on_embeddings) = Learner::<B::InnerBackend>::on_embeddings(&learner) else {
             let method = self.settings.method;
@@ -75,7 +71,7 @@ impl LearnerJob for Embedding {
 
 impl Embedding {
     /// With what made them.
-    fn described(&self, features: Features) -> Result<Features, CliError> {
+    fn described(&self, features: Features) -> Result<Features> {
         let Self { args, given, settings, checkpoint, .. } = self;
         let maps = settings.network()?.maps().map(|size| size.to_string()).join("x");
         Ok(features

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{label, title};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Result};
 
 const WIDTH: u32 = 560;
 const BAR: u32 = 26;
@@ -15,7 +15,7 @@ const INDUCTIVE: RGBColor = RGBColor(31, 119, 180);
 const TRANSDUCTIVE: RGBColor = RGBColor(255, 158, 74);
 
 /// Accuracies with their intervals as bars, a panel for each number of shots, as SVG.
-pub(super) fn write(tables: &[Vec<FeatureEvaluation>], path: &Path) -> Result<(), CliError> {
+pub(super) fn write(tables: &[Vec<FeatureEvaluation>], path: &Path) -> Result {
     plot::write(path, size(tables), tables, |area, rows| panel(area, rows))
         .map_err(CliError::Failed)
 }

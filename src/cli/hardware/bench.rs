@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::args::BenchArgs;
 use crate::cli::backend;
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::{print, tell};
 
 /// Measuring whichever device it is.
@@ -20,7 +20,7 @@ impl Work for Measure {
     }
 }
 
-pub(super) fn run(args: &BenchArgs) -> Result<(), CliError> {
+pub(super) fn run(args: &BenchArgs) -> Result {
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let mut measured = Vec::new();
     for device in devices(args)? {
@@ -65,7 +65,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-fn devices(args: &BenchArgs) -> Result<Vec<DeviceInfo>, CliError> {
+fn devices(args: &BenchArgs) -> Result<Vec<DeviceInfo>> {
     let inventory = backend::inventory(&DevicePreference::Auto);
     if args.devices.is_empty() {
         let hardware = inventory.devices.into_iter().filter(|info| info.tier != Tier::Software);

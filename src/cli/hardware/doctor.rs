@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::list::{devices, facts};
 use crate::cli::backend;
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::print;
 
 /// Variables that change which device is taken or how it computes.
@@ -36,7 +36,7 @@ const FEATURES: [(&str, bool); 11] = [
     ("wgpu", cfg!(feature = "wgpu")),
 ];
 
-pub(super) fn run(json: bool) -> Result<(), CliError> {
+pub(super) fn run(json: bool) -> Result {
     let inventory = backend::inventory(&DevicePreference::Auto);
     let features = FEATURES.iter().filter(|(_, on)| *on).map(|(name, _)| *name);
     let features = features.collect::<Vec<_>>();

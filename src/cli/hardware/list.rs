@@ -5,14 +5,11 @@ use serde_json::json;
 
 use super::args::{InfoArgs, ListArgs, MachineArgs};
 use crate::cli::backend;
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Result};
 use crate::cli::output::{print, table};
 
 /// The devices of the machine that is meant.
-pub(super) fn inventory(
-    machine: &MachineArgs,
-    wanted: &DevicePreference,
-) -> Result<Inventory, CliError> {
+pub(super) fn inventory(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Inventory> {
     match &machine.inventory {
         Some(path) => Ok(Inventory::read(path)?),
         None => Ok(backend::inventory(wanted)),
@@ -20,17 +17,14 @@ pub(super) fn inventory(
 }
 
 /// The device that is wanted of the machine that is meant.
-pub(super) fn selected(
-    machine: &MachineArgs,
-    wanted: &DevicePreference,
-) -> Result<Selection, CliError> {
+pub(super) fn selected(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Selection> {
     match &machine.inventory {
         Some(_) => Ok(inventory(machine, wanted)?.select(wanted)?),
         None => backend::select(wanted),
     }
 }
 
-pub(super) fn list(args: &ListArgs) -> Result<(), CliError> {
+pub(super) fn list(args: &ListArgs) -> Result {
     let inventory = inventory(&args.machine, &DevicePreference::Auto)?;
     let selection = inventory.select(&args.device);
     let selected = selection.as_ref().ok().map(|selection| &selection.device.key);
@@ -88,7 +82,7 @@ fn rejected(rejection: &Rejection) -> [String; 6] {
     [what, platform, none(), none(), none(), status]
 }
 
-pub(super) fn info(args: &InfoArgs) -> Result<(), CliError> {
+pub(super) fn info(args: &InfoArgs) -> Result {
     let selection = selected(&args.machine, &args.device)?;
     if args.machine.json {
         return print(json!(selection));

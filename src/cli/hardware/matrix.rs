@@ -10,7 +10,7 @@ use fewshot::kernels::route;
 use super::args::MatrixArgs;
 use super::list;
 use super::models::{self, Estimating};
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{Result, failed};
 use crate::cli::output::{print, print_status, table};
 
 /// The training that must fit.
@@ -20,7 +20,7 @@ const PLANNED: (Method, Protocol, OptimizerKind) =
 /// A column: a device, or one that was named and is absent.
 type Column = Result<DeviceInfo, DeviceKey>;
 
-pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
+pub(super) fn run(args: &MatrixArgs) -> Result {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
     let ours = args.machine.inventory.is_none();
     let columns = columns(args, &inventory)?;
@@ -64,7 +64,7 @@ pub(super) fn run(args: &MatrixArgs) -> Result<(), CliError> {
     }
 }
 
-fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>, CliError> {
+fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>> {
     if args.devices.is_empty() {
         return Ok(inventory.devices.iter().cloned().map(Ok).collect());
     }
@@ -81,12 +81,7 @@ fn columns(args: &MatrixArgs, inventory: &Inventory) -> Result<Vec<Column>, CliE
     chosen.collect()
 }
 
-fn cell(
-    column: &Column,
-    backbone: &Backbone,
-    precision: Precision,
-    ours: bool,
-) -> Result<Cell, CliError> {
+fn cell(column: &Column, backbone: &Backbone, precision: Precision, ours: bool) -> Result<Cell> {
     let Ok(info) = column else { return Ok(Cell::NoDevice) };
     if ours {
         return Ok(run_on(&info.key, Trying { info, backbone, precision })?);

@@ -13,10 +13,10 @@ pub(crate) use bench::calibration_text;
 
 use fewshot::hardware::Registry;
 
-use super::error::CliError;
+use super::error::Result;
 use super::output::print;
 
-pub(crate) fn run(command: HardwareCommand) -> Result<(), CliError> {
+pub(crate) fn run(command: HardwareCommand) -> Result {
     match command {
         HardwareCommand::List(args) => list::list(&args),
         HardwareCommand::Info(args) => list::info(&args),

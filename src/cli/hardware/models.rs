@@ -19,7 +19,7 @@ use serde_json::json;
 use super::args::{EstimateArgs, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
 use super::{cache, list};
 use crate::cli::backend;
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{Result, failed, usage};
 use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
@@ -33,20 +33,20 @@ struct Target {
 }
 
 impl Target {
-    fn new(args: &WhereArgs) -> Result<Self, CliError> {
+    fn new(args: &WhereArgs) -> Result<Self> {
         let info = list::selected(&args.machine, &args.device)?.device;
         let budget = args.budget.or(info.memory.free);
         Ok(Self { route: route(&info), info, budget, here: args.machine.inventory.is_none() })
     }
 
-    fn known_budget(&self) -> Result<Bytes, CliError> {
+    fn known_budget(&self) -> Result<Bytes> {
         let key = &self.info.key;
         self.budget
             .ok_or_else(|| usage!("how much memory is free on {key} is not known: give --budget"))
     }
 
     /// What a simple measurement of the device found; of another machine's there is none.
-    fn calibration(&self) -> Result<Option<Calibration>, CliError> {
+    fn calibration(&self) -> Result<Option<Calibration>> {
         if !self.here {
             return Ok(None);
         }
@@ -73,7 +73,7 @@ pub(super) fn route(info: &DeviceInfo) -> Route {
 }
 
 /// Work that counts tensors, for which any backend of the processor will do.
-fn counting<W: Work>(work: W) -> Result<W::Output, CliError> {
+fn counting<W: Work>(work: W) -> Result<W::Output> {
     let cpu = backend::select(&DevicePreference::Cpu)?.device;
     Ok(run_on(&cpu.key, work)?)
 }
@@ -90,7 +90,7 @@ pub(super) struct Estimating<'a> {
 
 impl Estimating<'_> {
     /// What training on one task at a time takes.
-    pub(super) fn need(self) -> Result<MemoryFigure, CliError> {
+    pub(super) fn need(self) -> Result<MemoryFigure> {
         Ok(counting(self)?.plan(1).total())
     }
 }
@@ -126,7 +126,7 @@ impl Work for Measuring<'_> {
 }
 
 /// That the method has segments, if they are asked for.
-fn check(checkpointing: Checkpointing, task: &TaskArgs) -> Result<(), CliError> {
+fn check(checkpointing: Checkpointing, task: &TaskArgs) -> Result {
     match checkpointing == Checkpointing::Segments && task.method() != Method::ProtoNet {
         true => Err(usage!("--grad-checkpoint segments is for protonet")),
         false => Ok(()),
@@ -138,14 +138,14 @@ fn sides(image: ImageShape) -> [usize; 3] {
 }
 
 /// The backbone of this name, for images of the size that is meant.
-fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone, CliError> {
+fn backbone(name: &str, task: &TaskArgs) -> Result<Backbone> {
     let named = catalog::backbone(name)?;
     let Some(image) = task.image else { return Ok(named.clone()) };
     let fitting = named.for_images(sides(image));
     fitting.ok_or_else(|| usage!("images of {image} are too small or too large for {name}"))
 }
 
-pub(super) fn estimate(args: &EstimateArgs) -> Result<(), CliError> {
+pub(super) fn estimate(args: &EstimateArgs) -> Result {
     check(args.grad_checkpoint, &args.task)?;
     let target = Target::new(&args.place)?;
     let (key, budget) = (&target.info.key, target.budget);
@@ -239,7 +239,7 @@ impl Work for Recommending<'_> {
     }
 }
 
-pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
+pub(super) fn recommend_models(args: &RecommendArgs) -> Result {
     let target = Target::new(&args.place)?;
     let image = args.task.image.map_or([1, 28, 28], sides);
     let budget = target.known_budget()?;
@@ -281,7 +281,7 @@ pub(super) fn recommend_models(args: &RecommendArgs) -> Result<(), CliError> {
     }
 }
 
-pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
+pub(super) fn plan(args: &PlanArgs) -> Result {
     check(args.grad_checkpoint, &args.task)?;
     let rooms = rooms(args)?;
     let models = args.models.iter().map(|model| {
@@ -291,7 +291,7 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
         };
         Ok((model.name.clone(), bytes))
     });
-    let models = models.collect::<Result<Vec<_>, CliError>>()?;
+    let models = models.collect::<Result<Vec<_>>>()?;
     let free = rooms.into_iter().map(|(info, room)| (info.key, room)).collect::<Vec<_>>();
     let placement = place(&models, &free, args.keep_free)?;
     if args.machine.json {
@@ -307,7 +307,7 @@ pub(super) fn plan(args: &PlanArgs) -> Result<(), CliError> {
 }
 
 /// The devices to place models on, with their memory.
-fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
+fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>> {
     let inventory = list::inventory(&args.machine, &DevicePreference::Auto)?;
     let mut rooms: Vec<(DeviceInfo, Bytes)> = Vec::new();
     if args.devices.is_empty() {
@@ -340,11 +340,7 @@ fn rooms(args: &PlanArgs) -> Result<Vec<(DeviceInfo, Bytes)>, CliError> {
 
 /// What training a model on one task at a time takes where operations go one of these ways, at
 /// most.
-fn need(
-    name: &str,
-    args: &PlanArgs,
-    routes: impl Iterator<Item = Route>,
-) -> Result<Bytes, CliError> {
+fn need(name: &str, args: &PlanArgs, routes: impl Iterator<Item = Route>) -> Result<Bytes> {
     let backbone = backbone(name, &args.task)?;
     let mut most = Bytes::default();
     for route in routes {

@@ -9,7 +9,7 @@ use super::args::AdaptArgs;
 use super::{Embedder, NetworkSpec, plots, run};
 use crate::cli::args::first_given;
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{Result, failed, usage};
 use crate::cli::output::{print, print_status};
 use crate::cli::report::rounded;
 
@@ -17,7 +17,7 @@ use crate::cli::report::rounded;
 const MISTAKES: usize = 5;
 
 /// `fewshot adapt`.
-pub(crate) fn adapt(args: AdaptArgs) -> Result<(), CliError> {
+pub(crate) fn adapt(args: AdaptArgs) -> Result {
     backend::prepare(args.device.threads)?;
     let to_do = ToDo::of(&args)?;
     let device = args.device.clone();
@@ -38,7 +38,7 @@ enum ToDo {
 
 impl ToDo {
     /// What the arguments ask for, which depends on what the first one is.
-    fn of(args: &AdaptArgs) -> Result<Self, CliError> {
+    fn of(args: &AdaptArgs) -> Result<Self> {
         let (support, out) = (args.support.clone(), args.out.clone());
         let Some(given) = &args.given else {
             // Clap asks for no MODEL where it conflicts with what is there.
@@ -76,7 +76,7 @@ impl ToDo {
 }
 
 impl Job for Adapting {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, to_do } = self;
         let (model, out) = match to_do {
             ToDo::Change { model, out } => {
@@ -108,7 +108,7 @@ fn changed<B: Backend>(
     args: &AdaptArgs,
     path: &Path,
     device: &B::Device,
-) -> Result<AdaptedModel<B>, CliError> {
+) -> Result<AdaptedModel<B>> {
     let mut model = AdaptedModel::open_with_weights(path, args.weights.as_deref(), device)?;
     for folder in &args.add {
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
@@ -121,7 +121,7 @@ fn changed<B: Backend>(
     Ok(model)
 }
 
-fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result<(), CliError> {
+fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result {
     if let Some(left_out) = model.left_out() {
         let (names, counts) = (&model.class_names(), &left_out.confusion);
         plots::Confusion { names, counts }.write(&out.with_extension("confusion.svg"))?;
@@ -129,7 +129,7 @@ fn draw<B: Backend>(model: &AdaptedModel<B>, out: &Path) -> Result<(), CliError>
     plots::write_map(&out.with_extension("map.svg"), model.examples())
 }
 
-fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result<(), CliError> {
+fn report<B: Backend>(model: &AdaptedModel<B>, out: &Path, json: bool) -> Result {
     let (names, examples) = (model.class_names(), model.examples());
     let left_out = model.left_out();
     let mistakes = left_out.map(|left_out| left_out.mistakes()).unwrap_or_default();

@@ -5,7 +5,7 @@ use fewshot::adapted::BackboneOrigin;
 
 use super::backbone;
 use crate::cli::backend::{Job, Place};
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::print;
 
 /// `fewshot embed --backbone`.
@@ -19,7 +19,7 @@ pub(crate) struct PictureEmbedding {
 }
 
 impl Job for PictureEmbedding {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { backbone: named, pictures: root, to } = self;
         let backbone = backbone::<B::InnerBackend>(&named, &place.device)?;
         let mut features = backbone

@@ -25,7 +25,7 @@ use fewshot::adapted::{BACKBONE_NAMES, Prediction, PretrainedBackbone};
 use serde_json::{Value, json};
 
 use crate::cli::args::Method;
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::report::rounded;
 
 /// How classes are learned from embeddings if nothing else is said.
@@ -54,10 +54,7 @@ impl NetworkSpec {
         if run { Self::Run(text.into()) } else { Self::Published(text.to_owned()) }
     }
 
-    fn open<B: AutodiffBackend>(
-        &self,
-        device: &B::Device,
-    ) -> Result<Embedder<B::InnerBackend>, CliError> {
+    fn open<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Embedder<B::InnerBackend>> {
         match self {
             Self::Run(run) => run::network::<B>(run, device),
             Self::Published(named) => {
@@ -69,10 +66,7 @@ impl NetworkSpec {
 }
 
 /// The network of `NAME:FILE`, or of `NAME` with the weights in the cache.
-fn backbone<B: Backend>(
-    named: &str,
-    device: &B::Device,
-) -> Result<PretrainedBackbone<B>, CliError> {
+fn backbone<B: Backend>(named: &str, device: &B::Device) -> Result<PretrainedBackbone<B>> {
     Ok(match named.split_once(':') {
         Some((name, weights)) => PretrainedBackbone::load(name, weights, device)?,
         None => PretrainedBackbone::cached(named, device)?,

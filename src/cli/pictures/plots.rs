@@ -7,7 +7,7 @@ use fewshot::plot::{self, Panel, PlotError};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Result};
 
 const CELL: usize = 34;
 const LABELS: usize = 150;
@@ -19,7 +19,7 @@ pub(super) struct Confusion<'a> {
 }
 
 impl Confusion<'_> {
-    pub(super) fn write(&self, path: &Path) -> Result<(), CliError> {
+    pub(super) fn write(&self, path: &Path) -> Result {
         plot::write(path, self.size(), &[()], |root, ()| self.panel(root)).map_err(CliError::Failed)
     }
 
@@ -63,7 +63,7 @@ impl Confusion<'_> {
 }
 
 /// The embeddings along their two principal axes, a colour a class.
-pub(super) fn write_map(path: &Path, examples: &Features) -> Result<(), CliError> {
+pub(super) fn write_map(path: &Path, examples: &Features) -> Result {
     plot::write(path, MAP, &[()], |root, ()| map(root, examples)).map_err(CliError::Failed)
 }
 

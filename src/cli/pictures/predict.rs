@@ -8,14 +8,14 @@ use rayon::prelude::*;
 use super::args::PredictArgs;
 use super::{described, rejected};
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{Result, failed, usage};
 use crate::cli::output::{print, print_error};
 
 /// Pictures that are in memory at once.
 const BATCH: usize = 32;
 
 /// `fewshot predict`.
-pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
+pub(crate) fn predict(args: PredictArgs) -> Result {
     backend::prepare(args.device.threads)?;
     let device = args.device.clone();
     backend::dispatch(&device, Predicting(args))
@@ -24,7 +24,7 @@ pub(crate) fn predict(args: PredictArgs) -> Result<(), CliError> {
 struct Predicting(PredictArgs);
 
 impl Job for Predicting {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self(args) = self;
         let mut files = Vec::new();
         for path in &args.pictures {

@@ -9,7 +9,7 @@ use fewshot::train::Checkpoint;
 
 use super::Embedder;
 use crate::cli::args::Method;
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::settings::RunSettings;
 use crate::cli::{eval, sinusoids};
 
@@ -22,7 +22,7 @@ pub(super) fn is_run(given: &Path) -> bool {
 pub(super) fn network<B: AutodiffBackend>(
     given: &Path,
     device: &B::Device,
-) -> Result<Embedder<B::InnerBackend>, CliError> {
+) -> Result<Embedder<B::InnerBackend>> {
     let (path, name) = (eval::file(given), given.display());
     if given.is_dir() && !path.exists() {
         return Err(usage!("{name} is no folder of a run: there is no checkpoint in it"));

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use fewshot::plasticity::{Activation, Aggregate};
 
 use crate::cli::args::{DeviceArgs, count, one_of};
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::output::lower;
 
 #[derive(Clone, Debug, Args)]
@@ -129,9 +129,7 @@ impl PlasticityRunArgs {
         self.tau.unwrap_or(if self.rule == RuleName::Bcm { 20.0 } else { 100.0 })
     }
 
-    /// # Errors
-    /// Where words do not go together, or the plot's folder is not there.
-    pub(super) fn check(&self) -> Result<(), CliError> {
+    pub(super) fn check(&self) -> Result {
         let (rate, rule) = (self.rate(), lower(self.rule));
         if !(rate.is_finite() && rate >= 0.0) {
             return Err(usage!("--rate must be a number from 0 on, not {rate}"));

@@ -14,7 +14,7 @@ use fewshot::plasticity::{
 };
 
 use super::backend::{self, Job, Place};
-use super::error::CliError;
+use super::error::Result;
 use super::output::print_status;
 use args::RuleName;
 use report::RunResult;
@@ -26,7 +26,7 @@ const SOURCES: usize = 20;
 /// Firings within which the power is followed that rates are relative to.
 const POWER_TAU: f64 = 100.0;
 
-pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: PlasticityRunArgs) -> Result {
     backend::prepare(args.device.threads)?;
     args.check()?;
     if let Some(warning) = args.warning() {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: PlasticityRunArgs) -> Result<(), CliError> {
 }
 
 impl Job for PlasticityRunArgs {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let result = self.result::<B::InnerBackend>(&place.device)?;
         report::write(&self, &result, &place)?;
         plot::write(&result, &self.plot)
@@ -47,7 +47,7 @@ impl Job for PlasticityRunArgs {
 }
 
 impl PlasticityRunArgs {
-    fn result<B: Backend>(&self, device: &B::Device) -> Result<RunResult, CliError> {
+    fn result<B: Backend>(&self, device: &B::Device) -> Result<RunResult> {
         B::seed(device, self.seed);
         let hierarchy = HierarchyConfig::new(self.levels.clone(), self.periods.clone())
             .with_activation(self.activation())
@@ -72,7 +72,7 @@ impl PlasticityRunArgs {
         hierarchy: TemporalHierarchy<B>,
         rule: R,
         device: &B::Device,
-    ) -> Result<RunResult, CliError> {
+    ) -> Result<RunResult> {
         let running = hierarchy.start(rule, Rate::fixed(self.rate())?);
         let running = running.with_relative_rates(POWER_TAU)?;
         let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);

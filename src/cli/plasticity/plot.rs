@@ -3,12 +3,12 @@ use std::path::Path;
 use fewshot::plot::{self, NamedCurve};
 
 use super::report::{Moment, RunResult};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Result};
 
 const SIZE: (u32, u32) = (450, 420);
 
 /// Row norms and explained variance of all layers over ticks, as SVG.
-pub(super) fn write(result: &RunResult, path: &Path) -> Result<(), CliError> {
+pub(super) fn write(result: &RunResult, path: &Path) -> Result {
     let norms = curves(result, |moment| &moment.norms);
     let explained = curves(result, |moment| &moment.explained);
     let panels = [("row norm", plot::top(&norms), norms), ("explained variance", 1.0, explained)];

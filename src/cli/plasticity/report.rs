@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::PlasticityRunArgs;
 use crate::cli::backend::Place;
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::{lower, print};
 use crate::cli::report::rounded;
 
@@ -27,7 +27,7 @@ pub(super) fn write<B: Backend>(
     args: &PlasticityRunArgs,
     result: &RunResult,
     place: &Place<B>,
-) -> Result<(), CliError> {
+) -> Result {
     let last = result.moments.last().expect("a run has at least one step");
     if args.json {
         return print(object(args, result, last, place));

@@ -8,7 +8,7 @@ use fewshot::plasticity::{
 
 use super::PlasticityRunArgs;
 use super::report::{Moment, RunResult};
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{CliError, Result, failed};
 use crate::cli::progress::StepProgress;
 
 /// How often it is looked at the layers.
@@ -50,7 +50,7 @@ impl<'a, B: Backend> Training<'a, B> {
     pub(super) fn run<R: PlasticityRule<B>>(
         mut self,
         mut running: Running<B, R>,
-    ) -> Result<RunResult, CliError> {
+    ) -> Result<RunResult> {
         let steps = self.args.steps;
         let progress = StepProgress::new(steps);
         let mut moments = Vec::new();
@@ -103,13 +103,7 @@ impl<'a, B: Backend> Training<'a, B> {
         Ok(running)
     }
 
-    /// # Errors
-    /// When a layer has left the finite numbers.
-    fn moment<R: PlasticityRule<B>>(
-        &self,
-        running: &Running<B, R>,
-        tick: usize,
-    ) -> Result<Moment, CliError> {
+    fn moment<R: PlasticityRule<B>>(&self, running: &Running<B, R>, tick: usize) -> Result<Moment> {
         let hierarchy = running.hierarchy();
         let norms = hierarchy.layers().iter().map(|layer| row_norm(layer.weight.val()));
         let norms: Vec<f64> = norms.collect();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{CliError, Result, failed};
 
 /// Whether this process was told to end.
 static ASKED: AtomicBool = AtomicBool::new(false);
@@ -21,10 +21,7 @@ const GRACE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
 
 /// The report of `fewshot WORDS --json`, whose other output is passed on.
-///
-/// # Errors
-/// When it fails, or was interrupted.
-pub(super) fn report(words: &[&str]) -> Result<Value, CliError> {
+pub(super) fn report(words: &[&str]) -> Result<Value> {
     static LISTEN: Once = Once::new();
     LISTEN.call_once(|| {
         // Without a handler this process ends at a signal, and its child does not.

@@ -12,7 +12,7 @@ use fewshot::train::{RunFolder, RunHistory};
 use serde_json::Value;
 
 use super::data_spec::DataSpec;
-use super::error::{CliError, usage};
+use super::error::{Result, usage};
 use super::machine::{self, Machine};
 use super::output::{self, print, print_status};
 use outcome::Outcome;
@@ -20,7 +20,7 @@ use recipe::{Recipe, Test};
 
 pub(crate) use args::{REPRODUCE_HELP, ReproduceArgs};
 
-pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: &ReproduceArgs) -> Result {
     let Some(name) = &args.recipe else {
         let recipes = Recipe::all()?;
         return match args.table {
@@ -39,7 +39,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> Result<(), CliError> {
 }
 
 /// All recipes, and how many seeds of each have results.
-fn list(recipes: &[Recipe], results: &Path) -> Result<(), CliError> {
+fn list(recipes: &[Recipe], results: &Path) -> Result {
     let head = ["recipe", "learner", "paper", "seeds"].map(str::to_owned);
     let row = |recipe: &Recipe| {
         let mut done: Vec<_> =
@@ -49,13 +49,13 @@ fn list(recipes: &[Recipe], results: &Path) -> Result<(), CliError> {
         let seeds = format!("{} of {}", done.len(), recipe.seeds.len());
         Ok([recipe.name.clone(), recipe.learner.clone(), recipe.paper.clone(), seeds])
     };
-    let rows: Result<Vec<_>, CliError> = recipes.iter().map(row).collect();
+    let rows: Result<Vec<_>> = recipes.iter().map(row).collect();
     print(output::table(&[vec![head], rows?].concat()))
 }
 
 impl Recipe {
     /// What `--data` is told.
-    fn data(&self, given: Option<&str>) -> Result<String, CliError> {
+    fn data(&self, given: Option<&str>) -> Result<String> {
         let (name, wanted) = (&self.name, &self.data);
         match given {
             None if wanted.parse::<DataSpec>().is_ok() => Ok(wanted.clone()),
@@ -76,7 +76,7 @@ struct Reproduction<'a> {
 }
 
 impl Reproduction<'_> {
-    fn run(&self) -> Result<(), CliError> {
+    fn run(&self) -> Result {
         let Self { recipe, seed, .. } = self;
         print_status(format_args!("{}, seed {seed}", recipe.name));
         let folder = self.args.runs.join(format!("{}-{seed}", recipe.name));
@@ -86,7 +86,7 @@ impl Reproduction<'_> {
     }
 
     /// Trains the run in `folder`, or what is left of it.
-    fn train(&self, folder: &Path) -> Result<Value, CliError> {
+    fn train(&self, folder: &Path) -> Result<Value> {
         let mut words = vec!["train", "--data", self.data];
         words.extend(self.recipe.train.split_whitespace());
         let (seed, folder_name) = (self.seed.to_string(), folder.display().to_string());
@@ -97,12 +97,7 @@ impl Reproduction<'_> {
         self.fewshot(&words)
     }
 
-    fn test(
-        &self,
-        test: &Test,
-        folder: &Path,
-        (trained, train_seconds): (&Value, f64),
-    ) -> Result<(), CliError> {
+    fn test(&self, test: &Test, folder: &Path, (trained, train_seconds): (&Value, f64)) -> Result {
         let folder_name = folder.display().to_string();
         let mut words = vec!["eval", &folder_name];
         words.extend(test.options.split_whitespace());
@@ -158,7 +153,7 @@ impl Reproduction<'_> {
     }
 
     /// The report of this program by other words.
-    fn fewshot(&self, words: &[&str]) -> Result<Value, CliError> {
+    fn fewshot(&self, words: &[&str]) -> Result<Value> {
         let device = self.args.device.iter().map(String::as_str);
         child::report(&words.iter().copied().chain(device).collect::<Vec<_>>())
     }

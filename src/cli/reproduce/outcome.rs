@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::recipe::Recipe;
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{Result, failed};
 
 /// One figure of one seed, and all that it takes to find it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,10 +42,7 @@ fn path(results: &Path, recipe: &Recipe) -> PathBuf {
 }
 
 /// Appends `outcome` to the file of its recipe.
-///
-/// # Errors
-/// When it cannot be written.
-pub(super) fn append(results: &Path, recipe: &Recipe, outcome: &Outcome) -> Result<(), CliError> {
+pub(super) fn append(results: &Path, recipe: &Recipe, outcome: &Outcome) -> Result {
     let path = path(results, recipe);
     let line = serde_json::to_string(outcome).expect("an outcome is plain data") + "\n";
     let written = fs::create_dir_all(results).and_then(|()| {
@@ -57,10 +54,7 @@ pub(super) fn append(results: &Path, recipe: &Recipe, outcome: &Outcome) -> Resu
 }
 
 /// The outcomes of a recipe so far, the oldest first.
-///
-/// # Errors
-/// When a line is none.
-pub(super) fn read(results: &Path, recipe: &Recipe) -> Result<Vec<Outcome>, CliError> {
+pub(super) fn read(results: &Path, recipe: &Recipe) -> Result<Vec<Outcome>> {
     let path = path(results, recipe);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

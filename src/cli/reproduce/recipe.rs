@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{Result, failed, usage};
 
 /// The recipes that the program brings.
 macro_rules! recipes {
@@ -79,10 +79,7 @@ fn accuracy() -> String {
 
 impl Recipe {
     /// The recipe of this name, or in this file.
-    ///
-    /// # Errors
-    /// When there is none, or it is not one.
-    pub(super) fn named(given: &str) -> Result<Self, CliError> {
+    pub(super) fn named(given: &str) -> Result<Self> {
         if let Some((name, text)) = RECIPES.iter().find(|(name, _)| *name == given) {
             return Self::parse(name, text);
         }
@@ -97,11 +94,11 @@ impl Recipe {
     }
 
     /// All that the program brings.
-    pub(super) fn all() -> Result<Vec<Self>, CliError> {
+    pub(super) fn all() -> Result<Vec<Self>> {
         RECIPES.iter().map(|(name, text)| Self::parse(name, text)).collect()
     }
 
-    fn parse(name: &str, text: &str) -> Result<Self, CliError> {
+    fn parse(name: &str, text: &str) -> Result<Self> {
         let wrong = |error: String| failed!("recipe {name}: {}", error.trim_end());
         let mut recipe: Self = toml::from_str(text).map_err(|error| wrong(error.to_string()))?;
         recipe.name = name.to_owned();

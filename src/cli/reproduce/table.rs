@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::outcome::{self, Outcome};
 use super::recipe::{Recipe, Test};
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 
 const HEAD: &str = "\
 | learner | protocol | batch-norm in the test | paper | replications | ours | seeds | minutes a run | commit |
@@ -12,10 +12,7 @@ const HEAD: &str = "\
 ";
 
 /// The results of all recipes in Markdown: of each seed the last one.
-///
-/// # Errors
-/// When results cannot be read.
-pub(super) fn markdown(recipes: &[Recipe], results: &Path) -> Result<String, CliError> {
+pub(super) fn markdown(recipes: &[Recipe], results: &Path) -> Result<String> {
     let mut text = HEAD.to_owned();
     for recipe in recipes {
         let outcomes = outcome::read(results, recipe)?;

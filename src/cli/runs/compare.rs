@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use super::named::{self, NamedRun};
 use super::settings::{flattened, text};
 use super::summary::{self, known, steps, time, validation};
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::{print, table};
 use crate::cli::report::join;
 
 /// A setting of each run, null where it has none.
 type Compared = BTreeMap<String, Vec<Value>>;
 
-pub(super) fn compare(folders: &[PathBuf], as_json: bool) -> Result<(), CliError> {
+pub(super) fn compare(folders: &[PathBuf], as_json: bool) -> Result {
     let runs = named::read(folders)?;
     let settings = differing(&runs);
     if as_json {

@@ -4,14 +4,14 @@ use std::path::Path;
 use fewshot::train::RunHistory;
 
 use super::summary::{json, known, setting, state, steps, time, validation};
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{Result, failed};
 use crate::cli::output::{print, table};
 
 const COLUMNS: [&str; 8] =
     ["NAME", "METHOD", "DATA", "STATE", "STEPS", "BEST VALIDATION", "LAST VALIDATION", "TIME LEFT"];
 
 /// One broken run does not hide the others.
-pub(super) fn list(folder: &Path, as_json: bool) -> Result<(), CliError> {
+pub(super) fn list(folder: &Path, as_json: bool) -> Result {
     let folders = RunHistory::folders(folder)?;
     if folders.is_empty() {
         return Err(failed!("no runs in {}", folder.display()));

@@ -11,9 +11,9 @@ mod summary;
 
 pub(crate) use args::{RUNS_HELP, RunsCommand};
 
-use super::error::CliError;
+use super::error::Result;
 
-pub(crate) fn run(command: RunsCommand) -> Result<(), CliError> {
+pub(crate) fn run(command: RunsCommand) -> Result {
     match command {
         RunsCommand::List { folder, json } => list::list(&folder, json),
         RunsCommand::Show { run, json } => show::show(&run, json),

@@ -2,7 +2,7 @@ use std::path::{Path, PathBuf};
 
 use fewshot::train::RunHistory;
 
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 
 /// A run with the shortest name that no other one of its list has.
 pub(super) struct NamedRun {
@@ -11,7 +11,7 @@ pub(super) struct NamedRun {
 }
 
 /// Reads several runs.
-pub(super) fn read(folders: &[PathBuf]) -> Result<Vec<NamedRun>, CliError> {
+pub(super) fn read(folders: &[PathBuf]) -> Result<Vec<NamedRun>> {
     let runs = folders.iter().map(|folder| RunHistory::read(folder));
     let runs = runs.collect::<Result<Vec<_>, _>>()?;
     let paths: Vec<&Path> = runs.iter().map(RunHistory::folder).collect();

@@ -5,13 +5,13 @@ use fewshot::plot::{self, COLORS, Curve, NamedCurve};
 use fewshot::train::RunHistory;
 
 use super::named::{self, NamedRun};
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{CliError, Result, usage};
 use crate::cli::output::print;
 
 /// Of a panel.
 const SIZE: (u32, u32) = (560, 420);
 
-pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result<(), CliError> {
+pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result {
     let runs = named::read(folders)?;
     let measure = measure(&runs)?;
     let losses = curves(&runs, RunHistory::loss_curve);
@@ -26,7 +26,7 @@ pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result<(), CliError> {
 }
 
 /// What all runs are judged by. One without a step has nothing to draw.
-fn measure(runs: &[NamedRun]) -> Result<Measure, CliError> {
+fn measure(runs: &[NamedRun]) -> Result<Measure> {
     let known = runs.iter().filter_map(|named| Some((&named.name, named.run.measure()?)));
     let known: Vec<_> = known.collect();
     let Some((first, measure)) = known.first() else { return Ok(Measure::Accuracy) };

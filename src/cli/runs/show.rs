@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::settings::{flattened, text};
 use super::summary::{self, known, state, steps, time, validation};
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::{print, table};
 use crate::cli::report::join;
 
-pub(super) fn show(folder: &Path, as_json: bool) -> Result<(), CliError> {
+pub(super) fn show(folder: &Path, as_json: bool) -> Result {
     let run = RunHistory::read(folder)?;
     let settings = run.config().get("user").unwrap_or(&Value::Null);
     if as_json {

@@ -8,9 +8,6 @@ use crate::cli::error::{CliError, usage};
 impl ClassicalArgs {
     /// The classifier of `classes` training classes on embeddings of so many `features`; `None` where
     /// training is on episodes.
-    ///
-    /// # Errors
-    /// When the method cannot be trained this way, or a number makes no sense.
     pub(crate) fn classifier(
         &self,
         method: Method,

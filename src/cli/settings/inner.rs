@@ -32,9 +32,6 @@ pub(crate) struct InnerSettings {
 
 impl InnerSettings {
     /// The inner loop of `method`; `None` for a method without one.
-    ///
-    /// # Errors
-    /// When an option is given that the method has no use for, or makes no sense.
     pub(crate) fn new(
         method: Method,
         args: &InnerArgs,
@@ -88,9 +85,6 @@ impl InnerSettings {
     }
 
     /// With the steps, mini-batches and norm of queries of a test.
-    ///
-    /// # Errors
-    /// When `method` has no mini-batches.
     pub(crate) fn tested_as(mut self, method: Method, args: &EvalArgs) -> Result<Self, CliError> {
         self.eval_steps = args.eval_inner_steps.unwrap_or(self.eval_steps);
         match (&mut self.batch, args.eval_inner_batch) {

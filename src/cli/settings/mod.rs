@@ -177,9 +177,6 @@ impl RunSettings {
     }
 
     /// The encoder that was trained, to put another head on.
-    ///
-    /// # Errors
-    /// When the method trains encoders for its own use, or the checkpoint is not of these settings.
     pub(crate) fn encoder<B: AutodiffBackend>(
         &self,
         checkpoint: &Checkpoint,
@@ -200,9 +197,6 @@ impl RunSettings {
     }
 
     /// The encoder of a gradient-based learner as its inner loop begins with it. It has no running averages.
-    ///
-    /// # Errors
-    /// When the method has no inner loop, or the checkpoint is not of these settings.
     pub(crate) fn body<B: AutodiffBackend>(
         &self,
         checkpoint: &Checkpoint,
@@ -222,9 +216,6 @@ impl RunSettings {
     }
 
     /// The network.
-    ///
-    /// # Errors
-    /// When nothing of an image is left behind its last block.
     pub(crate) fn network(&self) -> Result<Conv4Config, CliError> {
         let ImageShape { channels, height, width } = self.image;
         let config = Conv4Config::new([channels, height, width])
@@ -247,9 +238,6 @@ impl RunSettings {
     }
 
     /// What batch-norm normalises with in the test.
-    ///
-    /// # Errors
-    /// When the method gathers no running averages and was told to use them.
     pub(crate) fn statistics(
         &self,
         asked: Option<BatchNormRule>,

@@ -20,7 +20,7 @@ use super::args::{EvalArgs, Method, TrainArgs, first_given};
 use super::backend::{self, Job, Place};
 use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
-use super::error::{CliError, usage};
+use super::error::{Result, usage};
 use super::eval;
 use super::output::print;
 use super::report::{join, rounded};
@@ -61,7 +61,7 @@ pub(crate) fn is_sinusoid_run(checkpoint: &Checkpoint) -> bool {
     checkpoint.settings()["user"]["data"] == SINUSOID
 }
 
-pub(crate) fn train(args: TrainArgs, world: World) -> Result<(), CliError> {
+pub(crate) fn train(args: TrainArgs, world: World) -> Result {
     let method = args.method;
     refuse_image_options(&args)?;
     let Some(inner) = InnerSettings::new(method, &args.inner, Benchmark::Sinusoids)? else {
@@ -93,12 +93,7 @@ pub(crate) fn train(args: TrainArgs, world: World) -> Result<(), CliError> {
     backend::dispatch_with(&device, &devices, balanced, training)
 }
 
-pub(crate) fn eval(
-    args: EvalArgs,
-    path: PathBuf,
-    checkpoint: Checkpoint,
-    world: World,
-) -> Result<(), CliError> {
+pub(crate) fn eval(args: EvalArgs, path: PathBuf, checkpoint: Checkpoint, world: World) -> Result {
     let of = path.display();
     if !matches!(args.data, None | Some(DataSpec::Sinusoids)) {
         return Err(usage!("images are not for the sinusoids of {of}"));
@@ -124,7 +119,7 @@ pub(crate) fn eval(
     backend::dispatch(&device, Testing { args, settings, path, checkpoint, test, world })
 }
 
-fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
+fn refuse_image_options(args: &TrainArgs) -> Result {
     // Their network takes a few hundred kilobytes, whatever the meta-batch.
     let of_memory = first_given!(args.scale, auto_batch).or(first_given!(args, memory_budget));
     let of_images = first_given!(args, split, image_size, grey, skip_broken, ways, train_ways);
@@ -138,21 +133,16 @@ fn refuse_image_options(args: &TrainArgs) -> Result<(), CliError> {
 }
 
 impl SinusoidSettings {
-    fn sampler(
-        &self,
-        shots: usize,
-        queries: usize,
-        part: u64,
-    ) -> Result<RegressionSampler, CliError> {
+    fn sampler(&self, shots: usize, queries: usize, part: u64) -> Result<RegressionSampler> {
         let seed = self.seed.wrapping_add(part);
         Ok(RegressionSampler::new(Sinusoids::default(), shots, queries, seed)?)
     }
 
-    fn test(&self) -> Result<RegressionSampler, CliError> {
+    fn test(&self) -> Result<RegressionSampler> {
         self.sampler(self.shots, self.queries, TEST)
     }
 
-    fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>, CliError> {
+    fn learner<B: AutodiffBackend>(&self, device: &B::Device) -> Result<Maml<B, Mlp<B>>> {
         self.precision.check::<B>(device).map_err(TrainError::from)?;
         B::seed(device, self.seed);
         let context = if self.method == Method::Cavia { CONTEXT } else { 0 };
@@ -168,13 +158,13 @@ impl SinusoidSettings {
         test: &RegressionSampler,
         tasks: usize,
         (device, world): (&B::Device, &World),
-    ) -> Result<Tested, CliError> {
+    ) -> Result<Tested> {
         let after = BTreeSet::from_iter(AFTER.into_iter().chain([self.inner.eval_steps]));
         let after = after.into_iter().map(|steps| {
             let learner = learner.clone().with_test_steps(steps);
             Ok((steps, Evaluator::new(tasks).score_shared(&learner, test, device, &**world)?))
         });
-        Ok(Tested(after.collect::<Result<_, CliError>>()?))
+        Ok(Tested(after.collect::<Result<_>>()?))
     }
 
     fn protocol(&self, tasks: usize) -> Value {
@@ -197,7 +187,7 @@ struct Training {
 }
 
 impl Job for Training {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, settings, tasks, world } = self;
         let learner = settings.learner::<B>(&place.device)?;
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
@@ -227,7 +217,7 @@ impl Job for Training {
         plotted
     }
 
-    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         self.run::<B>(place)
     }
 }
@@ -242,7 +232,7 @@ struct Testing {
 }
 
 impl Job for Testing {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self { args, settings, path, checkpoint, test, world } = self;
         let learner = settings.learner::<B>(&place.device)?;
         let learner = checkpoint.load::<B, _, _>(learner, &place.device)?.valid();
@@ -262,7 +252,7 @@ impl Job for Testing {
 struct Tested(BTreeMap<usize, Score>);
 
 impl Tested {
-    fn tell(&self) -> Result<(), CliError> {
+    fn tell(&self) -> Result {
         self.0.iter().try_for_each(|(steps, score)| {
             print(format_args!("after {steps:>2} steps on new sinusoids: {score}"))
         })

@@ -10,7 +10,7 @@ use fewshot::plot::{self, Curve, Panel, PlotError};
 use plotters::prelude::*;
 
 use super::{AFTER, SinusoidSettings, TEST};
-use crate::cli::error::CliError;
+use crate::cli::error::{CliError, Result};
 
 const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 200;
@@ -40,7 +40,7 @@ pub(super) fn write<B: Backend>(
     settings: &SinusoidSettings,
     folder: &Path,
     device: &B::Device,
-) -> Result<(), CliError> {
+) -> Result {
     let pictures = [0, 1].map(|task| picture(learner, settings, task, device));
     let path = folder.join("adapted.svg");
     plot::write(&path, SIZE, &pictures, panel).map_err(CliError::Failed)

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use super::scale::{World, tell_profile, used, with_peak};
 use crate::cli::args::TrainArgs;
 use crate::cli::backend::Place;
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{CliError, Result, failed, usage};
 use crate::cli::output::print_status;
 use crate::cli::progress;
 use crate::cli::report::{join, peak_rss_mb, rounded};
@@ -87,7 +87,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         settings: &impl Serialize,
         data: &str,
         what: impl Display,
-    ) -> Result<Fitted<L::InnerModule>, CliError> {
+    ) -> Result<Fitted<L::InnerModule>> {
         let (args, scale, place) = (self.args, &self.args.scale, self.place);
         let folder = self.folder(data)?;
         let (method, run) = (args.method, folder.display());
@@ -147,7 +147,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         learner: &L,
         optimizer: &O,
         tasks: &Tasks<T>,
-    ) -> Result<Option<usize>, CliError> {
+    ) -> Result<Option<usize>> {
         let free = self.place.free_of(self.world.size());
         let Some(budget) = self.args.memory_budget.or(share_of(free)) else {
             let label = self.place.label();
@@ -170,7 +170,7 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
     }
 
     /// The folder that was named, or the first free one of its kind under `runs/`.
-    fn folder(&self, data: &str) -> Result<PathBuf, CliError> {
+    fn folder(&self, data: &str) -> Result<PathBuf> {
         if let Some(folder) = &self.args.out {
             return Ok(folder.clone());
         }
@@ -188,7 +188,7 @@ pub(super) fn share_of(free: Option<Bytes>) -> Option<Bytes> {
     free.map(|free| Bytes(free.0 / 10 * 9))
 }
 
-fn free_folder(kind: &str) -> Result<String, CliError> {
+fn free_folder(kind: &str) -> Result<String> {
     let failed = |error| failed!("cannot make a run folder under runs/: {error}");
     fs::create_dir_all("runs").map_err(failed)?;
     for number in 1.. {
@@ -210,7 +210,7 @@ struct Interrupt {
 }
 
 impl Interrupt {
-    fn listen() -> Result<Self, CliError> {
+    fn listen() -> Result<Self> {
         let new = Self { asked: Arc::default(), saved: Arc::default() };
         let (asked, saved) = (new.asked.clone(), new.saved.clone());
         let handler = move || {

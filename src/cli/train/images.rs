@@ -11,12 +11,12 @@ use crate::cli::args::TrainArgs;
 use crate::cli::backend::{self, Job, Place};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::output::{print, print_status};
 use crate::cli::report::{evaluated, join, test_protocol};
 use crate::cli::settings::{InnerSettings, LearnerJob, RunSettings};
 
-pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result<(), CliError> {
+pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
     let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
     data.refuse_other_options(args.split, of_files)?;
     let data = data.absolute();
@@ -73,7 +73,7 @@ fn tasks(
     args: &TrainArgs,
     settings: &RunSettings,
     splits: Splits,
-) -> Result<Tasks<EpisodeSampler>, CliError> {
+) -> Result<Tasks<EpisodeSampler>> {
     let defaults = Benchmark::of(settings.image).defaults(settings.method);
     let classify = settings.classical.is_some();
     let shots = args.train_shots.or(classify.then_some(1)).or(defaults.shots);
@@ -114,23 +114,19 @@ pub(super) struct Training {
 }
 
 impl Job for Training {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         self.check(&place)?;
         let checkpointing = self.args.scale.grad_checkpoint;
         self.settings.clone().with_learner(place, checkpointing, self)
     }
 
-    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run_balanced<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         Job::run(self, place)
     }
 }
 
 impl LearnerJob for Training {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        place: Place<B>,
-        learner: L,
-    ) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
         let Self { args, settings, tasks, world } = self;
         let statistics = settings.statistics(args.batch_norm)?;
         let (train, name, halve_every) =

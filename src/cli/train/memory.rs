@@ -10,13 +10,13 @@ use super::fit::share_of;
 use super::images::Training;
 use crate::cli::args::Method;
 use crate::cli::backend::Place;
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 
 impl Training {
     /// That a step fits the budget, or nine tenths of what is free to one of the processes, and no
     /// tensor is larger than one may be, by the formulas of the network; where nothing of that is
     /// known, it does.
-    pub(super) fn check<B: Backend>(&self, place: &Place<B>) -> Result<(), CliError> {
+    pub(super) fn check<B: Backend>(&self, place: &Place<B>) -> Result {
         let Self { args, settings, tasks, world } = self;
         let largest_buffer = place.info.capabilities.largest_buffer;
         let budget = args.memory_budget.or(share_of(place.free_of(world.size())));

@@ -11,10 +11,10 @@ pub(super) use scale::{ScaleArgs, World};
 use super::args::{Method, TrainArgs};
 use super::backend;
 use super::data_spec::DataSpec;
-use super::error::{CliError, usage};
+use super::error::{Result, usage};
 use super::{sinusoids, world};
 
-pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: TrainArgs) -> Result {
     let world = world::join()?;
     world::run_or_abort(&*world, || {
         check(&args)?;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: TrainArgs) -> Result<(), CliError> {
     })
 }
 
-fn check(args: &TrainArgs) -> Result<(), CliError> {
+fn check(args: &TrainArgs) -> Result {
     let method = args.method;
     if !(args.lr.is_finite() && args.lr > 0.0) {
         return Err(usage!("--lr must be a positive number"));

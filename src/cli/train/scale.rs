@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::cli::args::{Method, checkpointing, count, one_of, steps};
 use crate::cli::backend::Place;
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::output::print_status;
 use crate::cli::report::rounded;
 
@@ -77,7 +77,7 @@ impl ScaleArgs {
         self.grad_checkpoint == Checkpointing::Balanced
     }
 
-    pub(super) fn check(&self, method: Method) -> Result<(), CliError> {
+    pub(super) fn check(&self, method: Method) -> Result {
         if self.grad_checkpoint == Checkpointing::Segments && method != Method::Protonet {
             let or_chain = match method.adapts() {
                 true => ", or --second-order-route chain if it differentiates whole inner steps",

@@ -8,14 +8,14 @@ use fewshot::files;
 use zip::ZipArchive;
 
 use crate::cli::download::body;
-use crate::cli::error::{CliError, failed};
+use crate::cli::error::{Result, failed};
 use crate::cli::output::print;
 
 /// How long a download may take.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 
 /// Downloads weights to a file, or into the cache.
-pub(super) fn get(weights: &PublishedWeights, to: Option<&Path>) -> Result<(), CliError> {
+pub(super) fn get(weights: &PublishedWeights, to: Option<&Path>) -> Result {
     let (backbone, page) = (weights.name, weights.page);
     let file = weights.file.ok_or(AdaptedModelError::NoDownload { backbone, page })?;
     let no_cache = || failed!("there is no folder for the user's caches: say --to FILE");
@@ -62,12 +62,7 @@ impl Place {
 }
 
 /// Downloads a file, checks it and puts it in its place.
-fn fetch(
-    name: &str,
-    file: &PublishedFile,
-    mirror: Option<&str>,
-    place: &Place,
-) -> Result<PathBuf, CliError> {
+fn fetch(name: &str, file: &PublishedFile, mirror: Option<&str>, place: &Place) -> Result<PathBuf> {
     let url = match (mirror, file.url.rsplit_once('/')) {
         (Some(mirror), Some((_, last))) => format!("{}/{last}", mirror.trim_end_matches('/')),
         _ => file.url.to_owned(),

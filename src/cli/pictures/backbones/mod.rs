@@ -8,7 +8,7 @@ use clap::Subcommand;
 use fewshot::adapted::{PUBLISHED_WEIGHTS, PublishedWeights};
 use serde_json::{Value, json};
 
-use crate::cli::error::CliError;
+use crate::cli::error::Result;
 use crate::cli::output::{print, table};
 
 #[derive(Debug, Subcommand)]
@@ -34,7 +34,7 @@ pub(crate) enum BackbonesCommand {
 }
 
 /// `fewshot backbones`.
-pub(crate) fn backbones(command: BackbonesCommand) -> Result<(), CliError> {
+pub(crate) fn backbones(command: BackbonesCommand) -> Result {
     match command {
         BackbonesCommand::List { json: true } => {
             print(PUBLISHED_WEIGHTS.iter().map(described).collect::<Value>())

@@ -15,7 +15,7 @@ use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 use super::{Embedder, NetworkSpec};
 use crate::cli::args::{DeviceArgs, first_given};
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{Result, failed, usage};
 use crate::cli::output::print;
 use gallery::{Gallery, Served};
 use routes::App;
@@ -76,7 +76,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// `fewshot serve`.
-pub(crate) fn serve(args: ServeArgs) -> Result<(), CliError> {
+pub(crate) fn serve(args: ServeArgs) -> Result {
     backend::prepare(args.device.threads)?;
     let device = args.device.clone();
     backend::dispatch(&device, Serving(args))
@@ -85,7 +85,7 @@ pub(crate) fn serve(args: ServeArgs) -> Result<(), CliError> {
 struct Serving(ServeArgs);
 
 impl Job for Serving {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let Self(args) = self;
         let mut gallery = open::<B>(&args, &place.device)?;
         let address = SocketAddr::new(args.host, args.port);
@@ -108,7 +108,7 @@ impl Job for Serving {
 fn open<B: AutodiffBackend>(
     args: &ServeArgs,
     device: &B::Device,
-) -> Result<Gallery<B::InnerBackend>, CliError> {
+) -> Result<Gallery<B::InnerBackend>> {
     let file = &args.model;
     let Some(backbone) = &args.backbone else {
         // Clap asks for no --backbone where it conflicts with what is there.
