@@ -1,10 +1,9 @@
 //! Training on several replicas: devices of one process, or processes that MPI started.
 //!
-//! The tasks of a step are cut into micro-batches, the *leaves*, best by the settings and not by
-//! the number of replicas. Each replica takes a [contiguous range](shard) of them, and their gradients
-//! are added in a [fixed binary tree](TreeSum) over the leaves. A replica adds up the nodes of the tree
-//! that lie in its range; the few nodes of all replicas complete the same tree. The sum is the same
-//! bit for bit whatever the number of replicas as long as the leaves are the same, see [`reduce`].
+//! The tasks of a step are cut into micro-batches, the *leaves*. Each replica takes a [contiguous
+//! range](shard) of them, and adds up the nodes of a [fixed binary tree](TreeSum) that lie in it; the
+//! nodes of all replicas complete the tree. The same leaves have the same sum, bit for bit, whatever
+//! the number of replicas, see [`reduce`].
 
 mod agree;
 mod communicator;

@@ -7,11 +7,7 @@ use super::{FiniteGrads, GradScalerConfig, LossScale, NonFinite, ScaleError, Sca
 /// Finds the largest loss scale at which gradients stay finite.
 ///
 /// The scale falls by a factor with every step whose gradients are not finite, which is skipped,
-/// and grows by a factor after a number of finite steps in a row.
-///
-/// # Conventions
-/// The state machine of `torch.amp.GradScaler`. Growth beyond the finite numbers is left out and
-/// the count begins anew.
+/// and grows by a factor after a number of finite steps in a row, unless beyond the finite numbers.
 #[derive(Clone, Debug)]
 pub struct GradScaler {
     config: GradScalerConfig,

@@ -46,8 +46,7 @@ pub struct Score {
 pub struct Evaluation {
     /// Mean accuracy over episodes, in percent.
     pub accuracy: f64,
-    /// Half-width of the 95 % interval of the mean, in percent: `1.96 * std / sqrt(n)`, with the
-    /// sample standard deviation over episodes.
+    /// Half-width of its 95 % interval over episodes, in percent, as [`Score::ci95`].
     pub ci95: f64,
     /// Episodes tested on.
     pub episodes: usize,

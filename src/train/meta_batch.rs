@@ -27,13 +27,10 @@ const RATE: f64 = 1e-3;
 /// [usable](SearchBudget::usable): parameters, gradients, optimizer state, activations and the tasks
 /// themselves.
 ///
-/// Every trial makes two full steps with copies of `learner` and `optimizer`, whose own values stay
-/// as they are, running averages that copies share included; see [`find_batch_size`] for which sizes
-/// are tried. Parameters that were not drawn yet are drawn, as training would. Of a learner that
-/// [draws](MetaLearner::DRAWS), for instance for dropout, the backend is seeded after each trial, by
-/// numbers that it drew before the first: Burn 0.21 cannot tell where its generator is, so what is
-/// drawn later is not what it would have been, but the same whatever was tried. Of one that does not
-/// draw, it is what it would have been.
+/// Every trial, of a size by [`find_batch_size`], makes two full steps with copies of `learner` and
+/// `optimizer`, whose own values stay as they are. Parameters that were not drawn yet are drawn. Of a
+/// learner that [draws](MetaLearner::DRAWS), what the backend draws later is not what it would have
+/// been, but the same whatever was tried: Burn 0.21 cannot tell where its generator is.
 ///
 /// One thread may differentiate at a time. On a CPU, what other threads allocate counts as well.
 ///

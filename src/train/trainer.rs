@@ -114,25 +114,14 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
 
     /// Gradient accumulation: the number of meta-batches in a step, 1 by default. They are differentiated one
     /// after the other; the gradient is that of one meta-batch so many times as large, in the memory of one.
-    ///
-    /// Gradients are weighted by their numbers of queries. Every step has all of its meta-batches, so no
-    /// partial step is left over.
     pub fn accumulate(self, meta_batches: u64) -> Self {
         self.with(|options| options.accumulate = meta_batches)
     }
 
-    /// Number of tasks in a micro-batch, which is differentiated at once. Smaller ones take less memory;
-    /// the gradient of the step is the same within rounding. By default a micro-batch is a meta-batch, or the
-    /// share of a replica if there are more replicas than meta-batches in a step.
-    ///
-    /// Every micro-batch starts from the running averages of batch-norm at the start of the step, and the mean
-    /// of their changes is applied: many micro-batches change them less than a learner that tracks task
-    /// after task. The running averages of `burn::nn::BatchNorm` are shared among copies, so micro-batches
-    /// update them in sequence. Random numbers of the backend, as for dropout, depend on the micro-batches
-    /// and on the replicas.
-    ///
-    /// With the same micro-batches, steps are bitwise identical for any number of replicas, on backends that
-    /// are deterministic, as those of the CPU are.
+    /// Number of tasks in a micro-batch, which is differentiated at once: fewer take less memory, and the
+    /// gradient of the step is the same within rounding. By default a meta-batch, or the share of a replica if
+    /// there are more replicas than meta-batches. `docs/scaling.md` says what else depends on it: running
+    /// averages, random numbers, and the last bits.
     pub fn micro_batch(self, tasks: usize) -> Self {
         self.with(|options| options.micro_batch = Some(tasks))
     }
@@ -141,9 +130,8 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     /// `fit` then refuses to run as one of several that `mpirun` or `srun` started. Those pass
     /// [`world`](crate::parallel::world), or [`Solo`](crate::parallel::Solo) to train independently.
     ///
-    /// All must call `fit` with the same settings. Rank 0 writes the run folder and calls the observer. If
-    /// `fit` fails in one process, others may wait for it forever: [`abort`](Communicator::abort) ends
-    /// them.
+    /// Rank 0 writes the run folder and calls the observer. If `fit` fails in one process, others may wait
+    /// for it forever: [`abort`](Communicator::abort) ends them.
     pub fn communicator(self, communicator: Arc<dyn Communicator>) -> Self {
         Self { communicator: Some(communicator), ..self }
     }
@@ -201,13 +189,9 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
     }
 
     /// Number of steps whose losses and scores are read from the device at once, so that the host does not
-    /// wait for the device at every step; the observer and the run folder get them then. All are read
-    /// before a validation, a checkpoint and the end. It does not change what is learned. By default up to
-    /// 32 steps or half a second on an accelerator, and 1 step on a CPU.
-    ///
-    /// A loss or gradient that is not finite is reported with its step when it is read; no checkpoint is
-    /// written in between. Every step is read if losses are scaled, gradients are clipped, or a step has
-    /// several micro-batches.
+    /// wait for it at every step; what is learned is the same. By default up to 32 steps or half a second on
+    /// an accelerator, and 1 step on a CPU. Every step is read if losses are scaled, gradients are clipped,
+    /// or a step has several micro-batches.
     pub fn read_every(self, steps: u64) -> Self {
         self.with(|options| options.read_every = Some(steps))
     }
@@ -219,10 +203,9 @@ impl<L, O, S, T> MetaTrainer<L, O, S, T> {
 
     /// Resumes the run in this folder; the result is bitwise that of a run that never stopped.
     ///
-    /// The backend, the data's classes and every setting but the number of steps must be the same;
-    /// of the optimizer and the schedule only the state is checked. Micro-batches, devices and
-    /// processes may be others: gradients are then the same within rounding. A run made longer keeps the
-    /// validation that its earlier end had.
+    /// The backend, the data's classes and every setting but the number of steps must be the same, of which
+    /// those of the optimizer and the schedule are not checked. Micro-batches, devices and processes may be
+    /// others: gradients are then the same within rounding.
     pub fn resume_from(self, folder: impl Into<PathBuf>) -> Self {
         self.with(|options| options.folder = Some(Folder::Old(folder.into())))
     }

@@ -15,7 +15,6 @@ use crate::cli::pictures::PictureEmbedding;
 use crate::cli::settings::{LearnerJob, RunSettings};
 use crate::cli::world;
 
-/// `fewshot embed`.
 pub(crate) fn embed(args: EmbedArgs) -> Result {
     let world = world::join()?;
     world::refuse_several(&*world, "embed")?;

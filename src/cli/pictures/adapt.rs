@@ -16,7 +16,6 @@ use crate::cli::report::rounded;
 /// Confusions that are printed, at most.
 const MISTAKES: usize = 5;
 
-/// `fewshot adapt`.
 pub(crate) fn adapt(args: AdaptArgs) -> Result {
     backend::prepare(args.device.threads)?;
     let to_do = ToDo::of(&args)?;

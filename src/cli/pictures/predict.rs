@@ -14,7 +14,6 @@ use crate::cli::output::{print, print_error};
 /// Pictures that are in memory at once.
 const BATCH: usize = 32;
 
-/// `fewshot predict`.
 pub(crate) fn predict(args: PredictArgs) -> Result {
     backend::prepare(args.device.threads)?;
     let device = args.device.clone();

@@ -71,8 +71,7 @@ pub struct FeatureEvaluation {
     pub seed: u64,
     /// Mean accuracy over episodes, in percent.
     pub accuracy: f64,
-    /// Half-width of the 95 % interval of the mean, in percent: `1.96 * std / sqrt(n)`, with the
-    /// sample standard deviation over episodes.
+    /// Half-width of its 95 % interval over episodes, in percent, as [`Score::ci95`].
     pub ci95: f64,
     /// Episodes a second, drawing included.
     pub episodes_per_s: f64,

@@ -33,7 +33,6 @@ pub(crate) enum BackbonesCommand {
     },
 }
 
-/// `fewshot backbones`.
 pub(crate) fn backbones(command: BackbonesCommand) -> Result {
     match command {
         BackbonesCommand::List { json: true } => {

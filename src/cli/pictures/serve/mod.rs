@@ -75,7 +75,6 @@ pub(crate) struct ServeArgs {
     device: DeviceArgs,
 }
 
-/// `fewshot serve`.
 pub(crate) fn serve(args: ServeArgs) -> Result {
     backend::prepare(args.device.threads)?;
     let device = args.device.clone();
