@@ -1,23 +1,14 @@
 use std::hint::black_box;
 
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
-use fewshot::hardware::{self, Bytes, Calibration};
+use fewshot::hardware::{Bytes, Calibration};
 use fewshot::kernels::{Route, route};
 use rayon::prelude::*;
-use serde_json::{Value, json};
 
 use super::case::{Case, Load, Scale};
 use super::timing::Effort;
-use crate::cli::hardware::calibration_text;
 use crate::cli::warnings::KernelCount;
-
-/// What the machine and the backend can do at best.
-pub(super) struct Limits {
-    calibration: Calibration,
-    /// Whether they are those of kernels alone, on an accelerator.
-    of_kernels: bool,
-}
 
 /// The least time that a case takes.
 #[derive(Clone, Copy)]
@@ -38,47 +29,30 @@ fn launches(work: &mut dyn FnMut()) -> usize {
     count.settled() - before
 }
 
-impl Limits {
-    pub(super) fn measure<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Self {
-        let effort = scale.choose(hardware::Effort::Full, hardware::Effort::Quick);
-        let calibration = Calibration::measure::<B::InnerBackend>(device, effort);
-        Self { calibration, of_kernels: matches!(route::<B>(), Route::Device(_)) }
+/// What bounds a case. On an accelerator, of these `limits` of its kernels, its launches, its arithmetic
+/// or its traffic of memory, whichever takes longest; else what bounds it at this moment, because a
+/// machine that others use too has good and bad minutes.
+pub(super) fn bound<B: Backend>(
+    limits: &Calibration,
+    case: &mut Case,
+    scale: Scale,
+    device: &B::Device,
+) -> Bound {
+    let load = case.load;
+    if !matches!(route::<B>(), Route::Device(_)) {
+        let seconds = load.amount() / limit_now::<B>(load, scale, device);
+        return Bound { seconds, by: load.names()[0], launches: None };
     }
-
-    /// What bounds a case. On an accelerator its launches, its arithmetic or its traffic of memory,
-    /// whichever takes longest; else what bounds it at this moment, because a machine that others use too
-    /// has good and bad minutes.
-    pub(super) fn of<B: Backend>(
-        &self,
-        case: &mut Case,
-        scale: Scale,
-        device: &B::Device,
-    ) -> Bound {
-        let load = case.load;
-        if !self.of_kernels {
-            let seconds = load.amount() / limit_now::<B>(load, scale, device);
-            return Bound { seconds, by: load.names()[0], launches: None };
-        }
-        let kernels = &self.calibration;
-        let count = launches(&mut case.work);
-        let (flops, bytes) = match load {
-            Load::Flops(flops) => (flops, 0),
-            Load::Bytes(bytes) => (0.0, bytes as u64),
-        };
-        let busy = kernels.seconds(flops, "f32", Bytes(bytes), 0);
-        let busy = busy.expect("products of f32 are always measured");
-        let launching = count as f64 * kernels.launch;
-        let by = if launching > busy { "launches" } else { load.names()[0] };
-        Bound { seconds: busy.max(launching), by, launches: Some(count) }
-    }
-
-    pub(super) fn table(&self) -> String {
-        calibration_text(&self.calibration) + "\n"
-    }
-
-    pub(super) fn json(&self) -> Value {
-        json!(self.calibration)
-    }
+    let count = launches(&mut case.work);
+    let (flops, bytes) = match load {
+        Load::Flops(flops) => (flops, 0),
+        Load::Bytes(bytes) => (0.0, bytes as u64),
+    };
+    let busy = limits.seconds(flops, "f32", Bytes(bytes), 0);
+    let busy = busy.expect("products of f32 are always measured");
+    let launching = count as f64 * limits.launch;
+    let by = if launching > busy { "launches" } else { load.names()[0] };
+    Bound { seconds: busy.max(launching), by, launches: Some(count) }
 }
 
 /// What bounds `load`, in operations or bytes a second, at this moment.

@@ -19,15 +19,16 @@ pub(crate) use operation::Operation;
 
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::files;
+use fewshot::hardware::{Calibration, Effort};
 use fewshot::kernels::{Route, route};
 use serde_json::json;
 
 use super::args::{BenchKernelsArgs, BenchReportArgs, DeviceArgs, KernelsArgs};
 use super::backend::{self, Job, Place};
 use super::error::{Result, failed};
+use super::hardware::calibration_text;
 use super::machine::{self, Machine};
 use super::output::{print, tell};
-use limits::Limits;
 use row::Row;
 
 pub(crate) fn kernels(args: BenchKernelsArgs) -> Result {
@@ -64,7 +65,7 @@ impl Job for BenchKernelsArgs {
             "version": env!("CARGO_PKG_VERSION"),
             "backend": place.backend(),
             "device": place.label(),
-            "limits": limits.json(),
+            "limits": limits,
             "rows": rows.iter().map(Row::json).collect::<Vec<_>>(),
         }))
     }
@@ -86,7 +87,7 @@ struct Measured {
     machine: Machine,
     /// At the start: a checkout may move on meanwhile.
     commit: Option<String>,
-    limits: Limits,
+    limits: Calibration,
     rows: Vec<Row>,
 }
 
@@ -100,13 +101,14 @@ impl Measured {
         let (machine, commit) = (Machine::here(), machine::commit());
         let version = env!("CARGO_PKG_VERSION");
         tell(aside, format_args!("{machine}\nfewshot {version}, {place}\n"))?;
-        let limits = Limits::measure::<B>(scale, device);
-        tell(aside, limits.table())?;
+        let effort = scale.choose(Effort::Full, Effort::Quick);
+        let limits = Calibration::measure::<B::InnerBackend>(device, effort);
+        tell(aside, calibration_text(&limits) + "\n")?;
         tell(aside, Row::heading())?;
         let mut rows = Vec::new();
         for operation in args.measure.operations() {
             for mut case in operation.cases::<B>(scale, device) {
-                let bound = limits.of::<B>(&mut case, scale, device);
+                let bound = limits::bound::<B>(&limits, &mut case, scale, device);
                 let row = Row::measure(case, scale.effort(), beside, bound);
                 tell(aside, row.line())?;
                 rows.push(row);
@@ -118,7 +120,7 @@ impl Measured {
     fn markdown<B: AutodiffBackend>(&self, place: &Place<B>) -> String {
         let (machine, version, date) = (&self.machine, env!("CARGO_PKG_VERSION"), machine::today());
         let commit = self.commit.as_ref().map_or_else(String::new, |at| format!(" at commit {at}"));
-        let limits = self.limits.table();
+        let limits = calibration_text(&self.limits);
         let rows: String = self.rows.iter().map(Row::markdown).collect();
         let head = Row::MARKDOWN_HEAD;
         format!(

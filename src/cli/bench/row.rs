@@ -44,33 +44,27 @@ impl Row {
 
     /// The names of the columns of [`line`](Self::line).
     pub(super) fn heading() -> String {
-        columns([
-            "operation",
-            "shape",
-            "variant",
-            "pass",
-            "ms (quartiles)",
-            "reference ms",
-            "speedup",
-            "rate",
-            "of limit",
-        ])
+        let names =
+            "operation,shape,variant,pass,ms (quartiles),reference ms,speedup,rate,of limit";
+        columns(&names.split(',').map(str::to_owned).collect::<Vec<_>>())
     }
 
     pub(super) fn line(&self) -> String {
+        let Case { operation, shape, variant, pass, .. } = &self.case;
+        let case = [*operation, shape, variant, &pass.to_string()].map(str::to_owned);
+        columns(&[&case[..], &self.figures(Spread::text)].concat())
+    }
+
+    /// Its times and its reference's as `ms` tells them, speedup, rate and share of the limit.
+    fn figures(&self, ms: fn(&Spread) -> String) -> [String; 5] {
         let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let Case { operation, shape, variant, pass, load, .. } = &self.case;
-        columns([
-            operation,
-            shape,
-            variant,
-            &pass.to_string(),
-            &self.spread.text(),
-            &or_none(self.reference.as_ref().map(Spread::text)),
-            &or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
-            &format!("{:.1} {}", self.rate / 1e9, load.names()[1]),
-            &format!("{:.2} {}", self.of_limit(), self.bound.by),
-        ])
+        [
+            ms(&self.spread),
+            or_none(self.reference.as_ref().map(ms)),
+            or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
+            format!("{:.1} {}", self.rate / 1e9, self.case.load.names()[1]),
+            format!("{:.2} {}", self.of_limit(), self.bound.by),
+        ]
     }
 
     /// The first lines of a table of [`markdown`](Self::markdown).
@@ -80,18 +74,10 @@ impl Row {
 ";
 
     pub(super) fn markdown(&self) -> String {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let Case { operation, shape, variant, pass, load, .. } = &self.case;
+        let Case { operation, shape, variant, pass, .. } = &self.case;
         let variant = if variant.is_empty() { String::new() } else { format!(", {variant}") };
-        let (ms, rate) = (self.spread.median_text(), self.rate / 1e9);
-        format!(
-            "| `{operation}` {pass}{variant} | {shape} | {ms} | {} | {} | {rate:.1} {} | {:.2} {} |\n",
-            or_none(self.reference.as_ref().map(Spread::median_text)),
-            or_none(self.speedup().map(|speedup| format!("{speedup:.1}"))),
-            load.names()[1],
-            self.of_limit(),
-            self.bound.by,
-        )
+        let figures = self.figures(Spread::median_text).join(" | ");
+        format!("| `{operation}` {pass}{variant} | {shape} | {figures} |\n")
     }
 
     pub(super) fn json(&self) -> Value {
@@ -112,11 +98,12 @@ impl Row {
     }
 }
 
-fn columns(
-    [operation, shape, variant, pass, ms, reference, speedup, rate, share]: [&str; 9],
-) -> String {
-    format!(
-        "{operation:<16}{shape:<31}{variant:<13}{pass:<17}{ms:>21}{reference:>21}\
-         {speedup:>9}{rate:>15}{share:>13}"
-    )
+/// Words stand on the left of their columns, figures on the right.
+fn columns(cells: &[String]) -> String {
+    let widths = [16, 31, 13, 17, 21, 21, 9, 15, 13];
+    let cells = (0..).zip(cells.iter().zip(widths)).map(|(column, (cell, width))| match column {
+        0..4 => format!("{cell:<width$}"),
+        _ => format!("{cell:>width$}"),
+    });
+    cells.collect()
 }
