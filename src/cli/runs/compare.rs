@@ -1,12 +1,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fewshot::train::RunHistory;
 use serde_json::{Value, json};
 
 use super::named::{self, NamedRun};
 use super::settings::{flattened, text};
-use super::summary::{self, known, steps, time, validation};
+use super::summary::{self, RESULTS, known};
 use crate::cli::error::Result;
 use crate::cli::output::{print, table};
 use crate::cli::report::join;
@@ -24,25 +23,19 @@ pub(super) fn compare(folders: &[PathBuf], as_json: bool) -> Result {
     let row = |name: &str, cells: &mut dyn Iterator<Item = String>| -> Vec<String> {
         [name.to_owned()].into_iter().chain(cells).collect()
     };
-    let mut rows = vec![row("RUN", &mut runs.iter().map(|named| named.name.clone()))];
+    let mut rows = vec![row("RUN", &mut runs.iter().map(|(name, _)| name.clone()))];
     for (name, values) in &settings {
         let value = |value: &Value| known((!value.is_null()).then(|| text(value)));
         rows.push(row(name, &mut values.iter().map(value)));
     }
-    let mut result = |name: &str, of: fn(&RunHistory) -> String| {
-        rows.push(row(name, &mut runs.iter().map(|named| of(&named.run))));
-    };
-    result("best validation", |run| validation(run.best()));
-    result("last validation", |run| validation(run.validations().last()));
-    result("steps", steps);
-    result("training time", |run| time(run.seconds()));
+    rows.extend(RESULTS.map(|(name, of)| row(name, &mut runs.iter().map(|(_, run)| of(run)))));
     print(table(&rows))
 }
 
-fn report(index: usize, named: &NamedRun, settings: &Compared) -> Value {
-    let mut report = summary::json(&named.run);
+fn report(index: usize, (name, run): &NamedRun, settings: &Compared) -> Value {
+    let mut report = summary::json(run);
     let own = settings.iter().map(|(name, values)| (name.clone(), values[index].clone()));
-    join(&mut report, json!({"name": named.name, "settings": Value::from_iter(own)}));
+    join(&mut report, json!({"name": name, "settings": Value::from_iter(own)}));
     report
 }
 
@@ -50,7 +43,7 @@ fn report(index: usize, named: &NamedRun, settings: &Compared) -> Value {
 /// the steps done.
 fn differing(runs: &[NamedRun]) -> Compared {
     let mut all = Compared::new();
-    for (index, NamedRun { run, .. }) in runs.iter().enumerate() {
+    for (index, (_, run)) in runs.iter().enumerate() {
         let config = json!(run.config());
         for (name, value) in flattened(&config) {
             let name = name.strip_prefix("user.").unwrap_or(&name).to_owned();

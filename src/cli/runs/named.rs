@@ -4,11 +4,8 @@ use fewshot::train::RunHistory;
 
 use crate::cli::error::{Result, usage};
 
-/// A run with the shortest name that no other one of its list has.
-pub(super) struct NamedRun {
-    pub(super) name: String,
-    pub(super) run: RunHistory,
-}
+/// A run behind the shortest name that no other one of its list has.
+pub(super) type NamedRun = (String, RunHistory);
 
 /// Reads several runs.
 pub(super) fn read(folders: &[PathBuf]) -> Result<Vec<NamedRun>> {
@@ -18,8 +15,7 @@ pub(super) fn read(folders: &[PathBuf]) -> Result<Vec<NamedRun>> {
     if let Some(twice) = (1..paths.len()).find(|&index| paths[..index].contains(&paths[index])) {
         return Err(usage!("{} is named twice", folders[twice].display()));
     }
-    let names = short_names(&paths);
-    Ok(names.into_iter().zip(runs).map(|(name, run)| NamedRun { name, run }).collect())
+    Ok(short_names(&paths).into_iter().zip(runs).collect())
 }
 
 /// As many of the last components of each path as tell it from the others.

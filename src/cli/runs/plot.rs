@@ -27,7 +27,7 @@ pub(super) fn plot(folders: &[PathBuf], to: &Path) -> Result {
 
 /// What all runs are judged by. One without a step has nothing to draw.
 fn measure(runs: &[NamedRun]) -> Result<Measure> {
-    let known = runs.iter().filter_map(|named| Some((&named.name, named.run.measure()?)));
+    let known = runs.iter().filter_map(|(name, run)| Some((name, run.measure()?)));
     let known: Vec<_> = known.collect();
     let Some((first, measure)) = known.first() else { return Ok(Measure::Accuracy) };
     let Some((other, _)) = known.iter().find(|(_, other)| other != measure) else {
@@ -42,5 +42,5 @@ fn measure(runs: &[NamedRun]) -> Result<Measure> {
 
 fn curves(runs: &[NamedRun], curve: fn(&RunHistory) -> Curve) -> Vec<NamedCurve> {
     let colored = runs.iter().zip(COLORS);
-    colored.map(|(named, color)| (named.name.clone(), color, curve(&named.run))).collect()
+    colored.map(|((name, run), color)| (name.clone(), color, curve(run))).collect()
 }

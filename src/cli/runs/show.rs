@@ -4,7 +4,7 @@ use fewshot::train::RunHistory;
 use serde_json::{Value, json};
 
 use super::settings::{flattened, text};
-use super::summary::{self, known, state, steps, time, validation};
+use super::summary::{self, RESULTS};
 use crate::cli::error::Result;
 use crate::cli::output::{print, table};
 use crate::cli::report::join;
@@ -21,22 +21,6 @@ pub(super) fn show(folder: &Path, as_json: bool) -> Result {
     }
     let mut rows = vec![["run".to_owned(), run.folder().display().to_string()]];
     rows.extend(flattened(settings).into_iter().map(|(name, value)| [name, text(value)]));
-    rows.extend(results(&run).map(|(name, result)| [name.to_owned(), result]));
+    rows.extend(RESULTS.map(|(name, result)| [name.to_owned(), result(&run)]));
     print(table(&rows))
-}
-
-fn results(run: &RunHistory) -> [(&'static str, String); 8] {
-    [
-        ("state", known(state(run))),
-        ("steps", steps(run)),
-        ("training time", time(run.seconds())),
-        ("time left", known(run.seconds_left().map(time))),
-        ("best validation", validation(run.best())),
-        ("last validation", validation(run.validations().last())),
-        ("loss (last 100 steps)", known(run.mean_loss().map(|loss| format!("{loss:.4}")))),
-        (
-            "accuracy (last 100 steps)",
-            known(run.mean_accuracy().map(|mean| format!("{mean:.2} %"))),
-        ),
-    ]
 }

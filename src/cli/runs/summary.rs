@@ -8,6 +8,20 @@ use crate::cli::output::lower;
 use crate::cli::progress;
 use crate::cli::report::rounded;
 
+/// A name for each, as `show` and `compare` have them.
+pub(super) const RESULTS: [(&str, fn(&RunHistory) -> String); 8] = [
+    ("state", |run| known(state(run))),
+    ("steps", steps),
+    ("training time", |run| time(run.seconds())),
+    ("time left", |run| known(run.seconds_left().map(time))),
+    ("best validation", |run| validation(run.best())),
+    ("last validation", |run| validation(run.validations().last())),
+    ("loss (last 100 steps)", |run| known(run.mean_loss().map(|loss| format!("{loss:.4}")))),
+    ("accuracy (last 100 steps)", |run| {
+        known(run.mean_accuracy().map(|mean| format!("{mean:.2} %")))
+    }),
+];
+
 /// A dash is what is not known.
 pub(super) fn known(value: Option<impl ToString>) -> String {
     value.map_or("-".to_owned(), |value| value.to_string())
