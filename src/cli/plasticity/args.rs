@@ -121,20 +121,13 @@ impl PlasticityRunArgs {
         self.activation.unwrap_or(if bcm { Activation::Relu } else { Activation::Linear })
     }
 
-    pub(super) fn decay(&self) -> f64 {
-        self.decay.unwrap_or(0.0)
-    }
-
     pub(super) fn tau(&self) -> f64 {
         self.tau.unwrap_or(if self.rule == RuleName::Bcm { 20.0 } else { 100.0 })
     }
 
     pub(super) fn check(&self) -> Result {
-        let (rate, rule) = (self.rate(), lower(self.rule));
-        if !(rate.is_finite() && rate >= 0.0) {
-            return Err(usage!("--rate must be a number from 0 on, not {rate}"));
-        }
-        if self.whole && rate != 0.0 {
+        let rule = lower(self.rule);
+        if self.whole && self.rate() != 0.0 {
             return Err(usage!("--whole is for layers that do not adapt: --rate 0"));
         }
         if self.decay.is_some() && self.rule.is_ojas() {

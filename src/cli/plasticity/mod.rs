@@ -1,30 +1,19 @@
 //! Plastic hierarchies on generated inputs.
 
 mod args;
-mod plot;
 mod report;
 mod training;
 
 pub(crate) use args::{PlasticityRunArgs, RUN_HELP};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::plasticity::{
-    Bcm, Covariance, Hebb, HierarchyConfig, Oja, PlasticityRule, Rate, Sanger, Sources, Subspace,
-    TemporalHierarchy,
-};
+use fewshot::plasticity::{Bcm, Covariance, Hebb, HierarchyConfig, Oja, Sanger, Subspace};
 
 use super::backend::{self, Job, Place};
 use super::error::Result;
 use super::output::print_status;
 use args::RuleName;
 use report::RunResult;
-use training::Training;
-
-/// Sources of the inputs, unless these are shorter.
-const SOURCES: usize = 20;
-
-/// Firings within which the power is followed that rates are relative to.
-const POWER_TAU: f64 = 100.0;
 
 pub(crate) fn run(args: PlasticityRunArgs) -> Result {
     backend::prepare(args.device.threads)?;
@@ -42,7 +31,7 @@ impl Job for PlasticityRunArgs {
     fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let result = self.result::<B::InnerBackend>(&place.device)?;
         report::write(&self, &result, &place)?;
-        plot::write(&result, &self.plot)
+        report::plot(&result, &self.plot)
     }
 }
 
@@ -54,29 +43,16 @@ impl PlasticityRunArgs {
             .with_aggregate(self.aggregate)
             .with_top_down(self.top_down)
             .init::<B>(device)?;
-        let (tau, decay) = (self.tau(), self.decay());
+        let (tau, decay) = (self.tau(), self.decay.unwrap_or(0.0));
         match self.rule {
-            RuleName::Hebb => self.with(hierarchy, Hebb::new().with_decay(decay)?, device),
+            RuleName::Hebb => self.train(hierarchy, Hebb::new().with_decay(decay)?, device),
             RuleName::Covariance => {
-                self.with(hierarchy, Covariance::new(tau)?.with_decay(decay)?, device)
+                self.train(hierarchy, Covariance::new(tau)?.with_decay(decay)?, device)
             }
-            RuleName::Oja => self.with(hierarchy, Oja, device),
-            RuleName::Subspace => self.with(hierarchy, Subspace, device),
-            RuleName::Sanger => self.with(hierarchy, Sanger, device),
-            RuleName::Bcm => self.with(hierarchy, Bcm::new(tau)?.with_decay(decay)?, device),
+            RuleName::Oja => self.train(hierarchy, Oja, device),
+            RuleName::Subspace => self.train(hierarchy, Subspace, device),
+            RuleName::Sanger => self.train(hierarchy, Sanger, device),
+            RuleName::Bcm => self.train(hierarchy, Bcm::new(tau)?.with_decay(decay)?, device),
         }
-    }
-
-    fn with<B: Backend, R: PlasticityRule<B>>(
-        &self,
-        hierarchy: TemporalHierarchy<B>,
-        rule: R,
-        device: &B::Device,
-    ) -> Result<RunResult> {
-        let running = hierarchy.start(rule, Rate::fixed(self.rate())?);
-        let running = running.with_relative_rates(POWER_TAU)?;
-        let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);
-        let (learned, unseen) = (sources(self.seed)?, sources(self.seed.wrapping_add(1))?);
-        Training::new(self, learned, unseen, device.clone()).run(running)
     }
 }

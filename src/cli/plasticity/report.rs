@@ -1,11 +1,17 @@
+use std::path::Path;
+
 use burn::tensor::backend::Backend;
+use fewshot::plot::{self, NamedCurve};
 use serde_json::{Value, json};
 
 use super::PlasticityRunArgs;
 use crate::cli::backend::Place;
-use crate::cli::error::Result;
+use crate::cli::error::{CliError, Result};
 use crate::cli::output::{lower, print};
 use crate::cli::report::rounded;
+
+/// Of a panel of the plot.
+const SIZE: (u32, u32) = (450, 420);
 
 /// What a run showed.
 pub(super) struct RunResult {
@@ -68,7 +74,7 @@ fn object<B: Backend>(
         "top_down": args.top_down,
         "rule": lower(args.rule),
         "rate": args.rate(),
-        "decay": args.decay(),
+        "decay": args.decay.unwrap_or(0.0),
         "tau": args.tau(),
         "whole": args.whole,
         "seed": args.seed,
@@ -82,4 +88,21 @@ fn object<B: Backend>(
         "threads": rayon::current_num_threads(),
         "plot": args.plot.display().to_string(),
     })
+}
+
+/// Row norms and explained variance of all layers over ticks, as SVG.
+pub(super) fn plot(result: &RunResult, path: &Path) -> Result {
+    let norms = curves(result, |moment| &moment.norms);
+    let explained = curves(result, |moment| &moment.explained);
+    let panels = [("row norm", plot::top(&norms), norms), ("explained variance", 1.0, explained)];
+    plot::write(path, SIZE, &panels, plot::over_time("tick")).map_err(CliError::Failed)
+}
+
+fn curves(result: &RunResult, values: fn(&Moment) -> &Vec<f64>) -> Vec<NamedCurve> {
+    let layers = (0..result.firings.len()).zip(plot::COLORS.into_iter().cycle());
+    let curve = |(layer, color)| {
+        let points = result.moments.iter().map(|it| (it.tick as f64, values(it)[layer]));
+        (format!("layer {}", layer + 1), color, points.collect())
+    };
+    layers.map(curve).collect()
 }

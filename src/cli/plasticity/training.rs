@@ -3,13 +3,20 @@ use std::time::{Duration, Instant};
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot::plasticity::{
-    PlasticityError, PlasticityRule, Running, SourceStream, Sources, row_norm,
+    PlasticityError, PlasticityRule, Rate, Running, SourceStream, Sources, TemporalHierarchy,
+    row_norm,
 };
 
 use super::PlasticityRunArgs;
 use super::report::{Moment, RunResult};
 use crate::cli::error::{CliError, Result, failed};
 use crate::cli::progress::StepProgress;
+
+/// Sources of the inputs, unless these are shorter.
+const SOURCES: usize = 20;
+
+/// Firings within which the power is followed that rates are relative to.
+const POWER_TAU: f64 = 100.0;
 
 /// How often it is looked at the layers.
 const MOMENTS: usize = 50;
@@ -21,7 +28,7 @@ const VALUES: usize = 1 << 22;
 const UNSEEN: usize = 1000;
 
 /// The way through a run's inputs.
-pub(super) struct Training<'a, B: Backend> {
+struct Training<'a, B: Backend> {
     args: &'a PlasticityRunArgs,
     stream: SourceStream,
     /// What is never learned, one sequence.
@@ -31,26 +38,29 @@ pub(super) struct Training<'a, B: Backend> {
     firings: Vec<usize>,
 }
 
-impl<'a, B: Backend> Training<'a, B> {
-    pub(super) fn new(
-        args: &'a PlasticityRunArgs,
-        learned: Sources,
-        unseen: Sources,
-        device: B::Device,
-    ) -> Self {
-        Self {
-            args,
-            stream: learned.stream(args.batch),
-            unseen: unseen.stream(1).next(UNSEEN, &device),
-            device,
-            firings: vec![0; args.periods.len()],
-        }
-    }
-
-    pub(super) fn run<R: PlasticityRule<B>>(
-        mut self,
-        mut running: Running<B, R>,
+impl PlasticityRunArgs {
+    pub(super) fn train<B: Backend, R: PlasticityRule<B>>(
+        &self,
+        hierarchy: TemporalHierarchy<B>,
+        rule: R,
+        device: &B::Device,
     ) -> Result<RunResult> {
+        let running = hierarchy.start(rule, Rate::fixed(self.rate())?);
+        let running = running.with_relative_rates(POWER_TAU)?;
+        let sources = |seed| Sources::new(self.levels[0], SOURCES.min(self.levels[0] - 1), seed);
+        let training = Training {
+            args: self,
+            stream: sources(self.seed)?.stream(self.batch),
+            unseen: sources(self.seed.wrapping_add(1))?.stream(1).next(UNSEEN, device),
+            device: device.clone(),
+            firings: vec![0; self.periods.len()],
+        };
+        training.run(running)
+    }
+}
+
+impl<B: Backend> Training<'_, B> {
+    fn run<R: PlasticityRule<B>>(mut self, mut running: Running<B, R>) -> Result<RunResult> {
         let steps = self.args.steps;
         let progress = StepProgress::new(steps);
         let mut moments = Vec::new();
