@@ -14,6 +14,7 @@ use fewshot_models::{
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
+use super::published::unknown;
 use super::trained::Parameters;
 use super::{AdaptedModelError, BackboneOrigin, PublishedWeights, TrainedNetwork, weights_cache};
 use crate::data::{Features, ImageShape, Picture, picture_files};
@@ -25,23 +26,10 @@ const BATCH: usize = 32;
 /// Pictures that running averages are taken from, at most.
 const AVERAGED: usize = 128;
 
-/// Names of the pretrained networks that pictures can be embedded by.
-pub const BACKBONE_NAMES: [&str; 9] = [
-    "dinov2-s",
-    "dinov2-b",
-    "clip-b32",
-    "efficientnet-lite0",
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet12",
-    "wrn-28-10",
-];
-
 /// Which network with which weights, as an adapted model notes it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BackboneId {
-    /// One of the [`BACKBONE_NAMES`].
+    /// One of the [`PUBLISHED_WEIGHTS`](super::PUBLISHED_WEIGHTS).
     pub name: String,
     /// Hash of the file of weights, hexadecimal.
     pub sha256: String,
@@ -323,10 +311,7 @@ impl<B: Backend> Network<B> {
                 let network = WideResNetConfig::new().init(device).load_weights(file)?;
                 (Self::WideResNet(network), Preprocessing::mini_imagenet())
             }
-            _ => {
-                let known = BACKBONE_NAMES.to_vec();
-                return Err(AdaptedModelError::UnknownBackbone { name: name.to_owned(), known });
-            }
+            _ => return Err(unknown(name)),
         })
     }
 

@@ -12,7 +12,7 @@ mod model_file;
 mod published;
 mod trained;
 
-pub use backbone::{BACKBONE_NAMES, BackboneId, PretrainedBackbone};
+pub use backbone::{BackboneId, PretrainedBackbone};
 pub use calibration::Calibration;
 pub use changes::{THUMBNAIL_SIDE, Thumbnail};
 pub use error::AdaptedModelError;

