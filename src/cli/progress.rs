@@ -77,21 +77,20 @@ fn show(bar: &ProgressBar, event: &Event) {
 /// How far a run of so many steps is: a bar on a terminal, a line every twentieth part elsewhere.
 pub(crate) struct StepProgress {
     steps: usize,
-    bar: Option<ProgressBar>,
+    bar: ProgressBar,
 }
 
 impl StepProgress {
     pub(crate) fn new(steps: usize) -> Self {
-        let bar = || ProgressBar::new(steps as u64).with_style(style(BAR));
-        Self { steps, bar: std::io::stderr().is_terminal().then(bar) }
+        Self { steps, bar: ProgressBar::new(steps as u64).with_style(style(BAR)) }
     }
 
     /// That steps were done, in what time all of them.
     pub(crate) fn tell(&self, before: usize, done: usize, spent: Duration) {
         let rate = done as f64 / spent.as_secs_f64();
-        if let Some(bar) = &self.bar {
-            bar.set_message(format!("{rate:.0} steps/s"));
-            bar.set_position(done as u64);
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("{rate:.0} steps/s"));
+            self.bar.set_position(done as u64);
             return;
         }
         let part = |steps: usize| steps as u128 * 20 / self.steps as u128;
@@ -102,9 +101,7 @@ impl StepProgress {
     }
 
     pub(crate) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.bar.finish_and_clear();
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use super::outcome::{self, Outcome};
 use super::recipe::{Recipe, Test};
 use crate::cli::error::Result;
+use crate::cli::report::rounded;
 
 const HEAD: &str = "\
 | learner | protocol | batch-norm in the test | paper | replications | ours | seeds | minutes a run | commit |
@@ -40,8 +41,9 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
     let last = found[found.len() - 1];
     let values: Vec<f64> = found.iter().filter_map(|outcome| outcome.value).collect();
     let intervals: Vec<f64> = found.iter().filter_map(|outcome| outcome.ci95).collect();
-    let [mean, interval] = [&values, &intervals].map(|of| mean(of));
-    let short = match values.len() == found.len() && test.is_within(rounded(mean)) {
+    let minutes: Vec<_> = found.iter().map(|outcome| outcome.train_seconds / 60.0).collect();
+    let [mean, interval, minutes] = [&values, &intervals, &minutes].map(|of| mean(of));
+    let short = match values.len() == found.len() && test.is_within(rounded(mean, 2)) {
         true => "",
         false => ", **below the band**",
     };
@@ -50,7 +52,6 @@ fn row(test: &Test, found: &[&Outcome]) -> String {
         n => format!(", deviation {:.2} over {n} seeds", deviation(&values)),
     };
     let seeds: Vec<_> = found.iter().map(|outcome| outcome.seed.to_string()).collect();
-    let minutes = mean_of(found, |outcome| outcome.train_seconds / 60.0);
     let none = || "".to_owned();
     format!(
         "| {} | {} | {} | {} | {} | {mean:.2} ± {interval:.2}{deviation}{short} | {} | {minutes:.0} | {} |\n",
@@ -101,17 +102,8 @@ fn batch_norm(outcome: &Outcome) -> &str {
     }
 }
 
-/// To the digits that are printed.
-fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
-}
-
-fn mean_of(found: &[&Outcome], value: impl Fn(&Outcome) -> f64) -> f64 {
-    mean(&found.iter().map(|outcome| value(outcome)).collect::<Vec<_>>())
 }
 
 /// The corrected standard deviation.
