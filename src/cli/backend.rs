@@ -3,17 +3,14 @@ use std::fmt;
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::hardware::{
     Bytes, Detection, DeviceInfo, DeviceKey, DevicePreference, Inventory, Isolation, Registry,
     Selection, Tier, Work, device_of, guarded, run_on,
 };
 use fewshot::kernels::{check_environment, route};
-use serde_json::{Value, json};
 
 use super::args::DeviceArgs;
-use super::error::{CliError, Result, failed, usage};
-use super::output::print_status;
+use super::prelude::*;
 
 /// Work that runs on whichever backend was chosen.
 pub(crate) trait Job: Sized {

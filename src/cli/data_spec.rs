@@ -1,5 +1,4 @@
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use fewshot::data::{
@@ -9,8 +8,7 @@ use fewshot::data::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::error::{Result, usage};
-use super::output::print_status;
+use super::prelude::*;
 
 /// The source of tasks, as on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]

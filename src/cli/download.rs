@@ -1,6 +1,5 @@
 use std::fs;
 use std::io::Read;
-use std::path::Path;
 use std::time::Duration;
 
 use fewshot::files;
@@ -8,8 +7,7 @@ use indicatif::{ProgressBar, ProgressFinish, ProgressStyle};
 use md5::Md5;
 use sha2::{Digest, Sha256};
 
-use super::error::{Result, failed};
-use super::output::print;
+use super::prelude::*;
 
 /// The checksum that others publish for a file.
 enum Sum {

@@ -33,6 +33,18 @@ use fewshot::hardware::{keep_compiled_kernels, log_launches};
 use args::{BenchCommand, Command, DataCommand, Line, PlasticityCommand};
 use error::Result;
 
+/// What most files of the command need.
+mod prelude {
+    pub(super) use std::path::{Path, PathBuf};
+
+    pub(super) use burn::tensor::backend::{AutodiffBackend, Backend};
+    pub(super) use serde_json::{Value, json};
+
+    pub(super) use super::backend::{self, Job, Place};
+    pub(super) use super::error::{CliError, Result, failed, usage};
+    pub(super) use super::output::{print, print_status};
+}
+
 pub(crate) fn main() -> ExitCode {
     let line = Line::parse();
     warnings::install();

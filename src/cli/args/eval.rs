@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use clap::{Args, ValueEnum};
 use fewshot::data::Split;
 use fewshot::episode::DataPlacement;
@@ -7,8 +5,8 @@ use fewshot::episode::DataPlacement;
 use super::device::placement;
 use super::{BatchNormRule, DeviceArgs, Method, count};
 use crate::cli::data_spec::{DataSpec, specs};
-use crate::cli::error::{Result, usage};
 use crate::cli::features::FeatureArgs;
+use crate::cli::prelude::*;
 
 pub(super) const EVAL_HELP: &str = "\
 The data, the size of the episodes and the seed are by default those of the checkpoint. A run folder stands \

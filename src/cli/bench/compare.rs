@@ -1,17 +1,14 @@
 //! The same work on two backends, in turns.
 
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::hardware::DeviceInfo;
-use serde_json::json;
 
 use super::case::{Case, Scale};
 use super::timing::Spread;
 use crate::cli::args::CompareArgs;
-use crate::cli::backend::{self, Job, Place};
 use crate::cli::bench::Operation;
-use crate::cli::error::{Result, usage};
 use crate::cli::machine::Machine;
-use crate::cli::output::{print, tell};
+use crate::cli::output::tell;
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 /// One operation's cases on whichever backend.

@@ -17,18 +17,15 @@ pub(crate) use case::Scale;
 pub(crate) use compare::compare;
 pub(crate) use operation::Operation;
 
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::files;
 use fewshot::hardware::{Calibration, Effort};
 use fewshot::kernels::{Route, route};
-use serde_json::json;
 
 use super::args::{BenchKernelsArgs, BenchReportArgs, DeviceArgs, KernelsArgs};
-use super::backend::{self, Job, Place};
-use super::error::{Result, failed};
 use super::hardware::calibration_text;
 use super::machine::{self, Machine};
-use super::output::{print, tell};
+use super::output::tell;
+use super::prelude::*;
 use row::Row;
 
 pub(crate) fn kernels(args: BenchKernelsArgs) -> Result {

@@ -1,17 +1,13 @@
-use std::path::PathBuf;
-
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{Features, ImageSet};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::{Learner, MetaLearner};
 use fewshot::train::{Checkpoint, embed_all};
 
 use super::args::EmbedArgs;
-use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{Result, usage};
 use crate::cli::eval;
-use crate::cli::output::{lower, print};
+use crate::cli::output::lower;
 use crate::cli::pictures::PictureEmbedding;
+use crate::cli::prelude::*;
 use crate::cli::settings::{LearnerJob, RunSettings};
 use crate::cli::world;
 

@@ -1,12 +1,10 @@
-use std::path::Path;
-
 use fewshot::plot::{self, Panel, PlotError};
 use fewshot::train::FeatureEvaluation;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::table::{label, title};
-use crate::cli::error::{CliError, Result};
+use crate::cli::prelude::*;
 
 const WIDTH: u32 = 560;
 const BAR: u32 = 26;

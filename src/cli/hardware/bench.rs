@@ -1,13 +1,10 @@
-use burn::tensor::backend::Backend;
 use fewshot::hardware::{
     Calibration, DeviceInfo, DevicePreference, Effort, HardwareError, Tier, Work, guarded, run_on,
 };
-use serde_json::json;
 
 use super::args::BenchArgs;
-use crate::cli::backend;
-use crate::cli::error::Result;
-use crate::cli::output::{print, tell};
+use crate::cli::output::tell;
+use crate::cli::prelude::*;
 
 /// Measuring whichever device it is.
 pub(super) struct Measure(pub(super) Effort);

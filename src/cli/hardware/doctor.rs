@@ -3,12 +3,9 @@ use std::env::{self, consts};
 
 use fewshot::hardware::DevicePreference;
 use fewshot::kernels::check_environment;
-use serde_json::json;
 
 use super::list::{devices, facts};
-use crate::cli::backend;
-use crate::cli::error::Result;
-use crate::cli::output::print;
+use crate::cli::prelude::*;
 
 /// Variables that change which device is taken or how it computes.
 const VARIABLES: [&str; 8] = [

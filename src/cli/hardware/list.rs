@@ -1,12 +1,10 @@
 use fewshot::hardware::{
     Bytes, DeviceInfo, DeviceKey, DevicePreference, Inventory, Rejection, Selection, Tier,
 };
-use serde_json::json;
 
 use super::args::{InfoArgs, ListArgs, MachineArgs};
-use crate::cli::backend;
-use crate::cli::error::{CliError, Result};
-use crate::cli::output::{print, table};
+use crate::cli::output::table;
+use crate::cli::prelude::*;
 
 /// The devices of the machine that is meant.
 pub(super) fn inventory(machine: &MachineArgs, wanted: &DevicePreference) -> Result<Inventory> {

@@ -2,7 +2,6 @@
 
 use burn::backend::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::BalancedCheckpointing;
-use burn::tensor::backend::Backend;
 use fewshot::catalog::{
     self, Backbone, Estimate, Method, Recommendation, Target as Meant, recommend,
 };
@@ -14,13 +13,10 @@ use fewshot::hardware::{
 };
 use fewshot::kernels::Route;
 use fewshot::train::TrainError;
-use serde_json::json;
 
 use super::args::{EstimateArgs, PlanArgs, RecommendArgs, TaskArgs, WhereArgs};
 use super::{cache, list};
-use crate::cli::backend;
-use crate::cli::error::{Result, failed, usage};
-use crate::cli::output::{print, print_status};
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 /// A device that is meant, and what of its memory may be used.

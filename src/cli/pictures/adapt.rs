@@ -1,16 +1,10 @@
-use std::path::{Path, PathBuf};
-
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::AdaptedModel;
 use fewshot::data::{picture_files, pictures_in};
-use serde_json::json;
 
 use super::args::AdaptArgs;
 use super::{Embedder, NetworkSpec, plots, run};
 use crate::cli::args::first_given;
-use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{Result, failed, usage};
-use crate::cli::output::{print, print_status};
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 /// Confusions that are printed, at most.

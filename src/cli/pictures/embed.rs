@@ -1,12 +1,7 @@
-use std::path::PathBuf;
-
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapted::BackboneOrigin;
 
 use super::backbone;
-use crate::cli::backend::{Job, Place};
-use crate::cli::error::Result;
-use crate::cli::output::print;
+use crate::cli::prelude::*;
 
 /// `fewshot embed --backbone`.
 pub(crate) struct PictureEmbedding {

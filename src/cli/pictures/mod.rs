@@ -18,14 +18,10 @@ pub(crate) use predict::predict;
 #[cfg(feature = "serve")]
 pub(crate) use serve::{SERVE_HELP, ServeArgs, serve};
 
-use std::path::{Path, PathBuf};
-
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::adapted::{Prediction, PretrainedBackbone, PublishedWeights};
-use serde_json::{Value, json};
 
+use super::prelude::*;
 use crate::cli::args::Method;
-use crate::cli::error::Result;
 use crate::cli::report::rounded;
 
 /// How classes are learned from embeddings if nothing else is said.

@@ -1,13 +1,11 @@
 //! A confusion matrix, and embeddings in two dimensions.
 
-use std::path::Path;
-
 use fewshot::data::Features;
 use fewshot::plot::{self, Panel, PlotError};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::cli::error::{CliError, Result};
+use crate::cli::prelude::*;
 
 const CELL: usize = 34;
 const LABELS: usize = 150;

@@ -1,15 +1,11 @@
-use std::path::Path;
-
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapted::{AdaptedModel, Prediction};
 use fewshot::data::{Picture, pictures_in};
 use rayon::prelude::*;
 
 use super::args::PredictArgs;
 use super::{described, rejected};
-use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{Result, failed, usage};
-use crate::cli::output::{print, print_error};
+use crate::cli::output::print_error;
+use crate::cli::prelude::*;
 
 /// Pictures that are in memory at once.
 const BATCH: usize = 32;

@@ -1,15 +1,12 @@
 //! Networks of runs of `fewshot train`, to embed pictures with.
 
-use std::path::Path;
-
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::adapted::{PretrainedBackbone, TrainedNetwork, TrainingRun};
 use fewshot::metric::Metric;
 use fewshot::train::Checkpoint;
 
 use super::Embedder;
 use crate::cli::args::Method;
-use crate::cli::error::{Result, usage};
+use crate::cli::prelude::*;
 use crate::cli::settings::RunSettings;
 use crate::cli::{eval, sinusoids};
 

@@ -1,11 +1,9 @@
-use std::path::{Path, PathBuf};
-
 use clap::{Args, ValueEnum};
 use fewshot::plasticity::{Activation, Aggregate};
 
 use crate::cli::args::{DeviceArgs, count, one_of};
-use crate::cli::error::{Result, usage};
 use crate::cli::output::lower;
+use crate::cli::prelude::*;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PlasticityRunArgs {

@@ -6,12 +6,9 @@ mod training;
 
 pub(crate) use args::{PlasticityRunArgs, RUN_HELP};
 
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::plasticity::{Bcm, Covariance, Hebb, HierarchyConfig, Oja, Sanger, Subspace};
 
-use super::backend::{self, Job, Place};
-use super::error::Result;
-use super::output::print_status;
+use super::prelude::*;
 use args::RuleName;
 use report::RunResult;
 

@@ -1,13 +1,8 @@
-use std::path::Path;
-
-use burn::tensor::backend::Backend;
 use fewshot::plot::{self, NamedCurve};
-use serde_json::{Value, json};
 
 use super::PlasticityRunArgs;
-use crate::cli::backend::Place;
-use crate::cli::error::{CliError, Result};
-use crate::cli::output::{lower, print};
+use crate::cli::output::lower;
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 /// Of a panel of the plot.

@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-
-use crate::cli::error::{CliError, Result, failed};
+use crate::cli::prelude::*;
 
 /// Whether this process was told to end.
 static ASKED: AtomicBool = AtomicBool::new(false);

@@ -6,15 +6,12 @@ mod outcome;
 mod recipe;
 mod table;
 
-use std::path::Path;
-
 use fewshot::train::{RunFolder, RunHistory};
-use serde_json::Value;
 
 use super::data_spec::DataSpec;
-use super::error::{Result, usage};
 use super::machine::{self, Machine};
-use super::output::{self, print, print_status};
+use super::output;
+use super::prelude::*;
 use outcome::Outcome;
 use recipe::{Recipe, Test};
 

@@ -2,13 +2,11 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::recipe::Recipe;
-use crate::cli::error::{Result, failed};
+use crate::cli::prelude::*;
 
 /// One figure of one seed, and all that it takes to find it again.
 #[derive(Clone, Debug, Serialize, Deserialize)]

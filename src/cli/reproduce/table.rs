@@ -1,10 +1,8 @@
 //! Results as a table.
 
-use std::path::Path;
-
 use super::outcome::{self, Outcome};
 use super::recipe::{Recipe, Test};
-use crate::cli::error::Result;
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 const HEAD: &str = "\

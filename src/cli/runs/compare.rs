@@ -1,13 +1,10 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-
-use serde_json::{Value, json};
 
 use super::named::{self, NamedRun};
 use super::settings::{flattened, text};
 use super::summary::{self, RESULTS, known};
-use crate::cli::error::Result;
-use crate::cli::output::{print, table};
+use crate::cli::output::table;
+use crate::cli::prelude::*;
 use crate::cli::report::join;
 
 /// A setting of each run, null where it has none.

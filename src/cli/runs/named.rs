@@ -1,8 +1,6 @@
-use std::path::{Path, PathBuf};
-
 use fewshot::train::RunHistory;
 
-use crate::cli::error::{Result, usage};
+use crate::cli::prelude::*;
 
 /// A run behind the shortest name that no other one of its list has.
 pub(super) type NamedRun = (String, RunHistory);

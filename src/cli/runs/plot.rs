@@ -1,12 +1,9 @@
-use std::path::{Path, PathBuf};
-
 use fewshot::episode::Measure;
 use fewshot::plot::{self, COLORS, Curve, NamedCurve};
 use fewshot::train::RunHistory;
 
 use super::named::{self, NamedRun};
-use crate::cli::error::{CliError, Result, usage};
-use crate::cli::output::print;
+use crate::cli::prelude::*;
 
 /// Of a panel.
 const SIZE: (u32, u32) = (560, 420);

@@ -1,12 +1,9 @@
-use std::path::Path;
-
 use fewshot::train::RunHistory;
-use serde_json::{Value, json};
 
 use super::settings::{flattened, text};
 use super::summary::{self, RESULTS};
-use crate::cli::error::Result;
-use crate::cli::output::{print, table};
+use crate::cli::output::table;
+use crate::cli::prelude::*;
 use crate::cli::report::join;
 
 pub(super) fn show(folder: &Path, as_json: bool) -> Result {

@@ -3,10 +3,8 @@
 mod plot;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use burn::module::AutodiffModule;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::Sinusoids;
 use fewshot::episode::{DataPlacement, RegressionSampler};
 use fewshot::learners::Maml;
@@ -14,15 +12,12 @@ use fewshot::models::{Mlp, MlpConfig};
 use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, Evaluator, Score, TrainError};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::args::{EvalArgs, Method, TrainArgs, first_given};
-use super::backend::{self, Job, Place};
 use super::data_spec::{DataSpec, SINUSOID};
 use super::defaults::Benchmark;
-use super::error::{Result, usage};
 use super::eval;
-use super::output::print;
+use super::prelude::*;
 use super::report::{join, rounded};
 use super::settings::InnerSettings;
 use super::train::{Fitted, Fitting, Tasks, World};

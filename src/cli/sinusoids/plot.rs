@@ -1,6 +1,3 @@
-use std::path::Path;
-
-use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 use fewshot::data::{Functions, Sinusoid, Sinusoids};
 use fewshot::episode::Examples;
@@ -10,7 +7,7 @@ use fewshot::plot::{self, Curve, Panel, PlotError};
 use plotters::prelude::*;
 
 use super::{AFTER, SinusoidSettings, TEST};
-use crate::cli::error::{CliError, Result};
+use crate::cli::prelude::*;
 
 const SIZE: (u32, u32) = (450, 420);
 const POINTS: usize = 200;

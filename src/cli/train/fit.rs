@@ -2,13 +2,11 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::lr_scheduler::step::StepLrSchedulerConfig;
 use burn::optim::Optimizer;
-use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{Bytes, SearchBudget};
 use fewshot::kernels::{Route, route};
@@ -17,13 +15,10 @@ use fewshot::optim::Adam;
 use fewshot::parallel::gather_numbers;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use super::scale::{World, tell_profile, used, with_peak};
 use crate::cli::args::TrainArgs;
-use crate::cli::backend::Place;
-use crate::cli::error::{CliError, Result, failed, usage};
-use crate::cli::output::print_status;
+use crate::cli::prelude::*;
 use crate::cli::progress;
 use crate::cli::report::{join, peak_rss_mb, rounded};
 

@@ -1,18 +1,14 @@
-use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ClassDataset, Color, OnBroken, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
 use fewshot::learners::MetaLearner;
 use fewshot::train::Evaluator;
-use serde_json::json;
 
 use super::fit::{Fitting, Tasks};
 use super::scale::World;
 use crate::cli::args::TrainArgs;
-use crate::cli::backend::{self, Job, Place};
 use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
-use crate::cli::error::{Result, usage};
-use crate::cli::output::{print, print_status};
+use crate::cli::prelude::*;
 use crate::cli::report::{evaluated, join, test_protocol};
 use crate::cli::settings::{InnerSettings, LearnerJob, RunSettings};
 

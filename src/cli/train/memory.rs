@@ -1,6 +1,5 @@
 //! Whether a meta-batch fits, before anything is computed.
 
-use burn::tensor::backend::Backend;
 use fewshot::adapt::{Order, SecondOrder};
 use fewshot::catalog::{Backbone, BackboneConfig, Estimate, Method as Learning};
 use fewshot::hardware::{Bytes, OptimizerKind};
@@ -9,8 +8,7 @@ use fewshot::kernels::route;
 use super::fit::share_of;
 use super::images::Training;
 use crate::cli::args::Method;
-use crate::cli::backend::Place;
-use crate::cli::error::Result;
+use crate::cli::prelude::*;
 
 impl Training {
     /// That a step fits the budget, or nine tenths of what is free to one of the processes, and no

@@ -2,18 +2,14 @@
 
 use std::sync::Arc;
 
-use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use fewshot::hardware::{Checkpointing, MemoryScope, SearchBudget};
 use fewshot::parallel::{Communicator, Reduction};
 use fewshot::precision::Precision;
 use fewshot::train::TrainingReport;
-use serde_json::{Value, json};
 
 use crate::cli::args::{Method, checkpointing, count, one_of, steps};
-use crate::cli::backend::Place;
-use crate::cli::error::{Result, usage};
-use crate::cli::output::print_status;
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 #[derive(Clone, Debug, Args)]

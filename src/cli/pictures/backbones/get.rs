@@ -1,6 +1,5 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fewshot::adapted::{AdaptedModelError, PublishedFile, PublishedWeights, weights_cache};
@@ -8,8 +7,7 @@ use fewshot::files;
 use zip::ZipArchive;
 
 use crate::cli::download::body;
-use crate::cli::error::{Result, failed};
-use crate::cli::output::print;
+use crate::cli::prelude::*;
 
 /// How long a download may take.
 const PATIENCE: Duration = Duration::from_secs(6 * 3600);

@@ -2,14 +2,11 @@
 
 mod get;
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
 use fewshot::adapted::{PUBLISHED_WEIGHTS, PublishedWeights};
-use serde_json::{Value, json};
 
-use crate::cli::error::Result;
-use crate::cli::output::{print, table};
+use crate::cli::output::table;
+use crate::cli::prelude::*;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BackbonesCommand {

@@ -2,14 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
-use burn::tensor::backend::Backend;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError, PretrainedBackbone, Thumbnail};
 use fewshot::data::{Features, Preparation};
-use serde_json::{Value, json};
 
 use crate::cli::pictures::described;
+use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 /// Examples of all classes, at most.

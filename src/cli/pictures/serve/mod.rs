@@ -4,19 +4,15 @@ mod gallery;
 mod routes;
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use burn::tensor::backend::AutodiffBackend;
 use clap::Args;
 use fewshot::adapted::{AdaptedModel, AdaptedModelError};
 
 use super::{Embedder, NetworkSpec};
 use crate::cli::args::{DeviceArgs, first_given};
-use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{Result, failed, usage};
-use crate::cli::output::print;
+use crate::cli::prelude::*;
 use gallery::{Gallery, Served};
 use routes::App;
 
