@@ -1,63 +1,36 @@
 /// An inner loop that cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum AdaptError {
-    /// A mask that leaves nothing to adapt.
+    /// A mask that leaves nothing to adapt, of the `names` of all parameters that are not frozen.
     #[error("the mask {mask} selects no parameter that can move; the module has {}", names.join(", "))]
-    NothingMoves {
-        /// The mask.
-        mask: String,
-        /// The parameters that are not frozen.
-        names: Vec<String>,
-    },
+    NothingMoves { mask: String, names: Vec<String> },
     /// A number that makes no sense.
     #[error("the inner loop's {name} must be {wanted}, found {found}")]
-    Setting {
-        /// Which number.
-        name: &'static str,
-        /// What it may be.
-        wanted: &'static str,
-        /// What it is.
-        found: f64,
-    },
+    Setting { name: &'static str, wanted: &'static str, found: f64 },
     /// No inner step where the method learns by them.
     #[error("{method} needs at least one inner step")]
-    NoSteps {
-        /// Name of the method.
-        method: &'static str,
-    },
-    /// An operation whose gradient Burn cannot differentiate.
+    NoSteps { method: &'static str },
+    /// An operation whose gradient Burn cannot differentiate. `places` are where the module has
+    /// parameters of layers of a type of that name, this library's too.
     #[error(
         "Burn cannot differentiate the gradient of {layer} ({operation}){}; the layers of \
          fewshot_models::nn can be",
         among(places)
     )]
-    NotTwice {
-        /// Type of the layer.
-        layer: &'static str,
-        /// Burn's operation.
-        operation: String,
-        /// Where the module has parameters of layers of a type of that name, this library's too.
-        places: Vec<String>,
-    },
+    NotTwice { layer: &'static str, operation: String, places: Vec<String> },
     /// Segments of a network that has one, and so nothing between to begin again from.
     #[error(
         "{architecture} has one segment; a backward pass by segments needs two, which an encoder \
          tells by `segments` and `forward_segment`"
     )]
-    OneSegment {
-        /// The network.
-        architecture: String,
-    },
+    OneSegment { architecture: String },
     /// A classifier that has another number of classes than the tasks.
     #[error("a classifier of {found} ways cannot learn {wanted}-way tasks")]
-    Ways {
-        /// Classes of the tasks.
-        wanted: usize,
-        /// Classes of the classifier.
-        found: usize,
-    },
-    /// Classical training on episodes whose classes are not those of its classifier.
+    Ways { wanted: usize, found: usize },
+    /// Classical training on episodes whose classes are not those of its classifier, which has no
+    /// class `found`.
     #[error(
         "a classifier of {wanted} base classes cannot be trained on episodes {}",
         match found {
@@ -65,20 +38,10 @@ pub enum AdaptError {
             None => "whose classes are not known".to_owned(),
         }
     )]
-    BaseClasses {
-        /// Classes of the classifier.
-        wanted: usize,
-        /// A class that it does not have, where classes are known.
-        found: Option<usize>,
-    },
+    BaseClasses { wanted: usize, found: Option<usize> },
     /// A network whose outputs have another length than the targets.
     #[error("a network with outputs of {found} values cannot learn targets of {wanted}")]
-    Outputs {
-        /// Length of the targets.
-        wanted: usize,
-        /// Length of the outputs.
-        found: usize,
-    },
+    Outputs { wanted: usize, found: usize },
 }
 
 /// That `found`, a number called `name`, is `wanted`, which `fits` tells.

@@ -9,141 +9,65 @@ use crate::precision::PrecisionError;
 /// Why a network could not be adapted to pictures, or an adapted model not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum AdaptedModelError {
     /// Pictures could not be read, or embeddings are not finite.
     #[error(transparent)]
     Data(#[from] DataError),
-
     /// Weights could not be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),
-
     /// No backbone has this name.
     #[error("there is no backbone {name:?}: there are {}", known.join(", "))]
-    UnknownBackbone {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: Vec<&'static str>,
-    },
-
+    UnknownBackbone { name: String, known: Vec<&'static str> },
     /// No method has this name.
     #[error("there is no method {name:?}: there are {}", known.join(", "))]
-    UnknownMethod {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: Vec<&'static str>,
-    },
-
+    UnknownMethod { name: String, known: Vec<&'static str> },
     /// There is nothing to choose among.
     #[error("{classes} class of pictures: it takes at least two to choose among")]
-    TooFewClasses {
-        /// How many there are.
-        classes: usize,
-    },
-
+    TooFewClasses { classes: usize },
     /// No class has this name.
     #[error("there is no class {name:?}: there are {}", known.join(", "))]
-    UnknownClass {
-        /// What was asked for.
-        name: String,
-        /// What there is.
-        known: Vec<String>,
-    },
-
+    UnknownClass { name: String, known: Vec<String> },
     /// A name that a model's file has other use for.
     #[error("no class can be called {name:?}: names that begin with backbone/ are the network's")]
-    ReservedClass {
-        /// What was asked for.
-        name: String,
-    },
-
+    ReservedClass { name: String },
     /// The network computes in a precision that the backend lacks.
     #[error(transparent)]
     Precision(#[from] PrecisionError),
-
     /// Weights were given for a model that has its own.
     #[error("{} has the weights of its network in it: no file of them is wanted", path.display())]
-    OwnWeights {
-        /// The model.
-        path: PathBuf,
-    },
-
+    OwnWeights { path: PathBuf },
     /// The file is of a later version of this library, or no adapted model.
     #[error("{} {reason}", path.display())]
-    NoModel {
-        /// The file.
-        path: PathBuf,
-        /// What it is instead.
-        reason: String,
-    },
-
-    /// The backbone's weights are not where they were, nor in the cache.
+    NoModel { path: PathBuf, reason: String },
+    /// The backbone's weights are not where they were, nor in the cache. `sha256` is what the file
+    /// must hash to; `published`, whether they are [`PublishedWeights`](super::PublishedWeights).
     #[error(
         "the weights of {backbone} with the sha256 {sha256} are not at {}: {}say where they are",
         tried.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" nor at "),
         if *published { format!("download them by `fewshot backbones get {backbone}`, or ") } else { String::new() }
     )]
-    NoWeights {
-        /// The backbone.
-        backbone: String,
-        /// What the file must hash to.
-        sha256: String,
-        /// Where they were looked for.
-        tried: Vec<PathBuf>,
-        /// Whether they are those that are [published](super::PublishedWeights).
-        published: bool,
-    },
-
+    NoWeights { backbone: String, sha256: String, tried: Vec<PathBuf>, published: bool },
     /// Weights that are asked for by the name of their network alone have not been downloaded.
     #[error(
         "the weights of {backbone} are not in the cache: `fewshot backbones get {backbone}` downloads them, \
          {backbone}:FILE says where else they are"
     )]
-    NotCached {
-        /// The backbone.
-        backbone: &'static str,
-    },
-
+    NotCached { backbone: &'static str },
     /// No file of weights with a checksum is published for a network.
     #[error(
         "the weights of {backbone} have no address to download them from: they are linked at {page}, and {backbone}:FILE \
          says where they are"
     )]
-    NoDownload {
-        /// The backbone.
-        backbone: &'static str,
-        /// Where its authors publish weights.
-        page: &'static str,
-    },
-
+    NoDownload { backbone: &'static str, page: &'static str },
     /// A file of the cache has another hash than its name says.
     #[error("{} is damaged: `fewshot backbones get {backbone}` downloads it again", path.display())]
-    DamagedWeights {
-        /// The backbone.
-        backbone: &'static str,
-        /// The file.
-        path: PathBuf,
-    },
-
+    DamagedWeights { backbone: &'static str, path: PathBuf },
     /// Weights that are not those of the model.
     #[error("{} are other weights of {backbone} than the model's, whose sha256 is {sha256}", path.display())]
-    OtherWeights {
-        /// The backbone.
-        backbone: String,
-        /// What the file must hash to.
-        sha256: String,
-        /// The file.
-        path: PathBuf,
-    },
-
+    OtherWeights { backbone: String, sha256: String, path: PathBuf },
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
+    File { path: PathBuf, source: io::Error },
 }

@@ -3,69 +3,35 @@ use super::Protocol;
 /// A protocol that cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum EpisodeError {
     /// A size of zero.
     #[error("an episode needs at least one way, shot and query, found {0}")]
     Zero(Protocol),
     /// A regression task without an example to learn from or to be judged by, or with too many.
     #[error("a regression task has from 1 to 2^24 shots and queries, not {shots} and {queries}")]
-    Samples {
-        /// Examples to learn from.
-        shots: usize,
-        /// Examples to be judged by.
-        queries: usize,
-    },
+    Samples { shots: usize, queries: usize },
     /// Patterns too short to be degraded, or too long to be drawn.
     #[error("a pattern has from 2 to 2^24 values, not {found}")]
-    PatternLength {
-        /// Values wanted.
-        found: usize,
-    },
+    PatternLength { found: usize },
     /// Fewer classes than ways.
     #[error("a {ways}-way episode needs {ways} classes, the split has {found}")]
-    NotEnoughClasses {
-        /// Ways wanted.
-        ways: usize,
-        /// Classes there are.
-        found: usize,
-    },
-    /// A class too small for the shots and queries.
+    NotEnoughClasses { ways: usize, found: usize },
+    /// A class too small for the shots and queries, the first such.
     #[error("a {protocol} episode needs {needed} examples a class, class {class} has {found}")]
-    NotEnoughExamples {
-        /// The protocol wanted.
-        protocol: Protocol,
-        /// Name of the first class that is too small.
-        class: String,
-        /// Examples needed.
-        needed: usize,
-        /// Examples there are.
-        found: usize,
-    },
+    NotEnoughExamples { protocol: Protocol, class: String, needed: usize, found: usize },
     /// A Dirichlet distribution of queries that is none, or that nobody means.
     #[error("queries are drawn by a whole alpha from 1 to {most}, not {found}")]
-    Alpha {
-        /// The largest that is taken.
-        most: usize,
-        /// What was asked for.
-        found: usize,
-    },
+    Alpha { most: usize, found: usize },
     /// Images that should lie on an accelerator, on a backend that is none.
     #[error(
         "images lie on the device of an accelerator with fused operations, which {backend} is not"
     )]
-    NoAccelerator {
-        /// Name of the backend.
-        backend: String,
-    },
+    NoAccelerator { backend: String },
     /// Images that should lie on an accelerator, of a dataset without a block of them.
     #[error("images lie on the device where the dataset has all of them in one block of memory")]
     NoBlock,
     /// Images that should lie on an accelerator and are too many.
     #[error("the images are {bytes} bytes, and the device takes {room}")]
-    NoRoom {
-        /// Bytes of all images.
-        bytes: u64,
-        /// Bytes there are for them.
-        room: u64,
-    },
+    NoRoom { bytes: u64, room: u64 },
 }

@@ -7,129 +7,63 @@ use super::{Bytes, DeviceKey, Inventory};
 /// What can go wrong with devices and their memory.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum HardwareError {
-    /// A device could not give the memory that was asked of it.
+    /// A device could not give the memory that was asked of it. `reason` is the first line of its
+    /// message, which may tell what was `asked`; `in_use` and `free` are of that time, where they
+    /// can be known.
     #[error("out of memory on {device}{}: {reason}", numbers(*.asked, *.in_use, *.free))]
     OutOfMemory {
-        /// Where.
         device: String,
-        /// What was asked for, where the device's message tells.
         asked: Option<Bytes>,
-        /// What was in use then, where it can be asked.
         in_use: Option<Bytes>,
-        /// What was free then, where it can be asked.
         free: Option<Bytes>,
-        /// The first line of the device's message.
         reason: String,
     },
-    /// A device failed for a reason other than memory.
+    /// A device failed for a reason other than memory: the first line of what it said.
     #[error("{device} failed: {reason}")]
-    Failed {
-        /// Where.
-        device: String,
-        /// The first line of what it said.
-        reason: String,
-    },
+    Failed { device: String, reason: String },
     /// Nothing of this name is there.
     #[error("there is no {what} {name:?}{} There is: {}", did_you_mean(.name, .known), .known.join(", "))]
-    Unknown {
-        /// The kind of thing: device, platform, model.
-        what: &'static str,
-        /// The name asked for.
-        name: String,
-        /// Every known name.
-        known: Vec<String>,
-    },
+    Unknown { what: &'static str, name: String, known: Vec<String> },
     /// A device that was asked for cannot be used, and nothing else was taken in its place.
+    /// `usable` is empty where nothing is, or nothing was looked for.
     #[error("{device} cannot be used: {reason}{}", list(.usable))]
-    Unavailable {
-        /// What was asked for.
-        device: String,
-        /// Why not.
-        reason: String,
-        /// What could be asked for; empty where that is nothing, or was not looked for.
-        usable: Vec<DeviceKey>,
-    },
+    Unavailable { device: String, reason: String, usable: Vec<DeviceKey> },
     /// A device does not compute in a data type.
     #[error("{device} does not compute in {dtype}")]
-    UnsupportedDType {
-        /// The device.
-        device: String,
-        /// The data type.
-        dtype: &'static str,
-    },
-    /// A setting without meaning, or without meaning here.
+    UnsupportedDType { device: String, dtype: &'static str },
+    /// A setting without meaning, or without meaning here: an argument, or a field of
+    /// [`HardwareConfig`](super::HardwareConfig).
     #[error("{field}: {reason}")]
-    Config {
-        /// The argument, or field of [`HardwareConfig`](super::HardwareConfig).
-        field: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Config { field: &'static str, reason: String },
     /// A file that holds no inventory.
     #[error("inventory {}: {reason}", .path.display())]
-    Inventory {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Not even the smallest size of a search fits.
+    Inventory { path: PathBuf, reason: String },
+    /// Not even the smallest size of a search fits. It takes `need`, if it ran to its end.
     #[error("a size of {size} does not fit {budget} ({})", needed(.need))]
-    DoesNotFit {
-        /// The smallest size.
-        size: usize,
-        /// What it takes, if it ran to its end.
-        need: Option<Bytes>,
-        /// What it had to fit.
-        budget: Bytes,
-    },
-    /// A meta-batch that takes more memory than it may.
+    DoesNotFit { size: usize, need: Option<Bytes>, budget: Bytes },
+    /// A meta-batch that takes more memory than it may. Of its tasks at most `fit` do, where that
+    /// is known.
     #[error("{tasks} tasks do not fit {budget} ({need} needed): {}", fitting(*.fit))]
-    TooManyTasks {
-        /// Tasks wanted.
-        tasks: usize,
-        /// What they take.
-        need: Bytes,
-        /// What they had to fit.
-        budget: Bytes,
-        /// Most tasks that fit, where that is known.
-        fit: Option<usize>,
-    },
-    /// A meta-batch with a tensor that is larger than any may be.
+    TooManyTasks { tasks: usize, need: Bytes, budget: Bytes, fit: Option<usize> },
+    /// A meta-batch with a tensor that is larger than any may be. With at most `fit` tasks there is
+    /// none, where that is known.
     #[error(
         "a tensor of {tasks} tasks has {need}, {most} is the most that the device gives one: {}",
         fitting(*.fit)
     )]
-    LargestBuffer {
-        /// Tasks wanted.
-        tasks: usize,
-        /// What the tensor takes.
-        need: Bytes,
-        /// What it may take.
-        most: Bytes,
-        /// Most tasks that fit, where that is known.
-        fit: Option<usize>,
-    },
-    /// A model fits on no device beside the larger ones.
+    LargestBuffer { tasks: usize, need: Bytes, most: Bytes, fit: Option<usize> },
+    /// A model fits on no device beside the larger ones. `roomiest` is the device with the most
+    /// room left, and that room.
     #[error("{model} needs {need}; {}", room(.roomiest))]
-    NoRoom {
-        /// The model.
-        model: String,
-        /// What it needs.
-        need: Bytes,
-        /// The device with the most room left, and that; none where there is no device.
-        roomiest: Option<(DeviceKey, Bytes)>,
-    },
+    NoRoom { model: String, need: Bytes, roomiest: Option<(DeviceKey, Bytes)> },
     /// A device whose memory nobody counts.
     #[error(
         "the memory of {device} is not counted; on a CPU, install \
          fewshot::hardware::CountingAllocator as #[global_allocator]"
     )]
-    NoMeter {
-        /// The device.
-        device: String,
-    },
+    NoMeter { device: String },
 }
 
 impl HardwareError {

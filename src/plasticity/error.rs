@@ -1,77 +1,34 @@
-/// Plasticity that cannot be had.
+/// Plasticity that cannot be had. Layers are counted from 1.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum PlasticityError {
     /// A number that makes no sense.
     #[error("the {name} must be {wanted}, found {found}")]
-    Setting {
-        /// Which number.
-        name: &'static str,
-        /// What it may be.
-        wanted: &'static str,
-        /// What it is.
-        found: f64,
-    },
-    /// A hierarchy without a layer.
+    Setting { name: &'static str, wanted: &'static str, found: f64 },
+    /// A hierarchy without a layer. The size of the input is among those `found`.
     #[error("a hierarchy needs an input and at least one layer, found {found} sizes")]
-    NoLayers {
-        /// Sizes said, that of the input among them.
-        found: usize,
-    },
+    NoLayers { found: usize },
     /// Not one period for each layer.
     #[error("{layers} layers need {layers} periods, found {found}")]
-    Periods {
-        /// Number of layers.
-        layers: usize,
-        /// Number of periods.
-        found: usize,
-    },
+    Periods { layers: usize, found: usize },
     /// A period that is no multiple of the one below.
     #[error("period {found} of layer {layer} is no multiple of {below}, the period below it")]
-    Period {
-        /// The layer, from 1.
-        layer: usize,
-        /// Period of what is below it.
-        below: usize,
-        /// Its period.
-        found: usize,
-    },
+    Period { layer: usize, below: usize, found: usize },
     /// A layer that does not take what the one below it gives.
     #[error("layer {layer} takes {found} values, what is below it gives {wanted}")]
-    Chain {
-        /// The layer, from 1.
-        layer: usize,
-        /// Values that it gets.
-        wanted: usize,
-        /// Values that it takes.
-        found: usize,
-    },
+    Chain { layer: usize, wanted: usize, found: usize },
     /// An input of another length.
     #[error("the input has {found} values, the first layer takes {wanted}")]
-    Inputs {
-        /// Values that the layer takes.
-        wanted: usize,
-        /// Values that came.
-        found: usize,
-    },
+    Inputs { wanted: usize, found: usize },
     /// Another number of sequences than before.
     #[error("{found} sequences cannot go on where {wanted} began")]
-    Sequences {
-        /// Sequences that began.
-        wanted: usize,
-        /// Sequences that came.
-        found: usize,
-    },
+    Sequences { wanted: usize, found: usize },
     /// A first layer that does not take a whole number of inputs at once.
     #[error(
         "layer 1 takes {found} values, no multiple of the {period} inputs that it sees at once"
     )]
-    Window {
-        /// Its period.
-        period: usize,
-        /// Values that it takes.
-        found: usize,
-    },
+    Window { period: usize, found: usize },
     /// A batch without a sequence.
     #[error("a batch needs at least one sequence")]
     NoSequences,
@@ -80,10 +37,7 @@ pub enum PlasticityError {
     NoSteps,
     /// An input that is not finite.
     #[error("an input from tick {tick} on is not finite")]
-    NotFinite {
-        /// The first tick that was looked at.
-        tick: usize,
-    },
+    NotFinite { tick: usize },
     /// Feedback into something that is no single output.
     #[error("top-down gain needs parents that see outputs one by one, not concatenated")]
     FeedbackIntoWindow,

@@ -46,51 +46,26 @@ struct Entry {
 /// A checkpoint that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum CheckpointError {
     /// A file that cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
     /// A file that is no checkpoint.
     #[error("{} is not a checkpoint of this library", path.display())]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    Foreign { path: PathBuf },
     /// A checkpoint of another format.
     #[error("{} is a checkpoint of another version of this library", path.display())]
-    Version {
-        /// The file.
-        path: PathBuf,
-    },
+    Version { path: PathBuf },
     /// A file that is not as it was written.
     #[error("{} is damaged: {reason}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Damaged { path: PathBuf, reason: String },
     /// A checkpoint of another learner or network.
     #[error("the checkpoint holds {found}, not {wanted}")]
-    Architecture {
-        /// Architecture in the checkpoint.
-        found: String,
-        /// Architecture it was to be loaded into.
-        wanted: String,
-    },
+    Architecture { found: String, wanted: String },
     /// A record that is absent or does not read.
     #[error("the checkpoint's record of the {name} cannot be used: {reason}")]
-    Record {
-        /// Name of the record.
-        name: &'static str,
-        /// Why.
-        reason: String,
-    },
+    Record { name: &'static str, reason: String },
 }
 
 impl Checkpoint {

@@ -11,159 +11,87 @@ use crate::phase::Phase;
 use crate::precision::{PrecisionError, ScaleError};
 
 /// Why training stopped before its end, or did not begin.
+///
+/// `step` is the index of a step, and how many are done in what happens after one; `kept` is the
+/// run folder with the last good state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum TrainError {
     /// No training episodes were given.
     #[error("a trainer needs training episodes")]
     NoEpisodes,
     /// More episodes than can be counted.
     #[error("{steps} steps of {accumulate} x {meta_batch} episodes are more than can be numbered")]
-    TooManyEpisodes {
-        /// Steps wanted.
-        steps: u64,
-        /// Episodes in a meta-batch.
-        meta_batch: u64,
-        /// Meta-batches in a step.
-        accumulate: u64,
-    },
-    /// Devices or processes that would have nothing to do.
+    TooManyEpisodes { steps: u64, meta_batch: u64, accumulate: u64 },
+    /// Devices, counted over all processes, that would have nothing to do: a step has `parts`
+    /// micro-batches.
     #[error(
         "{replicas} devices cannot share {tasks} tasks in {parts} parts: every one needs a part; a \
          larger meta-batch or smaller micro-batches have more"
     )]
-    MoreReplicasThanTasks {
-        /// Devices, of all processes.
-        replicas: usize,
-        /// Tasks in a step.
-        tasks: usize,
-        /// Micro-batches in a step.
-        parts: usize,
-    },
+    MoreReplicasThanTasks { replicas: usize, tasks: usize, parts: usize },
     /// A device that is named more than once.
     #[error("{device} is named twice: a device takes one share of the tasks")]
-    SameDevice {
-        /// The device.
-        device: String,
-    },
+    SameDevice { device: String },
     /// Processes whose learners are no longer the same.
     #[error(
         "after step {step} the parameters of process {rank} are not those of process 0: the \
          processes do not compute alike; the last checkpoint is from before"
     )]
-    Drift {
-        /// The process.
-        rank: usize,
-        /// Steps done.
-        step: u64,
-    },
+    Drift { rank: usize, step: u64 },
     /// Another process of the run failed.
     #[error("process {rank}: {reason}")]
-    OtherProcess {
-        /// Which.
-        rank: usize,
-        /// What it said.
-        reason: String,
-    },
+    OtherProcess { rank: usize, reason: String },
     /// A limit of the gradient's norm that is none.
     #[error("gradients cannot be clipped to a norm of {0}")]
     ClipNorm(f64),
     /// A run folder that another process works in.
     #[error("{} is in use by another process", folder.display())]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-    },
+    InUse { folder: PathBuf },
     /// A setting of zero that must be at least one.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
-    /// A loss that is not a finite number.
+    /// A loss that is not a finite number, in the step whose first episode has the index `episode`.
+    /// `divergence` is where the inner loop left the finite numbers, if it did, and the parameters
+    /// were still there when the loss was read.
     #[error(
         "the loss is {loss} at step {step}, in the episodes from {episode}{}; training stopped{}",
         inner_loop(divergence),
         kept_in(kept)
     )]
     NonFiniteLoss {
-        /// The loss.
         loss: f32,
-        /// Index of the step.
         step: u64,
-        /// Index of the step's first episode.
         episode: u64,
-        /// Where the inner loop left the finite numbers, if it did, and the parameters were still there
-        /// when the loss was read.
         divergence: Option<Divergence>,
-        /// The run folder with the last good state.
         kept: Option<PathBuf>,
     },
     /// A validation that is not a finite number: adaptation diverged on some of its tasks.
     #[error("the validation after step {step} is {mean}; training stopped{}", kept_in(kept))]
-    NonFiniteValidation {
-        /// Its mean.
-        mean: f64,
-        /// Steps done.
-        step: u64,
-        /// The run folder with the last good state.
-        kept: Option<PathBuf>,
-    },
+    NonFiniteValidation { mean: f64, step: u64, kept: Option<PathBuf> },
     /// Parameters that are no longer finite numbers.
     #[error("parameters are no longer finite after step {step}; training stopped{}", kept_in(kept))]
-    NonFiniteParameters {
-        /// Steps done.
-        step: u64,
-        /// The run folder with the last good state.
-        kept: Option<PathBuf>,
-    },
+    NonFiniteParameters { step: u64, kept: Option<PathBuf> },
     /// Gradients that are not finite numbers.
     #[error("the gradient is not finite at step {step}; training stopped{}", kept_in(kept))]
-    NonFiniteGradient {
-        /// Index of the step.
-        step: u64,
-        /// The run folder with the last good state.
-        kept: Option<PathBuf>,
-    },
+    NonFiniteGradient { step: u64, kept: Option<PathBuf> },
     /// A device that failed. What was done since the last checkpoint is lost; that one is as it was.
+    /// `step` is the index of the step under way in `phase`, or how many were done if none was.
     #[error("step {step}{}: {failure}; training stopped{}", during(phase), kept_in(kept))]
-    Device {
-        /// Index of the step, or how many were done where one was not under way.
-        step: u64,
-        /// What the step was at.
-        phase: Option<Phase>,
-        /// What the device said.
-        failure: Box<HardwareError>,
-        /// The run folder with the last good state.
-        kept: Option<PathBuf>,
-    },
+    Device { step: u64, phase: Option<Phase>, failure: Box<HardwareError>, kept: Option<PathBuf> },
     /// The user asked to stop; everything up to here is saved.
     #[error("interrupted after step {step}")]
-    Interrupted {
-        /// Steps done.
-        step: u64,
-    },
+    Interrupted { step: u64 },
     /// A run folder that already holds a run.
     #[error("{} already holds a run or files of its names: resume it, or choose another folder", folder.display())]
-    Occupied {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Occupied { folder: PathBuf },
     /// A run folder without a checkpoint to resume from.
     #[error("{} holds no checkpoint to resume from", folder.display())]
-    NothingToResume {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// A checkpoint made with other settings.
+    NothingToResume { folder: PathBuf },
+    /// A checkpoint made with other settings, of which `name` is the first that differs.
     #[error("{} was made with {name} {found}, this run has {wanted}", path.display())]
-    OtherSettings {
-        /// The checkpoint.
-        path: PathBuf,
-        /// Name of the first setting that differs.
-        name: String,
-        /// Its value in the checkpoint.
-        found: String,
-        /// Its value now.
-        wanted: String,
-    },
+    OtherSettings { path: PathBuf, name: String, found: String, wanted: String },
     /// A learner that cannot be trained on the episodes.
     #[error(transparent)]
     Learner(#[from] AdaptError),
@@ -187,12 +115,7 @@ pub enum TrainError {
     Checkpoint(#[from] CheckpointError),
     /// A file that cannot be read or written.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 fn inner_loop(divergence: &Option<Divergence>) -> String {

@@ -5,44 +5,20 @@ use super::{StepMetrics, ValidationMetrics};
 /// What a trainer tells while it works.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum Event {
-    /// Training begins, or goes on.
-    Started {
-        /// Steps already done.
-        step: u64,
-        /// Steps wanted.
-        steps: u64,
-    },
-    /// A step is done.
-    Step {
-        /// Its figures.
-        metrics: StepMetrics,
-        /// Steps wanted.
-        steps: u64,
-        /// Training tasks a second since the start, validations not counted.
-        episodes_per_s: f64,
-        /// Estimated seconds to the end, validations included.
-        seconds_left: f64,
-    },
-    /// A step was not made, because gradients overflowed in `f16`; it is tried again.
-    Skipped {
-        /// Steps done.
-        step: u64,
-        /// What the loss was scaled by.
-        loss_scale: f32,
-    },
+    /// Training begins, or goes on after `step` steps.
+    Started { step: u64, steps: u64 },
+    /// A step is done. `episodes_per_s` are training tasks a second since the start, without
+    /// validations; `seconds_left` is an estimate of the time to the end, with them.
+    Step { metrics: StepMetrics, steps: u64, episodes_per_s: f64, seconds_left: f64 },
+    /// The step after `step` was not made, because gradients overflowed in `f16`; it is tried
+    /// again.
+    Skipped { step: u64, loss_scale: f32 },
     /// A validation is done.
-    Validated {
-        /// Its figures.
-        metrics: ValidationMetrics,
-        /// Whether it is the best so far.
-        best: bool,
-    },
+    Validated { metrics: ValidationMetrics, best: bool },
     /// Training ended early, because validations no longer improved.
-    StoppedEarly {
-        /// Steps done.
-        step: u64,
-    },
+    StoppedEarly { step: u64 },
 }
 
 /// Tells about validations and every twentieth part of the steps, in lines on standard error.

@@ -22,45 +22,24 @@ use arranged::{joined, permuted, transposed};
 /// A file whose weights a network does not take.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum WeightsError {
     /// A file that cannot be read, or is no file of weights.
     #[error("cannot read weights from {}: {reason}", file.display())]
-    Unreadable {
-        /// The file.
-        file: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Weights of another network, which lack a parameter.
+    Unreadable { file: PathBuf, reason: String },
+    /// Weights of another network, which lack `missing` parameters. `parameter` is the first, as
+    /// the network names it; of one that is published in [parts](Pretrained::PARTS), the part as
+    /// the file would name it.
     #[error(
         "{} has weights of another network: there is no {parameter} in it, and {missing} in all of the network's \
          {wanted} tensors are missing", file.display()
     )]
-    Missing {
-        /// The file.
-        file: PathBuf,
-        /// The first parameter that is not there, as the network names it; of one that is published in
-        /// [parts](Pretrained::PARTS), the part as the file would name it.
-        parameter: String,
-        /// How many are not there.
-        missing: usize,
-        /// How many the network has.
-        wanted: usize,
-    },
-    /// Weights of another network, of which a parameter has another shape.
+    Missing { file: PathBuf, parameter: String, missing: usize, wanted: usize },
+    /// Weights of another network, of which `parameter`, the first such, has another shape.
     #[error(
         "{} has weights of another network: {parameter} has the shape {found:?}, wanted is {wanted:?}", file.display()
     )]
-    Shape {
-        /// The file.
-        file: PathBuf,
-        /// The first such parameter, as the network names it.
-        parameter: String,
-        /// Its shape in the network.
-        wanted: Vec<usize>,
-        /// Its shape in the file.
-        found: Vec<usize>,
-    },
+    Shape { file: PathBuf, parameter: String, wanted: Vec<usize>, found: Vec<usize> },
 }
 
 /// A network that weights are published for.

@@ -3,9 +3,10 @@ use serde::{Deserialize, Serialize};
 use super::{Lines, MemoryPlanner};
 use crate::hardware::{Checkpointing, MemoryFigure};
 
-/// How a network learns, as far as time and memory go.
+/// How a network learns, as far as time and memory go. `steps` are inner steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
 pub enum Method {
     /// Prototypical networks and their like: support and queries of every task go through the network
     /// together and nothing adapts. The graphs of all tasks are there at once, or under
@@ -13,32 +14,16 @@ pub enum Method {
     ProtoNet,
     /// MAML of the second order by the graph of the whole inner loop, and its relatives that adapt
     /// everything.
-    Maml {
-        /// Inner steps.
-        steps: usize,
-    },
+    Maml { steps: usize },
     /// The same by the chain, with the graph of one inner step at a time.
-    MamlChain {
-        /// Inner steps.
-        steps: usize,
-    },
+    MamlChain { steps: usize },
     /// MAML of the first order.
-    FirstOrder {
-        /// Inner steps.
-        steps: usize,
-    },
-    /// Reptile: all parameters adapt to support and queries in mini-batches, by Adam.
-    Reptile {
-        /// Inner steps.
-        steps: usize,
-        /// Examples of a mini-batch.
-        batch: usize,
-    },
+    FirstOrder { steps: usize },
+    /// Reptile: all parameters adapt to support and queries in mini-batches of `batch` examples, by
+    /// Adam.
+    Reptile { steps: usize, batch: usize },
     /// ANIL: the module `head` adapts.
-    Anil {
-        /// Inner steps.
-        steps: usize,
-    },
+    Anil { steps: usize },
 }
 
 /// Graphs of inner steps that an outer gradient has at once.

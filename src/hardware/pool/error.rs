@@ -8,6 +8,7 @@ use crate::hardware::{Bytes, DeviceKey, error::list};
 /// Why a pool gives no model. `E` is the error of the caller's own loading.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum PoolError<E: Debug + Display = Infallible> {
     /// More than can be made free: what was planned, and nothing was loaded; or what the model turned out
     /// to hold beyond that, and it was dropped. Nothing was evicted for it.
@@ -15,34 +16,15 @@ pub enum PoolError<E: Debug + Display = Infallible> {
         "{need} do not fit on {device}: {freeable} of its {budget} are free or held by models \
          that are not in use"
     )]
-    WouldNotFit {
-        /// Where.
-        device: DeviceKey,
-        /// What the model needs.
-        need: Bytes,
-        /// What is free, and what evicting all that is not leased would free.
-        freeable: Bytes,
-        /// What the pool may hold there.
-        budget: Bytes,
-    },
+    WouldNotFit { device: DeviceKey, need: Bytes, freeable: Bytes, budget: Bytes },
     /// The pool has no budget for this device.
     #[error("the pool has no budget for {device}{}", list(.known))]
-    UnknownDevice {
-        /// What was asked for.
-        device: DeviceKey,
-        /// What there is.
-        known: Vec<DeviceKey>,
-    },
+    UnknownDevice { device: DeviceKey, known: Vec<DeviceKey> },
     /// The caller's own loading failed.
     #[error("the model could not be loaded: {0}")]
     Load(E),
     /// The call waited for another one that was loading the same model, which failed, or would have
     /// waited for itself.
     #[error("{key} was being loaded by another call, which failed: {reason}")]
-    OtherLoad {
-        /// The model.
-        key: String,
-        /// What stopped the other call.
-        reason: String,
-    },
+    OtherLoad { key: String, reason: String },
 }

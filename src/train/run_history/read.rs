@@ -10,45 +10,23 @@ const FILES: [&str; 2] = ["config.json", "metrics.jsonl"];
 /// Why a run cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[allow(missing_docs)]
 pub enum RunHistoryError {
     /// A folder that is not there.
     #[error("there is no folder {}", folder.display())]
-    NoFolder {
-        /// The folder.
-        folder: PathBuf,
-    },
+    NoFolder { folder: PathBuf },
     /// A folder without a run.
     #[error("{} holds no run: it has no {missing}", folder.display())]
-    NoRun {
-        /// The folder.
-        folder: PathBuf,
-        /// The file that a run would have.
-        missing: &'static str,
-    },
+    NoRun { folder: PathBuf, missing: &'static str },
     /// Settings that do not read.
     #[error("{} is not the settings of a run: {reason}", path.display())]
-    Config {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: serde_json::Error,
-    },
-    /// Metrics that do not read.
+    Config { path: PathBuf, reason: serde_json::Error },
+    /// Metrics that do not read, in a line counted from 1.
     #[error("{}, line {line}: neither a step nor a validation", path.display())]
-    Metrics {
-        /// The file.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-    },
+    Metrics { path: PathBuf, line: usize },
     /// A file that cannot be read.
     #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 impl RunHistory {
