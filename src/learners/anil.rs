@@ -6,9 +6,6 @@ use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind};
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// Almost no inner loop: the head alone adapts, the encoder learns in the outer loop.
     ///
-    /// # Errors
-    /// As [`Maml::new`].
-    ///
     /// # Source
     /// Raghu, Raghu, Bengio and Vinyals, "Rapid Learning or Feature Reuse? Towards Understanding
     /// the Effectiveness of MAML", ICLR 2020.

@@ -6,9 +6,6 @@ use crate::adapt::{AdaptError, InnerLoop, Mask, RateKind};
 impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// Body only in the inner loop: the encoder alone adapts, the head learns in the outer loop.
     ///
-    /// # Errors
-    /// As [`Maml::new`].
-    ///
     /// # Source
     /// Oh, Yoo, Kim and Yun, "BOIL: Towards Representation Change for Few-shot Learning", ICLR
     /// 2021.

@@ -8,9 +8,6 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     ///
     /// Training asks for one derivative alone, so every layer of Burn can be part of it.
     ///
-    /// # Errors
-    /// As [`Maml::new`].
-    ///
     /// # Source
     /// Finn, Abbeel and Levine, "Model-Agnostic Meta-Learning for Fast Adaptation of Deep
     /// Networks", ICML 2017, section 5.2.

@@ -14,9 +14,6 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// All matrices begin at the identity, where this is MAML; the rate stays `inner`'s. Under a
     /// rule with momentum or Adam it is the direction that they transform.
     ///
-    /// # Errors
-    /// As [`Maml::new`].
-    ///
     /// # Source
     /// Park and Oliva, "Meta-Curvature", NeurIPS 2019.
     pub fn meta_curvature(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {

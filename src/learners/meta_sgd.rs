@@ -9,9 +9,6 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// # Conventions
     /// All rates begin at `inner`'s; the authors draw them uniformly from 0.005 to 0.1.
     ///
-    /// # Errors
-    /// As [`Maml::new`].
-    ///
     /// # Source
     /// Li, Zhou, Chen and Li, "Meta-SGD: Learning to Learn Quickly for Few-Shot Learning", 2017.
     pub fn meta_sgd(network: N, inner: InnerLoop) -> Result<Self, AdaptError> {
@@ -22,9 +19,6 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     ///
     /// # Conventions
     /// All rates begin at `inner`'s. A test with more steps goes on with the last ones.
-    ///
-    /// # Errors
-    /// As [`Maml::new`].
     ///
     /// # Source
     /// Antoniou, Edwards and Storkey, "How to train your MAML", ICLR 2019, section 4.

@@ -164,9 +164,6 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
 
     /// Whether the learner can be trained on tasks such as those of `batch`; a trainer asks before
     /// its first step.
-    ///
-    /// # Errors
-    /// What stands in the way.
     fn check(&self, batch: &K::Batch<B>) -> Result<(), AdaptError> {
         let _ = batch;
         Ok(())

@@ -13,9 +13,6 @@ where
     /// does, `2 c_k^T f(x) - |c_k|^2` with the class means `c_k` of the support's embeddings, and
     /// the outer gradient goes through these means as well. The classifier's own head is not used.
     ///
-    /// # Errors
-    /// As [`Maml::new`].
-    ///
     /// # Panics
     /// When the head has no bias.
     ///

@@ -29,11 +29,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{BaselinePlusPlus, EmbeddedSupport, Head};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{BaselinePlusPlus, EmbeddedSupport, Head};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let labels = Tensor::from_ints([[0, 1]], &device);
 /// let head = BaselinePlusPlus::new().with_scale(10.0);

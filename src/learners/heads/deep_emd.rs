@@ -36,11 +36,9 @@ const LEAST_WEIGHT: f64 = 1e-3;
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::{Distribution, Tensor};
-/// use fewshot::learners::heads::{DeepEmd, EmbeddedSupport, Head};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{DeepEmd, EmbeddedSupport, Head};
+/// # let device = Default::default();
 /// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 3 * 3], Distribution::Default, &device);
 /// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
 /// let logits = DeepEmd::new([8, 3, 3]).fit(support).logits(maps);

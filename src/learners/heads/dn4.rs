@@ -27,11 +27,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::{Distribution, Tensor};
-/// use fewshot::learners::heads::{Dn4, EmbeddedSupport, Head};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{Dn4, EmbeddedSupport, Head};
+/// # let device = Default::default();
 /// let maps = Tensor::<Flex, 3>::random([1, 2, 8 * 5 * 5], Distribution::Default, &device);
 /// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
 /// let logits = Dn4::new([8, 5, 5]).fit(support).logits(maps);

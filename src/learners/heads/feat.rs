@@ -74,11 +74,9 @@ impl FeatConfig {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::{Distribution, Tensor};
-/// use fewshot::learners::heads::{EmbeddedSupport, FeatConfig, Head};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, FeatConfig, Head};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
 /// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
 /// let logits = FeatConfig::new(8).init(&device).fit(support).logits(embeddings);

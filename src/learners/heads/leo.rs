@@ -42,11 +42,9 @@ use super::{EmbeddedSupport, FittedHead, Head, cross_entropy, unit_length};
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::{Distribution, Tensor};
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, LeoConfig};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, LeoConfig};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::random([1, 2, 8], Distribution::Default, &device);
 /// let support = EmbeddedSupport::new(embeddings.clone(), Tensor::from_data([[0, 1]], &device), 2);
 /// let logits = LeoConfig::new(8).init(&device).fit(support).logits(embeddings);

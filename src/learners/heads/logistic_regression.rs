@@ -28,11 +28,9 @@ const MOST_STEPS: usize = 60;
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, LogisticRegression};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, LogisticRegression};
+/// # let device = Default::default();
 /// let support = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 2.0]]], &device);
 /// let support = EmbeddedSupport::new(support, Tensor::from_data([[0, 1]], &device), 2);
 /// let logits = LogisticRegression::new().fit(support).logits(Tensor::ones([1, 1, 2], &device));

@@ -93,12 +93,9 @@ impl MatchingNetConfig {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use burn::tensor::activation::softmax;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, MatchingNetConfig};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::{Tensor, activation::softmax}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, MatchingNetConfig};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[2.0, 0.0], [0.0, 1.0], [0.0, 3.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1, 1]], &device), 2);
 /// let head = MatchingNetConfig::new(2).init(&device);

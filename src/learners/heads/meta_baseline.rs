@@ -39,11 +39,9 @@ impl MetaBaselineConfig {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, MetaBaselineConfig};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, MetaBaselineConfig};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[2.0, 0.0], [0.0, 5.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
 /// let head = MetaBaselineConfig::new().init(&device);

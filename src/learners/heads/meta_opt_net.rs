@@ -32,11 +32,9 @@ const MOST_ITERATIONS: usize = 60;
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, MetaOptNet};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, MetaOptNet};
+/// # let device = Default::default();
 /// let support = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let support = EmbeddedSupport::new(support, Tensor::from_data([[0, 1]], &device), 2);
 /// let head = MetaOptNet::new(&device).fit(support);

@@ -18,11 +18,9 @@ use crate::data::Comparison;
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, Prototypes};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, Prototypes};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[0.0, 0.0], [4.0, 2.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
 /// let logits = Prototypes::new().fit(support).logits(Tensor::from_data([[[1.0, 0.0]]], &device));

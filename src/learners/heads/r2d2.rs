@@ -88,11 +88,9 @@ impl R2d2Config {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, R2d2Config};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, R2d2Config};
+/// # let device = Default::default();
 /// let support = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 2.0]]], &device);
 /// let support = EmbeddedSupport::new(support, Tensor::from_data([[0, 1]], &device), 2);
 /// let config = R2d2Config::new().with_lambda(1.0).with_scale(1.0);

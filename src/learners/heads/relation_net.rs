@@ -144,11 +144,9 @@ impl RelationNetConfig {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::{Distribution, Tensor};
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, RelationNetConfig};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::{Distribution, Tensor}};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, RelationNetConfig};
+/// # let device = Default::default();
 /// let maps = Tensor::<Flex, 3>::random([1, 2, 4 * 5 * 5], Distribution::Default, &device);
 /// let support = EmbeddedSupport::new(maps.clone(), Tensor::from_data([[0, 1]], &device), 2);
 /// let head = RelationNetConfig::new([4, 5, 5]).init(&device);

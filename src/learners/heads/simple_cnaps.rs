@@ -24,11 +24,9 @@ use super::{EmbeddedSupport, FittedHead, Head};
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleCnaps};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleCnaps};
+/// # let device = Default::default();
 /// // Of one shot at 0 and one at 2, the covariance is 2 over all and 0 in a class: Q = 2 / 2 + 1.
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[0.0], [2.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);

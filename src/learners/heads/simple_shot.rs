@@ -34,11 +34,9 @@ pub enum FeatureTransform {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleShot};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, SimpleShot};
+/// # let device = Default::default();
 /// let head = SimpleShot::<Flex>::new().with_base_mean(Tensor::from_data([1.0, 1.0], &device));
 /// let embeddings = Tensor::from_data([[[3.0, 1.0], [1.0, 9.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);

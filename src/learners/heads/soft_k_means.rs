@@ -22,11 +22,9 @@ use super::{EmbeddedSupport, TransductiveHead, no_logits};
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, SoftKMeans, TransductiveHead};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, SoftKMeans, TransductiveHead};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
 /// let queries = Tensor::from_data([[[3.0, 1.0], [1.0, 2.0]]], &device);

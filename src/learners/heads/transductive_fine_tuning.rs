@@ -43,11 +43,9 @@ pub enum EntropyUpdate {
 ///
 /// # Example
 /// ```
-/// use burn::backend::Flex;
-/// use burn::tensor::Tensor;
-/// use fewshot::learners::heads::{EmbeddedSupport, TransductiveFineTuning, TransductiveHead};
-///
-/// let device = Default::default();
+/// # use burn::{backend::Flex, tensor::Tensor};
+/// # use fewshot::learners::heads::{EmbeddedSupport, TransductiveFineTuning, TransductiveHead};
+/// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let labels = Tensor::from_ints([[0, 1]], &device);
 /// let support = EmbeddedSupport::new(embeddings.clone(), labels, 2);
