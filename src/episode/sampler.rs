@@ -156,9 +156,6 @@ impl fmt::Debug for EpisodeSampler {
 /// `dataset.sampler(protocol, seed)` for every dataset that can be shared.
 pub trait SampleEpisodes: ClassDataset + Clone + 'static {
     /// A sampler over this dataset.
-    ///
-    /// # Errors
-    /// As [`EpisodeSampler::new`].
     fn sampler(&self, protocol: Protocol, seed: u64) -> Result<EpisodeSampler, EpisodeError> {
         EpisodeSampler::new(self.clone(), protocol, seed)
     }

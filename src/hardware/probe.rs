@@ -3,9 +3,6 @@ use burn::tensor::{Tensor, TensorData};
 
 /// Allocates, computes and reads back: squares whose values are known. A single kernel, for a
 /// software renderer takes seconds to compile those of a matrix product.
-///
-/// # Errors
-/// What came out instead.
 pub(super) fn compute<B: Backend>(device: &B::Device) -> Result<(), String> {
     let numbers = (1..=64).map(|number| number as f32).collect::<Vec<_>>();
     let wanted = numbers.iter().map(|number| number * number).collect::<Vec<_>>();

@@ -132,9 +132,6 @@ impl<B: Backend> TemporalHierarchy<B> {
 
     /// Each layer's [`explained_variance`] of what it sees over whole sequences from their first
     /// tick, `[b, T, inputs]`, gains left out.
-    ///
-    /// # Errors
-    /// As [`forward`](Self::forward).
     pub fn explained_variance(&self, xs: Tensor<B, 3>) -> Result<Vec<f64>, PlasticityError> {
         self.check(&xs)?;
         let passed = self.pass(xs).into_iter().zip(&self.layers);

@@ -131,9 +131,6 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
     }
 
     /// As [`run`](Self::run) for what is learned alone.
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
     pub fn learn(self, xs: Tensor<B, 3>) -> Result<Self, PlasticityError> {
         self.hierarchy.check_shape(xs.dims(), self.sequences)?;
         match self.settings(&xs, false) {
