@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use super::csv_list::list_error;
 use super::image_folder::{Class, PARTS, class_of, decode_file, read_parts};
 use super::pickled_images::read_labelled;
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// CIFAR-FS: 64 classes of CIFAR-100 to train, 16 to validate and 20 to test on, of 600 images of 32 x 32 each.
 ///
@@ -21,10 +21,7 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 ///
 /// # Source
 /// Bertinetto et al. (2019), "Meta-learning with differentiable closed-form solvers".
-pub fn cifar_fs(
-    dir: impl AsRef<Path>,
-    options: &ReadOptions,
-) -> Result<FolderReport<Splits>, DataError> {
+pub fn cifar_fs(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
     let pickle = |part: &str| format!("CIFAR_FS_{part}.pickle");
     if dir.join(pickle("train")).exists() {
@@ -42,7 +39,7 @@ pub fn cifar_fs(
 }
 
 /// The classes that a list names, in its order.
-fn listed(list: &Path, data: &Path) -> Result<Vec<Class<PathBuf>>, DataError> {
+fn listed(list: &Path, data: &Path) -> Result<Vec<Class<PathBuf>>> {
     let text = fs::read_to_string(list).map_err(DataError::read(list))?;
     let named = text.lines().map(str::trim).enumerate().filter(|(_, name)| !name.is_empty());
     let class = |(line, name): (usize, &str)| match data.join(name).is_dir() {

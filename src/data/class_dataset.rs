@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataError, PixelBlock, QuarterTurn};
+use crate::data::{DataError, PixelBlock, QuarterTurn, Result};
 
 /// Images grouped by class: what episodes are drawn from.
 ///
@@ -131,7 +131,7 @@ impl ImageShape {
         self.channels * self.height * self.width
     }
 
-    pub(super) fn check(self) -> Result<(), DataError> {
+    pub(super) fn check(self) -> Result {
         let sides = [self.channels, self.height, self.width];
         let reason = match (sides.iter().min(), sides.iter().max()) {
             (Some(0), _) => "hold nothing: every number must be at least 1".to_owned(),
@@ -208,7 +208,7 @@ impl Scaling {
     ///
     /// # Errors
     /// If there is not one finite mean and one finite, positive deviation for each channel.
-    pub fn check(&self, channels: usize) -> Result<(), DataError> {
+    pub fn check(&self, channels: usize) -> Result {
         let Self { mean, std } = self;
         let whole = mean.len() == channels
             && std.len() == channels

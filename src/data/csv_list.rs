@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use csv::{ReaderBuilder, StringRecord, Trim};
 
 use super::image_folder::{Class, PARTS, Parts, decode_file, read_parts, shuffled_into_parts};
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// Images of your own, listed in a CSV file.
 ///
@@ -21,13 +21,13 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 /// Classes are taken in order of name, images in that of the file.
 ///
 /// # Errors
-/// If the file is none, a column or a listed image is absent, a split has no class, or two have one in common; and as
-/// [`image_folder`](crate::data::image_folder()) for its images.
+/// If the file is not CSV, a column or a listed image is absent, a split has no class, or two have
+/// one in common; and as [`image_folder`](crate::data::image_folder()) for its images.
 pub fn csv_list(
     file: impl AsRef<Path>,
     options: &ReadOptions,
     seed: u64,
-) -> Result<FolderReport<Splits>, DataError> {
+) -> Result<FolderReport<Splits>> {
     let file = file.as_ref();
     let table = Table::open(file)?;
     let folder = file.parent().unwrap_or(Path::new(""));
@@ -47,7 +47,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn open(path: &Path) -> Result<Self, DataError> {
+    pub(super) fn open(path: &Path) -> Result<Self> {
         let text = fs::read(path).map_err(DataError::read(path))?;
         let mut reader = ReaderBuilder::new().trim(Trim::All).from_reader(&text[..]);
         let wrong = |error: csv::Error| list_error(path, error.to_string());
@@ -56,7 +56,7 @@ impl Table {
         Ok(Self { path: path.to_path_buf(), header, rows })
     }
 
-    pub(super) fn column(&self, name: &str) -> Result<usize, DataError> {
+    pub(super) fn column(&self, name: &str) -> Result<usize> {
         self.header.iter().position(|column| column == name).ok_or_else(|| {
             let found = self.header.iter().collect::<Vec<_>>().join(", ");
             list_error(&self.path, format!("there is no column {name} in its first line: {found}"))
@@ -69,7 +69,7 @@ impl Table {
         rows: impl IntoIterator<Item = &'a StringRecord>,
         [image, class]: [usize; 2],
         folder: &Path,
-    ) -> Result<Vec<Class<PathBuf>>, DataError> {
+    ) -> Result<Vec<Class<PathBuf>>> {
         let mut classes = BTreeMap::<String, Vec<PathBuf>>::new();
         for row in rows {
             let file = folder.join(&row[image]);
@@ -84,12 +84,7 @@ impl Table {
         Ok(classes.into_iter().collect())
     }
 
-    fn parts(
-        &self,
-        split: usize,
-        columns: [usize; 2],
-        folder: &Path,
-    ) -> Result<Parts<PathBuf>, DataError> {
+    fn parts(&self, split: usize, columns: [usize; 2], folder: &Path) -> Result<Parts<PathBuf>> {
         let mut rows = [const { Vec::new() }; 3];
         for row in &self.rows {
             let part = match &row[split] {

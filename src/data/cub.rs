@@ -1,7 +1,7 @@
 use std::path::Path;
 
 use super::image_folder::{classes_in, decode_file, read_parts};
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{FolderReport, ReadOptions, Result, Splits};
 
 /// CUB-200-2011: 200 species of birds, 100 to train, 50 to validate and 50 to test on.
 ///
@@ -10,9 +10,10 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 /// ```
 ///
 /// # Conventions
-/// Of the folders in order of name, counted from 0, the even ones are to train on; of the others every first one is to
-/// validate and every second one to test on: `i % 4` is 1 and 3. `train_test_split.txt`, which is for classification, is
-/// not read, and pictures are not cropped to the birds. Papers use 84 x 84 pixels, or 224 x 224 for deeper networks.
+/// Of the folders `i` in order of name, from 0, the even ones are to train on, `i % 4 == 1` to
+/// validate and `i % 4 == 3` to test on. `train_test_split.txt`, which is for
+/// classification, is not read, and pictures are not cropped to the birds. Papers use 84 x 84
+/// pixels, or 224 x 224 for deeper networks.
 ///
 /// # Errors
 /// If the folder is absent or has fewer than four classes; and as [`image_folder`](crate::data::image_folder()).
@@ -20,10 +21,7 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 /// # Source
 /// Wah et al. (2011), "The Caltech-UCSD Birds-200-2011 Dataset"; the split is that of Chen et al. (2019), "A Closer Look
 /// at Few-shot Classification".
-pub fn cub(
-    dir: impl AsRef<Path>,
-    options: &ReadOptions,
-) -> Result<FolderReport<Splits>, DataError> {
+pub fn cub(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
     let unpacked = dir.join("CUB_200_2011").join("images");
     let images = if unpacked.is_dir() { unpacked } else { dir.join("images") };

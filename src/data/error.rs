@@ -14,10 +14,11 @@ pub enum DataError {
     /// A file could not be written.
     #[error("cannot write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
-    /// An archive or a file of features is damaged, or is none.
+    /// An archive, a font or a file of features is damaged, or has another format.
     #[error("{path} is not a whole {format} file: {reason}")]
     Damaged { path: PathBuf, format: &'static str, reason: String },
-    /// An image is damaged, or is none. Inside an archive, the archive's path comes first.
+    /// An image is damaged, or has no known format. Inside an archive, the archive's path comes
+    /// first.
     #[error("{path} is not a readable image: {reason}")]
     Image { path: PathBuf, reason: String },
     /// An image of a data set with one height and width has others. `path` is as for `Image`.
@@ -31,11 +32,11 @@ pub enum DataError {
         missing.join(" and no ")
     )]
     OmniglotMissing { dir: PathBuf, missing: Vec<String> },
-    /// A list of classes or images is absent, empty or none, or names nothing that the data has.
-    /// Lines are counted from 1.
+    /// A list of classes or images is empty or cannot be read, or names what the data does not
+    /// have. Lines are counted from 1.
     #[error("the list {path}: {reason}")]
     SplitList { path: PathBuf, reason: String },
-    /// A split was asked for by a name that is none.
+    /// No split has the name that was asked for.
     #[error("{text:?} is no Omniglot split: there are vinyals, finn and finn:SEED")]
     UnknownSplit { text: String },
     /// There are too few classes to split.

@@ -2,7 +2,7 @@ use std::path::Path;
 
 use super::image_folder::{image_folder_splits, split_folders};
 use super::pickled_images::read_labelled;
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// FC100: 60 classes of CIFAR-100 to train, 20 to validate and 20 to test on, of other superclasses each; 600 images of
 /// 32 x 32 a class.
@@ -18,10 +18,7 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 ///
 /// # Source
 /// Oreshkin et al. (2018), "TADAM: Task dependent adaptive metric for improved few-shot learning".
-pub fn fc100(
-    dir: impl AsRef<Path>,
-    options: &ReadOptions,
-) -> Result<FolderReport<Splits>, DataError> {
+pub fn fc100(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
     let pickle = |part: &str| format!("FC100_{part}.pickle");
     if dir.join(pickle("train")).exists() {

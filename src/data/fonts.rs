@@ -7,9 +7,9 @@ use image::{DynamicImage, GrayImage, Luma};
 use rayon::prelude::*;
 
 use super::image_folder::{files_below, read_parts, shuffled_into_parts};
-use crate::data::{DataError, FolderReport, OnBroken, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, OnBroken, ReadOptions, Result, Splits};
 
-/// Fonts that must draw a character, which are as many as the people who drew each of Omniglot's.
+/// Fonts that must draw a character: as many as people drew each of Omniglot's.
 const FONTS: usize = 20;
 
 /// Characters as classes, each drawn by the fonts in a folder and in those below: bright (255) on black (0).
@@ -33,7 +33,7 @@ pub fn fonts(
     dir: impl AsRef<Path>,
     options: &ReadOptions,
     seed: u64,
-) -> Result<FolderReport<Splits>, DataError> {
+) -> Result<FolderReport<Splits>> {
     options.shape()?;
     let dir = dir.as_ref();
     let files = files_below(dir, &["ttf", "otf"])?;
@@ -58,7 +58,7 @@ pub fn fonts(
     Ok(FolderReport { skipped, ..report })
 }
 
-fn open(path: &PathBuf) -> Result<FontVec, DataError> {
+fn open(path: &PathBuf) -> Result<FontVec> {
     let bytes = fs::read(path).map_err(DataError::read(path))?;
     FontVec::try_from_vec(bytes).map_err(|error| DataError::Damaged {
         path: path.clone(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Scaling};
+use crate::data::{ClassDataset, DataError, ImageShape, PixelBlock, QuarterTurn, Result, Scaling};
 
 /// What is made of the four quarter turns of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +69,7 @@ impl ImageSet {
         shape: ImageShape,
         pixels: impl Into<Arc<[u8]>>,
         classes: impl IntoIterator<Item = (String, usize)>,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Self> {
         shape.check()?;
         let pixels: Arc<[u8]> = pixels.into();
         let mut images = 0;
@@ -108,7 +108,7 @@ impl ImageSet {
     ///
     /// # Errors
     /// If the images are not square, and so would change their shape.
-    pub fn with_rotations(self, rotations: Rotations) -> Result<Self, DataError> {
+    pub fn with_rotations(self, rotations: Rotations) -> Result<Self> {
         if rotations != Rotations::None && !self.shape.is_square() {
             return Err(DataError::NotSquare { shape: self.shape });
         }
@@ -143,7 +143,7 @@ impl ImageSet {
     ///
     /// # Errors
     /// If the scaling is not one for images of this many channels.
-    pub fn with_scaling(self, scaling: Scaling) -> Result<Self, DataError> {
+    pub fn with_scaling(self, scaling: Scaling) -> Result<Self> {
         scaling.check(self.shape.channels)?;
         Ok(Self { scaling, ..self })
     }

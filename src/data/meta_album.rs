@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::csv_list::{Table, list_error};
 use super::image_folder::{decode_file, read_parts, shuffled_into_parts};
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// What the columns of `labels.csv` are called.
 #[derive(Deserialize)]
@@ -28,7 +28,8 @@ struct Info {
 /// [`image_folder_splits`](crate::data::image_folder_splits) does. Super-categories are not read.
 ///
 /// # Errors
-/// If `labels.csv` is absent or none, a column or a listed image is not there, or there are fewer than 3 classes.
+/// If `labels.csv` is absent or not CSV, a column or a listed image is not there, or there are
+/// fewer than 3 classes.
 ///
 /// # Source
 /// Ullah et al. (2022), "Meta-Album: Multi-domain Meta-Dataset for Few-Shot Image Classification".
@@ -36,7 +37,7 @@ pub fn meta_album(
     dir: impl AsRef<Path>,
     options: &ReadOptions,
     seed: u64,
-) -> Result<FolderReport<Splits>, DataError> {
+) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
     let info = dir.join("info.json");
     let columns = match fs::read(&info) {

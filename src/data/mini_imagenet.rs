@@ -3,7 +3,7 @@ use std::path::Path;
 use super::csv_list::Table;
 use super::image_folder::{PARTS, decode_file, read_parts};
 use super::pickled_images::{decode_array, images_in, of_each, open_all};
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// mini-ImageNet: 64 classes to train, 16 to validate and 20 to test on, of 600 photographs each.
 ///
@@ -21,10 +21,7 @@ use crate::data::{DataError, FolderReport, ReadOptions, Splits};
 ///
 /// # Source
 /// Vinyals et al. (2016); the splits are those of Ravi and Larochelle (2017), the pickles those of Ren et al. (2018).
-pub fn mini_imagenet(
-    dir: impl AsRef<Path>,
-    options: &ReadOptions,
-) -> Result<FolderReport<Splits>, DataError> {
+pub fn mini_imagenet(dir: impl AsRef<Path>, options: &ReadOptions) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
     let pickle = |part: &str| format!("mini-imagenet-cache-{part}.pkl");
     if dir.join("train.csv").exists() {

@@ -72,3 +72,6 @@ pub use quarter_turn::QuarterTurn;
 pub use splits::Splits;
 pub use tiered_imagenet::tiered_imagenet;
 pub(crate) use uploads::Uploads;
+
+/// What can fail over data; rustdoc shows it written out.
+type Result<T = (), E = DataError> = std::result::Result<T, E>;

@@ -7,7 +7,7 @@ use image::{DynamicImage, RgbImage};
 
 use super::image_folder::{Class, PARTS, Parts, read_parts};
 use super::pickle::{Pickle, Value};
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{FolderReport, ReadOptions, Result, Splits};
 
 /// One image of an array `[n, h, w, 3]`.
 #[derive(Clone, Copy)]
@@ -18,10 +18,7 @@ pub(super) struct ArrayImage<'a> {
 }
 
 /// The pickles of the three splits, in files of the names that `name` makes of theirs.
-pub(super) fn open_all(
-    dir: &Path,
-    name: impl Fn(&str) -> String,
-) -> Result<[Pickle; 3], DataError> {
+pub(super) fn open_all(dir: &Path, name: impl Fn(&str) -> String) -> Result<[Pickle; 3]> {
     let [train, validation, test] = PARTS.map(|part| Pickle::open(dir.join(name(part))));
     Ok([train?, validation?, test?])
 }
@@ -31,7 +28,7 @@ pub(super) fn read_labelled(
     dir: &Path,
     name: impl Fn(&str) -> String,
     options: &ReadOptions,
-) -> Result<FolderReport<Splits>, DataError> {
+) -> Result<FolderReport<Splits>> {
     let pickles = open_all(dir, name)?;
     let parts = of_each(&pickles, |part, pickle| {
         let root = pickle.root();
@@ -44,16 +41,13 @@ pub(super) fn read_labelled(
 /// The classes in each pickle, or what else there is of each split.
 pub(super) fn of_each<'a, P, E>(
     pickles: &'a [P; 3],
-    classes: impl Fn(&str, &'a P) -> Result<Vec<Class<E>>, DataError>,
-) -> Result<Parts<E>, DataError> {
+    classes: impl Fn(&str, &'a P) -> Result<Vec<Class<E>>>,
+) -> Result<Parts<E>> {
     let [train, validation, test] = [0, 1, 2].map(|part| classes(PARTS[part], &pickles[part]));
     Ok([train?, validation?, test?])
 }
 
-pub(super) fn images_in<'a>(
-    pickle: &Pickle,
-    array: Value<'a>,
-) -> Result<Vec<ArrayImage<'a>>, DataError> {
+pub(super) fn images_in<'a>(pickle: &Pickle, array: Value<'a>) -> Result<Vec<ArrayImage<'a>>> {
     let (shape, pixels) = array.array()?;
     match *shape {
         [_, height, width, 3] if height * width > 0 => {
@@ -64,7 +58,7 @@ pub(super) fn images_in<'a>(
     }
 }
 
-pub(super) fn decode_array(image: &ArrayImage<'_>) -> Result<DynamicImage, DataError> {
+pub(super) fn decode_array(image: &ArrayImage<'_>) -> Result<DynamicImage> {
     let mut rgb = RgbImage::new(image.width as u32, image.height as u32);
     rgb.copy_from_slice(image.pixels);
     Ok(rgb.into())
@@ -76,7 +70,7 @@ pub(super) fn by_number<E>(
     labels: Value<'_>,
     images: Vec<E>,
     name: impl Fn(i64) -> String,
-) -> Result<Vec<Class<E>>, DataError> {
+) -> Result<Vec<Class<E>>> {
     let labels = labels.integers()?;
     if labels.len() != images.len() {
         let (labels, images) = (labels.len(), images.len());

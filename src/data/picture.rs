@@ -8,7 +8,7 @@ use fewshot_models::{Interpolation, Preprocessing};
 use image::{DynamicImage, ImageDecoder, ImageFormat, ImageReader, Limits, RgbImage};
 
 use super::image_folder::write_pixels;
-use super::{DataError, ImageShape, Shades, omniglot};
+use super::{DataError, ImageShape, Result, Shades, omniglot};
 
 /// Pixels along a side of a picture, at most.
 const LONGEST: u32 = 1 << 15;
@@ -27,16 +27,13 @@ impl Picture {
     ///
     /// # Errors
     /// When it cannot be read, is broken, or is larger than 32768 pixels along a side or 512 MiB.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         Self::decode(&fs::read(path).map_err(DataError::read(path))?, path)
     }
 
     /// Decodes the content of a file; `name` is what errors call it.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn decode(bytes: &[u8], name: impl Into<PathBuf>) -> Result<Self, DataError> {
+    pub fn decode(bytes: &[u8], name: impl Into<PathBuf>) -> Result<Self> {
         let decoded = || -> image::ImageResult<DynamicImage> {
             let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
             let mut limits = Limits::default();

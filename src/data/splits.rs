@@ -1,4 +1,4 @@
-use crate::data::{ClassDataset, DataError, ImageSet, Rotations, Scaling};
+use crate::data::{ClassDataset, ImageSet, Result, Rotations, Scaling};
 
 /// Three sets with no class in common: few-shot learning is tested on classes never seen before.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ impl Splits {
     ///
     /// # Errors
     /// If the images are not square.
-    pub fn with_rotations(self, rotations: Rotations) -> Result<Self, DataError> {
+    pub fn with_rotations(self, rotations: Rotations) -> Result<Self> {
         self.try_map(|set| set.with_rotations(rotations))
     }
 
@@ -33,7 +33,7 @@ impl Splits {
     ///
     /// # Errors
     /// If the scaling is not one for images of this many channels.
-    pub fn with_scaling(self, scaling: &Scaling) -> Result<Self, DataError> {
+    pub fn with_scaling(self, scaling: &Scaling) -> Result<Self> {
         self.try_map(|set| set.with_scaling(scaling.clone()))
     }
 
@@ -42,10 +42,7 @@ impl Splits {
         [self.train.classes(), self.validation.classes(), self.test.classes()]
     }
 
-    fn try_map(
-        self,
-        change: impl Fn(ImageSet) -> Result<ImageSet, DataError>,
-    ) -> Result<Self, DataError> {
+    fn try_map(self, change: impl Fn(ImageSet) -> Result<ImageSet>) -> Result<Self> {
         Ok(Self {
             train: change(self.train)?,
             validation: change(self.validation)?,

@@ -3,7 +3,7 @@ use std::path::Path;
 use super::image_folder::{broken, image_folder_splits, read_parts, split_folders};
 use super::pickle::Pickle;
 use super::pickled_images::{by_number, of_each, open_all};
-use crate::data::{DataError, FolderReport, ReadOptions, Splits};
+use crate::data::{DataError, FolderReport, ReadOptions, Result, Splits};
 
 /// One encoded image of a list.
 struct Encoded<'a> {
@@ -31,7 +31,7 @@ struct Encoded<'a> {
 pub fn tiered_imagenet(
     dir: impl AsRef<Path>,
     options: &ReadOptions,
-) -> Result<FolderReport<Splits>, DataError> {
+) -> Result<FolderReport<Splits>> {
     let dir = dir.as_ref();
     if split_folders(dir).is_some() {
         return image_folder_splits(dir, options, 0);
@@ -54,7 +54,7 @@ pub fn tiered_imagenet(
             let name = usize::try_from(label).ok().and_then(|label| names.get(label));
             format!("{part}/{label} {}", name.map_or("", String::as_str))
         };
-        let encoded = encoded.collect::<Result<Vec<_>, DataError>>()?;
+        let encoded = encoded.collect::<Result<Vec<_>>>()?;
         by_number(labels, labels.root().get("label_specific")?, encoded, name)
     })?;
     read_parts(dir, parts, options, |image: &Encoded<'_>| {

@@ -13,7 +13,7 @@ use std::path::Path;
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
 
-use super::DataError;
+use super::{DataError, Result};
 use crate::files;
 
 /// Embeddings of images, grouped by class: what a network made of a dataset, for tests of classifiers that
@@ -67,7 +67,7 @@ impl Features {
     pub fn new(
         length: usize,
         classes: impl IntoIterator<Item = (String, Vec<f32>)>,
-    ) -> Result<Self, DataError> {
+    ) -> Result<Self> {
         let mut given: Vec<_> = classes.into_iter().collect();
         given.sort_by(|one, other| one.0.cmp(&other.0));
         let (mut classes, mut values) = (Vec::<Class>::new(), Vec::new());
@@ -91,7 +91,7 @@ impl Features {
     ///
     /// # Errors
     /// If it has another length than the rows, or a value that is not finite.
-    pub fn with_base_mean(self, mean: Vec<f32>) -> Result<Self, DataError> {
+    pub fn with_base_mean(self, mean: Vec<f32>) -> Result<Self> {
         let what = || "the base mean".to_owned();
         if mean.len() != self.length {
             let (wanted, found) = (self.length, mean.len());
@@ -113,7 +113,7 @@ impl Features {
     ///
     /// # Errors
     /// When it cannot be read, is damaged, or holds what [`new`](Self::new) refuses.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self, DataError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let found = match extension(path) {
             Some("safetensors") => safetensors_file::parse(path),
@@ -138,7 +138,7 @@ impl Features {
     ///
     /// # Errors
     /// When the name has another ending, or the file cannot be written.
-    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), DataError> {
+    pub fn write(&self, path: impl AsRef<Path>) -> Result {
         let path = path.as_ref();
         if extension(path) != Some("safetensors") {
             let wanted = vec![".safetensors"];
@@ -154,7 +154,7 @@ impl Features {
     }
 
     /// Reads the content of a `.safetensors` file, which errors call `path`.
-    pub(crate) fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Self, DataError> {
+    pub(crate) fn from_safetensors(bytes: &[u8], path: &Path) -> Result<Self> {
         safetensors_file::parse_bytes(bytes, path)
     }
 
@@ -244,7 +244,7 @@ impl Features {
     }
 }
 
-fn check_class(name: &str, rows: &[f32], length: usize) -> Result<(), DataError> {
+fn check_class(name: &str, rows: &[f32], length: usize) -> Result {
     if rows.is_empty() || length == 0 {
         return Err(DataError::EmptyClass { class: name.to_owned(), wanted: "features" });
     }

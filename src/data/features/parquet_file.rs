@@ -9,12 +9,12 @@ use parquet::record::{Field, Row};
 use parquet::schema::types::Type as SchemaType;
 
 use super::Features;
-use crate::data::DataError;
+use crate::data::{DataError, Result};
 
 const EMBEDDING: &str = "embedding";
 const CLASS_NAME: &str = "class_name";
 
-pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
+pub(super) fn parse(path: &Path) -> Result<Features> {
     let damaged = |error: ParquetError| DataError::Damaged {
         path: path.to_owned(),
         format: "Parquet",
@@ -56,12 +56,7 @@ pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
 }
 
 /// That the column `name` is there, has one value or list a row, and is of one of these types.
-fn check(
-    file: &impl FileReader,
-    name: &str,
-    wanted: &'static str,
-    types: &[Type],
-) -> Result<(), DataError> {
+fn check(file: &impl FileReader, name: &str, wanted: &'static str, types: &[Type]) -> Result {
     let columns = file.metadata().file_metadata().schema_descr().columns().iter();
     let leaves: Vec<_> = columns.filter(|leaf| leaf.path().parts()[0] == name).collect();
     let found = match leaves[..] {

@@ -8,18 +8,18 @@ use safetensors::SafeTensorError;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView, serialize};
 
 use super::Features;
-use crate::data::DataError;
+use crate::data::{DataError, Result};
 
 /// Where the metadata has the mean row of the base classes.
 const BASE_MEAN: &str = "base_mean";
 
-pub(super) fn parse(path: &Path) -> Result<Features, DataError> {
+pub(super) fn parse(path: &Path) -> Result<Features> {
     let bytes = fs::read(path).map_err(DataError::read(path))?;
     parse_bytes(&bytes, path)
 }
 
 /// Reads the content of the file `path`.
-pub(super) fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Features, DataError> {
+pub(super) fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Features> {
     let damaged = |error: SafeTensorError| DataError::Damaged {
         path: path.to_owned(),
         format: "safetensors",
@@ -51,7 +51,7 @@ pub(super) fn parse_bytes(bytes: &[u8], path: &Path) -> Result<Features, DataErr
 }
 
 /// The values of a class and the length of its rows.
-fn rows(name: &str, tensor: &TensorView) -> Result<(Vec<f32>, usize), DataError> {
+fn rows(name: &str, tensor: &TensorView) -> Result<(Vec<f32>, usize)> {
     let refused = || DataError::NoFeaturesIn {
         name: format!("class {name}"),
         wanted: "F32, F64, F16 or BF16 numbers [n, d]",
@@ -72,7 +72,7 @@ fn each<const N: usize>(bytes: &[u8], number: impl Fn([u8; N]) -> f32) -> Vec<f3
     bytes.as_chunks().0.iter().map(|&bytes| number(bytes)).collect()
 }
 
-fn mean(text: &str) -> Result<Vec<f32>, DataError> {
+fn mean(text: &str) -> Result<Vec<f32>> {
     serde_json::from_str(text).map_err(|error| DataError::NoFeaturesIn {
         name: BASE_MEAN.to_owned(),
         wanted: "a JSON array of numbers",

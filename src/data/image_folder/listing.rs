@@ -3,12 +3,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::read::Class;
-use crate::data::DataError;
+use crate::data::{DataError, Result};
 
 const EXTENSIONS: [&str; 6] = ["png", "jpg", "jpeg", "bmp", "gif", "webp"];
 
 /// The classes of a folder and their images, both in order of name.
-pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>, DataError> {
+pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>> {
     let mut folders = visible_in(root)?;
     folders.retain(|path| path.is_dir());
     if folders.is_empty() {
@@ -21,15 +21,12 @@ pub(in crate::data) fn classes_in(root: &Path) -> Result<Vec<Class<PathBuf>>, Da
 }
 
 /// All images in a folder and in those below, in order of path.
-pub(super) fn images_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(super) fn images_below(folder: &Path) -> Result<Vec<PathBuf>> {
     files_below(folder, &EXTENSIONS)
 }
 
 /// All files with one of these extensions, in a folder and in those below, in order of path.
-pub(in crate::data) fn files_below(
-    folder: &Path,
-    extensions: &[&str],
-) -> Result<Vec<PathBuf>, DataError> {
+pub(in crate::data) fn files_below(folder: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for path in visible_in(folder)? {
         match path.is_dir() {
@@ -42,7 +39,7 @@ pub(in crate::data) fn files_below(
 }
 
 /// The class that a folder is, and its images.
-pub(in crate::data) fn class_of(folder: PathBuf) -> Result<Class<PathBuf>, DataError> {
+pub(in crate::data) fn class_of(folder: PathBuf) -> Result<Class<PathBuf>> {
     let mut files = visible_in(&folder)?;
     files.retain(|path| path.is_file() && ends_in(path, &EXTENSIONS));
     if files.is_empty() {
@@ -59,7 +56,7 @@ pub(in crate::data) fn split_folders(root: &Path) -> Option<[PathBuf; 3]> {
 }
 
 /// What is in a folder and not hidden, in order of name.
-pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
+pub(in crate::data) fn visible_in(folder: &Path) -> Result<Vec<PathBuf>> {
     let paths = fs::read_dir(folder)
         .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>());
     let mut paths = paths.map_err(DataError::read(folder))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{DataError, ImageSet, ImageShape, Splits};
+use crate::data::{DataError, ImageSet, ImageShape, Result, Splits};
 
 pub(super) use listing::{class_of, classes_in, files_below, split_folders, visible_in};
 pub(super) use parts::{PARTS, Parts, read_parts, shuffled_into_parts};
@@ -60,7 +60,7 @@ impl ReadOptions {
         Self { height: side, width: side, color: Color::default(), on_broken: OnBroken::default() }
     }
 
-    pub(super) fn shape(&self) -> Result<ImageShape, DataError> {
+    pub(super) fn shape(&self) -> Result<ImageShape> {
         let shape = ImageShape::new(self.color.channels(), self.height, self.width);
         shape.check()?;
         Ok(shape)
@@ -73,7 +73,7 @@ impl ReadOptions {
 ///
 /// # Errors
 /// When the folder cannot be read, has no folder in it, or one of these has no picture.
-pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>, DataError> {
+pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>)>> {
     classes_in(root.as_ref())
 }
 
@@ -81,7 +81,7 @@ pub fn picture_files(root: impl AsRef<Path>) -> Result<Vec<(String, Vec<PathBuf>
 ///
 /// # Errors
 /// When a folder cannot be read, or there is no picture.
-pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>, DataError> {
+pub fn pictures_in(folder: impl AsRef<Path>) -> Result<Vec<PathBuf>> {
     let folder = folder.as_ref();
     let found = listing::images_below(folder)?;
     match found.is_empty() {
@@ -135,7 +135,7 @@ pub struct FolderReport<D> {
 pub fn image_folder(
     root: impl AsRef<Path>,
     options: &ReadOptions,
-) -> Result<FolderReport<ImageSet>, DataError> {
+) -> Result<FolderReport<ImageSet>> {
     options.shape()?;
     read(&classes_in(root.as_ref())?, options, decode_file)
 }
@@ -156,7 +156,7 @@ pub fn image_folder_splits(
     root: impl AsRef<Path>,
     options: &ReadOptions,
     seed: u64,
-) -> Result<FolderReport<Splits>, DataError> {
+) -> Result<FolderReport<Splits>> {
     let root = root.as_ref();
     options.shape()?;
     let parts = match split_folders(root) {

@@ -5,7 +5,7 @@ use image::DynamicImage;
 
 use super::read::{Class, read};
 use super::{FolderReport, ReadOptions};
-use crate::data::{DataError, Splits};
+use crate::data::{DataError, Result, Splits};
 use crate::random::{Purpose, Stream};
 
 /// The classes to train, to validate and to test on, with their images, found but not decoded.
@@ -19,7 +19,7 @@ pub(in crate::data) const PARTS: [&str; 3] = ["train", "val", "test"];
 pub(in crate::data) fn shuffled_into_parts<E>(
     classes: Vec<Class<E>>,
     seed: u64,
-) -> Result<Parts<E>, DataError> {
+) -> Result<Parts<E>> {
     let [train, validation, _] = shares(classes.len())?;
     let order = Stream::new(seed, Purpose::SplitClasses, [0, 0]).permutation(classes.len());
     let mut classes: Vec<Option<Class<E>>> = classes.into_iter().map(Some).collect();
@@ -34,8 +34,8 @@ pub(in crate::data) fn read_parts<E: Sync>(
     source: &Path,
     parts: Parts<E>,
     options: &ReadOptions,
-    decode: impl Fn(&E) -> Result<DynamicImage, DataError> + Sync,
-) -> Result<FolderReport<Splits>, DataError> {
+    decode: impl Fn(&E) -> Result<DynamicImage> + Sync,
+) -> Result<FolderReport<Splits>> {
     let counts = parts.each_ref().map(Vec::len);
     let wanted = ["class to train on", "class to validate on", "class to test on"];
     if let Some(empty) = counts.iter().position(|&count| count == 0) {
@@ -52,7 +52,7 @@ pub(in crate::data) fn read_parts<E: Sync>(
 }
 
 /// How many of the classes are to train, to validate and to test on.
-pub(super) fn shares(classes: usize) -> Result<[usize; 3], DataError> {
+pub(super) fn shares(classes: usize) -> Result<[usize; 3]> {
     if classes < 3 {
         let split = "a split into train, validation and test";
         return Err(DataError::TooFewClasses { split, wanted: 3, found: classes });

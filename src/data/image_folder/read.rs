@@ -5,7 +5,7 @@ use image::{DynamicImage, ImageReader};
 use rayon::prelude::*;
 
 use super::{FolderReport, OnBroken, ReadOptions};
-use crate::data::{DataError, ImageSet, ImageShape};
+use crate::data::{DataError, ImageSet, ImageShape, Result};
 
 /// The name of a class and its images, found but not decoded.
 pub(in crate::data) type Class<E> = (String, Vec<E>);
@@ -14,8 +14,8 @@ pub(in crate::data) type Class<E> = (String, Vec<E>);
 pub(in crate::data) fn read<E: Sync>(
     classes: &[Class<E>],
     options: &ReadOptions,
-    decode: impl Fn(&E) -> Result<DynamicImage, DataError> + Sync,
-) -> Result<FolderReport<ImageSet>, DataError> {
+    decode: impl Fn(&E) -> Result<DynamicImage> + Sync,
+) -> Result<FolderReport<ImageSet>> {
     let shape = options.shape()?;
     let images: Vec<&E> = classes.iter().flat_map(|(_, images)| images).collect();
     let mut pixels = vec![0; images.len() * shape.values()];
@@ -39,7 +39,7 @@ pub(in crate::data) fn read<E: Sync>(
 }
 
 /// The image in a file, whose format is recognised by its content.
-pub(in crate::data) fn decode_file(path: &PathBuf) -> Result<DynamicImage, DataError> {
+pub(in crate::data) fn decode_file(path: &PathBuf) -> Result<DynamicImage> {
     let reader = ImageReader::open(path).and_then(ImageReader::with_guessed_format);
     let reader = reader.map_err(DataError::read(path))?;
     reader.decode().map_err(broken(path))
@@ -94,7 +94,7 @@ fn close_gaps(pixels: &mut Vec<u8>, whole: &[bool], values: usize) {
 }
 
 /// The name of each class and how many of its images were read.
-fn count_whole<E>(classes: &[Class<E>], whole: &[bool]) -> Result<Vec<(String, usize)>, DataError> {
+fn count_whole<E>(classes: &[Class<E>], whole: &[bool]) -> Result<Vec<(String, usize)>> {
     let mut rest = whole;
     let mut counted = Vec::new();
     for (class, images) in classes {

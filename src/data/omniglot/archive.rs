@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use zip::ZipArchive;
 
-use crate::data::DataError;
 use crate::data::image_folder::visible_in;
+use crate::data::{DataError, Result};
 
 /// One half of Omniglot, packed or unpacked.
 pub(super) enum Archive {
@@ -24,7 +24,7 @@ pub(super) struct Located {
 
 impl Archive {
     /// The halves of these names, each from the first place that has it.
-    pub(super) fn open_all(dir: &Path, names: &[&str]) -> Result<Vec<Self>, DataError> {
+    pub(super) fn open_all(dir: &Path, names: &[&str]) -> Result<Vec<Self>> {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for name in names {
             match Self::open(dir, name)? {
@@ -38,7 +38,7 @@ impl Archive {
         }
     }
 
-    fn open(dir: &Path, name: &str) -> Result<Option<Self>, DataError> {
+    fn open(dir: &Path, name: &str) -> Result<Option<Self>> {
         for place in [dir.to_path_buf(), dir.join("python")] {
             let packed = place.join(format!("{name}.zip"));
             if packed.is_file() {
@@ -52,7 +52,7 @@ impl Archive {
         Ok(None)
     }
 
-    fn open_zip(path: PathBuf) -> Result<Self, DataError> {
+    fn open_zip(path: PathBuf) -> Result<Self> {
         let bytes: Arc<[u8]> = fs::read(&path).map_err(DataError::read(&path))?.into();
         match ZipArchive::new(Cursor::new(bytes)) {
             Ok(zip) => Ok(Self::Zip { path, zip }),
@@ -69,7 +69,7 @@ impl Archive {
     }
 
     /// Every image, in no particular order.
-    pub(super) fn images(&self) -> Result<Vec<Located>, DataError> {
+    pub(super) fn images(&self) -> Result<Vec<Located>> {
         let images: Vec<_> = match self {
             Self::Zip { zip, .. } => zip.file_names().filter_map(located).collect(),
             Self::Folder { path } => {
@@ -86,7 +86,7 @@ impl Archive {
     }
 
     /// Reads the encoded bytes of an image, in place of what `encoded` held.
-    pub(super) fn read(&self, image: &Located, encoded: &mut Vec<u8>) -> Result<(), DataError> {
+    pub(super) fn read(&self, image: &Located, encoded: &mut Vec<u8>) -> Result {
         encoded.clear();
         match self {
             Self::Zip { zip, .. } => {
@@ -129,7 +129,7 @@ fn located(file: &str) -> Option<Located> {
 }
 
 /// The paths `a/b/c` below a folder, relative to it.
-fn files_three_deep(root: &Path) -> Result<Vec<String>, DataError> {
+fn files_three_deep(root: &Path) -> Result<Vec<String>> {
     let mut level = vec![root.to_path_buf()];
     for _ in 0..3 {
         let folders = level.iter().filter(|path| path.is_dir());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::data::{DataError, ImageSet, ImageShape, Rotations, Splits};
+use crate::data::{DataError, ImageSet, ImageShape, Result, Rotations, Splits};
 
 use archive::Archive;
 pub(super) use decode::{PUBLISHED, write_small_and_bright};
@@ -55,7 +55,7 @@ impl Omniglot {
     /// # Errors
     /// If a half is absent, an archive is cut short or none, or an image is broken or is not
     /// 105 x 105 pixels.
-    pub fn open(dir: impl AsRef<Path>) -> Result<Self, DataError> {
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         let dir = dir.as_ref().to_path_buf();
         let halves = Archive::open_all(&dir, &["images_background", "images_evaluation"])?;
 
@@ -100,7 +100,7 @@ impl Omniglot {
     /// # Errors
     /// For [`Split::Vinyals`], if a list is absent or names a character that is not there; for
     /// [`Split::Finn`], if there are fewer than 1623 characters.
-    pub fn split(&self, split: Split) -> Result<Splits, DataError> {
+    pub fn split(&self, split: Split) -> Result<Splits> {
         match split {
             Split::Vinyals => {
                 split::vinyals(&self.characters, &self.dir.join("splits").join("vinyals"))

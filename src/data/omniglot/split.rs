@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::data::{ClassDataset, DataError, ImageSet, QuarterTurn, Splits};
+use crate::data::{ClassDataset, DataError, ImageSet, QuarterTurn, Result, Splits};
 use crate::random::{Purpose, Stream};
 
 /// The two ways in which papers split Omniglot; their figures are not to be compared.
@@ -41,7 +41,7 @@ pub enum Split {
 impl FromStr for Split {
     type Err = DataError;
 
-    fn from_str(text: &str) -> Result<Self, DataError> {
+    fn from_str(text: &str) -> Result<Self> {
         let unknown = || DataError::UnknownSplit { text: text.to_string() };
         match text {
             "vinyals" => Ok(Self::Vinyals),
@@ -65,7 +65,7 @@ impl fmt::Display for Split {
 
 const FINN: [usize; 3] = [1100, 100, 423];
 
-pub(super) fn finn(characters: &ImageSet, seed: u64) -> Result<Splits, DataError> {
+pub(super) fn finn(characters: &ImageSet, seed: u64) -> Result<Splits> {
     let wanted = FINN.iter().sum();
     let found = characters.classes();
     if found < wanted {
@@ -75,7 +75,7 @@ pub(super) fn finn(characters: &ImageSet, seed: u64) -> Result<Splits, DataError
     Ok(Splits::partition(characters, &order[..wanted], FINN))
 }
 
-pub(super) fn vinyals(characters: &ImageSet, lists: &Path) -> Result<Splits, DataError> {
+pub(super) fn vinyals(characters: &ImageSet, lists: &Path) -> Result<Splits> {
     let index: HashMap<String, usize> =
         (0..characters.classes()).map(|class| (characters.class_name(class), class)).collect();
     let listed = |file| {
@@ -90,10 +90,7 @@ pub(super) fn vinyals(characters: &ImageSet, lists: &Path) -> Result<Splits, Dat
 }
 
 /// The classes of a list: a character and a turn a line, written `Alphabet/characterNN/rotDDD`.
-fn read_list(
-    path: &Path,
-    index: &HashMap<String, usize>,
-) -> Result<Vec<(usize, QuarterTurn)>, DataError> {
+fn read_list(path: &Path, index: &HashMap<String, usize>) -> Result<Vec<(usize, QuarterTurn)>> {
     let wrong = |reason| DataError::SplitList { path: path.to_path_buf(), reason };
     let text = fs::read_to_string(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => wrong(
