@@ -40,12 +40,12 @@ impl Threads {
 static WAITING: Mutex<Waiting> = Mutex::new(Waiting { listeners: Vec::new(), next: 0 });
 
 thread_local! {
-    /// What tells the panics that the innermost call of `caught` that this thread is inside of waits for
-    /// from the program's own.
+    /// How the innermost call of `caught` on this thread tells a device's panics from the program's
+    /// own.
     static OF_DEVICE: Cell<Option<OfDevice>> = const { Cell::new(None) };
     /// The listener of that call.
     static LISTENER: Cell<Option<u64>> = const { Cell::new(None) };
-    /// Bytes that the program had in use when this thread last panicked inside of one.
+    /// Bytes that the program had in use when this thread last panicked within such a call.
     static IN_USE: Cell<Option<u64>> = const { Cell::new(None) };
 }
 

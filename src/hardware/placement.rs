@@ -39,10 +39,10 @@ pub struct DeviceLoad {
 /// Lays whole models on devices, the largest first, each on the first device with room. A share of
 /// every device's free memory, 0 to below 1, stays free for what a plan does not count.
 ///
-/// Devices with as much free memory as that one are as good, and of those with room the least
-/// loaded takes the model. Where that leaves a model without a place, each goes to the very first
-/// device with room instead, which packs more closely. The order of the devices is a preference;
-/// models of the same size keep theirs. The same arguments give the same placement.
+/// Of the devices with room and as much free memory as that one, the least loaded takes the model.
+/// If a model then has no place, all are laid again, each on the very first device with room, which
+/// packs more closely. The order of the devices is a preference; models of the same size keep
+/// theirs. The same arguments give the same placement.
 ///
 /// # Conventions
 /// On equal devices, first fit decreasing takes at most 11/9 of those that the best packing takes, and
@@ -121,13 +121,10 @@ fn lay<S: AsRef<str>>(
 
 fn unique(field: &'static str, names: impl Iterator<Item = String>) -> Result<(), HardwareError> {
     let mut seen = HashSet::new();
-    for name in names {
-        if seen.contains(&name) {
-            return Err(HardwareError::config(field, format!("there are two called {name}")));
-        }
-        seen.insert(name);
-    }
-    Ok(())
+    let twice = names.filter_map(|name| seen.replace(name)).next();
+    twice.map_or(Ok(()), |name| {
+        Err(HardwareError::config(field, format!("there are two called {name}")))
+    })
 }
 
 #[cfg(test)]

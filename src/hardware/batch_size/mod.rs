@@ -71,13 +71,13 @@ pub struct Trial {
 /// Finds the largest size of `range` whose trial takes at most what of `budget` is
 /// [usable](SearchBudget::usable).
 ///
-/// The two smallest sizes are run, and lead to the next: what takes 97 % of that along the line
-/// through the two largest that ran. From there on, sizes that ran close in on the answer, at worst
-/// by halves; the one that is returned was run, and so was the one after it, unless it is the end of
-/// the range. A device that runs out of memory in a trial makes it one that does not fit.
+/// Runs the two smallest sizes, then the size that takes 97 % of that by the line through the two
+/// largest that ran, and so on; at worst the sizes that are left are halved. The size returned was
+/// run, and so was the one after it, unless the range ends there. A trial that runs out of memory
+/// does not fit.
 ///
-/// Memory is taken to grow with the size. What other programs are to have is not in the budget:
-/// leave it out.
+/// Memory is taken to grow with the size. The budget is for this work alone: leave out what other
+/// programs need.
 ///
 /// # Errors
 /// [`HardwareError::DoesNotFit`] when not even the smallest size fits, [`HardwareError::Config`] for a

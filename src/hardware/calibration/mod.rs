@@ -22,17 +22,17 @@ pub struct Calibration {
     pub threads: usize,
     /// Matrix products by data type, in operations a second: the fastest of the sizes.
     pub products: BTreeMap<String, f64>,
-    /// Of which size the fastest product of a data type was and how it was computed, as
-    /// `8192 x 8192, specialized_tma_mma`. Of accelerators, whose products are kernels alone; what is
-    /// not in it is Burn's own product.
+    /// On accelerators, the size of the fastest product of a data type and the kernel that computed
+    /// it, as `8192 x 8192, specialized_tma_mma`. A data type that is not in it was measured by
+    /// Burn's own product.
     pub ways: BTreeMap<String, String>,
     /// Its copy of a large tensor, bytes read and written both counted, in bytes a second; on an
     /// accelerator of several copies in a row.
     pub copy: f64,
     /// Size of the tensor that was copied.
     pub copied: Bytes,
-    /// What something tiny takes, in seconds: on a processor until it is there, on an accelerator a
-    /// launch among many in a row, until it is done.
+    /// Seconds that a tiny operation takes until it is done: by itself on a processor, one launch
+    /// among many in a row on an accelerator.
     pub launch: f64,
     /// Seconds that the host needs to issue a launch, on an accelerator.
     pub issue: Option<f64>,
@@ -43,7 +43,7 @@ pub struct Calibration {
 /// How long to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// Some seconds, and on an accelerator as many again for kernels that were never compiled.
+    /// Some seconds, and on an accelerator as many again if kernels have to be compiled first.
     Full,
     /// Tiny sizes, to see that it works.
     Quick,

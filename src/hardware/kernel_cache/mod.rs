@@ -26,14 +26,15 @@ const VARIABLE: &str = "FEWSHOT_KERNEL_CACHE";
 /// before it touches a device: CubeCL reads its settings then and never again.
 ///
 /// They go to `kernels` in [`cache_folder`](crate::files::cache_folder), or where the environment
-/// variable `FEWSHOT_KERNEL_CACHE` says; `off` turns it off. In there every program has a folder of its
-/// own, by its file and the machine, because CubeCL knows kernels by name and not by what they compute;
-/// the ones that were used last are kept. A `compilation.cache` in the user's `cubecl.toml` goes first.
+/// variable `FEWSHOT_KERNEL_CACHE` says; `off` turns it off. In there every program has a folder of
+/// its own, by its file and the machine, because CubeCL knows kernels by name and not by what they
+/// compute; the ones that were used last are kept. A `compilation.cache` in the user's
+/// `cubecl.toml` is taken instead.
 ///
 /// What is kept depends on the runtime: PTX on CUDA, code objects on ROCm, SPIR-V with the feature
 /// `vulkan`. Of WGSL, as `wgpu` has without it, nothing is: only the driver's own cache helps there.
 ///
-/// Gives the folder; if this sets none, the reason is logged at the level `Info`.
+/// Returns the folder; if this sets none, the reason is logged at the level `Info`.
 pub fn keep_compiled_kernels() -> Option<PathBuf> {
     configured(Launches::Quiet)
 }

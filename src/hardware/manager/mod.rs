@@ -45,10 +45,10 @@ pub trait DifferentiableWork<B: Backend> {
     /// What it gives back.
     type Output;
 
-    /// Runs on `device`, with a backend that differentiates on top of `B`. A learner with segments is
-    /// asked for them by `checkpointing`, as in
-    /// [`ProtoNet::with_checkpointing`](crate::learners::ProtoNet::with_checkpointing): of these a
-    /// backend knows nothing.
+    /// Runs on `device`, with a backend that differentiates on top of `B`. A learner that has
+    /// segments is to be told `checkpointing`, as by
+    /// [`ProtoNet::with_checkpointing`](crate::learners::ProtoNet::with_checkpointing): a backend
+    /// knows nothing of them.
     fn run<A>(self, device: &A::Device, checkpointing: Checkpointing) -> Self::Output
     where
         A: AutodiffBackend<InnerBackend = B, Device = B::Device>;

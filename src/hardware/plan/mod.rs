@@ -62,8 +62,8 @@ pub struct MemoryPlanner {
     /// What one task's activations take.
     pub activations: Activations,
     /// What whole steps took, optimizer included, where they were run, as by
-    /// [`fit_meta_batch`](crate::train::fit_meta_batch); it goes before the formulas. None of its
-    /// sizes may be beyond the tasks that are side by side.
+    /// [`fit_meta_batch`](crate::train::fit_meta_batch); it is taken instead of the formulas. None
+    /// of its sizes may be beyond the tasks that are side by side.
     pub measured: Option<MemoryFit>,
     /// The largest single allocation of the device, where there is a limit that is known.
     pub largest_buffer: Option<Bytes>,
@@ -109,8 +109,8 @@ impl MemoryPlanner {
         if self.method == Method::ProtoNet { tasks } else { tasks.min(self.lanes) }
     }
 
-    /// What measured steps took beside what is counted. Of tasks that follow others there is nothing
-    /// else.
+    /// What measured steps took beside what is counted. Tasks that follow others add what is
+    /// counted alone.
     fn beside(&self, fit: &MemoryFit, tasks: usize) -> MemoryFigure {
         let live = self.live(tasks);
         let counted: MemoryFigure = self.counted(live).into_iter().map(|(_, amount)| amount).sum();

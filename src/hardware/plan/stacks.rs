@@ -17,7 +17,7 @@ pub struct Stacks {
     pub precision: Precision,
 }
 
-/// Tasks side by side and graphs beyond which each more is taken for one more.
+/// Tasks side by side, and steps, beyond which memory is taken to grow by the same for each more.
 const MANY: usize = 16;
 
 impl Stacks {
@@ -98,20 +98,20 @@ impl Stacks {
     }
 }
 
-/// The floats of all buffers once they are enough for a meta-step: what one leaves may not serve the next
-/// in the order in which it was left.
+/// The floats of all buffers after two meta-steps: in the order in which one leaves its buffers,
+/// they may not serve the next.
 fn settled(mut passes: Passes, step: impl Fn(&mut Passes)) -> usize {
     step(&mut passes);
     step(&mut passes);
     passes.buffers.floats()
 }
 
-/// The memory of so many tasks, by the floats of fewer where they are many.
+/// The memory of `live` tasks, by the floats of fewer beyond [`MANY`].
 fn of_tasks(live: usize, floats: impl Fn(usize) -> usize) -> MemoryFigure {
     MemoryFigure::modelled(4 * beyond_many(live, floats) as u64)
 }
 
-/// The floats of so many tasks or steps, by those of fewer where they are many.
+/// The floats of `count` tasks or steps, by those of fewer beyond [`MANY`].
 fn beyond_many(count: usize, floats: impl Fn(usize) -> usize) -> usize {
     let few = floats(count.min(MANY));
     let each = if count > MANY { few.saturating_sub(floats(MANY / 2)) / (MANY / 2) } else { 0 };

@@ -28,8 +28,8 @@ type Release = Box<dyn Fn(&DeviceKey) + Send + Sync>;
 /// # Conventions
 /// Calls for one model while it loads wait for that load. Where it fails, each of them ends with
 /// [`PoolError::OtherLoad`] and the reason, rather than load once more behind one another; whoever
-/// calls later begins anew. A load may ask the pool for other models, but two loads that wait for
-/// each other's wait for ever.
+/// calls later begins anew. A load may ask the pool for other models, but two loads that ask for
+/// each other's model wait for ever.
 ///
 /// What a pool calls while it evicts (the hook, the `Drop` of a model) must not ask the pool for
 /// models that are not there.
