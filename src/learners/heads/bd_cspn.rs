@@ -15,9 +15,6 @@ use super::{EmbeddedSupport, TransductiveHead};
 /// Prototypes become `p'_k = sum_i w_ik x_i` over support and queries of class `k`, with
 /// `w_ik = exp(s cos(x_i, p_k)) / sum_j exp(s cos(x_j, p_k))`, and logits are `s cos(x, p'_k)`.
 ///
-/// # Shapes
-/// Support `[t, n, d]` and queries `[t, q, d]` give logits `[t, q, ways]`.
-///
 /// # Conventions
 /// Embeddings have length 1, the shifted queries are scored and `s` is 10. Every query counts in its
 /// class, where the paper takes the most confident ones of each class alone. easyfsl 1.5 leaves

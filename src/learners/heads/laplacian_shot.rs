@@ -21,9 +21,6 @@ use super::{EmbeddedSupport, TransductiveHead};
 /// A task stops by itself once its bound `sum y (log y + a - lambda W y)` changes by no more than a
 /// `tolerance` of itself.
 ///
-/// # Shapes
-/// Support `[t, n, d]` and queries `[t, q, d]` give logits `[t, q, ways]`.
-///
 /// # Conventions
 /// The paper's 3 neighbours of each query, 20 steps and a tolerance of 1e-6, and `lambda` 1, which
 /// the paper searches for on validation classes. Embeddings have length 1, after the base mean is

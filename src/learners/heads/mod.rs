@@ -1,9 +1,9 @@
 //! Classifiers over embeddings, one paper a file: a [`Head`] judges each query by itself, a
 //! [`TransductiveHead`] all queries of a task together.
 //!
-//! A head needs no network: it takes embeddings `[t, n, d]` of whole tasks, wherever they come from. On
-//! top of an encoder it is a learner, [`Inductive`](super::Inductive) or
-//! [`Transductive`](super::Transductive).
+//! A head needs no network: embeddings of whole tasks, wherever they come from, are its support
+//! `[t, n, d]` and queries `[t, q, d]`, and give logits `[t, q, ways]`. On top of an encoder it is a
+//! learner, [`Inductive`](super::Inductive) or [`Transductive`](super::Transductive).
 //!
 //! # Example
 //! ```

@@ -31,9 +31,6 @@ pub enum AfterPower {
 /// and every class the same, and `p_k <- p_k + rate (m_k - p_k)` with `m_k` the mean of support and
 /// assigned queries. Logits are `log P` of the last prototypes.
 ///
-/// # Shapes
-/// Support `[t, n, d]` and queries `[t, q, d]` give logits `[t, q, ways]`.
-///
 /// # Conventions
 /// The authors' code: `beta` 0.5, `lambda` 10, 20 steps at a rate of 0.2, Sinkhorn's iterations until
 /// no mass changes by more than 1e-6, 1000 at most. Its QR decomposition changes no distance and is

@@ -13,9 +13,6 @@ use super::{EmbeddedSupport, TransductiveHead, no_logits};
 /// `p_k <- (sum of support of class k + sum_j z_jk q_j) / (its number + sum_j z_jk)`; logits are
 /// `-|q - p_k|²`. They are differentiable by all embeddings.
 ///
-/// # Shapes
-/// Support `[t, n, d]` and queries `[t, q, d]` give logits `[t, q, ways]`.
-///
 /// # Conventions
 /// The queries themselves are the unlabelled embeddings, where the paper draws others. One step, as
 /// in the paper; with none it is a prototypical network. There is no cluster of distractors.
