@@ -127,12 +127,8 @@ impl<B: Backend> PretrainedBackbone<B> {
         let file = match weights {
             Some(path) if sha256(path)? == id.sha256 => path.to_owned(),
             Some(path) => {
-                let (backbone, sha256) = (id.name.clone(), id.sha256.clone());
-                return Err(AdaptedModelError::OtherWeights {
-                    backbone,
-                    sha256,
-                    path: path.to_owned(),
-                });
+                let (backbone, sha256, path) = (id.name.clone(), id.sha256.clone(), path.into());
+                return Err(AdaptedModelError::OtherWeights { backbone, sha256, path });
             }
             None => id.locate()?,
         };
