@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::published::unknown;
 use super::trained::Parameters;
-use super::{AdaptedModelError, BackboneOrigin, PublishedWeights, TrainedNetwork, weights_cache};
+use super::{
+    AdaptedModelError, BackboneOrigin, PublishedWeights, Result, TrainedNetwork, weights_cache,
+};
 use crate::data::{Features, ImageShape, Picture, picture_files};
 use crate::files;
 
@@ -59,7 +61,7 @@ enum Network<B: Backend> {
 
 impl BackboneId {
     /// Where the file of weights is: at its place, or in the cache.
-    fn locate(&self) -> Result<PathBuf, AdaptedModelError> {
+    fn locate(&self) -> Result<PathBuf> {
         let cached = weights_cache().map(|folder| folder.join(&self.sha256));
         let tried: Vec<_> = [Some(self.file.clone()), cached].into_iter().flatten().collect();
         for path in tried.iter().filter(|path| path.is_file()) {
@@ -79,11 +81,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Errors
     /// When there is no such network, the file cannot be read, or it has the weights of another network.
-    pub fn load(
-        name: &str,
-        weights: impl AsRef<Path>,
-        device: &B::Device,
-    ) -> Result<Self, AdaptedModelError> {
+    pub fn load(name: &str, weights: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
         let file = weights.as_ref();
         let (network, preprocessing) = Network::load(name, file, device)?;
         let sha256 = sha256(file)?;
@@ -96,7 +94,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Errors
     /// When there is no such network, its weights are not in the cache, or the file there is damaged.
-    pub fn cached(name: &str, device: &B::Device) -> Result<Self, AdaptedModelError> {
+    pub fn cached(name: &str, device: &B::Device) -> Result<Self> {
         let weights = PublishedWeights::of(name)?;
         let Some(path) = weights.cached() else {
             return Err(match weights.file {
@@ -119,11 +117,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Errors
     /// When weights are nowhere, or are others.
-    pub fn find(
-        id: &BackboneId,
-        weights: Option<&Path>,
-        device: &B::Device,
-    ) -> Result<Self, AdaptedModelError> {
+    pub fn find(id: &BackboneId, weights: Option<&Path>, device: &B::Device) -> Result<Self> {
         let file = match weights {
             Some(path) if sha256(path)? == id.sha256 => path.to_owned(),
             Some(path) => {
@@ -158,7 +152,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Errors
     /// At the first file that cannot be read.
-    pub fn with_averages_of(mut self, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
+    pub fn with_averages_of(mut self, files: &[PathBuf]) -> Result<Self> {
         let preparation = self.origin.preparation();
         let files: Vec<_> = files.iter().step_by(files.len().div_ceil(AVERAGED).max(1)).collect();
         let image = |file: &PathBuf| Picture::open(file).map(|picture| preparation.apply(&picture));
@@ -236,7 +230,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Errors
     /// At the first file that cannot be read.
-    pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize), AdaptedModelError> {
+    pub fn embed_files(&self, files: &[PathBuf]) -> Result<(Vec<f32>, usize)> {
         let (rows, length, _) = self.embed_each(files, |_| ())?;
         Ok((rows, length))
     }
@@ -246,7 +240,7 @@ impl<B: Backend> PretrainedBackbone<B> {
         &self,
         files: &[PathBuf],
         make: impl Fn(&Picture) -> T + Sync,
-    ) -> Result<(Vec<f32>, usize, Vec<T>), AdaptedModelError> {
+    ) -> Result<(Vec<f32>, usize, Vec<T>)> {
         let (mut rows, mut length, mut beside) = (Vec::new(), 0, Vec::new());
         for files in files.chunks(BATCH) {
             let pictures: Result<Vec<_>, _> = files.par_iter().map(Picture::open).collect();
@@ -263,7 +257,7 @@ impl<B: Backend> PretrainedBackbone<B> {
     ///
     /// # Errors
     /// Where there is no class, one has no picture, or a picture cannot be read.
-    pub fn embed_folder(&self, root: impl AsRef<Path>) -> Result<Features, AdaptedModelError> {
+    pub fn embed_folder(&self, root: impl AsRef<Path>) -> Result<Features> {
         let mut length = 0;
         let mut classes = Vec::new();
         for (class, files) in picture_files(root)? {
@@ -276,11 +270,7 @@ impl<B: Backend> PretrainedBackbone<B> {
 }
 
 impl<B: Backend> Network<B> {
-    fn load(
-        name: &str,
-        file: &Path,
-        device: &B::Device,
-    ) -> Result<(Self, Preprocessing), AdaptedModelError> {
+    fn load(name: &str, file: &Path, device: &B::Device) -> Result<(Self, Preprocessing)> {
         let resnet = |config: ResNetConfig| -> Result<_, WeightsError> {
             let network = config.init(device).load_weights(file)?;
             Ok((Self::ResNet(network), Preprocessing::torchvision()))
@@ -336,6 +326,6 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-pub(super) fn sha256(file: &Path) -> Result<String, AdaptedModelError> {
+pub(super) fn sha256(file: &Path) -> Result<String> {
     files::sha256(file).map_err(|source| AdaptedModelError::File { path: file.to_owned(), source })
 }

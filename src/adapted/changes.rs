@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::backend::Backend;
 
-use super::{AdaptedModel, AdaptedModelError, PretrainedBackbone, classes};
+use super::{AdaptedModel, AdaptedModelError, PretrainedBackbone, Result, classes};
 use crate::data::{Features, Picture, picture_files};
 
 /// A small picture of an example: the content of a JPEG file with [`THUMBNAIL_SIDE`] pixels along a side.
@@ -31,7 +31,7 @@ impl<B: Backend> AdaptedModel<B> {
         backbone: PretrainedBackbone<B>,
         method: &str,
         root: impl AsRef<Path>,
-    ) -> Result<Self, AdaptedModelError> {
+    ) -> Result<Self> {
         let mut length = 0;
         let mut classes = Vec::new();
         for (name, files) in picture_files(root)? {
@@ -47,7 +47,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// Without a picture, and at the first that cannot be read.
-    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self, AdaptedModelError> {
+    pub fn with_class(self, name: &str, files: &[PathBuf]) -> Result<Self> {
         let kept = self.has_thumbnails();
         let beside = |picture: &Picture| if kept { small(picture) } else { None };
         let (mut rows, _, mut thumbnails) = self.backbone.embed_each(files, beside)?;
@@ -66,7 +66,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// If there is none of this name, or fewer than two are left.
-    pub fn without_class(self, name: &str) -> Result<Self, AdaptedModelError> {
+    pub fn without_class(self, name: &str) -> Result<Self> {
         let mut classes = self.all();
         let Some(place) = classes.iter().position(|class| class.name == name) else {
             let (name, known) = (name.to_owned(), self.class_names());
@@ -111,7 +111,7 @@ impl<B: Backend> AdaptedModel<B> {
         .collect()
     }
 
-    fn changed(self, classes: Vec<Class>) -> Result<Self, AdaptedModelError> {
+    fn changed(self, classes: Vec<Class>) -> Result<Self> {
         Self::of_classes(self.backbone, &self.method, self.examples.length(), classes)
     }
 
@@ -120,7 +120,7 @@ impl<B: Backend> AdaptedModel<B> {
         method: &str,
         length: usize,
         mut classes: Vec<Class>,
-    ) -> Result<Self, AdaptedModelError> {
+    ) -> Result<Self> {
         // The order of the rows.
         classes.sort_by(|one, other| one.name.cmp(&other.name));
         let mut thumbnails = Vec::new();

@@ -33,6 +33,9 @@ use crate::learners::heads::{
 use left_out::left_out;
 use model_file::{Content, Noted, RESERVED};
 
+/// What can fail over adapted models; rustdoc shows it written out.
+type Result<T = (), E = AdaptedModelError> = std::result::Result<T, E>;
+
 /// A classifier of pictures, learned from a few of each class.
 ///
 /// # Example
@@ -95,7 +98,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// If it begins with `backbone/`, as names of the network's own tensors do in a model's file.
-    pub fn check_class_name(name: &str) -> Result<(), AdaptedModelError> {
+    pub fn check_class_name(name: &str) -> Result {
         match name.starts_with(RESERVED) {
             true => Err(AdaptedModelError::ReservedClass { name: name.to_owned() }),
             false => Ok(()),
@@ -111,7 +114,7 @@ impl<B: Backend> AdaptedModel<B> {
         backbone: PretrainedBackbone<B>,
         method: &str,
         examples: Features,
-    ) -> Result<Self, AdaptedModelError> {
+    ) -> Result<Self> {
         class_names(&examples).iter().try_for_each(|name| Self::check_class_name(name))?;
         let head = head::<B>(method, &examples, backbone.device())?;
         let (left_out, calibration) = left_out(&head, &examples, backbone.device());
@@ -135,7 +138,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// When the file cannot be read, is no model or one of a later version, or the weights are not found.
-    pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self, AdaptedModelError> {
+    pub fn open(path: impl AsRef<Path>, device: &B::Device) -> Result<Self> {
         Self::open_with_weights(path, None, device)
     }
 
@@ -147,7 +150,7 @@ impl<B: Backend> AdaptedModel<B> {
         path: impl AsRef<Path>,
         weights: Option<&Path>,
         device: &B::Device,
-    ) -> Result<Self, AdaptedModelError> {
+    ) -> Result<Self> {
         let path = path.as_ref();
         let Content { noted, examples, parameters, thumbnails } = Content::read(path)?;
         let backbone = match (noted.backbone, parameters) {
@@ -175,7 +178,7 @@ impl<B: Backend> AdaptedModel<B> {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), AdaptedModelError> {
+    pub fn write(&self, path: impl AsRef<Path>) -> Result {
         let noted = Noted {
             backbone: self.backbone.origin().clone(),
             method: self.method.clone(),
@@ -268,11 +271,7 @@ impl<B: Backend> AdaptedModel<B> {
 }
 
 /// The head of this name for embeddings such as these.
-fn head<B: Backend>(
-    method: &str,
-    examples: &Features,
-    device: &B::Device,
-) -> Result<AnyHead<B>, AdaptedModelError> {
+fn head<B: Backend>(method: &str, examples: &Features, device: &B::Device) -> Result<AnyHead<B>> {
     if examples.classes() < 2 {
         return Err(AdaptedModelError::TooFewClasses { classes: examples.classes() });
     }

@@ -10,7 +10,7 @@ use safetensors::SafeTensors;
 use serde::{Deserialize, Serialize};
 
 use super::trained::Parameters;
-use super::{AdaptedModelError, BackboneOrigin, Calibration, LeftOut, Thumbnail, classes};
+use super::{AdaptedModelError, BackboneOrigin, Calibration, LeftOut, Result, Thumbnail, classes};
 use crate::data::{DataError, Features};
 use crate::files;
 
@@ -71,7 +71,7 @@ struct Versioned<T> {
 }
 
 impl Content {
-    pub(super) fn write(self, path: &Path) -> Result<(), AdaptedModelError> {
+    pub(super) fn write(self, path: &Path) -> Result {
         let Self { noted, mut examples, parameters, thumbnails } = self;
         let (mut format, mut list) = (WITHOUT_PARAMETERS, None);
         if let Some(parameters) = parameters {
@@ -92,7 +92,7 @@ impl Content {
         written.map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })
     }
 
-    pub(super) fn read(path: &Path) -> Result<Self, AdaptedModelError> {
+    pub(super) fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path)
             .map_err(|source| AdaptedModelError::File { path: path.to_owned(), source })?;
         Self::parse(&bytes, path)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::AdaptedModelError;
+use super::{AdaptedModelError, Result};
 use crate::files;
 
 /// A network, and where its weights are published.
@@ -43,7 +43,7 @@ impl PublishedWeights {
     ///
     /// # Errors
     /// When there is no such network.
-    pub fn of(name: &str) -> Result<&'static Self, AdaptedModelError> {
+    pub fn of(name: &str) -> Result<&'static Self> {
         let found = PUBLISHED_WEIGHTS.iter().find(|weights| weights.name == name);
         found.ok_or_else(|| unknown(name))
     }

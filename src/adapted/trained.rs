@@ -8,7 +8,7 @@ use burn::tensor::{Tensor, TensorData};
 use fewshot_models::{Conv4, Conv4Config};
 use serde::{Deserialize, Serialize};
 
-use super::{AdaptedModelError, BackboneId, backbone};
+use super::{BackboneId, Result, backbone};
 use crate::adapt::{filled, slots, values};
 use crate::data::{ImageShape, Preparation, Shades};
 
@@ -141,7 +141,7 @@ impl TrainingRun {
         name: impl Into<String>,
         (method, data): (impl Into<String>, impl Into<String>),
         checkpoint: impl AsRef<Path>,
-    ) -> Result<Self, AdaptedModelError> {
+    ) -> Result<Self> {
         let sha256 = backbone::sha256(checkpoint.as_ref())?;
         Ok(Self { name: name.into(), method: method.into(), data: data.into(), sha256 })
     }
