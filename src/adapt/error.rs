@@ -30,7 +30,7 @@ pub enum AdaptError {
     #[error("a classifier of {found} ways cannot learn {wanted}-way tasks")]
     Ways { wanted: usize, found: usize },
     /// Classical training on episodes whose classes are not those of its classifier, which has no
-    /// class `found`.
+    /// class `found`, if classes are known.
     #[error(
         "a classifier of {wanted} base classes cannot be trained on episodes {}",
         match found {

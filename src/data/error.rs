@@ -21,7 +21,7 @@ pub enum DataError {
     /// first.
     #[error("{path} is not a readable image: {reason}")]
     Image { path: PathBuf, reason: String },
-    /// An image of a data set with one height and width has others. `path` is as for `Image`.
+    /// An image has another height and width than its data set. `path` is as for `Image`.
     #[error("{path} has {}x{} pixels, wanted are {}x{}", found.0, found.1, wanted.0, wanted.1)]
     ImageSize { path: PathBuf, wanted: (u32, u32), found: (u32, u32) },
     /// One or both halves of Omniglot are absent.

@@ -12,8 +12,8 @@ use crate::precision::{PrecisionError, ScaleError};
 
 /// Why training stopped before its end, or did not begin.
 ///
-/// `step` is the index of a step, and how many are done in what happens after one; `kept` is the
-/// run folder with the last good state.
+/// `step` counts the steps done where the text says "after step", and is the index of the step
+/// otherwise; `kept` is the run folder with the last good state.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
