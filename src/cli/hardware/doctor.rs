@@ -19,7 +19,7 @@ const VARIABLES: [&str; 8] = [
     "VK_DRIVER_FILES",
 ];
 
-const FEATURES: [(&str, bool); 11] = [
+const FEATURES: [(&str, bool); 10] = [
     ("autotune", cfg!(feature = "autotune")),
     ("candle", cfg!(feature = "candle")),
     ("cuda", cfg!(feature = "cuda")),
@@ -27,7 +27,6 @@ const FEATURES: [(&str, bool); 11] = [
     ("fusion", cfg!(feature = "fusion")),
     ("metal", cfg!(feature = "metal")),
     ("ndarray", cfg!(feature = "ndarray")),
-    ("nvml", cfg!(feature = "nvml")),
     ("rocm", cfg!(feature = "rocm")),
     ("vulkan", cfg!(feature = "vulkan")),
     ("wgpu", cfg!(feature = "wgpu")),

@@ -2,8 +2,6 @@
 
 pub(super) mod host;
 mod meter;
-#[cfg(all(feature = "cuda", feature = "nvml"))]
-mod nvml;
 mod out_of_memory;
 #[cfg(feature = "cube")]
 mod pool;
@@ -12,8 +10,6 @@ mod release;
 mod sampler;
 mod scope;
 mod stats;
-#[cfg(any(test, all(feature = "cuda", feature = "nvml")))]
-mod visible;
 
 pub(crate) use out_of_memory::devices_guarded;
 pub use out_of_memory::guarded;

@@ -1,11 +1,8 @@
 use std::any::Any;
-use std::sync::Once;
 
 use cubecl::stream_id::StreamId;
 use cubecl::{MemoryUsage, Runtime};
 
-#[cfg(all(feature = "cuda", feature = "nvml"))]
-use super::nvml;
 use super::stats::{MemorySource, MemoryStats};
 use crate::hardware::Bytes;
 
@@ -64,67 +61,19 @@ impl Pool {
         }
     }
 
-    /// Total and free memory of the device. wgpu has no way to ask; of CUDA's devices NVML knows,
-    /// where it is compiled in, and else the driver.
+    /// Total and free memory of the device. wgpu has no way to ask; of CUDA's devices the driver knows.
     pub fn device_memory(&self) -> Option<(Bytes, Bytes)> {
-        self.cuda.and_then(|index| nvml_or_driver(nvml_memory(index), || driver_memory(index)))
+        self.cuda.and_then(driver_memory)
     }
-}
-
-/// Total and free memory.
-type TotalAndFree = (Bytes, Bytes);
-
-/// Memory of the device by NVML if that is compiled in and works, else by the driver. Why NVML fails is
-/// logged the first time: memory is asked for again and again.
-fn nvml_or_driver(
-    nvml: Option<Result<TotalAndFree, String>>,
-    driver: impl FnOnce() -> Option<TotalAndFree>,
-) -> Option<TotalAndFree> {
-    static LOGGED: Once = Once::new();
-    match nvml {
-        Some(Ok(memory)) => return Some(memory),
-        Some(Err(reason)) => LOGGED.call_once(|| {
-            log::warn!("NVML does not tell the memory of a device, the driver is asked: {reason}");
-        }),
-        None => {}
-    }
-    driver()
-}
-
-#[cfg(all(feature = "cuda", feature = "nvml"))]
-fn nvml_memory(index: usize) -> Option<Result<TotalAndFree, String>> {
-    Some(nvml::memory(index))
-}
-
-#[cfg(not(all(feature = "cuda", feature = "nvml")))]
-fn nvml_memory(_: usize) -> Option<Result<TotalAndFree, String>> {
-    None
 }
 
 #[cfg(feature = "cuda")]
-fn driver_memory(index: usize) -> Option<TotalAndFree> {
+fn driver_memory(index: usize) -> Option<(Bytes, Bytes)> {
     let memory = crate::hardware::platforms::cuda_memory(index).ok()?;
     memory.total.zip(memory.free)
 }
 
 #[cfg(not(feature = "cuda"))]
-fn driver_memory(_: usize) -> Option<TotalAndFree> {
+fn driver_memory(_: usize) -> Option<(Bytes, Bytes)> {
     None
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_driver_is_asked_where_nvml_fails() {
-        let [nvml, driver] = [(Bytes(8), Bytes(5)), (Bytes(8), Bytes(4))];
-        assert_eq!(nvml_or_driver(Some(Ok(nvml)), || unreachable!("NVML told")), Some(nvml));
-        assert_eq!(
-            nvml_or_driver(Some(Err("not supported".to_owned())), || Some(driver)),
-            Some(driver)
-        );
-        assert_eq!(nvml_or_driver(None, || Some(driver)), Some(driver));
-        assert_eq!(nvml_or_driver(Some(Err("not supported".to_owned())), || None), None);
-    }
 }

@@ -73,7 +73,7 @@ impl fmt::Display for MemoryStats {
 /// |---|---|---|
 /// | Flex, NdArray, Candle on the CPU, any other Burn backend on the host | [`CountingAllocator`](crate::hardware::CountingAllocator), if the program has installed it | the machine's |
 /// | wgpu | CubeCL | not known: wgpu does not tell |
-/// | CUDA | CubeCL | the GPU's, through NVML with the feature `nvml`, else from its driver |
+/// | CUDA | CubeCL | the GPU's, from its driver |
 /// | ROCm | CubeCL | not known |
 /// | Candle on a GPU | nobody | not known |
 ///
