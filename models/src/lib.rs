@@ -26,6 +26,8 @@ mod efficientnet_lite;
 mod encoder;
 mod mlp;
 pub mod nn;
+#[doc(hidden)]
+pub mod pickle;
 mod preprocessing;
 mod resnet;
 mod resnet12;

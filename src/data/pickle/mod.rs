@@ -1,22 +1,22 @@
 //! Arrays, lists and dictionaries in the pickles of Python and NumPy. A pickle is a program; of its instructions only
 //! those that build such values are followed, and what it calls is of a fixed list of functions, rebuilt here.
 
-mod machine;
+mod arrays;
 
-use std::fs;
-use std::ops::Range;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+
+use fewshot_models::pickle::{Node, Values, run};
 
 use crate::data::DataError;
 
-use machine::run;
+use arrays::Arrays;
 
-/// A pickle in memory: values that refer to one another by their number, so that none is copied or nested.
+/// A pickle in memory.
 pub(super) struct Pickle {
     path: PathBuf,
-    bytes: Vec<u8>,
-    nodes: Vec<Node>,
-    root: usize,
+    values: Values<Array>,
 }
 
 /// A value, and what errors call it.
@@ -27,22 +27,12 @@ pub(super) struct Value<'a> {
     name: &'a str,
 }
 
-/// A value of a pickle, which names others by their number.
-#[derive(Clone)]
-enum Node {
-    /// None, and numbers that are not whole.
-    None,
-    Int(i64),
-    /// Bytes or a text, as they are in the file.
-    Bytes(Range<usize>),
+/// A value that Python's functions make.
+enum Array {
     Decoded(Vec<u8>),
-    /// Also tuples.
-    List(Vec<usize>),
-    Dict(Vec<(usize, usize)>),
-    Function(String),
     Dtype(Dtype),
     /// Shape, type and the number of its bytes.
-    Array(Vec<usize>, Dtype, usize),
+    Of(Vec<usize>, Dtype, usize),
 }
 
 #[derive(Clone, Copy)]
@@ -55,14 +45,16 @@ struct Dtype {
 impl Pickle {
     /// Reads the whole file; values refer to its bytes.
     pub(super) fn open(path: PathBuf) -> Result<Self, DataError> {
-        let bytes = fs::read(&path).map_err(DataError::read(&path))?;
-        Self::of(path, bytes)
+        let file = File::open(&path).map_err(DataError::read(&path))?;
+        let length = file.metadata().map_err(DataError::read(&path))?.len() as usize;
+        Self::of(path, BufReader::new(file), length)
     }
 
-    fn of(path: PathBuf, bytes: Vec<u8>) -> Result<Self, DataError> {
-        let (nodes, root) =
-            run(&bytes).map_err(|reason| DataError::Pickle { path: path.clone(), reason })?;
-        Ok(Self { path, bytes, nodes, root })
+    fn of(path: PathBuf, file: impl BufRead, length: usize) -> Result<Self, DataError> {
+        match run(file, length, Arrays::default()) {
+            Ok(values) => Ok(Self { path, values }),
+            Err(reason) => Err(DataError::Pickle { path, reason }),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -70,7 +62,7 @@ impl Pickle {
     }
 
     pub(super) fn root(&self) -> Value<'_> {
-        Value { pickle: self, node: self.root, name: "the whole" }
+        Value { pickle: self, node: self.values.root, name: "the whole" }
     }
 
     pub(super) fn wrong(&self, reason: String) -> DataError {
@@ -78,11 +70,10 @@ impl Pickle {
     }
 }
 
-fn bytes_of<'a>(nodes: &'a [Node], file: &'a [u8], node: usize) -> Option<&'a [u8]> {
-    match &nodes[node] {
-        Node::Bytes(range) => Some(&file[range.clone()]),
-        Node::Decoded(bytes) => Some(bytes),
-        _ => None,
+fn bytes_of(values: &Values<Array>, node: usize) -> Option<&[u8]> {
+    match &values.nodes[node] {
+        Node::Object(Array::Decoded(bytes)) => Some(bytes),
+        _ => values.part(node),
     }
 }
 
@@ -121,7 +112,7 @@ impl<'a> Value<'a> {
     /// Shape and values of an array of bytes.
     pub(super) fn array(self) -> Result<(&'a [usize], &'a [u8]), DataError> {
         match self.node() {
-            Node::Array(shape, Dtype { kind: b'u', size: 1, .. }, data) => {
+            Node::Object(Array::Of(shape, Dtype { kind: b'u', size: 1, .. }, data)) => {
                 Ok((shape, self.raw(*data).unwrap_or_default()))
             }
             _ => Err(self.unlike("an array of uint8")),
@@ -130,7 +121,7 @@ impl<'a> Value<'a> {
 
     /// The numbers of a list, tuple or array.
     pub(super) fn integers(self) -> Result<Vec<i64>, DataError> {
-        if let Node::Array(_, dtype, data) = self.node() {
+        if let Node::Object(Array::Of(_, dtype, data)) = self.node() {
             let numbers = self.raw(*data).unwrap_or_default().chunks_exact(dtype.size);
             let numbers: Option<_> = numbers.map(|bytes| dtype.integer(bytes)).collect();
             return numbers.ok_or_else(|| self.unlike("an array of integers"));
@@ -142,8 +133,8 @@ impl<'a> Value<'a> {
         self.items()?.into_iter().map(number).collect()
     }
 
-    fn node(self) -> &'a Node {
-        &self.pickle.nodes[self.node]
+    fn node(self) -> &'a Node<Array> {
+        &self.pickle.values.nodes[self.node]
     }
 
     fn at(self, node: usize) -> Self {
@@ -151,7 +142,7 @@ impl<'a> Value<'a> {
     }
 
     fn raw(self, node: usize) -> Option<&'a [u8]> {
-        bytes_of(&self.pickle.nodes, &self.pickle.bytes, node)
+        bytes_of(&self.pickle.values, node)
     }
 
     fn unlike(self, wanted: &str) -> DataError {

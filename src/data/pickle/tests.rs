@@ -2,7 +2,7 @@ use super::*;
 use crate::data::image_files::{Py, pickled};
 
 fn open(bytes: &[u8]) -> Result<Pickle, String> {
-    Pickle::of("x.pkl".into(), bytes.to_vec())
+    Pickle::of("x.pkl".into(), bytes, bytes.len())
         .map_err(|error| error.to_string().split_once(".pkl: ").unwrap().1.to_owned())
 }
 
@@ -68,7 +68,9 @@ fn nothing_is_called_that_is_not_known() {
     assert!(object.starts_with("it calls numpy dtype of \"O8\", which is not read"), "{object}");
     let columns = open(&golden("by columns")).err().unwrap();
     assert!(columns.starts_with("an array does not lie row by row"), "{columns}");
-    assert!(open(b"\x80\x02N\x81.").err().unwrap().contains("unknown instruction 0x81"));
+    let made = open(b"\x80\x02cos\nsystem\nX\x04\0\0\0echo\x85\x81.").err().unwrap();
+    assert!(made.starts_with("it calls os system of \"echo\""), "{made}");
+    assert!(open(b"\x80\x02N\x82.").err().unwrap().contains("unknown instruction 0x82"));
     assert!(open(b"(dp0\n.").err().unwrap().contains("no pickle of protocol 2 or later"));
     assert!(open(b"").err().unwrap().contains("no pickle"));
 }

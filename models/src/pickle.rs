@@ -1,0 +1,270 @@
+//! Python's pickles. A pickle is a program; of its instructions only those that build plain values are followed here,
+//! and what it calls is left to [`Objects`].
+
+use std::collections::HashMap;
+use std::io::{BufRead, Read};
+use std::ops::Range;
+
+/// Values that refer to one another by their number, so that none is copied or nested.
+#[derive(Debug)]
+pub struct Values<T> {
+    /// The pickle.
+    pub bytes: Vec<u8>,
+    /// All values.
+    pub nodes: Vec<Node<T>>,
+    /// The number of the one that is left.
+    pub root: usize,
+}
+
+/// A value of a pickle, which names others by their number.
+#[derive(Debug)]
+pub enum Node<T> {
+    /// None, and numbers that are not whole or have more than 64 bits.
+    None,
+    /// A whole number, or a truth value.
+    Int(i64),
+    /// Bytes or a text, as they are in the file.
+    Bytes(Range<usize>),
+    /// Also tuples.
+    List(Vec<usize>),
+    /// Keys and values.
+    Dict(Vec<(usize, usize)>),
+    /// A class or function by its module and name.
+    Function(String),
+    /// What [`Objects`] made.
+    Object(T),
+}
+
+/// What the calls of a pickle make. Nothing is called in truth.
+pub trait Objects {
+    /// Values that are not plain.
+    type Object;
+
+    /// Whether values may be put into what is no list and no dictionary, and be forgotten there.
+    const FORGETS: bool;
+
+    /// What a function makes of its arguments.
+    ///
+    /// # Errors
+    /// Where it is not known.
+    fn call(
+        &mut self,
+        values: &Values<Self::Object>,
+        function: usize,
+        arguments: usize,
+    ) -> Step<Node<Self::Object>>;
+
+    /// What a value becomes that is given a state, if it is another.
+    ///
+    /// # Errors
+    /// Where it takes none.
+    fn build(
+        &mut self,
+        values: &Values<Self::Object>,
+        node: usize,
+        state: usize,
+    ) -> Step<Option<Node<Self::Object>>>;
+}
+
+/// What is wrong is told as a text.
+pub type Step<T> = Result<T, String>;
+
+/// Follows the instructions of a pickle, and reads not beyond it; `length` is about how long it is.
+///
+/// # Errors
+/// Where it is damaged, has other instructions, or [`Objects`] say so.
+pub fn run<O: Objects>(reader: impl BufRead, length: usize, objects: O) -> Step<Values<O::Object>> {
+    let (bytes, nodes) = (Vec::with_capacity(length), Vec::new());
+    let values = Values { bytes, nodes, root: 0 };
+    let (stack, marks, memo) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut machine = Machine { reader, objects, values, stack, marks, memo };
+    match machine.run() {
+        Ok(root) => Ok(Values { root, ..machine.values }),
+        Err(reason) => Err(format!("{reason}, before byte {}", machine.values.bytes.len())),
+    }
+}
+
+/// The stack machine that a pickle is a program of.
+struct Machine<R, O: Objects> {
+    reader: R,
+    objects: O,
+    values: Values<O::Object>,
+    stack: Vec<usize>,
+    /// Heights of the stack that lists begin at.
+    marks: Vec<usize>,
+    memo: HashMap<usize, usize>,
+}
+
+const MISSING: &str = "an instruction takes a value that is not there";
+const CUT: &str = "it ends in the middle of a value";
+
+impl<T> Values<T> {
+    /// Bytes or a text, if it lies in the file.
+    pub fn part(&self, node: usize) -> Option<&[u8]> {
+        match &self.nodes[node] {
+            Node::Bytes(range) => Some(&self.bytes[range.clone()]),
+            _ => None,
+        }
+    }
+
+    /// A list of sizes.
+    pub fn sizes(&self, node: usize) -> Option<Vec<usize>> {
+        let Node::List(sizes) = &self.nodes[node] else { return None };
+        let size = |&size: &usize| match self.nodes[size] {
+            Node::Int(size) => usize::try_from(size).ok(),
+            _ => None,
+        };
+        sizes.iter().map(size).collect()
+    }
+}
+
+impl<R: BufRead, O: Objects> Machine<R, O> {
+    fn run(&mut self) -> Step<usize> {
+        if self.take(1).ok().is_none_or(|_| self.values.bytes[0] != 0x80) {
+            return Err("it is no pickle of protocol 2 or later".into());
+        }
+        self.take(1)?;
+        loop {
+            match self.number(1)? as u8 {
+                b'.' => return Ok(self.pop_several(1)?[0]),
+                b'(' => self.marks.push(self.stack.len()),
+                b'0' => _ = self.pop_several(1)?,
+                b'q' => self.number(1).and_then(|key| self.keep(key))?,
+                b'r' => self.number(4).and_then(|key| self.keep(key))?,
+                0x94 => self.keep(self.memo.len())?,
+                b'h' => self.number(1).and_then(|key| self.kept(key))?,
+                b'j' => self.number(4).and_then(|key| self.kept(key))?,
+                b'a' => self.pop_several(1).and_then(|items| self.extend(items))?,
+                b's' => self.pop_several(2).and_then(|items| self.extend(items))?,
+                b'e' | b'u' => self.pop_marked().and_then(|items| self.extend(items))?,
+                b'b' => {
+                    let state = self.pop_several(1)?[0];
+                    let node = *self.stack.last().ok_or(MISSING)?;
+                    if let Some(built) = self.objects.build(&self.values, node, state)? {
+                        self.values.nodes[node] = built;
+                    }
+                }
+                // The protocol, and how long a part is.
+                0x80 => _ = self.take(1)?,
+                0x95 => _ = self.take(8)?,
+                code => {
+                    let node = self.value(code)?;
+                    self.stack.push(self.values.nodes.len());
+                    self.values.nodes.push(node);
+                }
+            }
+        }
+    }
+
+    /// The value that an instruction puts on the stack.
+    fn value(&mut self, code: u8) -> Step<Node<O::Object>> {
+        Ok(match code {
+            b'N' => Node::None,
+            b'G' => self.take(8).map(|_| Node::None)?,
+            0x88 | 0x89 => Node::Int((code == 0x88).into()),
+            b'K' => Node::Int(self.number(1)? as i64),
+            b'M' => Node::Int(self.number(2)? as i64),
+            b'J' => Node::Int((self.number(4)? as i32).into()),
+            0x8a => {
+                let digits = self.counted(1)?;
+                let digits = &self.values.bytes[digits];
+                let sign = i64::from(digits.last().is_some_and(|&digit| digit > 127));
+                let digit = |all, &digit: &u8| all << 8 | i64::from(digit);
+                match digits.len() {
+                    0..=8 => Node::Int(digits.iter().rev().fold(-sign, digit)),
+                    _ => Node::None,
+                }
+            }
+            b'U' | b'C' | 0x8c => Node::Bytes(self.counted(1)?),
+            b'T' | b'B' | b'X' => Node::Bytes(self.counted(4)?),
+            0x8d | 0x8e | 0x96 => Node::Bytes(self.counted(8)?),
+            b']' | b')' => Node::List(Vec::new()),
+            b't' | b'l' => Node::List(self.pop_marked()?),
+            0x85..=0x87 => Node::List(self.pop_several(usize::from(code - 0x84))?),
+            b'}' => Node::Dict(Vec::new()),
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                function(&self.values.bytes[module], &self.values.bytes[name])
+            }
+            0x93 => {
+                let of = self.pop_several(2)?;
+                let [module, name] = [of[0], of[1]].map(|of| self.values.part(of));
+                function(module.unwrap_or_default(), name.unwrap_or_default())
+            }
+            // What lies beside the pickle.
+            b'Q' => self.pop_several(1).map(|_| Node::None)?,
+            b'R' | 0x81 => {
+                let of = self.pop_several(2)?;
+                self.objects.call(&self.values, of[0], of[1])?
+            }
+            _ => return Err(format!("it has the unknown instruction {code:#04x}")),
+        })
+    }
+
+    /// Reads so many bytes; what is not there takes no memory.
+    fn take(&mut self, length: usize) -> Step<Range<usize>> {
+        let from = self.values.bytes.len();
+        let mut part = self.reader.by_ref().take(length as u64);
+        let read = part.read_to_end(&mut self.values.bytes).map_err(|error| error.to_string())?;
+        if read == length { Ok(from..from + read) } else { Err(CUT.into()) }
+    }
+
+    fn number(&mut self, length: usize) -> Step<usize> {
+        let digits = self.take(length)?;
+        let digits = self.values.bytes[digits].iter().rev();
+        Ok(digits.fold(0, |all, &digit| all << 8 | usize::from(digit)))
+    }
+
+    /// Bytes that come after their number.
+    fn counted(&mut self, length: usize) -> Step<Range<usize>> {
+        self.number(length).and_then(|length| self.take(length))
+    }
+
+    fn line(&mut self) -> Step<Range<usize>> {
+        let from = self.values.bytes.len();
+        let bytes = &mut self.values.bytes;
+        self.reader.read_until(b'\n', bytes).map_err(|error| error.to_string())?;
+        if bytes[from..].ends_with(b"\n") { Ok(from..bytes.len() - 1) } else { Err(CUT.into()) }
+    }
+
+    fn pop_several(&mut self, count: usize) -> Step<Vec<usize>> {
+        let first = self.stack.len().checked_sub(count).ok_or(MISSING)?;
+        Ok(self.stack.split_off(first))
+    }
+
+    fn pop_marked(&mut self) -> Step<Vec<usize>> {
+        let mark = self.marks.pop().filter(|&mark| mark <= self.stack.len());
+        Ok(self.stack.split_off(mark.ok_or(MISSING)?))
+    }
+
+    fn keep(&mut self, key: usize) -> Step<()> {
+        self.memo.insert(key, *self.stack.last().ok_or(MISSING)?);
+        Ok(())
+    }
+
+    fn kept(&mut self, key: usize) -> Step<()> {
+        self.stack.push(*self.memo.get(&key).ok_or(MISSING)?);
+        Ok(())
+    }
+
+    /// Puts values into the list, or pairs of them into the dictionary, that is on the stack.
+    fn extend(&mut self, items: Vec<usize>) -> Step<()> {
+        let to = *self.stack.last().ok_or(MISSING)?;
+        match &mut self.values.nodes[to] {
+            Node::List(list) => list.extend(items),
+            Node::Dict(dict) if items.len().is_multiple_of(2) => {
+                dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
+            }
+            _ if O::FORGETS => {}
+            _ => return Err("values are put into what is no list and no dictionary".into()),
+        }
+        Ok(())
+    }
+}
+
+/// A function by its module and name. NumPy 2 and Python 2 have other names of modules.
+fn function<T>(module: &[u8], name: &[u8]) -> Node<T> {
+    let [module, name] = [module, name].map(String::from_utf8_lossy);
+    let module = module.replace("numpy._core.", "numpy.core.").replace("__builtin__", "builtins");
+    Node::Function(format!("{module} {name}"))
+}
