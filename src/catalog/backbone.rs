@@ -1,11 +1,9 @@
 use std::sync::LazyLock;
 
-use fewshot_models::{Conv4Config, Cost, CostModel, MlpConfig, SegmentCost};
+use fewshot_models::{Conv4Config, CostModel, MlpConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::hardware::HardwareError;
-use crate::kernels::conv_stack::cpu::StackShape;
-use crate::kernels::{Precision, Route};
 
 /// A network that can be chosen by name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -55,7 +53,8 @@ impl Backbone {
         Some(Self { name: self.name.clone(), image, config })
     }
 
-    fn model(&self) -> &dyn CostModel {
+    /// What it costs, by formulas.
+    pub fn model(&self) -> &dyn CostModel {
         match &self.config {
             BackboneConfig::Conv4(config) => config,
             BackboneConfig::Mlp(config) => config,
@@ -68,24 +67,6 @@ impl Backbone {
             BackboneConfig::Conv4(config) => config.features(),
             BackboneConfig::Mlp(config) => config.layers.last().copied().unwrap_or(config.d_input),
         }
-    }
-}
-
-impl CostModel for Backbone {
-    fn cost(&self, batch: usize, route: Route) -> Cost {
-        self.model().cost(batch, route)
-    }
-
-    fn stack(&self, batch: usize, route: Route) -> Option<StackShape> {
-        self.model().stack(batch, route)
-    }
-
-    fn precision(&self) -> Precision {
-        self.model().precision()
-    }
-
-    fn segment_costs(&self, batch: usize, route: Route) -> Option<Vec<SegmentCost>> {
-        self.model().segment_costs(batch, route)
     }
 }
 

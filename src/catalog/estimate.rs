@@ -1,11 +1,11 @@
 use burn::tensor::backend::Backend;
-use fewshot_models::{Classifier, Cost, CostModel, Encoder};
+use fewshot_models::{Classifier, Cost, Encoder};
 
 use super::{Backbone, BackboneConfig};
 use crate::episode::Protocol;
 use crate::hardware::{
-    Activations, Bytes, Calibration, Checkpointing, HardwareError, MemoryFit, MemoryPlan,
-    MemoryPlanner, Method, ModelProfile, OptimizerKind, TaskShape,
+    Activations, Bytes, Calibration, Checkpointing, HardwareError, MemoryPlanner, Method,
+    ModelProfile, OptimizerKind, TaskShape,
 };
 use crate::kernels::Route;
 use crate::learners::Network;
@@ -14,11 +14,13 @@ use crate::learners::Network;
 #[derive(Clone, Debug)]
 pub struct Estimate {
     pub(super) backbone: Backbone,
-    protocol: Protocol,
+    /// The size of the tasks.
+    pub protocol: Protocol,
     route: Route,
     /// Most tasks in one network.
     lanes: usize,
-    pub(super) planner: MemoryPlanner,
+    /// Its memory, by formulas unless `measured` is set to what steps [took](Self::measure).
+    pub planner: MemoryPlanner,
 }
 
 impl Estimate {
@@ -57,7 +59,12 @@ impl Estimate {
             method,
             lanes: at_once(lanes, route),
             task,
-            activations: Activations::modelled(backbone, task, route, Checkpointing::Nothing),
+            activations: Activations::modelled(
+                backbone.model(),
+                task,
+                route,
+                Checkpointing::Nothing,
+            ),
             measured: None,
             largest_buffer: None,
         };
@@ -75,38 +82,15 @@ impl Estimate {
     /// With so much computed again in the backward pass. Segments are of [`Method::ProtoNet`]; to
     /// other methods they mean nothing.
     pub fn with_checkpointing(mut self, checkpointing: Checkpointing) -> Self {
-        let of_others = self.method() != Method::ProtoNet;
+        let of_others = self.planner.method != Method::ProtoNet;
         let checkpointing = match checkpointing {
             Checkpointing::Segments if of_others => Checkpointing::Nothing,
             checkpointing => checkpointing,
         };
         let (task, route) = (self.planner.task, self.route);
         self.planner.activations =
-            Activations::modelled(&self.backbone, task, route, checkpointing);
+            Activations::modelled(self.backbone.model(), task, route, checkpointing);
         self
-    }
-
-    /// With what steps took where they were [run](Self::measure), in place of formulas.
-    pub fn with_measured(mut self, fit: MemoryFit) -> Self {
-        self.planner.measured = Some(fit);
-        self
-    }
-
-    /// On a device whose tensors are at most this large, if there is a limit that is known.
-    pub fn with_largest_buffer(mut self, most: Option<Bytes>) -> Self {
-        self.planner.largest_buffer = most;
-        self
-    }
-
-    /// What a meta-batch of so many tasks takes of memory.
-    pub fn plan(&self, tasks: usize) -> MemoryPlan {
-        self.planner.plan(tasks)
-    }
-
-    /// Most tasks in a meta-batch whose plan fits, 0 if none does; `None` where a line of the plan is
-    /// not known.
-    pub fn max_tasks(&self, budget: Bytes) -> Option<usize> {
-        self.planner.max_tasks(budget)
     }
 
     /// That a meta-batch of so many tasks fits, as far as its plan is known.
@@ -114,9 +98,9 @@ impl Estimate {
     /// # Errors
     /// [`HardwareError::TooManyTasks`] or [`HardwareError::LargestBuffer`], with how many would.
     pub fn check(&self, tasks: usize, budget: Bytes) -> Result<(), HardwareError> {
-        let plan = self.plan(tasks);
+        let plan = self.planner.plan(tasks);
         let (need, largest) = (plan.total().bytes, plan.largest.bytes);
-        let fit = || self.max_tasks(budget);
+        let fit = || self.planner.max_tasks(budget);
         if need > budget {
             return Err(HardwareError::TooManyTasks { tasks, need, budget, fit: fit() });
         }
@@ -128,20 +112,15 @@ impl Estimate {
         }
     }
 
-    /// Exact bytes of parameters, gradients and optimizer state.
-    pub fn profile(&self) -> &ModelProfile {
-        &self.planner.profile
-    }
-
     /// Operations of a meta-training step, two a multiply-accumulate.
     ///
     /// # Conventions
     /// A backward pass is twice a forward pass, and the derivative of both along a direction, which
     /// the second order needs, twice both.
     pub fn flops(&self, tasks: usize) -> f64 {
-        let macs = |examples| self.backbone.cost(examples, self.route).macs as f64;
+        let macs = |examples| self.backbone.model().cost(examples, self.route).macs as f64;
         let TaskShape { support, queries, .. } = self.planner.task;
-        let task = match self.method() {
+        let task = match self.planner.method {
             // The body of ANIL is in the first step's graph and in the queries', and adapts in neither.
             Method::ProtoNet | Method::Anil { .. } => 3.0 * macs(support + queries),
             Method::Maml { steps } | Method::MamlChain { steps } => {
@@ -151,10 +130,12 @@ impl Estimate {
             Method::FirstOrder { steps } => 3.0 * (steps as f64 * macs(support) + macs(queries)),
         };
         // By segments, there is another forward pass through all but the last.
-        let segments = match self.checkpointing() {
-            Checkpointing::Segments => {
-                self.backbone.segment_costs(support + queries, self.route).unwrap_or_default()
-            }
+        let segments = match self.planner.activations.checkpointing {
+            Checkpointing::Segments => self
+                .backbone
+                .model()
+                .segment_costs(support + queries, self.route)
+                .unwrap_or_default(),
             _ => Vec::new(),
         };
         let again = segments.split_last().map_or(&[][..], |(_, again)| again);
@@ -165,7 +146,7 @@ impl Estimate {
     /// About how long a meta-training step takes on a device that was calibrated, in seconds.
     pub fn seconds(&self, tasks: usize, calibration: &Calibration) -> Option<f64> {
         let MemoryPlanner { task, activations, .. } = &self.planner;
-        let batch = match self.method() {
+        let batch = match self.planner.method {
             Method::Reptile { batch, .. } => batch,
             _ => task.support + task.queries,
         };
@@ -174,7 +155,7 @@ impl Estimate {
         let [support, queries] =
             [activations.support, activations.queries].map(|cost| figure(cost).bytes.0);
         // Passes over activations, each of which is written and read on the way there and back.
-        let (kept, passes) = match self.method() {
+        let (kept, passes) = match self.planner.method {
             Method::ProtoNet => (joint, 1),
             Method::Maml { steps } | Method::MamlChain { steps } => {
                 (3 * steps as u64 * support + queries, 3 * steps as u64 + 1)
@@ -196,23 +177,9 @@ impl Estimate {
         }
     }
 
-    /// What is computed again in the backward pass.
-    pub fn checkpointing(&self) -> Checkpointing {
-        self.planner.activations.checkpointing
-    }
-
-    pub(super) fn method(&self) -> Method {
-        self.planner.method
-    }
-
     /// Most tasks in one network; of a method without lanes all.
     pub(super) fn lanes(&self) -> usize {
-        if self.method() == Method::ProtoNet { usize::MAX } else { self.lanes }
-    }
-
-    /// The size of the tasks.
-    pub fn protocol(&self) -> Protocol {
-        self.protocol
+        if self.planner.method == Method::ProtoNet { usize::MAX } else { self.lanes }
     }
 }
 
@@ -272,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_chain_keeps_less_than_the_unrolled_loop() {
-        let total = |method| estimate("conv4-omniglot", method).plan(2).total().bytes;
+        let total = |method| estimate("conv4-omniglot", method).planner.plan(2).total().bytes;
         let steps = 10;
         assert!(total(Method::FirstOrder { steps }) < total(Method::MamlChain { steps }));
         assert!(total(Method::MamlChain { steps }) < total(Method::Maml { steps }));
@@ -280,22 +247,23 @@ mod tests {
 
     #[test]
     fn a_map_beyond_the_largest_buffer_is_refused() {
-        let most = Some(Bytes(128 * MIB));
-        let estimate = estimate("conv4-mini-imagenet", Method::ProtoNet).with_largest_buffer(most);
+        let mut estimate = estimate("conv4-mini-imagenet", Method::ProtoNet);
+        estimate.planner.largest_buffer = Some(Bytes(128 * MIB));
         let all = Bytes(1 << 40);
         // 80 images of 64 maps of 84 x 84 are 138 MiB.
         let refused = estimate.check(1, all).unwrap_err();
         let wanted = "a tensor of 1 tasks has 138 MiB, 128 MiB is the most that the device gives one: \
                       not one fits";
         assert_eq!(refused.to_string(), wanted);
-        assert_eq!(estimate.with_largest_buffer(None).check(1, all), Ok(()));
+        estimate.planner.largest_buffer = None;
+        assert_eq!(estimate.check(1, all), Ok(()));
     }
 
     #[test]
     fn tasks_that_do_not_fit_are_refused_with_how_many_would() {
         let estimate = estimate("conv4-omniglot", Method::ProtoNet);
         let budget = Bytes(100 * MIB);
-        let most = estimate.max_tasks(budget).unwrap();
+        let most = estimate.planner.max_tasks(budget).unwrap();
         assert_eq!(estimate.check(most, budget), Ok(()));
         let refused = estimate.check(most + 1, budget).unwrap_err();
         assert!(matches!(refused, HardwareError::TooManyTasks { fit, .. } if fit == Some(most)));

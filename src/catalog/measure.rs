@@ -31,7 +31,7 @@ impl Estimate {
         device: &B::Device,
     ) -> Result<MemoryFit, TrainError> {
         let backbone = &self.backbone;
-        let tasks = noise(backbone.image, self.protocol());
+        let tasks = noise(backbone.image, self.protocol);
         let lanes = self.lanes();
         assert!(sizes[2] <= lanes, "{sizes:?} tasks do not share a network of {lanes} lanes");
         let steps = Steps::<B> { estimate: self, tasks, sizes, device };
@@ -58,12 +58,12 @@ impl<B: AutodiffBackend> Steps<'_, B> {
         Classifier<B, E>: AdaptableNetwork<B, Kind = Classification>
             + AutodiffModule<B, InnerModule: AdaptableNetwork<B::InnerBackend, Kind = Classification>>,
     {
-        let method = self.estimate.method();
+        let method = self.estimate.planner.method;
         if method == Method::ProtoNet {
-            let checkpointing = self.estimate.checkpointing();
+            let checkpointing = self.estimate.planner.activations.checkpointing;
             return self.by(&ProtoNet::<B, E>::new(encoder).with_checkpointing(checkpointing));
         }
-        let ways = self.estimate.protocol().ways;
+        let ways = self.estimate.protocol.ways;
         let network = Classifier::new(encoder, features, ways, self.device);
         let learner = learner(method, network)?;
         self.by(&learner.with_lanes(self.estimate.lanes()))

@@ -57,14 +57,14 @@ pub fn recommend<B: Backend>(
     let fitting = fitting.filter(|backbone| seen.insert(format!("{:?}", backbone.config)));
     let found = fitting.map(|backbone| {
         let adam = OptimizerKind::Adam;
-        let estimate = Estimate::new::<B>(&backbone, method, protocol, adam, route, device)
-            .with_largest_buffer(largest_buffer);
+        let mut estimate = Estimate::new::<B>(&backbone, method, protocol, adam, route, device);
+        estimate.planner.largest_buffer = largest_buffer;
         Recommendation {
-            need: estimate.plan(1).total().bytes,
+            need: estimate.planner.plan(1).total().bytes,
             fits: estimate.check(1, budget).is_ok(),
-            max_tasks: estimate.max_tasks(budget).unwrap_or(0),
+            max_tasks: estimate.planner.max_tasks(budget).unwrap_or(0),
             seconds: calibration.and_then(|calibration| estimate.seconds(1, calibration)),
-            parameters: estimate.profile().trainable_values(),
+            parameters: estimate.planner.profile.trainable_values(),
             backbone: backbone.name,
         }
     });

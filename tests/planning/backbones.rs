@@ -56,7 +56,7 @@ impl Way {
         let (adam, device) = (OptimizerKind::Adam, B::Device::default());
         let way = route::<B>();
         let estimate = Estimate::new::<B>(backbone, method, protocol, adam, way, &device);
-        estimate.with_checkpointing(checkpointing).plan(tasks)
+        estimate.with_checkpointing(checkpointing).planner.plan(tasks)
     }
 
     fn found<B: AutodiffBackend>(self, backbone: &Backbone) -> Bytes {

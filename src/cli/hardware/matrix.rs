@@ -105,7 +105,7 @@ impl Work for Trying<'_> {
         let Self { info, backbone, precision } = self;
         let (method, protocol, adam) = PLANNED;
         let estimate = Estimate::new::<B>(backbone, method, protocol, adam, route::<B>(), &device);
-        let need = estimate.plan(1).total().bytes;
+        let need = estimate.planner.plan(1).total().bytes;
         if let Some(cell) = Cell::asked(info, precision, need) {
             return cell;
         }

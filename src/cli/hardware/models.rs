@@ -87,7 +87,7 @@ pub(super) struct Estimating<'a> {
 impl Estimating<'_> {
     /// What training on one task at a time takes.
     pub(super) fn need(self) -> Result<MemoryFigure> {
-        Ok(counting(self)?.plan(1).total())
+        Ok(counting(self)?.planner.plan(1).total())
     }
 }
 
@@ -110,7 +110,7 @@ impl Work for Measuring<'_> {
 
     fn run<B: Backend>(self, device: B::Device) -> Self::Output {
         let sizes = [2, 3, 4];
-        match self.0.checkpointing() {
+        match self.0.planner.activations.checkpointing {
             Checkpointing::Balanced => {
                 self.0.measure::<Autodiff<B, BalancedCheckpointing>>(sizes, &device)
             }
@@ -156,16 +156,15 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result {
     })?;
     if args.measure {
         print_status(format_args!("running steps on {key}"));
-        let fit = run_on(key, Measuring(&estimate))??;
-        estimate = estimate.with_measured(fit);
+        estimate.planner.measured = Some(run_on(key, Measuring(&estimate))??);
     }
-    let estimate = estimate.with_largest_buffer(target.info.capabilities.largest_buffer);
-    let plan = estimate.plan(args.tasks);
+    estimate.planner.largest_buffer = target.info.capabilities.largest_buffer;
+    let plan = estimate.planner.plan(args.tasks);
     let fits = match plan.largest_fits() {
         Some(false) => Some(false),
         _ => budget.and_then(|budget| plan.fits(budget)),
     };
-    let most = budget.and_then(|budget| estimate.max_tasks(budget));
+    let most = budget.and_then(|budget| estimate.planner.max_tasks(budget));
     // What does not fit takes no time.
     let calibration = if fits == Some(false) { None } else { target.calibration()? };
     let seconds = calibration.and_then(|rates| estimate.seconds(args.tasks, &rates));
@@ -173,7 +172,7 @@ pub(super) fn estimate(args: &EstimateArgs) -> Result {
         print(json!({
             "model": backbone.name,
             "method": args.task.method(),
-            "checkpointing": estimate.checkpointing(),
+            "checkpointing": args.grad_checkpoint,
             "task": args.task.task,
             "tasks": args.tasks,
             "device": key,

@@ -27,8 +27,8 @@ impl Training {
         let (adam, route, device) = (OptimizerKind::Adam, route::<B>(), &place.device);
         let mut estimate =
             Estimate::new::<B>(&network, self.learning(), protocol, adam, route, device)
-                .with_checkpointing(args.scale.grad_checkpoint)
-                .with_largest_buffer(largest_buffer);
+                .with_checkpointing(args.scale.grad_checkpoint);
+        estimate.planner.largest_buffer = largest_buffer;
         if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {
             estimate = estimate.with_lanes(lanes);
         }

@@ -49,7 +49,7 @@ impl Activations {
     /// By the formulas of a network, in f32, where its operations go this way. What the network has
     /// no formula for is not known.
     pub fn modelled(
-        network: &impl CostModel,
+        network: &(impl CostModel + ?Sized),
         task: TaskShape,
         route: Route,
         checkpointing: Checkpointing,
