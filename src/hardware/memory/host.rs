@@ -12,10 +12,6 @@ pub(in crate::hardware) fn machine() -> Option<(Bytes, Bytes)> {
     let mut system = System::new();
     system.refresh_memory();
     let (mut total, mut free) = (system.total_memory(), system.available_memory());
-    if let Some(group) = system.cgroup_limits() {
-        total = total.min(group.total_memory);
-        free = free.min(group.total_memory.saturating_sub(group.rss));
-    }
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     for Group { limit, used } in groups(Path::new("/sys/fs/cgroup"), &own) {
         total = total.min(limit);
@@ -43,7 +39,7 @@ const V1: Version =
 const V2: Version = Version { folder: "", limit: "memory.max", used: "anon " };
 
 /// The control groups that a process is in, of which `own` is its `/proc/self/cgroup`: its own and
-/// those around it. sysinfo knows the outermost alone.
+/// those around it.
 fn groups(mount: &Path, own: &str) -> Vec<Group> {
     let lines = own.lines().filter_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);

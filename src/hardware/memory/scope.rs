@@ -15,10 +15,9 @@ pub struct MemoryReport {
     pub after: MemoryStats,
     /// Bytes in use after the work, less those before.
     pub left_behind: Option<i64>,
-    /// Highest number of bytes in use during the work, above those in use before it.
+    /// Highest number of bytes in use during the work, above those in use before it: exact by an
+    /// allocator, of a [pool](crate::hardware::MemorySource::Pool) the highest of samples, and so a lower bound.
     pub peak: Option<Bytes>,
-    /// Whether the peak is the highest of samples, and so a lower bound, or exact.
-    pub sampled: bool,
 }
 
 /// Measures what a piece of work takes of a device's memory.
@@ -60,7 +59,6 @@ impl MemoryScope {
             peak: highest.zip(before.in_use).map(|(high, start)| Bytes(high.0 - start.0)),
             before: before.within(around),
             after: after.within(meter.surroundings()),
-            sampled: !matches!(meter, Meter::Host),
         };
         (value, report)
     }
