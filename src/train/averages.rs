@@ -31,7 +31,7 @@ pub(super) fn with_changes<B: AutodiffBackend, M: Module<B>>(
     before: &GradientsParams,
     registered: &mut GradientsParams,
 ) -> M {
-    module.map(&mut ApplyChanges { before, registered })
+    module.map(&mut MoveAverages { before, ways: Some(registered) })
 }
 
 struct CollectAverages {
@@ -74,34 +74,23 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for RegisterChanges<'_> {
     }
 }
 
-struct ApplyChanges<'a> {
-    before: &'a GradientsParams,
-    registered: &'a mut GradientsParams,
-}
-
-impl<B: AutodiffBackend> ModuleMapper<B> for ApplyChanges<'_> {
-    fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        let before = self.before.get::<B::InnerBackend, D>(param.id);
-        match before.and_then(|_| self.registered.remove::<B::InnerBackend, D>(param.id)) {
-            Some(way) => param.map(|value| Tensor::from_inner(value.inner() + way)),
-            None => param,
-        }
-    }
-}
-
 /// `module` with its running averages as they were `before`.
 pub(super) fn put_back<B: AutodiffBackend, M: Module<B>>(module: M, before: &GradientsParams) -> M {
-    module.map(&mut RestoreAverages { before })
+    module.map(&mut MoveAverages { before, ways: None })
 }
 
-struct RestoreAverages<'a> {
+/// By these ways, or back.
+struct MoveAverages<'a> {
     before: &'a GradientsParams,
+    ways: Option<&'a mut GradientsParams>,
 }
 
-impl<B: AutodiffBackend> ModuleMapper<B> for RestoreAverages<'_> {
+impl<B: AutodiffBackend> ModuleMapper<B> for MoveAverages<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<B, D>>) -> Param<Tensor<B, D>> {
-        match self.before.get::<B::InnerBackend, D>(param.id) {
-            Some(before) => param.map(|_| Tensor::from_inner(before)),
+        let Some(before) = self.before.get::<B::InnerBackend, D>(param.id) else { return param };
+        let Some(ways) = &mut self.ways else { return param.map(|_| Tensor::from_inner(before)) };
+        match ways.remove::<B::InnerBackend, D>(param.id) {
+            Some(way) => param.map(|value| Tensor::from_inner(value.inner() + way)),
             None => param,
         }
     }
