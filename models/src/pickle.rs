@@ -1,5 +1,5 @@
-//! Python's pickles. A pickle is a program; of its instructions only those that build plain values are followed here,
-//! and what it calls is left to [`Objects`].
+//! Python's pickles. A pickle is a program; of its instructions only those that build plain values
+//! are followed here, and what it calls is left to [`Objects`].
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
@@ -120,10 +120,10 @@ impl<T> Values<T> {
 
 impl<R: BufRead, O: Objects> Machine<R, O> {
     fn run(&mut self) -> Step<usize> {
-        if self.take(1).ok().is_none_or(|_| self.values.bytes[0] != 0x80) {
+        if self.number(1).ok() != Some(0x80) {
             return Err("it is no pickle of protocol 2 or later".into());
         }
-        self.take(1)?;
+        self.number(1)?;
         loop {
             match self.number(1)? as u8 {
                 b'.' => return Ok(self.pop_several(1)?[0]),
@@ -145,8 +145,8 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
                     }
                 }
                 // The protocol, and how long a part is.
-                0x80 => _ = self.take(1)?,
-                0x95 => _ = self.take(8)?,
+                0x80 => _ = self.number(1)?,
+                0x95 => _ = self.number(8)?,
                 code => {
                     let node = self.value(code)?;
                     self.stack.push(self.values.nodes.len());
@@ -160,7 +160,7 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
     fn value(&mut self, code: u8) -> Step<Node<O::Object>> {
         Ok(match code {
             b'N' => Node::None,
-            b'G' => self.take(8).map(|_| Node::None)?,
+            b'G' => self.number(8).map(|_| Node::None)?,
             0x88 | 0x89 => Node::Int((code == 0x88).into()),
             b'K' => Node::Int(self.number(1)? as i64),
             b'M' => Node::Int(self.number(2)? as i64),
@@ -210,9 +210,10 @@ impl<R: BufRead, O: Objects> Machine<R, O> {
     }
 
     fn number(&mut self, length: usize) -> Step<usize> {
-        let digits = self.take(length)?;
-        let digits = self.values.bytes[digits].iter().rev();
-        Ok(digits.fold(0, |all, &digit| all << 8 | usize::from(digit)))
+        let mut digits = [0; 8];
+        self.reader.read_exact(&mut digits[..length]).map_err(|_| CUT)?;
+        self.values.bytes.extend_from_slice(&digits[..length]);
+        Ok(u64::from_le_bytes(digits) as usize)
     }
 
     /// Bytes that come after their number.

@@ -73,7 +73,8 @@ fn broken(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.into())
 }
 
-/// Names are those of the dictionaries on the way; one that is in several places, or in itself, counts where it is first.
+/// Names are those of the dictionaries on the way; one that is in several places, or in itself, counts
+/// where it is first.
 fn flatten(mut values: Values<Layout>) -> HashMap<String, Layout> {
     let mut found = HashMap::new();
     let mut waiting = vec![(values.root, String::new())];
@@ -140,6 +141,20 @@ impl Objects for Tensors {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn unknown_objects_are_passed_over_and_no_dictionary_is_gone_through_twice() {
+        let tensor = b"ctorch._utils\n_rebuild_tensor_v2\n(NK\0K\x06K\x02\x86K\x01K\x06\x86tR";
+        // An object with a state and items, a number of ten bytes, and the whole in itself.
+        let object = b"cargparse\nNamespace\n)\x81}b(K\x01e";
+        let number = b"\x8a\nabcdefghij";
+        let items =
+            [&b"U\x01a"[..], object, b"U\x01b", number, b"U\x01ch\0U\x01d", tensor].concat();
+        let bytes = [&b"\x80\x02}q\0("[..], &items, b"u.more"].concat();
+        let found = flatten(read(&bytes[..]).unwrap());
+        let layout = Layout { shape: vec![6, 2], strides: vec![1, 6] };
+        assert_eq!(found, HashMap::from([("d".to_owned(), layout)]));
+    }
 
     #[test]
     fn places_are_those_of_a_transposed_tensor() {
