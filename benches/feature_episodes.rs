@@ -5,9 +5,7 @@
 use burn::backend::Flex;
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol};
-use fewshot::learners::heads::{
-    AnyTransductiveHead, Prototypes, TRANSDUCTIVE_HEAD_NAMES, Tim, TransductiveHead,
-};
+use fewshot::learners::heads::{AnyHead, Head, Prototypes, TRANSDUCTIVE_HEAD_NAMES, Tim};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 
 /// How much is measured.
@@ -69,10 +67,10 @@ fn main() {
     }
     if wanted("tim-gd") {
         let easyfsl = Tim::easyfsl();
-        print(few, &|test| test.run_transductive::<Flex>(&easyfsl, &sampler, &device));
+        print(few, &|test| test.run::<Flex>(&easyfsl, &sampler, &device));
     }
     for name in TRANSDUCTIVE_HEAD_NAMES.iter().filter(|name| wanted(name)) {
-        let head = AnyTransductiveHead::<Flex>::with_name(name, [640, 1, 1], &device);
+        let head = AnyHead::<Flex>::with_name(name, [640, 1, 1], &device);
         let head = head.expect("one of the names");
         let episodes = match *name {
             "tim-gd" | "tim-adm" | "transductive-finetuning" => vec![few],
@@ -80,7 +78,7 @@ fn main() {
             _ => vec![more],
         };
         for episodes in episodes {
-            print(episodes, &|test| test.run_transductive(&head, &sampler, &device));
+            print(episodes, &|test| test.run(&head, &sampler, &device));
         }
     }
 }

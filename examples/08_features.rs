@@ -12,14 +12,12 @@ use std::path::Path;
 use burn::backend::Flex;
 use fewshot::data::{DataError, Features};
 use fewshot::episode::{FeatureSampler, Protocol};
-use fewshot::learners::heads::{AnyHead, AnyTransductiveHead};
+use fewshot::learners::heads::AnyHead;
 use fewshot::train::FeatureTest;
 
-/// Classifiers that judge each query by itself.
-const HEADS: [&str; 4] = ["prototypes", "simpleshot", "logistic", "r2d2"];
-
-/// Classifiers that see all queries of a task together.
-const TRANSDUCTIVE_HEADS: [&str; 2] = ["bd-cspn", "soft-k-means"];
+/// Classifiers; the last two are transductive: they see all queries of a task together.
+const HEADS: [&str; 6] =
+    ["prototypes", "simpleshot", "logistic", "r2d2", "bd-cspn", "soft-k-means"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let features = match std::env::args().nth(1) {
@@ -44,10 +42,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for name in HEADS {
             let head = AnyHead::<Flex>::with_name(name, [length, 1, 1], &device).ok_or(name)?;
             println!("{}", test.run(&head, &sampler, &device));
-        }
-        for name in TRANSDUCTIVE_HEADS {
-            let head = AnyTransductiveHead::<Flex>::with_name(name, [length, 1, 1], &device);
-            println!("{}", test.run_transductive(&head.ok_or(name)?, &sampler, &device));
         }
     }
     Ok(())

@@ -13,9 +13,7 @@ use fewshot::episode::{
     EpisodeError, FeatureBatch, FeatureSampler, Protocol, QueryCounts, SampleEpisodes,
 };
 use fewshot::learners::accuracies;
-use fewshot::learners::heads::{
-    AnyTransductiveHead, EmbeddedSupport, FittedHead, Head, TransductiveHead,
-};
+use fewshot::learners::heads::{AnyHead, EmbeddedSupport, FittedHead, Head};
 use fewshot::metric::{Metric, scores};
 use fewshot::train::FeatureTest;
 use safetensors::tensor::{Dtype, TensorView};
@@ -413,14 +411,21 @@ mod tests {
     #[derive(Module, Clone, Debug)]
     struct FirstQuery;
 
-    impl<B: Backend> TransductiveHead<B> for FirstQuery {
+    impl<B: Backend> Head<B> for FirstQuery {
         const NAME: &'static str = "first-query";
 
-        fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-            let [tasks, count, _] = queries.dims();
-            let first = Tensor::<B, 3>::from_floats([[[1.0]]], &queries.device());
-            let rest = Tensor::zeros([1, 1, support.ways - 1], &queries.device());
-            Tensor::cat(vec![first, rest], 2).expand([tasks, count, support.ways])
+        fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+            let ways = support.ways;
+            FittedHead::new(ways, move |queries| {
+                let [tasks, count, _] = queries.dims();
+                let first = Tensor::<B, 3>::from_floats([[[1.0]]], &queries.device());
+                let rest = Tensor::zeros([1, 1, ways - 1], &queries.device());
+                Tensor::cat(vec![first, rest], 2).expand([tasks, count, ways])
+            })
+        }
+
+        fn transductive(&self) -> bool {
+            true
         }
 
         fn settings(&self) -> Value {
@@ -474,7 +479,7 @@ mod tests {
             (mean, 196.0 * (squares / (found.len() - 1) as f64 / found.len() as f64).sqrt())
         };
         for name in ["bd-cspn", "laplacian-shot", "pt-map"] {
-            let head = AnyTransductiveHead::<B>::with_name(name, [32, 1, 1], &device).unwrap();
+            let head = AnyHead::<B>::with_name(name, [32, 1, 1], &device).unwrap();
             assert!(head.gram_head().is_some(), "{name}");
             // With fewer episodes than products of all pairs pay for, and with more.
             for episodes in [40, 300] {
@@ -485,7 +490,7 @@ mod tests {
                 let (wanted, interval) = spread(&wanted.iter::<f64>().collect::<Vec<_>>());
                 let wanted = 100.0 * wanted;
                 let found = FeatureTest::new(episodes as usize);
-                let found = found.run_transductive(&head, &sampler, &device);
+                let found = found.run(&head, &sampler, &device);
                 assert!((found.ci95 - interval).abs() < 0.05, "{name} {} {interval}", found.ci95);
                 let found = found.accuracy;
                 let queries = episodes as f64 * 40.0;
@@ -543,12 +548,12 @@ mod tests {
     fn a_report_has_the_protocol_and_what_was_seen() {
         let sampler = FeatureSampler::new(clusters(4, 60, 2), Protocol::new(3, 1), 8).unwrap();
         let test = FeatureTest::new(30);
-        let found = test.run_transductive::<B>(&FirstQuery, &sampler, &Default::default());
+        let found = test.run::<B>(&FirstQuery, &sampler, &Default::default());
         assert!((found.accuracy - 100.0 / 3.0).abs() < 1e-4, "{found}");
         assert!(found.transductive && found.ci95 < 1e-4);
         let spread = QueryCounts::Dirichlet { alpha: 2 };
         let sampler = sampler.with_query_counts(spread).unwrap();
-        let found = test.run_transductive::<B>(&FirstQuery, &sampler, &Default::default());
+        let found = test.run::<B>(&FirstQuery, &sampler, &Default::default());
         assert!(found.ci95 > 1.0);
         let report = serde_json::to_value(&found).unwrap();
         for (key, value) in [

@@ -3,8 +3,8 @@ use std::path::{Path, PathBuf};
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
 use fewshot::hardware::Checkpointing;
-use fewshot::learners::heads::{AnyHead, AnyTransductiveHead};
-use fewshot::learners::{Inductive, Learner, MetaLearner, Transductive};
+use fewshot::learners::heads::AnyHead;
+use fewshot::learners::{EmbeddingLearner, Learner, MetaLearner};
 use fewshot::train::{Checkpoint, Evaluator, RunFolder};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -130,11 +130,8 @@ impl Testing {
         let encoder = self.settings.encoder::<B>(&self.checkpoint, device)?;
         let (name, maps) = (method.head_name(), self.settings.network()?.maps());
         self.settings.method = method;
-        if let Some(head) = AnyTransductiveHead::with_name(&name, maps, device) {
-            return self.test(place, Transductive::new(encoder, head));
-        }
         match AnyHead::with_name(&name, maps, device) {
-            Some(head) => self.test(place, Inductive::new(encoder, head)),
+            Some(head) => self.test(place, EmbeddingLearner::with_head(encoder, head)),
             None => Err(usage!("{method} is no head to put on an encoder")),
         }
     }

@@ -1,17 +1,16 @@
 //! Learners, one paper a file, behind one interface: [`Learner::adapt`], then [`Adapted::predict`].
 //!
-//! A method that works on embeddings is a [head](heads), which [`Inductive`] or [`Transductive`] puts on
-//! an encoder.
+//! A method that works on embeddings is a [head](heads), which [`EmbeddingLearner`] puts on an encoder.
 
 mod anil;
 mod base_classifier;
 mod boil;
 mod cavia;
 mod embed;
+mod embedding_learner;
 mod fomaml;
 pub mod heads;
 mod imaml;
-mod inductive;
 mod maml;
 mod maml_plus_plus;
 mod meta_curvature;
@@ -22,16 +21,14 @@ mod plastic_memory;
 mod proto_maml;
 mod proto_net;
 mod reptile;
-mod transductive;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
-pub use inductive::{AdaptedHead, Inductive};
+pub use embedding_learner::{AdaptedHead, EmbeddingLearner};
 pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
 pub use plastic::{AdaptedPlastic, Plastic};
 pub use plastic_memory::{AdaptedMemory, PlasticMemory};
 pub use proto_net::{AdaptedProtoNet, ProtoNet};
-pub use transductive::{AdaptedTransductive, Transductive};
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;
@@ -49,9 +46,8 @@ use crate::precision::{LossScale, Precision, ScaledGrads};
 
 /// A learner: it learns a task from a few examples, by default labelled ones ([`Classification`]).
 pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
-    /// What it has learned: a value that shares nothing with the learner's later states. It is
-    /// [`Adapted`] where each query is judged by itself, and [`AdaptedTransductive`] where all queries
-    /// of a task must be there.
+    /// What it has learned: a value that shares nothing with the learner's later states, by default
+    /// [`Adapted`].
     type Adapted;
 
     /// Learns the tasks of `support`, with the batch-norm [`statistics`](Self::statistics).
@@ -82,7 +78,7 @@ pub trait Learner<B: Backend, K: TaskKind = Classification>: Module<B> {
     }
 
     /// Whether outputs of a query depend on the other queries of its task, whatever batch-norm
-    /// normalises with.
+    /// normalises with. All queries of a task then belong in one call.
     fn transductive(&self) -> bool {
         false
     }
@@ -128,7 +124,8 @@ pub enum QueryNorm {
 /// A classifier, or a function, for the tasks it was adapted to.
 pub trait Adapted<B: Backend> {
     /// Logits or values of every query of every task: `[t, q, c, h, w]` to `[t, q, d]`; inputs that
-    /// are plain vectors are `[t, q, d, 1, 1]`.
+    /// are plain vectors are `[t, q, d, 1, 1]`. Of a [transductive](Learner::transductive) learner
+    /// they depend on which queries are asked together.
     fn predict(&self, queries: Tensor<B, 5>) -> Tensor<B, 3>;
 }
 

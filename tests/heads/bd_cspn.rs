@@ -1,5 +1,5 @@
 use burn::backend::Flex;
-use fewshot::learners::heads::{BdCspn, LengthNormalisation, ScoredQueries, TransductiveHead};
+use fewshot::learners::heads::{BdCspn, Head, LengthNormalisation, ScoredQueries};
 
 use super::numbers::*;
 

@@ -8,7 +8,6 @@ use fewshot::learners::heads::{
     Finetune, Head, LaplacianShot, LengthNormalisation, MatchingAttention, MatchingContext,
     MatchingNetConfig, PrototypeScore, Prototypes, PtMap, RectificationWeights, RelationNetConfig,
     RelationPools, ScoredQueries, Similarity, SimpleShot, Tim, TimSolver, TransductiveFineTuning,
-    TransductiveHead,
 };
 use fewshot::models::nn::RunningAverage;
 use serde_json::Value;

@@ -1,8 +1,7 @@
 use burn::backend::Flex;
 use burn::tensor::{Int, Tensor};
 use fewshot::learners::heads::{
-    EmbeddedSupport, LaplacianShot, LengthNormalisation, RectificationWeights, ScoredQueries,
-    TransductiveHead,
+    EmbeddedSupport, Head, LaplacianShot, LengthNormalisation, RectificationWeights, ScoredQueries,
 };
 
 use super::numbers::*;

@@ -4,8 +4,7 @@ use burn::backend::Autodiff;
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Int, Tensor, TensorData, Tolerance};
 use fewshot::learners::heads::{
-    AnyHead, AnyTransductiveHead, EmbeddedSupport, HEAD_NAMES, Head, TRANSDUCTIVE_HEAD_NAMES,
-    TransductiveHead,
+    AnyHead, EmbeddedSupport, HEAD_NAMES, Head, TRANSDUCTIVE_HEAD_NAMES,
 };
 
 const MAPS: [usize; 3] = [4, 2, 2];
@@ -14,43 +13,18 @@ const WAYS: usize = 3;
 const SHOTS: usize = 2;
 const QUERIES: usize = 4;
 
-/// A head of either kind.
-enum Either<B: Backend> {
-    Inductive(Box<AnyHead<B>>),
-    Transductive(Box<AnyTransductiveHead<B>>),
-}
-
-impl<B: Backend> Either<B> {
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        match self {
-            Self::Inductive(head) => head.fit(support).logits(queries),
-            Self::Transductive(head) => head.logits(support, queries),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Inductive(head) => head.name(),
-            Self::Transductive(head) => head.name(),
-        }
-    }
-
-    /// All of them, with parameters of the same seed.
-    fn all() -> Vec<Self> {
-        let device = Default::default();
-        B::seed(&device, 7);
-        let inductive = HEAD_NAMES.iter().map(|name| {
-            let head = AnyHead::with_name(name, MAPS, &device).unwrap();
-            assert_eq!(head.name(), *name);
-            Self::Inductive(Box::new(head))
-        });
-        let transductive = TRANSDUCTIVE_HEAD_NAMES.iter().map(|name| {
-            let head = AnyTransductiveHead::with_name(name, MAPS, &device).unwrap();
-            assert_eq!(head.name(), *name);
-            Self::Transductive(Box::new(head))
-        });
-        inductive.chain(transductive).collect()
-    }
+/// All heads, with parameters of the same seed.
+fn all<B: Backend>() -> Vec<AnyHead<B>> {
+    let device = Default::default();
+    B::seed(&device, 7);
+    let names = HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES);
+    let heads = names.map(|name| {
+        let head = AnyHead::with_name(name, MAPS, &device).unwrap();
+        assert_eq!(head.name(), *name);
+        assert_eq!(head.transductive(), TRANSDUCTIVE_HEAD_NAMES.contains(name), "{name}");
+        head
+    });
+    heads.collect()
 }
 
 /// Numbers that are the same on every backend.
@@ -134,7 +108,7 @@ fn select<B: Backend>(x: Tensor<B, 3>, dim: usize, order: &[usize]) -> Tensor<B,
 
 pub fn logits_permute_with_the_classes<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
-    for head in Either::<B>::all() {
+    for head in all::<B>() {
         let before = head.logits(tasks.support(), tasks.queries.clone());
         let after =
             head.logits(tasks.relabelled(|label| (label + 1) % WAYS), tasks.queries.clone());
@@ -145,7 +119,7 @@ pub fn logits_permute_with_the_classes<B: Backend>() {
 pub fn rows_permute_with_the_queries<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
     let order: Vec<usize> = (0..12).map(|query| query * 5 % 12).collect();
-    for head in Either::<B>::all() {
+    for head in all::<B>() {
         let before = head.logits(tasks.support(), tasks.queries.clone());
         let after = head.logits(tasks.support(), select(tasks.queries.clone(), 1, &order));
         agree(head.name(), after, select(before, 1, &order));
@@ -154,7 +128,7 @@ pub fn rows_permute_with_the_queries<B: Backend>() {
 
 pub fn a_task_among_others_is_the_task_alone<B: Backend>() {
     let tasks = Tasks::<B>::new(3);
-    for head in Either::<B>::all() {
+    for head in all::<B>() {
         let all = head.logits(tasks.support(), tasks.queries.clone());
         let task = tasks.only(1);
         let alone = head.logits(task.support(), task.queries.clone());
@@ -164,9 +138,11 @@ pub fn a_task_among_others_is_the_task_alone<B: Backend>() {
 
 pub fn inductive_logits_do_not_depend_on_other_queries<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
-    for head in Either::<B>::all() {
-        let Either::Inductive(inductive) = &head else { continue };
-        let fitted = inductive.fit(tasks.support());
+    for head in all::<B>() {
+        if head.transductive() {
+            continue;
+        }
+        let fitted = head.fit(tasks.support());
         let all = fitted.logits(tasks.queries.clone());
         let one = fitted.logits(tasks.queries.clone().narrow(1, 3, 1));
         agree(head.name(), one, all.narrow(1, 3, 1));
@@ -175,8 +151,10 @@ pub fn inductive_logits_do_not_depend_on_other_queries<B: Backend>() {
 
 pub fn transductive_logits_depend_on_other_queries<B: Backend>() {
     let tasks = Tasks::<B>::new(1);
-    for head in Either::<B>::all() {
-        let Either::Transductive(_) = &head else { continue };
+    for head in all::<B>() {
+        if !head.transductive() {
+            continue;
+        }
         let all = head.logits(tasks.support(), tasks.queries.clone()).narrow(1, 0, 6);
         let half = head.logits(tasks.support(), tasks.queries.clone().narrow(1, 0, 6));
         let most = (all - half).abs().max().into_scalar();
@@ -188,7 +166,7 @@ pub fn transductive_logits_depend_on_other_queries<B: Backend>() {
 pub fn queries_at_their_class_are_classified<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
     let labels: Vec<i32> = tasks.labels.iter().map(|&label| label as i32).collect();
-    for head in Either::<B>::all() {
+    for head in all::<B>() {
         // Networks that were drawn compare at random; a ridge of 50 or a C of 0.1 gives up examples, and
         // so do three neighbours where a class has two.
         let other = ["relation", "feat", "leo", "r2d2", "meta-opt-net", "laplacian-shot"];
@@ -203,7 +181,7 @@ pub fn queries_at_their_class_are_classified<B: Backend>() {
 
 pub fn equal_embeddings_have_finite_logits<B: Backend>() {
     let tasks = Tasks::<B>::new(1);
-    for head in Either::<B>::all() {
+    for head in all::<B>() {
         for value in [0.0, 1.0] {
             let support = tasks.support();
             let support = support.with_embeddings(support.embeddings.full_like(value));
@@ -216,7 +194,7 @@ pub fn equal_embeddings_have_finite_logits<B: Backend>() {
 
 pub fn no_queries_have_no_logits<B: Backend>() {
     let tasks = Tasks::<B>::new(2);
-    for head in Either::<B>::all() {
+    for head in all::<B>() {
         let logits = head.logits(tasks.support(), tasks.queries.clone().slice([0..2, 0..0]));
         assert_eq!(logits.dims(), [2, 0, WAYS], "{}", head.name());
     }
@@ -239,7 +217,7 @@ pub fn gradients_are_central_differences<B: Backend>() {
         "r2d2",
         "meta-opt-net",
     ];
-    for head in Either::<A<B>>::all() {
+    for head in all::<A<B>>() {
         if !trained.contains(&head.name()) {
             continue;
         }

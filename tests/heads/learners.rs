@@ -9,9 +9,7 @@ use fewshot::adapt::AdaptError;
 use fewshot::data::GlyphsConfig;
 use fewshot::episode::TaskSource;
 use fewshot::learners::heads::{AnyHead, BdCspn, Head, SimpleShot};
-use fewshot::learners::{
-    BaseClassifier, BaseClassifierConfig, BaseLogits, Inductive, Transductive,
-};
+use fewshot::learners::{BaseClassifier, BaseClassifierConfig, BaseLogits, EmbeddingLearner};
 use fewshot::models::Conv4;
 use fewshot::prelude::*;
 
@@ -120,18 +118,18 @@ fn classical_training_learns_the_base_classes() {
         let features = MAPS.iter().product();
         let config = BaseClassifierConfig::new(features, sampler.base_classes());
         let classes = config.with_rotation(rotation).init::<A>(&Default::default());
-        let learner =
-            Inductive::new(encoder::<A>(), SimpleShot::new()).with_base_classifier(classes);
+        let learner = EmbeddingLearner::with_head(encoder::<A>(), SimpleShot::new())
+            .with_base_classifier(classes);
         let trainer = MetaTrainer::new(learner, Adam::new().init()).episodes(sampler.clone());
         let trained = trainer.learning_rate(0.01).steps(60).fit::<A>().unwrap().learner;
         // The encoder is what few-shot tasks are learned with.
         let test = glyphs().test.sampler(Protocol::new(3, 1).with_queries(3), 5).unwrap();
-        let score = |learner: &Inductive<Flex, Conv4<Flex>, SimpleShot<Flex>>| {
+        let score = |learner: &EmbeddingLearner<Flex, Conv4<Flex>, SimpleShot<Flex>>| {
             let found = Evaluator::new(100).run::<Flex>(learner, &test, &Default::default());
             assert!(!found.transductive);
             found.accuracy
         };
-        let untrained = Inductive::new(encoder::<Flex>(), SimpleShot::new());
+        let untrained = EmbeddingLearner::with_head(encoder::<Flex>(), SimpleShot::new());
         let [trained, untrained] = [score(&trained), score(&untrained)];
         assert!(trained > untrained, "rotation {rotation}: {trained} after {untrained}");
     }
@@ -142,7 +140,7 @@ fn episodes_of_unknown_classes_are_refused() {
     let device = Default::default();
     let learner = |classes| {
         let classes = BaseClassifierConfig::new(MAPS.iter().product(), classes).init(&device);
-        Inductive::new(encoder::<A>(), SimpleShot::new()).with_base_classifier(classes)
+        EmbeddingLearner::with_head(encoder::<A>(), SimpleShot::new()).with_base_classifier(classes)
     };
     let batch = sampler().batch::<A>(0..4, &device);
     assert!(learner(12).check(&batch).is_ok());
@@ -173,8 +171,8 @@ fn episodes_train_encoder_and_head() {
     ];
     for name in trained_on_episodes {
         let head = AnyHead::<A>::with_name(name, MAPS, &device).unwrap();
-        let learner = Inductive::new(encoder::<A>(), head);
-        let loss = |learner: &Inductive<Flex, Conv4<Flex>, AnyHead<Flex>>| {
+        let learner = EmbeddingLearner::with_head(encoder::<A>(), head);
+        let loss = |learner: &EmbeddingLearner<Flex, Conv4<Flex>, AnyHead<Flex>>| {
             let logits = learner.outputs(&batch, BnStatistics::Batch);
             number(learner.head().loss(logits, batch.query_labels.clone()))
         };
@@ -187,14 +185,19 @@ fn episodes_train_encoder_and_head() {
 }
 
 #[test]
-fn a_transductive_learner_says_so_and_predicts_all_at_once() {
+fn a_transductive_learner_says_so_and_needs_all_queries_at_once() {
     let device = Default::default();
     let sampler = sampler();
-    let learner = Transductive::new(encoder::<Flex>(), BdCspn::new());
+    let learner = EmbeddingLearner::with_head(encoder::<Flex>(), BdCspn::new());
     let found = Evaluator::new(20).run::<Flex>(&learner, &sampler, &device);
     assert!(found.transductive && found.to_string().ends_with(", transductive)"), "{found}");
     let batch = sampler.batch::<Flex>(0..2, &device);
-    let all = learner.adapt(&batch.support).predict_all(batch.queries.clone());
+    let all = learner.adapt(&batch.support).predict(batch.queries.clone());
     let outputs = learner.outputs(&batch, BnStatistics::Running);
-    all.into_data().assert_approx_eq::<f32>(&outputs.into_data(), Default::default());
+    all.clone().into_data().assert_approx_eq::<f32>(&outputs.into_data(), Default::default());
+    // In parts they are others.
+    assert!(learner.transductive());
+    let half = batch.queries.clone().narrow(1, 0, 5);
+    let part = learner.adapt(&batch.support).predict(half);
+    assert!(number((all.narrow(1, 0, 5) - part).abs().max()) > 1e-3);
 }

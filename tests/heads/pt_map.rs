@@ -1,5 +1,5 @@
 use burn::backend::Flex;
-use fewshot::learners::heads::{AfterPower, PtMap, TransductiveHead};
+use fewshot::learners::heads::{AfterPower, Head, PtMap};
 
 use super::numbers::*;
 

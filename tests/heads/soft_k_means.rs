@@ -1,6 +1,6 @@
 use burn::backend::Flex;
 use burn::tensor::Tensor;
-use fewshot::learners::heads::{SoftKMeans, TransductiveHead};
+use fewshot::learners::heads::{Head, SoftKMeans};
 
 use super::numbers::*;
 

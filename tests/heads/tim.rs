@@ -1,6 +1,6 @@
 use burn::backend::Flex;
 use burn::tensor::Tensor;
-use fewshot::learners::heads::{Similarity, Tim, TimSolver, TransductiveHead};
+use fewshot::learners::heads::{Head, Similarity, Tim, TimSolver};
 
 use super::descending::{
     Adam, Task, assert_near, cosine, entropy, gradient, mean_entropy, square_distance,

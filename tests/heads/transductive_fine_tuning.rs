@@ -1,8 +1,6 @@
 use burn::backend::Flex;
 use burn::tensor::Tensor;
-use fewshot::learners::heads::{
-    EntropyUpdate, Similarity, TransductiveFineTuning, TransductiveHead,
-};
+use fewshot::learners::heads::{EntropyUpdate, Head, Similarity, TransductiveFineTuning};
 
 use super::descending::{
     Adam, Task, assert_near, cosine, dot, gradient, mean_entropy, normalized, square_distance,

@@ -6,9 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::Features;
 use fewshot::episode::{FeatureSampler, Protocol, QueryCounts};
-use fewshot::learners::heads::{
-    AnyHead, AnyTransductiveHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES,
-};
+use fewshot::learners::heads::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 use fewshot::train::{FeatureEvaluation, FeatureTest};
 use serde_json::json;
 
@@ -143,21 +141,17 @@ impl Testing {
     ) -> FeatureEvaluation {
         let (maps, test) = (maps(&self.features), FeatureTest::new(self.episodes));
         let mean = self.features.base_mean().map(|mean| Tensor::from_floats(mean, device));
-        if let Some(head) = AnyHead::<B>::with_name(method, maps, device) {
-            return match (head, mean) {
-                (AnyHead::SimpleShot(head), Some(mean)) => {
-                    test.run(&head.with_base_mean(mean), sampler, device)
-                }
-                (head, _) => test.run(&head, sampler, device),
-            };
-        }
-        let head = AnyTransductiveHead::<B>::with_name(method, maps, device);
-        match (head.expect("methods have names of heads"), mean) {
-            (AnyTransductiveHead::LaplacianShot(head), Some(mean)) => {
-                test.run_transductive(&head.with_base_mean(mean), sampler, device)
+        let head = AnyHead::<B>::with_name(method, maps, device);
+        let head = match (head.expect("methods have names of heads"), mean) {
+            (AnyHead::SimpleShot(head), Some(mean)) => {
+                AnyHead::SimpleShot(head.with_base_mean(mean))
             }
-            (head, _) => test.run_transductive(&head, sampler, device),
-        }
+            (AnyHead::LaplacianShot(head), Some(mean)) => {
+                AnyHead::LaplacianShot(head.with_base_mean(mean))
+            }
+            (head, _) => head,
+        };
+        test.run(&head, sampler, device)
     }
 }
 

@@ -11,7 +11,9 @@ use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::AnyHead;
-use fewshot::learners::{BaseClassifierConfig, Inductive, Maml, MetaLearner, Plastic, ProtoNet};
+use fewshot::learners::{
+    BaseClassifierConfig, EmbeddingLearner, Maml, MetaLearner, Plastic, ProtoNet,
+};
 use fewshot::metric::Metric;
 use fewshot::models::{BnStatistics, Classifier, Conv4, Conv4Config, Downsampling, Readout};
 use fewshot::plasticity::TraceRule;
@@ -123,7 +125,7 @@ impl RunSettings {
             let learner = Plastic::new(encoder, features, ways, TraceRule::default(), device);
             return job.run(place, learner);
         }
-        if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
+        if let Some(learner) = self.on_embeddings(encoder.clone(), &config, device) {
             return job.run(place, learner);
         }
         let Some(inner) = self.inner else {
@@ -161,15 +163,18 @@ impl RunSettings {
         }
     }
 
-    /// The learner of a method that is a head on embeddings.
-    fn inductive<B: Backend>(
+    /// The learner of a method that is a head on embeddings and can be trained.
+    fn on_embeddings<B: Backend>(
         &self,
         encoder: Conv4<B>,
         config: &Conv4Config,
         device: &B::Device,
-    ) -> Option<Inductive<B, Conv4<B>, AnyHead<B>>> {
+    ) -> Option<EmbeddingLearner<B, Conv4<B>, AnyHead<B>>> {
+        if self.method.transductive() {
+            return None;
+        }
         let head = AnyHead::with_name(&self.method.to_string(), config.maps(), device)?;
-        let learner = Inductive::new(encoder, head);
+        let learner = EmbeddingLearner::with_head(encoder, head);
         Some(match &self.classical {
             Some(classes) => learner.with_base_classifier(classes.init(device)),
             None => learner,
@@ -183,7 +188,7 @@ impl RunSettings {
         device: &B::Device,
     ) -> Result<Conv4<B::InnerBackend>, CliError> {
         let (config, encoder) = self.drawn::<B>(device)?;
-        if let Some(learner) = self.inductive(encoder.clone(), &config, device) {
+        if let Some(learner) = self.on_embeddings(encoder.clone(), &config, device) {
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
         }
         if self.method == Method::Protonet {

@@ -12,50 +12,46 @@ use crate::data::Comparison;
 /// Names of the heads with weights of their own, of which nothing is known before episodes have trained them.
 pub const TRAINED_ON_EPISODES: &[&str] = &["relation", "feat", "leo"];
 
-/// Declares an enum of heads, each with its name and how one with the paper's settings is made from
-/// the shape `[c, h, w]` of the maps that embeddings are made of, and a device.
-macro_rules! any_of {
-    (
-        $(#[$doc:meta])*
-        $any:ident, $names:ident, $forward:ident:
+/// Declares [`AnyHead`] by lists of heads, each with its name and how one with the paper's settings is
+/// made from the shape `[c, h, w]` of the maps that embeddings are made of, and a device.
+macro_rules! any_head {
+    ($(
+        $(#[$doc:meta])+
+        $names:ident:
         $($variant:ident($head:ty) = $name:literal, |$maps:pat_param, $device:pat_param| $new:expr;)+
-    ) => {
-        #[doc = concat!("The names of all of [`", stringify!($any), "`].")]
-        pub const $names: &[&str] = &[$($name),+];
+    )+) => {
+        $(
+            $(#[$doc])+
+            pub const $names: &[&str] = &[$($name),+];
+        )+
 
-        $(#[$doc])*
+        /// Any [`Head`], chosen by its name.
         #[derive(Module, Debug)]
         #[allow(missing_docs)]
-        pub enum $any<B: Backend> {
-            $($variant($head),)+
+        pub enum AnyHead<B: Backend> {
+            $($($variant($head),)+)+
         }
 
-        impl<B: Backend> $any<B> {
-            #[doc = concat!("The head of one of the [`", stringify!($names), "`] with the settings of its paper.")]
+        impl<B: Backend> AnyHead<B> {
+            /// The head of one of the names with the settings of its paper.
             ///
             /// Embeddings are maps `[c, h, w]` one after the other, or vectors of `d` values, `[d, 1, 1]`.
             pub fn with_name(name: &str, maps: [usize; 3], device: &B::Device) -> Option<Self> {
                 match name {
-                    $($name => {
+                    $($($name => {
                         let ($maps, $device) = (maps, device);
                         Some(Self::$variant($new))
-                    })+
+                    })+)+
                     _ => None,
                 }
             }
         }
 
-        $forward!($any $($variant)+);
-    };
-}
-
-macro_rules! forward_head {
-    ($any:ident $($variant:ident)+) => {
-        impl<B: Backend> Head<B> for $any<B> {
+        impl<B: Backend> Head<B> for AnyHead<B> {
             const NAME: &'static str = "any";
 
             fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
-                match self { $(Self::$variant(head) => head.fit(support),)+ }
+                match self { $($(Self::$variant(head) => head.fit(support),)+)+ }
             }
 
             fn train_logits(
@@ -63,11 +59,11 @@ macro_rules! forward_head {
                 support: EmbeddedSupport<B>,
                 queries: Tensor<B, 3>,
             ) -> Tensor<B, 3> {
-                match self { $(Self::$variant(head) => head.train_logits(support, queries),)+ }
+                match self { $($(Self::$variant(head) => head.train_logits(support, queries),)+)+ }
             }
 
             fn loss(&self, logits: Tensor<B, 3>, labels: Tensor<B, 2, Int>) -> Tensor<B, 1> {
-                match self { $(Self::$variant(head) => Head::<B>::loss(head, logits, labels),)+ }
+                match self { $($(Self::$variant(head) => Head::<B>::loss(head, logits, labels),)+)+ }
             }
 
             fn train_loss(
@@ -76,55 +72,35 @@ macro_rules! forward_head {
                 queries: Tensor<B, 3>,
                 labels: Tensor<B, 2, Int>,
             ) -> (Tensor<B, 3>, Tensor<B, 1>) {
-                match self { $(Self::$variant(head) => head.train_loss(support, queries, labels),)+ }
+                match self { $($(Self::$variant(head) => head.train_loss(support, queries, labels),)+)+ }
             }
 
             fn comparison(&self) -> Option<Comparison> {
-                match self { $(Self::$variant(head) => Head::<B>::comparison(head),)+ }
-            }
-
-            fn transductive(&self) -> bool {
-                match self { $(Self::$variant(head) => Head::<B>::transductive(head),)+ }
-            }
-
-            fn name(&self) -> &'static str {
-                match self { $(Self::$variant(head) => Head::<B>::name(head),)+ }
-            }
-
-            fn settings(&self) -> Value {
-                match self { $(Self::$variant(head) => Head::<B>::settings(head),)+ }
-            }
-        }
-    };
-}
-
-macro_rules! forward_transductive {
-    ($any:ident $($variant:ident)+) => {
-        impl<B: Backend> TransductiveHead<B> for $any<B> {
-            const NAME: &'static str = "any";
-
-            fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-                match self { $(Self::$variant(head) => head.logits(support, queries),)+ }
+                match self { $($(Self::$variant(head) => Head::<B>::comparison(head),)+)+ }
             }
 
             fn gram_head(&self) -> Option<&dyn GramHead<B>> {
-                match self { $(Self::$variant(head) => head.gram_head(),)+ }
+                match self { $($(Self::$variant(head) => Head::<B>::gram_head(head),)+)+ }
+            }
+
+            fn transductive(&self) -> bool {
+                match self { $($(Self::$variant(head) => Head::<B>::transductive(head),)+)+ }
             }
 
             fn name(&self) -> &'static str {
-                match self { $(Self::$variant(head) => TransductiveHead::<B>::name(head),)+ }
+                match self { $($(Self::$variant(head) => Head::<B>::name(head),)+)+ }
             }
 
             fn settings(&self) -> Value {
-                match self { $(Self::$variant(head) => TransductiveHead::<B>::settings(head),)+ }
+                match self { $($(Self::$variant(head) => Head::<B>::settings(head),)+)+ }
             }
         }
     };
 }
 
-any_of! {
-    /// Any [`Head`], chosen by its name.
-    AnyHead, HEAD_NAMES, forward_head:
+any_head! {
+    /// Names of the heads that judge each query by itself.
+    HEAD_NAMES:
     Prototypes(Prototypes) = "prototypes", |_, _| Prototypes::new();
     SimpleShot(SimpleShot<B>) = "simpleshot", |_, _| SimpleShot::new();
     Matching(MatchingNet<B>) = "matching",
@@ -142,11 +118,9 @@ any_of! {
     Baseline(Baseline) = "baseline", |_, _| Baseline::new();
     BaselinePlusPlus(BaselinePlusPlus) = "baseline++", |_, _| BaselinePlusPlus::new();
     Finetune(Finetune) = "finetune", |_, _| Finetune::new();
-}
 
-any_of! {
-    /// Any [`TransductiveHead`], chosen by its name.
-    AnyTransductiveHead, TRANSDUCTIVE_HEAD_NAMES, forward_transductive:
+    /// Names of the heads that judge all queries of a task together.
+    TRANSDUCTIVE_HEAD_NAMES:
     TransductiveFineTuning(TransductiveFineTuning) = "transductive-finetuning",
         |_, _| TransductiveFineTuning::new();
     TimGd(Tim) = "tim-gd", |_, _| Tim::new(TimSolver::Gd);

@@ -7,7 +7,7 @@ use super::gram::{self, GramHead, TaskGram};
 use super::rectification::{
     LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine, cosine_scale,
 };
-use super::{EmbeddedSupport, TransductiveHead};
+use super::{EmbeddedSupport, FittedHead, Head};
 
 /// BD-CSPN: class means drawn towards the queries that seem to belong to them.
 ///
@@ -27,7 +27,7 @@ use super::{EmbeddedSupport, TransductiveHead};
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{BdCspn, EmbeddedSupport, TransductiveHead};
+/// # use fewshot::learners::heads::{BdCspn, EmbeddedSupport, Head};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
@@ -97,11 +97,15 @@ impl<B: Backend> GramHead<B> for BdCspn {
     }
 }
 
-impl<B: Backend> TransductiveHead<B> for BdCspn {
+impl<B: Backend> Head<B> for BdCspn {
     const NAME: &'static str = "bd-cspn";
 
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        gram::logits(self, support, queries)
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        gram::fitted(self.clone(), support)
+    }
+
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {

@@ -5,12 +5,12 @@ use burn::tensor::{FloatDType, Tensor, TensorData};
 use fewshot_kernels::gram;
 use rayon::prelude::*;
 
-use super::{EmbeddedSupport, no_logits};
+use super::{EmbeddedSupport, FittedHead};
 
 /// Part of a squared length that translations may leave by rounding alone.
 const ROUNDING: f32 = 1e-6;
 
-/// A [`TransductiveHead`](super::TransductiveHead) whose logits follow from the scalar products of a
+/// A transductive [`Head`](super::Head) whose logits follow from the scalar products of a
 /// task's embeddings.
 ///
 /// The products are taken on the backend, once for a task; the rest is a few thousand numbers a task and is
@@ -178,15 +178,20 @@ impl TaskGram {
     }
 }
 
+/// The head with its support, which waits for all queries.
+pub(super) fn fitted<B: Backend>(
+    head: impl GramHead<B> + 'static,
+    support: EmbeddedSupport<B>,
+) -> FittedHead<B> {
+    FittedHead::new(support.ways, move |queries| logits(&head, support.clone(), queries))
+}
+
 /// Logits `[t, q, ways]` of queries `[t, q, d]`.
-pub(super) fn logits<B: Backend>(
+fn logits<B: Backend>(
     head: &impl GramHead<B>,
     support: EmbeddedSupport<B>,
     queries: Tensor<B, 3>,
 ) -> Tensor<B, 3> {
-    if let Some(none) = no_logits(&queries, support.ways) {
-        return none;
-    }
     let ([tasks, asked, _], options) = (queries.dims(), (&queries.device(), queries.dtype()));
     let embeddings = Tensor::cat(vec![support.embeddings.detach(), queries.detach()], 1);
     let [_, size, features] = embeddings.dims();

@@ -49,9 +49,13 @@ impl<B: Backend> EmbeddedSupport<B> {
     }
 }
 
-/// A classifier over embeddings that judges each query by itself.
+/// A classifier over embeddings.
 ///
-/// On top of an encoder it is a learner: [`Inductive`](crate::learners::Inductive).
+/// An *inductive* one judges each query by itself. A [*transductive*](Self::transductive) one learns
+/// from the queries of a task, too: what it predicts for a query depends on which others are given
+/// with it, so all queries of a task belong in one call.
+///
+/// On top of an encoder it is a learner: [`EmbeddingLearner`](crate::learners::EmbeddingLearner).
 pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// The method, unless [`name`](Self::name) says otherwise.
     const NAME: &'static str;
@@ -59,10 +63,15 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// Learns the tasks of `support`.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
 
+    /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
+    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
+        self.fit(support).logits(queries)
+    }
+
     /// Logits `[t, q, ways]` of queries `[t, q, d]` in meta-training: those of [`fit`](Self::fit) but for a
     /// head with batch-norm, which normalises by the task and moves its running averages.
     fn train_logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.fit(support).logits(queries)
+        self.logits(support, queries)
     }
 
     /// What meta-training lowers: by default the mean cross-entropy over all queries, `[1]`.
@@ -96,34 +105,14 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         None
     }
 
-    /// Whether logits depend on the other queries of their task all the same: by batch-norm that
-    /// takes the moments of a task.
-    fn transductive(&self) -> bool {
-        false
-    }
-
-    /// Name of the method, for reports.
-    fn name(&self) -> &'static str {
-        Self::NAME
-    }
-
-    /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
-    fn settings(&self) -> Value;
-}
-
-/// A classifier over embeddings that judges all queries of a task together.
-///
-/// On top of an encoder it is a learner: [`Transductive`](crate::learners::Transductive).
-pub trait TransductiveHead<B: Backend>: Module<B> + ModuleDisplay {
-    /// The method, unless [`name`](Self::name) says otherwise.
-    const NAME: &'static str;
-
-    /// Logits `[t, q, ways]` of all queries `[t, q, d]` of the tasks of `support`.
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3>;
-
     /// This head, if its logits follow from the scalar products of a task's embeddings.
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {
         None
+    }
+
+    /// Whether logits of a query depend on the other queries of its task.
+    fn transductive(&self) -> bool {
+        false
     }
 
     /// Name of the method, for reports.
@@ -142,13 +131,13 @@ pub struct FittedHead<B: Backend> {
 }
 
 impl<B: Backend> FittedHead<B> {
-    /// Of a function from queries `[t, q, d]`, at least one, to logits `[t, q, ways]` that judges each
-    /// query by itself.
+    /// Of a function from queries `[t, q, d]`, at least one, to logits `[t, q, ways]`.
     pub fn new(ways: usize, logits: impl Fn(Tensor<B, 3>) -> Tensor<B, 3> + 'static) -> Self {
         Self { ways, logits: Box::new(logits) }
     }
 
-    /// Logits `[t, q, ways]` of queries `[t, q, d]`, of all tasks that were learned.
+    /// Logits `[t, q, ways]` of queries `[t, q, d]`, of all tasks that were learned: all queries of each
+    /// at once, if the head is [transductive](Head::transductive).
     pub fn logits(&self, queries: Tensor<B, 3>) -> Tensor<B, 3> {
         match no_logits(&queries, self.ways) {
             Some(none) => none,
@@ -158,10 +147,7 @@ impl<B: Backend> FittedHead<B> {
 }
 
 /// The logits `[t, 0, ways]` of `queries` `[t, q, d]`, where there are none.
-pub(in crate::learners) fn no_logits<B: Backend>(
-    queries: &Tensor<B, 3>,
-    ways: usize,
-) -> Option<Tensor<B, 3>> {
+pub(super) fn no_logits<B: Backend>(queries: &Tensor<B, 3>, ways: usize) -> Option<Tensor<B, 3>> {
     let [tasks, asked, _] = queries.dims();
     let empty = || Tensor::empty([tasks, 0, ways], (&queries.device(), queries.dtype()));
     (tasks * asked == 0).then(empty)

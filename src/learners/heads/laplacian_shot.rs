@@ -10,7 +10,7 @@ use super::rectification::{
     LengthNormalisation, RectificationWeights, Rectified, ScoredQueries, cosine_scale,
 };
 use super::unit_length::{centred, fixed_mean};
-use super::{EmbeddedSupport, TransductiveHead};
+use super::{EmbeddedSupport, FittedHead, Head};
 
 /// LaplacianShot: nearest prototypes, where neighbouring queries tend to the same class.
 ///
@@ -40,7 +40,7 @@ use super::{EmbeddedSupport, TransductiveHead};
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, LaplacianShot, TransductiveHead};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, LaplacianShot};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
@@ -222,11 +222,15 @@ impl<B: Backend> GramHead<B> for LaplacianShot<B> {
     }
 }
 
-impl<B: Backend> TransductiveHead<B> for LaplacianShot<B> {
+impl<B: Backend> Head<B> for LaplacianShot<B> {
     const NAME: &'static str = "laplacian-shot";
 
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        gram::logits(self, support, queries)
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        gram::fitted(self.clone(), support)
+    }
+
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {

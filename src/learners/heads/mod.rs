@@ -1,9 +1,9 @@
-//! Classifiers over embeddings, one paper a file: a [`Head`] judges each query by itself, a
-//! [`TransductiveHead`] all queries of a task together.
+//! Classifiers over embeddings, one paper a file: each is a [`Head`], inductive or
+//! [transductive](Head::transductive).
 //!
 //! A head needs no network: embeddings of whole tasks, wherever they come from, are its support
 //! `[t, n, d]` and queries `[t, q, d]`, and give logits `[t, q, ways]`. On top of an encoder it is a
-//! learner, [`Inductive`](super::Inductive) or [`Transductive`](super::Transductive).
+//! learner, [`EmbeddingLearner`](super::EmbeddingLearner).
 //!
 //! # Example
 //! ```
@@ -59,9 +59,7 @@ mod tim;
 mod transductive_fine_tuning;
 mod unit_length;
 
-pub use any::{
-    AnyHead, AnyTransductiveHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES,
-};
+pub use any::{AnyHead, HEAD_NAMES, TRAINED_ON_EPISODES, TRANSDUCTIVE_HEAD_NAMES};
 pub use baseline::Baseline;
 pub use baseline_plus_plus::BaselinePlusPlus;
 pub use bd_cspn::BdCspn;
@@ -71,7 +69,7 @@ pub use feat::{Feat, FeatConfig};
 pub use finetune::Finetune;
 pub use full_context::FullContext;
 pub use gram::{GramHead, TaskGram, WeightedSums};
-pub use head::{EmbeddedSupport, FittedHead, Head, TransductiveHead};
+pub use head::{EmbeddedSupport, FittedHead, Head};
 pub use laplacian_shot::LaplacianShot;
 pub use leo::{Leo, LeoCodes, LeoConfig, LeoLoss};
 pub use logistic_regression::LogisticRegression;
@@ -98,7 +96,6 @@ pub use transductive_fine_tuning::{EntropyUpdate, TransductiveFineTuning};
 
 pub(super) use checked::{not_negative, positive};
 pub(crate) use gram::task_logits;
-pub(super) use head::no_logits;
 pub(super) use unit_length::unit_length;
 
 use super::cross_entropy;

@@ -9,7 +9,7 @@ use super::checked::positive;
 use super::gram::{self, GramHead, TaskGram};
 use super::sinkhorn::Sinkhorn;
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, TransductiveHead};
+use super::{EmbeddedSupport, FittedHead, Head};
 
 /// That of the authors' code.
 const SINKHORN: Sinkhorn = Sinkhorn { tolerance: 1e-6, iterations: 1000 };
@@ -45,7 +45,7 @@ pub enum AfterPower {
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, PtMap, TransductiveHead};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, PtMap};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
@@ -168,11 +168,15 @@ impl<B: Backend> GramHead<B> for PtMap {
     }
 }
 
-impl<B: Backend> TransductiveHead<B> for PtMap {
+impl<B: Backend> Head<B> for PtMap {
     const NAME: &'static str = "pt-map";
 
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        gram::logits(self, support, queries)
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        gram::fitted(self.clone(), support)
+    }
+
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn gram_head(&self) -> Option<&dyn GramHead<B>> {

@@ -8,8 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::checked::fits_map;
+use super::head::no_logits;
 use super::relation_block::{NormMoments, RelationBlock};
-use super::{EmbeddedSupport, FittedHead, Head, no_logits, one_hot};
+use super::{EmbeddedSupport, FittedHead, Head, one_hot};
 
 /// What a [`RelationNet`] makes of the maps of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

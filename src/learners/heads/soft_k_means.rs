@@ -1,11 +1,10 @@
 use burn::module::Module;
-use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Metric, product, scores};
 use serde_json::{Value, json};
 
-use super::{EmbeddedSupport, TransductiveHead, no_logits};
+use super::{EmbeddedSupport, FittedHead, Head};
 
 /// Prototypical networks whose class means are refined by soft k-means on unlabelled embeddings.
 ///
@@ -20,7 +19,7 @@ use super::{EmbeddedSupport, TransductiveHead, no_logits};
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, SoftKMeans, TransductiveHead};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, SoftKMeans};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_data([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let support = EmbeddedSupport::new(embeddings, Tensor::from_data([[0, 1]], &device), 2);
@@ -54,24 +53,29 @@ impl Default for SoftKMeans {
     }
 }
 
-impl<B: Backend> TransductiveHead<B> for SoftKMeans {
+impl<B: Backend> Head<B> for SoftKMeans {
     const NAME: &'static str = "soft-k-means";
 
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        if let Some(none) = no_logits(&queries, support.ways) {
-            return none;
-        }
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let (steps, ways) = (self.steps, support.ways);
         let members = support.one_hot().swap_dims(1, 2);
         let counts = members.clone().sum_dim(2);
         let sums = product(members, support.embeddings.clone());
-        let logits = |prototypes| scores(queries.clone(), prototypes, Metric::SquaredEuclidean);
-        let mut prototypes = support.prototypes();
-        for _ in 0..self.steps {
-            let assigned = softmax(logits(prototypes), 2).swap_dims(1, 2);
-            let counts = counts.clone() + assigned.clone().sum_dim(2);
-            prototypes = (sums.clone() + product(assigned, queries.clone())) / counts;
-        }
-        logits(prototypes)
+        let means = support.prototypes();
+        FittedHead::new(ways, move |queries| {
+            let logits = |prototypes| scores(queries.clone(), prototypes, Metric::SquaredEuclidean);
+            let mut prototypes = means.clone();
+            for _ in 0..steps {
+                let assigned = softmax(logits(prototypes), 2).swap_dims(1, 2);
+                let counts = counts.clone() + assigned.clone().sum_dim(2);
+                prototypes = (sums.clone() + product(assigned, queries.clone())) / counts;
+            }
+            logits(prototypes)
+        })
+    }
+
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn settings(&self) -> Value {

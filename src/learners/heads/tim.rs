@@ -10,7 +10,7 @@ use super::checked::{not_negative, positive, some_steps};
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, TransductiveHead, no_logits};
+use super::{EmbeddedSupport, FittedHead, Head};
 
 /// Least sum of a class over all queries, which something is divided by.
 const LEAST_SUM: f64 = 1e-30;
@@ -55,7 +55,7 @@ pub enum TimSolver {
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, Tim, TimSolver, TransductiveHead};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, Tim, TimSolver};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let labels = Tensor::from_ints([[0, 1]], &device);
@@ -233,17 +233,20 @@ impl Tim {
     }
 }
 
-impl<B: Backend> TransductiveHead<B> for Tim {
+impl<B: Backend> Head<B> for Tim {
     const NAME: &'static str = "tim";
 
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        if let Some(none) = no_logits(&queries, support.ways) {
-            return none;
-        }
-        let shots = support.labels.dims()[1];
-        let (weights, scored) = self.solve(support, queries);
-        let [_, logits] = split_at(scored.logits(weights), shots);
-        logits
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let head = self.clone();
+        FittedHead::new(support.ways, move |queries| {
+            let (weights, scored) = head.solve(support.clone(), queries);
+            let [_, logits] = split_at(scored.logits(weights), support.labels.dims()[1]);
+            logits
+        })
+    }
+
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn name(&self) -> &'static str {

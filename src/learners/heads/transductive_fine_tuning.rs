@@ -9,7 +9,7 @@ use super::descent::Descent;
 use super::similarity::{Scored, Similarity};
 use super::slopes::{cross_entropy_slopes, entropy_slopes};
 use super::unit_length::unit_length;
-use super::{EmbeddedSupport, TransductiveHead, no_logits};
+use super::{EmbeddedSupport, FittedHead, Head};
 
 /// How the two terms of the loss are lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -44,7 +44,7 @@ pub enum EntropyUpdate {
 /// # Example
 /// ```
 /// # use burn::{backend::Flex, tensor::Tensor};
-/// # use fewshot::learners::heads::{EmbeddedSupport, TransductiveFineTuning, TransductiveHead};
+/// # use fewshot::learners::heads::{EmbeddedSupport, Head, TransductiveFineTuning};
 /// # let device = Default::default();
 /// let embeddings = Tensor::<Flex, 3>::from_floats([[[1.0, 0.0], [0.0, 1.0]]], &device);
 /// let labels = Tensor::from_ints([[0, 1]], &device);
@@ -145,22 +145,12 @@ impl TransductiveFineTuning {
             Similarity::SquaredEuclidean | Similarity::Euclidean => prototypes,
         }
     }
-}
 
-/// A bias is the weight of a feature that is always 1.
-fn with_feature<B: Backend>(x: Tensor<B, 3>, value: f64) -> Tensor<B, 3> {
-    let [tasks, examples, _] = x.dims();
-    let feature = Tensor::full([tasks, examples, 1], value, &x.device());
-    Tensor::cat(vec![x, feature], 2)
-}
-
-impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
-    const NAME: &'static str = "transductive-finetuning";
-
-    fn logits(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        if let Some(none) = no_logits(&queries, support.ways) {
-            return none;
-        }
+    fn logits_of<B: Backend>(
+        &self,
+        support: EmbeddedSupport<B>,
+        queries: Tensor<B, 3>,
+    ) -> Tensor<B, 3> {
         let one_hot = support.one_hot();
         let mut weights = self.start(support.prototypes().detach());
         let [support, queries] = [support.embeddings, queries].map(|embeddings| {
@@ -186,6 +176,26 @@ impl<B: Backend> TransductiveHead<B> for TransductiveFineTuning {
             weights = adam.step(weights, gradient);
         }
         queries.logits(weights)
+    }
+}
+
+/// A bias is the weight of a feature that is always 1.
+fn with_feature<B: Backend>(x: Tensor<B, 3>, value: f64) -> Tensor<B, 3> {
+    let [tasks, examples, _] = x.dims();
+    let feature = Tensor::full([tasks, examples, 1], value, &x.device());
+    Tensor::cat(vec![x, feature], 2)
+}
+
+impl<B: Backend> Head<B> for TransductiveFineTuning {
+    const NAME: &'static str = "transductive-finetuning";
+
+    fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
+        let head = self.clone();
+        FittedHead::new(support.ways, move |queries| head.logits_of(support.clone(), queries))
+    }
+
+    fn transductive(&self) -> bool {
+        true
     }
 
     fn settings(&self) -> Value {

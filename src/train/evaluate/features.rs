@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Instant;
 
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::{Route, route};
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,7 @@ use super::Score;
 use super::gram::{Gram, gram_accuracies};
 use crate::episode::{FeatureBatch, FeatureSampler, Measure, Protocol, QueryCounts};
 use crate::learners;
-use crate::learners::heads::{EmbeddedSupport, Head, TransductiveHead};
+use crate::learners::heads::{EmbeddedSupport, Head};
 
 /// Most numbers that the episodes of a launch are gathered into, 64 MiB of `f32`.
 const GATHERED: usize = 1 << 24;
@@ -87,9 +86,10 @@ impl FeatureTest {
         Self { episodes }
     }
 
-    /// Tests a classifier that judges each query by itself.
+    /// Tests a classifier, which gets all queries of an episode together.
     ///
-    /// Of one that takes the [nearest class mean](Head::comparison), where episodes are many and the
+    /// Of one that takes the [nearest class mean](Head::comparison) or sees no more than
+    /// [scalar products](crate::learners::heads::GramHead), where episodes are many, and where the
     /// products of all pairs of features take no more than 1 GiB, these are computed once and looked up
     /// in each episode: accuracies are the same up to rounding.
     pub fn run<B: Backend>(
@@ -98,61 +98,26 @@ impl FeatureTest {
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> FeatureEvaluation {
-        let (method, settings) = (head.name(), head.settings());
+        let start = Instant::now();
         let comparison = head.comparison().filter(|_| Gram::pays(sampler, self.episodes));
-        self.evaluation(method, settings, head.transductive(), sampler, || match &comparison {
-            Some(comparison) => {
-                let gram = Gram::of::<B>(comparison, sampler.features(), device);
+        let accuracies = match (comparison, head.gram_head()) {
+            (Some(comparison), _) => {
+                let gram = Gram::of::<B>(&comparison, sampler.features(), device);
                 gram.accuracies(sampler, self.episodes)
             }
-            None => {
-                let logits = |support, queries| head.fit(support).logits(queries);
-                self.general(logits, sampler, device)
+            (None, Some(head)) => {
+                let together = batch::<B>(sampler, GATHERED_BY_A_THREAD);
+                gram_accuracies(head, sampler, self.episodes, together, device)
             }
-        })
-    }
-
-    /// Tests a classifier that judges all queries of an episode together.
-    ///
-    /// Of a [`GramHead`](crate::learners::heads::GramHead), where episodes are many, the products of all
-    /// pairs of features are computed once, as for [`run`](Self::run).
-    pub fn run_transductive<B: Backend>(
-        &self,
-        head: &impl TransductiveHead<B>,
-        sampler: &FeatureSampler,
-        device: &B::Device,
-    ) -> FeatureEvaluation {
-        let logits = |support, queries| head.logits(support, queries);
-        let (method, settings) = (head.name(), head.settings());
-        self.evaluation(method, settings, true, sampler, || match head.gram_head() {
-            Some(head) => gram_accuracies(
-                head,
-                sampler,
-                self.episodes,
-                batch::<B>(sampler, GATHERED_BY_A_THREAD),
-                device,
-            ),
-            None => self.general(logits, sampler, device),
-        })
-    }
-
-    /// What a test came to that finds the accuracy of each episode.
-    fn evaluation(
-        &self,
-        method: &str,
-        settings: Value,
-        transductive: bool,
-        sampler: &FeatureSampler,
-        accuracies: impl FnOnce() -> Vec<f64>,
-    ) -> FeatureEvaluation {
-        let start = Instant::now();
-        let Score { mean: accuracy, ci95, .. } = Score::of(Measure::Accuracy, &accuracies());
+            (None, None) => self.general(head, sampler, device),
+        };
+        let Score { mean: accuracy, ci95, .. } = Score::of(Measure::Accuracy, &accuracies);
         FeatureEvaluation {
-            method: method.to_owned(),
-            settings,
+            method: head.name().to_owned(),
+            settings: head.settings(),
             protocol: sampler.protocol(),
             episodes: self.episodes,
-            transductive,
+            transductive: head.transductive(),
             unbalanced: match sampler.query_counts() {
                 QueryCounts::Balanced => None,
                 QueryCounts::Dirichlet { alpha } => Some(alpha),
@@ -167,7 +132,7 @@ impl FeatureTest {
     /// The accuracy of each episode, from logits of as many together as can be.
     fn general<B: Backend>(
         &self,
-        logits: impl Fn(EmbeddedSupport<B>, Tensor<B, 3>) -> Tensor<B, 3>,
+        head: &impl Head<B>,
         sampler: &FeatureSampler,
         device: &B::Device,
     ) -> Vec<f64> {
@@ -178,7 +143,7 @@ impl FeatureTest {
             let last = (first + together).min(self.episodes);
             let batch = sampler.batch(first as u64..last as u64, &rows);
             let FeatureBatch { support, labels, ways, queries, query_labels } = batch;
-            let logits = logits(EmbeddedSupport::new(support, labels, ways), queries);
+            let logits = head.logits(EmbeddedSupport::new(support, labels, ways), queries);
             let accuracies = learners::accuracies(logits, query_labels);
             found.extend(accuracies.into_data().iter::<f64>());
         }

@@ -13,11 +13,16 @@ use crate::adapt::AdaptError;
 use crate::episode::{EpisodeBatch, Support};
 use crate::precision::{LossScale, Precision};
 
-/// An encoder with a [`Head`]: a learner that judges each query by itself.
+/// An encoder with a [`Head`] on its embeddings.
 ///
 /// It is trained on episodes by the [loss](Head::loss) of the head, encoder and head together; or, with
 /// a [`BaseClassifier`], classically: an episode is then a mini-batch of images of its classes, and the
 /// head only serves in tests.
+///
+/// With a [transductive](Head::transductive) head, predictions for a query depend on which others of
+/// its task are given with it: [`predict`](Adapted::predict) gets all queries of a task in one call, as
+/// in [`outputs`](Learner::outputs) and in tests. Such a learner says
+/// [so](Learner::transductive), and its encoder is one that was trained before.
 ///
 /// # Conventions
 /// In training, support and query images of an episode go through the encoder in one batch.
@@ -26,12 +31,12 @@ use crate::precision::{LossScale, Precision};
 /// ```
 /// use burn::backend::Flex;
 /// use fewshot::learners::heads::SimpleShot;
-/// use fewshot::learners::Inductive;
+/// use fewshot::learners::EmbeddingLearner;
 /// use fewshot::prelude::*;
 ///
 /// let glyphs = Glyphs::generate(&GlyphsConfig::default());
 /// let encoder = Conv4Config::omniglot().init::<Flex>(&Default::default());
-/// let learner = Inductive::new(encoder, SimpleShot::new());
+/// let learner = EmbeddingLearner::with_head(encoder, SimpleShot::new());
 /// let sampler = glyphs.test.sampler(Protocol::new(5, 1), 7)?;
 /// let episode = sampler.batch::<Flex>(0..1, &Default::default());
 /// let logits = learner.adapt(&episode.support).predict(episode.queries.clone());
@@ -39,15 +44,15 @@ use crate::precision::{LossScale, Precision};
 /// # Ok::<(), fewshot::episode::EpisodeError>(())
 /// ```
 #[derive(Module, Debug)]
-pub struct Inductive<B: Backend, E, H> {
+pub struct EmbeddingLearner<B: Backend, E, H> {
     encoder: E,
     head: H,
     classes: Option<BaseClassifier<B>>,
 }
 
-impl<B: Backend, E: Encoder<B>, H: Head<B>> Inductive<B, E, H> {
+impl<B: Backend, E: Encoder<B>, H: Head<B>> EmbeddingLearner<B, E, H> {
     /// `head` on `encoder`, trained on episodes.
-    pub fn new(encoder: E, head: H) -> Self {
+    pub fn with_head(encoder: E, head: H) -> Self {
         Self { encoder, head, classes: None }
     }
 
@@ -67,7 +72,7 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Inductive<B, E, H> {
     }
 }
 
-impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
+impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for EmbeddingLearner<B, E, H> {
     type Adapted = AdaptedHead<B, E>;
 
     fn adapt(&self, support: &Support<B>) -> AdaptedHead<B, E> {
@@ -83,7 +88,7 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
         let (support, queries) = embed_jointly(&self.encoder, batch, statistics);
         match statistics {
             BnStatistics::Track => self.head.train_logits(support, queries),
-            _ => self.head.fit(support).logits(queries),
+            _ => self.head.logits(support, queries),
         }
     }
 
@@ -109,17 +114,17 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for Inductive<B, E, H> {
     }
 }
 
-impl<B: Backend, E: Encoder<B>, H: Head<B>> OnEmbeddings<B> for Inductive<B, E, H> {
+impl<B: Backend, E: Encoder<B>, H: Head<B>> OnEmbeddings<B> for EmbeddingLearner<B, E, H> {
     fn embed(&self, images: Tensor<B, 4>) -> Tensor<B, 2> {
         self.encoder.encode(images, BnStatistics::Running)
     }
 
     fn of_embeddings(&self, support: EmbeddedSupport<B>, queries: Tensor<B, 3>) -> Tensor<B, 3> {
-        self.head.fit(support).logits(queries)
+        self.head.logits(support, queries)
     }
 }
 
-impl<B, E, H> MetaLearner<B> for Inductive<B, E, H>
+impl<B, E, H> MetaLearner<B> for EmbeddingLearner<B, E, H>
 where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
@@ -154,7 +159,7 @@ where
     }
 }
 
-impl<B, E, H> Inductive<B, E, H>
+impl<B, E, H> EmbeddingLearner<B, E, H>
 where
     B: AutodiffBackend,
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
