@@ -19,8 +19,10 @@ use fewshot::episode::{
     Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler,
     EpisodeTensors, Protocol, SampleEpisodes, Support, TaskSource,
 };
+use fewshot::learners::heads::{PrototypeScore, Prototypes};
 use fewshot::learners::{
-    Adapted, Learner, MetaGradients, MetaLearner, ProtoNet, accuracies, cross_entropy,
+    Adapted, EmbeddingLearner, Learner, MetaGradients, MetaLearner, ProtoNet, accuracies,
+    cross_entropy,
 };
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::{BnStatistics, Conv4, Conv4Config, Encoder, Mlp, MlpConfig};
@@ -102,7 +104,12 @@ fn mlp<B: Backend>() -> ProtoNet<B, Mlp<B>> {
 }
 
 fn cosine<B: Backend>() -> ProtoNet<B, Mlp<B>> {
-    mlp().with_metric(Metric::Cosine, 10.0)
+    by_cosines(mlp(), 10.0)
+}
+
+fn by_cosines<B: Backend, E: Encoder<B>>(learner: ProtoNet<B, E>, scale: f64) -> ProtoNet<B, E> {
+    let head = Prototypes::new().with_score(PrototypeScore::Cosine).with_scale(scale);
+    EmbeddingLearner::with_head(learner.encoder().clone(), head)
 }
 
 /// With running averages that have moved away from zero and one.
@@ -455,7 +462,7 @@ mod laws {
         let network = Conv4Config::new([1, 12, 12]).with_channels(4).with_blocks(2);
         let learner = ProtoNet::new(network.init::<B>(&device));
         learner.outputs(&sampler.batch(50..52, &device), BnStatistics::Track);
-        for learner in [learner.clone(), learner.with_metric(Metric::Cosine, 10.0)] {
+        for learner in [learner.clone(), by_cosines(learner, 10.0)] {
             // Episode after episode: one more changes the mean by what it is.
             for episodes in [1, 2, 3, 4, 5, 9, 14] {
                 let found = Evaluator::new(episodes).score::<B, _>(&learner, &sampler, &device);
@@ -802,7 +809,7 @@ fn an_architecture_names_everything_that_a_checkpoint_depends_on() {
     let texts = [
         mlp::<Flex>().architecture(),
         cosine::<Flex>().architecture(),
-        mlp::<Flex>().with_metric(Metric::Cosine, 5.0).architecture(),
+        by_cosines(mlp::<Flex>(), 5.0).architecture(),
         conv4::<Flex>().architecture(),
     ];
     assert_eq!(texts.iter().collect::<HashSet<_>>().len(), 4, "{texts:?}");

@@ -2,16 +2,19 @@ use burn::module::{AutodiffModule, Module};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::{BnStatistics, Encoder};
+use serde_json::{Value, json};
 
-use super::embed::{embed_jointly, embed_support, embed_tasks};
-use super::heads::{EmbeddedSupport, FittedHead, Head};
+use super::embed::{embed_jointly, embed_support, embed_tasks, parted};
+use super::heads::{EmbeddedSupport, FittedHead, Head, Prototypes};
 use super::{
     Adapted, BaseClassifier, Learner, MetaGradients, MetaLearner, OnEmbeddings, accuracies,
     scaled_gradients,
 };
-use crate::adapt::AdaptError;
+use crate::adapt::{AdaptError, Segments};
 use crate::episode::{EpisodeBatch, Support};
-use crate::precision::{LossScale, Precision};
+use crate::hardware::Checkpointing;
+use crate::phase::{Phase, phase_on};
+use crate::precision::{LossScale, Precision, ScaledGrads};
 
 /// An encoder with a [`Head`] on its embeddings.
 ///
@@ -48,17 +51,40 @@ pub struct EmbeddingLearner<B: Backend, E, H> {
     encoder: E,
     head: H,
     classes: Option<BaseClassifier<B>>,
+    #[module(skip)]
+    checkpointing: Checkpointing,
+}
+
+/// Prototypical networks: a query belongs to the class whose mean embedding is nearest.
+///
+/// [`Prototypes`] says more, and has other scores.
+pub type ProtoNet<B, E> = EmbeddingLearner<B, E, Prototypes>;
+
+impl<B: Backend, E: Encoder<B>> ProtoNet<B, E> {
+    /// The paper's learner on top of `encoder`.
+    pub fn new(encoder: E) -> Self {
+        Self::with_head(encoder, Prototypes::new())
+    }
 }
 
 impl<B: Backend, E: Encoder<B>, H: Head<B>> EmbeddingLearner<B, E, H> {
     /// `head` on `encoder`, trained on episodes.
     pub fn with_head(encoder: E, head: H) -> Self {
-        Self { encoder, head, classes: None }
+        Self { encoder, head, classes: None, checkpointing: Checkpointing::Nothing }
     }
 
     /// Trained as a classifier of all base classes.
     pub fn with_base_classifier(self, classes: BaseClassifier<B>) -> Self {
         Self { classes: Some(classes), ..self }
+    }
+
+    /// Under [`Checkpointing::Segments`], training on episodes takes one task after the other and
+    /// [one segment](Segments) of the encoder after the other: memory for a task's segment instead of
+    /// a batch's network, in exchange for a second forward pass of all but the last segment. The
+    /// gradient is the same up to rounding; running averages of a head move once for each task. What
+    /// else there is to recompute is the backend's choice, and changes nothing here.
+    pub fn with_checkpointing(self, checkpointing: Checkpointing) -> Self {
+        Self { checkpointing, ..self }
     }
 
     /// The network that embeds images.
@@ -104,12 +130,19 @@ impl<B: Backend, E: Encoder<B>, H: Head<B>> Learner<B> for EmbeddingLearner<B, E
         self.encoder.precision()
     }
 
+    /// How the gradient is computed, where that changes its last digits or the dropout masks.
+    fn settings(&self) -> Value {
+        match self.checkpointing {
+            Checkpointing::Segments => json!({ "checkpointing": self.checkpointing }),
+            Checkpointing::Nothing | Checkpointing::Balanced => Value::Null,
+        }
+    }
+
     fn architecture(&self) -> String {
-        let (head, encoder) = (self.head.name(), self.encoder.architecture());
-        let head = format!("{head} {}", self.head.settings());
+        let learner = self.head.architecture(&self.encoder.architecture());
         match &self.classes {
-            Some(classes) => format!("{head} on {encoder}, trained as {}", classes.architecture()),
-            None => format!("{head} on {encoder}"),
+            Some(classes) => format!("{learner}, trained as {}", classes.architecture()),
+            None => learner,
         }
     }
 }
@@ -130,23 +163,28 @@ where
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
     H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
 {
-    /// A head such as [LEO](super::heads::Leo) draws, whatever the encoder does.
-    const DRAWS: bool = true;
+    const DRAWS: bool = E::DRAWS || H::DRAWS;
 
     fn meta_gradients(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
         if let Some(classes) = &self.classes {
             return self.classical_gradients(classes, batch, scale);
         }
+        if self.checkpointing == Checkpointing::Segments {
+            return self.by_segments(batch, scale);
+        }
         let (support, queries) = embed_jointly(&self.encoder, batch, BnStatistics::Track);
         let [_, labels] = batch.labels();
-        let (logits, loss) = self.head.train_loss(support, queries, labels.clone());
+        let (score, loss) = self.head.train_loss(support, queries, labels);
         let gradients = scaled_gradients(loss.clone(), self, scale);
-        let score = accuracies(logits.inner(), labels.inner()).mean();
-        MetaGradients { loss: loss.inner(), score, gradients }
+        MetaGradients { loss: loss.inner(), score: score.inner(), gradients }
     }
 
-    /// Whether the classes of episodes are known, where the learner is trained as their classifier.
+    /// Whether there are segments, if they are asked for, and whether the classes of episodes are
+    /// known, where the learner is trained as their classifier.
     fn check(&self, batch: &EpisodeBatch<B>) -> Result<(), AdaptError> {
+        if self.checkpointing == Checkpointing::Segments && self.encoder.segments() < 2 {
+            return Err(AdaptError::OneSegment { architecture: self.encoder.architecture() });
+        }
         let Some(classes) = &self.classes else { return Ok(()) };
         let wanted = classes.config().classes;
         match batch.classes() {
@@ -165,6 +203,30 @@ where
     E: Encoder<B> + AutodiffModule<B, InnerModule: Encoder<B::InnerBackend>>,
     H: Head<B> + AutodiffModule<B, InnerModule: Head<B::InnerBackend>>,
 {
+    /// Task after task, of which nothing stays but gradients.
+    fn by_segments(&self, batch: &EpisodeBatch<B>, scale: LossScale) -> MetaGradients<B> {
+        let [labels, _] = batch.labels();
+        let (device, share) = (labels.device(), 1.0 / batch.tasks() as f64);
+        let mut segments = Segments::within(self, &self.encoder, BnStatistics::Track, &device);
+        let (mut losses, mut scores) = (Vec::new(), Vec::new());
+        for task in 0..batch.tasks() {
+            let task = batch.part(task..task + 1);
+            segments.pass(task.joined().flatten(0, 1), |features| {
+                let (support, queries) = parted(features.unsqueeze(), &task);
+                let [_, labels] = task.labels();
+                let (score, loss) = self.head.train_loss(support, queries, labels);
+                losses.push(loss.clone().inner());
+                scores.push(score.inner());
+                phase_on::<B, _>(Phase::Backward, &device, || {
+                    scale.scale(loss * share).into_inner().backward()
+                })
+            });
+        }
+        let mean = |tasks| Tensor::cat(tasks, 0).mean();
+        let gradients = ScaledGrads::new(segments.gradients(), scale);
+        MetaGradients { loss: mean(losses), score: mean(scores), gradients }
+    }
+
     /// Of all images of the episodes as one mini-batch of base classes.
     ///
     /// # Panics
@@ -198,3 +260,6 @@ impl<B: Backend, E: Encoder<B>> Adapted<B> for AdaptedHead<B, E> {
         self.fitted.logits(embed_tasks(&self.encoder, queries, BnStatistics::Running))
     }
 }
+
+#[cfg(all(test, feature = "flex"))]
+mod tests;

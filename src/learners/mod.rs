@@ -19,16 +19,14 @@ mod network;
 mod plastic;
 mod plastic_memory;
 mod proto_maml;
-mod proto_net;
 mod reptile;
 
 pub use base_classifier::{BaseClassifier, BaseClassifierConfig, BaseLogits};
-pub use embedding_learner::{AdaptedHead, EmbeddingLearner};
+pub use embedding_learner::{AdaptedHead, EmbeddingLearner, ProtoNet};
 pub use maml::{AdaptedMaml, Annealing, Maml};
 pub use network::{AdaptableNetwork, Network};
 pub use plastic::{AdaptedPlastic, Plastic};
 pub use plastic_memory::{AdaptedMemory, PlasticMemory};
-pub use proto_net::{AdaptedProtoNet, ProtoNet};
 
 use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;

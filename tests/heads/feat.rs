@@ -73,7 +73,9 @@ fn training_pulls_embeddings_to_what_their_class_becomes() {
         let head: Feat<Flex> = config.with_contrastive_temperature(2.0).init(&Default::default());
         let labels = burn::tensor::Tensor::from_data([[2, 0, 1]], &Default::default());
         let support = support(&rows, &LABELS, 3);
-        let (logits, loss) = head.train_loss(support, tensor(&queries, [1, 3, D]), labels);
+        let queries = tensor(&queries, [1, 3, D]);
+        let logits = head.logits(support.clone(), queries.clone());
+        let (_, loss) = head.train_loss(support, queries, labels);
         (head, values(logits), values(loss)[0])
     };
     let (head, logits, rest) = of(0.0);

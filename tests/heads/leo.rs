@@ -225,7 +225,9 @@ fn penalties_on_codes_are_added_in_training() {
         let labels = Tensor::from_data([[2, 0, 1]], &Default::default());
         let queries = tensor(&queries, [1, 3, D]);
         let support = support(&rows, &LABELS, 3);
-        let (logits, loss) = head::<Flex>(config).train_loss(support, queries, labels);
+        let head = head::<Flex>(config);
+        let logits = Head::logits(&head, support.clone(), queries.clone());
+        let (_, loss) = head.train_loss(support, queries, labels);
         (values(logits), values(loss)[0])
     };
     let head = head::<Flex>(config().with_loss(LeoLoss::Sum));

@@ -1,7 +1,6 @@
 //! Gradients of an encoder whose segments, but for the last, are computed a second time instead of
 //! kept.
 
-mod masks;
 #[cfg(all(test, feature = "flex"))]
 mod tests;
 
@@ -12,8 +11,8 @@ use burn::tensor::backend::AutodiffBackend;
 use fewshot_models::nn::draw;
 use fewshot_models::{BnStatistics, Encoder};
 
-use self::masks::Masks;
 use crate::phase::{Phase, phase_on};
+use crate::random::{Purpose, Stream, backend_key};
 
 /// A tensor without the level of autodiff that differentiates it.
 type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
@@ -62,7 +61,8 @@ type Plain<B, const D: usize> = Tensor<<B as AutodiffBackend>::InnerBackend, D>;
 ///
 /// # Source
 /// Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016.
-pub struct Segments<'a, B: AutodiffBackend, E> {
+pub struct Segments<'a, B: AutodiffBackend, E, M = E> {
+    module: &'a M,
     encoder: &'a E,
     /// The encoder with nothing to be differentiated: Burn keeps the graph of a forward pass until a
     /// backward pass meets it, even if nobody can ask for one any more.
@@ -70,7 +70,7 @@ pub struct Segments<'a, B: AutodiffBackend, E> {
     statistics: BnStatistics,
     masks: Option<Masks<B>>,
     inputs: u64,
-    found: GradientsAccumulator<E>,
+    found: GradientsAccumulator<M>,
 }
 
 impl<'a, B, E> Segments<'a, B, E>
@@ -81,9 +81,27 @@ where
     /// Passes through `encoder`, normalised by `statistics`. The device is the one whose random
     /// numbers the encoder draws, if it does.
     pub fn new(encoder: &'a E, statistics: BnStatistics, device: &B::Device) -> Self {
+        Self::within(encoder, encoder, statistics, device)
+    }
+}
+
+impl<'a, B, E, M> Segments<'a, B, E, M>
+where
+    B: AutodiffBackend,
+    E: Encoder<B> + AutodiffModule<B>,
+    M: AutodiffModule<B>,
+{
+    /// The same of the encoder of a `module`, with the gradients of all of its parameters.
+    pub fn within(
+        module: &'a M,
+        encoder: &'a E,
+        statistics: BnStatistics,
+        device: &B::Device,
+    ) -> Self {
         // A copy of what was not drawn yet would draw values of its own.
         draw::<B, E>(encoder);
         Self {
+            module,
             still: encoder.clone().no_grad(),
             encoder,
             statistics,
@@ -139,8 +157,8 @@ where
     /// Adds the gradients of a segment's parameters, and gives that of `x`, which went into it.
     fn add(&mut self, x: Tensor<B, 4>, mut found: B::Gradients) -> Option<Plain<B, 4>> {
         let gradient = x.grad_remove(&mut found);
-        let parameters = GradientsParams::from_grads(found, self.encoder);
-        self.found.accumulate(self.encoder, parameters);
+        let parameters = GradientsParams::from_grads(found, self.module);
+        self.found.accumulate(self.module, parameters);
         gradient
     }
 
@@ -166,5 +184,32 @@ fn pulled<B: AutodiffBackend>(y: Tensor<B, 4>, gradient: Option<Plain<B, 4>>) ->
     match gradient {
         Some(gradient) => (y * Tensor::from_inner(gradient)).sum() + leaf,
         None => leaf,
+    }
+}
+
+/// Seeds for what the segments of an encoder draw.
+struct Masks<B: AutodiffBackend> {
+    key: u64,
+    device: B::Device,
+}
+
+impl<B: AutodiffBackend> Masks<B> {
+    /// From a key that the backend draws.
+    fn draw(device: &B::Device) -> Self {
+        Self { key: backend_key::<B::InnerBackend>(device), device: device.clone() }
+    }
+
+    /// Seeds the backend for a segment of an input.
+    fn seed(&self, input: u64, segment: usize) {
+        self.set([input, segment as u64]);
+    }
+
+    /// Seeds the backend for what comes after.
+    fn leave(&self) {
+        self.set([u64::MAX; 2]);
+    }
+
+    fn set(&self, index: [u64; 2]) {
+        B::seed(&self.device, Stream::new(self.key, Purpose::Segment, index).seed());
     }
 }

@@ -12,7 +12,6 @@ use fewshot_models::{
     BnStatistics, Conv4, Conv4Config, Downsampling, Encoder, Mlp, MlpConfig, Readout,
 };
 
-use super::masks::Masks;
 use super::*;
 
 type B = Autodiff<Flex>;

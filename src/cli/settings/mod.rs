@@ -10,7 +10,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot::data::{ClassDataset, ImageSet, ImageShape, Split};
 use fewshot::episode::Protocol;
 use fewshot::hardware::Checkpointing;
-use fewshot::learners::heads::AnyHead;
+use fewshot::learners::heads::{AnyHead, PrototypeScore, Prototypes};
 use fewshot::learners::{
     BaseClassifierConfig, EmbeddingLearner, Maml, MetaLearner, Plastic, ProtoNet,
 };
@@ -156,11 +156,12 @@ impl RunSettings {
     }
 
     fn proto_net<B: Backend>(&self, encoder: Conv4<B>) -> ProtoNet<B, Conv4<B>> {
-        let learner = ProtoNet::new(encoder);
-        match self.metric {
-            Metric::SquaredEuclidean => learner,
-            Metric::Cosine => learner.with_metric(Metric::Cosine, COSINE_SCALE),
-        }
+        let head = Prototypes::new();
+        let head = match self.metric {
+            Metric::SquaredEuclidean => head,
+            Metric::Cosine => head.with_score(PrototypeScore::Cosine).with_scale(COSINE_SCALE),
+        };
+        EmbeddingLearner::with_head(encoder, head)
     }
 
     /// The learner of a method that is a head on embeddings and can be trained.

@@ -49,6 +49,7 @@ macro_rules! any_head {
 
         impl<B: Backend> Head<B> for AnyHead<B> {
             const NAME: &'static str = "any";
+            const DRAWS: bool = true;
 
             fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
                 match self { $($(Self::$variant(head) => head.fit(support),)+)+ }
@@ -71,7 +72,7 @@ macro_rules! any_head {
                 support: EmbeddedSupport<B>,
                 queries: Tensor<B, 3>,
                 labels: Tensor<B, 2, Int>,
-            ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+            ) -> (Tensor<B, 1>, Tensor<B, 1>) {
                 match self { $($(Self::$variant(head) => head.train_loss(support, queries, labels),)+)+ }
             }
 

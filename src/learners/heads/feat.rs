@@ -7,7 +7,9 @@ use burn::tensor::{Bool, Distribution, Int, Tensor};
 use fewshot_kernels::{linear, product, prototypes};
 use serde_json::{Value, json};
 
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, not_negative, one_hot, positive};
+use super::{
+    EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies, not_negative, one_hot, positive,
+};
 
 /// Score of what does not attend to each other.
 const MASKED: f64 = -1e4;
@@ -167,18 +169,19 @@ impl<B: Backend> Head<B> for Feat<B> {
         support: EmbeddedSupport<B>,
         queries: Tensor<B, 3>,
         labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
         let logits = self.train_logits(support.clone(), queries.clone());
-        let loss = self.loss(logits.clone(), labels.clone());
+        let right = accuracies(logits.clone(), labels.clone()).mean();
+        let loss = self.loss(logits, labels.clone());
         let FeatConfig { score, contrastive_weight: weight, .. } = self.config;
         if weight == 0.0 {
-            return (logits, loss);
+            return (right, loss);
         }
         let embeddings = Tensor::cat(vec![support.embeddings, queries], 1);
         let labels = Tensor::cat(vec![support.labels, labels], 1);
         let centres = self.class_centres(embeddings.clone(), labels.clone(), support.ways);
         let scores = score.of(embeddings, centres) / self.config.contrastive_temperature;
-        (logits, loss + self.loss(scores, labels) * weight)
+        (right, loss + self.loss(scores, labels) * weight)
     }
 
     fn settings(&self) -> Value {

@@ -3,7 +3,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{Int, Tensor};
 use serde_json::Value;
 
-use super::{GramHead, cross_entropy};
+use super::{GramHead, accuracies, cross_entropy};
 use crate::data::Comparison;
 use crate::episode::one_hot;
 
@@ -60,6 +60,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
     /// The method, unless [`name`](Self::name) says otherwise.
     const NAME: &'static str;
 
+    /// Whether [`train_loss`](Self::train_loss) may draw random numbers of the backend.
+    const DRAWS: bool = false;
+
     /// Learns the tasks of `support`.
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B>;
 
@@ -83,9 +86,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         cross_entropy(logits, labels)
     }
 
-    /// Logits `[t, q, ways]` of queries `[t, q, d]` in meta-training, and what is lowered, `[1]`: the
-    /// [`loss`](Self::loss) of [`train_logits`](Self::train_logits), but for a head whose paper adds
-    /// terms that logits do not tell.
+    /// The share of queries classified rightly in meta-training, and what is lowered, `[1]` each: by
+    /// default the [`loss`](Self::loss) of [`train_logits`](Self::train_logits), but for a head whose
+    /// paper adds terms that logits do not tell, or which fuses the two.
     ///
     /// # Shapes
     /// - `labels`: of the queries, `[t, q]`
@@ -94,9 +97,9 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
         support: EmbeddedSupport<B>,
         queries: Tensor<B, 3>,
         labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
         let logits = self.train_logits(support, queries);
-        (logits.clone(), self.loss(logits, labels))
+        (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels))
     }
 
     /// How embeddings are compared with class means, of a head that takes the nearest and nothing else:
@@ -122,6 +125,11 @@ pub trait Head<B: Backend>: Module<B> + ModuleDisplay {
 
     /// Its settings, as a JSON object, for reports and to tell whether a checkpoint fits.
     fn settings(&self) -> Value;
+
+    /// The learner that it is on an encoder, as [`Learner::architecture`](crate::learners::Learner::architecture).
+    fn architecture(&self, encoder: &str) -> String {
+        format!("{} {} on {encoder}", self.name(), self.settings())
+    }
 }
 
 /// What a [`Head`] has learned from its support.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 pub use config::{LeoCodes, LeoConfig, LeoLoss};
 use draw::Draw;
 
-use super::{EmbeddedSupport, FittedHead, Head, cross_entropy, unit_length};
+use super::{EmbeddedSupport, FittedHead, Head, accuracies, cross_entropy, unit_length};
 
 /// A linear classifier whose weights are decoded from a code of few numbers for each class, which
 /// is what adapts to a task: latent embedding optimization.
@@ -200,6 +200,7 @@ impl<B: Backend> AdaptedCodes<B> {
 
 impl<B: Backend> Head<B> for Leo<B> {
     const NAME: &'static str = "leo";
+    const DRAWS: bool = true;
 
     fn fit(&self, support: EmbeddedSupport<B>) -> FittedHead<B> {
         let (head, ways) = (self.clone(), support.ways);
@@ -217,11 +218,12 @@ impl<B: Backend> Head<B> for Leo<B> {
         support: EmbeddedSupport<B>,
         queries: Tensor<B, 3>,
         labels: Tensor<B, 2, Int>,
-    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
         let adapted = self.adapted_drawn(support);
         let penalty = adapted.penalty(&self.config);
         let logits = self.logits(queries, adapted.weights);
-        (logits.clone(), self.loss(logits, labels) + penalty)
+        let score = accuracies(logits.clone(), labels.clone()).mean();
+        (score, self.loss(logits, labels) + penalty)
     }
 
     fn settings(&self) -> Value {

@@ -98,5 +98,5 @@ pub(super) use checked::{not_negative, positive};
 pub(crate) use gram::task_logits;
 pub(super) use unit_length::unit_length;
 
-use super::cross_entropy;
+use super::{accuracies, cross_entropy};
 use crate::episode::one_hot;

@@ -1,9 +1,11 @@
 use burn::module::Module;
 use burn::tensor::backend::Backend;
+use burn::tensor::{Int, Tensor};
+use fewshot_kernels::{ProtoLoss, proto_loss};
 use serde_json::{Value, json};
 
 use super::checked::positive;
-use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore};
+use super::{EmbeddedSupport, FittedHead, Head, PrototypeScore, accuracies};
 use crate::data::Comparison;
 
 /// A query belongs to the class whose mean embedding is nearest.
@@ -74,11 +76,36 @@ impl<B: Backend> Head<B> for Prototypes {
         })
     }
 
+    /// Scores, softmax and loss in one pass, but for the Euclidean distance.
+    fn train_loss(
+        &self,
+        support: EmbeddedSupport<B>,
+        queries: Tensor<B, 3>,
+        labels: Tensor<B, 2, Int>,
+    ) -> (Tensor<B, 1>, Tensor<B, 1>) {
+        if self.score == PrototypeScore::Euclidean {
+            let logits = self.train_logits(support, queries);
+            return (accuracies(logits.clone(), labels.clone()).mean(), self.loss(logits, labels));
+        }
+        let (metric, prototypes) = (self.score.metric(), support.prototypes());
+        let ProtoLoss { loss, correct } =
+            proto_loss(queries, prototypes, labels, metric, self.scale);
+        (correct.mean(), loss)
+    }
+
     fn comparison(&self) -> Option<Comparison> {
         Some(Comparison::plain(self.score.metric()))
     }
 
     fn settings(&self) -> Value {
         json!({ "score": self.score, "scale": self.scale })
+    }
+
+    fn architecture(&self, encoder: &str) -> String {
+        let score = match self.score {
+            PrototypeScore::Euclidean => "euclidean".to_owned(),
+            score => score.metric().to_string(),
+        };
+        format!("protonet({score}, scale {}, {encoder})", self.scale)
     }
 }

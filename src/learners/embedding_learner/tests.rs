@@ -1,17 +1,23 @@
+use std::marker::PhantomData;
+
 use burn::backend::{Autodiff, Flex};
 use burn::module::{ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use burn::record::{FullPrecisionSettings, NamedMpkBytesRecorder, Recorder};
 use fewshot_models::{Conv4, Conv4Config, Mlp, MlpConfig};
 
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig};
 use crate::episode::{Protocol, SampleEpisodes};
-use crate::precision::LossScale;
+use crate::learners::heads::FeatConfig;
 
 type A = Autodiff<Flex>;
 
 const SIZE: usize = 16;
 
-fn conv4(config: Conv4Config) -> ProtoNet<A, Conv4<A>> {
+type Learned<H> = EmbeddingLearner<A, Conv4<A>, H>;
+
+fn conv4(config: Conv4Config) -> Learned<Prototypes> {
     A::seed(&Default::default(), 1);
     ProtoNet::new(config.init(&Default::default()))
 }
@@ -48,7 +54,10 @@ impl ModuleVisitor<A> for Collect<'_> {
 /// Values after the pass, running averages among them, with gradients and with loss and score.
 type Step = (Vec<Vec<f32>>, Vec<Option<Vec<f32>>>, [f32; 2]);
 
-fn step(learner: &ProtoNet<A, Conv4<A>>, batch: &EpisodeBatch<A>) -> Step {
+fn step<H>(learner: &Learned<H>, batch: &EpisodeBatch<A>) -> Step
+where
+    H: Head<A> + AutodiffModule<A, InnerModule: Head<Flex>>,
+{
     let MetaGradients { loss, score, gradients } = learner.meta_gradients(batch, LossScale::ONE);
     let (gradients, _) = gradients.into_parts();
     let mut collect = Collect { gradients: &gradients, values: Vec::new(), found: Vec::new() };
@@ -59,11 +68,23 @@ fn step(learner: &ProtoNet<A, Conv4<A>>, batch: &EpisodeBatch<A>) -> Step {
 
 #[test]
 fn segments_change_nothing_but_how_the_gradient_is_computed() {
+    segments_change_nothing(Prototypes::new());
+    // A head with parameters of its own.
+    segments_change_nothing(FeatConfig::new(6).init(&Default::default()));
+}
+
+fn segments_change_nothing<H>(head: H)
+where
+    H: Head<A> + AutodiffModule<A, InnerModule: Head<Flex>>,
+{
     let deep = config().with_blocks(8).with_halve_every(2);
     for (config, tasks) in [(config(), 3), (deep, 1)] {
         let batch = batch(tasks);
-        let whole = conv4(config.clone());
-        let parts = conv4(config).with_checkpointing(Checkpointing::Segments);
+        let with_head = |learner: Learned<Prototypes>| {
+            EmbeddingLearner::with_head(learner.encoder, head.clone())
+        };
+        let whole = with_head(conv4(config.clone()));
+        let parts = with_head(conv4(config)).with_checkpointing(Checkpointing::Segments);
         assert_eq!(parts.check(&batch), Ok(()));
         let (values, expected, [loss, score]) = step(&whole, &batch);
         let (moved, found, [other_loss, other_score]) = step(&parts, &batch);
@@ -108,4 +129,34 @@ fn a_run_by_segments_does_not_resume_as_another() {
     assert_eq!(settings(Checkpointing::Nothing), Value::Null);
     assert_eq!(settings(Checkpointing::Balanced), Value::Null);
     assert_eq!(settings(Checkpointing::Segments), json!({ "checkpointing": "segments" }));
+}
+
+/// As checkpoints of `ProtoNet` hold it that are older than [`EmbeddingLearner`].
+#[derive(Module, Debug)]
+struct Older<B: Backend, E> {
+    encoder: E,
+    #[module(skip)]
+    metric: u32,
+    scale: f64,
+    _backend: PhantomData<B>,
+}
+
+#[test]
+fn an_older_record_of_prototypical_networks_loads() {
+    let (device, recorder) =
+        (Default::default(), NamedMpkBytesRecorder::<FullPrecisionSettings>::default());
+    let saved = conv4(config());
+    let images = batch(1).joined().flatten(0, 1);
+    let embedded = |learner: &Learned<Prototypes>| learner.embed(images.clone()).into_data();
+    let encoder = saved.encoder.clone();
+    let older: Older<A, _> = Older { encoder, metric: 0, scale: 1.0, _backend: PhantomData };
+    let bytes = Recorder::<A>::record(&recorder, older.into_record(), ()).unwrap();
+    A::seed(&device, 2);
+    let other = ProtoNet::new(config().init(&device));
+    assert_ne!(embedded(&other), embedded(&saved));
+    let loaded = other.load_record(Recorder::<A>::load(&recorder, bytes, &device).unwrap());
+    assert_eq!(embedded(&loaded), embedded(&saved));
+    let architecture =
+        format!("protonet(squared-euclidean, scale 1, {})", saved.encoder.architecture());
+    assert_eq!(saved.architecture(), architecture);
 }
