@@ -32,7 +32,7 @@ pub mod prelude {
         ClassDataset, Glyphs, GlyphsConfig, ImageSet, Omniglot, Rotations, Sinusoids, Split, Splits,
     };
     pub use crate::episode::{
-        Episode, EpisodeBatch, EpisodeSampler, Protocol, RegressionSampler, SampleEpisodes, Support,
+        Episode, EpisodeBatch, EpisodeSampler, Protocol, RegressionSampler, Support,
     };
     pub use crate::learners::{Adapted, Learner, Maml, MetaLearner, ProtoNet};
     pub use crate::metric::Metric;

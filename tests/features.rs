@@ -9,9 +9,7 @@ use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot::data::{Comparison, DataError, Features, ImageSet, ImageShape};
-use fewshot::episode::{
-    EpisodeError, FeatureBatch, FeatureSampler, Protocol, QueryCounts, SampleEpisodes,
-};
+use fewshot::episode::{EpisodeError, FeatureBatch, FeatureSampler, Protocol, QueryCounts};
 use fewshot::learners::accuracies;
 use fewshot::learners::heads::{AnyHead, EmbeddedSupport, FittedHead, Head};
 use fewshot::metric::{Metric, scores};

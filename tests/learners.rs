@@ -17,7 +17,7 @@ use fewshot::data::{
 };
 use fewshot::episode::{
     Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, EpisodeSampler,
-    EpisodeTensors, Protocol, SampleEpisodes, Support, TaskSource,
+    EpisodeTensors, Protocol, Support, TaskSource,
 };
 use fewshot::learners::heads::{PrototypeScore, Prototypes};
 use fewshot::learners::{
@@ -766,7 +766,6 @@ mod placements {
         }
 
         /// Writes images, and has no block of them.
-        #[derive(Clone)]
         struct Written(ImageSet);
 
         impl ClassDataset for Written {
@@ -793,7 +792,8 @@ mod placements {
         #[test]
         fn a_dataset_without_a_block_stays_on_the_host() {
             let sampler =
-                Written(glyphs()).sampler(Protocol::new(3, 1).with_queries(2), 1).unwrap();
+                EpisodeSampler::new(Written(glyphs()), Protocol::new(3, 1).with_queries(2), 1)
+                    .unwrap();
             let placed = |data_on| {
                 let mut sampler = sampler.clone().with_data_on(data_on);
                 sampler.place_data::<Wgpu>(&Default::default(), None)

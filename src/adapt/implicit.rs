@@ -138,6 +138,19 @@ pub(super) fn by_task<B: Backend>(values: Tensor<B, 1>, lanes: usize) -> Tensor<
     values.reshape([lanes as i32, -1])
 }
 
+/// Gradients, each times the factor of its task, `[lanes, 1]`.
+pub(super) fn scaled_by_task<B: Backend>(
+    gradients: Vec<Option<Tensor<B, 1>>>,
+    factor: &Tensor<B, 2>,
+) -> Vec<Option<Tensor<B, 1>>> {
+    let [lanes, _] = factor.dims();
+    let scale = |gradient: Tensor<B, 1>| {
+        let length = gradient.dims();
+        (by_task(gradient, lanes) * factor.clone()).reshape(length)
+    };
+    gradients.into_iter().map(|gradient| gradient.map(scale)).collect()
+}
+
 /// The scalar product of each task, `[lanes, 1]`.
 pub(super) fn dot<B: Backend>(
     one: &[Tensor<B, 1>],

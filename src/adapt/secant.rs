@@ -6,7 +6,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::GradientFn;
-use super::implicit::{by_task, dot};
+use super::implicit::{dot, scaled_by_task};
 
 /// The gradients of `gradient_fn` for gradient descent at `rate`, those of a task scaled down where its
 /// step would be longer than `1 / L`.
@@ -38,11 +38,7 @@ pub(crate) fn within_curvature<'a, B: Backend>(
         let steep = turned.clone().greater(moved.clone());
         let factor = (moved / turned).sqrt();
         let factor = factor.ones_like().mask_where(steep, factor).detach();
-        let scale = |gradient: Tensor<B, 1>| {
-            let length = gradient.dims();
-            (by_task(gradient, lanes) * factor.clone()).reshape(length)
-        };
-        gradients.into_iter().map(|gradient| gradient.map(scale)).collect()
+        scaled_by_task(gradients, &factor)
     })
 }
 

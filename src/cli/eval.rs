@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::backend::AutodiffBackend;
-use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
+use fewshot::episode::{EpisodeSampler, Protocol, TaskSource};
 use fewshot::hardware::Checkpointing;
 use fewshot::learners::heads::AnyHead;
 use fewshot::learners::{EmbeddingLearner, Learner, MetaLearner};

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -64,45 +63,6 @@ pub trait ClassDataset: Send + Sync {
         _turn: QuarterTurn,
     ) -> Option<(usize, QuarterTurn)> {
         None
-    }
-}
-
-/// References and smart pointers answer as what they point to.
-impl<P> ClassDataset for P
-where
-    P: Deref<Target: ClassDataset> + Send + Sync,
-{
-    fn classes(&self) -> usize {
-        (**self).classes()
-    }
-    fn class_name(&self, class: usize) -> String {
-        (**self).class_name(class)
-    }
-    fn examples(&self, class: usize) -> usize {
-        (**self).examples(class)
-    }
-    fn image_shape(&self) -> ImageShape {
-        (**self).image_shape()
-    }
-    fn scaling(&self) -> &Scaling {
-        (**self).scaling()
-    }
-    fn draws_turns(&self) -> bool {
-        (**self).draws_turns()
-    }
-    fn write_image(&self, class: usize, example: usize, turn: QuarterTurn, out: &mut [u8]) {
-        (**self).write_image(class, example, turn, out)
-    }
-    fn block(&self) -> Option<&Arc<PixelBlock>> {
-        (**self).block()
-    }
-    fn block_image(
-        &self,
-        class: usize,
-        example: usize,
-        turn: QuarterTurn,
-    ) -> Option<(usize, QuarterTurn)> {
-        (**self).block_image(class, example, turn)
     }
 }
 
@@ -190,15 +150,6 @@ impl Scaling {
         Self { mean: vec![0.0; channels], std: vec![1.0; channels] }
     }
 
-    /// The statistics of ImageNet's training images, for encoders that were trained on them.
-    ///
-    /// # Source
-    /// torchvision's classification models: mean (0.485, 0.456, 0.406), standard deviation
-    /// (0.229, 0.224, 0.225), red first.
-    pub fn imagenet() -> Self {
-        Self { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225] }
-    }
-
     /// The number that a byte of a channel becomes.
     pub fn apply(&self, channel: usize, pixel: u8) -> f32 {
         (f32::from(pixel) / 255.0 - self.mean[channel]) / self.std[channel]
@@ -247,9 +198,10 @@ mod tests {
 
     #[test]
     fn scaling_wants_one_positive_deviation_a_channel() {
-        assert!(Scaling::imagenet().check(3).is_ok());
+        let coloured = Scaling { mean: vec![0.485, 0.456, 0.406], std: vec![0.229, 0.224, 0.225] };
+        assert!(coloured.check(3).is_ok());
         assert_eq!(
-            Scaling::imagenet().check(1).unwrap_err().to_string(),
+            coloured.check(1).unwrap_err().to_string(),
             "images of 1 channels need as many finite means and positive deviations, there are \
              [0.485, 0.456, 0.406] and [0.229, 0.224, 0.225]"
         );

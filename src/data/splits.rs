@@ -77,6 +77,6 @@ mod tests {
         let splits = splits.with_scaling(&scaling).unwrap();
         assert_eq!(splits.classes(), [8, 4, 4]);
         assert_eq!(splits.test.scaling(), &scaling);
-        assert!(splits.with_scaling(&Scaling::imagenet()).is_err());
+        assert!(splits.with_scaling(&Scaling::unit(3)).is_err());
     }
 }

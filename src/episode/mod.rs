@@ -28,5 +28,5 @@ pub use placement::DataPlacement;
 pub use protocol::Protocol;
 pub use query_counts::QueryCounts;
 pub use regression::{RegressionBatch, RegressionSampler};
-pub use sampler::{EpisodeSampler, SampleEpisodes};
+pub use sampler::EpisodeSampler;
 pub use source::TaskSource;

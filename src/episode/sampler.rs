@@ -9,7 +9,7 @@ use super::batch::Labels;
 use super::{
     Classification, DataPlacement, Episode, EpisodeBatch, EpisodeError, Protocol, TaskSource, draw,
 };
-use crate::data::{ClassDataset, QuarterTurn};
+use crate::data::{ClassDataset, ImageSet, QuarterTurn};
 use crate::random::{Purpose, Stream};
 
 /// Draws episodes: the one with index `i` is a pure function of the seed and `i`.
@@ -153,12 +153,9 @@ impl fmt::Debug for EpisodeSampler {
     }
 }
 
-/// `dataset.sampler(protocol, seed)` for every dataset that can be shared.
-pub trait SampleEpisodes: ClassDataset + Clone + 'static {
-    /// A sampler over this dataset.
-    fn sampler(&self, protocol: Protocol, seed: u64) -> Result<EpisodeSampler, EpisodeError> {
+impl ImageSet {
+    /// A sampler over these images; fails as [`EpisodeSampler::new`] does.
+    pub fn sampler(&self, protocol: Protocol, seed: u64) -> Result<EpisodeSampler, EpisodeError> {
         EpisodeSampler::new(self.clone(), protocol, seed)
     }
 }
-
-impl<D: ClassDataset + Clone + 'static> SampleEpisodes for D {}

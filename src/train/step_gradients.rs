@@ -202,7 +202,7 @@ mod tests {
 
     use super::*;
     use crate::data::{Glyphs, GlyphsConfig};
-    use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes};
+    use crate::episode::{EpisodeSampler, Protocol};
     use crate::learners::ProtoNet;
     use crate::parallel::{Reduction, Solo};
 

@@ -9,7 +9,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Distribution, Tensor};
 use fewshot::adapt::{AdaptError, InnerLoop, InnerRule, Mask, Order, Proximal, adapt};
 use fewshot::data::{Glyphs, GlyphsConfig};
-use fewshot::episode::{EpisodeBatch, Protocol, SampleEpisodes};
+use fewshot::episode::{EpisodeBatch, Protocol};
 use fewshot::learners::{Adapted, Annealing, Divergence, Learner, Maml, MetaLearner};
 use fewshot::metric::{Metric, prototypes, scores};
 use fewshot::models::nn::{Linear, LinearConfig, drawn};

@@ -1,7 +1,7 @@
 use burn::optim::Optimizer;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot::data::{ImageSet, ImageShape};
-use fewshot::episode::{Protocol, SampleEpisodes};
+use fewshot::episode::Protocol;
 use fewshot::learners::{MetaGradients, MetaLearner, ProtoNet};
 use fewshot::models::Conv4Config;
 use fewshot::optim::Adam;

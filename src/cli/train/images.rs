@@ -1,5 +1,5 @@
 use fewshot::data::{ClassDataset, Color, OnBroken, QuarterTurn, Split, Splits};
-use fewshot::episode::{EpisodeSampler, Protocol, SampleEpisodes};
+use fewshot::episode::{EpisodeSampler, Protocol};
 use fewshot::learners::MetaLearner;
 use fewshot::train::Evaluator;
 

@@ -75,20 +75,6 @@ fn a_set_wants_as_many_pixels_as_its_images_have() {
 }
 
 #[test]
-fn pointers_answer_as_what_they_point_to() {
-    fn answers(dataset: impl ClassDataset) -> (usize, String, usize, bool, Vec<u8>) {
-        let mut out = vec![0; dataset.image_shape().values()];
-        dataset.write_image(1, 0, QuarterTurn::R270, &mut out);
-        let turns = dataset.draws_turns();
-        (dataset.classes(), dataset.class_name(1), dataset.examples(0), turns, out)
-    }
-    let set = colored().with_rotations(Rotations::PerClassAndEpisode).unwrap();
-    let boxed: Arc<dyn ClassDataset> = Arc::new(set.clone());
-    assert_eq!(answers(&set), answers(set.clone()));
-    assert_eq!(answers(boxed), answers(Arc::new(set)));
-}
-
-#[test]
 #[should_panic(expected = "class 2 of a set of 2 classes")]
 fn a_class_out_of_range_panics() {
     colored().select(&[2]);

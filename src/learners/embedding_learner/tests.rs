@@ -8,7 +8,7 @@ use fewshot_models::{Conv4, Conv4Config, Mlp, MlpConfig};
 
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig};
-use crate::episode::{Protocol, SampleEpisodes};
+use crate::episode::Protocol;
 use crate::learners::heads::FeatConfig;
 
 type A = Autodiff<Flex>;

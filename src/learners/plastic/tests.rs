@@ -6,7 +6,7 @@ use fewshot_models::{Mlp, MlpConfig};
 
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig};
-use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskSource};
+use crate::episode::{EpisodeSampler, Protocol, TaskSource};
 use crate::learners::accuracies;
 use crate::optim::Adam;
 use crate::precision::LossScale;

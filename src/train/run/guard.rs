@@ -63,7 +63,7 @@ mod tests {
 
     use super::*;
     use crate::data::{Glyphs, GlyphsConfig};
-    use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskKind};
+    use crate::episode::{EpisodeSampler, Protocol, TaskKind};
     use crate::learners::ProtoNet;
     use crate::optim::Adam;
     use crate::phase::Phase;

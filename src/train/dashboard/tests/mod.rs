@@ -24,7 +24,7 @@ use fewshot_models::{Classifier, Conv4, Conv4Config};
 use super::{MeanScore, MetaModel, TaskLoader};
 use crate::adapt::InnerLoop;
 use crate::data::{Glyphs, GlyphsConfig};
-use crate::episode::{EpisodeSampler, Protocol, SampleEpisodes, TaskKind, TaskSource};
+use crate::episode::{EpisodeSampler, Protocol, TaskKind, TaskSource};
 use crate::learners::{Annealing, Maml, MetaLearner, ProtoNet};
 use crate::optim::Adam;
 use recording::Recording;

@@ -6,7 +6,7 @@ use fewshot_models::{BnStatistics, Conv4Config};
 
 use super::*;
 use crate::data::{Glyphs, GlyphsConfig, ImageSet, Rotations};
-use crate::episode::{Protocol, SampleEpisodes};
+use crate::episode::Protocol;
 use crate::learners::{Learner, ProtoNet};
 
 type B = Flex;
