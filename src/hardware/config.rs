@@ -53,8 +53,8 @@ pub enum Checkpointing {
     Balanced,
     /// Whole segments of an encoder, each from what went into it:
     /// [`Segments`](crate::adapt::Segments), which a learner is asked for
-    /// ([`ProtoNet::with_checkpointing`](crate::learners::ProtoNet::with_checkpointing)). The
-    /// backend is a plain `Autodiff`.
+    /// ([`EmbeddingLearner::with_checkpointing`](crate::learners::EmbeddingLearner::with_checkpointing)).
+    /// The backend is a plain `Autodiff`.
     Segments,
 }
 

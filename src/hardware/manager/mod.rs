@@ -47,8 +47,8 @@ pub trait DifferentiableWork<B: Backend> {
 
     /// Runs on `device`, with a backend that differentiates on top of `B`. A learner that has
     /// segments is to be told `checkpointing`, as by
-    /// [`ProtoNet::with_checkpointing`](crate::learners::ProtoNet::with_checkpointing): a backend
-    /// knows nothing of them.
+    /// [`EmbeddingLearner::with_checkpointing`](crate::learners::EmbeddingLearner::with_checkpointing):
+    /// a backend knows nothing of them.
     fn run<A>(self, device: &A::Device, checkpointing: Checkpointing) -> Self::Output
     where
         A: AutodiffBackend<InnerBackend = B, Device = B::Device>;
