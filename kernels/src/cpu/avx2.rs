@@ -68,7 +68,7 @@ impl Simd for Avx2 {
 
     single_instructions! { __m256:
         add(a, b): _mm256_add_ps, sub(a, b): _mm256_sub_ps, mul(a, b): _mm256_mul_ps,
-        div(a, b): _mm256_div_ps, sqrt(a): _mm256_sqrt_ps, mul_add(a, b, c): _mm256_fmadd_ps,
+        div(a, b): _mm256_div_ps, mul_add(a, b, c): _mm256_fmadd_ps,
     }
 
     #[inline(always)]

@@ -66,7 +66,7 @@ impl Simd for Avx512 {
 
     single_instructions! { __m512:
         add(a, b): _mm512_add_ps, sub(a, b): _mm512_sub_ps, mul(a, b): _mm512_mul_ps,
-        div(a, b): _mm512_div_ps, sqrt(a): _mm512_sqrt_ps, mul_add(a, b, c): _mm512_fmadd_ps,
+        div(a, b): _mm512_div_ps, mul_add(a, b, c): _mm512_fmadd_ps,
     }
 
     #[inline(always)]

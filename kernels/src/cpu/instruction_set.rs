@@ -20,9 +20,9 @@ use super::product::Product;
 use super::rank::RankUpdate;
 use super::simd::Simd;
 use super::softmax::Rows;
-use super::steps::{AdamStep, LambStep, MomentumStep, SgdStep};
 use super::transforms::{Corner, CornerMut};
 use crate::environment::{self, UnknownKernels};
+use crate::optim_step::factors::{Decay, Moments, Velocity};
 use crate::precision::Precision;
 
 /// Calls a macro with all inner loops: each a function of a module here, which takes a
@@ -63,13 +63,19 @@ macro_rules! with_loops {
             rounding::round(precision: Precision, values: &mut [f32]);
             softmax::softmax_scores(rows: &mut Rows<'_>);
             softmax_rows::softmax(scale: f32, columns: usize, scores: &mut [f32]);
-            steps::adam(by: &AdamStep, g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);
-            steps::lamb_apply(by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]);
+            steps::adam(
+                decay: Decay, by: Moments, rate: f64,
+                g: &[f32], p: &mut [f32], moments: [&mut [f32]; 2]);
+            steps::lamb_apply(
+                by: Moments, pull: f64, rate: f64, moments: [&[f32]; 2], p: &mut [f32]);
             steps::lamb_direction(
-                by: &LambStep, of: [&[f32]; 2], moments: [&mut [f32]; 2], squares: &mut [f64; 2]);
-            steps::momentum(by: &MomentumStep, g: &[f32], p: &mut [f32], velocity: &mut [f32]);
+                by: Moments, pull: f64,
+                of: [&[f32]; 2], moments: [&mut [f32]; 2], squares: &mut [f64; 2]);
+            steps::momentum(
+                decay: Decay, by: Velocity, rate: f64,
+                g: &[f32], p: &mut [f32], velocity: &mut [f32]);
             steps::scale(factor: f32, x: &mut [f32]);
-            steps::sgd(by: &SgdStep, g: &[f32], p: &mut [f32]);
+            steps::sgd(decay: Decay, rate: f64, g: &[f32], p: &mut [f32]);
             steps::square_sum(x: &[f32], out: &mut f64);
             transforms::expand_delta(from: &Corner<'_>, out: &mut [f32], step: usize);
             transforms::expand_input(from: &Corner<'_>, out: &mut [f32], step: usize);

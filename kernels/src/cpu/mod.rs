@@ -17,7 +17,6 @@ pub mod buffers;
 pub mod contract;
 pub mod convolution;
 pub mod depthwise;
-pub mod elementwise;
 pub mod epilogue;
 pub mod exponential;
 pub mod filter;

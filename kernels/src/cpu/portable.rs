@@ -51,13 +51,13 @@ impl<const LANES: usize> Simd for Portable<LANES> {
     }
 
     #[inline(always)]
-    fn sqrt(self, a: [f32; LANES]) -> [f32; LANES] {
-        a.map(f32::sqrt)
+    fn mul_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
+        std::array::from_fn(|i| a[i] * b[i] + c[i])
     }
 
     #[inline(always)]
-    fn mul_add(self, a: [f32; LANES], b: [f32; LANES], c: [f32; LANES]) -> [f32; LANES] {
-        std::array::from_fn(|i| a[i] * b[i] + c[i])
+    fn scalar_mul_add(self, a: f32, b: f32, c: f32) -> f32 {
+        a * b + c
     }
 
     #[inline(always)]

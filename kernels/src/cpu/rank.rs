@@ -1,6 +1,5 @@
 //! The inner loop of a rank-k update: rows of a matrix, in place.
 
-use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
 
 /// Rows that share what is read of the right factor: two vectors of each leave 4 of 16 registers for
@@ -57,19 +56,6 @@ impl RankUpdate<'_> {
     }
 }
 
-/// One summand: a row is read and written once, and nothing else is in the way.
-struct Row {
-    kept: f32,
-    left: f32,
-}
-
-impl<S: Simd> Update<S, 1, 1> for Row {
-    #[inline(always)]
-    fn apply(&self, simd: S, [right]: [S::Vector; 1], [w]: [S::Vector; 1]) -> [S::Vector; 1] {
-        [simd.mul_add(w, simd.splat(self.kept), simd.mul(right, simd.splat(self.left)))]
-    }
-}
-
 /// Packs rows of `columns` floats: their first `tile` floats, one row after the other, then the next,
 /// and at last the tile that ends with the row. Shorter rows are filled up with zeros.
 pub fn tiles(of: &[f32], columns: usize, tile: usize) -> Vec<f32> {
@@ -98,8 +84,11 @@ pub fn rank_update<S: Simd>(simd: S, job: &RankUpdate<'_>, w: &mut [f32]) {
     job.check(rows, S::TILE);
     if job.summands == 1 {
         for (row, w) in w.chunks_exact_mut(job.columns).enumerate() {
-            let update = Row { kept: job.kept(row), left: job.rate * job.left[row] };
-            elementwise(simd, &update, [&job.right[..job.columns]], [w]);
+            // A row is read and written once, and nothing else is in the way.
+            let (kept, left) = (job.kept(row), job.rate * job.left[row]);
+            for (w, right) in w.iter_mut().zip(job.right) {
+                *w = simd.scalar_mul_add(*w, kept, right * left);
+            }
         }
         return;
     }

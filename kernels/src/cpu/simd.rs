@@ -78,11 +78,14 @@ pub trait Simd: Copy {
     /// `a / b`.
     fn div(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// The square root of `a`, correctly rounded.
-    fn sqrt(self, a: Self::Vector) -> Self::Vector;
-
     /// `a * b + c`.
     fn mul_add(self, a: Self::Vector, b: Self::Vector, c: Self::Vector) -> Self::Vector;
+
+    /// `a * b + c` of numbers, rounded as in a lane.
+    #[inline(always)]
+    fn scalar_mul_add(self, a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
 
     /// The larger lane, or NaN where either is NaN.
     fn max(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
@@ -248,7 +251,6 @@ mod tests {
         check((simd, "sub"), |a, b, _| simd.sub(a, b), |a, b, _| a - b);
         check((simd, "mul"), |a, b, _| simd.mul(a, b), |a, b, _| a * b);
         check((simd, "div"), |a, b, _| simd.div(a, b), |a, b, _| a / b);
-        check((simd, "sqrt"), |a, _, _| simd.sqrt(a), |a, _, _| a.sqrt());
         check((simd, "mul_add"), |a, b, c| simd.mul_add(a, b, c), |a, b, c| a * b + c);
         let larger = |a: f32, b: f32| if either(a, b) { f32::NAN } else { a.max(b) };
         check((simd, "max"), |a, b, _| simd.max(a, b), |a, b, _| larger(a, b));

@@ -1,178 +1,77 @@
 //! The inner loops of optimizers: parameters, gradients and states side by side, in place.
 
-use super::elementwise::{Update, elementwise};
 use super::simd::Simd;
+use crate::optim_step::factors::{Decay, Moments, Velocity};
 
-/// `g + l2 * p` for the gradient, `p * keep - rate * direction` for the parameter.
-#[derive(Clone, Copy, Debug)]
-pub struct SgdStep {
-    pub l2: f32,
-    pub keep: f32,
-    pub rate: f32,
+/// `g + l2 * p`.
+#[inline(always)]
+fn pulled<S: Simd>(simd: S, g: f32, p: f32, l2: f64) -> f32 {
+    // Nothing times infinity is not nothing.
+    if l2 as f32 == 0.0 { g } else { simd.scalar_mul_add(p, l2 as f32, g) }
 }
 
-/// A velocity `old * v + new * g`, and the direction `v`, or `nesterov * v + g` where that is wanted.
-#[derive(Clone, Copy, Debug)]
-pub struct MomentumStep {
-    pub descent: SgdStep,
-    pub old: f32,
-    pub new: f32,
-    pub nesterov: Option<f32>,
+/// `p * keep - rate * direction`.
+#[inline(always)]
+fn moved<S: Simd>(simd: S, p: f32, direction: f32, keep: f64, rate: f64) -> f32 {
+    simd.scalar_mul_add(direction, -rate as f32, p * keep as f32)
 }
 
-/// Exponential averages of both moments: factors of the old moments, and of the gradient and its square.
-#[derive(Clone, Copy, Debug)]
-pub struct MomentDecay {
-    pub old: [f32; 2],
-    pub new: [f32; 2],
+/// The averages of a gradient and of its square.
+#[inline(always)]
+fn averages<S: Simd>(simd: S, by: Moments, g: f32, [m, v]: [f32; 2]) -> [f32; 2] {
+    let m = simd.scalar_mul_add(m, by.beta_1 as f32, g * (1.0 - by.beta_1) as f32);
+    [m, simd.scalar_mul_add(v, by.beta_2 as f32, g * g * (1.0 - by.beta_2) as f32)]
 }
 
-/// The direction `first * m / (root * sqrt(v) + epsilon)`.
-#[derive(Clone, Copy, Debug)]
-pub struct AdamRatio {
-    pub first: f32,
-    pub root: f32,
-    pub epsilon: f32,
-}
-
-/// Moments, and a step against their ratio.
-#[derive(Clone, Copy, Debug)]
-pub struct AdamStep {
-    pub descent: SgdStep,
-    pub averages: MomentDecay,
-    pub ratio: AdamRatio,
-}
-
-/// Moments, and the direction of their ratio plus `weight_decay * p`.
-#[derive(Clone, Copy, Debug)]
-pub struct LambStep {
-    pub averages: MomentDecay,
-    pub ratio: AdamRatio,
-    pub weight_decay: f32,
-}
-
-impl SgdStep {
-    #[inline(always)]
-    fn with_l2<S: Simd>(&self, simd: S, g: S::Vector, p: S::Vector) -> S::Vector {
-        // Nothing times infinity is not nothing.
-        if self.l2 == 0.0 { g } else { simd.mul_add(p, simd.splat(self.l2), g) }
-    }
-
-    #[inline(always)]
-    fn updated<S: Simd>(&self, simd: S, p: S::Vector, direction: S::Vector) -> S::Vector {
-        let kept = simd.mul(p, simd.splat(self.keep));
-        simd.mul_add(direction, simd.splat(-self.rate), kept)
-    }
-}
-
-impl MomentDecay {
-    #[inline(always)]
-    fn apply<S: Simd>(&self, simd: S, g: S::Vector, [m, v]: [S::Vector; 2]) -> [S::Vector; 2] {
-        let m = simd.mul_add(m, simd.splat(self.old[0]), simd.mul(g, simd.splat(self.new[0])));
-        let square = simd.mul(simd.mul(g, g), simd.splat(self.new[1]));
-        [m, simd.mul_add(v, simd.splat(self.old[1]), square)]
-    }
-}
-
-impl AdamRatio {
-    #[inline(always)]
-    fn of<S: Simd>(&self, simd: S, [m, v]: [S::Vector; 2]) -> S::Vector {
-        let epsilon = simd.splat(self.epsilon);
-        let root = simd.mul_add(simd.sqrt(v), simd.splat(self.root), epsilon);
-        simd.div(simd.mul(m, simd.splat(self.first)), root)
-    }
-}
-
-impl LambStep {
-    #[inline(always)]
-    fn direction<S: Simd>(&self, simd: S, moments: [S::Vector; 2], p: S::Vector) -> S::Vector {
-        let ratio = self.ratio.of(simd, moments);
-        if self.weight_decay == 0.0 {
-            ratio
-        } else {
-            simd.mul_add(p, simd.splat(self.weight_decay), ratio)
-        }
-    }
-}
-
-impl<S: Simd> Update<S, 1, 1> for SgdStep {
-    #[inline(always)]
-    fn apply(&self, simd: S, [g]: [S::Vector; 1], [p]: [S::Vector; 1]) -> [S::Vector; 1] {
-        [self.updated(simd, p, self.with_l2(simd, g, p))]
-    }
-}
-
-impl<S: Simd> Update<S, 1, 2> for MomentumStep {
-    #[inline(always)]
-    fn apply(&self, simd: S, [g]: [S::Vector; 1], [p, v]: [S::Vector; 2]) -> [S::Vector; 2] {
-        let g = self.descent.with_l2(simd, g, p);
-        let v = simd.mul_add(v, simd.splat(self.old), simd.mul(g, simd.splat(self.new)));
-        let direction = match self.nesterov {
-            Some(nesterov) => simd.mul_add(v, simd.splat(nesterov), g),
-            None => v,
-        };
-        [self.descent.updated(simd, p, direction), v]
-    }
-}
-
-impl<S: Simd> Update<S, 1, 3> for AdamStep {
-    #[inline(always)]
-    fn apply(&self, simd: S, [g]: [S::Vector; 1], [p, m, v]: [S::Vector; 3]) -> [S::Vector; 3] {
-        let [m, v] = self.averages.apply(simd, self.descent.with_l2(simd, g, p), [m, v]);
-        [self.descent.updated(simd, p, self.ratio.of(simd, [m, v])), m, v]
-    }
-}
-
-/// The third slice becomes the direction.
-impl<S: Simd> Update<S, 2, 3> for LambStep {
-    #[inline(always)]
-    fn apply(&self, simd: S, [g, p]: [S::Vector; 2], [m, v, _]: [S::Vector; 3]) -> [S::Vector; 3] {
-        let [m, v] = self.averages.apply(simd, g, [m, v]);
-        [m, v, self.direction(simd, [m, v], p)]
-    }
-}
-
-/// A step along the direction.
-struct ApplyLamb<'a>(&'a LambStep, f32);
-
-impl<S: Simd> Update<S, 2, 1> for ApplyLamb<'_> {
-    #[inline(always)]
-    fn apply(&self, simd: S, moments: [S::Vector; 2], [p]: [S::Vector; 1]) -> [S::Vector; 1] {
-        [simd.mul_add(self.0.direction(simd, moments, p), simd.splat(-self.1), p)]
-    }
-}
-
-struct Scale(f32);
-
-impl<S: Simd> Update<S, 0, 1> for Scale {
-    #[inline(always)]
-    fn apply(&self, simd: S, []: [S::Vector; 0], [x]: [S::Vector; 1]) -> [S::Vector; 1] {
-        [simd.mul(x, simd.splat(self.0))]
-    }
+/// `first * m / (root * sqrt(v) + epsilon)`.
+#[inline(always)]
+fn ratio<S: Simd>(simd: S, by: Moments, [m, v]: [f32; 2]) -> f32 {
+    m * by.first as f32 / simd.scalar_mul_add(v.sqrt(), by.root as f32, by.epsilon as f32)
 }
 
 /// SGD: moves `p` against the gradient.
 #[inline(always)]
-pub fn sgd<S: Simd>(simd: S, by: &SgdStep, g: &[f32], p: &mut [f32]) {
-    elementwise(simd, by, [g], [p]);
+pub fn sgd<S: Simd>(simd: S, decay: Decay, rate: f64, g: &[f32], p: &mut [f32]) {
+    for (p, &g) in p.iter_mut().zip(g) {
+        *p = moved(simd, *p, pulled(simd, g, *p, decay.l2), decay.keep, rate);
+    }
 }
 
 /// SGD with momentum: updates the velocity by `g`, then moves `p` against it.
 #[inline(always)]
 pub fn momentum<S: Simd>(
     simd: S,
-    by: &MomentumStep,
+    decay: Decay,
+    by: Velocity,
+    rate: f64,
     g: &[f32],
     p: &mut [f32],
     velocity: &mut [f32],
 ) {
-    elementwise(simd, by, [g], [p, velocity]);
+    for ((p, &g), v) in p.iter_mut().zip(g).zip(velocity) {
+        let g = pulled(simd, g, *p, decay.l2);
+        *v = simd.scalar_mul_add(*v, by.old as f32, g * by.new as f32);
+        let ahead = simd.scalar_mul_add(*v, by.ahead as f32, g);
+        let direction = if by.now == 0.0 { *v } else { ahead };
+        *p = moved(simd, *p, direction, decay.keep, rate);
+    }
 }
 
 /// Adam: updates the moments by `g`, then moves `p` against their ratio.
 #[inline(always)]
-pub fn adam<S: Simd>(simd: S, by: &AdamStep, g: &[f32], p: &mut [f32], [m, v]: [&mut [f32]; 2]) {
-    elementwise(simd, by, [g], [p, m, v]);
+pub fn adam<S: Simd>(
+    simd: S,
+    decay: Decay,
+    by: Moments,
+    rate: f64,
+    g: &[f32],
+    p: &mut [f32],
+    [m, v]: [&mut [f32]; 2],
+) {
+    for ((p, &g), (m, v)) in p.iter_mut().zip(g).zip(m.iter_mut().zip(v)) {
+        [*m, *v] = averages(simd, by, pulled(simd, g, *p, decay.l2), [*m, *v]);
+        *p = moved(simd, *p, ratio(simd, by, [*m, *v]), decay.keep, rate);
+    }
 }
 
 /// First pass of LAMB: updates the moments, given the gradient and the parameter, and writes the sums of
@@ -180,7 +79,8 @@ pub fn adam<S: Simd>(simd: S, by: &AdamStep, g: &[f32], p: &mut [f32], [m, v]: [
 #[inline(always)]
 pub fn lamb_direction<S: Simd>(
     simd: S,
-    by: &LambStep,
+    by: Moments,
+    pull: f64,
     [g, p]: [&[f32]; 2],
     [m, v]: [&mut [f32]; 2],
     squares: &mut [f64; 2],
@@ -191,25 +91,37 @@ pub fn lamb_direction<S: Simd>(
     let given = g.chunks(BLOCK).zip(p.chunks(BLOCK));
     let moments = m.chunks_mut(BLOCK).zip(v.chunks_mut(BLOCK));
     for ((g, p), (m, v)) in given.zip(moments) {
-        let direction = &mut direction[..g.len()];
-        elementwise(simd, by, [g, p], [m, v, direction]);
+        let of = direction.iter_mut().zip(p).zip(g).zip(m.iter_mut().zip(v));
+        for (((direction, &p), &g), (m, v)) in of {
+            [*m, *v] = averages(simd, by, g, [*m, *v]);
+            *direction = pulled(simd, ratio(simd, by, [*m, *v]), p, pull);
+        }
         let mut sums = [0.0; 2];
         square_sum(simd, p, &mut sums[0]);
-        square_sum(simd, direction, &mut sums[1]);
+        square_sum(simd, &direction[..g.len()], &mut sums[1]);
         *squares = [squares[0] + sums[0], squares[1] + sums[1]];
     }
 }
 
-/// Second pass of LAMB: moves `p` by `step` against the direction that its moments give.
+/// Second pass of LAMB: moves `p` by `rate` against the direction that its moments give.
 #[inline(always)]
-pub fn lamb_apply<S: Simd>(simd: S, by: &LambStep, step: f32, moments: [&[f32]; 2], p: &mut [f32]) {
-    elementwise(simd, &ApplyLamb(by, step), moments, [p]);
+pub fn lamb_apply<S: Simd>(
+    simd: S,
+    by: Moments,
+    pull: f64,
+    rate: f64,
+    [m, v]: [&[f32]; 2],
+    p: &mut [f32],
+) {
+    for (p, (&m, &v)) in p.iter_mut().zip(m.iter().zip(v)) {
+        *p = moved(simd, *p, pulled(simd, ratio(simd, by, [m, v]), *p, pull), 1.0, rate);
+    }
 }
 
 /// Multiplies `x`.
 #[inline(always)]
-pub fn scale<S: Simd>(simd: S, factor: f32, x: &mut [f32]) {
-    elementwise(simd, &Scale(factor), [], [x]);
+pub fn scale<S: Simd>(_: S, factor: f32, x: &mut [f32]) {
+    x.iter_mut().for_each(|x| *x *= factor);
 }
 
 /// Writes the sum of the squares in double precision, where none of them overflows or is rounded.

@@ -2,9 +2,8 @@
 
 use rayon::prelude::*;
 
-use super::factors::{self, Factors};
+use super::factors::Factors;
 use crate::cpu::instruction_set::InstructionSet;
-use crate::cpu::steps::{AdamRatio, AdamStep, LambStep, MomentDecay, MomentumStep, SgdStep};
 
 /// Floats of one slice in a chunk: a task of a thread, and a summand of a norm.
 const CHUNK: usize = 1 << 14;
@@ -48,59 +47,9 @@ fn for_each<'a>(chunks: &mut [Chunk<'a>], run: impl Fn(&mut Chunk<'a>) + Send + 
     }
 }
 
-/// Factors as the inner loops take them.
-#[derive(Clone, Copy)]
-enum Step {
-    Sgd(SgdStep),
-    Momentum(MomentumStep),
-    Adam(AdamStep),
-    Lamb(LambStep, f64),
-}
-
-impl Step {
-    fn new(factors: Factors) -> Self {
-        match factors {
-            Factors::Sgd { decay, velocity, rate } => {
-                let descent = descent(decay, rate);
-                match velocity {
-                    None => Self::Sgd(descent),
-                    Some(by) => Self::Momentum(MomentumStep {
-                        descent,
-                        old: by.old as f32,
-                        new: by.new as f32,
-                        nesterov: (by.now != 0.0).then_some(by.ahead as f32),
-                    }),
-                }
-            }
-            Factors::Adam { decay, moments, rate } => Self::Adam(AdamStep {
-                descent: descent(decay, rate),
-                averages: averages(&moments),
-                ratio: ratio(&moments),
-            }),
-            Factors::Lamb { pull, moments, rate } => {
-                let (averages, ratio) = (averages(&moments), ratio(&moments));
-                Self::Lamb(LambStep { averages, ratio, weight_decay: pull as f32 }, rate)
-            }
-        }
-    }
-}
-
-fn descent(decay: factors::Decay, rate: f64) -> SgdStep {
-    SgdStep { l2: decay.l2 as f32, keep: decay.keep as f32, rate: rate as f32 }
-}
-
-fn averages(of: &factors::Moments) -> MomentDecay {
-    let old = [of.beta_1, of.beta_2];
-    MomentDecay { old: old.map(|old| old as f32), new: old.map(|old| (1.0 - old) as f32) }
-}
-
-fn ratio(of: &factors::Moments) -> AdamRatio {
-    AdamRatio { first: of.first as f32, root: of.root as f32, epsilon: of.epsilon as f32 }
-}
-
 struct Chunk<'a> {
     tensor: usize,
-    step: Step,
+    factors: Factors,
     p: &'a mut [f32],
     g: &'a [f32],
     state: [&'a mut [f32]; 2],
@@ -111,11 +60,10 @@ struct Chunk<'a> {
 impl<'a> Elements<'a> {
     fn cut(self, tensor: usize, chunks: &mut Vec<Chunk<'a>>) {
         let Self { factors, p, g, state } = self;
-        let step = Step::new(factors);
         let mut states = state.map(|state| state.chunks_mut(CHUNK));
         for (p, g) in p.chunks_mut(CHUNK).zip(g.chunks(CHUNK)) {
             let state = states.each_mut().map(|state| state.next().unwrap_or_default());
-            chunks.push(Chunk { tensor, step, p, g, state, squares: [0.0; 2] });
+            chunks.push(Chunk { tensor, factors, p, g, state, squares: [0.0; 2] });
         }
     }
 }
@@ -123,27 +71,32 @@ impl<'a> Elements<'a> {
 impl Chunk<'_> {
     fn run(&mut self, body: &dyn InstructionSet) {
         let [first, second] = &mut self.state;
-        match &self.step {
-            Step::Sgd(by) => body.sgd(by, self.g, self.p),
-            Step::Momentum(by) => body.momentum(by, self.g, self.p, first),
-            Step::Adam(by) => body.adam(by, self.g, self.p, [first, second]),
-            Step::Lamb(by, _) => {
-                body.lamb_direction(by, [self.g, self.p], [first, second], &mut self.squares);
+        match self.factors {
+            Factors::Sgd { decay, velocity: None, rate } => body.sgd(decay, rate, self.g, self.p),
+            Factors::Sgd { decay, velocity: Some(by), rate } => {
+                body.momentum(decay, by, rate, self.g, self.p, first);
+            }
+            Factors::Adam { decay, moments, rate } => {
+                body.adam(decay, moments, rate, self.g, self.p, [first, second]);
+            }
+            Factors::Lamb { pull, moments, .. } => {
+                let of = [self.g, self.p];
+                body.lamb_direction(moments, pull, of, [first, second], &mut self.squares);
             }
         }
     }
 
     fn is_lamb(&self) -> bool {
-        matches!(self.step, Step::Lamb(..))
+        matches!(self.factors, Factors::Lamb { .. })
     }
 
     /// Applies the direction of LAMB, given the sums of squares over the whole parameter.
     fn apply_lamb(&mut self, body: &dyn InstructionSet, [parameter, direction]: [f64; 2]) {
-        let Step::Lamb(by, rate) = &self.step else { return };
+        let Factors::Lamb { pull, moments, rate } = self.factors else { return };
         let defined = parameter > 0.0 && direction > 0.0;
         let trust = if defined { (parameter / direction).sqrt() } else { 1.0 };
         let [m, v] = &self.state;
-        body.lamb_apply(by, (rate * trust) as f32, [m, v], self.p);
+        body.lamb_apply(moments, pull, rate * trust, [m, v], self.p);
     }
 }
 
