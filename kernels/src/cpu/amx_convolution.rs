@@ -117,14 +117,8 @@ impl AmxConvolution {
         (self.chunks() * BLOCK + furthest).next_multiple_of(BLOCK)
     }
 
-    /// Room for [`convolve`](Self::convolve) of so many terms and [`weight`](Self::weight).
-    pub fn scratch(&self, terms: usize) -> Scratch {
-        let mut lengths = self.scratch_lengths(terms).into_iter().map(Buffer::stale);
-        let inputs = lengths.by_ref().take(terms).collect();
-        Scratch { inputs, out: lengths.next().expect("one more") }
-    }
-
-    /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
+    /// Lengths of the buffers for [`convolve`](Self::convolve) of so many terms and
+    /// [`weight`](Self::weight).
     pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
         // Behind an image, blocks read pixels that are dropped.
         let image = (self.input.image() + 2 * BLOCK * BLOCK) / 2;

@@ -75,11 +75,7 @@ impl Convolution {
 
     /// Room for [`images`](Self::images) of so many terms, where any is needed.
     pub fn scratch(&self, terms: usize) -> Option<Scratch> {
-        match (&self.amx, &self.winograd) {
-            (Some(amx), _) => Some(amx.scratch(terms)),
-            (None, Some(winograd)) => Some(winograd.scratch(terms)),
-            (None, None) => None,
-        }
+        Scratch::of(&self.scratch_lengths(terms))
     }
 
     /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.

@@ -40,6 +40,15 @@ pub struct Scratch {
     pub(super) out: Buffer,
 }
 
+impl Scratch {
+    /// Buffers of these lengths, the last for products; none without a length.
+    pub fn of(lengths: &[usize]) -> Option<Self> {
+        let (out, inputs) = lengths.split_last()?;
+        let inputs = inputs.iter().copied().map(Buffer::stale).collect();
+        Some(Self { inputs, out: Buffer::stale(*out) })
+    }
+}
+
 impl Winograd {
     /// The convolution of so many images from `input` to `out`, if it is faster than the direct one.
     pub fn pays(input: Map, out: Map, stride: usize, images: usize) -> Option<Self> {
@@ -70,14 +79,8 @@ impl Winograd {
         (PATCHES * self.padded() + SKEW, PATCHES * self.out.lane + SKEW)
     }
 
-    /// Room for [`convolve`](Self::convolve) of so many terms and [`weight`](Self::weight).
-    pub fn scratch(&self, terms: usize) -> Scratch {
-        let (input, out) = self.steps();
-        let inputs = (0..terms).map(|_| Buffer::stale(PRODUCTS * input)).collect();
-        Scratch { inputs, out: Buffer::stale(PRODUCTS * out) }
-    }
-
-    /// Lengths of the buffers in the [`scratch`](Self::scratch) of so many terms.
+    /// Lengths of the buffers for [`convolve`](Self::convolve) of so many terms and
+    /// [`weight`](Self::weight).
     pub fn scratch_lengths(&self, terms: usize) -> Vec<usize> {
         let (input, out) = self.steps();
         [vec![PRODUCTS * input; terms], vec![PRODUCTS * out]].concat()
