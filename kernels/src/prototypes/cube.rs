@@ -1,6 +1,5 @@
 //! Class means and their transpose on a device, where labels stay.
 
-use burn::tensor::DType;
 use burn_cubecl::CubeRuntime;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
@@ -36,34 +35,11 @@ fn means_kernel<F: Float, I: Int, N: Size>(
     means[at] = Vector::cast_from(sum / Vector::new(count));
 }
 
-/// A unit for each class: its examples.
-#[cube(launch_unchecked)]
-fn counts_kernel<I: Int>(
-    labels: &Array<I>,
-    counts: &mut Array<f32>,
-    classes: usize,
-    examples: usize,
-    ways: usize,
-    #[define(I)] _label: StorageType,
-) {
-    let class = unit_below(classes);
-    let way = (class % ways) as i32;
-    let first = class / ways * examples;
-    let mut count = 0.0f32;
-    for example in first..first + examples {
-        if i32::cast_from(labels[example]) == way {
-            count += 1.0f32;
-        }
-    }
-    counts[class] = count;
-}
-
 /// A unit for each vector of the rows.
 #[cube(launch_unchecked)]
 fn spread_kernel<F: Float, I: Int, N: Size>(
     g: &Array<Vector<F, N>>,
     labels: &Array<I>,
-    counts: &Array<f32>,
     rows: &mut Array<Vector<F, N>>,
     vectors: usize,
     row: usize,
@@ -77,8 +53,15 @@ fn spread_kernel<F: Float, I: Int, N: Size>(
     let label = i32::cast_from(labels[example]);
     let mut found = Vector::<f32, N>::new(0.0f32);
     if label >= 0 && label < ways as i32 {
-        let class = example / examples * ways + label as usize;
-        found = Vector::cast_from(g[class * row + at % row]) / Vector::new(counts[class]);
+        let task = example / examples;
+        let mut count = 0.0f32;
+        for other in task * examples..(task + 1) * examples {
+            if i32::cast_from(labels[other]) == label {
+                count += 1.0f32;
+            }
+        }
+        let class = task * ways + label as usize;
+        found = Vector::cast_from(g[class * row + at % row]) / Vector::new(count);
     }
     rows[at] = Vector::cast_from(found);
 }
@@ -121,15 +104,12 @@ pub fn class_spread<R: CubeRuntime>(g: CubeTensor<R>, labels: CubeTensor<R>) -> 
     if vectors == 0 {
         return rows;
     }
-    let counts = empty(&g, [tasks * ways], DType::F32);
-    // SAFETY: counts and rows of `g` are as many as classes of all tasks, rows of the result as
-    // labels, of `features` elements each, which is whole vectors; units stop at the last class and
-    // at the last vector, and only labels of a class are used as an index.
+    // SAFETY: `g` has a row for each class of each task, the result one for each of the labels, of
+    // `features` elements, which is whole vectors; units stop at the last of these, and only labels of
+    // a class are used as an index.
     unsafe {
-        launch!(counts_kernel, elementwise(&g.client, tasks * ways);
-            labels, counts; tasks * ways, examples, ways, labels.dtype.into());
         launch!(spread_kernel, elementwise(&g.client, vectors), width;
-            g, labels, counts, rows;
+            g, labels, rows;
             vectors, features / width, examples, ways, g.dtype.into(), labels.dtype.into());
     }
     rows

@@ -87,15 +87,6 @@ pub fn added(parts: &Array<f32>, channel: usize, cubes: usize) -> (f32, f32) {
     (sum, product)
 }
 
-/// A unit for each channel.
-#[cube(launch_unchecked)]
-fn moments_kernel(parts: &Array<f32>, moments: &mut Array<f32>, channels: usize, cubes: usize) {
-    let channel = unit_below(channels);
-    let (mean, variance) = merged(parts, channel, cubes);
-    moments[channel] = mean;
-    moments[channels + channel] = variance;
-}
-
 /// The sums of each cube's elements of `dv` and of `dv * (x - centre)`, or their tangents where there
 /// are tangents; `dv` is `dz`, or with `relu` only where the map of `x` is not zero.
 #[cube(launch_unchecked)]
@@ -154,13 +145,23 @@ fn sums_kernel<F: Float, G: Float, N: Size>(
     store_sums(parts, sum, product, units);
 }
 
-/// A unit for each channel: adds up its parts.
+/// A unit for each channel: the two moments, or sums, of its parts.
 #[cube(launch_unchecked)]
-fn total_kernel(parts: &Array<f32>, sums: &mut Array<f32>, channels: usize, cubes: usize) {
+fn pairs_kernel(
+    parts: &Array<f32>,
+    pairs: &mut Array<f32>,
+    channels: usize,
+    cubes: usize,
+    #[comptime] moments: bool,
+) {
     let channel = unit_below(channels);
-    let (sum, product) = added(parts, channel, cubes);
-    sums[channel] = sum;
-    sums[channels + channel] = product;
+    let (first, second) = if comptime!(moments) {
+        merged(parts, channel, cubes)
+    } else {
+        added(parts, channel, cubes)
+    };
+    pairs[channel] = first;
+    pairs[channels + channel] = second;
 }
 
 /// Count, mean and sum of squared deviations of every cube's elements: three parts for each of the
@@ -181,15 +182,7 @@ pub fn moment_parts<R: CubeRuntime>(x: CubeTensor<R>) -> Parts<R> {
 }
 
 pub fn moments<R: CubeRuntime>(x: CubeTensor<R>) -> CubeTensor<R> {
-    let Parts { sums: parts, channels, cubes } = moment_parts(x);
-    let moments = empty(&parts, [2, channels], DType::F32);
-    // SAFETY: there are three parts for each cube of each channel and two moments a channel, and units
-    // stop there.
-    unsafe {
-        launch!(moments_kernel, elementwise(&parts.client, channels);
-            parts, moments; channels, cubes);
-    }
-    moments
+    pairs(moment_parts(x), true)
 }
 
 /// The sums over every channel of `dv` and of `dv * (x - centre)`, in parts, of a contiguous `x`; `map` is
@@ -218,12 +211,17 @@ pub fn correlate<R: CubeRuntime>(
 
 /// The sums, `[2, channels]`.
 pub fn total<R: CubeRuntime>(of: Parts<R>) -> CubeTensor<R> {
+    pairs(of, false)
+}
+
+fn pairs<R: CubeRuntime>(of: Parts<R>, moments: bool) -> CubeTensor<R> {
     let Parts { sums: parts, channels, cubes } = of;
-    let sums = empty(&parts, [2, channels], DType::F32);
-    // SAFETY: there are two parts for each cube of each channel and two sums a channel, and units
-    // stop there.
+    let pairs = empty(&parts, [2, channels], DType::F32);
+    // SAFETY: there are two parts for each cube of each channel, three of moments, and two numbers a
+    // channel, and units stop there.
     unsafe {
-        launch!(total_kernel, elementwise(&parts.client, channels); parts, sums; channels, cubes);
+        launch!(pairs_kernel, elementwise(&parts.client, channels);
+            parts, pairs; channels, cubes, moments);
     }
-    sums
+    pairs
 }
