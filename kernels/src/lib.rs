@@ -127,7 +127,7 @@ pub use optim_step::{FusedSteps, StepOutput, StepRule, StepState, StepTensors, o
 pub use precision::{Acceleration, Precision, PrecisionError};
 pub use proto_loss::{ProtoLoss, proto_loss};
 pub use prototypes::prototypes;
-pub use rank_update::{Decay, UpdateRate, rank_update};
+pub use rank_update::{Coefficient, rank_update};
 pub use registry::{
     FusedOps, Route, check_environment, register, register_accelerator, register_host,
     register_steps, route,

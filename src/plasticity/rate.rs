@@ -1,7 +1,7 @@
 use burn::module::{Module, Param};
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
-use fewshot_kernels::UpdateRate;
+use fewshot_kernels::Coefficient;
 
 use super::PlasticityError;
 use super::error::at_least;
@@ -44,10 +44,10 @@ impl<B: Backend> Rate<B> {
         }
     }
 
-    pub(super) fn of_update(&self) -> UpdateRate<Tensor<B, 1>> {
+    pub(super) fn of_update(&self) -> Coefficient<Tensor<B, 1>> {
         match self {
-            Self::Fixed(rate) => UpdateRate::Fixed(*rate),
-            Self::Learned(rate) => UpdateRate::Read(rate.clone()),
+            Self::Fixed(rate) => Coefficient::Number(*rate),
+            Self::Learned(rate) => Coefficient::Tensor(rate.clone()),
         }
     }
 

@@ -1,6 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{Decay, product, rank_update};
+use fewshot_kernels::{Coefficient, product, rank_update};
 
 use super::Rate;
 
@@ -49,11 +49,11 @@ impl<B: Backend> WeightUpdate<B> {
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
         let (weight, decay) = match self.forgetting {
-            Forgetting::None => (weight, Decay::Share(0.0)),
-            Forgetting::Same(forgotten) => (weight, Decay::Share(forgotten)),
-            Forgetting::Each(rates) => (weight, Decay::Each(rates)),
+            Forgetting::None => (weight, Coefficient::Number(0.0)),
+            Forgetting::Same(forgotten) => (weight, Coefficient::Number(forgotten)),
+            Forgetting::Each(rates) => (weight, Coefficient::Tensor(rates)),
             Forgetting::Between(mix) => {
-                (weight.clone() - product(rate.times(mix), weight), Decay::Share(0.0))
+                (weight.clone() - product(rate.times(mix), weight), Coefficient::Number(0.0))
             }
         };
         rank_update(weight, decay, self.post, self.pre, rate.of_update())

@@ -13,30 +13,18 @@ const CHUNK: usize = 1 << 17;
 /// Multiply-adds from which it pays to wake another thread.
 const PARALLEL: usize = 1 << 20;
 
-/// The factors of the whole weight.
-pub struct Update<'a> {
-    /// `[summands, rows]`.
-    pub left: &'a [f32],
-    /// What to multiply it with.
-    pub rate: f32,
-    /// `[summands, columns]`.
-    pub right: &'a [f32],
-    /// A share for each row, or one for all.
-    pub kept: &'a [f32],
-    pub summands: usize,
-    pub columns: usize,
-}
-
-/// Updates `w`, `[rows, columns]`, in place.
+/// Updates `w`, `[rows, columns]`, in place, by the factors of the whole weight; the right one is not
+/// packed yet, `[summands, columns]`.
 ///
 /// A row does not depend on those beside it, so the result does not depend on the number of threads.
-pub fn rank_update(body: &dyn InstructionSet, of: &Update<'_>, w: &mut [f32]) {
+pub fn rank_update(body: &dyn InstructionSet, of: &RankUpdate<'_>, w: &mut [f32]) {
     if w.is_empty() {
         return;
     }
     let rows = w.len() / of.columns;
-    let right = of.right(body);
-    let run = |first: usize, w: &mut [f32]| body.rank_update(&of.job(rows, first, &right, w), w);
+    let right = packed(body, of);
+    let of = RankUpdate { right: &right, ..*of };
+    let run = |first: usize, w: &mut [f32]| body.rank_update(&part(&of, first, w), w);
     let work = w.len() * (of.summands + 1);
     if work < PARALLEL {
         return run(0, w);
@@ -46,31 +34,21 @@ pub fn rank_update(body: &dyn InstructionSet, of: &Update<'_>, w: &mut [f32]) {
     chunks.for_each(|(index, w)| run(index * chunk, w));
 }
 
-impl Update<'_> {
-    /// The right factor as `body` reads it.
-    fn right(&self, body: &dyn InstructionSet) -> Cow<'_, [f32]> {
-        match self.summands {
-            1 => Cow::Borrowed(self.right),
-            _ => Cow::Owned(tiles(self.right, self.columns, body.tile())),
-        }
+/// The right factor as `body` reads it.
+fn packed<'a>(body: &dyn InstructionSet, of: &RankUpdate<'a>) -> Cow<'a, [f32]> {
+    match of.summands {
+        1 => Cow::Borrowed(of.right),
+        _ => Cow::Owned(tiles(of.right, of.columns, body.tile())),
     }
+}
 
-    /// The part of the rows of `w`, from `first` of all rows on.
-    fn job<'a>(&'a self, rows: usize, first: usize, right: &'a [f32], w: &[f32]) -> RankUpdate<'a> {
-        let kept = match self.kept {
-            [_] => self.kept,
-            kept => &kept[first..first + w.len() / self.columns],
-        };
-        RankUpdate {
-            left: self.left.get(first..).unwrap_or_default(),
-            left_step: rows,
-            rate: self.rate,
-            right,
-            columns: self.columns,
-            summands: self.summands,
-            kept,
-        }
-    }
+/// The part of the rows of `w`, from `first` of all rows on.
+fn part<'a>(of: &RankUpdate<'a>, first: usize, w: &[f32]) -> RankUpdate<'a> {
+    let kept = match of.kept {
+        [_] => of.kept,
+        kept => &kept[first..first + w.len() / of.columns],
+    };
+    RankUpdate { left: of.left.get(first..).unwrap_or_default(), kept, ..*of }
 }
 
 #[cfg(test)]
@@ -83,7 +61,7 @@ mod tests {
     const GUARD: f32 = 77.5;
 
     /// The weight by its formula.
-    fn wanted(of: &Update<'_>, rows: usize, w: &[f32]) -> Vec<f32> {
+    fn wanted(of: &RankUpdate<'_>, rows: usize, w: &[f32]) -> Vec<f32> {
         let element = |(at, w): (usize, &f32)| {
             let (i, j) = (at / of.columns, at % of.columns);
             let terms =
@@ -103,8 +81,9 @@ mod tests {
                 let left = integers(summands * rows, 1);
                 let right = integers(summands * columns, 2);
                 let kept = integers(shares, 3);
-                let of = Update {
+                let of = RankUpdate {
                     left: &left,
+                    left_step: rows,
                     rate: 3.0,
                     right: &right,
                     kept: &kept,
@@ -136,15 +115,24 @@ mod tests {
             [(summands * rows, 1), (summands * columns, 2), (rows, 3), (rows * columns, 4)]
                 .map(|(count, seed)| integers(count, seed).into_iter().map(fraction).collect())
                 .map(|values: Vec<f32>| values);
-        let of = Update { left: &left, rate: 0.3, right: &right, kept: &kept, summands, columns };
+        let of = RankUpdate {
+            left: &left,
+            left_step: rows,
+            rate: 0.3,
+            right: &right,
+            kept: &kept,
+            summands,
+            columns,
+        };
         assert!(w.len() * summands > PARALLEL);
         for body in bodies() {
             let mut together = w.clone();
             rank_update(body, &of, &mut together);
-            let right = of.right(body);
+            let right = packed(body, &of);
+            let of = RankUpdate { right: &right, ..of };
             for row in 0..rows {
                 let mut alone = w[row * columns..][..columns].to_vec();
-                body.rank_update(&of.job(rows, row, &right, &alone), &mut alone);
+                body.rank_update(&part(&of, row, &alone), &mut alone);
                 assert_eq!(alone, together[row * columns..][..columns], "{}", body.name());
             }
         }

@@ -13,52 +13,27 @@ use burn::tensor::{Tensor, TensorMetadata};
 use crate::host::{HostTable, unwrap, wrap};
 use crate::registry;
 
-/// The decay of a weight at a rate of 1: the share that it loses.
+/// A factor of an update.
 #[derive(Clone, Debug)]
-pub enum Decay<T> {
-    /// The same share of all elements; 0 keeps all.
-    Share(f64),
-    /// A share of each row, `[rows, 1]`, or one read from the device, `[1, 1]`.
-    Each(T),
-}
-
-/// How much of an update is made.
-#[derive(Clone, Debug)]
-pub enum UpdateRate<T> {
+pub enum Coefficient<T> {
     /// A number.
-    Fixed(f64),
-    /// One read from the device, `[1]`.
-    Read(T),
+    Number(f64),
+    /// One or more that are read from the device.
+    Tensor(T),
 }
 
-impl<T> Decay<T> {
-    fn map<U>(self, map: impl FnOnce(T) -> U) -> Decay<U> {
+impl<T> Coefficient<T> {
+    fn map<U>(self, map: impl FnOnce(T) -> U) -> Coefficient<U> {
         match self {
-            Self::Share(share) => Decay::Share(share),
-            Self::Each(shares) => Decay::Each(map(shares)),
+            Self::Number(number) => Coefficient::Number(number),
+            Self::Tensor(tensor) => Coefficient::Tensor(map(tensor)),
         }
     }
 
     fn tensor(&self) -> Option<&T> {
         match self {
-            Self::Share(_) => None,
-            Self::Each(shares) => Some(shares),
-        }
-    }
-}
-
-impl<T> UpdateRate<T> {
-    fn map<U>(self, map: impl FnOnce(T) -> U) -> UpdateRate<U> {
-        match self {
-            Self::Fixed(rate) => UpdateRate::Fixed(rate),
-            Self::Read(rate) => UpdateRate::Read(map(rate)),
-        }
-    }
-
-    fn tensor(&self) -> Option<&T> {
-        match self {
-            Self::Fixed(_) => None,
-            Self::Read(rate) => Some(rate),
+            Self::Number(_) => None,
+            Self::Tensor(tensor) => Some(tensor),
         }
     }
 }
@@ -72,6 +47,9 @@ impl<T> UpdateRate<T> {
 /// - `weight`: `[rows, columns]`
 /// - `left`: `[k, rows]`
 /// - `right`: `[k, columns]`
+/// - `decay`, the share of the weight that is lost at a rate of 1: a number, where 0 keeps all; or one of
+///   each row, `[rows, 1]`, or of all, `[1, 1]`
+/// - `rate`: a number, or `[1]`
 ///
 /// # Conventions
 /// With one share for all it is BLAS's `ger` for `k = 1` and `gemm` with a transposed left factor
@@ -81,11 +59,11 @@ impl<T> UpdateRate<T> {
 /// ```
 /// use burn::backend::Flex;
 /// use burn::tensor::Tensor;
-/// use fewshot_kernels::{Decay, UpdateRate, rank_update};
+/// use fewshot_kernels::{Coefficient, rank_update};
 ///
 /// let row = |values| Tensor::<Flex, 2>::from_data([values], &Default::default());
 /// let weight = Tensor::ones([2, 2], &Default::default());
-/// let (half, rate) = (Decay::Share(0.5), UpdateRate::Fixed(0.5));
+/// let (half, rate) = (Coefficient::Number(0.5), Coefficient::Number(0.5));
 /// let weight = rank_update(weight, half, row([1.0, 2.0]), row([10.0, 20.0]), rate);
 /// assert_eq!(weight.into_data(), Tensor::<Flex, 2>::from_data(
 ///     [[5.75, 10.75], [10.75, 20.75]], &Default::default(),
@@ -93,10 +71,10 @@ impl<T> UpdateRate<T> {
 /// ```
 pub fn rank_update<B: Backend>(
     weight: Tensor<B, 2>,
-    decay: Decay<Tensor<B, 2>>,
+    decay: Coefficient<Tensor<B, 2>>,
     left: Tensor<B, 2>,
     right: Tensor<B, 2>,
-    rate: UpdateRate<Tensor<B, 1>>,
+    rate: Coefficient<Tensor<B, 1>>,
 ) -> Tensor<B, 2> {
     check(&weight, &decay, &left, &right, &rate);
     let (weight, factors) = (unwrap(weight), [unwrap(left), unwrap(right)]);
@@ -111,12 +89,12 @@ pub fn rank_update<B: Backend>(
 
 fn check<B: Backend>(
     weight: &Tensor<B, 2>,
-    decay: &Decay<Tensor<B, 2>>,
+    decay: &Coefficient<Tensor<B, 2>>,
     left: &Tensor<B, 2>,
     right: &Tensor<B, 2>,
-    rate: &UpdateRate<Tensor<B, 1>>,
+    rate: &Coefficient<Tensor<B, 1>>,
 ) {
-    if let UpdateRate::Read(rate) = rate {
+    if let Coefficient::Tensor(rate) = rate {
         let [found] = rate.dims();
         assert!(found == 1, "an update has one rate, found {found}");
     }
@@ -126,7 +104,7 @@ fn check<B: Backend>(
         left[1] == rows && right == [left[0], columns],
         "a weight of shape {weight:?} cannot grow by the transpose of {left:?} times {right:?}"
     );
-    if let Decay::Each(shares) = decay {
+    if let Coefficient::Tensor(shares) = decay {
         let found = shares.dims();
         let fits = [[rows, 1], [1, 1]].contains(&found);
         assert!(

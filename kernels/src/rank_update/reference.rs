@@ -4,32 +4,32 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
-use super::{Decay, UpdateRate};
+use super::Coefficient;
 use crate::host::{unwrap, wrap};
 use crate::linear::product;
 
 /// See [`rank_update`](crate::rank_update()).
 pub fn rank_update<B: Backend>(
     weight: FloatTensor<B>,
-    decay: Decay<FloatTensor<B>>,
+    decay: Coefficient<FloatTensor<B>>,
     [left, right]: [FloatTensor<B>; 2],
-    rate: UpdateRate<FloatTensor<B>>,
+    rate: Coefficient<FloatTensor<B>>,
 ) -> FloatTensor<B> {
     let times = |tensor: Tensor<B, 2>| match &rate {
-        UpdateRate::Fixed(1.0) => tensor,
-        UpdateRate::Fixed(rate) => tensor * *rate,
-        UpdateRate::Read(rate) => tensor * wrap::<B, 1>(rate.clone()).reshape([1, 1]),
+        Coefficient::Number(1.0) => tensor,
+        Coefficient::Number(rate) => tensor * *rate,
+        Coefficient::Tensor(rate) => tensor * wrap::<B, 1>(rate.clone()).reshape([1, 1]),
     };
     let growth = product(times(wrap::<B, 2>(left)).transpose(), wrap(right));
     let weight: Tensor<B, 2> = wrap(weight);
     let weight = match (decay, &rate) {
-        (Decay::Share(0.0), _) => weight,
-        (Decay::Share(share), UpdateRate::Fixed(rate)) => weight * (1.0 - rate * share),
-        (Decay::Share(share), UpdateRate::Read(rate)) => {
+        (Coefficient::Number(0.0), _) => weight,
+        (Coefficient::Number(share), Coefficient::Number(rate)) => weight * (1.0 - rate * share),
+        (Coefficient::Number(share), Coefficient::Tensor(rate)) => {
             let kept: Tensor<B, 1> = 1.0 - wrap(rate.clone()) * share;
             weight * kept.reshape([1, 1])
         }
-        (Decay::Each(shares), _) => weight * (1.0 - times(wrap(shares))),
+        (Coefficient::Tensor(shares), _) => weight * (1.0 - times(wrap(shares))),
     };
     unwrap(weight + growth)
 }

@@ -5,7 +5,7 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Distribution, Tensor};
 use fewshot::kernels::optim_step::{Momentum, WeightDecay};
-use fewshot::kernels::{self, Decay, StepRule, StepState, StepTensors, UpdateRate};
+use fewshot::kernels::{self, Coefficient, StepRule, StepState, StepTensors};
 
 use super::case::{Case, Load, Pass, Scale, sides};
 
@@ -52,8 +52,8 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
             let [left, right, rates, weight] = state.clone();
             // The weight's own memory may be written into.
             state[3] = rates.clone();
-            let rate = UpdateRate::Fixed(0.1);
-            state[3] = kernels::rank_update(weight, Decay::Each(rates), left, right, rate);
+            let rate = Coefficient::Number(0.1);
+            state[3] = kernels::rank_update(weight, Coefficient::Tensor(rates), left, right, rate);
         })
     };
     pairs.map(case).collect()

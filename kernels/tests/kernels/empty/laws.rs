@@ -8,10 +8,10 @@ use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Int, Tensor, TensorData, TensorPrimitive};
 use fewshot_kernels::batch_norm::NormStatistics;
 use fewshot_kernels::{
-    ConvBlock, Decay, LinearLayer, Metric, Precision, StackOptions, Statistics, TaskLoss,
-    UpdateRate, axpy_all, batch_norm, conv_stack, conv2d, leaky_relu, linear, linear_stack,
-    max_pool, norm_relu, product, proto_loss, prototypes, rank_update, scaled_all, scores,
-    summed_all, task_loss, tiled_all, weighted_sums,
+    Coefficient, ConvBlock, LinearLayer, Metric, Precision, StackOptions, Statistics, TaskLoss,
+    axpy_all, batch_norm, conv_stack, conv2d, leaky_relu, linear, linear_stack, max_pool,
+    norm_relu, product, proto_loss, prototypes, rank_update, scaled_all, scores, summed_all,
+    task_loss, tiled_all, weighted_sums,
 };
 
 use crate::judge::read;
@@ -145,7 +145,7 @@ pub fn plastic_updates_take_what_has_no_elements<B: AutodiffBackend>() {
     for [k, rows, columns] in with_an_empty_axis([2, 3, 4]) {
         let of = |shape| halves::<B::InnerBackend, 2>(shape);
         let (left, right) = (of([k, rows]), of([k, columns]));
-        let (lost, rate) = (Decay::Share(0.0), UpdateRate::Fixed(1.0));
+        let (lost, rate) = (Coefficient::Number(0.0), Coefficient::Number(1.0));
         let weight = rank_update(of([rows, columns]), lost, left, right, rate);
         let grown = found(weight, [rows, columns]);
         assert!(grown.iter().all(|value| *value == 0.5), "{grown:?}");

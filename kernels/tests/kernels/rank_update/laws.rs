@@ -2,7 +2,8 @@
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorPrimitive};
-use fewshot_kernels::{Decay, UpdateRate, rank_update, with_reference};
+use fewshot_kernels::Coefficient::{self, Number};
+use fewshot_kernels::{rank_update, with_reference};
 
 use crate::steps::set::{Layout, assert_close, laid_out, shaped, values};
 
@@ -20,13 +21,13 @@ pub fn read<B: Backend>(tensor: &Tensor<B, 2>) -> Vec<f32> {
 
 /// The three ways to lose a share of a weight, at three rates.
 pub fn ways<B: Backend>(rows: usize, layout: Layout) -> [Way<B>; 3] {
-    let each = |rows| Decay::Each(tensor::<B>([rows, 1], layout, 9));
-    let read = UpdateRate::Read(tensor::<B>([1, 1], layout, 8).reshape([1]));
-    let whole = UpdateRate::Fixed(1.0);
-    [(Decay::Share(0.25), read), (each(rows), UpdateRate::Fixed(0.7)), (each(1), whole)]
+    let each = |rows| Coefficient::Tensor(tensor::<B>([rows, 1], layout, 9));
+    let read = Coefficient::Tensor(tensor::<B>([1, 1], layout, 8).reshape([1]));
+    let whole = Number(1.0);
+    [(Number(0.25), read), (each(rows), Number(0.7)), (each(1), whole)]
 }
 
-type Way<B> = (Decay<Tensor<B, 2>>, UpdateRate<Tensor<B, 1>>);
+type Way<B> = (Coefficient<Tensor<B, 2>>, Coefficient<Tensor<B, 1>>);
 
 pub fn updates_equal_the_reference<B: Backend>() {
     use Layout::*;
@@ -55,7 +56,7 @@ pub fn a_shared_weight_is_not_overwritten<B: Backend>() {
     // One that an update has written, and so owns all of its memory.
     let grow = |weight| {
         let factor = |length| tensor::<B>([2, length], Layout::Contiguous, 5);
-        rank_update(weight, Decay::Share(0.5), factor(37), factor(21), UpdateRate::Fixed(0.9))
+        rank_update(weight, Number(0.5), factor(37), factor(21), Number(0.9))
     };
     let weight = grow(fresh(1));
     let before = read(&weight);
@@ -72,7 +73,7 @@ pub fn a_shared_weight_is_not_overwritten<B: Backend>() {
     let square = |seed| tensor::<B>([9, 9], Layout::Contiguous, seed);
     let update = || {
         let weight = square(1);
-        let (none, whole) = (Decay::Share(0.0), UpdateRate::Fixed(1.0));
+        let (none, whole) = (Number(0.0), Number(1.0));
         rank_update(weight.clone(), none, weight.clone(), weight, whole)
     };
     assert_close("squared", &read(&update()), &read(&with_reference(update)), 1e-5);
@@ -89,13 +90,13 @@ pub fn what_is_not_finite_spreads_as_in_the_reference<B: Backend>() {
     for k in [1, 3] {
         let left: Vec<f32> = (0..k * rows).map(|i| pick(i / rows + i)).collect();
         let right = right.repeat(k);
-        for lost in [Decay::Share(0.5), Decay::Share(0.0), Decay::Each(given(&share, [rows, 1]))] {
+        for lost in [Number(0.5), Number(0.0), Coefficient::Tensor(given(&share, [rows, 1]))] {
             for ordinary in [None, Some(values(k * rows, 1))] {
                 let left = ordinary.as_ref().unwrap_or(&left);
                 let update = || {
                     let weight = given::<B>(&weight, [rows, columns]);
                     let factors = (given(left, [k, rows]), given(&right, [k, columns]));
-                    rank_update(weight, lost.clone(), factors.0, factors.1, UpdateRate::Fixed(0.5))
+                    rank_update(weight, lost.clone(), factors.0, factors.1, Number(0.5))
                 };
                 let (found, wanted) = (read(&update()), read(&with_reference(update)));
                 assert!(wanted.iter().any(|value| value.is_nan()));
@@ -109,7 +110,7 @@ pub fn all_and_nothing_can_be_kept<B: Backend>() {
     let weight = || tensor::<B>([6, 35], Layout::Contiguous, 1);
     let nothing = |length| given::<B>(&vec![0.0; length], [1, length]);
     let kept = |lost, rate| {
-        let (lost, rate) = (Decay::Share(lost), UpdateRate::Fixed(rate));
+        let (lost, rate) = (Number(lost), Number(rate));
         read(&rank_update(weight(), lost, nothing(6), nothing(35), rate))
     };
     assert_eq!(kept(0.0, 0.3), read(&weight()));

@@ -2,7 +2,7 @@
 
 use burn::backend::{Autodiff, Flex};
 use burn::tensor::{DType, Tensor};
-use fewshot_kernels::{Decay, UpdateRate, rank_update, with_reference};
+use fewshot_kernels::{Coefficient, rank_update, with_reference};
 
 use super::laws::{read, tensor, ways};
 use crate::judge::with_any_threads;
@@ -34,7 +34,8 @@ fn memory_that_nothing_else_holds_is_written_to() {
     let mut places = Vec::new();
     for seed in 2..6 {
         let (left, right) = (matrix([1, 40], seed), matrix([1, 50], 7));
-        weight = rank_update(weight, Decay::Share(0.9), left, right, UpdateRate::Fixed(0.5));
+        weight =
+            rank_update(weight, Coefficient::Number(0.9), left, right, Coefficient::Number(0.5));
         let primitive = weight.clone().into_primitive().tensor();
         places.push(primitive.bytes().as_ptr());
     }
@@ -46,7 +47,7 @@ fn other_types_take_the_reference() {
     for dtype in [DType::F64, DType::F16] {
         let update = || {
             let of = |shape, seed| matrix(shape, seed).cast(dtype);
-            let (lost, rate) = (Decay::Each(of([7, 1], 4)), UpdateRate::Fixed(0.5));
+            let (lost, rate) = (Coefficient::Tensor(of([7, 1], 4)), Coefficient::Number(0.5));
             rank_update(of([7, 9], 1), lost, of([2, 7], 2), of([2, 9], 3), rate)
         };
         let (found, wanted) = (update(), with_reference(update));
@@ -62,7 +63,8 @@ fn gradients_flow_to_every_operand() {
     let (weight, shares) = (of([3, 5], 1), of([3, 1], 2));
     let (left, right) = (of([2, 3], 3), of([2, 5], 4));
     let rate = Tensor::<B, 1>::from_data([0.5], &Default::default()).require_grad();
-    let (lost, read_rate) = (Decay::Each(shares.clone()), UpdateRate::Read(rate.clone()));
+    let (lost, read_rate) =
+        (Coefficient::Tensor(shares.clone()), Coefficient::Tensor(rate.clone()));
     let grown = rank_update(weight.clone(), lost, left.clone(), right.clone(), read_rate);
     let gradients = grown.sum().backward();
     let found = |tensor: &Tensor<B, 2>| read(&tensor.grad(&gradients).unwrap());
@@ -87,18 +89,24 @@ fn operands_that_do_not_fit_are_refused() {
         let said = refusal(|| rank_update(matrix([3, 5], 1), lost, factors.0, factors.1, rate));
         assert_eq!(said, wanted);
     };
-    let whole = || UpdateRate::Fixed(1.0);
+    let whole = || Coefficient::Number(1.0);
     for (left, right) in [([2, 5], [2, 3]), ([2, 3], [1, 5]), ([2, 3], [2, 1]), ([2, 1], [2, 5])] {
         let wanted = format!(
             "a weight of shape [3, 5] cannot grow by the transpose of {left:?} times {right:?}"
         );
-        refused(Decay::Share(0.0), left, right, whole(), wanted);
+        refused(Coefficient::Number(0.0), left, right, whole(), wanted);
     }
     for found in [[5, 1], [1, 3], [3, 5]] {
-        let lost = Decay::Each(matrix(found, 4));
+        let lost = Coefficient::Tensor(matrix(found, 4));
         let wanted = format!("a weight of 3 rows loses a share [3, 1] or [1, 1], found {found:?}");
         refused(lost, [2, 3], [2, 5], whole(), wanted);
     }
-    let three = UpdateRate::Read(matrix([3, 1], 4).reshape([3]));
-    refused(Decay::Share(0.0), [2, 3], [2, 5], three, "an update has one rate, found 3".into());
+    let three = Coefficient::Tensor(matrix([3, 1], 4).reshape([3]));
+    refused(
+        Coefficient::Number(0.0),
+        [2, 3],
+        [2, 5],
+        three,
+        "an update has one rate, found 3".into(),
+    );
 }
