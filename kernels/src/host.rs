@@ -9,7 +9,7 @@ use burn::tensor::{DType, Shape, Tensor, TensorData, TensorPrimitive};
 use crate::inference::depthwise::{self, DepthwiseOptions};
 use crate::inference::fused_linear::{self, LinearEpilogue};
 use crate::inference::{attention, layer_norm, pointwise};
-use crate::rank_update::{self, Decay, UpdateRate};
+use crate::rank_update::{self, Coefficient};
 use crate::{gram, inverse_power, weighted_sums};
 
 /// A backend whose float tensors are ordinary memory: reading one is a copy at most.
@@ -68,9 +68,9 @@ pub(crate) struct HostTable<B: Backend> {
     pub pointwise: fn([FloatTensor<B>; 4], [f32; 2], Option<FloatTensor<B>>) -> FloatTensor<B>,
     pub rank_update: fn(
         FloatTensor<B>,
-        Decay<FloatTensor<B>>,
+        Coefficient<FloatTensor<B>>,
         [FloatTensor<B>; 2],
-        UpdateRate<FloatTensor<B>>,
+        Coefficient<FloatTensor<B>>,
     ) -> FloatTensor<B>,
     pub weighted_sums: fn(FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
 }
