@@ -69,36 +69,16 @@ impl Moments {
     }
 }
 
-/// Everything a parameter's step multiplies with.
+/// Everything a parameter's step multiplies with; `rate` is the learning rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub enum Factors {
-    /// `p * keep - rate * d`.
-    Sgd {
-        /// The pull.
-        decay: Decay,
-        /// How `d` comes from the gradient, where it is not the gradient itself.
-        velocity: Option<Velocity>,
-        /// The learning rate.
-        rate: f64,
-    },
+    /// `p * keep - rate * d`, with `d` the gradient where there is no velocity.
+    Sgd { decay: Decay, velocity: Option<Velocity>, rate: f64 },
     /// `p * keep - rate * r`.
-    Adam {
-        /// The pull.
-        decay: Decay,
-        /// How `r` comes from the gradient.
-        moments: Moments,
-        /// The learning rate.
-        rate: f64,
-    },
+    Adam { decay: Decay, moments: Moments, rate: f64 },
     /// `p - rate * |p| / |u| * u` with `u = r + pull * p`.
-    Lamb {
-        /// The pull.
-        pull: f64,
-        /// How `r` comes from the gradient.
-        moments: Moments,
-        /// The learning rate.
-        rate: f64,
-    },
+    Lamb { pull: f64, moments: Moments, rate: f64 },
 }
 
 impl StepRule {

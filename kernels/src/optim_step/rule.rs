@@ -1,38 +1,17 @@
 /// The update rule of an optimizer.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(missing_docs)]
 pub enum StepRule {
     /// `p - lr * d` with `d = g`, or with what [`Momentum`] makes of `g`.
-    Sgd {
-        /// Remembers a velocity where it is there.
-        momentum: Option<Momentum>,
-        /// Where it pulls: on the gradient, or on the parameter.
-        weight_decay: WeightDecay,
-    },
+    Sgd { momentum: Option<Momentum>, weight_decay: WeightDecay },
     /// `p - lr * m' / (sqrt(v') + epsilon)` with the moments `m = beta_1 * m + (1 - beta_1) * g` and
     /// `v = beta_2 * v + (1 - beta_2) * g^2`, which start at zero, and
-    /// `m' = m / (1 - beta_1^t)`, `v' = v / (1 - beta_2^t)`.
-    Adam {
-        /// Share of the first moment that stays.
-        beta_1: f64,
-        /// Share of the second moment that stays.
-        beta_2: f64,
-        /// Added to the root.
-        epsilon: f64,
-        /// L2 for Adam, decoupled for AdamW.
-        weight_decay: WeightDecay,
-    },
+    /// `m' = m / (1 - beta_1^t)`, `v' = v / (1 - beta_2^t)`. Weight decay is L2 for Adam, decoupled for
+    /// AdamW.
+    Adam { beta_1: f64, beta_2: f64, epsilon: f64, weight_decay: WeightDecay },
     /// `p - lr * |p| / |u| * u` with `u = m' / (sqrt(v') + epsilon) + weight_decay * p`, the moments
     /// of Adam, and Euclidean norms over the whole tensor; the ratio is 1 where either norm is 0.
-    Lamb {
-        /// Share of the first moment that stays.
-        beta_1: f64,
-        /// Share of the second moment that stays.
-        beta_2: f64,
-        /// Added to the root.
-        epsilon: f64,
-        /// Pull towards zero, inside the ratio.
-        weight_decay: f64,
-    },
+    Lamb { beta_1: f64, beta_2: f64, epsilon: f64, weight_decay: f64 },
 }
 
 /// A velocity `v = factor * v + (1 - dampening) * g` in place of the gradient; `v = g` at the first
