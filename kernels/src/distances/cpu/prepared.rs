@@ -32,11 +32,14 @@ impl Prepared {
         let padded = dims.ways.next_multiple_of(tile);
         let mut prepared = Self {
             columns: Buffer::zeros(padded * d),
-            rows: if gradient { tiles(prototypes, d, tile) } else { Buffer::zeros(0) },
+            rows: Buffer::zeros(if gradient { d.next_multiple_of(tile) * dims.ways } else { 0 }),
             scale: vec![0.0; padded],
             shift: vec![f32::NEG_INFINITY; padded],
             pull: vec![0.0; dims.ways],
         };
+        if gradient {
+            pack(prototypes, d, tile, &mut prepared.rows);
+        }
         for way in 0..dims.ways {
             let row = &prototypes[way * d..(way + 1) * d];
             let (square, inverse) = lengths(row);
@@ -64,15 +67,7 @@ pub fn pull(metric: Metric, factor: f32, (square, inverse): (f32, f32)) -> f32 {
     }
 }
 
-/// Rows `[n, d]` as `[tiles of d, n, TILE]`, with zeros behind the last column.
-pub fn tiles(rows: &[f32], d: usize, tile: usize) -> Buffer {
-    let n = rows.len() / d.max(1);
-    let mut packed = Buffer::zeros(d.next_multiple_of(tile) * n);
-    pack(rows, d, tile, &mut packed);
-    packed
-}
-
-/// Packs as [`tiles`] does, into `packed`.
+/// Packs rows `[n, d]` as `[tiles of d, n, TILE]`, with zeros behind the last column.
 pub fn pack(rows: &[f32], d: usize, tile: usize, packed: &mut [f32]) {
     let n = rows.len() / d.max(1);
     for (row, from) in rows.chunks_exact(d.max(1)).enumerate() {
