@@ -102,17 +102,19 @@ impl<B: Backend> DeviceGradStats<B> {
 pub fn grad_stats_on_device<B: Backend>(gradients: Vec<FloatTensor<B>>) -> DeviceGradStats<B> {
     let table = table::<B>(&gradients);
     let filled: Vec<_> = gradients.into_iter().filter(has_elements).collect();
-    let (parts, squares): (Vec<_>, fn(&[f32]) -> f64) = match table {
-        _ if filled.is_empty() => (Vec::new(), reference::squares),
-        Some(table) => ((table.grad_parts)(filled), table.part_squares),
-        None => (reference::grad_parts::<B>(filled), reference::squares),
+    let (parts, squares) = match table {
+        Some(table) if !filled.is_empty() => (table.grad_parts)(filled),
+        _ => reference::grad_parts::<B>(filled),
     };
     DeviceGradStats { parts: parts.into_iter().map(wrap).collect(), squares }
 }
 
+/// Vectors of parts, of [`PART`] floats each, and what makes the sum of squares of a part.
+pub type GradParts<B> = (Vec<FloatTensor<B>>, fn(&[f32]) -> f64);
+
 /// Floats of a part: the largest magnitude, the sum of squares divided by its square, and what tells of
 /// elements that are not finite.
-pub(crate) const PART: usize = 3;
+pub const PART: usize = 3;
 
 /// The table of `B`, if it takes all of these.
 fn table<B: Backend>(gradients: &[FloatTensor<B>]) -> Option<&'static StepTable<B>> {

@@ -4,6 +4,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{DType, Tensor, TensorMetadata};
 
+use super::GradParts;
 use crate::host::{read, unwrap, wrap};
 
 /// Every gradient times `factor`, and the sum of all squares of the result.
@@ -29,8 +30,8 @@ pub fn grad_stats<B: Backend>(
 }
 
 /// A part of each gradient, on its device; all have elements.
-pub(crate) fn grad_parts<B: Backend>(gradients: Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>> {
-    gradients.into_iter().map(|gradient| unwrap(part::<B>(gradient))).collect()
+pub(crate) fn grad_parts<B: Backend>(gradients: Vec<FloatTensor<B>>) -> GradParts<B> {
+    (gradients.into_iter().map(|gradient| unwrap(part::<B>(gradient))).collect(), squares)
 }
 
 /// The largest magnitude, the sum of the squares divided by its square, and the plain sum, which is
@@ -44,7 +45,7 @@ fn part<B: Backend>(gradient: FloatTensor<B>) -> Tensor<B, 1> {
     Tensor::cat(vec![largest, sum(small), sum(g)], 0)
 }
 
-pub(crate) fn squares(part: &[f32]) -> f64 {
+fn squares(part: &[f32]) -> f64 {
     let [largest, small, plain] = [part[0], part[1], part[2]].map(f64::from);
     if plain.is_nan() || largest == 0.0 || largest.is_infinite() {
         // Of nothing but zeros, it is exact; of others, the norm is no number either.

@@ -5,7 +5,7 @@ use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
 use super::{StepOutput, StepRule, StepTensors};
-use crate::grad_stats;
+use crate::grad_stats::{self, GradParts};
 use crate::local_learning::LocalBody;
 use crate::registry::function_table;
 
@@ -36,16 +36,10 @@ pub trait FusedSteps: Backend {
     /// finite if all elements are, infinite if some are, and NaN if one is NaN.
     fn grad_stats(gradients: Vec<FloatTensor<Self>>, factor: f64) -> (Vec<FloatTensor<Self>>, f64);
 
-    /// See [`grad_stats_on_device`](crate::grad_stats_on_device): vectors of parts of three floats, of which
-    /// [`part_squares`](Self::part_squares) makes the sum of squares of a part; there is a gradient, and
-    /// all have elements. Plain operations, unless a backend has better.
-    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
+    /// See [`grad_stats_on_device`](crate::grad_stats_on_device); there is a gradient, and all have elements.
+    /// Plain operations, unless a backend has better.
+    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> GradParts<Self> {
         grad_stats::reference::grad_parts::<Self>(gradients)
-    }
-
-    /// See [`grad_parts`](Self::grad_parts).
-    fn part_squares(part: &[f32]) -> f64 {
-        grad_stats::reference::squares(part)
     }
 
     /// How it goes through many ticks of local learning at once, if it has a body for that. On a host
@@ -61,8 +55,7 @@ function_table! {
         pub optim_step: fn(Vec<StepTensors<FloatTensor<B>>>, &StepRule, f64)
             -> Vec<StepOutput<FloatTensor<B>>>,
         pub grad_stats: fn(Vec<FloatTensor<B>>, f64) -> (Vec<FloatTensor<B>>, f64),
-        pub grad_parts: fn(Vec<FloatTensor<B>>) -> Vec<FloatTensor<B>>,
-        pub part_squares: fn(&[f32]) -> f64,
+        pub grad_parts: fn(Vec<FloatTensor<B>>) -> GradParts<B>,
         pub local_learning: fn() -> Option<LocalBody<B>>,
     }
 }

@@ -18,7 +18,7 @@ use cubecl::prelude::*;
 use super::factors::Factors;
 use super::{FusedSteps, StepOutput, StepRule, StepState, StepTensors};
 use crate::cube::{Vectors, arrays, empty, most_tensors, owned};
-use crate::grad_stats;
+use crate::grad_stats::{self, GradParts};
 use crate::layers::goes_into_f32;
 use crate::lists::grouped;
 use crate::local_learning::{LocalBody, cube};
@@ -56,12 +56,8 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> FusedSteps
         grad_stats::cube::grad_stats(gradients, factor)
     }
 
-    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> Vec<FloatTensor<Self>> {
-        grad_stats::cube::grad_parts(gradients)
-    }
-
-    fn part_squares(part: &[f32]) -> f64 {
-        grad_stats::cube::squares(part)
+    fn grad_parts(gradients: Vec<FloatTensor<Self>>) -> GradParts<Self> {
+        (grad_stats::cube::grad_parts(gradients), grad_stats::cube::squares)
     }
 
     fn local_learning() -> Option<LocalBody<Self>> {
