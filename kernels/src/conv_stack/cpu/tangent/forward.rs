@@ -59,7 +59,8 @@ pub fn jvp(
     let mut y = vec![0.0; shape.output().iter().product()];
     let mut runs = SlotRun::all(&saved.plans, slots, &mut inputs, &mut convs, &mut y);
     let mut norms: Vec<PerBatch<Norm>> = Vec::new();
-    for k in 0..=saved.plans.len() {
+    let after_each = parameters.iter().map(Some).chain([None]);
+    for (k, tangents) in after_each.enumerate() {
         let group = saved.plans.get(k).map_or(1, |plan| plan.group);
         let parts = runs.par_iter_mut().map(|run| {
             let padded = saved.plans.get(k).map_or(0, Plan::padded);
@@ -70,12 +71,11 @@ pub fn jvp(
             sums
         });
         let sums = PerBatch::total(parts.collect(), Sums::merge);
-        if let Some(plan) = saved.plans.get(k) {
-            let pixels = saved.pixels(plan);
-            let tangents = &parameters[k];
+        if let Some(tangents) = tangents {
+            let (pixels, primals) = (saved.pixels(&saved.plans[k]), &saved.parameters[k]);
             norms.push(sums.map(|image, sums| {
                 let norm = saved.norms[k].of(image);
-                norm.tangent(&saved.parameters[k], tangents, sums, pixels)
+                norm.tangent(primals, tangents, sums, pixels)
             }));
         }
     }
