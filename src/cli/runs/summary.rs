@@ -8,8 +8,11 @@ use crate::cli::output::lower;
 use crate::cli::progress;
 use crate::cli::report::rounded;
 
-/// A name for each, as `show` and `compare` have them.
-pub(super) const RESULTS: [(&str, fn(&RunHistory) -> String); 8] = [
+/// What a result is called, and its text.
+type Named = (&'static str, fn(&RunHistory) -> String);
+
+/// The results that `show` and `compare` have.
+pub(super) const RESULTS: [Named; 8] = [
     ("state", |run| known(state(run))),
     ("steps", steps),
     ("training time", |run| time(run.seconds())),
