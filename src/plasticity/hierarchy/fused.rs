@@ -4,8 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::grad_stats;
 use fewshot_kernels::local_learning::{
-    Aggregate, LayerMemory, Learned, LocalLayer, LocalLearning, LocalMemory, local_learning,
-    local_settings,
+    LayerMemory, Learned, LocalLayer, LocalLearning, LocalMemory, local_learning, local_settings,
 };
 
 use super::level::Level;
@@ -131,7 +130,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         for (index, (level, layer)) in levels.enumerate() {
             let gain = layer.gain.clone().filter(|_| fed_back && index < last);
             let came = self.came(index);
-            let level = level.restored(layer, came, self.hierarchy.aggregate);
+            let level = level.restored(layer, came);
             self.levels.push(Level { gain, ..level });
         }
         self
@@ -158,12 +157,16 @@ impl<B: Backend> Level<B> {
         }
     }
 
-    fn restored(self, memory: LayerMemory<B>, came: usize, aggregate: Aggregate) -> Self {
+    fn restored(self, memory: LayerMemory<B>, came: usize) -> Self {
+        let aggregate = self.window.aggregate;
         let seen = memory.seen.filter(|_| came > 0);
-        let window = seen.map_or(Window::Empty, |seen| {
+        let came = seen.as_ref().map_or(0, |_| came);
+        let outputs = seen.map_or_else(Vec::new, |seen| {
             let length = seen.dims()[1] / aggregate.length(1, self.ratio);
-            Window::unpacked(aggregate, seen, length, came)
+            let output = |place| seen.clone().narrow(1, place * length, length);
+            (0..aggregate.length(1, came)).map(output).collect()
         });
+        let window = Window { aggregate, outputs, came };
         let state = [memory.of_inputs, memory.of_neurons];
         Self { state, window, output: memory.held, power: memory.power, ..self }
     }
@@ -172,27 +175,12 @@ impl<B: Backend> Level<B> {
 impl<B: Backend> Window<B> {
     /// In one tensor, `[b, inputs]`, if anything came.
     fn packed(&self, inputs: usize) -> Option<Tensor<B, 2>> {
-        match self {
-            Self::Empty => None,
-            Self::Last(output) | Self::Sum(output, _) => Some(output.clone()),
-            Self::All(all) => {
-                let [batch, length] = all.first()?.dims();
-                let missing = inputs - all.len() * length;
-                let rest = Tensor::zeros([batch, missing], &all[0].device());
-                Some(Tensor::cat(all.iter().cloned().chain([rest]).collect(), 1))
-            }
+        let mut all = self.outputs.clone();
+        let [batch, length] = all.first()?.dims();
+        let missing = inputs - all.len() * length;
+        if missing > 0 {
+            all.push(Tensor::zeros([batch, missing], &all[0].device()));
         }
-    }
-
-    /// Of `came` outputs of this length.
-    fn unpacked(aggregate: Aggregate, seen: Tensor<B, 2>, length: usize, came: usize) -> Self {
-        match aggregate {
-            Aggregate::Last => Self::Last(seen),
-            Aggregate::Mean => Self::Sum(seen, came),
-            Aggregate::Concat => {
-                let output = |place| seen.clone().narrow(1, place * length, length);
-                Self::All((0..came).map(output).collect())
-            }
-        }
+        Some(Tensor::cat(all, 1))
     }
 }

@@ -1,7 +1,6 @@
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::inverse_power;
-use fewshot_kernels::local_learning::Aggregate;
 
 use super::window::Window;
 use crate::plasticity::{
@@ -49,19 +48,12 @@ impl<B: Backend> Level<B> {
             index,
             ratio: hierarchy.schedule().ratio(index),
             state: rule.init(layer.neurons(), layer.inputs(), &layer.weight.val().device()),
-            window: Window::Empty,
+            window: Window { aggregate: hierarchy.aggregate, outputs: Vec::new(), came: 0 },
             output: None,
             gain: None,
             power: None,
             bound: None,
         }
-    }
-
-    /// With another output of what is below it in its window.
-    pub(super) fn take_in(mut self, below: Tensor<B, 2>, aggregate: Aggregate) -> Self {
-        let window = std::mem::replace(&mut self.window, Window::Empty);
-        self.window = window.push(aggregate, below);
-        self
     }
 
     /// Gives an output for what is in its window, and learns.
@@ -70,8 +62,8 @@ impl<B: Backend> Level<B> {
         layer: PlasticLinear<B>,
         learning: &Learning<B, impl PlasticityRule<B>>,
     ) -> (Self, PlasticLinear<B>, Tensor<B, 2>) {
-        let window = std::mem::replace(&mut self.window, Window::Empty);
-        let seen = window.seen(self.ratio).expect("a layer that fires has taken in an output");
+        let seen = self.window.take(self.ratio);
+        let seen = seen.expect("a layer that fires has taken in an output");
         let output = layer.forward(seen.clone());
         let output = match &self.gain {
             Some(gain) => output * gain.clone(),
@@ -146,7 +138,10 @@ impl<B: Backend> Level<B> {
     pub(super) fn detach(self) -> Self {
         Self {
             state: self.state.map(|state| state.map(Tensor::detach)),
-            window: self.window.detach(),
+            window: Window {
+                outputs: self.window.outputs.into_iter().map(Tensor::detach).collect(),
+                ..self.window
+            },
             output: self.output.map(Tensor::detach),
             gain: self.gain.map(Tensor::detach),
             power: self.power.map(Tensor::detach),

@@ -157,7 +157,6 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
 
     /// A tick whose input is known to fit.
     fn advance(mut self, x: Tensor<B, 2>, told: &mut impl FnMut(usize, &Tensor<B, 2>)) -> Self {
-        let aggregate = self.hierarchy.aggregate;
         let layers = std::mem::take(&mut self.hierarchy.layers).into_iter();
         let levels = std::mem::take(&mut self.levels).into_iter();
         let mut below = Some(x);
@@ -165,7 +164,7 @@ impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
         for (index, (mut level, mut layer)) in levels.zip(layers).enumerate() {
             // The first layer that does not fire takes in what came; nothing comes to those above.
             if let Some(output) = below.take() {
-                level = level.take_in(output, aggregate);
+                level.window.push(output);
                 if self.hierarchy.schedule.fires(index, self.tick) {
                     let output;
                     (level, layer, output) = level.fire(layer, &self.learning);

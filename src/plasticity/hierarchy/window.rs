@@ -1,3 +1,5 @@
+use std::mem;
+
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 use fewshot_kernels::local_learning::Aggregate;
@@ -29,53 +31,38 @@ pub(super) fn windows<B: Backend>(
     }
 }
 
-/// The outputs below a layer since it fired last, one after the other.
+/// The outputs below a layer since it fired last.
 #[derive(Clone, Debug)]
-pub(super) enum Window<B: Backend> {
-    /// Nothing came yet.
-    Empty,
-    /// The last one.
-    Last(Tensor<B, 2>),
-    /// Their sum, and how many they are.
-    Sum(Tensor<B, 2>, usize),
-    /// All, from the oldest to the newest.
-    All(Vec<Tensor<B, 2>>),
+pub(super) struct Window<B: Backend> {
+    pub(super) aggregate: Aggregate,
+    /// All, from the oldest to the newest; the last one alone, or their sum, where no more is seen.
+    pub(super) outputs: Vec<Tensor<B, 2>>,
+    /// How many came.
+    pub(super) came: usize,
 }
 
 impl<B: Backend> Window<B> {
-    pub(super) fn push(self, aggregate: Aggregate, output: Tensor<B, 2>) -> Self {
-        match (aggregate, self) {
-            (Aggregate::Last, _) => Self::Last(output),
-            (Aggregate::Mean, Self::Sum(sum, count)) => Self::Sum(sum + output, count + 1),
-            (Aggregate::Mean, _) => Self::Sum(output, 1),
-            (Aggregate::Concat, Self::All(mut all)) => {
-                all.push(output);
-                Self::All(all)
-            }
-            (Aggregate::Concat, _) => Self::All(vec![output]),
-        }
-    }
-
-    /// Without the graphs that its outputs came from.
-    pub(super) fn detach(self) -> Self {
-        match self {
-            Self::Empty => Self::Empty,
-            Self::Last(output) => Self::Last(output.detach()),
-            Self::Sum(sum, count) => Self::Sum(sum.detach(), count),
-            Self::All(all) => Self::All(all.into_iter().map(Tensor::detach).collect()),
-        }
+    pub(super) fn push(&mut self, output: Tensor<B, 2>) {
+        let output = match self.aggregate {
+            Aggregate::Concat => output,
+            Aggregate::Mean | Aggregate::Last => match self.outputs.pop() {
+                Some(sum) if self.aggregate == Aggregate::Mean => sum + output,
+                _ => output,
+            },
+        };
+        self.outputs.push(output);
+        self.came += 1;
     }
 
     /// What the layer sees, of `ratio` outputs at most; a window is filled with its first output.
-    pub(super) fn seen(self, ratio: usize) -> Option<Tensor<B, 2>> {
-        match self {
-            Self::Empty => None,
-            Self::Last(output) | Self::Sum(output, 1) => Some(output),
-            Self::Sum(sum, count) => Some(sum / count as f64),
-            Self::All(mut all) => {
-                let missing = ratio - all.len();
+    pub(super) fn take(&mut self, ratio: usize) -> Option<Tensor<B, 2>> {
+        let (mut all, came) = (mem::take(&mut self.outputs), mem::take(&mut self.came));
+        match self.aggregate {
+            Aggregate::Mean if came > 1 => Some(all.pop()? / came as f64),
+            Aggregate::Mean | Aggregate::Last => all.pop(),
+            Aggregate::Concat => {
                 let first = all.first()?.clone();
-                all.splice(0..0, std::iter::repeat_n(first, missing));
+                all.splice(0..0, std::iter::repeat_n(first, ratio - came));
                 Some(Tensor::cat(all, 1))
             }
         }
