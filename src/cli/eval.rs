@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::args::{EvalArgs, Method};
 use super::backend::{self, Job, Place};
-use super::error::{CliError, failed, usage};
+use super::error::{Result, failed, usage};
 use super::features::Part;
 use super::output::print;
 use super::report::{evaluated, join, test_protocol};
@@ -19,7 +19,7 @@ use super::settings::{LearnerJob, RunSettings};
 use super::train::World;
 use super::{features, sinusoids, world};
 
-pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: EvalArgs) -> Result {
     let world = world::join()?;
     if let Some(path) = &args.features.features {
         world::refuse_several(&*world, "eval --features")?;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: EvalArgs) -> Result<(), CliError> {
     world::run_or_abort(&*world, || run_in(args, world.clone()))
 }
 
-fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
+fn run_in(args: EvalArgs, world: World) -> Result {
     backend::prepare(args.device.threads)?;
     let Some(given) = &args.checkpoint else {
         return Err(usage!("a checkpoint, a run folder or --features is needed"));
@@ -65,10 +65,7 @@ fn run_in(args: EvalArgs, world: World) -> Result<(), CliError> {
 }
 
 /// What a checkpoint of the command was trained by.
-pub(super) fn settings<R: DeserializeOwned>(
-    checkpoint: &Checkpoint,
-    path: &Path,
-) -> Result<R, CliError> {
+pub(super) fn settings<R: DeserializeOwned>(checkpoint: &Checkpoint, path: &Path) -> Result<R> {
     R::deserialize(&checkpoint.settings()["user"])
         .map_err(|error| failed!("{} was not made by `fewshot train`: {error}", path.display()))
 }
@@ -94,7 +91,7 @@ struct Testing {
 }
 
 impl Job for Testing {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let settings = self.settings.clone();
         match self.method.filter(|method| *method != settings.method) {
             Some(method) => self.with_head(method, &place),
@@ -104,11 +101,7 @@ impl Job for Testing {
 }
 
 impl LearnerJob for Testing {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        place: Place<B>,
-        learner: L,
-    ) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
         let learner = self.checkpoint.load::<B, _, _>(learner, &place.device)?;
         self.test(&place, learner.valid())
     }
@@ -116,11 +109,7 @@ impl LearnerJob for Testing {
 
 impl Testing {
     /// Tests the encoder of the run with another head.
-    fn with_head<B: AutodiffBackend>(
-        mut self,
-        method: Method,
-        place: &Place<B>,
-    ) -> Result<(), CliError> {
+    fn with_head<B: AutodiffBackend>(mut self, method: Method, place: &Place<B>) -> Result {
         if method.needs_episodes() {
             return Err(usage!(
                 "{method} has weights of its own, which only its own training on episodes gives it"
@@ -140,7 +129,7 @@ impl Testing {
         self,
         place: &Place<B>,
         learner: impl Learner<B::InnerBackend>,
-    ) -> Result<(), CliError> {
+    ) -> Result {
         let Self { args, settings, path, checkpoint, mut sampler, world, .. } = self;
         let statistics = settings.statistics(args.batch_norm)?;
         let free = place.free_of(world.size()).map(|free| free.0);

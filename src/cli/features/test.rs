@@ -13,12 +13,12 @@ use serde_json::json;
 use super::{plot, table};
 use crate::cli::args::EvalArgs;
 use crate::cli::backend::{self, Job, Place};
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 use crate::cli::output::{print, print_status};
 use crate::cli::report::{join, rounded};
 
 /// `fewshot eval --features`, of the file `path`.
-pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError> {
+pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result {
     backend::prepare(args.device.threads)?;
     let all = ["all".to_owned()];
     let methods = methods(if args.method.is_empty() { &all } else { &args.method })?;
@@ -43,7 +43,7 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError
         let sampler = FeatureSampler::new(features.clone(), protocol, args.seed.unwrap_or(1))?;
         Ok(sampler.with_query_counts(counts)?)
     });
-    let samplers = samplers.collect::<Result<_, CliError>>()?;
+    let samplers = samplers.collect::<Result<_>>()?;
     let episodes = args.episodes.unwrap_or(10_000);
     let (path, json) = (path.to_owned(), args.json);
     let testing = Testing { features, methods, samplers, episodes, path, plot, json };
@@ -51,7 +51,7 @@ pub(crate) fn eval_features(args: &EvalArgs, path: &Path) -> Result<(), CliError
 }
 
 /// The methods that are asked for, each once.
-fn methods(asked: &[String]) -> Result<Vec<&'static str>, CliError> {
+fn methods(asked: &[String]) -> Result<Vec<&'static str>> {
     let all = || HEAD_NAMES.iter().chain(TRANSDUCTIVE_HEAD_NAMES).copied();
     let known = || all().filter(|name| !TRAINED_ON_EPISODES.contains(name));
     let mut found: Vec<&str> = Vec::new();
@@ -90,7 +90,7 @@ struct Testing {
 }
 
 impl Job for Testing {
-    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result<(), CliError> {
+    fn run<B: AutodiffBackend>(self, place: Place<B>) -> Result {
         let tables = self.tables::<B::InnerBackend>(&place.device);
         let Self { features, path, plot, json, .. } = self;
         if let Some(plot) = &plot {
@@ -191,7 +191,7 @@ pub(super) fn example(
 mod tests {
     use super::*;
 
-    fn named(names: &[&str]) -> Result<Vec<&'static str>, CliError> {
+    fn named(names: &[&str]) -> Result<Vec<&'static str>> {
         methods(&names.iter().map(ToString::to_string).collect::<Vec<_>>())
     }
 

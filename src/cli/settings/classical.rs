@@ -3,7 +3,7 @@
 use fewshot::learners::{BaseClassifierConfig, BaseLogits};
 
 use crate::cli::args::{ClassicalArgs, Method, TrainOn, first_given};
-use crate::cli::error::{CliError, usage};
+use crate::cli::error::{Result, usage};
 
 impl ClassicalArgs {
     /// The classifier of `classes` training classes on embeddings of so many `features`; `None` where
@@ -13,7 +13,7 @@ impl ClassicalArgs {
         method: Method,
         features: usize,
         classes: usize,
-    ) -> Result<Option<BaseClassifierConfig>, CliError> {
+    ) -> Result<Option<BaseClassifierConfig>> {
         if method.transductive() {
             return Err(usage!(
                 "{method} has nothing to train: train an encoder, as by --method simpleshot, and \

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli::args::{BatchNormRule, EvalArgs, InnerArgs, Method};
 use crate::cli::defaults::Benchmark;
-use crate::cli::error::{CliError, failed, usage};
+use crate::cli::error::{CliError, Result, failed, usage};
 
 /// The inner loop of a method that has one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ impl InnerSettings {
         method: Method,
         args: &InnerArgs,
         benchmark: Benchmark,
-    ) -> Result<Option<Self>, CliError> {
+    ) -> Result<Option<Self>> {
         if !method.adapts() {
             return match args.given() {
                 Some(option) => {
@@ -85,7 +85,7 @@ impl InnerSettings {
     }
 
     /// With the steps, mini-batches and norm of queries of a test.
-    pub(crate) fn tested_as(mut self, method: Method, args: &EvalArgs) -> Result<Self, CliError> {
+    pub(crate) fn tested_as(mut self, method: Method, args: &EvalArgs) -> Result<Self> {
         self.eval_steps = args.eval_inner_steps.unwrap_or(self.eval_steps);
         match (&mut self.batch, args.eval_inner_batch) {
             (_, None) => {}
@@ -112,7 +112,7 @@ impl InnerSettings {
         &self,
         method: Method,
         network: N,
-    ) -> Result<Maml<B, N>, CliError> {
+    ) -> Result<Maml<B, N>> {
         // Settings read from a file may be anything.
         let incomplete = || failed!("the settings of {method} are not complete");
         let inner = self.inner_loop();
@@ -144,7 +144,7 @@ impl InnerSettings {
     pub(super) fn set<B: AutodiffBackend, N: AdaptableNetwork<B>>(
         &self,
         learner: Result<Maml<B, N>, AdaptError>,
-    ) -> Result<Maml<B, N>, CliError> {
+    ) -> Result<Maml<B, N>> {
         let mut learner = learner
             .map_err(|error| CliError::Usage(error.to_string()))?
             .with_test_steps(self.eval_steps)
@@ -160,7 +160,7 @@ impl InnerSettings {
 }
 
 /// Of which order the outer gradient is.
-fn order(method: Method, args: &InnerArgs) -> Result<Order, CliError> {
+fn order(method: Method, args: &InnerArgs) -> Result<Order> {
     let order = match (method, args.order) {
         (Method::Fomaml, Some(Order::Second)) => {
             return Err(usage!("fomaml is of first order; --order second is maml"));

@@ -27,7 +27,7 @@ use super::args::{BatchNormRule, Method};
 use super::backend::Place;
 use super::data_spec::{DataSpec, FolderOptions, ImageSpec};
 use super::defaults::Benchmark;
-use super::error::{CliError, failed, usage};
+use super::error::{Result, failed, usage};
 use super::eval;
 use super::features::Part;
 
@@ -56,11 +56,7 @@ pub(crate) struct RunSettings {
 
 /// Work on a learner, whichever it is.
 pub(crate) trait LearnerJob {
-    fn run<B: AutodiffBackend, L: MetaLearner<B>>(
-        self,
-        place: Place<B>,
-        learner: L,
-    ) -> Result<(), CliError>;
+    fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result;
 }
 
 /// Cosines span only -1 to 1.
@@ -74,7 +70,7 @@ impl RunSettings {
         path: &Path,
         data: Option<&DataSpec>,
         split: Option<Split>,
-    ) -> Result<Self, CliError> {
+    ) -> Result<Self> {
         let mut settings: Self = eval::settings(checkpoint, path)?;
         match data {
             None => {}
@@ -94,7 +90,7 @@ impl RunSettings {
     }
 
     /// Classes of the data, as images of the shape that the network takes.
-    pub(crate) fn images(&self, part: Part) -> Result<ImageSet, CliError> {
+    pub(crate) fn images(&self, part: Part) -> Result<ImageSet> {
         let splits = self.data.open(self.split, self.folder)?;
         let images = match part {
             Part::Test => splits.test,
@@ -117,7 +113,7 @@ impl RunSettings {
         place: Place<B>,
         checkpointing: Checkpointing,
         job: impl LearnerJob,
-    ) -> Result<(), CliError> {
+    ) -> Result {
         let device = &place.device;
         let (config, encoder) = self.drawn::<B>(device)?;
         let (features, ways) = (config.features(), self.test.ways);
@@ -139,7 +135,7 @@ impl RunSettings {
         &self,
         inner: InnerSettings,
         classifier: Classifier<B, Conv4<B>>,
-    ) -> Result<Maml<B, Classifier<B, Conv4<B>>>, CliError> {
+    ) -> Result<Maml<B, Classifier<B, Conv4<B>>>> {
         match self.method {
             Method::ProtoMaml => inner.set(Maml::prototypical(classifier, inner.inner_loop())),
             method => inner.learner(method, classifier),
@@ -147,7 +143,7 @@ impl RunSettings {
     }
 
     /// The network, its parameters freshly drawn.
-    fn drawn<B: Backend>(&self, device: &B::Device) -> Result<(Conv4Config, Conv4<B>), CliError> {
+    fn drawn<B: Backend>(&self, device: &B::Device) -> Result<(Conv4Config, Conv4<B>)> {
         let config = self.network()?;
         self.precision.check::<B>(device).map_err(TrainError::from)?;
         B::seed(device, self.seed);
@@ -187,7 +183,7 @@ impl RunSettings {
         &self,
         checkpoint: &Checkpoint,
         device: &B::Device,
-    ) -> Result<Conv4<B::InnerBackend>, CliError> {
+    ) -> Result<Conv4<B::InnerBackend>> {
         let (config, encoder) = self.drawn::<B>(device)?;
         if let Some(learner) = self.on_embeddings(encoder.clone(), &config, device) {
             return Ok(checkpoint.load::<B, _, _>(learner, device)?.encoder().valid());
@@ -207,7 +203,7 @@ impl RunSettings {
         &self,
         checkpoint: &Checkpoint,
         device: &B::Device,
-    ) -> Result<Conv4<B::InnerBackend>, CliError> {
+    ) -> Result<Conv4<B::InnerBackend>> {
         let method = self.method;
         let inner = self.inner.ok_or_else(|| usage!("{method} has no inner loop"))?;
         let (config, encoder) = self.drawn::<B>(device)?;
@@ -222,7 +218,7 @@ impl RunSettings {
     }
 
     /// The network.
-    pub(crate) fn network(&self) -> Result<Conv4Config, CliError> {
+    pub(crate) fn network(&self) -> Result<Conv4Config> {
         let ImageShape { channels, height, width } = self.image;
         let config = Conv4Config::new([channels, height, width])
             .with_precision(self.precision)
@@ -244,10 +240,7 @@ impl RunSettings {
     }
 
     /// What batch-norm normalises with in the test.
-    pub(crate) fn statistics(
-        &self,
-        asked: Option<BatchNormRule>,
-    ) -> Result<BnStatistics, CliError> {
+    pub(crate) fn statistics(&self, asked: Option<BatchNormRule>) -> Result<BnStatistics> {
         let method = self.method;
         match (self.inner, asked) {
             (Some(_), Some(BatchNormRule::Running)) => Err(usage!(
