@@ -144,8 +144,8 @@ impl Saved {
         let images = start + group.start..start + group.end;
         let plan = &self.plans[k];
         let pair = run.whole.then(|| [self.inputs[k].group(images.clone()), &*run.delta]);
-        let input = &run.delta[..group.len() * plan.delta.image()];
-        let term = turned.map(|weight| Term { weight, input });
+        let len = group.len() * plan.delta.image();
+        let term = turned.map(|weight| Term { weight, input: &run.delta[..len] });
         let grads = self.add_group(k, group, pair.as_slice(), term.as_slice(), &mut run.gradients);
         if let Some(grads) = grads.filter(|_| k > 0) {
             for (n, grad) in images.zip(grads.chunks_exact(plan.input_grad.image())) {
