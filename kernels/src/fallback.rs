@@ -11,8 +11,10 @@ static NOTED: Mutex<Option<HashSet<(&str, String)>>> = Mutex::new(None);
 /// runs as plain Burn operations.
 pub(crate) fn log_once(operation: &'static str, text: String) {
     let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
-    if noted.get_or_insert_default().insert((operation, text.clone())) {
-        log::warn!("{operation}: no fused body for {text}, plain Burn operations run instead");
+    let (noted, what) = (noted.get_or_insert_default(), (operation, text));
+    if !noted.contains(&what) {
+        log::warn!("{operation}: no fused body for {}, plain Burn operations run instead", what.1);
+        noted.insert(what);
     }
 }
 

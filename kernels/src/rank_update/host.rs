@@ -8,7 +8,7 @@ use crate::cpu::instruction_set;
 use crate::cpu::rank::RankUpdate;
 use crate::host::{HostBackend, elements, into_elements, write_shape};
 
-/// See [`FusedSteps`](crate::FusedSteps).
+/// See [`rank_update`](crate::rank_update()).
 pub fn rank_update<B: HostBackend>(
     weight: FloatTensor<B>,
     decay: Coefficient<FloatTensor<B>>,
