@@ -83,6 +83,8 @@ mod lists;
 pub mod local_learning;
 pub mod max_pool;
 pub mod metrics;
+#[cfg(test)]
+mod noise;
 pub mod norm_relu;
 pub mod optim_step;
 mod parallel_lanes;

@@ -29,6 +29,20 @@ type Operation<B> = Box<dyn FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTenso
 /// blocks; of a longer list, gradients of operands stay in memory until their own chain node runs.
 const MAX_PARENTS: usize = 40;
 
+/// How a node that runs before an operation's backward pass has it run, whether or not a result gets a
+/// gradient.
+pub struct Trigger<V, P> {
+    /// A parent of that node, `[1]`.
+    pub parent: V,
+    pub pull: Pull<P>,
+}
+
+/// Gives what is handed to that parent: nothing if the backward pass is to run already.
+pub type Pull<P> = Arc<dyn Fn() -> Option<P> + Send + Sync>;
+
+/// [`Trigger`] of an operation on a graph.
+type TriggerOf<B, C> = Trigger<FloatTensor<Autodiff<B, C>>, FloatTensor<B>>;
+
 /// The `results` of an operation on `operands`, on the graph if any of the operands is, with its
 /// `operation` backward: see [`Operation`].
 pub fn record<B: Backend, C: CheckpointStrategy>(
@@ -36,15 +50,25 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
     results: Vec<FloatTensor<B>>,
     operation: impl FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send + 'static,
 ) -> Vec<FloatTensor<Autodiff<B, C>>> {
+    record_with_trigger::<B, C>(operands, results, operation).0
+}
+
+/// [`record`], and the trigger of its backward pass if it is on the graph.
+pub fn record_with_trigger<B: Backend, C: CheckpointStrategy>(
+    operands: &[FloatTensor<Autodiff<B, C>>],
+    results: Vec<FloatTensor<B>>,
+    operation: impl FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send + 'static,
+) -> (Vec<FloatTensor<Autodiff<B, C>>>, Option<TriggerOf<B, C>>) {
     let from_inner = <Autodiff<B, C> as AutodiffBackend>::from_inner;
     let wanted: Vec<_> = operands.iter().map(|operand| operand.is_tracked()).collect();
     let Some(first) = results.first().filter(|_| wanted.contains(&true)) else {
-        return results.into_iter().map(from_inner).collect();
+        return (results.into_iter().map(from_inner).collect(), None);
     };
     let placeholder = B::float_empty([1].into(), &B::float_device(first), first.dtype().into());
     let tracked: Vec<_> = (0..operands.len()).filter(|&index| wanted[index]).collect();
     let shared = Arc::new(Mutex::new(SharedGradients::<B> {
         placeholder: placeholder.clone(),
+        triggered: false,
         operation: Some(Box::new(operation)),
         gradients: (0..results.len()).map(|_| None).collect(),
         wanted,
@@ -76,18 +100,21 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
         let shared = shared.clone();
         node::record::<B, C, 1>([&last], result, move |gradient, _| {
             let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            let first = shared.gradients.iter().all(Option::is_none);
             shared.gradients[place] = Some(gradient);
-            [first.then(|| shared.placeholder.clone())]
+            [shared.trigger()]
         })
     };
-    results.into_iter().enumerate().map(result).collect()
+    let results = results.into_iter().enumerate().map(result).collect();
+    let pull = move || shared.lock().unwrap_or_else(PoisonError::into_inner).trigger();
+    (results, Some(Trigger { parent: last.clone(), pull: Arc::new(pull) }))
 }
 
 /// The gradients of one operation during a backward pass, shared by its nodes.
 struct SharedGradients<B: Backend> {
     /// Registered with Burn in place of a gradient that lies here, `[1]`.
     placeholder: FloatTensor<B>,
+    /// Whether the operation has been handed its placeholder.
+    triggered: bool,
     /// Taken when it runs, which frees the tensors it saved.
     operation: Option<Operation<B>>,
     /// Gradients of the results until the operation ran, then of the operands.
@@ -97,6 +124,11 @@ struct SharedGradients<B: Backend> {
 }
 
 impl<B: Backend> SharedGradients<B> {
+    /// The placeholder, once.
+    fn trigger(&mut self) -> Option<FloatTensor<B>> {
+        (!std::mem::replace(&mut self.triggered, true)).then(|| self.placeholder.clone())
+    }
+
     fn run(&mut self) {
         let operation = self.operation.take().expect("a backward pass runs once");
         self.gradients = operation(std::mem::take(&mut self.gradients), &self.wanted);
@@ -174,6 +206,34 @@ mod tests {
         let [one, _] = run(&leaves);
         let found = (one * 5.0).backward();
         assert_eq!(leaves[4].grad(&found).map(number), Some(20.0));
+    }
+
+    /// An operation whose second parent is a trigger, and the gradients that come back to its first and to the
+    /// operand of the triggered operation, which gives 7 whether or not it gets a gradient.
+    fn triggered(loss: impl Fn(Tensor<A, 1>, Tensor<A, 1>) -> Tensor<A, 1>) -> [Option<f32>; 2] {
+        let [one, other] = [0, 1].map(|_| leaves(1).remove(0));
+        let value = |of: &Tensor<A, 1>| vec![unwrap(of.clone().inner())];
+        let operands = [unwrap(one.clone())];
+        let (mut results, trigger) =
+            record_with_trigger::<Flex, NoCheckpointing>(&operands, value(&one), |_, _| {
+                vec![Some(unwrap(Tensor::<Flex, 1>::from_floats([7.0], &Default::default())))]
+            });
+        let Trigger { parent, pull } = trigger.expect("the operand is tracked");
+        let operands = [unwrap(other.clone()), parent];
+        let mut behind =
+            record::<Flex, NoCheckpointing>(&operands, value(&other), move |mut results, _| {
+                vec![results[0].take(), pull()]
+            });
+        let [before, behind] = [&mut results, &mut behind].map(|of| wrap(of.remove(0)));
+        let found = loss(before, behind).backward();
+        [one, other].map(|leaf| leaf.grad(&found).map(number))
+    }
+
+    #[test]
+    fn what_is_triggered_runs_once_with_and_without_a_gradient() {
+        assert_eq!(triggered(|_, behind| behind * 3.0), [Some(7.0), Some(3.0)]);
+        assert_eq!(triggered(|before, behind| before + behind * 3.0), [Some(7.0), Some(3.0)]);
+        assert_eq!(triggered(|before, _| before), [Some(7.0), None]);
     }
 
     #[test]

@@ -44,6 +44,11 @@ pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
 
     /// Each task's measure, `[t]`.
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1>;
+
+    /// The sum of [`scores`](Self::scores), `[1]`.
+    fn total_score<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
+        Self::scores(outputs, targets).sum()
+    }
 }
 
 /// What the outputs of tasks are judged by.
@@ -171,6 +176,11 @@ impl TaskKind for Regression {
         assert_eq!(outputs.dims(), targets.dims(), "outputs and targets have one shape");
         let difference = outputs - targets;
         (difference.clone() * difference).flatten::<2>(1, 2).mean_dim(1).squeeze_dim(1)
+    }
+
+    /// The loss, which is one launch.
+    fn total_score<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
+        Self::loss(outputs, targets)
     }
 }
 

@@ -72,13 +72,21 @@ impl TaskSource for RegressionSampler {
         let drawn = indices.map(|index| self.functions.draw(self.seed, index, self.examples()));
         let (inputs, targets): (Vec<_>, Vec<_>) = drawn.unzip();
         let (width, length) = (self.functions.inputs(), self.functions.targets());
-        let inputs = TensorData::new(inputs.concat(), [count, self.examples(), width, 1, 1]);
-        let targets = TensorData::new(targets.concat(), [count, self.examples(), length]);
-        let inputs = Tensor::<B, 5>::from_data(inputs, device);
-        let targets = Tensor::<B, 3>::from_data(targets, device);
-        let part = |first, examples| Examples {
-            inputs: inputs.clone().narrow(1, first, examples),
-            targets: targets.clone().narrow(1, first, examples),
+        // Divided here: on an accelerator a part of a tensor is a launch, which copies it.
+        let part = |first, examples| {
+            let of = |drawn: &[Vec<f32>], width| -> Vec<f32> {
+                drawn
+                    .iter()
+                    .flat_map(|one| &one[first * width..][..examples * width])
+                    .copied()
+                    .collect()
+            };
+            let inputs = TensorData::new(of(&inputs, width), [count, examples, width, 1, 1]);
+            let targets = TensorData::new(of(&targets, length), [count, examples, length]);
+            Examples {
+                inputs: Tensor::from_data(inputs, device),
+                targets: Tensor::from_data(targets, device),
+            }
         };
         RegressionBatch { support: part(0, self.shots), queries: part(self.shots, self.queries) }
     }

@@ -90,10 +90,6 @@ impl<H: HostBackend> TwiceDifferentiable<H> for StackCall {
 
     const READS_OPERANDS: bool = false;
 
-    fn result_shape(&self) -> Shape {
-        self.features().into()
-    }
-
     fn forward(
         &self,
         operands: &[FloatTensor<H>],

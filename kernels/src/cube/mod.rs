@@ -18,7 +18,7 @@ pub use cubes::{
     grid, lane_sum, of_units, row_of_cubes, store_sums, unit_below, units, vector_size, wide,
 };
 pub use lists::{ShareList, Shares, Vectors, arrays, load, most_tensors, pick, share, spot, store};
-pub use product::{Finish, Matrices, Products, product};
+pub use product::{Sizes, SizesLaunch, Steps, accumulate, product};
 pub use tensors::{array, empty, empty_all, empty_each, empty_like, owned, zeros};
 pub use tiles::{DEPTH_OF_CORES, Four, SIDE, TILE, TensorCores, Tiles};
 

@@ -101,10 +101,6 @@ impl<H: HostBackend> TwiceDifferentiable<H> for LinearCall {
 
     const READS_OPERANDS: bool = true;
 
-    fn result_shape(&self) -> Shape {
-        self.outputs().into()
-    }
-
     fn forward(
         &self,
         operands: &[FloatTensor<H>],

@@ -1,6 +1,6 @@
 //! The loss on a device: a cube adds up all rows, and a unit writes a row of a gradient.
 
-use burn::tensor::{DType, Shape};
+use burn::tensor::DType;
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
@@ -228,10 +228,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
 
     const READS_OPERANDS: bool = true;
 
-    fn result_shape(&self) -> Shape {
-        [1].into()
-    }
-
     fn forward(&self, operands: &[CubeTensor<R>], keep: bool) -> ForwardOutput<CubeTensor<R>, ()> {
         let result = Operands::new(operands).loss(self, None);
         ForwardOutput { result, aux: Vec::new(), saved: keep.then_some(()) }
@@ -272,5 +268,13 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             None => zeros(&primal.operands[0], [1], DType::F32),
         };
         (loss_tangent, outputs_tangent)
+    }
+
+    fn saved_tangent(
+        &self,
+        _: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
+        tangents: &[Option<CubeTensor<R>>],
+    ) -> Self::SavedTangent {
+        tangents[0].clone().map(into_contiguous)
     }
 }

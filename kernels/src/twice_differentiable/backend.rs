@@ -6,13 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::FloatDType;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::ops::FloatTensor;
 
 use super::{ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable};
 use crate::host::HostBackend;
-use crate::variadic_op::{self, OptionalTensors};
+use crate::variadic_op::{self, OptionalTensors, Pull, Trigger};
 
 /// A backend without autodiff, on which the passes of operations run.
 pub trait InnermostBackend: Backend {}
@@ -31,10 +30,11 @@ pub trait TwiceDifferentiableBackend: Backend {
         keep: bool,
     ) -> ForwardPass<Self, S>;
 
-    /// The wanted gradients of the operands, given that of the result.
+    /// The wanted gradients of the operands, given that of the result; there may be none if a Hessian-vector
+    /// product was deferred to this pass.
     fn gradients<S: TwiceDifferentiable<Self::Innermost>>(
         state: &BackwardState<Self, S>,
-        grad: FloatTensor<Self>,
+        grad: Option<FloatTensor<Self>>,
         wanted: &[bool],
     ) -> OptionalTensors<Self>;
 }
@@ -46,8 +46,8 @@ pub type ForwardPass<B, S> = ForwardOutput<FloatTensor<B>, BackwardState<B, S>>;
 pub struct BackwardState<B: TwiceDifferentiableBackend, S: TwiceDifferentiable<B::Innermost>> {
     call: S,
     operands: Vec<FloatTensor<B>>,
-    /// Tracked if an operand is; `None` below all levels of autodiff.
-    result: Option<FloatTensor<B>>,
+    /// Of the backward pass at this level; `None` if no operand is tracked.
+    trigger: Option<Trigger<FloatTensor<B>, FloatTensor<B::Innermost>>>,
     shared: Arc<SharedState<B::Innermost, S>>,
 }
 
@@ -112,7 +112,7 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
         let state = saved.map(|saved| BackwardState {
             call: call.clone(),
             operands: if S::READS_OPERANDS { operands } else { Vec::new() },
-            result: None,
+            trigger: None,
             shared: Arc::new(SharedState {
                 saved,
                 device,
@@ -124,10 +124,10 @@ impl<B: InnermostBackend> TwiceDifferentiableBackend for B {
 
     fn gradients<S: TwiceDifferentiable<B>>(
         state: &BackwardState<B, S>,
-        grad: FloatTensor<B>,
+        grad: Option<FloatTensor<B>>,
         wanted: &[bool],
     ) -> OptionalTensors<B> {
-        state.vjp(state.shared.take_deferred().as_ref(), Some(&grad), wanted, false).0
+        state.vjp(state.shared.take_deferred().as_ref(), grad.as_ref(), wanted, false).0
     }
 }
 
@@ -174,7 +174,8 @@ where
     S: TwiceDifferentiable<B::Innermost>,
 {
     fn run(operands: Vec<FloatTensor<Self>>, call: &S) -> Results<Self> {
-        let ForwardOutput { result, aux, .. } = forward_tracked::<B, C, S>(call, &operands, false);
+        let (ForwardOutput { result, aux, .. }, _) =
+            forward_tracked::<B, C, S>(call, &operands, false);
         (result, aux)
     }
 }
@@ -190,11 +191,14 @@ impl<B: Runs<S>, S> CallTable<B, S> {
     }
 }
 
-/// The results on a graph, and what all levels share of the pass.
-type TrackedPass<B, C, S> = ForwardOutput<
-    FloatTensor<Autodiff<B, C>>,
-    Arc<SharedState<<B as TwiceDifferentiableBackend>::Innermost, S>>,
->;
+/// The results on a graph, what all levels share of the pass, and the trigger of its backward pass.
+type TrackedPass<B, C, S> = (
+    ForwardOutput<
+        FloatTensor<Autodiff<B, C>>,
+        Arc<SharedState<<B as TwiceDifferentiableBackend>::Innermost, S>>,
+    >,
+    Option<Trigger<FloatTensor<Autodiff<B, C>>, FloatTensor<B>>>,
+);
 
 /// Runs the operation on `operands` and records it on their graph; with what its gradients need if an
 /// operand is tracked or `keep` is set.
@@ -212,17 +216,16 @@ where
     let inner = operands.iter().map(|operand| operand.primitive.clone()).collect();
     let ForwardOutput { result, aux, saved: state } = B::forward(call, inner, keep);
     let saved = state.as_ref().map(|state| state.shared.clone());
-    let mut result = variadic_op::record::<B, C>(operands, vec![result], |mut results, wanted| {
-        let grad = results[0].take().expect("the gradient of the one result");
-        let found = B::gradients(&state.expect("kept, as asked"), grad, wanted);
+    let gradients = |mut results: OptionalTensors<B>, wanted: &[bool]| {
+        let found = B::gradients(&state.expect("kept, as asked"), results[0].take(), wanted);
         debug_assert!(found.iter().zip(wanted).all(|(found, wanted)| found.is_some() >= *wanted));
         found
-    });
-    ForwardOutput {
-        result: result.pop().expect("one result"),
-        aux: aux.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect(),
-        saved,
-    }
+    };
+    let (mut result, trigger) =
+        variadic_op::record_with_trigger::<B, C>(operands, vec![result], gradients);
+    let aux = aux.into_iter().map(<Autodiff<B, C> as AutodiffBackend>::from_inner).collect();
+    let result = result.pop().expect("one result");
+    (ForwardOutput { result, aux, saved }, trigger)
 }
 
 impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for Autodiff<B, C> {
@@ -233,30 +236,31 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
         operands: Vec<FloatTensor<Self>>,
         keep: bool,
     ) -> ForwardPass<Self, S> {
-        let ForwardOutput { result, aux, saved } =
+        let (ForwardOutput { result, aux, saved }, trigger) =
             forward_tracked::<B, C, S>(call, &operands, keep);
-        let (call, same) = (call.clone(), result.clone());
-        let state = |shared| BackwardState { call, operands, result: Some(same), shared };
+        let state = |shared| BackwardState { call: call.clone(), operands, trigger, shared };
         ForwardOutput { result, aux, saved: saved.filter(|_| keep).map(state) }
     }
 
     fn gradients<S: TwiceDifferentiable<B>>(
         state: &BackwardState<Self, S>,
-        grad: FloatTensor<Self>,
+        grad: Option<FloatTensor<Self>>,
         wanted: &[bool],
     ) -> OptionalTensors<Self> {
+        let grad = grad.expect("Hessian-vector products are deferred below this level");
         let read = state.operands.iter().filter(|_| <S as TwiceDifferentiable<B>>::READS_OPERANDS);
         let operands = read.map(|operand| operand.primitive.clone()).collect();
         let (call, shared) = (&state.call, state.shared.clone());
-        let below = BackwardState { call: call.clone(), operands, result: None, shared };
-        let result = state.result.as_ref().expect("a result of this level");
-        let parents: Vec<_> = state.operands.iter().chain([&grad, result]).cloned().collect();
-        // The result is tracked if an operand is.
+        let below = BackwardState { call: call.clone(), operands, trigger: None, shared };
+        let trigger = state.trigger.as_ref();
+        let others = [&grad].into_iter().chain(trigger.map(|trigger| &trigger.parent));
+        let parents: Vec<_> = state.operands.iter().chain(others).cloned().collect();
         let (found, intermediate_grads) =
-            below.vjp(None, Some(&grad.primitive), wanted, result.is_tracked());
+            below.vjp(None, Some(&grad.primitive), wanted, trigger.is_some());
         let indices: Vec<usize> =
             (0..found.len()).filter(|&index| found[index].is_some()).collect();
-        let node = VjpNode { state: below, intermediate_grads, indices: indices.clone() };
+        let pull = trigger.map(|trigger| trigger.pull.clone());
+        let node = VjpNode { state: below, intermediate_grads, pull, indices: indices.clone() };
         let results = found.into_iter().flatten().collect();
         let found = variadic_op::record::<B, C>(&parents, results, |results, wanted| {
             node.gradients(results, wanted)
@@ -270,12 +274,14 @@ impl<B: InnermostBackend, C: CheckpointStrategy> TwiceDifferentiableBackend for 
 }
 
 /// The `vjp` as an operation on the graph: its parents are the operands, the gradient of the result,
-/// and the result. It does not depend on the result, which is a parent so that this node runs before
-/// the backward pass of the operation, to which the Hessian-vector product is deferred.
+/// and the trigger of the operation's backward pass, to which the Hessian-vector product is deferred: this
+/// node runs before it, and has it run even if the result gets no gradient.
 struct VjpNode<B: InnermostBackend, S: TwiceDifferentiable<B>> {
     state: BackwardState<B, S>,
     /// `None` if no operand is tracked.
     intermediate_grads: Option<S::IntermediateGrads>,
+    /// As that of [`Trigger`], if an operand is tracked.
+    pull: Option<Pull<FloatTensor<B>>>,
     /// Indices of the operands whose gradients are the results.
     indices: Vec<usize>,
 }
@@ -283,14 +289,19 @@ struct VjpNode<B: InnermostBackend, S: TwiceDifferentiable<B>> {
 impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VjpNode<B, S> {
     fn gradients(self, results: OptionalTensors<B>, wanted: &[bool]) -> OptionalTensors<B> {
         let BackwardState { call, shared, .. } = &self.state;
-        let [wanted @ .., grad_wanted, result_wanted] = wanted else {
-            unreachable!("operands, the gradient and the result are its parents");
-        };
+        let operands = wanted.len() - 1 - usize::from(self.pull.is_some());
+        let (wanted, grad_wanted) = (&wanted[..operands], wanted[operands]);
         let mut tangents: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
         for (index, cotangent) in self.indices.into_iter().zip(results) {
             tangents[index] = cotangent;
         }
-        let (result_tangent, saved_tangent) = call.jvp(self.state.primal(), &tangents);
+        let (result_tangent, saved_tangent) = match grad_wanted {
+            true => {
+                let (tangent, saved) = call.jvp(self.state.primal(), &tangents);
+                (Some(tangent), saved)
+            }
+            false => (None, call.saved_tangent(self.state.primal(), &tangents)),
+        };
         let mut all: OptionalTensors<B> = wanted.iter().map(|_| None).collect();
         if let Some(intermediate_grads) = self.intermediate_grads {
             let tangents = HvpTangents { tangents, saved_tangent, intermediate_grads };
@@ -298,10 +309,8 @@ impl<B: InnermostBackend, S: TwiceDifferentiable<B>> VjpNode<B, S> {
                 (all, _) = self.state.vjp(Some(&tangents), None, wanted, false);
             }
         }
-        all.push(grad_wanted.then_some(result_tangent));
-        // A gradient of zeros, so that the backward pass of the operation runs in any case.
-        let zeros = || B::float_zeros(call.result_shape(), &shared.device, FloatDType::F32);
-        all.push(result_wanted.then(zeros));
+        all.push(result_tangent);
+        all.extend(self.pull.map(|pull| pull()));
         all
     }
 }

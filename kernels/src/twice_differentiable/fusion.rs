@@ -60,10 +60,6 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
 
     const READS_OPERANDS: bool = S::READS_OPERANDS;
 
-    fn result_shape(&self) -> Shape {
-        TwiceDifferentiable::<B>::result_shape(self)
-    }
-
     fn forward(
         &self,
         operands: &[Recorded<B>],

@@ -2,7 +2,6 @@
 
 use std::fmt::Debug;
 
-use burn::tensor::Shape;
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::FloatTensor;
 
@@ -22,9 +21,6 @@ pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static
 
     /// Whether the derivatives read the operands. If not, the operands are not kept in memory.
     const READS_OPERANDS: bool;
-
-    /// Shape of the result.
-    fn result_shape(&self) -> Shape;
 
     /// The result; with what the derivatives need if `keep` is set.
     fn forward(
@@ -54,6 +50,15 @@ pub trait TwiceDifferentiable<H: Backend>: Clone + Debug + Send + Sync + 'static
         primal: PrimalTensors<'_, H, Self>,
         tangents: &[Option<FloatTensor<H>>],
     ) -> (FloatTensor<H>, Self::SavedTangent);
+
+    /// What `jvp` saves, where nobody wants the tangent of the result.
+    fn saved_tangent(
+        &self,
+        primal: PrimalTensors<'_, H, Self>,
+        tangents: &[Option<FloatTensor<H>>],
+    ) -> Self::SavedTangent {
+        self.jvp(primal, tangents).1
+    }
 }
 
 /// The gradients of the operands, and of intermediate values if they were asked for.

@@ -164,7 +164,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             self.solve(&lifted, &flat, start, lanes, (&outer, scale))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
-        let score = N::Kind::scores(outputs, queries.targets.inner()).sum();
+        let score = N::Kind::total_score(outputs, queries.targets.inner());
         let start = self.through_head(learned, start, &support);
         let start = self.summed(start, lanes).into_iter();
         let kept = self.settings.outer == Outer::GradientOfTheRest;

@@ -3,15 +3,7 @@
 use super::super::shape::{ConvShape, Role};
 use super::derivative_with;
 use crate::cpu::instruction_set::bodies;
-
-fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
-}
+use crate::noise::Noise;
 
 /// Visits every product of the form: positions in `x`, `w` and `dy`.
 fn products(shape: &ConvShape, mut visit: impl FnMut(usize, usize, usize)) {
@@ -38,8 +30,8 @@ fn check([n, c, h, w, o]: [usize; 5], kernel: usize, stride: usize) {
     let shape =
         ConvShape { n, c, h, w, o, kernel, stride, padding: kernel / 2, lanes: 1, tf32: false };
     let length = |role| shape.of(role).iter().product::<usize>();
-    let [x, weight, dy] =
-        [(Role::Input, 1), (Role::Weight, 2), (Role::Output, 3)].map(|(r, s)| noise(length(r), s));
+    let [x, weight, dy] = [(Role::Input, 1), (Role::Weight, 2), (Role::Output, 3)]
+        .map(|(r, s)| Noise::new(s).values(length(r)));
     let [mut dx, mut dweight, mut y] = [&x, &weight, &dy].map(|of| vec![0.0f64; of.len()]);
     products(&shape, |i, j, k| {
         dx[i] += f64::from(weight[j]) * f64::from(dy[k]);

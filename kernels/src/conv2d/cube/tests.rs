@@ -3,17 +3,19 @@
 use burn::backend::Flex;
 use burn::tensor::backend::{Backend, DTypeUsage};
 use burn::tensor::ops::ConvOptions;
-use burn::tensor::{Distribution, FloatDType, Tensor, module};
+use burn::tensor::{FloatDType, Tensor, TensorData, module};
 use burn_cubecl::CubeBackend;
 
 use super::*;
 use crate::host::{unwrap, wrap};
+use crate::noise::Noise;
 
 type Device<R> = CubeBackend<R, f32, i32, u32>;
 type Map = Tensor<Flex, 4>;
 
-fn drawn(shape: [usize; 4]) -> Map {
-    Tensor::random(shape, Distribution::Uniform(-1.0, 1.0), &Default::default())
+fn drawn(noise: &mut Noise, shape: [usize; 4]) -> Map {
+    let values = noise.values(shape.iter().product());
+    Tensor::from_data(TensorData::new(values, shape), &Default::default())
 }
 
 fn on_device<R: CubeRuntime>(map: &Map, dtype: FloatDType) -> CubeTensor<R> {
@@ -92,7 +94,9 @@ fn every_derivative_is_that_of_burn<R: CubeRuntime>(dtype: FloatDType, tf32: boo
             // Weights stay f32, and are rounded to the type of the maps.
             let of = roles.map(|role| if role == Role::Weight { FloatDType::F32 } else { dtype });
             for terms in [1, 2] {
-                let term = |_| roles.map(|role| rounded(drawn(shape.of(role))));
+                let mut noise = Noise::new(1);
+                let mut drawn = |role| rounded(drawn(&mut noise, shape.of(role)));
+                let term = |_| roles.map(&mut drawn);
                 let terms: Vec<[Map; 2]> = (0..terms).map(term).collect();
                 let each = terms.iter().map(|term| by_burn(wanted, term, &shape));
                 let expected = each.reduce(|sum, more| sum + more).expect("a term");
@@ -151,7 +155,8 @@ mod laws {
     pub fn weights_are_rounded_to_the_type_of_the_images<R: CubeRuntime>() {
         let shape = shapes()[1];
         let round = |map: Map| map.cast(FloatDType::F16).cast(FloatDType::F32);
-        let (x, weight) = (drawn(shape.of(Role::Input)), drawn(shape.of(Role::Weight)));
+        let mut noise = Noise::new(1);
+        let [x, weight] = [Role::Input, Role::Weight].map(|role| drawn(&mut noise, shape.of(role)));
         let expected = by_burn(Role::Output, &[round(x.clone()), round(weight.clone())], &shape);
         let given = [on_device::<R>(&x, FloatDType::F16), on_device(&weight, FloatDType::F32)];
         let found = read(convolution(Role::Output, vec![given], &shape, DType::F32));

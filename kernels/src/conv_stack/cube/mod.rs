@@ -15,7 +15,7 @@ use std::slice;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::ops::{FloatTensor, FloatTensorOps};
-use burn::tensor::{DType, FloatDType, Shape};
+use burn::tensor::{DType, FloatDType};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
@@ -146,10 +146,6 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     type SavedTangent = Vec<SavedTangent<CubeTensor<R>>>;
 
     const READS_OPERANDS: bool = true;
-
-    fn result_shape(&self) -> Shape {
-        self.features().into()
-    }
 
     fn forward(
         &self,

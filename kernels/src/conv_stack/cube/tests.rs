@@ -2,15 +2,15 @@
 
 use burn::backend::Flex;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Shape, Tensor};
 use cubecl::wgpu::WgpuRuntime;
 
 use super::*;
 use crate::conv_stack::cpu::{BlockShape, StackShape};
-use crate::host::{elements, unwrap, wrap};
+use crate::host::{elements, unwrap, wrap, write_shape};
+use crate::noise::Noise;
 
 type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
-type Vector = Tensor<Flex, 1>;
 
 struct Case {
     lanes: usize,
@@ -35,17 +35,9 @@ impl Case {
     }
 }
 
-fn drawn(shape: Shape, low: f64, high: f64) -> FloatTensor<Flex> {
-    let length = shape.num_elements();
-    let drawn: Vector =
-        Tensor::random([length], Distribution::Uniform(low, high), &Default::default());
-    unwrap(Tensor::<Flex, 4>::from_data(
-        burn::tensor::TensorData::new(
-            drawn.into_data().into_vec::<f32>().expect("floats"),
-            pad(&shape),
-        ),
-        &Default::default(),
-    ))
+fn drawn(noise: &mut Noise, shape: Shape, low: f32, high: f32) -> FloatTensor<Flex> {
+    let values = noise.between(low, high, shape.num_elements());
+    write_shape::<Flex>(values, pad(&shape).into(), &Default::default())
 }
 
 /// Four dimensions whatever the rank: passes look at no operand's rank.
@@ -95,17 +87,21 @@ fn check(case: &Case) {
     let call = case.call();
     let count = 1 + 4 * call.shape.blocks.len();
     let operand = |place: usize| call.operand_shape(place);
-    let random = |place: usize| match place.checked_sub(1).map(|place| place % 4) {
-        Some(2) => drawn(operand(place), 0.5, 1.5),
+    let mut noise = Noise::new(count as u64);
+    let random = |noise: &mut Noise, place: usize| match place.checked_sub(1).map(|place| place % 4)
+    {
+        Some(2) => drawn(noise, operand(place), 0.5, 1.5),
         // As absent on a host.
-        Some(1) if !case.biased => drawn(operand(place), 0.0, 1e-30),
-        _ => drawn(operand(place), -0.6, 0.6),
+        Some(1) if !case.biased => drawn(noise, operand(place), 0.0, 1e-30),
+        _ => drawn(noise, operand(place), -0.6, 0.6),
     };
-    let mut operands: Vec<_> = (0..count).map(random).collect();
+    let mut operands: Vec<_> = (0..count).map(|place| random(&mut noise, place)).collect();
     if case.running {
         for (channels, ..) in &case.blocks {
             let shape = || Shape::new([case.lanes * channels]);
-            operands.extend([drawn(shape(), -0.3, 0.3), drawn(shape(), 0.5, 2.0)]);
+            operands.extend(
+                [(-0.3, 0.3), (0.5, 2.0)].map(|(low, high)| drawn(&mut noise, shape(), low, high)),
+            );
         }
     }
     let has_tangent = |place: usize| match place {
@@ -113,11 +109,10 @@ fn check(case: &Case) {
         _ => case.biased || place % 4 != 2,
     };
     let tangents: Vec<_> = (0..operands.len())
-        .map(|place| (place < count && has_tangent(place)).then(|| random(place)))
+        .map(|place| (place < count && has_tangent(place)).then(|| random(&mut noise, place)))
         .collect();
     let wanted: Vec<bool> = (0..operands.len()).map(|place| place < count).collect();
-    let [grad, grad_tangent] =
-        [0; 2].map(|_| drawn(TwiceDifferentiable::<Flex>::result_shape(&call), -1.0, 1.0));
+    let [grad, grad_tangent] = [0; 2].map(|_| drawn(&mut noise, call.features().into(), -1.0, 1.0));
 
     let device = Default::default();
     let on_host = TwiceDifferentiable::<Flex>::forward(&call, &operands, true);
@@ -225,8 +220,9 @@ fn what_is_not_wanted_is_not_found() {
         blocks: vec![(2, 1, true), (3, 1, false)],
     };
     let call = case.call();
-    let operands: Vec<_> =
-        (0..9).map(|place| lifted(&drawn(call.operand_shape(place), 0.1, 1.0))).collect();
+    let mut noise = Noise::new(1);
+    let operand = |place| lifted(&drawn(&mut noise, call.operand_shape(place), 0.1, 1.0));
+    let operands: Vec<_> = (0..9).map(operand).collect();
     let passed = TwiceDifferentiable::<Device>::forward(&call, &operands, true);
     let device = Default::default();
     let primal = PrimalTensors::<Device, StackCall> {

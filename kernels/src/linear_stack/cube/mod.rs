@@ -1,121 +1,110 @@
-//! The layers on a device: a launch for every product, with the bias, the ReLU and what gates a
-//! gradient in the same one, and the gradient of a bias in that of its weight.
+//! The layers on a device: chains of products, with the bias, the ReLU and what gates a gradient in them, and
+//! the gradient of a bias in that of its weight.
 
-use burn::tensor::{DType, Shape};
-use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::ops::reshape;
+// A condition of the compiler's and one of the device's are two.
+#[allow(clippy::too_many_arguments, clippy::collapsible_if)]
+mod chain;
+
 use burn_cubecl::tensor::CubeTensor;
 use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElement};
 
+use self::chain::{Chain, Place, Product};
 use super::LinearCall;
-use crate::cube::{Finish, Matrices, Products};
 use crate::twice_differentiable::{
     ForwardOutput, Gradients, PrimalTensors, TangentTensors, TwiceDifferentiable,
 };
-use crate::variadic_op::OptionalTensors;
-
-/// One layer of every lane.
-struct Layer {
-    lanes: usize,
-    examples: usize,
-    inputs: usize,
-    outputs: usize,
-}
 
 /// Two factors.
-type Pair<'a, R> = Option<[&'a CubeTensor<R>; 2]>;
+type Pair = Option<[Place; 2]>;
 
-impl Layer {
-    /// Products of pairs, of which those are given transposed that are `turned`, of these rows, depth and
-    /// columns.
-    fn products<R: CubeRuntime>(
-        &self,
-        pairs: [Pair<'_, R>; 2],
-        [rows, depth, columns]: [usize; 3],
-        turned: [bool; 2],
-    ) -> Products<R> {
-        let matrices = |of: &CubeTensor<R>, [rows, columns]: [usize; 2], turned| match turned {
-            true => Matrices::new(of.clone(), [columns, rows]).transposed(),
-            false => Matrices::new(of.clone(), [rows, columns]),
-        };
-        let term = |[left, right]: [&CubeTensor<R>; 2]| {
-            [matrices(left, [rows, depth], turned[0]), matrices(right, [depth, columns], turned[1])]
-        };
-        let terms = pairs.into_iter().flatten().map(term).collect();
-        Products { terms, sizes: [self.lanes, rows, depth, columns], dtype: DType::F32 }
-    }
-
-    /// The factors of examples `[t, n, i]` and weights `[t * i, o]` as matrices: `[t, n, o]`.
-    fn forward<R: CubeRuntime>(
-        &self,
-        pairs: [Pair<'_, R>; 2],
-        like: &CubeTensor<R>,
-        finish: Finish<R>,
-    ) -> CubeTensor<R> {
-        let sizes = [self.examples, self.inputs, self.outputs];
-        self.products(pairs, sizes, [false, false]).finished(like, finish)
-    }
-
-    /// Of gradients `[t, n, o]` and weights: `[t, n, i]`, gated.
-    fn through_weights<R: CubeRuntime>(
-        &self,
-        pairs: [Pair<'_, R>; 2],
-        like: &CubeTensor<R>,
-        gate: Option<&CubeTensor<R>>,
-    ) -> CubeTensor<R> {
-        let finish = Finish { gate: gate.cloned(), ..Finish::default() };
-        let sizes = [self.examples, self.outputs, self.inputs];
-        self.products(pairs, sizes, [false, true]).finished(like, finish)
-    }
-
-    /// Of examples and gradients: the gradient of the weight, and that of the bias where the first pair
-    /// is there, else zeros.
-    fn of_parameters<R: CubeRuntime>(
-        &self,
-        pairs: [Pair<'_, R>; 2],
-        like: &CubeTensor<R>,
-    ) -> [CubeTensor<R>; 2] {
-        let &Self { lanes, examples, inputs, outputs } = self;
-        let summed = pairs[0].is_some();
-        let products = self.products(pairs, [inputs, examples, outputs], [true, false]);
-        let [weight, bias] = products.with_totals(like, summed);
-        [reshape(weight, [lanes * inputs, outputs].into()), bias]
-    }
+/// A chain for the layers of a call, and where it has their tensors.
+struct Layers<'a, R: CubeRuntime> {
+    call: &'a LinearCall,
+    chain: Chain<R>,
+    operands: Vec<Place>,
+    /// The hidden activations that are known so far.
+    hidden: Vec<Place>,
 }
 
-/// A call whose operands are on a device.
-struct OnDevice<'a, R: CubeRuntime> {
-    layers: Vec<Layer>,
-    operands: &'a [CubeTensor<R>],
-}
-
-impl<'a, R: CubeRuntime> OnDevice<'a, R> {
-    fn new(call: &LinearCall, operands: &'a [CubeTensor<R>]) -> Self {
-        let &LinearCall { lanes, examples, .. } = call;
-        let layer =
-            |sides: &[usize]| Layer { lanes, examples, inputs: sides[0], outputs: sides[1] };
-        Self { layers: call.widths.windows(2).map(layer).collect(), operands }
+impl<'a, R: CubeRuntime> Layers<'a, R> {
+    fn new(call: &'a LinearCall, operands: &[CubeTensor<R>], hidden: &[CubeTensor<R>]) -> Self {
+        let mut chain = Chain::new(call.lanes);
+        let [operands, hidden] = [operands, hidden]
+            .map(|of| of.iter().map(|tensor| chain.input(tensor.clone())).collect());
+        Self { call, chain, operands, hidden }
     }
 
-    fn weight(&self, layer: usize) -> &'a CubeTensor<R> {
-        &self.operands[1 + 2 * layer]
+    fn inputs(&mut self, of: &[Option<CubeTensor<R>>]) -> Vec<Option<Place>> {
+        of.iter().map(|of| of.clone().map(|of| self.chain.input(of))).collect()
     }
 
     fn last(&self) -> usize {
-        self.layers.len() - 1
+        self.call.widths.len() - 2
+    }
+
+    fn weight(&self, layer: usize) -> Place {
+        self.operands[1 + 2 * layer]
     }
 
     /// What a layer gets.
-    fn input<'b>(&self, hidden: &'b [CubeTensor<R>], layer: usize) -> &'b CubeTensor<R>
-    where
-        'a: 'b,
-    {
-        layer.checked_sub(1).map_or(&self.operands[0], |before| &hidden[before])
+    fn input(&self, layer: usize) -> Place {
+        layer.checked_sub(1).map_or(self.operands[0], |before| self.hidden[before])
+    }
+
+    /// Examples, and inputs and outputs of a layer.
+    fn sizes(&self, layer: usize) -> [usize; 3] {
+        [self.call.examples, self.call.widths[layer], self.call.widths[layer + 1]]
+    }
+
+    /// The factors of examples `[t, n, i]` and weights `[t * i, o]` as matrices: `[t, n, o]`.
+    fn forward(
+        &mut self,
+        layer: usize,
+        terms: [Pair; 2],
+        [bias, gate]: [Option<Place>; 2],
+        relu: bool,
+    ) -> Place {
+        let sizes @ [examples, _, outputs] = self.sizes(layer);
+        let out = self.chain.output([self.call.lanes, examples, outputs]);
+        let product =
+            Product { terms, turned: [false, false], bias, relu, gate, out, totals: None };
+        self.chain.push(product, sizes);
+        out
+    }
+
+    /// Of gradients `[t, n, o]` and weights: `[t, n, i]`, gated.
+    fn through_weights(&mut self, layer: usize, terms: [Pair; 2], gate: Option<Place>) -> Place {
+        let [examples, inputs, outputs] = self.sizes(layer);
+        let out = self.chain.output([self.call.lanes, examples, inputs]);
+        let turned = [false, true];
+        let product = Product { terms, turned, bias: None, relu: false, gate, out, totals: None };
+        self.chain.push(product, [examples, outputs, inputs]);
+        out
+    }
+
+    /// Of examples and gradients: the gradients of the weight and of the bias, which the first pair has.
+    fn of_parameters(&mut self, layer: usize, terms: [Pair; 2]) -> [Place; 2] {
+        let [examples, inputs, outputs] = self.sizes(layer);
+        let lanes = self.call.lanes;
+        let weight = self.chain.output([lanes * inputs, outputs]);
+        let bias = self.chain.output([lanes * outputs]);
+        let product = Product {
+            terms,
+            turned: [true, false],
+            bias: None,
+            relu: false,
+            gate: None,
+            out: weight,
+            totals: Some(bias),
+        };
+        self.chain.push(product, [inputs, examples, outputs]);
+        [weight, bias]
     }
 }
 
-fn contiguous<R: CubeRuntime>(operands: &[CubeTensor<R>]) -> Vec<CubeTensor<R>> {
-    operands.iter().cloned().map(into_contiguous).collect()
+/// The tensors at these places.
+fn picked<R: CubeRuntime>(of: &[CubeTensor<R>], places: &[Place]) -> Vec<CubeTensor<R>> {
+    places.iter().map(|place| of[*place].clone()).collect()
 }
 
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
@@ -130,28 +119,24 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
 
     const READS_OPERANDS: bool = true;
 
-    fn result_shape(&self) -> Shape {
-        self.outputs().into()
-    }
-
     fn forward(
         &self,
         operands: &[CubeTensor<R>],
         keep: bool,
     ) -> ForwardOutput<CubeTensor<R>, Self::Saved> {
-        let operands = contiguous(operands);
-        let on = OnDevice::new(self, &operands);
-        let (mut x, mut hidden) = (operands[0].clone(), Vec::new());
-        for (index, layer) in on.layers.iter().enumerate() {
-            let bias = self.biased[index].then(|| operands[2 + 2 * index].clone());
-            let finish = Finish { bias, relu: index < on.last(), gate: None };
-            let y = layer.forward([Some([&x, on.weight(index)]), None], &x, finish);
-            if keep && index < on.last() {
-                hidden.push(y.clone());
-            }
-            x = y;
+        let mut layers = Layers::new(self, operands, &[]);
+        let mut found = Vec::new();
+        for layer in 0..=layers.last() {
+            let bias = self.biased[layer].then(|| layers.operands[2 + 2 * layer]);
+            let pair = [layers.input(layer), layers.weight(layer)];
+            let relu = layer < layers.last();
+            let y = layers.forward(layer, [Some(pair), None], [bias, None], relu);
+            layers.hidden.push(y);
+            found.push(y);
         }
-        ForwardOutput { aux: Vec::new(), result: x, saved: keep.then_some(hidden) }
+        let mut found = picked(&layers.chain.run(), &found);
+        let result = found.pop().expect("at least one layer");
+        ForwardOutput { aux: Vec::new(), result, saved: keep.then_some(found) }
     }
 
     fn vjp(
@@ -162,52 +147,52 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         wanted: &[bool],
         keep: bool,
     ) -> Gradients<CubeBackend<R, F, I, BT>, Self::IntermediateGrads> {
-        let operands = contiguous(primal.operands);
-        let on = OnDevice::new(self, &operands);
-        let tangents = along.as_ref().map_or(&[][..], |along| along.tangents);
-        let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();
-        let mut found: OptionalTensors<CubeBackend<R, F, I, BT>> =
-            wanted.iter().map(|_| None).collect();
+        let mut layers = Layers::new(self, primal.operands, primal.saved);
+        // What the tangents of input and weight add to the products below, by layer: tangents of the inputs
+        // and of the weights, and the gradients of the outputs.
+        let tangents = along.map(|along| {
+            let operands = layers.inputs(along.tangents);
+            let hidden = along.saved_tangent.iter().map(|of| Some(layers.chain.input(of.clone())));
+            let inputs: Vec<_> = [operands[0]].into_iter().chain(hidden).collect();
+            let weights: Vec<_> = operands[1..].iter().step_by(2).copied().collect();
+            let grads = along.intermediate_grads.iter();
+            let grads: Vec<_> = grads.map(|of| layers.chain.input(of.clone())).collect();
+            (inputs, weights, grads)
+        });
+        let mut found: Vec<Option<Place>> = vec![None; wanted.len()];
         let mut intermediate_grads = Vec::new();
-        let mut grad = grad.cloned().map(into_contiguous);
-        for (index, layer) in on.layers.iter().enumerate().rev() {
-            let x = on.input(primal.saved, index);
-            // What the tangents of input and weight add to the products below.
-            let [by_input, by_weight] = match &along {
-                None => [None; 2],
-                Some(along) => {
-                    let grad = &along.intermediate_grads[index];
-                    let input = match index.checked_sub(1) {
-                        None => tangents[0].as_ref(),
-                        Some(before) => Some(&along.saved_tangent[before]),
-                    };
-                    let weight = tangents[1 + 2 * index].as_ref();
-                    [input.map(|input| [input, grad]), weight.map(|weight| [grad, weight])]
-                }
-            };
-            if wanted[1 + 2 * index] || wanted[2 + 2 * index] {
+        let mut grad = grad.map(|grad| layers.chain.input(grad.clone()));
+        for layer in (0..=layers.last()).rev() {
+            let [by_input, by_weight] = tangents.as_ref().map_or([None; 2], |of| {
+                let (inputs, weights, grads) = of;
+                let grad = grads[layer];
+                [inputs[layer].map(|x| [x, grad]), weights[layer].map(|weight| [grad, weight])]
+            });
+            if wanted[1 + 2 * layer] || wanted[2 + 2 * layer] {
                 // The gradient comes first: its sums are the bias's.
-                let pairs = [grad.as_ref().map(|grad| [x, grad]), by_input];
-                let [weight, bias] = layer.of_parameters(pairs, x);
-                found[1 + 2 * index] = Some(weight);
-                found[2 + 2 * index] = Some(bias);
+                let pair = grad.map(|grad| [layers.input(layer), grad]);
+                let [weight, bias] = layers.of_parameters(layer, [pair, by_input]);
+                found[1 + 2 * layer] = Some(weight);
+                found[2 + 2 * layer] = Some(bias);
             }
             if keep {
-                intermediate_grads.extend(grad.clone());
+                intermediate_grads.extend(grad);
             }
-            let pairs = [grad.as_ref().map(|grad| [grad, on.weight(index)]), by_weight];
-            match index.checked_sub(1) {
-                Some(below) if keep || wanted[..1 + 2 * index].contains(&true) => {
-                    let changes = pairs.iter().any(Option::is_some);
-                    let next = || layer.through_weights(pairs, x, Some(&primal.saved[below]));
-                    grad = changes.then(next);
+            let terms = [grad.map(|grad| [grad, layers.weight(layer)]), by_weight];
+            match layer.checked_sub(1) {
+                Some(below) if keep || wanted[..1 + 2 * layer].contains(&true) => {
+                    let gate = layers.hidden[below];
+                    let changes = terms.iter().any(Option::is_some);
+                    grad = changes.then(|| layers.through_weights(layer, terms, Some(gate)));
                 }
-                None if wanted[0] => found[0] = Some(layer.through_weights(pairs, x, None)),
+                None if wanted[0] => found[0] = Some(layers.through_weights(layer, terms, None)),
                 _ => break,
             }
         }
         intermediate_grads.reverse();
-        (found, keep.then_some(intermediate_grads))
+        let tensors = layers.chain.run();
+        let found = found.into_iter().map(|place| place.map(|place| tensors[place].clone()));
+        (found.collect(), keep.then(|| picked(&tensors, &intermediate_grads)))
     }
 
     fn jvp(
@@ -215,25 +200,21 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
         primal: PrimalTensors<'_, CubeBackend<R, F, I, BT>, Self>,
         tangents: &[Option<CubeTensor<R>>],
     ) -> (CubeTensor<R>, Self::SavedTangent) {
-        let operands = contiguous(primal.operands);
-        let on = OnDevice::new(self, &operands);
-        let tangents: Vec<_> = tangents.iter().map(|of| of.clone().map(into_contiguous)).collect();
-        let (mut x_tangent, mut saved_tangent) = (tangents[0].clone(), Vec::new());
-        for (index, layer) in on.layers.iter().enumerate() {
-            let weight_tangent = tangents[1 + 2 * index].as_ref();
-            let pairs = [
-                x_tangent.as_ref().map(|tangent| [tangent, on.weight(index)]),
-                weight_tangent.map(|tangent| [on.input(primal.saved, index), tangent]),
+        let mut layers = Layers::new(self, primal.operands, primal.saved);
+        let tangents = layers.inputs(tangents);
+        let (mut x_tangent, mut found) = (tangents[0], Vec::new());
+        for layer in 0..=layers.last() {
+            let terms = [
+                x_tangent.map(|tangent| [tangent, layers.weight(layer)]),
+                tangents[1 + 2 * layer].map(|tangent| [layers.input(layer), tangent]),
             ];
-            let bias = tangents[2 + 2 * index].clone();
-            let finish = Finish { bias, relu: false, gate: primal.saved.get(index).cloned() };
-            let tangent = layer.forward(pairs, &operands[0], finish);
-            if index < on.last() {
-                saved_tangent.push(tangent.clone());
-            }
+            let finish = [tangents[2 + 2 * layer], layers.hidden.get(layer).copied()];
+            let tangent = layers.forward(layer, terms, finish, false);
+            found.push(tangent);
             x_tangent = Some(tangent);
         }
-        (x_tangent.expect("at least one layer"), saved_tangent)
+        let mut found = picked(&layers.chain.run(), &found);
+        (found.pop().expect("at least one layer"), found)
     }
 }
 

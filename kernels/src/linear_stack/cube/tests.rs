@@ -2,23 +2,19 @@
 
 use burn::backend::Flex;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Shape, Tensor};
 use cubecl::wgpu::WgpuRuntime;
 
 use super::*;
-use crate::host::{elements, unwrap, wrap};
+use crate::host::{elements, unwrap, wrap, write_shape};
 use crate::linear_stack::LinearLayer;
+use crate::noise::Noise;
 
 type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
 
-fn drawn(shape: Shape) -> FloatTensor<Flex> {
-    let uniform = Distribution::Uniform(-0.7, 0.7);
-    match shape.to_vec()[..] {
-        [a] => unwrap(Tensor::<Flex, 1>::random([a], uniform, &Default::default())),
-        [a, b] => unwrap(Tensor::<Flex, 2>::random([a, b], uniform, &Default::default())),
-        [a, b, c] => unwrap(Tensor::<Flex, 3>::random([a, b, c], uniform, &Default::default())),
-        _ => unreachable!("operands have one to three dimensions"),
-    }
+fn drawn(noise: &mut Noise, shape: Shape) -> FloatTensor<Flex> {
+    let values = noise.between(-0.7, 0.7, shape.num_elements());
+    write_shape::<Flex>(values, shape, &Default::default())
 }
 
 fn lifted(of: &FloatTensor<Flex>) -> CubeTensor<WgpuRuntime> {
@@ -65,14 +61,15 @@ fn call((lanes, examples, widths): &(usize, usize, Vec<usize>)) -> LinearCall {
 
 fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
     let count = 2 * call.widths.len() - 1;
+    let mut noise = Noise::new(count as u64);
+    let mut drawn = |shape| drawn(&mut noise, shape);
     let operands: Vec<_> = (0..count).map(|place| drawn(call.operand_shape(place))).collect();
-    let tangent =
+    let mut tangent =
         |place: usize| (!still.contains(&place)).then(|| drawn(call.operand_shape(place)));
-    let tangents: Vec<_> = (0..count).map(tangent).collect();
+    let tangents: Vec<_> = (0..count).map(&mut tangent).collect();
     let mut wanted = vec![true; count];
     wanted[0] = wanted_x;
-    let [grad, grad_tangent] =
-        [0; 2].map(|_| drawn(TwiceDifferentiable::<Flex>::result_shape(call)));
+    let [grad, grad_tangent] = [0; 2].map(|_| drawn(call.outputs().into()));
 
     let on_device: Vec<_> = operands.iter().map(lifted).collect();
     let device_tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(lifted)).collect();

@@ -11,18 +11,14 @@ use super::forward::{Output, Pass, Planned, Saved, forward};
 use super::parameters::Parameters;
 use super::shape::{BlockShape, StackShape};
 use crate::cpu::instruction_set::{InstructionSet, bodies};
+use crate::noise::Noise;
 use crate::precision::Precision;
 use reference::{Reference, reference, stack};
 
 const EPSILON: f32 = 1e-5;
 
 fn noise(len: usize, seed: u64) -> Vec<f32> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (state >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
-    (0..len).map(|_| next()).collect()
+    Noise::new(seed).values(len)
 }
 
 /// Flat parameters, or tangents of them, by block.
