@@ -166,20 +166,6 @@ impl<S: Scalar> Tiles<S> {
         }
     }
 
-    /// A sum of a unit in a tile one vector wide, without tensor cores: of its row and its column.
-    pub fn sum(&self, #[comptime] down: usize, #[comptime] across: usize) -> f32 {
-        let four = self.sums[down];
-        four[across]
-    }
-
-    /// Zeros in every place of the sums again, without tensor cores.
-    pub fn clear(&mut self) {
-        #[unroll]
-        for place in 0..comptime!(4 * self.vectors) {
-            self.sums[place] = Vector::new(0.0f32);
-        }
-    }
-
     /// Rows of operands that are in the tiles at once.
     #[allow(unused)]
     pub fn depth(&self) -> comptime_type!(usize) {

@@ -1,8 +1,8 @@
-//! Products that follow each other, in as few launches as their sizes allow.
+//! Products that follow each other, in few launches.
 //!
-//! Of small layers a cube takes a whole lane through product after product, and waits between two of them
-//! for its own units alone: a network of three layers goes forward in one launch. A product with more than
-//! one tile a lane is a launch of its own, with a cube for each of its tiles.
+//! Through small ones a cube takes a whole lane, an element of the result a unit, and waits between two of
+//! them for its own units alone: a network of three layers goes forward in one launch. A larger product is a
+//! launch of its own, with a cube for each tile of each lane.
 
 use burn::tensor::{DType, Shape};
 use burn_cubecl::CubeRuntime;
@@ -12,7 +12,12 @@ use cubecl::prelude::*;
 
 use crate::cube::{
     SIDE, Sizes, SizesLaunch, Steps, TILE, Tiles, accumulate, arrays, empty_all, grid, launch,
+    units,
 };
+
+/// Multiplications of a small product, of one lane: a few microseconds of a multiprocessor's time, which is
+/// less than a host needs for a launch.
+const SMALL: usize = 1 << 16;
 
 /// The place of a tensor among those of a chain.
 pub type Place = usize;
@@ -46,9 +51,54 @@ impl Product {
     fn rows(&self, [rows, ..]: [usize; 3]) -> usize {
         rows + usize::from(self.totals.is_some())
     }
+
+    fn is_small(&self, sizes @ [_, depth, columns]: [usize; 3]) -> bool {
+        self.rows(sizes) * depth.max(1) * columns <= SMALL
+    }
 }
 
-/// How a contiguous matrix lies of which these are the sides.
+/// Writes what becomes of a sum of this row, which may be that of the totals.
+#[cube]
+fn finish(
+    of: &mut Sequence<Array<f32>>,
+    sizes: &Sizes,
+    row: usize,
+    column: usize,
+    sum: f32,
+    #[comptime] product: Product,
+) {
+    let matrix = CUBE_POS_Z as usize;
+    let of_column = matrix * sizes.columns + column;
+    if comptime!(product.totals.is_some()) {
+        if row == sizes.rows {
+            let totals = of.index_mut(comptime!(product.totals.expect("just checked")));
+            totals[of_column] = sum;
+        }
+    }
+    if row < sizes.rows {
+        let at = (matrix * sizes.rows + row) * sizes.columns + column;
+        let mut result = sum;
+        if comptime!(product.bias.is_some()) {
+            let bias = of.index(comptime!(product.bias.expect("just checked")));
+            result += bias[of_column];
+        }
+        if comptime!(product.relu) {
+            if result <= 0.0f32 {
+                result = 0.0f32;
+            }
+        }
+        if comptime!(product.gate.is_some()) {
+            let gate = of.index(comptime!(product.gate.expect("just checked")));
+            if gate[at] <= 0.0f32 {
+                result = 0.0f32;
+            }
+        }
+        let out = of.index_mut(comptime!(product.out));
+        out[at] = result;
+    }
+}
+
+/// How a contiguous matrix lies of these rows and columns, or one whose transpose has them.
 #[cube]
 fn steps(rows: usize, columns: usize, #[comptime] turned: bool) -> Steps {
     if comptime!(turned) {
@@ -58,91 +108,89 @@ fn steps(rows: usize, columns: usize, #[comptime] turned: bool) -> Steps {
     }
 }
 
-/// Writes what a unit has of a tile.
-#[cube]
-fn finish(
+/// A cube for each lane, through all products.
+#[cube(launch_unchecked)]
+fn chain_kernel(
     of: &mut Sequence<Array<f32>>,
-    tiles: &Tiles<f32>,
-    sizes: &Sizes,
-    first: (usize, usize),
-    #[comptime] product: Product,
+    sizes: &Sequence<Sizes>,
+    #[comptime] products: Vec<Product>,
+    #[comptime] units: u32,
 ) {
-    let (rows, columns) = (sizes.rows, sizes.columns);
     let matrix = CUBE_POS_Z as usize;
+    #[unroll]
+    for index in 0..comptime!(products.len()) {
+        let product = comptime!(products[index]);
+        let sizes = sizes.index(index);
+        if comptime!(index > 0) {
+            // Other units of this cube wrote what a factor is.
+            sync_storage();
+        }
+        let rows = sizes.rows + comptime!(usize::from(product.totals.is_some()));
+        let mut at = UNIT_POS as usize;
+        while at < rows * sizes.columns {
+            let (row, column) = (at / sizes.columns, at % sizes.columns);
+            let mut sum = 0.0f32;
+            #[unroll]
+            for term in 0..2usize {
+                if comptime!(product.terms[term].is_some()) {
+                    let [left, right] = comptime!(product.terms[term].expect("just checked"));
+                    let (left, right) = (of.index(left), of.index(right));
+                    let of_left = steps(sizes.rows, sizes.depth, comptime!(product.turned[0]));
+                    let of_right = steps(sizes.depth, sizes.columns, comptime!(product.turned[1]));
+                    let from_left = matrix * of_left.matrix + row * of_left.row;
+                    let from_right = matrix * of_right.matrix + column * of_right.column;
+                    // The totals are those of the first term.
+                    let of_totals = row == sizes.rows;
+                    if !of_totals || comptime!(term == 0) {
+                        for k in 0..sizes.depth {
+                            let mut factor = 1.0f32;
+                            if !of_totals {
+                                factor = left[from_left + k * of_left.column];
+                            }
+                            sum += factor * right[from_right + k * of_right.row];
+                        }
+                    }
+                }
+            }
+            finish(of, sizes, row, column, sum, product);
+            at += comptime!(units as usize);
+        }
+    }
+}
+
+/// A cube for each tile of each lane.
+#[cube(launch_unchecked)]
+fn tile_kernel(of: &mut Sequence<Array<f32>>, sizes: &Sizes, #[comptime] product: Product) {
+    let first = (CUBE_POS_Y as usize * TILE, CUBE_POS_X as usize * TILE);
+    let mut tiles = Tiles::<f32>::new(1usize, None);
+    #[unroll]
+    for term in 0..2usize {
+        if comptime!(product.terms[term].is_some()) {
+            let [left, right] = comptime!(product.terms[term].expect("just checked"));
+            accumulate::<f32, f32>(
+                of.index(left),
+                of.index(right),
+                &mut tiles,
+                &steps(sizes.rows, sizes.depth, comptime!(product.turned[0])),
+                &steps(sizes.depth, sizes.columns, comptime!(product.turned[1])),
+                sizes,
+                first,
+                comptime!(product.totals.is_some() && term == 0),
+            );
+        }
+    }
+    let sums = tiles.sums();
     #[unroll]
     for down in 0..4usize {
         let row = first.0 + UNIT_POS as usize / SIDE * 4 + down;
         #[unroll]
         for across in 0..4usize {
             let column = first.1 + UNIT_POS as usize % SIDE * 4 + across;
-            if column < columns {
-                let mut sum = tiles.sum(down, across);
-                if comptime!(product.totals.is_some()) {
-                    if row == rows {
-                        let totals = of.index_mut(comptime!(product.totals.expect("just checked")));
-                        totals[matrix * columns + column] = sum;
-                    }
-                }
-                if row < rows {
-                    let at = (matrix * rows + row) * columns + column;
-                    if comptime!(product.bias.is_some()) {
-                        let bias = of.index(comptime!(product.bias.expect("just checked")));
-                        sum += bias[matrix * columns + column];
-                    }
-                    if comptime!(product.relu) {
-                        if sum <= 0.0f32 {
-                            sum = 0.0f32;
-                        }
-                    }
-                    if comptime!(product.gate.is_some()) {
-                        let gate = of.index(comptime!(product.gate.expect("just checked")));
-                        if gate[at] <= 0.0f32 {
-                            sum = 0.0f32;
-                        }
-                    }
-                    let out = of.index_mut(comptime!(product.out));
-                    out[at] = sum;
-                }
+            if column < sizes.columns {
+                let four = sums[down];
+                finish(of, sizes, row, column, four[across], product);
             }
         }
-    }
-}
-
-/// A cube for each lane, or for each tile of each lane where there is one product.
-#[cube(launch_unchecked)]
-fn chain_kernel(
-    of: &mut Sequence<Array<f32>>,
-    sizes: &Sequence<Sizes>,
-    #[comptime] products: Vec<Product>,
-) {
-    let first = (CUBE_POS_Y as usize * TILE, CUBE_POS_X as usize * TILE);
-    let mut tiles = Tiles::<f32>::new(1usize, None);
-    #[unroll]
-    for index in 0..comptime!(products.len()) {
-        let product = comptime!(products[index]);
-        let sizes = sizes.index(index);
-        if comptime!(index > 0) {
-            // What a factor is was written by other units of this cube.
-            sync_storage();
-            tiles.clear();
-        }
-        #[unroll]
-        for term in 0..2usize {
-            if comptime!(product.terms[term].is_some()) {
-                let [left, right] = comptime!(product.terms[term].expect("just checked"));
-                accumulate::<f32, f32>(
-                    of.index(left),
-                    of.index(right),
-                    &mut tiles,
-                    &steps(sizes.rows, sizes.depth, comptime!(product.turned[0])),
-                    &steps(sizes.depth, sizes.columns, comptime!(product.turned[1])),
-                    sizes,
-                    first,
-                    comptime!(product.totals.is_some() && term == 0),
-                );
-            }
-        }
-        finish(of, &tiles, sizes, first, product);
     }
 }
 
@@ -187,19 +235,13 @@ impl<R: CubeRuntime> Chain<R> {
         let mut outputs = empty_all(like, shapes, DType::F32).into_iter();
         let tensors: Vec<_> =
             tensors.into_iter().filter_map(|tensor| tensor.or_else(|| outputs.next())).collect();
-        let is_tile = |(product, sizes): &(Product, [usize; 3])| {
-            product.rows(*sizes) <= TILE && sizes[2] <= TILE
-        };
+        let is_small = |(product, sizes): &(Product, [usize; 3])| product.is_small(*sizes);
         let most = tensors[0].client.properties().hardware.max_bindings as usize;
-        for together in products.chunk_by(|one, next| is_tile(one) && is_tile(next)) {
-            let (products, places) = compacted(together);
+        for together in products.chunk_by(|one, next| is_small(one) && is_small(next)) {
             // The sizes are bound too.
-            match places.len() < most {
-                true => launch(lanes, &tensors, (&places, products), together),
-                false => together.chunks(1).for_each(|alone| {
-                    let (products, places) = compacted(alone);
-                    launch(lanes, &tensors, (&places, products), alone);
-                }),
+            let fits = compacted(together).1.len() < most;
+            for part in together.chunks(if fits { together.len() } else { 1 }) {
+                launch(lanes, &tensors, part, is_small(&part[0]));
             }
         }
         tensors
@@ -220,24 +262,30 @@ fn compacted(of: &[(Product, [usize; 3])]) -> (Vec<Product>, Vec<Place>) {
     (products, places)
 }
 
+/// Launches small products, or one.
 fn launch<R: CubeRuntime>(
     lanes: usize,
     tensors: &[CubeTensor<R>],
-    (places, products): (&[Place], Vec<Product>),
     of: &[(Product, [usize; 3])],
+    small: bool,
 ) {
-    let tiles = |(product, sizes): &(Product, [usize; 3])| {
-        [sizes[2], product.rows(*sizes)].map(|side| side.div_ceil(TILE))
-    };
-    let [across, down] = tiles(&of[0]);
-    let sizes =
+    let client = &tensors[0].client;
+    let (products, places) = compacted(of);
+    let bound = arrays(places.iter().map(|place| &tensors[*place]));
+    let mut sizes =
         of.iter().map(|&(_, [rows, depth, columns])| SizesLaunch::new(rows, depth, columns));
-    let bound = places.iter().map(|place| &tensors[*place]);
     // SAFETY: a unit reads elements within the matrices, which are contiguous and of these sizes, a bias and a
-    // gate that have an element a column and one an element of the result, and writes those of its tile that
-    // there are.
+    // gate that have an element a column and one an element of the result, and writes elements that there are.
     unsafe {
-        launch!(chain_kernel, grid(&tensors[0].client, [across, down, lanes], (SIDE * SIDE) as u32);;
-            arrays(bound), sizes.collect(), products);
+        if small {
+            let units = units(client);
+            launch!(chain_kernel, grid(client, [1, 1, lanes], units);;
+                bound, sizes.collect(), products, units);
+        } else {
+            let (product, size) = of[0];
+            let [across, down] = [size[2], product.rows(size)].map(|side| side.div_ceil(TILE));
+            launch!(tile_kernel, grid(client, [across, down, lanes], (SIDE * SIDE) as u32);;
+                bound, sizes.next().expect("a product"), products[0]);
+        }
     }
 }

@@ -137,7 +137,8 @@ fn every_pass_is_that_of_a_host() {
         (3, 5, vec![3, 40, 1]),
         (2, 17, vec![1, 40, 40, 1]),
         (1, 5, vec![70, 3, 66]),
-        (4, 65, vec![2, 65]),
+        // Products of more than a tile, then small ones.
+        (2, 65, vec![34, 66, 2]),
     ];
     for shape in shapes {
         let call = call(&shape);
