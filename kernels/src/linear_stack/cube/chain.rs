@@ -12,7 +12,7 @@ use cubecl::prelude::*;
 
 use crate::cube::{
     SIDE, Sizes, SizesLaunch, Steps, TILE, Tiles, accumulate, arrays, empty_all, grid, launch,
-    units,
+    most_tensors, units,
 };
 
 /// Multiplications of a small product, of one lane: a few microseconds of a multiprocessor's time, which is
@@ -236,10 +236,9 @@ impl<R: CubeRuntime> Chain<R> {
         let tensors: Vec<_> =
             tensors.into_iter().filter_map(|tensor| tensor.or_else(|| outputs.next())).collect();
         let is_small = |(product, sizes): &(Product, [usize; 3])| product.is_small(*sizes);
-        let most = tensors[0].client.properties().hardware.max_bindings as usize;
+        let most = most_tensors(&tensors[0].client, 1, 0);
         for together in products.chunk_by(|one, next| is_small(one) && is_small(next)) {
-            // The sizes are bound too.
-            let fits = compacted(together).1.len() < most;
+            let fits = compacted(together).1.len() <= most;
             for part in together.chunks(if fits { together.len() } else { 1 }) {
                 launch(lanes, &tensors, part, is_small(&part[0]));
             }
