@@ -40,8 +40,11 @@ pub struct Trigger<V, P> {
 /// Gives what is handed to that parent: nothing if the backward pass is to run already.
 pub type Pull<P> = Arc<dyn Fn() -> Option<P> + Send + Sync>;
 
-/// [`Trigger`] of an operation on a graph.
-type TriggerOf<B, C> = Trigger<FloatTensor<Autodiff<B, C>>, FloatTensor<B>>;
+/// The results of an operation, and the trigger of its backward pass if it is on the graph.
+type Recorded<B, C> = (
+    Vec<FloatTensor<Autodiff<B, C>>>,
+    Option<Trigger<FloatTensor<Autodiff<B, C>>, FloatTensor<B>>>,
+);
 
 /// The `results` of an operation on `operands`, on the graph if any of the operands is, with its
 /// `operation` backward: see [`Operation`].
@@ -53,12 +56,12 @@ pub fn record<B: Backend, C: CheckpointStrategy>(
     record_with_trigger::<B, C>(operands, results, operation).0
 }
 
-/// [`record`], and the trigger of its backward pass if it is on the graph.
+/// [`record`], with the trigger of the backward pass.
 pub fn record_with_trigger<B: Backend, C: CheckpointStrategy>(
     operands: &[FloatTensor<Autodiff<B, C>>],
     results: Vec<FloatTensor<B>>,
     operation: impl FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send + 'static,
-) -> (Vec<FloatTensor<Autodiff<B, C>>>, Option<TriggerOf<B, C>>) {
+) -> Recorded<B, C> {
     let from_inner = <Autodiff<B, C> as AutodiffBackend>::from_inner;
     let wanted: Vec<_> = operands.iter().map(|operand| operand.is_tracked()).collect();
     let Some(first) = results.first().filter(|_| wanted.contains(&true)) else {

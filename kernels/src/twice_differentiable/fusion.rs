@@ -1,8 +1,8 @@
 //! Twice differentiable operations under Burn's fusion: its streams are run up to the operands, and the
 //! passes themselves on the backend below.
 
+use burn::tensor::TensorMetadata;
 use burn::tensor::ops::FloatTensor;
-use burn::tensor::{Shape, TensorMetadata};
 use burn_fusion::stream::OperationStreams;
 use burn_fusion::{Fusion, FusionBackend, NoOp};
 use burn_ir::{InitOperationIr, OperationIr, OperationOutput};

@@ -1,8 +1,8 @@
 //! The layers on a device: chains of products, with the bias, the ReLU and what gates a gradient in them, and
 //! the gradient of a bias in that of its weight.
 
-// A condition of the compiler's and one of the device's are two.
-#[allow(clippy::too_many_arguments, clippy::collapsible_if)]
+// A condition of the compiler's and one of the device's are two, and an index of the one is one of the other.
+#[allow(clippy::collapsible_if, clippy::needless_range_loop, clippy::too_many_arguments)]
 mod chain;
 
 use burn_cubecl::tensor::CubeTensor;
@@ -56,8 +56,8 @@ impl<'a, R: CubeRuntime> Layers<'a, R> {
         [self.call.examples, self.call.widths[layer], self.call.widths[layer + 1]]
     }
 
-    /// The factors of examples `[t, n, i]` and weights `[t * i, o]` as matrices: `[t, n, o]`.
-    fn forward(
+    /// Of examples `[t, n, i]` and weights `[t * i, o]`: `[t, n, o]`.
+    fn output(
         &mut self,
         layer: usize,
         terms: [Pair; 2],
@@ -130,7 +130,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
             let bias = self.biased[layer].then(|| layers.operands[2 + 2 * layer]);
             let pair = [layers.input(layer), layers.weight(layer)];
             let relu = layer < layers.last();
-            let y = layers.forward(layer, [Some(pair), None], [bias, None], relu);
+            let y = layers.output(layer, [Some(pair), None], [bias, None], relu);
             layers.hidden.push(y);
             found.push(y);
         }
@@ -209,7 +209,7 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
                 tangents[1 + 2 * layer].map(|tangent| [layers.input(layer), tangent]),
             ];
             let finish = [tangents[2 + 2 * layer], layers.hidden.get(layer).copied()];
-            let tangent = layers.forward(layer, terms, finish, false);
+            let tangent = layers.output(layer, terms, finish, false);
             found.push(tangent);
             x_tangent = Some(tangent);
         }
