@@ -20,8 +20,8 @@ use crate::layers::node;
 pub type OptionalTensors<B> = Vec<Option<FloatTensor<B>>>;
 
 /// The backward pass of an operation with any number of operands and results: the gradients of the
-/// operands that want one, given those of the results; a result that nothing depends on has none. An
-/// operand that comes back without one gets nothing from here, and must be a leaf or get something from
+/// operands that want one, given those of the results; a result that nothing depends on has none, which
+/// may be all of them if a [`Trigger`] had it run. An operand that comes back without one gets nothing from here, and must be a leaf or get something from
 /// elsewhere.
 type Operation<B> = Box<dyn FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send>;
 

@@ -72,6 +72,11 @@ impl TaskSource for RegressionSampler {
         let drawn = indices.map(|index| self.functions.draw(self.seed, index, self.examples()));
         let (inputs, targets): (Vec<_>, Vec<_>) = drawn.unzip();
         let (width, length) = (self.functions.inputs(), self.functions.targets());
+        for (inputs, targets) in inputs.iter().zip(&targets) {
+            let found = [inputs.len(), targets.len()];
+            let wanted = [width, length].map(|of| of * self.examples());
+            assert_eq!(found, wanted, "numbers of inputs and targets that a task was drawn with");
+        }
         // Divided here: on an accelerator a part of a tensor is a launch, which copies it.
         let part = |first, examples| {
             let of = |drawn: &[Vec<f32>], width| -> Vec<f32> {

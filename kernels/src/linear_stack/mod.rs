@@ -40,10 +40,10 @@ pub struct LinearLayer<B: Backend> {
 /// Under a low `precision` products are its [products](Precision::product), plain operations on every
 /// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
 /// it, as PyTorch does; in plain operations it is the backend's own, and Flex's makes NaN zero. A lane
-/// is the work of one thread on a host. On an accelerator it is that of one thread block, and all layers
-/// are one launch, where a layer has at most 65 536 multiplications a lane; of larger layers every
-/// product is a launch. Products are f32 in full. Where its gradients are differentiated, they and the outputs go back in one backward pass, not in
-/// one each.
+/// is the work of one thread on a host. On an accelerator it is that of one thread block for small
+/// layers, of which as many as can be bound are one launch; of larger ones every product is a launch.
+/// Products are f32 in full. Where its gradients are differentiated, they and the outputs go back in
+/// one backward pass, not in one each.
 ///
 /// # Example
 /// ```

@@ -105,4 +105,14 @@ impl<B: FusionBackend + InnermostBackend, S: TwiceDifferentiable<B>> TwiceDiffer
         let (tangent, saved_tangent) = TwiceDifferentiable::<B>::jvp(self, primal, &tangents);
         (lift::<B>(tangent, like), saved_tangent)
     }
+
+    fn saved_tangent(
+        &self,
+        PrimalTensors { saved, operands, device }: PrimalTensors<'_, Fusion<B>, S>,
+        tangents: &[Option<Recorded<B>>],
+    ) -> S::SavedTangent {
+        let operands: Vec<_> = operands.iter().map(lower::<B>).collect();
+        let primal = PrimalTensors { saved, operands: &operands, device };
+        TwiceDifferentiable::<B>::saved_tangent(self, primal, &lower_all::<B>(tangents))
+    }
 }

@@ -15,9 +15,9 @@ use crate::cube::{
     most_tensors, units,
 };
 
-/// Multiplications of a small product, of one lane: a few microseconds of a multiprocessor's time, which is
-/// less than a host needs for a launch.
-const SMALL: usize = 1 << 16;
+/// Multiplications of a unit in a small product, one after the other, at most: microseconds, as a launch
+/// takes.
+const MOST_OF_A_UNIT: usize = 512;
 
 /// The place of a tensor among those of a chain.
 pub type Place = usize;
@@ -52,8 +52,11 @@ impl Product {
         rows + usize::from(self.totals.is_some())
     }
 
-    fn is_small(&self, sizes @ [_, depth, columns]: [usize; 3]) -> bool {
-        self.rows(sizes) * depth.max(1) * columns <= SMALL
+    /// Whether so many units are done with it soon.
+    fn is_small(&self, sizes @ [_, depth, columns]: [usize; 3], units: u32) -> bool {
+        let elements = (self.rows(sizes) * columns).div_ceil(units as usize);
+        let terms = self.terms.iter().flatten().count();
+        elements * (terms * depth).max(1) <= MOST_OF_A_UNIT
     }
 }
 
@@ -228,20 +231,27 @@ impl<R: CubeRuntime> Chain<R> {
         self.products.push((product, sizes));
     }
 
-    /// Multiplies, and gives the tensors of all places.
+    /// Multiplies, and gives the tensors of all places. What it writes is allocated before, together.
     pub fn run(self) -> Vec<CubeTensor<R>> {
         let Self { lanes, tensors, shapes, products } = self;
         let like = tensors.iter().flatten().next().expect("something to multiply");
         let mut outputs = empty_all(like, shapes, DType::F32).into_iter();
         let tensors: Vec<_> =
             tensors.into_iter().filter_map(|tensor| tensor.or_else(|| outputs.next())).collect();
-        let is_small = |(product, sizes): &(Product, [usize; 3])| product.is_small(*sizes);
-        let most = most_tensors(&tensors[0].client, 1, 0);
-        for together in products.chunk_by(|one, next| is_small(one) && is_small(next)) {
-            let fits = compacted(together).1.len() <= most;
-            for part in together.chunks(if fits { together.len() } else { 1 }) {
-                launch(lanes, &tensors, part, is_small(&part[0]));
-            }
+        let client = &tensors[0].client;
+        let units = units(client);
+        let is_small = |(product, sizes): &(Product, [usize; 3])| product.is_small(*sizes, units);
+        // What CubeCL has as a barrier there orders no memory but a cube's own.
+        let alone = R::name(client) == "wgpu<msl>";
+        let fits = |part: &[_]| compacted(part).1.len() <= most_tensors(client, 1, 0);
+        let mut rest = &products[..];
+        while let Some(first) = rest.first() {
+            let follow = rest.iter().take_while(|of| is_small(of) && !alone).count();
+            let together =
+                (2..=follow).take_while(|&count| fits(&rest[..count])).last().unwrap_or(1);
+            let (part, behind) = rest.split_at(together);
+            launch(lanes, &tensors, part, is_small(first).then_some(units));
+            rest = behind;
         }
         tensors
     }
@@ -261,12 +271,12 @@ fn compacted(of: &[(Product, [usize; 3])]) -> (Vec<Product>, Vec<Place>) {
     (products, places)
 }
 
-/// Launches small products, or one.
+/// Launches one product, or small ones by cubes of so many units.
 fn launch<R: CubeRuntime>(
     lanes: usize,
     tensors: &[CubeTensor<R>],
     of: &[(Product, [usize; 3])],
-    small: bool,
+    small: Option<u32>,
 ) {
     let client = &tensors[0].client;
     let (products, places) = compacted(of);
@@ -274,10 +284,10 @@ fn launch<R: CubeRuntime>(
     let mut sizes =
         of.iter().map(|&(_, [rows, depth, columns])| SizesLaunch::new(rows, depth, columns));
     // SAFETY: a unit reads elements within the matrices, which are contiguous and of these sizes, a bias and a
-    // gate that have an element a column and one an element of the result, and writes elements that there are.
+    // gate that have an element a column and one an element of the result, and writes elements that there are,
+    // of tensors that only one product writes.
     unsafe {
-        if small {
-            let units = units(client);
+        if let Some(units) = small {
             launch!(chain_kernel, grid(client, [1, 1, lanes], units);;
                 bound, sizes.collect(), products, units);
         } else {

@@ -137,8 +137,11 @@ fn every_pass_is_that_of_a_host() {
         (3, 5, vec![3, 40, 1]),
         (2, 17, vec![1, 40, 40, 1]),
         (1, 5, vec![70, 3, 66]),
-        // Products of more than a tile, then small ones.
+        // Products of more than a tile, of which one has its totals in a tile of their own, and small ones.
         (2, 65, vec![34, 66, 2]),
+        (1, 40, vec![64, 64]),
+        // More tensors than a launch binds.
+        (2, 3, vec![2, 3, 4, 3, 4, 2]),
     ];
     for shape in shapes {
         let call = call(&shape);
