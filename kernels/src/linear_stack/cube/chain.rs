@@ -11,8 +11,8 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use crate::cube::{
-    SIDE, Sizes, SizesLaunch, Steps, TILE, Tiles, accumulate, arrays, empty_all, grid, launch,
-    most_tensors, units,
+    SIDE, Sizes, SizesLaunch, Steps, TILE, Tiles, accumulate, arrays, empty, empty_all, grid,
+    launch, most_tensors, units,
 };
 
 /// Multiplications of a unit in a small product, one after the other, at most: microseconds, as a launch
@@ -202,7 +202,7 @@ pub struct Chain<R: CubeRuntime> {
     lanes: usize,
     /// In the order of their places; one is missing that a product writes.
     tensors: Vec<Option<CubeTensor<R>>>,
-    /// Of those that are missing.
+    /// In the same order; empty of those that are there.
     shapes: Vec<Shape>,
     /// With the rows, depth and columns of each.
     products: Vec<(Product, [usize; 3])>,
@@ -215,6 +215,7 @@ impl<R: CubeRuntime> Chain<R> {
 
     /// The place of a tensor that is there.
     pub fn input(&mut self, tensor: CubeTensor<R>) -> Place {
+        self.shapes.push(Shape::new([0]));
         self.tensors.push(Some(into_contiguous(tensor)));
         self.tensors.len() - 1
     }
@@ -231,14 +232,11 @@ impl<R: CubeRuntime> Chain<R> {
         self.products.push((product, sizes));
     }
 
-    /// Multiplies, and gives the tensors of all places. What it writes is allocated before, together.
+    /// Multiplies, and gives the tensors of all places. What a launch of small products writes shares its memory.
     pub fn run(self) -> Vec<CubeTensor<R>> {
-        let Self { lanes, tensors, shapes, products } = self;
-        let like = tensors.iter().flatten().next().expect("something to multiply");
-        let mut outputs = empty_all(like, shapes, DType::F32).into_iter();
-        let tensors: Vec<_> =
-            tensors.into_iter().filter_map(|tensor| tensor.or_else(|| outputs.next())).collect();
-        let client = &tensors[0].client;
+        let Self { lanes, mut tensors, shapes, products } = self;
+        let like = tensors.iter().flatten().next().expect("something to multiply").clone();
+        let client = &like.client;
         let units = units(client);
         let is_small = |(product, sizes): &(Product, [usize; 3])| product.is_small(*sizes, units);
         // What CubeCL has as a barrier there orders no memory but a cube's own.
@@ -250,10 +248,20 @@ impl<R: CubeRuntime> Chain<R> {
             let together =
                 (2..=follow).take_while(|&count| fits(&rest[..count])).last().unwrap_or(1);
             let (part, behind) = rest.split_at(together);
+            let written = part.iter().flat_map(|(product, _)| [Some(product.out), product.totals]);
+            let written: Vec<_> = written.flatten().collect();
+            let shapes = written.iter().map(|place| shapes[*place].clone());
+            let outputs = match is_small(first) {
+                true => empty_all(&like, shapes.collect(), DType::F32),
+                false => shapes.map(|shape| empty(&like, shape, DType::F32)).collect(),
+            };
+            for (place, output) in written.into_iter().zip(outputs) {
+                tensors[place] = Some(output);
+            }
             launch(lanes, &tensors, part, is_small(first).then_some(units));
             rest = behind;
         }
-        tensors
+        tensors.into_iter().map(|tensor| tensor.expect("written")).collect()
     }
 }
 
@@ -274,13 +282,14 @@ fn compacted(of: &[(Product, [usize; 3])]) -> (Vec<Product>, Vec<Place>) {
 /// Launches one product, or small ones by cubes of so many units.
 fn launch<R: CubeRuntime>(
     lanes: usize,
-    tensors: &[CubeTensor<R>],
+    tensors: &[Option<CubeTensor<R>>],
     of: &[(Product, [usize; 3])],
     small: Option<u32>,
 ) {
-    let client = &tensors[0].client;
     let (products, places) = compacted(of);
-    let bound = arrays(places.iter().map(|place| &tensors[*place]));
+    let bound: Vec<_> = places.iter().flat_map(|place| &tensors[*place]).collect();
+    let client = &bound[0].client;
+    let bound = arrays(bound.iter().copied());
     let mut sizes =
         of.iter().map(|&(_, [rows, depth, columns])| SizesLaunch::new(rows, depth, columns));
     // SAFETY: a unit reads elements within the matrices, which are contiguous and of these sizes, a bias and a
