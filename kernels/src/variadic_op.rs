@@ -21,8 +21,8 @@ pub type OptionalTensors<B> = Vec<Option<FloatTensor<B>>>;
 
 /// The backward pass of an operation with any number of operands and results: the gradients of the
 /// operands that want one, given those of the results; a result that nothing depends on has none, which
-/// may be all of them if a [`Trigger`] had it run. An operand that comes back without one gets nothing from here, and must be a leaf or get something from
-/// elsewhere.
+/// may be all of them if a [`Trigger`] had it run. An operand that comes back without one gets nothing
+/// from here, and must be a leaf or get something from elsewhere.
 type Operation<B> = Box<dyn FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTensors<B> + Send>;
 
 /// Parents of a chain node: the chain node before it, then operands. One node serves a stack of eight

@@ -245,8 +245,7 @@ impl<R: CubeRuntime> Chain<R> {
         let mut rest = &products[..];
         while let Some(first) = rest.first() {
             let follow = rest.iter().take_while(|of| is_small(of) && !alone).count();
-            let together =
-                (2..=follow).take_while(|&count| fits(&rest[..count])).last().unwrap_or(1);
+            let together = (2..=follow).rev().find(|&count| fits(&rest[..count])).unwrap_or(1);
             let (part, behind) = rest.split_at(together);
             let written = part.iter().flat_map(|(product, _)| [Some(product.out), product.totals]);
             let written: Vec<_> = written.flatten().collect();
