@@ -23,6 +23,7 @@ mod parameters;
 mod rates;
 mod rule;
 mod secant;
+mod second_moments;
 mod segments;
 mod steps;
 

@@ -16,7 +16,7 @@ pub(crate) struct MetaGradient<B: AutodiffBackend> {
     pub(crate) loss: Plain<B>,
     /// By value at the start of the loop.
     pub(crate) start: Vec<Option<Plain<B>>>,
-    /// By learned rate.
+    /// By learned rate; for second moments that last, what inner loops remember of them.
     pub(crate) rates: Vec<Option<Plain<B>>>,
 }
 

@@ -1,13 +1,15 @@
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
-use burn::tensor::backend::Backend;
+use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
 use super::curvature::{curved, identity, modes};
 use super::lists::axpy_all;
 use super::norms::StepNorms;
 use super::parameters::tiled;
-use super::{AdaptError, InnerLoop, slots, values};
+use super::rule::Prior;
+use super::second_moments::SecondMoments;
+use super::{AdaptError, Fast, InnerLoop, slots, values};
 
 /// What an inner loop learns beside the values that it begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +49,7 @@ pub struct InnerRates<B: Backend> {
     /// `[size * size]` for each mode.
     rates: Vec<Param<Tensor<B, 1>>>,
     norms: Option<StepNorms<B>>,
+    moments: Option<SecondMoments<B>>,
     #[module(skip)]
     kind: RateKind,
     /// The sizes of the modes of each adapted tensor.
@@ -57,7 +60,8 @@ pub struct InnerRates<B: Backend> {
 impl<B: Backend> InnerRates<B> {
     /// None.
     pub fn fixed() -> Self {
-        Self { rates: Vec::new(), norms: None, kind: RateKind::Fixed, modes: Vec::new() }
+        let kind = RateKind::Fixed;
+        Self { rates: Vec::new(), norms: None, moments: None, kind, modes: Vec::new() }
     }
 
     /// Those of `module`, which all begin where the inner loop is the same without them, and which
@@ -87,7 +91,26 @@ impl<B: Backend> InnerRates<B> {
             }
         };
         let rates = moving.iter().zip(&modes).flat_map(begin).map(Param::from_tensor).collect();
-        Ok((Self { rates, norms, kind, modes }, adapted))
+        Ok((Self { rates, norms, moments: None, kind, modes }, adapted))
+    }
+
+    /// With second moments of the rule, if it has any, that go on from one inner loop to the next.
+    pub(crate) fn with_lasting_moments<M: Module<B>>(
+        self,
+        inner: &InnerLoop,
+        module: &M,
+        adapted: &[bool],
+    ) -> Self {
+        let values = values::<B, M>(module);
+        let Some(device) = values.first().map(Tensor::device) else { return self };
+        let moving = values.iter().zip(adapted).filter(|(_, adapted)| **adapted);
+        let lengths = moving.map(|(value, _)| value.dims()[0]).collect();
+        Self { moments: SecondMoments::new(inner.rule, lengths, &device), ..self }
+    }
+
+    /// The second moments that the adapted tensor with this number begins with in each of `lanes` tasks.
+    pub(super) fn prior(&self, number: usize, lanes: usize) -> Option<Prior<B>> {
+        self.moments.as_ref().map(|moments| moments.prior(number, lanes))
     }
 
     /// What is learned.
@@ -159,6 +182,32 @@ impl<B: Backend> InnerRates<B> {
     fn matrices(&self, number: usize) -> Vec<Tensor<B, 1>> {
         let first = self.modes[..number].iter().map(Vec::len).sum();
         self.rates.iter().skip(first).take(self.modes[number].len()).map(Param::val).collect()
+    }
+}
+
+impl<B: AutodiffBackend> InnerRates<B> {
+    /// For second moments that last, what an inner loop of `lanes` tasks remembers of them, summed over
+    /// the tasks.
+    pub(crate) fn summed_moments(
+        &self,
+        fast: &Fast<B>,
+        adapted: &[bool],
+        lanes: usize,
+    ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {
+        self.moments.iter().map(|moments| Some(moments.summed(fast, adapted, lanes))).collect()
+    }
+
+    /// Second moments that last go on by inner loops of so many steps, which remember `share` of
+    /// `summed` in the mean.
+    pub(crate) fn update_moments(
+        &self,
+        summed: &[Option<Tensor<B::InnerBackend, 1>>],
+        share: f64,
+        steps: usize,
+    ) {
+        if let (Some(moments), [Some(summed)]) = (&self.moments, summed) {
+            moments.update(Tensor::from_inner(summed.clone() * share), steps);
+        }
     }
 }
 

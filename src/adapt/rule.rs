@@ -37,6 +37,14 @@ pub enum InnerRule {
     },
 }
 
+/// Adam's second moments before the first step of an inner loop.
+pub(super) struct Prior<B: Backend> {
+    /// Their average, not corrected for its beginning at 0, `[n]`.
+    pub(super) moments: Tensor<B, 1>,
+    /// The sum of the weights of what was averaged, from 0 to 1, `[1]`.
+    pub(super) weight: Tensor<B, 1>,
+}
+
 impl InnerRule {
     /// Adam without momentum, as in Reptile: for first order alone.
     pub const fn reptile() -> Self {
@@ -65,12 +73,14 @@ impl InnerRule {
         }
     }
 
-    /// The direction at step `step` (from 0), and what the next step remembers.
+    /// The direction at step `step` (from 0), and what the next step remembers. Adam's second moments
+    /// begin with `prior` if there is one; what is remembered leaves it out.
     pub(super) fn direction<B: Backend>(
         &self,
         step: usize,
         gradient: Tensor<B, 1>,
         memory: &[Tensor<B, 1>],
+        prior: Option<Prior<B>>,
     ) -> (Tensor<B, 1>, Vec<Tensor<B, 1>>) {
         match *self {
             Self::GradientDescent => (gradient, Vec::new()),
@@ -89,11 +99,17 @@ impl InnerRule {
                 let square = gradient.clone() * gradient.clone();
                 let mean = average(memory.first(), gradient, beta_1);
                 let spread = average(memory.get(1), square, beta_2);
-                let corrected = |moment: &Tensor<B, 1>, beta: f64| {
-                    moment.clone() / (1.0 - beta.powi(step as i32 + 1))
+                let [decay_1, decay_2] = [beta_1, beta_2].map(|beta| beta.powi(step as i32 + 1));
+                let corrected = match prior {
+                    None => spread.clone() / (1.0 - decay_2),
+                    Some(Prior { moments, weight }) => {
+                        let [moments, weight] =
+                            [moments, weight].map(|prior| prior.cast(spread.dtype()) * decay_2);
+                        (spread.clone() + moments) / (weight + (1.0 - decay_2))
+                    }
                 };
-                let root = (corrected(&spread, beta_2) + epsilon_root).sqrt() + epsilon;
-                (corrected(&mean, beta_1) / root, vec![mean, spread])
+                let root = (corrected + epsilon_root).sqrt() + epsilon;
+                (mean.clone() / (1.0 - decay_1) / root, vec![mean, spread])
             }
         }
     }

@@ -77,8 +77,9 @@ impl<B: Backend> InnerSteps<'_, B> {
         let indices = (0..values.len()).filter(|&index| self.adapted[index]);
         for (number, index) in indices.enumerate() {
             if let Some(gradient) = gradients[index].take() {
+                let prior = rates.prior(number, self.lanes);
                 let (direction, remembered) =
-                    self.inner.rule.direction(step, gradient, &memory[index]);
+                    self.inner.rule.direction(step, gradient, &memory[index], prior);
                 memory[index] = remembered;
                 places.push(index);
                 let value = values[index].take().expect("each is updated once");

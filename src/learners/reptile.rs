@@ -14,8 +14,9 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// and another optimizer one that the paper proposes in its section 2.
     ///
     /// # Conventions
-    /// Every task begins with a fresh inner optimizer; in the authors' code the moments of Adam go
-    /// on from task to task. A test under [`QueryNorm::Together`](crate::learners::QueryNorm::Together) is
+    /// The second moments of an inner Adam go on from one batch of tasks to the next and to the test,
+    /// as in the authors' code, where they go on from task to task; they are saved with the learner. Its
+    /// first moments, and the velocity of momentum, begin anew with each task. A test under [`QueryNorm::Together`](crate::learners::QueryNorm::Together) is
     /// what the paper calls transductive.
     ///
     /// # Errors
@@ -26,7 +27,8 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     pub fn reptile(network: N, inner: InnerLoop, batch: usize) -> Result<Self, AdaptError> {
         setting("mini-batch", "at least 1", batch as f64, batch > 0)?;
         let inner = inner.with_order(Order::First);
-        Ok(Self::named("reptile", network, inner, RateKind::Fixed)?.set(|settings| {
+        let learner = Self::named("reptile", network, inner, RateKind::Fixed)?;
+        Ok(learner.with_lasting_moments().set(|settings| {
             settings.outer = Outer::Displacement;
             settings.batch = [Some(batch); 2];
         }))

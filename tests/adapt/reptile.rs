@@ -1,6 +1,7 @@
 //! Reptile: where its inner loop goes, computed by hand, and tests of one query at a time.
 
 use burn::backend::{Autodiff, Flex};
+use burn::module::Module;
 use burn::optim::Optimizer;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
@@ -221,6 +222,65 @@ fn adam_without_momentum_is_for_first_order() {
         let steps = [0.01, 0.0, -0.01];
         assert!(steps.iter().any(|step| (value - step).abs() < 1e-7), "{found:?}");
     }
+}
+
+const BETA: f64 = 0.9;
+const LENGTH: f64 = 0.05;
+
+/// The parameters after two steps of Adam without momentum that has made `time` steps already, and its
+/// second moments then.
+fn adam(points: &[([f64; 1], f64)], mut squares: [f64; 2], time: i32) -> [[f64; 2]; 2] {
+    let mut values = START;
+    for step in 1..=2 {
+        let gradient = [|x: f64| x, |_| 1.0].map(|of: fn(f64) -> f64| {
+            let slope = |([x], y): &([f64; 1], f64)| 2.0 * (values[0] * x + values[1] - y) * of(*x);
+            points.iter().map(slope).sum::<f64>() / points.len() as f64
+        });
+        for index in 0..2 {
+            squares[index] = BETA * squares[index] + (1.0 - BETA) * gradient[index].powi(2);
+            let corrected = squares[index] / (1.0 - BETA.powi(time + step));
+            values[index] -= LENGTH * gradient[index] / (corrected.sqrt() + 1e-8);
+        }
+    }
+    [values, squares]
+}
+
+#[test]
+fn second_moments_go_on_from_batch_to_batch_and_into_the_test() {
+    let rule = InnerRule::Adam { beta_1: 0.0, beta_2: BETA, epsilon: 1e-8, epsilon_root: 0.0 };
+    let inner = InnerLoop::new(2, LENGTH).with_rule(rule);
+    let learner = || {
+        let learner = Maml::reptile(linear(1), inner.clone(), 4).unwrap();
+        with(learner, &START[..1], START[1])
+    };
+    for lanes in [1, 2] {
+        let learner = learner().with_lanes(lanes);
+        let mut squares = [0.0; 2];
+        for round in 0..3 {
+            let ends = [0, 1]
+                .map(|task| adam(&[SUPPORT[task], QUERIES[task]].concat(), squares, 2 * round));
+            let mean = |part: usize| {
+                [0, 1].map(|index| (ends[0][part][index] + ends[1][part][index]) / 2.0)
+            };
+            let (_, found) = outcome_on::<B, Regression, _>(&learner, &batch());
+            let ways = named([START[0] - mean(0)[0], START[1] - mean(0)[1]]);
+            assert_close(&format!("round {round}"), &found, &ways, 1e-6);
+            squares = mean(1);
+        }
+    }
+    // What was saved is tested as what was trained, and not as a learner that begins.
+    let trained = learner();
+    for _ in 0..3 {
+        outcome_on::<B, Regression, _>(&trained, &batch());
+    }
+    let loaded = learner().load_record(trained.clone().into_record());
+    let predict = |learner: &Line| {
+        let outputs = learner.adapt(&batch().support).predict(batch().queries.inputs);
+        outputs.into_data().iter::<f64>().collect::<Vec<_>>()
+    };
+    assert_eq!(predict(&loaded), predict(&trained));
+    let fresh = predict(&learner());
+    assert!(predict(&trained).iter().zip(&fresh).any(|(one, two)| (one - two).abs() > 1e-3));
 }
 
 type Net = Classifier<B, Conv4<B>>;

@@ -61,9 +61,9 @@ pub struct BatchNorm<B: Backend> {
     pub epsilon: f64,
 }
 
-/// What [`BatchNorm`] and Burn's own call their running averages, which a module visits as it visits
-/// parameters.
-pub const RUNNING_AVERAGES: [&str; 2] = ["running_mean", "running_var"];
+/// What running averages are called, which a module visits as it visits parameters: those of
+/// [`BatchNorm`] and Burn's own, and of squared gradients in an inner loop.
+pub const RUNNING_AVERAGES: [&str; 3] = ["running_mean", "running_var", "running_squares"];
 
 impl BatchNormConfig {
     /// Gain one, shift zero, running mean zero, running variance one.

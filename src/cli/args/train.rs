@@ -42,7 +42,8 @@ cavia           1      2   2  15  16     1      2   2  15  16     1      1   1  
 reptile         0.001  5  50  5    5     0.001  8  50   7   5     0.01  10  10  K   25
 
 with K as many as shots, and the other methods as maml. Reptile learns from support and queries alike, by \
-default 5 and 5, of larger images 8 and 7; its outer step is Adam's. maml++ needs more than its \
+default 5 and 5, of larger images 8 and 7; its outer step goes towards the mean of where the tasks' inner \
+loops end, at first all the way and less and less until the last of --steps. maml++ needs more than its \
 --multi-step-loss steps to end its annealing.
 
 --data sinusoid is the regression of the MAML paper: maml and its relatives except proto-maml fit sine waves \
@@ -127,9 +128,9 @@ pub(crate) struct TrainArgs {
     /// known]
     #[arg(long, value_name = "AMOUNT")]
     pub(crate) memory_budget: Option<Bytes>,
-    /// Learning rate of Adam
-    #[arg(long, default_value_t = 1e-3)]
-    pub(crate) lr: f64,
+    /// Learning rate of Adam [default: 0.001]; of reptile what its plain steps begin with [default: 1]
+    #[arg(long, value_name = "RATE")]
+    pub(crate) lr: Option<f64>,
     /// Steps after which the learning rate is halved, again and again [default: 2000; of maml and
     /// its relatives never]
     #[arg(long, value_name = "N", value_parser = count(1..))]

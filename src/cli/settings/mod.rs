@@ -2,6 +2,7 @@
 
 mod classical;
 mod inner;
+mod outer;
 
 use std::path::Path;
 
@@ -22,6 +23,7 @@ use fewshot::train::{Checkpoint, TrainError};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use inner::InnerSettings;
+pub(crate) use outer::OuterStep;
 
 use super::args::{BatchNormRule, Method};
 use super::backend::Place;
@@ -45,9 +47,8 @@ pub(crate) struct RunSettings {
     /// The classifier of all training classes, of classical training.
     #[serde(default)]
     pub(crate) classical: Option<BaseClassifierConfig>,
-    pub(crate) learning_rate: f64,
-    /// Never, if `None`.
-    pub(crate) halve_every: Option<usize>,
+    #[serde(flatten)]
+    pub(crate) outer: OuterStep,
     /// What the network's products compute in.
     #[serde(default)]
     pub(crate) precision: Precision,
@@ -57,6 +58,18 @@ pub(crate) struct RunSettings {
 /// Work on a learner, whichever it is.
 pub(crate) trait LearnerJob {
     fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result;
+
+    /// The same with a learner whose outer step is plain.
+    fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        place: Place<B>,
+        learner: L,
+    ) -> Result
+    where
+        Self: Sized,
+    {
+        self.run(place, learner)
+    }
 }
 
 /// Cosines span only -1 to 1.
@@ -128,7 +141,10 @@ impl RunSettings {
             return job.run(place, self.proto_net(encoder).with_checkpointing(checkpointing));
         };
         let learner = self.gradient_based(inner, Classifier::new(encoder, features, ways, device));
-        job.run(place, learner?)
+        match self.method {
+            Method::Reptile => job.run_reptile(place, learner?),
+            _ => job.run(place, learner?),
+        }
     }
 
     fn gradient_based<B: AutodiffBackend>(

@@ -9,6 +9,7 @@ use fewshot::data::Sinusoids;
 use fewshot::episode::{DataPlacement, RegressionSampler};
 use fewshot::learners::Maml;
 use fewshot::models::{Mlp, MlpConfig};
+use fewshot::optim::{Adam, Sgd};
 use fewshot::precision::Precision;
 use fewshot::train::{Checkpoint, Evaluator, Score, TrainError};
 use serde::{Deserialize, Serialize};
@@ -19,7 +20,7 @@ use super::defaults::Benchmark;
 use super::eval;
 use super::prelude::*;
 use super::report::{join, rounded};
-use super::settings::InnerSettings;
+use super::settings::{InnerSettings, OuterStep};
 use super::train::{Fitted, Fitting, Tasks, World};
 
 /// Widths of the paper's network.
@@ -39,13 +40,15 @@ struct SinusoidSettings {
     shots: usize,
     queries: usize,
     inner: InnerSettings,
-    learning_rate: f64,
-    /// Never, if `None`.
-    halve_every: Option<usize>,
+    #[serde(flatten)]
+    outer: OuterStep,
     #[serde(default)]
     precision: Precision,
     seed: u64,
 }
+
+/// Defaults of the steps, and of the steps between validations and between checkpoints.
+const PACE: [u64; 3] = [70_000, 1000, 1000];
 
 /// The waves of a test are not those of training or validation.
 const VALIDATION: u64 = 1 << 32;
@@ -68,8 +71,7 @@ pub(crate) fn train(args: TrainArgs, world: World) -> Result {
         shots: args.shots.unwrap_or(5),
         queries: args.queries.unwrap_or(100),
         inner,
-        learning_rate: args.lr,
-        halve_every: args.halve_every,
+        outer: OuterStep::new(&args, None, PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
     };
@@ -187,9 +189,17 @@ impl Job for Training {
         let learner = settings.learner::<B>(&place.device)?;
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
-        let (pace, halve_every) = ([70_000, 1000, 1000], settings.halve_every);
-        let fitting = Fitting { args: &args, place: &place, world: &world, pace, halve_every };
-        let fitted = fitting.fit(learner, &tasks, &settings, SINUSOID, what)?;
+        let fitting = Fitting { args: &args, place: &place, world: &world, pace: PACE };
+        let fitted = match (settings.method, settings.outer) {
+            (Method::Reptile, outer) => {
+                let outer = (Sgd::new().init(), outer.annealed()?);
+                fitting.fit(learner, outer, &tasks, &settings, SINUSOID, what)?
+            }
+            (_, outer) => {
+                let outer = (Adam::new().init(), outer.halved()?);
+                fitting.fit(learner, outer, &tasks, &settings, SINUSOID, what)?
+            }
+        };
         let Fitted { learner, folder, .. } = &fitted;
         let on = (&place.device, &world);
         let tested = settings.tested(learner, &tasks.test, args.eval_episodes, on)?;

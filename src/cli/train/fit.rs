@@ -5,13 +5,12 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use burn::lr_scheduler::step::StepLrSchedulerConfig;
+use burn::lr_scheduler::LrScheduler;
 use burn::optim::Optimizer;
 use fewshot::episode::TaskSource;
 use fewshot::hardware::{Bytes, SearchBudget};
 use fewshot::kernels::{Route, route};
 use fewshot::learners::MetaLearner;
-use fewshot::optim::Adam;
 use fewshot::parallel::gather_numbers;
 use fewshot::train::{MetaTrainer, Trained, TrainingReport, find_meta_batch};
 use serde::Serialize;
@@ -37,7 +36,6 @@ pub(in crate::cli) struct Fitting<'a, B: Backend> {
     pub(in crate::cli) world: &'a World,
     /// Defaults of the steps, and of the steps between validations and between checkpoints.
     pub(in crate::cli) pace: [u64; 3],
-    pub(in crate::cli) halve_every: Option<usize>,
 }
 
 /// What was trained.
@@ -74,10 +72,12 @@ impl<L> Fitted<L> {
 }
 
 impl<B: AutodiffBackend> Fitting<'_, B> {
-    /// Trains `learner` on tasks of `data`, printed as `what`; a resumption must repeat `settings`.
+    /// Trains `learner` by outer steps of `optimizer` at its rate on tasks of `data`, printed as `what`; a
+    /// resumption must repeat `settings`.
     pub(in crate::cli) fn fit<T: TaskSource + Clone, L: MetaLearner<B, T::Kind>>(
         &self,
         learner: L,
+        (optimizer, rate): (impl Optimizer<L, B>, impl LrScheduler),
         tasks: &Tasks<T>,
         settings: &impl Serialize,
         data: &str,
@@ -88,16 +88,13 @@ impl<B: AutodiffBackend> Fitting<'_, B> {
         let (method, run) = (args.method, folder.display());
         print_status(format_args!("training {method} on {what}, {place}; run folder {run}"));
         let interrupt = Interrupt::listen()?;
-        let optimizer = Adam::new().init::<B, L>();
         let micro_batch = match scale.auto_batch {
             true => self.micro_batch(&learner, &optimizer, tasks)?,
             false => scale.micro_batch,
         };
         let [steps, validate_every, checkpoint_every] = self.pace;
-        let halve_every = self.halve_every.unwrap_or(usize::MAX);
-        let rate = StepLrSchedulerConfig::new(args.lr, halve_every).with_gamma(0.5).init();
         let mut trainer = MetaTrainer::new(learner, optimizer)
-            .learning_rate(rate.map_err(CliError::Usage)?)
+            .learning_rate(rate)
             .episodes(tasks.train.clone())
             .steps(args.steps.unwrap_or(steps))
             .meta_batch(tasks.meta_batch)

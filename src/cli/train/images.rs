@@ -1,6 +1,9 @@
+use burn::lr_scheduler::LrScheduler;
+use burn::optim::Optimizer;
 use fewshot::data::{ClassDataset, Color, OnBroken, QuarterTurn, Split, Splits};
 use fewshot::episode::{EpisodeSampler, Protocol};
 use fewshot::learners::MetaLearner;
+use fewshot::optim::{Adam, Sgd};
 use fewshot::train::Evaluator;
 
 use super::fit::{Fitting, Tasks};
@@ -10,7 +13,7 @@ use crate::cli::data_spec::{FolderOptions, ImageSpec};
 use crate::cli::defaults::Benchmark;
 use crate::cli::prelude::*;
 use crate::cli::report::{evaluated, join, test_protocol};
-use crate::cli::settings::{InnerSettings, LearnerJob, RunSettings};
+use crate::cli::settings::{InnerSettings, LearnerJob, OuterStep, RunSettings};
 
 pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
     let of_files = args.image_size.is_some() || args.grey || args.skip_broken;
@@ -39,8 +42,7 @@ pub(super) fn run(args: TrainArgs, data: ImageSpec, world: World) -> Result {
         metric: args.metric.unwrap_or_default(),
         inner,
         classical: None,
-        learning_rate: args.lr,
-        halve_every: args.halve_every.or(inner.is_none().then_some(2000)),
+        outer: OuterStep::new(&args, inner.is_none().then_some(2000), PACE[0])?,
         precision: args.scale.precision,
         seed: args.seed,
     };
@@ -102,6 +104,9 @@ fn tasks(
     Ok(Tasks { train, validation: validation.ok(), test, meta_batch })
 }
 
+/// Defaults of the steps, and of the steps between validations and between checkpoints.
+const PACE: [u64; 3] = [600, 100, 50];
+
 pub(super) struct Training {
     pub(super) args: TrainArgs,
     pub(super) settings: RunSettings,
@@ -123,14 +128,35 @@ impl Job for Training {
 
 impl LearnerJob for Training {
     fn run<B: AutodiffBackend, L: MetaLearner<B>>(self, place: Place<B>, learner: L) -> Result {
+        let rate = self.settings.outer.halved()?;
+        self.train(place, learner, Adam::new().init(), rate)
+    }
+
+    fn run_reptile<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        place: Place<B>,
+        learner: L,
+    ) -> Result {
+        let rate = self.settings.outer.annealed()?;
+        self.train(place, learner, Sgd::new().init(), rate)
+    }
+}
+
+impl Training {
+    fn train<B: AutodiffBackend, L: MetaLearner<B>>(
+        self,
+        place: Place<B>,
+        learner: L,
+        optimizer: impl Optimizer<L, B>,
+        rate: impl LrScheduler,
+    ) -> Result {
         let Self { args, settings, tasks, world } = self;
         let statistics = settings.statistics(args.batch_norm)?;
-        let (train, name, halve_every) =
-            (tasks.train.protocol(), settings.data.name(), settings.halve_every);
+        let (train, name) = (tasks.train.protocol(), settings.data.name());
         let what = format!("{} ({train})", settings.data);
-        let pace = [600, 100, 50];
-        let fitting = Fitting { args: &args, place: &place, world: &world, pace, halve_every };
-        let fitted = fitting.fit(learner, &tasks, &settings, name, what)?;
+        let fitting = Fitting { args: &args, place: &place, world: &world, pace: PACE };
+        let outer = (optimizer, rate);
+        let fitted = fitting.fit(learner, outer, &tasks, &settings, name, what)?;
         let evaluation = Evaluator::new(args.eval_episodes)
             .with_statistics(statistics)
             .run_shared::<B::InnerBackend>(

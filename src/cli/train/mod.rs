@@ -28,7 +28,7 @@ pub(crate) fn run(args: TrainArgs) -> Result {
 
 fn check(args: &TrainArgs) -> Result {
     let method = args.method;
-    if !(args.lr.is_finite() && args.lr > 0.0) {
+    if args.lr.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
         return Err(usage!("--lr must be a positive number"));
     }
     if args.metric.is_some() && method != Method::Protonet {

@@ -45,6 +45,7 @@ where
         let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
         register::<B, _>(&mut gradients, &self.network, total.start, share);
+        self.rates.update_moments(&total.rates, share, self.settings.inner.steps);
         register::<B, _>(&mut gradients, &self.rates, total.rates, share);
         let loss = total.loss * (share / f64::from(scale.value()));
         let gradients = ScaledGrads::new(gradients, scale);
@@ -303,8 +304,11 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             Outer::Displacement => {
                 let start = constants();
                 let steps = InnerSteps { inner, adapted, gradient_fn: flat, lanes };
-                let end = steps.run(start.clone(), &self.rates).values;
-                displacement(start, end, adapted, (outer, scale), inner.steps)
+                let end = steps.run(start.clone(), &self.rates);
+                let rates = self.rates.summed_moments(&end, adapted, lanes);
+                let loss = outer(inner.steps, &end.values).expect("an outer loss at the end");
+                let start = displacement(start, end.values, adapted, scale);
+                MetaGradient { loss: loss.inner(), start, rates }
             }
         }
     }
@@ -350,16 +354,14 @@ fn displacement<B: AutodiffBackend>(
     start: Vec<Tensor<B, 1>>,
     end: Vec<Tensor<B, 1>>,
     adapted: &[bool],
-    (outer, scale): (&OuterLoss<'_, B>, LossScale),
-    steps: usize,
-) -> MetaGradient<B> {
-    let loss = outer(steps, &end).expect("an outer loss after the last step").inner();
+    scale: LossScale,
+) -> Vec<Option<Plain<B>>> {
     let scaled = |displacement: Plain<B>| {
         if scale == LossScale::ONE { displacement } else { displacement * scale.value() }
     };
     let pairs = start.into_iter().zip(end).zip(adapted);
     let back = pairs.map(|((start, end), adapted)| adapted.then(|| scaled((start - end).inner())));
-    MetaGradient { loss, start: back.collect(), rates: Vec::new() }
+    back.collect()
 }
 
 /// The first task with a value that is not finite.
