@@ -5,6 +5,8 @@
 mod patterns;
 #[path = "training/reading.rs"]
 mod reading;
+#[path = "training/reptile.rs"]
+mod reptile;
 #[path = "training/scale.rs"]
 mod scale;
 

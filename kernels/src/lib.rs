@@ -134,6 +134,6 @@ pub use registry::{
     FusedOps, Route, check_environment, register, register_accelerator, register_host,
     register_steps, route,
 };
-pub use task_loss::{TaskLoss, task_loss};
+pub use task_loss::{TaskLoss, TaskLossOptions, task_loss, task_loss_with};
 pub use tiling::{summed_all, tiled_all};
 pub use weighted_sums::weighted_sums;

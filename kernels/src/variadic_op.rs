@@ -6,13 +6,14 @@
 //! The gradients lie in [`SharedGradients`]; what Burn hands from node to node is a placeholder
 //! of one element that triggers the next node.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::any::{Any, TypeId};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use burn::backend::autodiff::Autodiff;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
-use burn::tensor::TensorMetadata;
-use burn::tensor::backend::{AutodiffBackend, Backend};
+use burn::tensor::backend::{AutodiffBackend, Backend, DeviceId, DeviceOps};
 use burn::tensor::ops::FloatTensor;
+use burn::tensor::{DType, TensorMetadata};
 
 use crate::layers::node;
 
@@ -27,7 +28,10 @@ type Operation<B> = Box<dyn FnOnce(OptionalTensors<B>, &[bool]) -> OptionalTenso
 
 /// Parents of a chain node: the chain node before it, then operands. One node serves a stack of eight
 /// blocks; of a longer list, gradients of operands stay in memory until their own chain node runs.
-const MAX_PARENTS: usize = 40;
+const MANY_PARENTS: usize = 40;
+
+/// Parents of the node of an operation with fewer operands: each costs time, whether it is there or not.
+const FEW_PARENTS: usize = 9;
 
 /// How a node that runs before an operation's backward pass has it run, whether or not a result gets a
 /// gradient.
@@ -67,7 +71,7 @@ pub fn record_with_trigger<B: Backend, C: CheckpointStrategy>(
     let Some(first) = results.first().filter(|_| wanted.contains(&true)) else {
         return (results.into_iter().map(from_inner).collect(), None);
     };
-    let placeholder = B::float_empty([1].into(), &B::float_device(first), first.dtype().into());
+    let placeholder = placeholder::<B>(&B::float_device(first), first.dtype());
     let tracked: Vec<_> = (0..operands.len()).filter(|&index| wanted[index]).collect();
     let shared = Arc::new(Mutex::new(SharedGradients::<B> {
         placeholder: placeholder.clone(),
@@ -76,29 +80,10 @@ pub fn record_with_trigger<B: Backend, C: CheckpointStrategy>(
         gradients: (0..results.len()).map(|_| None).collect(),
         wanted,
     }));
-    let constant = from_inner(placeholder.clone());
-    let mut chunks = tracked.chunks(MAX_PARENTS - 1).peekable();
-    let mut previous = None;
-    while let Some(own) = chunks.next() {
-        let parents: [_; MAX_PARENTS] = std::array::from_fn(|place| match place.checked_sub(1) {
-            None => previous.as_ref().unwrap_or(&constant),
-            Some(place) => own.get(place).map_or(&constant, |&index| &operands[index]),
-        });
-        let (own, last, shared) = (own.to_vec(), chunks.peek().is_none(), shared.clone());
-        let backward = move |placeholder, [has_previous, ..]: [bool; MAX_PARENTS]| {
-            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-            if last {
-                shared.run();
-            }
-            let mut previous = has_previous.then_some(placeholder);
-            std::array::from_fn(|place| match place.checked_sub(1) {
-                None => previous.take(),
-                Some(place) => own.get(place).and_then(|&index| shared.gradients[index].take()),
-            })
-        };
-        previous = Some(node::record::<B, C, _>(parents, placeholder.clone(), backward));
-    }
-    let last = previous.expect("an operand is tracked");
+    let last = match tracked.len() < FEW_PARENTS {
+        true => record_chain::<B, C, FEW_PARENTS>(operands, &tracked, &placeholder, &shared),
+        false => record_chain::<B, C, MANY_PARENTS>(operands, &tracked, &placeholder, &shared),
+    };
     let result = |(place, result)| {
         let shared = shared.clone();
         node::record::<B, C, 1>([&last], result, move |gradient, _| {
@@ -110,6 +95,64 @@ pub fn record_with_trigger<B: Backend, C: CheckpointStrategy>(
     let results = results.into_iter().enumerate().map(result).collect();
     let pull = move || shared.lock().unwrap_or_else(PoisonError::into_inner).trigger();
     (results, Some(Trigger { parent: last.clone(), pull: Arc::new(pull) }))
+}
+
+/// Records the chain of nodes with so many parents each whose operands are `tracked`; its last node.
+fn record_chain<B: Backend, C: CheckpointStrategy, const PARENTS: usize>(
+    operands: &[FloatTensor<Autodiff<B, C>>],
+    tracked: &[usize],
+    placeholder: &FloatTensor<B>,
+    shared: &Arc<Mutex<SharedGradients<B>>>,
+) -> FloatTensor<Autodiff<B, C>> {
+    let constant = <Autodiff<B, C> as AutodiffBackend>::from_inner(placeholder.clone());
+    let mut chunks = tracked.chunks(PARENTS - 1).peekable();
+    let mut previous = None;
+    while let Some(own) = chunks.next() {
+        let parents: [_; PARENTS] = std::array::from_fn(|place| match place.checked_sub(1) {
+            None => previous.as_ref().unwrap_or(&constant),
+            Some(place) => own.get(place).map_or(&constant, |&index| &operands[index]),
+        });
+        let (own, last, shared) = (own.to_vec(), chunks.peek().is_none(), shared.clone());
+        let backward = move |placeholder, wanted: [bool; PARENTS]| {
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            if last {
+                shared.run();
+            }
+            let mut previous = wanted[0].then_some(placeholder);
+            std::array::from_fn(|place| match place.checked_sub(1) {
+                None => previous.take(),
+                Some(place) => own.get(place).and_then(|&index| shared.gradients[index].take()),
+            })
+        };
+        previous = Some(node::record::<B, C, _>(parents, placeholder.clone(), backward));
+    }
+    previous.expect("an operand is tracked")
+}
+
+/// Backend, device and type of a placeholder.
+type Kind = (TypeId, DeviceId, DType);
+
+/// Placeholders that there are.
+type Placeholders = Vec<(Kind, Box<dyn Any + Send + Sync>)>;
+
+/// A tensor `[1]` whose value nobody reads. There is one of each kind: another allocation would be a message
+/// to the device's thread for each operation on the graph.
+fn placeholder<B: Backend>(device: &B::Device, dtype: DType) -> FloatTensor<B> {
+    static PLACEHOLDERS: RwLock<Placeholders> = RwLock::new(Vec::new());
+    let kind = (TypeId::of::<FloatTensor<B>>(), device.id(), dtype);
+    let find = |all: &Placeholders| {
+        let (_, found) = all.iter().find(|(of, _)| *of == kind)?;
+        found.downcast_ref::<FloatTensor<B>>().cloned()
+    };
+    if let Some(found) = find(&PLACEHOLDERS.read().unwrap_or_else(PoisonError::into_inner)) {
+        return found;
+    }
+    let mut all = PLACEHOLDERS.write().unwrap_or_else(PoisonError::into_inner);
+    find(&all).unwrap_or_else(|| {
+        let made = B::float_empty([1].into(), device, dtype.into());
+        all.push((kind, Box::new(made.clone())));
+        made
+    })
 }
 
 /// The gradients of one operation during a backward pass, shared by its nodes.
@@ -190,7 +233,7 @@ mod tests {
 
     #[test]
     fn any_number_of_operands_gets_its_gradients() {
-        for count in [1, 2, MAX_PARENTS - 1, MAX_PARENTS, 60, 61, 200] {
+        for count in [1, 2, 11, 12, 13, MANY_PARENTS - 1, MANY_PARENTS, 60, 61, 200] {
             let leaves = leaves(count);
             let [one, other] = run(&leaves);
             let found = (one * 2.0 + other.clone() * other.clone()).backward();

@@ -30,7 +30,7 @@ pub(super) fn seed_cotangents<B: Backend>(
 }
 
 /// `alpha x` of each that is there.
-pub(super) fn scaled_all<B: Backend>(
+pub(crate) fn scaled_all<B: Backend>(
     xs: Vec<Option<Tensor<B, 1>>>,
     alpha: f64,
 ) -> Vec<Option<Tensor<B, 1>>> {

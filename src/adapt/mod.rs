@@ -37,7 +37,7 @@ pub use segments::Segments;
 
 pub(crate) use error::setting;
 pub(crate) use level::{differentiating_twice, lifted};
-pub(crate) use lists::{summed_all, tiled_all};
+pub(crate) use lists::{scaled_all, summed_all, tiled_all};
 pub(crate) use outer_gradient::{MetaGradient, OuterLoss, leaves, outer_gradient, sum};
 pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
 pub(crate) use secant::within_curvature;

@@ -7,7 +7,6 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 use fewshot_models::nn::{RUNNING_AVERAGES, draw};
 
 use super::level::is_derived;
-use super::lists::scaled_all;
 
 /// One float tensor of a module.
 #[derive(Clone, Debug)]
@@ -65,9 +64,7 @@ struct Values<B: Backend>(Vec<Tensor<B, 1>>);
 
 impl<B: Backend> ModuleVisitor<B> for Values<B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let value = param.val();
-        let length = value.shape().num_elements();
-        self.0.push(value.reshape([length]));
+        self.0.push(flat(param.val()));
     }
 }
 
@@ -90,8 +87,22 @@ impl<B: Backend> ModuleMapper<B> for Fill<'_, B> {
         let value = self.values.next().expect("as many values as the module has tensors");
         let mut shape = old.dims();
         shape[0] *= value.dims()[0] / old.shape().num_elements();
-        Param::from_mapped_value(id, value.clone().reshape(shape), mapper)
+        Param::from_mapped_value(id, shaped(value.clone(), shape), mapper)
     }
+}
+
+/// The elements of a tensor in a row. A vector is one already: every operation costs a graph time.
+pub(super) fn flat<B: Backend, const D: usize>(tensor: Tensor<B, D>) -> Tensor<B, 1> {
+    if D == 1 {
+        return Tensor::from_primitive(tensor.into_primitive());
+    }
+    let length = tensor.shape().num_elements();
+    tensor.reshape([length])
+}
+
+/// The tensor of this shape with these elements.
+fn shaped<B: Backend, const D: usize>(flat: Tensor<B, 1>, shape: [usize; D]) -> Tensor<B, D> {
+    if D == 1 { Tensor::from_primitive(flat.into_primitive()) } else { flat.reshape(shape) }
 }
 
 /// The values of a network for one task as those of `lanes` tasks, task after task.
@@ -110,14 +121,12 @@ pub(crate) fn tiled<B: Backend>(value: Tensor<B, 1>, lanes: usize) -> Tensor<B, 
     value.reshape([1, length]).expand([lanes, length]).reshape([lanes * length])
 }
 
-/// Registers `gradients` times `share` for the parameters of `module` that training moves.
+/// Registers `gradients` for the parameters of `module` that training moves.
 pub(crate) fn register<B: AutodiffBackend, M: Module<B>>(
     registered: &mut GradientsParams,
     module: &M,
     gradients: Vec<Option<Tensor<B::InnerBackend, 1>>>,
-    share: f64,
 ) {
-    let gradients = if share == 1.0 { gradients } else { scaled_all(gradients, share) };
     module.visit(&mut Register { registered, gradients: gradients.into_iter() });
 }
 
@@ -132,7 +141,7 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Register<'_, B> {
         let value = param.val();
         if let Some(gradient) = gradient.filter(|_| value.is_require_grad()) {
             self.registered
-                .register::<B::InnerBackend, D>(param.id, gradient.reshape(value.dims()));
+                .register::<B::InnerBackend, D>(param.id, shaped(gradient, value.dims()));
         }
     }
 }

@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -108,9 +110,14 @@ impl<B: Backend> InnerRates<B> {
         Self { moments: SecondMoments::new(inner.rule, lengths, &device), ..self }
     }
 
-    /// The second moments that the adapted tensor with this number begins with in each of `lanes` tasks.
-    pub(super) fn prior(&self, number: usize, lanes: usize) -> Option<Prior<B>> {
-        self.moments.as_ref().map(|moments| moments.prior(number, lanes))
+    /// Whether there are any.
+    pub(crate) fn has_lasting_moments(&self) -> bool {
+        self.moments.is_some()
+    }
+
+    /// The second moments that the adapted tensors begin with in each of `lanes` tasks, if they last.
+    pub(super) fn priors(&self, lanes: usize) -> Option<Arc<[Prior<B>]>> {
+        self.moments.as_ref().map(|moments| moments.priors(lanes))
     }
 
     /// What is learned.

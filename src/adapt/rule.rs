@@ -38,6 +38,7 @@ pub enum InnerRule {
 }
 
 /// Adam's second moments before the first step of an inner loop.
+#[derive(Clone, Debug)]
 pub(super) struct Prior<B: Backend> {
     /// Their average, not corrected for its beginning at 0, `[n]`.
     pub(super) moments: Tensor<B, 1>,
@@ -80,7 +81,7 @@ impl InnerRule {
         step: usize,
         gradient: Tensor<B, 1>,
         memory: &[Tensor<B, 1>],
-        prior: Option<Prior<B>>,
+        prior: Option<&Prior<B>>,
     ) -> (Tensor<B, 1>, Vec<Tensor<B, 1>>) {
         match *self {
             Self::GradientDescent => (gradient, Vec::new()),
@@ -103,8 +104,8 @@ impl InnerRule {
                 let corrected = match prior {
                     None => spread.clone() / (1.0 - decay_2),
                     Some(Prior { moments, weight }) => {
-                        let [moments, weight] =
-                            [moments, weight].map(|prior| prior.cast(spread.dtype()) * decay_2);
+                        let [moments, weight] = [moments, weight]
+                            .map(|prior| prior.clone().cast(spread.dtype()) * decay_2);
                         (spread.clone() + moments) / (weight + (1.0 - decay_2))
                     }
                 };

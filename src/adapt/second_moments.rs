@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
@@ -35,12 +37,17 @@ impl<B: Backend> SecondMoments<B> {
         Some(Self { running_squares: RunningAverage::new(zeros), lengths, decay: beta_2 })
     }
 
-    /// What the adapted tensor with this number begins with in each of `lanes` tasks.
-    pub(super) fn prior(&self, number: usize, lanes: usize) -> Prior<B> {
+    /// What the adapted tensors begin with in each of `lanes` tasks.
+    pub(super) fn priors(&self, lanes: usize) -> Arc<[Prior<B>]> {
         let all = self.running_squares.value();
-        let first = self.lengths[..number].iter().sum();
-        let moments = tiled(all.clone().narrow(0, first, self.lengths[number]), lanes);
-        Prior { moments, weight: all.narrow(0, self.lengths.iter().sum(), 1) }
+        let weight = all.clone().narrow(0, self.lengths.iter().sum(), 1);
+        let mut first = 0;
+        let prior = |&length: &usize| {
+            let moments = tiled(all.clone().narrow(0, first, length), lanes);
+            first += length;
+            Prior { moments, weight: weight.clone() }
+        };
+        self.lengths.iter().map(prior).collect()
     }
 
     /// Goes on by an inner loop of so many steps, at the end of which a task remembers `moments` in the

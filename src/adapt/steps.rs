@@ -1,5 +1,7 @@
 //! Steps on lists of tensors, whatever module they are the parameters of.
 
+use std::sync::Arc;
+
 use burn::backend::Autodiff;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
@@ -7,7 +9,9 @@ use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::clip::clip_norm;
 use super::lists::{fan_out, scaled_all};
+use super::parameters::flat;
 use super::rates::TensorUpdate;
+use super::rule::Prior;
 use super::{InnerLoop, InnerRates, Order, filled, lifted};
 use crate::precision::Precision;
 
@@ -22,18 +26,24 @@ pub(crate) struct Fast<B: Backend> {
     pub(crate) values: Vec<Tensor<B, 1>>,
     /// By tensor; empty for one that has not moved.
     pub(crate) memory: Vec<Vec<Tensor<B, 1>>>,
+    /// By adapted tensor what second moments began with, once a step was made; none, if they do not last.
+    priors: Option<Arc<[Prior<B>]>>,
 }
 
 impl<B: Backend> Fast<B> {
     pub(crate) fn start(values: Vec<Tensor<B, 1>>) -> Self {
         let memory = vec![Vec::new(); values.len()];
-        Self { values, memory }
+        Self { values, memory, priors: None }
     }
 
     /// The same with every tensor through `change`.
     pub(crate) fn map(&self, change: impl Fn(Tensor<B, 1>) -> Tensor<B, 1>) -> Self {
         let all = |tensors: &Vec<Tensor<B, 1>>| tensors.iter().cloned().map(&change).collect();
-        Self { values: all(&self.values), memory: self.memory.iter().map(all).collect() }
+        Self {
+            values: all(&self.values),
+            memory: self.memory.iter().map(all).collect(),
+            priors: self.priors.clone(),
+        }
     }
 
     /// All tensors: the values, then what is remembered.
@@ -59,7 +69,8 @@ impl<B: Backend> InnerSteps<'_, B> {
 
     /// One step.
     pub(crate) fn advance(&self, step: usize, fast: Fast<B>, rates: &InnerRates<B>) -> Fast<B> {
-        let Fast { values, mut memory } = fast;
+        let Fast { values, mut memory, priors } = fast;
+        let priors = priors.or_else(|| rates.priors(self.lanes));
         let values = rates.placed(step, values, self.lanes);
         let [values, shown] = fan_out(values);
         let mut gradients = (self.gradient_fn)(step, &shown);
@@ -77,7 +88,7 @@ impl<B: Backend> InnerSteps<'_, B> {
         let indices = (0..values.len()).filter(|&index| self.adapted[index]);
         for (number, index) in indices.enumerate() {
             if let Some(gradient) = gradients[index].take() {
-                let prior = rates.prior(number, self.lanes);
+                let prior = priors.as_ref().map(|priors| &priors[number]);
                 let (direction, remembered) =
                     self.inner.rule.direction(step, gradient, &memory[index], prior);
                 memory[index] = remembered;
@@ -91,7 +102,7 @@ impl<B: Backend> InnerSteps<'_, B> {
             values[index] = Some(value);
         }
         let values = values.into_iter().map(|value| value.expect("all are back")).collect();
-        Fast { values, memory }
+        Fast { values, memory, priors }
     }
 }
 
@@ -198,11 +209,7 @@ struct Gradients<'a, B: AutodiffBackend> {
 
 impl<B: AutodiffBackend> ModuleVisitor<B> for Gradients<'_, B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
-        let flat = param.val().grad_remove(self.found).map(|gradient| {
-            let length = gradient.shape().num_elements();
-            gradient.reshape([length])
-        });
-        self.gradients.push(flat);
+        self.gradients.push(param.val().grad_remove(self.found).map(flat));
     }
 }
 

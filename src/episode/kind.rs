@@ -3,7 +3,7 @@ use std::ops::Range;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
-use fewshot_kernels::{TaskLoss, task_loss};
+use fewshot_kernels::{TaskLoss, TaskLossOptions, task_loss_with};
 use serde::{Deserialize, Serialize};
 
 use super::{EpisodeBatch, RegressionBatch, Support};
@@ -40,14 +40,28 @@ pub trait TaskKind: Copy + Debug + Send + Sync + 'static {
     fn judged<B: Backend>(batch: &Self::Batch<B>, tasks: Range<usize>) -> Examples<B>;
 
     /// The sum over tasks of their mean losses, `[1]`, of `outputs` and `targets` `[t, n, d]`.
-    fn loss<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1>;
+    fn loss<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
+        Self::loss_with(outputs, targets, TaskLossOptions::default())
+    }
+
+    /// The [`loss`](Self::loss) times the factor of the options, which its gradients are multiplied by too.
+    /// Where the gradient alone is wanted, the value may still be computed.
+    fn loss_with<B: Backend>(
+        outputs: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        options: TaskLossOptions,
+    ) -> Tensor<B, 1>;
 
     /// Each task's measure, `[t]`.
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1>;
 
-    /// The sum of [`scores`](Self::scores), `[1]`.
-    fn total_score<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        Self::scores(outputs, targets).sum()
+    /// The sum of [`scores`](Self::scores) times `factor`, `[1]`.
+    fn scaled_score<B: Backend>(
+        outputs: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        factor: f64,
+    ) -> Tensor<B, 1> {
+        Self::scores(outputs, targets).sum() * factor
     }
 }
 
@@ -127,8 +141,12 @@ impl TaskKind for Classification {
         queries.part(tasks).examples()
     }
 
-    fn loss<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        task_loss(logits, targets, TaskLoss::CrossEntropy)
+    fn loss_with<B: Backend>(
+        logits: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        options: TaskLossOptions,
+    ) -> Tensor<B, 1> {
+        task_loss_with(logits, targets, TaskLoss::CrossEntropy, options)
     }
 
     fn scores<B: Backend>(logits: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
@@ -168,8 +186,12 @@ impl TaskKind for Regression {
         batch.queries.part(tasks)
     }
 
-    fn loss<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        task_loss(outputs, targets, TaskLoss::SquaredError)
+    fn loss_with<B: Backend>(
+        outputs: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        options: TaskLossOptions,
+    ) -> Tensor<B, 1> {
+        task_loss_with(outputs, targets, TaskLoss::SquaredError, options)
     }
 
     fn scores<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
@@ -179,8 +201,13 @@ impl TaskKind for Regression {
     }
 
     /// The loss, which is one launch.
-    fn total_score<B: Backend>(outputs: Tensor<B, 3>, targets: Tensor<B, 3>) -> Tensor<B, 1> {
-        Self::loss(outputs, targets)
+    fn scaled_score<B: Backend>(
+        outputs: Tensor<B, 3>,
+        targets: Tensor<B, 3>,
+        factor: f64,
+    ) -> Tensor<B, 1> {
+        let options = TaskLossOptions { factor, ..Default::default() };
+        Self::loss_with(outputs, targets, options)
     }
 }
 

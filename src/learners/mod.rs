@@ -32,6 +32,7 @@ use burn::module::{AutodiffModule, Module};
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Int, Tensor};
+use fewshot_kernels::TaskLossOptions;
 use fewshot_models::BnStatistics;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -144,9 +145,11 @@ pub trait MetaLearner<B: AutodiffBackend, K: TaskKind = Classification>:
         let outputs = self.outputs(batch, BnStatistics::Track);
         let tasks = outputs.dims()[0];
         let targets = K::judged(batch, 0..tasks).targets;
-        let loss = K::loss(outputs.clone(), targets.clone()) / tasks as f64;
+        let share = 1.0 / tasks as f64;
+        let options = TaskLossOptions { factor: share, ..Default::default() };
+        let loss = K::loss_with(outputs.clone(), targets.clone(), options);
         let gradients = scaled_gradients(loss.clone(), self, scale);
-        let score = K::scores(outputs.inner(), targets.inner()).mean();
+        let score = K::scaled_score(outputs.inner(), targets.inner(), share);
         MetaGradients { loss: loss.inner(), score, gradients }
     }
 

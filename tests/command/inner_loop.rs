@@ -127,6 +127,22 @@ fn every_compiled_backend_adapts() {
 }
 
 #[test]
+fn reptile_steps_less_and_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    let train = ["train", "--method", "reptile", "--data", "sinusoid", "--steps", "4"];
+    let brief = ["--validation-episodes", "2", "--eval-episodes", "2", "--out"];
+    fewshot(&[&train[..], &brief, &[run.to_str().unwrap()]].concat());
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).unwrap();
+    let lines = metrics.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let rates: Vec<_> = lines.filter_map(|line| line["learning_rate"].as_f64()).collect();
+    assert_eq!(rates, [1.0, 0.75, 0.5, 0.25]);
+    let longer = ["--steps", "5", "--resume", "--out", run.to_str().unwrap()];
+    let longer = fewshot(&[&train[..5], &longer].concat());
+    assert!(complaint(&longer).contains("user.steps"), "{}", stderr(&longer));
+}
+
+#[test]
 fn an_inner_loop_that_diverges_is_told_with_its_task() {
     let folder = tempfile::tempdir().unwrap();
     let run = folder.path().join("run");

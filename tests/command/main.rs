@@ -192,6 +192,8 @@ fn wrong_usage_exits_with_2() {
         &["train", "--method", "maml", "--multi-step-loss", "2"],
         &["train", "--method", "maml++", "--order", "first", "--first-order-steps", "2"],
         &["train", "--method", "reptile", "--order", "first"],
+        &["train", "--method", "reptile", "--halve-every", "2"],
+        &["train", "--method", "reptile", "--lr", "2"],
         &["train", "--data", "sinusoid"],
         &["train", "--data", "sinusoid", "--method", "maml", "--ways", "5"],
         &["train", "--data", "sinusoid", "--method", "maml", "--bn", "batch"],

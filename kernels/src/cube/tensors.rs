@@ -9,6 +9,8 @@ use cubecl::prelude::ArrayArg;
 use cubecl::server::{MemoryLayout, MemoryLayoutDescriptor};
 use cubecl::zspace::metadata::Metadata;
 
+use super::queue::hand_over;
+
 /// The elements of a contiguous tensor, as an argument of a kernel. A clone of the tensor itself would cost
 /// the host an allocation and the counters of its client, at each of a launch's arrays.
 pub fn array<R: CubeRuntime>(tensor: &CubeTensor<R>) -> ArrayArg<R> {
@@ -23,7 +25,9 @@ pub fn empty<R: CubeRuntime>(
     dtype: DType,
 ) -> CubeTensor<R> {
     let (client, device) = (like.client.clone(), like.device.clone());
-    empty_device_contiguous_dtype(client, device, shape.into(), dtype)
+    let tensor = empty_device_contiguous_dtype(client, device, shape.into(), dtype);
+    hand_over(&tensor);
+    tensor
 }
 
 /// Bytes of tensors that [`empty_all`] puts together.
@@ -43,6 +47,7 @@ pub fn empty_all<R: CubeRuntime>(
     let contiguous =
         |shape: &Shape| MemoryLayoutDescriptor::contiguous(shape.clone(), dtype.size());
     let layouts = like.client.empty_tensors(shapes.iter().map(contiguous).collect());
+    hand_over(like);
     let tensor = |(shape, MemoryLayout { memory, strides })| {
         let (client, device) = (like.client.clone(), like.device.clone());
         CubeTensor::new(client, memory, Metadata::new(shape, strides), device, dtype)

@@ -79,6 +79,9 @@ fn part_kernel<F: Float, N: Size>(
     }
 }
 
+/// Elements of a gradient that are read one by one.
+const SMALL: usize = 4096;
+
 /// A gradient, with where its product goes.
 struct Scaled<R: CubeRuntime> {
     input: CubeTensor<R>,
@@ -168,8 +171,12 @@ pub fn grad_parts<R: CubeRuntime>(gradients: Vec<CubeTensor<R>>) -> Vec<CubeTens
 /// The parts of the gradients of one device, at least one.
 fn parts<R: CubeRuntime>(of: &[&Scaled<R>], factor: f64) -> CubeTensor<R> {
     let client = &of[0].input.client;
-    // Each by its own width, so that its sum is the same whatever else there is.
-    let width = |one: &Scaled<R>| vector_size(client, one.length(), one.input.elem_size());
+    // Each by its own width, so that its sum is the same whatever else there is. Small ones, of which few
+    // lengths are whole vectors, have one launch.
+    let width = |one: &Scaled<R>| match one.length() {
+        ..=SMALL => 1,
+        length => vector_size(client, length, one.input.elem_size()),
+    };
     let groups = grouped(of.iter().copied(), |one| (one.input.dtype, one.goes, width(one)));
     let batches = groups.iter().flat_map(|((_, goes, width), of)| {
         let arrays = if *goes == Goes::Elsewhere { 2 } else { 1 };

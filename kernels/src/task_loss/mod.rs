@@ -28,6 +28,23 @@ pub struct TaskLossCall {
     /// Tasks, examples and outputs.
     shape: [usize; 3],
     of: TaskLoss,
+    options: TaskLossOptions,
+}
+
+/// What is wanted of a loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TaskLossOptions {
+    /// By what it is multiplied.
+    pub factor: f64,
+    /// Whether its gradient alone is wanted: its value then need not be computed, and means nothing.
+    pub gradient_alone: bool,
+}
+
+impl Default for TaskLossOptions {
+    /// The loss itself.
+    fn default() -> Self {
+        Self { factor: 1.0, gradient_alone: false }
+    }
 }
 
 /// The sum over tasks of their examples' mean loss, `[1]`; not a number where tasks have no examples.
@@ -43,6 +60,16 @@ pub fn task_loss<B: Backend>(
     targets: Tensor<B, 3>,
     of: TaskLoss,
 ) -> Tensor<B, 1> {
+    task_loss_with(outputs, targets, of, TaskLossOptions::default())
+}
+
+/// [`task_loss`](task_loss()) with options, which cost an accelerator nothing.
+pub fn task_loss_with<B: Backend>(
+    outputs: Tensor<B, 3>,
+    targets: Tensor<B, 3>,
+    of: TaskLoss,
+    options: TaskLossOptions,
+) -> Tensor<B, 1> {
     let shape = outputs.dims();
     assert_eq!(shape, targets.dims(), "outputs and targets have one shape");
     if shape.contains(&0) {
@@ -54,8 +81,8 @@ pub fn task_loss<B: Backend>(
     match registry::f32_table::<CallTable<B, TaskLossCall>>("task_loss", types) {
         Some(table) => {
             let operands = vec![unwrap(outputs), unwrap(targets.detach())];
-            wrap((table.run)(operands, &TaskLossCall { shape, of }).0)
+            wrap((table.run)(operands, &TaskLossCall { shape, of, options }).0)
         }
-        None => reference::task_loss(outputs, targets, of),
+        None => reference::task_loss(outputs, targets, of, options.factor),
     }
 }

@@ -6,18 +6,21 @@ use burn::tensor::backend::Backend;
 
 use super::TaskLoss;
 
-/// The same as [`task_loss`](super::task_loss), on any backend.
+/// `factor` times [`task_loss`](super::task_loss()), on any backend.
 pub fn task_loss<B: Backend>(
     outputs: Tensor<B, 3>,
     targets: Tensor<B, 3>,
     of: TaskLoss,
+    factor: f64,
 ) -> Tensor<B, 1> {
     let [_, examples, length] = outputs.dims();
     match of {
-        TaskLoss::CrossEntropy => (log_softmax(outputs, 2) * targets).sum() / -(examples as f64),
+        TaskLoss::CrossEntropy => {
+            (log_softmax(outputs, 2) * targets).sum() * (-factor / examples as f64)
+        }
         TaskLoss::SquaredError => {
             let difference = outputs - targets;
-            (difference.clone() * difference).sum() / (examples * length) as f64
+            (difference.clone() * difference).sum() * (factor / (examples * length) as f64)
         }
     }
 }

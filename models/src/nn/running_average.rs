@@ -26,7 +26,8 @@ impl<B: Backend> RunningAverage<B> {
     }
 
     fn with_id(id: ParamId, value: Tensor<B, 1>) -> Self {
-        Self { id, value: Mutex::new(value.detach()) }
+        // Burn's `detach` leaves a leaf what it is.
+        Self { id, value: Mutex::new(value.detach().set_require_grad(false)) }
     }
 
     /// The latest value.

@@ -117,7 +117,7 @@ pub(crate) struct TrainArgs {
     /// relatives see below]
     #[arg(long, value_name = "Q")]
     pub(crate) train_queries: Option<usize>,
-    /// Optimizer steps [default: 600, for sinusoids 70000]
+    /// Optimizer steps [default: 600, for sinusoids 70000]; of reptile a resumption must repeat them
     #[arg(long, value_name = "N", value_parser = steps(1..))]
     pub(crate) steps: Option<u64>,
     /// Episodes in a step [default: 1; of maml and its relatives see below]
@@ -131,8 +131,8 @@ pub(crate) struct TrainArgs {
     /// Learning rate of Adam [default: 0.001]; of reptile what its plain steps begin with [default: 1]
     #[arg(long, value_name = "RATE")]
     pub(crate) lr: Option<f64>,
-    /// Steps after which the learning rate is halved, again and again [default: 2000; of maml and
-    /// its relatives never]
+    /// Steps after which the learning rate is halved, again and again, not of reptile [default: 2000; of
+    /// maml and its relatives never]
     #[arg(long, value_name = "N", value_parser = count(1..))]
     pub(crate) halve_every: Option<usize>,
     #[command(flatten)]

@@ -5,7 +5,7 @@ use burn::lr_scheduler::step::{StepLrScheduler, StepLrSchedulerConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::args::{Method, TrainArgs};
-use crate::cli::error::{CliError, Result, usage};
+use crate::cli::error::{CliError, Result, failed, usage};
 
 /// The learning rate of the outer step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,9 +13,9 @@ pub(crate) struct OuterStep {
     learning_rate: f64,
     /// Never, if `None`.
     halve_every: Option<usize>,
-    /// Steps over which it falls to zero, of reptile alone.
+    /// Those over which it falls to zero, of reptile alone.
     #[serde(default)]
-    annealed_over: Option<usize>,
+    steps: Option<usize>,
 }
 
 impl OuterStep {
@@ -25,11 +25,14 @@ impl OuterStep {
         if reptile && args.halve_every.is_some() {
             return Err(usage!("the rate of reptile falls to zero over --steps: no --halve-every"));
         }
+        if reptile && args.lr.is_some_and(|rate| rate > 1.0) {
+            return Err(usage!("--lr of reptile is at most 1, all the way to where its tasks end"));
+        }
         let steps = usize::try_from(args.steps.unwrap_or(steps)).unwrap_or(usize::MAX);
         Ok(Self {
             learning_rate: args.lr.unwrap_or(if reptile { 1.0 } else { 1e-3 }),
             halve_every: args.halve_every.or(halve_every),
-            annealed_over: reptile.then_some(steps),
+            steps: reptile.then_some(steps.min(usize::MAX - 1)),
         })
     }
 
@@ -42,7 +45,8 @@ impl OuterStep {
 
     /// The rate of Reptile's plain steps.
     pub(crate) fn annealed(&self) -> Result<LinearLrScheduler> {
-        let steps = self.annealed_over.unwrap_or(usize::MAX);
+        // Settings read from a file may be anything.
+        let steps = self.steps.ok_or_else(|| failed!("the settings of reptile have no steps"))?;
         let rate = LinearLrSchedulerConfig::new(self.learning_rate, 0.0, steps);
         rate.init().map_err(CliError::Usage)
     }

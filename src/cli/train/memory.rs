@@ -24,9 +24,13 @@ impl Training {
         let (config, protocol) = (settings.network()?, tasks.train.protocol());
         let (name, image) = (settings.method.to_string(), config.image);
         let network = Backbone::new(name, image, BackboneConfig::Conv4(config));
-        let (adam, route, device) = (OptimizerKind::Adam, route::<B>(), &place.device);
+        let optimizer = match settings.method {
+            Method::Reptile => OptimizerKind::Sgd,
+            _ => OptimizerKind::Adam,
+        };
+        let (route, device) = (route::<B>(), &place.device);
         let mut estimate =
-            Estimate::new::<B>(&network, self.learning(), protocol, adam, route, device)
+            Estimate::new::<B>(&network, self.learning(), protocol, optimizer, route, device)
                 .with_checkpointing(args.scale.grad_checkpoint);
         estimate.planner.largest_buffer = largest_buffer;
         if let Some(lanes) = settings.inner.and_then(|inner| inner.lanes) {

@@ -2,6 +2,7 @@ use std::cell::OnceCell;
 
 use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use fewshot_kernels::TaskLossOptions;
 use fewshot_models::BnStatistics;
 
 use crate::episode::{Examples, TaskKind};
@@ -32,14 +33,15 @@ impl<B: Backend> Body<B> {
         network.head_lanes(features.clone())
     }
 
-    /// Outputs, and the sum over tasks of their mean losses, `[1]`.
-    pub(super) fn loss<N: Network<B>>(
+    /// The sum over tasks of their mean losses, `[1]`, for its gradient alone.
+    pub(super) fn inner_loss<N: Network<B>>(
         &self,
         network: &N,
         examples: &Examples<B>,
         statistics: BnStatistics,
-    ) -> (Tensor<B, 3>, Tensor<B, 1>) {
+    ) -> Tensor<B, 1> {
         let outputs = self.forward(network, examples.inputs.clone(), statistics);
-        (outputs.clone(), N::Kind::loss(outputs, examples.targets.clone()))
+        let options = TaskLossOptions { gradient_alone: true, ..Default::default() };
+        N::Kind::loss_with(outputs, examples.targets.clone(), options)
     }
 }

@@ -7,6 +7,7 @@ use burn::module::{AutodiffModule, Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{DType, Tensor, TensorData};
+use fewshot_kernels::TaskLossOptions;
 use fewshot_models::BnStatistics;
 
 use super::body::Body;
@@ -15,7 +16,7 @@ use super::{Batch, Head, InnerBatches, Maml, Outer, raised};
 use crate::adapt::{
     AdaptError, Fast, GradientFn, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder,
     differentiating_twice, filled, flat_gradient_fn, leaves, lift, lifted_gradient_fn,
-    outer_gradient, register, stacked, sum, summed_all, tiled, tiled_all, values,
+    outer_gradient, register, scaled_all, stacked, sum, summed_all, tiled, tiled_all, values,
 };
 use crate::episode::{Examples, TaskKind};
 use crate::learners::{AdaptableNetwork, Divergence, MetaGradients, MetaLearner};
@@ -34,22 +35,26 @@ where
         self.expect_size(N::Kind::outputs(support));
         let tasks = N::Kind::tasks(support);
         let groups: Vec<_> = self.groups(tasks).collect();
+        let share = 1.0 / tasks as f64;
         // Random numbers come in the order of the tasks.
         let workers = if N::DRAWS { 1 } else { worker_count::<B>(groups.len()) };
         let learner = || if workers > 1 { self.on_graphs_of_its_own() } else { self.clone() };
         let groups = groups.into_iter().map(|group| (learner(), group));
-        let gradient =
-            |(learner, group): (Self, Range<usize>)| learner.group_gradient(batch, &group, scale);
+        let gradient = |(learner, group): (Self, Range<usize>)| {
+            learner.group_gradient(batch, &group, share, scale)
+        };
         let total = parallel_reduce(workers, groups.collect(), gradient, GroupGradient::plus);
         let total = total.expect("a batch has at least one task");
-        let share = 1.0 / tasks as f64;
         let mut gradients = GradientsParams::new();
-        register::<B, _>(&mut gradients, &self.network, total.start, share);
+        register::<B, _>(&mut gradients, &self.network, total.start);
         self.rates.update_moments(&total.rates, share, self.settings.inner.steps);
-        register::<B, _>(&mut gradients, &self.rates, total.rates, share);
-        let loss = total.loss * (share / f64::from(scale.value()));
+        register::<B, _>(&mut gradients, &self.rates, total.rates);
+        let loss = match scale {
+            LossScale::ONE => total.loss,
+            scale => total.loss / f64::from(scale.value()),
+        };
         let gradients = ScaledGrads::new(gradients, scale);
-        MetaGradients { loss, score: total.score * share, gradients }
+        MetaGradients { loss, score: total.score, gradients }
     }
 
     fn at_step(&mut self, step: u64) {
@@ -66,7 +71,7 @@ where
         let support = raised(N::Kind::learned(support, 0..1));
         let template: Lifted<B, N> = lift(&self.network);
         let loss = |_: usize, network: &Lifted<B, N>| {
-            Body::PerTask.loss(network, &support, BnStatistics::Batch).1
+            Body::PerTask.inner_loss(network, &support, BnStatistics::Batch)
         };
         let precision = self.network.precision();
         let gradient_fn = lifted_gradient_fn(&template, &self.settings.adapted, precision, &loss);
@@ -87,7 +92,7 @@ where
 
 type Plain<B> = Tensor<<B as AutodiffBackend>::InnerBackend, 1>;
 
-/// Sums over a group of tasks.
+/// The part of a group of tasks in the means over all tasks.
 struct GroupGradient<B: AutodiffBackend> {
     /// Scaled, as the gradients are.
     loss: Plain<B>,
@@ -122,6 +127,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         &self,
         batch: &Batch<B, N>,
         group: &Range<usize>,
+        share: f64,
         scale: LossScale,
     ) -> GroupGradient<B> {
         let (lanes, inner, adapted) =
@@ -140,32 +146,33 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
                 return None;
             }
             let adapted = filled::<B, _>(self.network.clone(), values);
-            let (outputs, loss) = Body::new(shared).loss(&adapted, &queries, statistics);
+            let outputs = Body::new(shared).forward(&adapted, queries.inputs.clone(), statistics);
             if at_end {
-                last.replace(Some(outputs.inner()));
+                last.replace(Some(outputs.clone().inner()));
             }
-            let factor = weight * f64::from(scale.value());
-            Some(if factor == 1.0 { loss } else { loss * factor })
+            let factor = weight * share * f64::from(scale.value());
+            let options = TaskLossOptions { factor, ..Default::default() };
+            Some(N::Kind::loss_with(outputs, queries.targets.clone(), options))
         };
         let learned = self.constants(lanes);
         let start = self.start(learned.clone(), &support, statistics);
         let body = Body::new(shared);
         let flat =
-            |step: usize, network: &N| body.loss(network, &learned_from.at(step), statistics).1;
+            |step: usize, network: &N| body.inner_loss(network, &learned_from.at(step), statistics);
         let flat = flat_gradient_fn(&self.network, adapted, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
-            self.solve(&flat, &flat, start, lanes, (&outer, scale))
+            self.solve(&flat, &flat, start, lanes, (&outer, share * f64::from(scale.value())))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
             let body = Body::new(shared);
             let lifted =
-                |_: usize, network: &Lifted<B, N>| body.loss(network, &support, statistics).1;
+                |_: usize, network: &Lifted<B, N>| body.inner_loss(network, &support, statistics);
             let lifted = lifted_gradient_fn(&template, adapted, precision, &lifted);
-            self.solve(&lifted, &flat, start, lanes, (&outer, scale))
+            self.solve(&lifted, &flat, start, lanes, (&outer, share * f64::from(scale.value())))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
-        let score = N::Kind::total_score(outputs, queries.targets.inner());
+        let score = N::Kind::scaled_score(outputs, queries.targets.inner(), share);
         let start = self.through_head(learned, start, &support);
         let start = self.summed(start, lanes).into_iter();
         let kept = self.settings.outer == Outer::GradientOfTheRest;
@@ -240,12 +247,12 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
         let loss = |step: usize, network: &N| {
-            Body::PerTask.loss(network, &learned_from.at(step), BnStatistics::Batch).1
+            Body::PerTask.inner_loss(network, &learned_from.at(step), BnStatistics::Batch)
         };
         let precision = self.network.precision();
         let gradient_fn = flat_gradient_fn(&self.network, adapted, precision, &loss);
         let start = stacked(&values::<B, _>(&self.network), lanes);
-        let start: Vec<_> = start.into_iter().map(Tensor::detach).collect();
+        let start = start.into_iter().map(|value| Tensor::from_inner(value.inner())).collect();
         let start = self.start(start, &support, BnStatistics::Batch);
         let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
         let steps = InnerSteps { inner, adapted, gradient_fn: &*gradient_fn, lanes };
@@ -267,7 +274,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// The first task whose outer loss with these values is not finite.
     fn lost(&self, values: &[Tensor<B, 1>], queries: &Examples<B>, lanes: usize) -> Option<usize> {
         let adapted = filled::<B, _>(self.network.clone(), values);
-        let (outputs, _) = Body::PerTask.loss(&adapted, queries, BnStatistics::Batch);
+        let outputs = Body::PerTask.forward(&adapted, queries.inputs.clone(), BnStatistics::Batch);
         (0..lanes).find(|&lane| {
             let one = |all: &Tensor<B, 3>| all.clone().narrow(0, lane, 1);
             not_finite(&N::Kind::loss(one(&outputs), one(&queries.targets)), 1).is_some()
@@ -282,7 +289,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         flat: &GradientFn<'_, B>,
         start: Vec<Tensor<B, 1>>,
         lanes: usize,
-        (outer, scale): (&OuterLoss<'_, B>, LossScale),
+        (outer, factor): (&OuterLoss<'_, B>, f64),
     ) -> MetaGradient<B> {
         let (inner, adapted) = (&self.settings.inner_now(), &*self.settings.adapted);
         let constants = || start.iter().cloned().map(Tensor::detach).collect::<Vec<_>>();
@@ -307,7 +314,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
                 let end = steps.run(start.clone(), &self.rates);
                 let rates = self.rates.summed_moments(&end, adapted, lanes);
                 let loss = outer(inner.steps, &end.values).expect("an outer loss at the end");
-                let start = displacement(start, end.values, adapted, scale);
+                let start = displacement(start, end.values, adapted, factor);
                 MetaGradient { loss: loss.inner(), start, rates }
             }
         }
@@ -349,19 +356,17 @@ impl<B: Backend> ModuleMapper<B> for OwnLeaves {
     }
 }
 
-/// From where the inner loop went to, back to where it began, in place of a gradient.
+/// `factor` times the way from where the inner loop went to back to where it began, in place of a
+/// gradient.
 fn displacement<B: AutodiffBackend>(
     start: Vec<Tensor<B, 1>>,
     end: Vec<Tensor<B, 1>>,
     adapted: &[bool],
-    scale: LossScale,
+    factor: f64,
 ) -> Vec<Option<Plain<B>>> {
-    let scaled = |displacement: Plain<B>| {
-        if scale == LossScale::ONE { displacement } else { displacement * scale.value() }
-    };
     let pairs = start.into_iter().zip(end).zip(adapted);
-    let back = pairs.map(|((start, end), adapted)| adapted.then(|| scaled((start - end).inner())));
-    back.collect()
+    let back = pairs.map(|((start, end), adapted)| adapted.then(|| (start - end).inner()));
+    scaled_all(back.collect(), factor)
 }
 
 /// The first task with a value that is not finite.

@@ -191,7 +191,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
             let support = InnerBatches::new(raised(examples), self.settings.batch[1], 0);
             let body = Body::new(shared);
             let loss = |step: usize, network: &Lifted<B, N>| {
-                body.loss(network, &support.at(step), statistics).1
+                body.inner_loss(network, &support.at(step), statistics)
             };
             let gradient_fn =
                 lifted_gradient_fn(&template, adapted, self.network.precision(), &loss);
@@ -365,6 +365,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Learner<B, N::Kind> for Maml<B, N> {
             "outer": outer,
             "batch": batch,
             "query_norm": query_norm,
+            "second_moments_last": self.rates.has_lasting_moments(),
         })
     }
 }

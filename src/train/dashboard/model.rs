@@ -6,6 +6,7 @@ use burn::optim::{GradientsParams, Optimizer};
 use burn::tensor::ElementConversion;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn_train::{InferenceStep, TrainOutput, TrainStep};
+use fewshot_kernels::TaskLossOptions;
 use fewshot_models::nn::drawn;
 
 use super::{Outcome, TaskLoader, Tasks};
@@ -144,7 +145,8 @@ where
         let outputs = alone(|| self.learner.outputs(&batch, self.learner.statistics()));
         let [tasks, queries] = sizes::<B, K>(&batch);
         let targets = K::judged(&batch, 0..tasks).targets;
-        let loss = K::loss(outputs.clone(), targets.clone()) / tasks as f64;
+        let options = TaskLossOptions { factor: 1.0 / tasks as f64, ..Default::default() };
+        let loss = K::loss_with(outputs.clone(), targets.clone(), options);
         let scores = K::scores(outputs, targets);
         Outcome { loss, scores, tasks, queries, kind: PhantomData }
     }

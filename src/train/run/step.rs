@@ -25,7 +25,8 @@ where
         let scale = self.scaler.as_ref().map_or(LossScale::ONE, GradScaler::loss_scale);
         let mut learner = self.learner.take().expect("every step puts the learner back");
         learner.at_step(self.progress.step);
-        let averages = self.scaler.is_some().then(|| averages::of::<B, L>(&learner));
+        // A step whose figures are read later is never taken back.
+        let averages = (!self.reads_later()).then(|| averages::of::<B, L>(&learner));
         let (learner, found) =
             step_gradients::<B, T, L>(learner, self.tasks(), &self.group, scale)?;
         self.learner = Some(learner);
@@ -39,12 +40,16 @@ where
         let (loss, score) = phase::phase(Phase::Backward, || figures.read());
         self.reads += 1;
         if !loss.is_finite() {
+            self.put_back(averages);
             return Err(self.not_finite(loss));
         }
         let device = self.device().clone();
         let moved = phase_on::<B, _>(Phase::Step, &device, || self.move_along(gradients))?;
         let Some(learning_rate) = moved else {
-            return self.skipped(scale, averages);
+            self.put_back(averages);
+            self.clock.phases += phase::take();
+            self.emit(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
+            return Ok(());
         };
         let phases = self.count_step();
         let loss_scale = self.scaler.is_some().then_some(scale.value());
@@ -126,17 +131,10 @@ where
     }
 
     /// What a step moves besides the parameters goes back to where it was.
-    fn skipped(
-        &mut self,
-        scale: LossScale,
-        averages: Option<GradientsParams>,
-    ) -> Result<(), TrainError> {
-        if let (Some(learner), Some(averages)) = (self.learner.take(), averages) {
+    fn put_back(&mut self, averages: Option<GradientsParams>) {
+        if let (Some(averages), Some(learner)) = (averages, self.learner.take()) {
             self.learner = Some(averages::put_back::<B, L>(learner, &averages));
         }
-        self.clock.phases += phase::take();
-        self.emit(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
-        Ok(())
     }
 
     /// Where a loss was lost.

@@ -191,7 +191,8 @@ fn norm(gradients: &[Vec<f32>]) -> f64 {
 
 pub fn gradients_are_scaled_and_measured<B: Backend>() {
     use Layout::*;
-    let shapes: [(&[usize], Layout); 6] = [
+    let shapes: [(&[usize], Layout); 7] = [
+        (&[64, 68], Contiguous),
         (&[1], Contiguous),
         (&[33], Sliced),
         (&[5, 7], Permuted),

@@ -12,7 +12,7 @@ const COUNT: usize = 37;
 
 /// Odd and even lengths, more than a cube takes, none, and axes stored in the opposite order.
 fn tensor<B: Backend>(place: usize, seed: u64) -> FloatTensor<B> {
-    let shapes: [&[usize]; 8] = [&[5], &[0], &[8, 3], &[1], &[40, 53], &[0, 3], &[3, 2, 3], &[16]];
+    let shapes: [&[usize]; 8] = [&[5], &[0], &[8, 3], &[1], &[64, 68], &[0, 3], &[3, 2, 3], &[16]];
     let layout = if place % 3 == 2 { Layout::Permuted } else { Layout::Contiguous };
     laid_out::<B>(shapes[place % shapes.len()], layout, seed)
 }

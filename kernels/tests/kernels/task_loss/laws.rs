@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::backend::Autodiff;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{TaskLoss, task_loss, with_reference};
+use fewshot_kernels::{TaskLoss, TaskLossOptions, task_loss, task_loss_with, with_reference};
 
 use crate::judge::{Judge, assert_close, read};
 use crate::numbers::Numbers;
@@ -49,19 +49,20 @@ fn first_order<B: AutodiffBackend>(shape: [usize; 3], of: TaskLoss) -> [Vec<f32>
     [read(loss.inner()), read(found)]
 }
 
-/// The gradient of a sum of the gradient, with a loss that is curved in the inner loss too, or is not.
+/// The gradient, and that of a weighted sum of it, with a loss that is curved in the inner loss too, or is
+/// not.
 fn second_order<B: AutodiffBackend>(
     shape: [usize; 3],
     of: TaskLoss,
-    curved: bool,
-) -> [Vec<f32>; 1] {
+    (curved, options): (bool, TaskLossOptions),
+) -> [Vec<f32>; 2] {
     let outer = drawn::<B>(shape, 1).mul_scalar(3.0).require_grad();
     let outputs = Tensor::<Autodiff<B>, 3>::from_inner(outer.clone()).require_grad();
-    let loss = task_loss(outputs.clone(), targets(shape, of), of);
+    let loss = task_loss_with(outputs.clone(), targets(shape, of), of, options);
     let loss = if curved { loss.clone() * loss } else { loss };
     let gradient = outputs.grad(&loss.backward()).expect("tracked");
-    let found = (gradient * drawn::<B>(shape, 5)).sum().backward();
-    [read(outer.grad(&found).expect("tracked"))]
+    let found = (gradient.clone() * drawn::<B>(shape, 5)).sum().backward();
+    [read(gradient.inner()), read(outer.grad(&found).expect("tracked"))]
 }
 
 pub fn losses_and_gradients_are_those_of_plain_operations<B: AutodiffBackend>() {
@@ -78,10 +79,38 @@ pub fn gradients_of_gradients_are_too<B: AutodiffBackend>() {
         for of in LOSSES {
             for curved in [false, true] {
                 let what = format!("{of:?} of {shape:?}, curved: {curved}");
-                let expected = with_reference(|| second_order::<Judge>(shape, of, curved));
-                close::<B>(&what, &second_order::<B>(shape, of, curved), &expected);
+                let how = (curved, TaskLossOptions::default());
+                let expected = with_reference(|| second_order::<Judge>(shape, of, how));
+                close::<B>(&what, &second_order::<B>(shape, of, how), &expected);
             }
         }
+    }
+}
+
+pub fn a_factor_multiplies_a_loss_and_its_gradients<B: AutodiffBackend>() {
+    let (shape, factor) = ([4, 150, 6], 0.375);
+    for of in LOSSES {
+        let options = TaskLossOptions { factor, ..Default::default() };
+        let loss =
+            |options| read(task_loss_with(drawn::<B>(shape, 1), targets(shape, of), of, options));
+        let scaled = |all: Vec<f32>| all.into_iter().map(|one| factor as f32 * one).collect();
+        close::<B>("loss", &[loss(options)], &[scaled(loss(TaskLossOptions::default()))]);
+        let whole = second_order::<B>(shape, of, (false, TaskLossOptions::default()));
+        close::<B>(
+            "gradients",
+            &second_order::<B>(shape, of, (false, options)),
+            &whole.map(scaled),
+        );
+    }
+}
+
+pub fn a_loss_for_its_gradient_alone_has_the_same_gradients<B: AutodiffBackend>() {
+    for of in LOSSES {
+        let found = |gradient_alone| {
+            let options = TaskLossOptions { factor: 0.5, gradient_alone };
+            second_order::<B>([3, 7, 4], of, (false, options))
+        };
+        close::<B>(&format!("{of:?}"), &found(true), &found(false));
     }
 }
 

@@ -8,6 +8,8 @@ laws! {
     every {
         losses_and_gradients_are_those_of_plain_operations
         gradients_of_gradients_are_too
+        a_factor_multiplies_a_loss_and_its_gradients
+        a_loss_for_its_gradient_alone_has_the_same_gradients
         other_shapes_are_refused
     }
 }
