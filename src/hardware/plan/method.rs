@@ -144,14 +144,16 @@ impl InnerLoop {
             let all = modelled(all.times((task.support + task.queries) as u64));
             all + task.part(all, batch)
         });
-        // Both means of Adam.
-        let means = self.moved.times(if self.batch.is_some() { 2 } else { 0 });
+        // Both means of Adam and what the second begins with; of the batch that, and the sum of the ends.
+        let [means, lasting] = if self.batch.is_some() { [3, 2] } else { [0, 0] };
+        let [means, lasting] = [means, lasting].map(|copies| self.moved.times(copies));
         // Without a graph they are the gradients of fast weights themselves.
         let parameter_grads = activations.figure(activations.joint.parameter_grads);
         let mut lines = vec![
             ("fast weights", modelled(start + self.moved.times(stored)).times(live)),
             ("gradients of fast weights", moves.times(live)),
             ("means of the inner rule", modelled(means).times(live)),
+            ("second moments that last", modelled(lasting)),
             // What the graph of a step adds to the gradient, by what moves and what does not.
             ("changes of gradients", moves.times(with_graph * live)),
             ("mini-batches", mini_batches.times(live)),

@@ -120,7 +120,8 @@ fn the_first_order_has_no_inner_graph() {
     let reptile = planner(Method::Reptile { steps: 5, batch: 11 }, OptimizerKind::Sgd).plan(4);
     assert_eq!(reptile.line("activations").unwrap().bytes.0, 4 * 2 * 605);
     assert_eq!(reptile.line("mini-batches").unwrap().bytes.0, 2 * (20 + 11) * 9);
-    assert_eq!(reptile.line("means of the inner rule").unwrap().bytes.0, 2 * 2 * 52);
+    assert_eq!(reptile.line("means of the inner rule").unwrap().bytes.0, 3 * 2 * 52);
+    assert_eq!(reptile.line("second moments that last").unwrap().bytes.0, 2 * 52);
 }
 
 #[test]
