@@ -16,8 +16,9 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
     /// # Conventions
     /// The second moments of an inner Adam go on from one batch of tasks to the next and to the test,
     /// as in the authors' code, where they go on from task to task; they are saved with the learner. Its
-    /// first moments, and the velocity of momentum, begin anew with each task. A test under [`QueryNorm::Together`](crate::learners::QueryNorm::Together) is
-    /// what the paper calls transductive.
+    /// first moments, and the velocity of momentum, begin anew with each task. A test under
+    /// [`QueryNorm::Together`](crate::learners::QueryNorm::Together) is what the paper calls
+    /// transductive.
     ///
     /// # Errors
     /// As [`Maml::new`], and when a mini-batch has no example.

@@ -190,13 +190,13 @@ impl Job for Training {
         let (shots, queries) = (tasks.train.shots(), tasks.train.queries());
         let what = format!("sinusoids ({shots} shots, {queries} queries)");
         let fitting = Fitting { args: &args, place: &place, world: &world, pace: PACE };
-        let fitted = match (settings.method, settings.outer) {
-            (Method::Reptile, outer) => {
-                let outer = (Sgd::new().init(), outer.annealed()?);
+        let fitted = match settings.method {
+            Method::Reptile => {
+                let outer = (Sgd::new().init(), settings.outer.annealed()?);
                 fitting.fit(learner, outer, &tasks, &settings, SINUSOID, what)?
             }
-            (_, outer) => {
-                let outer = (Adam::new().init(), outer.halved()?);
+            _ => {
+                let outer = (Adam::new().init(), settings.outer.halved()?);
                 fitting.fit(learner, outer, &tasks, &settings, SINUSOID, what)?
             }
         };

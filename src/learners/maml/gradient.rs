@@ -138,6 +138,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let support = N::Kind::learned(N::Kind::support(batch), group.clone());
         let queries = N::Kind::judged(batch, group.clone());
         let learned_from = self.learned_from(support.clone(), batch, group);
+        let factor = share * f64::from(scale.value());
         let last = RefCell::new(None);
         let outer = |step: usize, values: &[Tensor<B, 1>]| {
             let weight = step.checked_sub(1).map_or(0.0, |index| step_weights[index]);
@@ -150,8 +151,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             if at_end {
                 last.replace(Some(outputs.clone().inner()));
             }
-            let factor = weight * share * f64::from(scale.value());
-            let options = TaskLossOptions { factor, ..Default::default() };
+            let options = TaskLossOptions { factor: weight * factor, ..Default::default() };
             Some(N::Kind::loss_with(outputs, queries.targets.clone(), options))
         };
         let learned = self.constants(lanes);
@@ -161,7 +161,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             |step: usize, network: &N| body.inner_loss(network, &learned_from.at(step), statistics);
         let flat = flat_gradient_fn(&self.network, adapted, precision, &flat);
         let MetaGradient { loss, start, rates } = if inner.order == Order::First {
-            self.solve(&flat, &flat, start, lanes, (&outer, share * f64::from(scale.value())))
+            self.solve(&flat, &flat, start, lanes, (&outer, factor))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
             let support = raised(support.clone());
@@ -169,7 +169,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             let lifted =
                 |_: usize, network: &Lifted<B, N>| body.inner_loss(network, &support, statistics);
             let lifted = lifted_gradient_fn(&template, adapted, precision, &lifted);
-            self.solve(&lifted, &flat, start, lanes, (&outer, share * f64::from(scale.value())))
+            self.solve(&lifted, &flat, start, lanes, (&outer, factor))
         };
         let outputs = last.into_inner().expect("the outer loss was asked for");
         let score = N::Kind::scaled_score(outputs, queries.targets.inner(), share);
