@@ -69,7 +69,7 @@ pub fn product<B: Backend, const D: usize>(
 }
 
 /// Whether the operations of `B` are kernels of an accelerator.
-fn on_device<B: Backend>() -> bool {
+pub(crate) fn on_device<B: Backend>() -> bool {
     registry::table::<StackTable<B>>().is_some_and(|table| !table.on_host)
 }
 

@@ -17,7 +17,7 @@ impl Noise {
     }
 
     /// The same between other ends.
-    #[cfg(feature = "wgpu")]
+    #[cfg(any(feature = "wgpu", feature = "cuda"))]
     pub fn between(&mut self, low: f32, high: f32, count: usize) -> Vec<f32> {
         let (middle, half) = ((low + high) / 2.0, (high - low) / 2.0);
         self.values(count).into_iter().map(|value| middle + half * value).collect()

@@ -5,7 +5,7 @@ use burn::module::{Initializer, Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::backend::Backend;
 use burn::tensor::{Tensor, TensorData};
-use fewshot_kernels::{Activation, LinearEpilogue, attention, fused_linear};
+use fewshot_kernels::{Activation, LinearEpilogue, attention, fused_linear, product};
 
 use crate::encoder::Encoder;
 use crate::nn::{BnStatistics, LayerNorm, Linear, LinearConfig, drawn};
@@ -235,9 +235,9 @@ impl<B: Backend> Vit<B> {
             Tensor::<B, 2>::from_data(TensorData::new(weights, [side, grid]), &device)
         };
         let patches = learned.clone().narrow(1, 1, grid * grid);
-        let tall = matrix(rows).matmul(patches.reshape([grid, grid * width]));
+        let tall = product(matrix(rows), patches.reshape([grid, grid * width]));
         let across = tall.reshape([rows, grid, width]).swap_dims(0, 1);
-        let wide = matrix(columns).matmul(across.reshape([grid, rows * width]));
+        let wide = product(matrix(columns), across.reshape([grid, rows * width]));
         let wide = wide.reshape([columns, rows, width]).swap_dims(0, 1);
         let patches = wide.reshape([1, rows * columns, width]);
         Tensor::cat(vec![learned.narrow(1, 0, 1), patches], 1)
@@ -278,7 +278,7 @@ impl<B: Backend> Encoder<B> for Vit<B> {
         let class = self.forward(images).narrow(1, 0, 1);
         let class = class.reshape([n as i64, -1]);
         match &self.proj {
-            Some(proj) => class.matmul(proj.val()),
+            Some(proj) => product(class, proj.val()),
             None => class,
         }
     }

@@ -1,5 +1,6 @@
 use burn::tensor::backend::Backend;
 use burn::tensor::{ElementConversion, Tensor};
+use fewshot_kernels::product;
 
 /// The share of the power of inputs `x` `[b, inputs]` that a linear layer's outputs explain through
 /// the same weight `[neurons, inputs]`, `W^T W x`, at the gain that suits them best:
@@ -18,7 +19,7 @@ pub fn explained_variance<B: Backend>(weight: Tensor<B, 2>, x: Tensor<B, 2>) -> 
         return if height == 0.0 { 1.0 } else { 0.0 };
     }
     let (weight, x) = (weight / most, x / height);
-    let explained = x.clone().matmul(weight.clone().transpose()).matmul(weight);
+    let explained = product(product(x.clone(), weight.clone().transpose()), weight);
     let sum = |values: Tensor<B, 2>| values.sum().into_scalar().elem::<f64>();
     let along = sum(x.clone() * explained.clone());
     let powers = sum(explained.clone() * explained) * sum(x.clone() * x);

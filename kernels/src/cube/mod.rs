@@ -28,6 +28,34 @@ use burn_cubecl::{BoolElement, CubeBackend, CubeRuntime, FloatElement, IntElemen
 use crate::registry::FusedOps;
 use crate::twice_differentiable::InnermostBackend;
 
+/// A test of each of `laws`, which are about a runtime, for every runtime.
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda"), feature = "flex"))]
+macro_rules! runtimes {
+    ($($law:ident)*) => {
+        #[cfg(feature = "wgpu")]
+        mod wgpu {
+            $(
+                #[test]
+                fn $law() {
+                    super::laws::$law::<cubecl::wgpu::WgpuRuntime>();
+                }
+            )*
+        }
+        #[cfg(feature = "cuda")]
+        mod cuda {
+            $(
+                #[test]
+                #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+                fn $law() {
+                    super::laws::$law::<cubecl::cuda::CudaRuntime>();
+                }
+            )*
+        }
+    };
+}
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda"), feature = "flex"))]
+pub(crate) use runtimes;
+
 impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement> InnermostBackend
     for CubeBackend<R, F, I, BT>
 {

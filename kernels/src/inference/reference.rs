@@ -8,7 +8,7 @@ use burn::tensor::ops::{ConvOptions, PadMode};
 
 use super::depthwise::DepthwiseOptions;
 use super::fused_linear::{Activation, LinearEpilogue};
-use crate::{conv2d, linear};
+use crate::{conv2d, linear, product};
 
 /// See [`attention`](crate::attention()).
 pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
@@ -17,8 +17,8 @@ pub fn attention<B: Backend>(qkv: Tensor<B, 3>, heads: usize) -> Tensor<B, 3> {
     let qkv = qkv.reshape([n, tokens, 3 * heads, each]).swap_dims(1, 2);
     let part = |index| qkv.clone().narrow(1, index * heads, heads);
     let [q, k, v] = [part(0), part(1), part(2)];
-    let scores = (q * (each as f64).powf(-0.5)).matmul(k.swap_dims(2, 3));
-    softmax(scores, 3).matmul(v).swap_dims(1, 2).reshape([n, tokens, heads * each])
+    let scores = product(q * (each as f64).powf(-0.5), k.swap_dims(2, 3));
+    product(softmax(scores, 3), v).swap_dims(1, 2).reshape([n, tokens, heads * each])
 }
 
 /// See [`depthwise_conv2d`](crate::depthwise_conv2d()).

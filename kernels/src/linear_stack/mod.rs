@@ -37,12 +37,13 @@ pub struct LinearLayer<B: Backend> {
 /// - returns `[t, n, o]`, `o` the last layer's outputs
 ///
 /// # Conventions
-/// Under a low `precision` products are its [products](Precision::product), plain operations on every
-/// backend; biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
+/// Products are f32 in full. A low `precision` rounds them as its [products](Precision::product) on a
+/// host, in plain operations; on an accelerator f32 is faster, because small products in a low type would be
+/// as many launches of their own. Biases and ReLU are f32. The gradient of ReLU is zero at zero. A fused body lets NaN pass
 /// it, as PyTorch does; in plain operations it is the backend's own, and Flex's makes NaN zero. A lane
 /// is the work of one thread on a host. On an accelerator it is that of one thread block for small
 /// layers, of which as many as can be bound are one launch; of larger ones every product is a launch.
-/// Products are f32 in full. Where its gradients are differentiated, they and the outputs go back in
+/// Where its gradients are differentiated, they and the outputs go back in
 /// one backward pass, not in one each.
 ///
 /// # Example
@@ -67,11 +68,12 @@ pub fn linear_stack<B: Backend>(
 ) -> Tensor<B, 3> {
     let call = LinearCall::new(x.dims(), layers);
     let table = registry::table::<StackTable<B>>();
-    if call.is_empty() && table.is_some_and(|table| !table.on_host) {
+    let on_device = table.is_some_and(|table| !table.on_host);
+    if call.is_empty() && on_device {
         // No device may be asked for nothing.
         return Tensor::empty(call.outputs(), (&x.device(), x.dtype()));
     }
-    if precision.low().is_some() || call.is_empty() {
+    if (precision.low().is_some() && !on_device) || call.is_empty() {
         return reference::linear_stack(x, layers, precision);
     }
     let types = layers.iter().flat_map(|layer| {

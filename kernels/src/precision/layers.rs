@@ -1,11 +1,11 @@
-use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
+use burn::tensor::{DType, Tensor};
 
 use super::Precision;
 use crate::conv2d::reference::biased;
 use crate::conv2d::{self, conv2d};
 use crate::layers::wide;
-use crate::linear::{check, linear, with_bias};
+use crate::linear::{check, linear, on_device, with_bias};
 
 impl Precision {
     /// [`conv2d`](conv2d()) with its product in this precision; the bias is added in f32.
@@ -26,14 +26,15 @@ impl Precision {
         biased(self.product(x, weight, product), bias)
     }
 
-    /// [`linear`](crate::linear()) with its product in this precision; the bias is added in f32.
+    /// [`linear`](crate::linear()) with its product in this precision, on an accelerator in f32; the bias is
+    /// added in f32.
     pub fn linear<B: Backend>(
         self,
         x: Tensor<B, 2>,
         weight: Tensor<B, 2>,
         bias: Option<Tensor<B, 1>>,
     ) -> Tensor<B, 2> {
-        if self.low().is_none() {
+        if self.low().is_none() || (on_device::<B>() && x.dtype() == DType::F32) {
             return linear(x, weight, bias);
         }
         check(x.dims(), weight.dims(), bias.as_ref());

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::registry;
 
-/// What convolutions and matrix products compute in; all else is `f32`.
+/// What convolutions and matrix products compute in; all else is `f32`. Linear layers are `f32` on an
+/// accelerator.
 ///
 /// Parameters, batch statistics, prototypes, distances, softmax, losses and the steps of an inner
 /// loop are not products in this sense.

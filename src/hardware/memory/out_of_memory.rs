@@ -282,4 +282,12 @@ mod tests {
         refuses_what_is_beyond_all_memory::<burn::backend::Wgpu>(1 << 40);
         fails_where_shapes_do_not_fit::<burn::backend::Wgpu>();
     }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn cuda_refuses_four_tebibytes_and_goes_on() {
+        refuses_what_is_beyond_all_memory::<burn::backend::Cuda>(1 << 40);
+        fails_where_shapes_do_not_fit::<burn::backend::Cuda>();
+    }
 }

@@ -169,6 +169,14 @@ mod tests {
         a_failing_device_is_an_error_and_the_run_goes_on::<A>(1 << 40, true);
     }
 
+    #[cfg(feature = "cuda")]
+    #[test]
+    #[ignore = "needs a CUDA device; run with --include-ignored where there is one"]
+    fn cuda_that_has_no_memory_ends_training_with_an_error() {
+        type A = Autodiff<burn::backend::Cuda>;
+        a_failing_device_is_an_error_and_the_run_goes_on::<A>(1 << 40, true);
+    }
+
     #[test]
     fn a_mistake_of_the_program_stays_a_panic() {
         let parent = tempfile::tempdir().unwrap();

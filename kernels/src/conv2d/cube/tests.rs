@@ -7,6 +7,7 @@ use burn::tensor::{FloatDType, Tensor, TensorData, module};
 use burn_cubecl::CubeBackend;
 
 use super::*;
+use crate::cube::runtimes;
 use crate::host::{unwrap, wrap};
 use crate::noise::Noise;
 
@@ -185,34 +186,11 @@ mod laws {
     }
 }
 
-macro_rules! on_runtime {
-    ($name:ident, $feature:literal, $runtime:ty, $also:meta) => {
-        on_runtime!($name, $feature, $runtime, $also,
-            every_derivative_in_f32_is_that_of_burn
-            every_derivative_in_tf32_is_that_of_operands_of_as_many_digits
-            every_derivative_of_f16_is_that_of_burn_in_f32
-            every_derivative_of_bf16_is_that_of_burn_in_f32
-            weights_are_rounded_to_the_type_of_the_images
-            tensor_cores_are_taken_where_the_device_has_them);
-    };
-    ($name:ident, $feature:literal, $runtime:ty, $also:meta, $($law:ident)*) => {
-        #[cfg(feature = $feature)]
-        mod $name {
-            $(
-                #[test]
-                #[$also]
-                fn $law() {
-                    super::laws::$law::<$runtime>();
-                }
-            )*
-        }
-    };
+runtimes! {
+    every_derivative_in_f32_is_that_of_burn
+    every_derivative_in_tf32_is_that_of_operands_of_as_many_digits
+    every_derivative_of_f16_is_that_of_burn_in_f32
+    every_derivative_of_bf16_is_that_of_burn_in_f32
+    weights_are_rounded_to_the_type_of_the_images
+    tensor_cores_are_taken_where_the_device_has_them
 }
-
-on_runtime!(wgpu, "wgpu", cubecl::wgpu::WgpuRuntime, cfg(all()));
-on_runtime!(
-    cuda,
-    "cuda",
-    cubecl::cuda::CudaRuntime,
-    ignore = "needs a CUDA device; run with --include-ignored where there is one"
-);

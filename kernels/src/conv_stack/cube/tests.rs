@@ -3,14 +3,14 @@
 use burn::backend::Flex;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, Tensor};
-use cubecl::wgpu::WgpuRuntime;
 
 use super::*;
 use crate::conv_stack::cpu::{BlockShape, StackShape};
+use crate::cube::runtimes;
 use crate::host::{elements, unwrap, wrap, write_shape};
 use crate::noise::Noise;
 
-type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Device<R> = CubeBackend<R, f32, i32, u32>;
 
 struct Case {
     lanes: usize,
@@ -48,16 +48,16 @@ fn pad(shape: &Shape) -> [usize; 4] {
     padded
 }
 
-fn lifted(of: &FloatTensor<Flex>) -> CubeTensor<WgpuRuntime> {
+fn lifted<R: CubeRuntime>(of: &FloatTensor<Flex>) -> CubeTensor<R> {
     let data = wrap::<Flex, 4>(of.clone()).into_data();
-    unwrap(Tensor::<Device, 4>::from_data(data, &Default::default()))
+    unwrap(Tensor::<Device<R>, 4>::from_data(data, &Default::default()))
 }
 
-fn read(of: &CubeTensor<WgpuRuntime>) -> Vec<f32> {
-    wrap::<Device, 1>(of.clone()).into_data().into_vec().expect("floats")
+fn read<R: CubeRuntime>(of: &CubeTensor<R>) -> Vec<f32> {
+    wrap::<Device<R>, 1>(of.clone()).into_data().into_vec().expect("floats")
 }
 
-fn assert_close(what: &str, found: &CubeTensor<WgpuRuntime>, expected: &FloatTensor<Flex>) {
+fn assert_close<R: CubeRuntime>(what: &str, found: &CubeTensor<R>, expected: &FloatTensor<Flex>) {
     let (found, expected) = (read(found), elements::<Flex>(expected));
     assert_eq!(found.len(), expected.len(), "{what}");
     let most = expected.iter().fold(1e-2f32, |most, value| most.max(value.abs()));
@@ -67,9 +67,9 @@ fn assert_close(what: &str, found: &CubeTensor<WgpuRuntime>, expected: &FloatTen
     }
 }
 
-fn assert_all_close(
+fn assert_all_close<R: CubeRuntime>(
     what: &str,
-    found: &[Option<CubeTensor<WgpuRuntime>>],
+    found: &[Option<CubeTensor<R>>],
     expected: &[Option<FloatTensor<Flex>>],
 ) {
     for (place, (found, expected)) in found.iter().zip(expected).enumerate() {
@@ -83,7 +83,7 @@ fn assert_all_close(
     }
 }
 
-fn check(case: &Case) {
+fn check<R: CubeRuntime>(case: &Case) {
     let call = case.call();
     let count = 1 + 4 * call.shape.blocks.len();
     let operand = |place: usize| call.operand_shape(place);
@@ -120,12 +120,12 @@ fn check(case: &Case) {
     let primal =
         || PrimalTensors::<Flex, StackCall> { saved, operands: &operands, device: &device };
     let device_operands: Vec<_> = operands.iter().map(lifted).collect();
-    let passed = TwiceDifferentiable::<Device>::forward(&call, &device_operands, true);
-    let wgpu = Default::default();
-    let here = || PrimalTensors::<Device, StackCall> {
+    let passed = TwiceDifferentiable::<Device<R>>::forward(&call, &device_operands, true);
+    let there = Default::default();
+    let here = || PrimalTensors::<Device<R>, StackCall> {
         saved: passed.saved.as_ref().expect("kept"),
         operands: &device_operands,
-        device: &wgpu,
+        device: &there,
     };
     assert_close("result", &passed.result, &on_host.result);
     assert_eq!(passed.aux.len(), on_host.aux.len());
@@ -134,7 +134,7 @@ fn check(case: &Case) {
     }
 
     let (expected, intermediate_grads) = host_vjp(&call, primal(), &grad, &wanted);
-    let (found, kept) = TwiceDifferentiable::<Device>::vjp(
+    let (found, kept) = TwiceDifferentiable::<Device<R>>::vjp(
         &call,
         here(),
         None,
@@ -146,7 +146,7 @@ fn check(case: &Case) {
 
     let (expected, saved_tangent) = TwiceDifferentiable::<Flex>::jvp(&call, primal(), &tangents);
     let on_device: Vec<_> = tangents.iter().map(|of| of.as_ref().map(lifted)).collect();
-    let (found, saved) = TwiceDifferentiable::<Device>::jvp(&call, here(), &on_device);
+    let (found, saved) = TwiceDifferentiable::<Device<R>>::jvp(&call, here(), &on_device);
     assert_close("result tangent", &found, &expected);
 
     for grad_tangent in [None, Some(grad_tangent)] {
@@ -163,13 +163,13 @@ fn check(case: &Case) {
             &wanted,
             false,
         );
-        let tangent = TangentTensors::<Device, StackCall> {
+        let tangent = TangentTensors::<Device<R>, StackCall> {
             tangents: &on_device,
             saved_tangent: &saved,
             intermediate_grads: kept.as_ref().expect("kept"),
         };
         let grad_tangent = grad_tangent.as_ref().map(lifted);
-        let (found, _) = TwiceDifferentiable::<Device>::vjp(
+        let (found, _) = TwiceDifferentiable::<Device<R>>::vjp(
             &call,
             here(),
             Some(tangent),
@@ -194,52 +194,56 @@ fn host_vjp(
     (found, intermediate_grads.expect("kept"))
 }
 
-#[test]
-fn every_pass_is_that_of_a_host() {
-    let pooled = vec![(5, 1, true), (4, 1, true)];
-    let strided = vec![(3, 2, false), (6, 2, false), (2, 1, false)];
-    for blocks in [pooled, strided] {
-        for (lanes, running, biased, still) in [
-            (1, false, false, true),
-            (2, false, true, false),
-            (1, true, true, false),
-            (3, true, false, true),
-        ] {
-            check(&Case { lanes, running, biased, still, blocks: blocks.clone() });
+mod laws {
+    use super::*;
+
+    pub fn every_pass_is_that_of_a_host<R: CubeRuntime>() {
+        let pooled = vec![(5, 1, true), (4, 1, true)];
+        let strided = vec![(3, 2, false), (6, 2, false), (2, 1, false)];
+        for blocks in [pooled, strided] {
+            for (lanes, running, biased, still) in [
+                (1, false, false, true),
+                (2, false, true, false),
+                (1, true, true, false),
+                (3, true, false, true),
+            ] {
+                check::<R>(&Case { lanes, running, biased, still, blocks: blocks.clone() });
+            }
         }
+    }
+
+    pub fn what_is_not_wanted_is_not_found<R: CubeRuntime>() {
+        let case = Case {
+            lanes: 1,
+            running: false,
+            biased: false,
+            still: true,
+            blocks: vec![(2, 1, true), (3, 1, false)],
+        };
+        let call = case.call();
+        let mut noise = Noise::new(1);
+        let operand = |place| lifted(&drawn(&mut noise, call.operand_shape(place), 0.1, 1.0));
+        let operands: Vec<_> = (0..9).map(operand).collect();
+        let passed = TwiceDifferentiable::<Device<R>>::forward(&call, &operands, true);
+        let device = Default::default();
+        let primal = PrimalTensors::<Device<R>, StackCall> {
+            saved: passed.saved.as_ref().expect("kept"),
+            operands: &operands,
+            device: &device,
+        };
+        let wanted = [false, false, false, false, false, false, false, true, true];
+        let (found, intermediate_grads) = TwiceDifferentiable::<Device<R>>::vjp(
+            &call,
+            primal,
+            None,
+            Some(&passed.result),
+            &wanted,
+            false,
+        );
+        let found: Vec<bool> = found.iter().map(Option::is_some).collect();
+        assert_eq!(found, wanted);
+        assert!(intermediate_grads.is_none());
     }
 }
 
-#[test]
-fn what_is_not_wanted_is_not_found() {
-    let case = Case {
-        lanes: 1,
-        running: false,
-        biased: false,
-        still: true,
-        blocks: vec![(2, 1, true), (3, 1, false)],
-    };
-    let call = case.call();
-    let mut noise = Noise::new(1);
-    let operand = |place| lifted(&drawn(&mut noise, call.operand_shape(place), 0.1, 1.0));
-    let operands: Vec<_> = (0..9).map(operand).collect();
-    let passed = TwiceDifferentiable::<Device>::forward(&call, &operands, true);
-    let device = Default::default();
-    let primal = PrimalTensors::<Device, StackCall> {
-        saved: passed.saved.as_ref().expect("kept"),
-        operands: &operands,
-        device: &device,
-    };
-    let wanted = [false, false, false, false, false, false, false, true, true];
-    let (found, intermediate_grads) = TwiceDifferentiable::<Device>::vjp(
-        &call,
-        primal,
-        None,
-        Some(&passed.result),
-        &wanted,
-        false,
-    );
-    let found: Vec<bool> = found.iter().map(Option::is_some).collect();
-    assert_eq!(found, wanted);
-    assert!(intermediate_grads.is_none());
-}
+runtimes! { every_pass_is_that_of_a_host what_is_not_wanted_is_not_found }

@@ -218,5 +218,5 @@ impl<R: CubeRuntime, F: FloatElement, I: IntElement, BT: BoolElement>
     }
 }
 
-#[cfg(all(test, feature = "wgpu", feature = "flex"))]
+#[cfg(all(test, any(feature = "wgpu", feature = "cuda"), feature = "flex"))]
 mod tests;

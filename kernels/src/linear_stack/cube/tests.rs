@@ -3,28 +3,29 @@
 use burn::backend::Flex;
 use burn::tensor::ops::FloatTensor;
 use burn::tensor::{Shape, Tensor};
-use cubecl::wgpu::WgpuRuntime;
 
 use super::*;
+use crate::cube::runtimes;
 use crate::host::{elements, unwrap, wrap, write_shape};
 use crate::linear_stack::LinearLayer;
 use crate::noise::Noise;
 
-type Device = CubeBackend<WgpuRuntime, f32, i32, u32>;
+type Device<R> = CubeBackend<R, f32, i32, u32>;
 
 fn drawn(noise: &mut Noise, shape: Shape) -> FloatTensor<Flex> {
     let values = noise.between(-0.7, 0.7, shape.num_elements());
     write_shape::<Flex>(values, shape, &Default::default())
 }
 
-fn lifted(of: &FloatTensor<Flex>) -> CubeTensor<WgpuRuntime> {
+fn lifted<R: CubeRuntime>(of: &FloatTensor<Flex>) -> CubeTensor<R> {
     // Passes look at no operand's rank.
     let flat = elements::<Flex>(of);
-    unwrap(Tensor::<Device, 1>::from_floats(&*flat, &Default::default()))
+    unwrap(Tensor::<Device<R>, 1>::from_floats(&*flat, &Default::default()))
 }
 
-fn assert_close(what: &str, found: &CubeTensor<WgpuRuntime>, expected: &FloatTensor<Flex>) {
-    let found: Vec<f32> = wrap::<Device, 1>(found.clone()).into_data().into_vec().expect("floats");
+fn assert_close<R: CubeRuntime>(what: &str, found: &CubeTensor<R>, expected: &FloatTensor<Flex>) {
+    let found: Vec<f32> =
+        wrap::<Device<R>, 1>(found.clone()).into_data().into_vec().expect("floats");
     let expected = elements::<Flex>(expected);
     assert_eq!(found.len(), expected.len(), "{what}");
     let most = expected.iter().fold(1e-2f32, |most, value| most.max(value.abs()));
@@ -35,9 +36,9 @@ fn assert_close(what: &str, found: &CubeTensor<WgpuRuntime>, expected: &FloatTen
 }
 
 /// Whatever a device finds is what a host does; it may leave out what is not wanted.
-fn assert_all_close(
+fn assert_all_close<R: CubeRuntime>(
     what: &str,
-    found: &[Option<CubeTensor<WgpuRuntime>>],
+    found: &[Option<CubeTensor<R>>],
     expected: &[Option<FloatTensor<Flex>>],
     wanted: &[bool],
 ) {
@@ -59,7 +60,7 @@ fn call((lanes, examples, widths): &(usize, usize, Vec<usize>)) -> LinearCall {
     LinearCall::new([*lanes, *examples, widths[0]], &layers)
 }
 
-fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
+fn check<R: CubeRuntime>(call: &LinearCall, still: &[usize], wanted_x: bool) {
     let count = 2 * call.widths.len() - 1;
     let mut noise = Noise::new(count as u64);
     let mut drawn = |shape| drawn(&mut noise, shape);
@@ -74,26 +75,32 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
     let on_device: Vec<_> = operands.iter().map(lifted).collect();
     let device_tangents: Vec<_> = tangents.iter().map(|of| of.as_ref().map(lifted)).collect();
     let expected = TwiceDifferentiable::<Flex>::forward(call, &operands, true);
-    let passed = TwiceDifferentiable::<Device>::forward(call, &on_device, true);
+    let passed = TwiceDifferentiable::<Device<R>>::forward(call, &on_device, true);
     assert_close("result", &passed.result, &expected.result);
-    let (flex, wgpu) = (Default::default(), Default::default());
+    let (flex, there) = (Default::default(), Default::default());
     let (saved, kept) = (expected.saved.expect("kept"), passed.saved.expect("kept"));
     let host =
         || PrimalTensors::<Flex, LinearCall> { saved: &saved, operands: &operands, device: &flex };
-    let here = || PrimalTensors::<Device, LinearCall> {
+    let here = || PrimalTensors::<Device<R>, LinearCall> {
         saved: &kept,
         operands: &on_device,
-        device: &wgpu,
+        device: &there,
     };
 
     let (expected, intermediate_grads) =
         TwiceDifferentiable::<Flex>::vjp(call, host(), None, Some(&grad), &wanted, true);
-    let (found, gradients) =
-        TwiceDifferentiable::<Device>::vjp(call, here(), None, Some(&lifted(&grad)), &wanted, true);
+    let (found, gradients) = TwiceDifferentiable::<Device<R>>::vjp(
+        call,
+        here(),
+        None,
+        Some(&lifted(&grad)),
+        &wanted,
+        true,
+    );
     assert_all_close("gradient", &found, &expected, &wanted);
 
     let (expected, saved_tangent) = TwiceDifferentiable::<Flex>::jvp(call, host(), &tangents);
-    let (found, saved) = TwiceDifferentiable::<Device>::jvp(call, here(), &device_tangents);
+    let (found, saved) = TwiceDifferentiable::<Device<R>>::jvp(call, here(), &device_tangents);
     assert_close("result tangent", &found, &expected);
 
     let (intermediate_grads, gradients) =
@@ -112,13 +119,13 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
             &wanted,
             false,
         );
-        let tangent = TangentTensors::<Device, LinearCall> {
+        let tangent = TangentTensors::<Device<R>, LinearCall> {
             tangents: &device_tangents,
             saved_tangent: &saved,
             intermediate_grads: &gradients,
         };
         let grad_tangent = grad_tangent.as_ref().map(lifted);
-        let (found, _) = TwiceDifferentiable::<Device>::vjp(
+        let (found, _) = TwiceDifferentiable::<Device<R>>::vjp(
             call,
             here(),
             Some(tangent),
@@ -130,30 +137,34 @@ fn check(call: &LinearCall, still: &[usize], wanted_x: bool) {
     }
 }
 
-#[test]
-fn every_pass_is_that_of_a_host() {
-    let shapes = [
-        (1, 1, vec![1, 1]),
-        (3, 5, vec![3, 40, 1]),
-        (2, 17, vec![1, 40, 40, 1]),
-        (1, 5, vec![70, 3, 66]),
-        // Products of more than a tile, of which one has its totals in a tile of their own, and small ones.
-        (2, 65, vec![34, 66, 2]),
-        (1, 40, vec![64, 64]),
-        // More tensors than a launch binds.
-        (2, 3, vec![2, 3, 4, 3, 4, 2]),
-    ];
-    for shape in shapes {
-        let call = call(&shape);
-        check(&call, &[], true);
-        check(&call, &[0], false);
-        check(&call, &[0, 1], true);
+mod laws {
+    use super::*;
+
+    pub fn every_pass_is_that_of_a_host<R: CubeRuntime>() {
+        let shapes = [
+            (1, 1, vec![1, 1]),
+            (3, 5, vec![3, 40, 1]),
+            (2, 17, vec![1, 40, 40, 1]),
+            (1, 5, vec![70, 3, 66]),
+            // Products of more than a tile, of which one has its totals in a tile of their own, and small ones.
+            (2, 65, vec![34, 66, 2]),
+            (1, 40, vec![64, 64]),
+            // More tensors than a launch binds.
+            (2, 3, vec![2, 3, 4, 3, 4, 2]),
+        ];
+        for shape in shapes {
+            let call = call(&shape);
+            check::<R>(&call, &[], true);
+            check::<R>(&call, &[0], false);
+            check::<R>(&call, &[0, 1], true);
+        }
+    }
+
+    pub fn what_stands_still_changes_no_gradient<R: CubeRuntime>() {
+        let call = call(&(2, 3, vec![2, 4, 3]));
+        check::<R>(&call, &[1, 2, 3, 4], true);
+        check::<R>(&call, &[0, 2, 3, 4], true);
     }
 }
 
-#[test]
-fn what_stands_still_changes_no_gradient() {
-    let call = call(&(2, 3, vec![2, 4, 3]));
-    check(&call, &[1, 2, 3, 4], true);
-    check(&call, &[0, 2, 3, 4], true);
-}
+runtimes! { every_pass_is_that_of_a_host what_stands_still_changes_no_gradient }

@@ -9,9 +9,9 @@ use burn::tensor::{Int, Tensor, TensorData, TensorPrimitive};
 use fewshot_kernels::batch_norm::NormStatistics;
 use fewshot_kernels::{
     Coefficient, ConvBlock, LinearLayer, Metric, Precision, StackOptions, Statistics, TaskLoss,
-    axpy_all, batch_norm, conv_stack, conv2d, leaky_relu, linear, linear_stack, max_pool,
-    norm_relu, product, proto_loss, prototypes, rank_update, scaled_all, scores, summed_all,
-    task_loss, tiled_all, weighted_sums,
+    axpy_all, batch_norm, conv_stack, conv2d, global_avg_pool, inverse_power, leaky_relu, linear,
+    linear_stack, max_pool, norm_relu, product, proto_loss, prototypes, rank_update, scaled_all,
+    scores, summed_all, task_loss, tiled_all, weighted_sums,
 };
 
 use crate::judge::read;
@@ -46,33 +46,50 @@ fn assert_all_zero(values: &[f32]) {
     assert!(values.iter().all(|value| *value == 0.0), "{values:?}");
 }
 
-pub fn layers_refuse_batches_without_images<B: AutodiffBackend>() {
-    let x = || halves::<B, 4>([0, 3, 4, 6]);
-    let weight = || halves::<B, 4>([2, 3, 3, 3]);
-    let block = || ConvBlock {
-        weight: weight(),
-        bias: None,
-        gamma: None,
-        beta: None,
-        stride: 1,
-        pool: true,
-    };
-    let refused: [(&str, &dyn Fn()); 5] = [
-        ("conv2d", &|| drop(conv2d(x(), weight(), None, 1, 1))),
-        ("batch_norm", &|| drop(batch_norm(x(), None, None, NormStatistics::Batch, 1e-5))),
-        ("norm_relu", &|| drop(norm_relu(x(), None, None, NormStatistics::Batch, 1e-5, true))),
-        ("max_pool", &|| drop(max_pool(x()))),
-        ("conv_stack", &|| {
-            drop(conv_stack(x(), &[block()], Statistics::Batch, StackOptions::default()));
-        }),
-    ];
-    for (name, run) in refused {
-        let panic = catch_unwind(AssertUnwindSafe(run)).expect_err(name);
-        let text = panic.downcast_ref::<String>().map(String::as_str);
-        let text = text.or(panic.downcast_ref::<&str>().copied()).expect("an error's text");
-        assert!(text.contains("need"), "{name}: {text}");
+pub fn layers_refuse_images_without_elements<B: AutodiffBackend>() {
+    for shape in with_an_empty_axis([2, 3, 4, 6]) {
+        let x = || halves::<B, 4>(shape);
+        let weight = || halves::<B, 4>([2, shape[1], 3, 3]);
+        let block = || ConvBlock {
+            weight: weight(),
+            bias: None,
+            gamma: None,
+            beta: None,
+            stride: 1,
+            pool: true,
+        };
+        let refused: [(&str, &dyn Fn()); 6] = [
+            ("conv2d", &|| drop(conv2d(x(), weight(), None, 1, 1))),
+            ("batch_norm", &|| drop(batch_norm(x(), None, None, NormStatistics::Batch, 1e-5))),
+            ("norm_relu", &|| {
+                drop(norm_relu(x(), None, None, NormStatistics::Batch, 1e-5, true));
+            }),
+            ("max_pool", &|| drop(max_pool(x()))),
+            ("global_avg_pool", &|| drop(global_avg_pool(x()))),
+            ("conv_stack", &|| {
+                drop(conv_stack(x(), &[block()], Statistics::Batch, StackOptions::default()));
+            }),
+        ];
+        for (name, run) in refused {
+            assert_refused(name, run);
+        }
+        assert!(found(leaky_relu(x(), 0.1), shape).is_empty());
     }
-    assert!(found(leaky_relu(x(), 0.1), [0, 3, 4, 6]).is_empty());
+    let no_outputs = halves::<B, 4>([0, 3, 3, 3]);
+    assert_refused("conv2d", &|| {
+        drop(conv2d(halves([2, 3, 4, 6]), no_outputs.clone(), None, 1, 1))
+    });
+    let nothing = || inverse_power(halves::<B::InnerBackend, 2>([0, 5]), None, 10.0);
+    assert_refused("inverse_power", &|| drop(nothing()));
+}
+
+/// That `run` panics because of a shape, before anything is launched.
+fn assert_refused(name: &str, run: &dyn Fn()) {
+    let panic = catch_unwind(AssertUnwindSafe(run)).expect_err(name);
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied()).expect("an error's text");
+    let told = ["need", "to nothing", "0 examples"].iter().any(|of| text.contains(of));
+    assert!(told, "{name}: {text}");
 }
 
 pub fn products_take_matrices_without_elements<B: AutodiffBackend>() {

@@ -9,7 +9,7 @@ laws! {
         losses_take_tasks_without_elements
     }
     on_device {
-        layers_refuse_batches_without_images
+        layers_refuse_images_without_elements
         products_take_matrices_without_elements
         metrics_take_tasks_without_elements
         lists_take_tensors_without_elements

@@ -2,9 +2,9 @@
 
 use burn::tensor::backend::AutodiffBackend;
 use burn::tensor::{DType, Tensor};
-use fewshot_kernels::with_reference;
+use fewshot_kernels::{LinearLayer, Precision, linear_stack, with_reference};
 
-use super::case::{Case, assert_same, leaves, read, weighted};
+use super::case::{Case, Operands, assert_same, leaves, read, weighted};
 use crate::judge::Judge;
 
 pub fn values_and_gradients_are_those_in_f64<B: AutodiffBackend>() {
@@ -81,6 +81,22 @@ pub fn lanes_are_what_they_are_alone<B: AutodiffBackend>() {
         let found = read(alone.run(&leaves::<B>(&values, DType::F32, &[false; 5])));
         let wanted = all[lane * found.len()..][..found.len()].to_vec();
         assert_same(&format!("lane {lane}"), &[found], &[wanted]);
+    }
+}
+
+pub fn an_accelerator_multiplies_f32_in_every_precision<B: AutodiffBackend>() {
+    let case = Case::new(2, 5, &[3, 18, 4]);
+    let flat = leaves::<B>(&case.values(2), DType::F32, &[false; 5]);
+    let run = |precision: Precision| {
+        let Operands { x, layers } = case.shaped(&flat);
+        let LinearLayer { weight, bias } = layers[1].clone();
+        let (weight, bias) = (weight.narrow(0, 0, 18), bias.map(|bias| bias.narrow(0, 0, 4)));
+        let alone = precision.linear(Tensor::ones([5, 18], &x.device()), weight, bias);
+        [read(linear_stack(x, &layers, precision)), read(alone)]
+    };
+    let wanted = run(Precision::F32);
+    for precision in Precision::ALL {
+        assert_eq!(run(precision), wanted, "{precision:?}");
     }
 }
 

@@ -20,4 +20,5 @@ laws! {
         slopes_of_a_loss_that_is_not_curved_go_back_too
         operands_may_be_tracked_at_either_level_and_count_or_not
     }
+    on_device { an_accelerator_multiplies_f32_in_every_precision }
 }
