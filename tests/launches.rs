@@ -100,24 +100,28 @@ fn assert_at_most(most: i64, what: &str, found: &Launches) {
     assert!(found.all() <= most, "{what}: at most {most} are wanted, found {found}");
 }
 
-/// Tasks of five classes with one example each and so many queries.
-fn tasks(queries: usize) -> EpisodeSampler {
+/// Tasks of so many classes with one example each and so many queries.
+fn tasks(ways: usize, queries: usize) -> EpisodeSampler {
     let glyphs = Glyphs::generate(&GlyphsConfig::default());
-    glyphs.train.sampler(Protocol::new(5, 1).with_queries(queries), 7).expect("a sampler")
+    glyphs.train.sampler(Protocol::new(ways, 1).with_queries(queries), 7).expect("a sampler")
+}
+
+fn step_of_a_prototypical_network(channels: usize, tasks: &EpisodeSampler) -> Launches {
+    let network = Conv4Config::omniglot().with_channels(channels);
+    Launches::of_a_step(|steps| {
+        let learner = ProtoNet::<A, _>::new(network.init(&Default::default()));
+        MetaTrainer::new(learner, Adam::new().init())
+            .episodes(tasks.clone())
+            .steps(steps)
+            .fit()
+            .expect("a run");
+    })
 }
 
 #[test]
 fn a_step_of_a_prototypical_network_takes_no_more_launches_than_it_did() {
     let _ = &*LOG;
-    let network = Conv4Config::omniglot().with_channels(4);
-    let found = Launches::of_a_step(|steps| {
-        let learner = ProtoNet::<A, _>::new(network.init(&Default::default()));
-        MetaTrainer::new(learner, Adam::new().init())
-            .episodes(tasks(2))
-            .steps(steps)
-            .fit()
-            .expect("a run");
-    });
+    let found = step_of_a_prototypical_network(4, &tasks(5, 2));
     assert_at_most(67, "a step of a prototypical network", &found);
 }
 
@@ -152,15 +156,15 @@ fn a_test_of_a_prototypical_network_takes_few_launches_whatever_the_number_of_ep
     assert_eq!(two_parts.without(&many).all(), part.all());
 }
 
-fn step_of_maml(count: u64, inner_steps: usize) -> Launches {
-    let network = Conv4Config::omniglot_strided().with_channels(4);
+fn step_of_maml(channels: usize, count: u64, inner_steps: usize) -> Launches {
+    let network = Conv4Config::omniglot_strided().with_channels(channels);
     Launches::of_a_step(|steps| {
         let device = Default::default();
         let classifier =
             Classifier::<A, _>::new(network.init(&device), network.features(), 5, &device);
         let learner = Maml::new(classifier, InnerLoop::new(inner_steps, 0.4)).expect("a learner");
         MetaTrainer::new(learner, Adam::new().init())
-            .episodes(tasks(1))
+            .episodes(tasks(5, 1))
             .meta_batch(count)
             .steps(steps)
             .fit()
@@ -171,29 +175,45 @@ fn step_of_maml(count: u64, inner_steps: usize) -> Launches {
 #[test]
 fn a_step_of_second_order_maml_takes_no_more_launches_for_more_tasks() {
     let _ = &*LOG;
-    let [few, many] = [2, 7].map(|tasks| step_of_maml(tasks, 1));
+    let [few, many] = [2, 7].map(|tasks| step_of_maml(4, tasks, 1));
     assert_at_most(170, "a step of MAML of 2 tasks", &few);
     assert_eq!(few.all(), many.all(), "{many}");
-    let far = step_of_maml(2, 5);
+    let far = step_of_maml(4, 2, 5);
     assert_at_most(578, "a step of MAML with five inner steps", &far);
 }
 
-#[test]
-fn a_step_of_maml_on_sinusoids_takes_no_more_launches_than_it_did() {
-    let _ = &*LOG;
-    let found = Launches::of_a_step(|steps| {
+fn step_of_maml_on_sinusoids(count: u64) -> Launches {
+    Launches::of_a_step(|steps| {
         let config = MlpConfig::new(1).with_layers(vec![40, 40, 1]);
         let network = config.init::<A>(&Default::default());
         let learner = Maml::new(network, InnerLoop::new(1, 0.01)).expect("a learner");
         let tasks = RegressionSampler::new(Sinusoids::default(), 10, 10, 1);
         MetaTrainer::new(learner, Adam::new().init())
             .episodes(tasks.expect("a sampler"))
-            .meta_batch(5)
+            .meta_batch(count)
             .steps(steps)
             .fit::<A>()
             .expect("a run");
-    });
+    })
+}
+
+#[test]
+fn a_step_of_maml_on_sinusoids_takes_no_more_launches_than_it_did() {
+    let _ = &*LOG;
+    let found = step_of_maml_on_sinusoids(5);
     assert_at_most(20, "a step of MAML on sinusoids", &found);
+}
+
+/// Sums over more elements may take a launch for their parts.
+#[test]
+fn steps_of_the_papers_sizes_take_few_launches_too() {
+    let _ = &*LOG;
+    let found = step_of_a_prototypical_network(64, &tasks(60, 5));
+    assert_at_most(70, "a step of a prototypical network with 60 ways and 64 channels", &found);
+    let found = step_of_maml(64, 32, 1);
+    assert_at_most(200, "a step of MAML of 32 tasks with 64 channels", &found);
+    let found = step_of_maml_on_sinusoids(1000);
+    assert_at_most(80, "a step of MAML on 1000 sinusoids", &found);
 }
 
 /// Of twenty ticks of three layers, so many in a call, once begun.

@@ -25,7 +25,7 @@ pub(super) fn identity<B: Backend>(size: usize, device: &B::Device) -> Tensor<B,
 ///
 /// # Shapes
 /// `direction` `[lanes * n]`, `matrices[k]` `[modes[k]^2]`; to `[lanes * n]`.
-pub(super) fn curved<B: Backend>(
+pub(super) fn apply_modes<B: Backend>(
     direction: Tensor<B, 1>,
     matrices: &[Tensor<B, 1>],
     modes: &[usize],
@@ -67,7 +67,7 @@ mod tests {
         // 2.
         let direction = vector(&[1., 2., 3., 4., 5., 6., -1., 0., 1., 2., 0., 0.]);
         let matrices = [vector(&[1., 2., 0., 1.]), vector(&[0., 1., 0., 0., 0., 1., 2., 0., 0.])];
-        let found = curved(direction, &matrices, &[2, 3], 2).into_data().into_vec::<f32>();
+        let found = apply_modes(direction, &matrices, &[2, 3], 2).into_data().into_vec::<f32>();
         let expected = [12., 15., 18., 5., 6., 8., 0., 1., 6., 0., 0., 4.];
         assert_eq!(found.expect("floats"), expected);
     }

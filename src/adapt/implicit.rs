@@ -111,7 +111,7 @@ impl Proximal {
             let curvature = dot(&direction, &curved, lanes);
             let length = square.clone() / (curvature.clone() + TINY);
             let there = plus(&solution, &length, &direction);
-            // What is not a number is in neither, and stays in the gradient for the trainer to see.
+            // A comparison with NaN is false, so that NaN stays in the gradient, where the trainer sees it.
             let leaves = dot(&there, &there, lanes).greater(farthest.clone());
             let leaves = leaves.bool_or(curvature.lower_elem(0.0));
             let edge = to_edge(&solution, &direction, &farthest, lanes);

@@ -1,11 +1,5 @@
 //! Levels of autodiff, and what Burn 0.21 gets wrong around them.
 
-use std::any::Any;
-use std::cell::Cell;
-use std::panic::{self, AssertUnwindSafe};
-use std::sync::Once;
-use std::thread;
-
 use burn::backend::Autodiff;
 use burn::module::{HasAutodiffModule, Module, ModuleVisitor};
 use burn::tensor::Tensor;
@@ -13,6 +7,7 @@ use burn::tensor::backend::Backend;
 use fewshot_models::nn::draw;
 
 use super::AdaptError;
+use crate::hardware::panics::{Threads, caught};
 
 /// A module one level of autodiff up.
 pub type Lifted<B, M> = <M as HasAutodiffModule<Autodiff<B>>>::TrainModule;
@@ -43,14 +38,11 @@ pub(crate) fn differentiating_twice<B: Backend, M: Module<B>, T>(
     module: &M,
     work: impl FnOnce() -> T,
 ) -> Result<T, AdaptError> {
-    let panic = match quietly(work) {
+    let text = match caught(Threads::none(), |text| text.starts_with(NO_DERIVATIVE), work).result {
         Ok(done) => return Ok(done),
-        Err(panic) => panic,
+        Err(text) => text,
     };
-    let operation = text(&*panic).and_then(|text| text.strip_prefix(NO_DERIVATIVE));
-    let Some(operation) = operation.map(|text| text.trim_end_matches('.').replace('_', " ")) else {
-        panic::resume_unwind(panic);
-    };
+    let operation = text.trim_start_matches(NO_DERIVATIVE).trim_end_matches('.').replace('_', " ");
     let mut layers = Layers { kind: layer(&operation), path: Vec::new(), found: Vec::new() };
     module.visit(&mut layers);
     Err(AdaptError::NotTwice { layer: layers.kind, operation, places: layers.found })
@@ -96,8 +88,8 @@ impl<B: Backend> ModuleVisitor<B> for Layers {
 ///
 /// Burn does not tell, but refuses to make a leaf of such a tensor.
 pub(crate) fn is_derived<B: Backend, const D: usize>(tensor: &Tensor<B, D>) -> bool {
-    let refused = quietly(|| tensor.clone().require_grad()).err();
-    refused.is_some_and(|panic| text(&*panic).is_some_and(|text| text.starts_with(NO_LEAF)))
+    let leaf = || tensor.clone().require_grad();
+    caught(Threads::none(), |text| text.starts_with(NO_LEAF), leaf).result.is_err()
 }
 
 /// What Burn's panics begin with where it has no derivative.
@@ -105,32 +97,3 @@ const NO_DERIVATIVE: &str = "Can't differentiate ";
 
 /// What Burn's panic begins with where a tensor cannot become a leaf.
 const NO_LEAF: &str = "Can't convert a non leaf tensor";
-
-fn text(panic: &(dyn Any + Send)) -> Option<&str> {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-}
-
-thread_local! {
-    /// Whether the panics that are caught here are expected.
-    static EXPECTED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Catches a panic of `work`, and says nothing about it if it is one of the two above.
-fn quietly<T>(work: impl FnOnce() -> T) -> thread::Result<T> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let before = panic::take_hook();
-        panic::set_hook(Box::new(move |info| {
-            let words = info.payload_as_str().unwrap_or_default();
-            let known = words.starts_with(NO_DERIVATIVE) || words.starts_with(NO_LEAF);
-            if !(known && EXPECTED.get()) {
-                before(info);
-            }
-        }));
-    });
-    let outer = EXPECTED.replace(true);
-    let done = panic::catch_unwind(AssertUnwindSafe(work));
-    EXPECTED.set(outer);
-    done
-}

@@ -41,7 +41,7 @@ pub(crate) use lists::{scaled_all, summed_all, tiled_all};
 pub(crate) use outer_gradient::{MetaGradient, OuterLoss, leaves, outer_gradient, sum};
 pub(crate) use parameters::{filled, register, slots, stacked, tiled, values};
 pub(crate) use secant::within_curvature;
-pub(crate) use steps::{Fast, GradientFn, InnerSteps, flat_gradient_fn, lifted_gradient_fn};
+pub(crate) use steps::{FastWeights, GradientFn, InnerSteps, flat_gradient_fn, lifted_gradient_fn};
 
 use burn::backend::Autodiff;
 use burn::module::{HasAutodiffModule, Module};

@@ -4,7 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 
 use super::lists::seed_cotangents;
-use super::{Fast, InnerRates, InnerSteps, Order, RateKind, SecondOrder};
+use super::{FastWeights, InnerRates, InnerSteps, Order, RateKind, SecondOrder};
 use crate::phase::{Phase, phase_on};
 
 /// A tensor without the level of autodiff that differentiates it.
@@ -32,7 +32,7 @@ pub(crate) fn outer_gradient<B: AutodiffBackend>(
     loss: &OuterLoss<'_, B>,
 ) -> MetaGradient<B> {
     if steps.inner.order == Order::First && rates.kind() == RateKind::Fixed {
-        return straight(steps, start, rates, loss);
+        return first_order(steps, start, rates, loss);
     }
     match route {
         SecondOrder::Unrolled => unrolled(steps, start, rates, loss),
@@ -47,7 +47,7 @@ fn unrolled<B: AutodiffBackend>(
     rates: &InnerRates<B>,
     loss: &OuterLoss<'_, B>,
 ) -> MetaGradient<B> {
-    let start = leaf(&Fast::start(start));
+    let start = leaf(&FastWeights::start(start));
     let learned = leaves(&rates.tensors());
     let rates = rates.with(&learned);
     let mut total = loss(0, &start.values);
@@ -77,13 +77,13 @@ fn chain<B: AutodiffBackend>(
     loss: &OuterLoss<'_, B>,
 ) -> MetaGradient<B> {
     let constant = rates.with(&rates.tensors().into_iter().map(Tensor::detach).collect::<Vec<_>>());
-    let mut before = vec![Fast::start(start).map(Tensor::detach)];
+    let mut before = vec![FastWeights::start(start).map(Tensor::detach)];
     // The last step is made once, with its graph.
     for step in 1..steps.inner.steps {
         let fast = steps.advance(step - 1, before[step - 1].clone(), &constant);
         before.push(fast.map(Tensor::detach));
     }
-    let mut back = Back::<B>::new(before[0].values.len(), rates.tensors().len());
+    let mut back = OuterBackward::<B>::new(before[0].values.len(), rates.tensors().len());
     for step in (0..steps.inner.steps).rev() {
         let fast = before.pop().expect("the fast weights before each step");
         let device = fast.values[0].device();
@@ -99,14 +99,14 @@ fn chain<B: AutodiffBackend>(
 }
 
 /// Where inner gradients are constants, a change of the start moves all fast weights alike.
-fn straight<B: AutodiffBackend>(
+fn first_order<B: AutodiffBackend>(
     steps: &InnerSteps<'_, B>,
     start: Vec<Tensor<B, 1>>,
     rates: &InnerRates<B>,
     loss: &OuterLoss<'_, B>,
 ) -> MetaGradient<B> {
-    let mut back = Back::<B>::new(start.len(), 0);
-    let mut fast = Fast::start(start).map(Tensor::detach);
+    let mut back = OuterBackward::<B>::new(start.len(), 0);
+    let mut fast = FastWeights::start(start).map(Tensor::detach);
     back.at(0, &fast.values, loss);
     for step in 0..steps.inner.steps {
         fast = steps.advance(step, fast, rates).map(Tensor::detach);
@@ -116,14 +116,14 @@ fn straight<B: AutodiffBackend>(
 }
 
 /// What has come back so far.
-struct Back<B: AutodiffBackend> {
+struct OuterBackward<B: AutodiffBackend> {
     loss: Option<Plain<B>>,
     values: Vec<Option<Plain<B>>>,
     memory: Vec<Vec<Option<Plain<B>>>>,
     rates: Vec<Option<Plain<B>>>,
 }
 
-impl<B: AutodiffBackend> Back<B> {
+impl<B: AutodiffBackend> OuterBackward<B> {
     fn new(values: usize, rates: usize) -> Self {
         Self {
             loss: None,
@@ -138,7 +138,7 @@ impl<B: AutodiffBackend> Back<B> {
         &mut self,
         steps: &InnerSteps<'_, B>,
         step: usize,
-        fast: &Fast<B>,
+        fast: &FastWeights<B>,
         rates: &InnerRates<B>,
         loss: &OuterLoss<'_, B>,
     ) {
@@ -189,7 +189,7 @@ pub(crate) fn leaves<B: AutodiffBackend>(tensors: &[Tensor<B, 1>]) -> Vec<Tensor
     tensors.iter().map(|tensor| tensor.clone().detach().require_grad()).collect()
 }
 
-fn leaf<B: AutodiffBackend>(fast: &Fast<B>) -> Fast<B> {
+fn leaf<B: AutodiffBackend>(fast: &FastWeights<B>) -> FastWeights<B> {
     fast.map(|tensor| tensor.detach().require_grad())
 }
 

@@ -5,13 +5,13 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::{AutodiffBackend, Backend};
 use serde::{Deserialize, Serialize};
 
-use super::curvature::{curved, identity, modes};
+use super::curvature::{apply_modes, identity, modes};
 use super::lists::axpy_all;
 use super::norms::StepNorms;
 use super::parameters::tiled;
 use super::rule::Prior;
 use super::second_moments::SecondMoments;
-use super::{AdaptError, Fast, InnerLoop, slots, values};
+use super::{AdaptError, FastWeights, InnerLoop, slots, values};
 
 /// What an inner loop learns beside the values that it begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,7 +177,7 @@ impl<B: Backend> InnerRates<B> {
                 let curve = |mut update: TensorUpdate<B>| {
                     let matrices = self.matrices(update.number);
                     let modes = &self.modes[update.number];
-                    update.direction = curved(update.direction, &matrices, modes, lanes);
+                    update.direction = apply_modes(update.direction, &matrices, modes, lanes);
                     update
                 };
                 apply_updates(fixed, updates.into_iter().map(curve).collect())
@@ -197,7 +197,7 @@ impl<B: AutodiffBackend> InnerRates<B> {
     /// the tasks.
     pub(crate) fn summed_moments(
         &self,
-        fast: &Fast<B>,
+        fast: &FastWeights<B>,
         adapted: &[bool],
         lanes: usize,
     ) -> Vec<Option<Tensor<B::InnerBackend, 1>>> {

@@ -8,7 +8,7 @@ use fewshot_models::nn::RunningAverage;
 use super::lists::summed_all;
 use super::parameters::tiled;
 use super::rule::Prior;
-use super::{Fast, InnerRule};
+use super::{FastWeights, InnerRule};
 
 /// The second moments of an inner Adam, which go on from one inner loop to the next: all tasks of a
 /// batch begin with the same ones, and the mean of where they end is what the next batch begins with.
@@ -63,7 +63,7 @@ impl<B: AutodiffBackend> SecondMoments<B> {
     /// The second moments that an inner loop remembers, summed over its `lanes` tasks, `[values]`.
     pub(super) fn summed(
         &self,
-        fast: &Fast<B>,
+        fast: &FastWeights<B>,
         adapted: &[bool],
         lanes: usize,
     ) -> Tensor<B::InnerBackend, 1> {

@@ -22,7 +22,7 @@ pub(crate) type GradientFn<'a, B> =
 
 /// Fast weights, and what the rule remembers of the steps to them.
 #[derive(Clone, Debug)]
-pub(crate) struct Fast<B: Backend> {
+pub(crate) struct FastWeights<B: Backend> {
     pub(crate) values: Vec<Tensor<B, 1>>,
     /// By tensor; empty for one that has not moved.
     pub(crate) memory: Vec<Vec<Tensor<B, 1>>>,
@@ -30,7 +30,7 @@ pub(crate) struct Fast<B: Backend> {
     priors: Option<Arc<[Prior<B>]>>,
 }
 
-impl<B: Backend> Fast<B> {
+impl<B: Backend> FastWeights<B> {
     pub(crate) fn start(values: Vec<Tensor<B, 1>>) -> Self {
         let memory = vec![Vec::new(); values.len()];
         Self { values, memory, priors: None }
@@ -62,14 +62,19 @@ pub(crate) struct InnerSteps<'a, B: Backend> {
 
 impl<B: Backend> InnerSteps<'_, B> {
     /// All steps.
-    pub(crate) fn run(&self, start: Vec<Tensor<B, 1>>, rates: &InnerRates<B>) -> Fast<B> {
-        let start = Fast::start(rates.placed(0, start, self.lanes));
+    pub(crate) fn run(&self, start: Vec<Tensor<B, 1>>, rates: &InnerRates<B>) -> FastWeights<B> {
+        let start = FastWeights::start(rates.placed(0, start, self.lanes));
         (0..self.inner.steps).fold(start, |fast, step| self.advance(step, fast, rates))
     }
 
     /// One step.
-    pub(crate) fn advance(&self, step: usize, fast: Fast<B>, rates: &InnerRates<B>) -> Fast<B> {
-        let Fast { values, mut memory, priors } = fast;
+    pub(crate) fn advance(
+        &self,
+        step: usize,
+        fast: FastWeights<B>,
+        rates: &InnerRates<B>,
+    ) -> FastWeights<B> {
+        let FastWeights { values, mut memory, priors } = fast;
         let priors = priors.or_else(|| rates.priors(self.lanes));
         let values = rates.placed(step, values, self.lanes);
         let [values, shown] = fan_out(values);
@@ -102,12 +107,12 @@ impl<B: Backend> InnerSteps<'_, B> {
             values[index] = Some(value);
         }
         let values = values.into_iter().map(|value| value.expect("all are back")).collect();
-        Fast { values, memory, priors }
+        FastWeights { values, memory, priors }
     }
 }
 
-/// The slope of `loss` for a module one level of autodiff up, of which `template` is a copy with
-/// any values: on the graph of the values.
+/// The gradient of `loss` by the adapted parameters, which can be differentiated itself. `template` gives the
+/// module's structure, and its values are ignored.
 pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     template: &'a M,
     adapted: &'a [bool],
@@ -122,8 +127,7 @@ pub(crate) fn lifted_gradient_fn<'a, B: Backend, M: Module<Autodiff<B>>>(
     }
 }
 
-/// The slope of `loss` for a module on the values' own backend, of which `template` is a copy: a
-/// constant. It asks for one derivative alone, so it serves every layer.
+/// The same as a constant: it takes first derivatives only, so it works with every layer.
 pub(crate) fn flat_gradient_fn<'a, B: AutodiffBackend, M: Module<B>>(
     template: &'a M,
     adapted: &'a [bool],

@@ -92,7 +92,7 @@ pub(crate) fn dispatch_with(
     }
     let selection = select(&wanted(&args)?)?;
     // That something was not compiled in, or is of another system, is no news.
-    for rejection in selection.passed_over.iter().filter(|rejection| rejection.tried) {
+    for rejection in selection.skipped.iter().filter(|rejection| rejection.tried) {
         print_status(format_args!("passed over {}: {}", rejection.what, rejection.reason));
     }
     let info = selection.device;

@@ -45,7 +45,7 @@ impl Benchmark {
         }
     }
 
-    /// The papers' values.
+    /// The papers' values where there are any; `docs/learners.md` tells which are not.
     pub(crate) fn defaults(self, method: Method) -> Defaults {
         use Benchmark::{MiniImagenet, Omniglot, Sinusoids};
         let (rate, steps, eval_steps, shots, queries, meta_batch) = match (method, self) {

@@ -24,6 +24,7 @@ mod cifar_fs;
 mod class_dataset;
 mod csv_list;
 mod cub;
+mod device_cache;
 mod error;
 mod fc100;
 mod features;
@@ -45,12 +46,12 @@ mod preparation;
 mod quarter_turn;
 mod splits;
 mod tiered_imagenet;
-mod uploads;
 
 pub use cifar_fs::cifar_fs;
 pub use class_dataset::{ClassDataset, ImageShape, Scaling};
 pub use csv_list::csv_list;
 pub use cub::cub;
+pub(crate) use device_cache::DeviceCache;
 pub use error::DataError;
 pub use fc100::fc100;
 pub use features::{Comparison, Features};
@@ -71,7 +72,6 @@ pub use preparation::{Preparation, Shades};
 pub use quarter_turn::QuarterTurn;
 pub use splits::Splits;
 pub use tiered_imagenet::tiered_imagenet;
-pub(crate) use uploads::Uploads;
 
 /// What can fail over data; rustdoc shows it written out.
 type Result<T = (), E = DataError> = std::result::Result<T, E>;

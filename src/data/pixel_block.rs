@@ -4,20 +4,20 @@ use std::sync::Arc;
 use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 
-use super::uploads::Uploads;
+use super::device_cache::DeviceCache;
 
 /// The bytes of all images of a dataset, one image after the other, and their copies on devices.
 ///
 /// The copies live as long as the block, which all views of a dataset share.
 pub struct PixelBlock {
     pixels: Arc<[u8]>,
-    banks: Uploads<()>,
+    banks: DeviceCache<()>,
 }
 
 impl PixelBlock {
     /// A block that is on no device yet.
     pub fn new(pixels: impl Into<Arc<[u8]>>) -> Self {
-        Self { pixels: pixels.into(), banks: Uploads::new() }
+        Self { pixels: pixels.into(), banks: DeviceCache::new() }
     }
 
     /// The bytes.

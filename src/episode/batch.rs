@@ -5,8 +5,8 @@ use burn::tensor::backend::Backend;
 use burn::tensor::{DType, Int, Tensor, TensorData};
 use fewshot_kernels::{GatherCall, gather_images};
 
-use super::{Episode, Examples, Part, Protocol, Shown};
-use crate::data::{ClassDataset, ImageShape, QuarterTurn, Scaling, Uploads};
+use super::{Episode, Examples, ImageRef, Part, Protocol};
+use crate::data::{ClassDataset, DeviceCache, ImageShape, QuarterTurn, Scaling};
 
 /// The labelled examples of `t` tasks.
 #[derive(Clone, Debug)]
@@ -41,14 +41,14 @@ pub struct EpisodeTensors<B: Backend> {
 pub struct EpisodeBatch<B: Backend> {
     tensors: OnceLock<EpisodeTensors<B>>,
     /// Where the tensors come from, unless someone may have changed them.
-    drawn: Option<Drawn<B>>,
+    drawn: Option<DeferredGather<B>>,
     /// The base class of each way of each task.
     classes: Option<Arc<[usize]>>,
 }
 
 /// Episodes of images in a bank on the device.
 #[derive(Clone, Debug)]
-struct Drawn<B: Backend> {
+struct DeferredGather<B: Backend> {
     bank: Tensor<B, 1, Int>,
     /// Of each task the support, then the queries, as `gather_images` takes them.
     chosen: Tensor<B, 2, Int>,
@@ -60,7 +60,7 @@ struct Drawn<B: Backend> {
 }
 
 /// Labels that are uploaded once: of so many tasks, classes and examples a class.
-pub(super) type Labels = Uploads<[usize; 3]>;
+pub(super) type Labels = DeviceCache<[usize; 3]>;
 
 impl<B: Backend> Support<B> {
     /// Those of some of the tasks.
@@ -85,7 +85,7 @@ pub(crate) fn one_hot<B: Backend>(labels: Tensor<B, 2, Int>, ways: usize) -> Ten
     labels.unsqueeze_dim::<3>(2).equal(classes.unsqueeze()).float()
 }
 
-impl<B: Backend> Drawn<B> {
+impl<B: Backend> DeferredGather<B> {
     fn images(&self, examples: Range<usize>) -> Tensor<B, 5> {
         let call = GatherCall { examples, ..self.call.clone() };
         gather_images(self.bank.clone(), self.chosen.clone(), &call)
@@ -237,7 +237,7 @@ impl<B: Backend> EpisodeBatch<B> {
         let ImageShape { channels, height, width } = dataset.image_shape();
         let (gains, shifts) = gains_and_shifts(dataset.scaling());
         let shape = [channels, height, width];
-        let drawn = Drawn {
+        let drawn = DeferredGather {
             bank: dataset.block().expect("images are in one block").bank::<B>(device),
             chosen: Tensor::from_data(chosen, (device, DType::I32)),
             call: GatherCall { tasks: 0..tasks, examples: 0..examples, shape, gains, shifts },
@@ -296,7 +296,7 @@ fn classes(dataset: &(impl ClassDataset + ?Sized), episodes: &[Episode]) -> Arc<
 
 /// Of each task the support, then the queries: four times the place of an image, plus its turns.
 fn choices(dataset: &dyn ClassDataset, episodes: &[Episode]) -> Vec<i32> {
-    let choice = |Shown { class, example, turn }| {
+    let choice = |ImageRef { class, example, turn }| {
         let place = dataset.block_image(class, example, turn);
         let (image, turn) = place.expect("images are in one block");
         i32::try_from(4 * image + turn as usize).expect("images that can be numbered")
@@ -324,7 +324,7 @@ fn check_sizes(episodes: &[Episode], protocol: Protocol) {
 /// The images that are shown, `[n, c, h, w]`, scaled on the device.
 pub(crate) fn images<B: Backend>(
     dataset: &(impl ClassDataset + ?Sized),
-    shown: &[Shown],
+    shown: &[ImageRef],
     device: &B::Device,
 ) -> Tensor<B, 4> {
     let shape = dataset.image_shape();

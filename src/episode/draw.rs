@@ -24,7 +24,7 @@ pub struct ClassDraw {
 
 /// An image as an episode shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ImageRef {
     pub(crate) class: usize,
     pub(crate) example: usize,
     pub(crate) turn: QuarterTurn,
@@ -48,15 +48,15 @@ impl ClassDraw {
 
 impl Episode {
     /// The images of the support, then those of the queries.
-    pub(crate) fn all_shown(&self) -> impl Iterator<Item = Shown> {
+    pub(crate) fn all_shown(&self) -> impl Iterator<Item = ImageRef> {
         [Part::Support, Part::Query].into_iter().flat_map(|part| self.shown(part))
     }
 
     /// The images of a part, class by class.
-    pub(crate) fn shown(&self, part: Part) -> impl Iterator<Item = Shown> {
+    pub(crate) fn shown(&self, part: Part) -> impl Iterator<Item = ImageRef> {
         self.classes.iter().flat_map(move |draw| {
             let ClassDraw { class, turn, .. } = *draw;
-            draw.examples(part).iter().map(move |&example| Shown { class, example, turn })
+            draw.examples(part).iter().map(move |&example| ImageRef { class, example, turn })
         })
     }
 

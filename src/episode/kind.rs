@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{EpisodeBatch, RegressionBatch, Support};
 
-/// What tasks ask for: as which tensors they come, and what their outputs are judged by.
+/// A kind of task: its input and target tensors, its loss and its score.
 ///
 /// [`Classification`] and [`Regression`] are such kinds; a kind of your own takes its place beside
 /// them.

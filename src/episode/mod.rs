@@ -18,7 +18,7 @@ mod source;
 pub use batch::{EpisodeBatch, EpisodeTensors, Support};
 pub(crate) use batch::{images, labels, one_hot};
 pub use draw::{ClassDraw, Episode};
-pub(crate) use draw::{Part, Shown};
+pub(crate) use draw::{ImageRef, Part};
 pub use error::EpisodeError;
 pub(crate) use features::gathered;
 pub use features::{FeatureBatch, FeatureSampler};

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::panics::{Silence, quietly};
 use super::platforms::HOST_PLATFORMS;
-use super::{Detection, DeviceInfo, DeviceKey, Found, Inventory, Isolation, Platform, Rejection};
+use super::{
+    DetectedDevice, Detection, DeviceInfo, DeviceKey, Inventory, Isolation, Platform, Rejection,
+};
 
 impl Inventory {
     /// Finds and tries the devices of `platform`, in this thread; a panic is the device's or the
@@ -30,10 +32,14 @@ impl Inventory {
     }
 }
 
-fn tried(platform: &dyn Platform, index: usize, found: Found) -> Result<DeviceInfo, Rejection> {
+fn tried(
+    platform: &dyn Platform,
+    index: usize,
+    found: DetectedDevice,
+) -> Result<DeviceInfo, Rejection> {
     let key = DeviceKey::new(platform.name(), index);
     let start = Instant::now();
-    let Found { name, class, tier, driver, passed_over } = found;
+    let DetectedDevice { name, class, tier, driver, skipped } = found;
     match quietly(|| platform.probe(index)).unwrap_or_else(Err) {
         Err(reason) => Err(Rejection {
             what: key.to_string(),
@@ -47,7 +53,7 @@ fn tried(platform: &dyn Platform, index: usize, found: Found) -> Result<DeviceIn
             class,
             tier,
             driver,
-            passed_over,
+            skipped,
             memory: probed.memory,
             capabilities: probed.capabilities,
             probe_ms: start.elapsed().as_secs_f64() * 1e3,

@@ -17,7 +17,7 @@ pub struct DeviceInfo {
     pub driver: Option<String>,
     /// Why `auto` leaves it alone though it works.
     #[serde(default)]
-    pub passed_over: Option<String>,
+    pub skipped: Option<String>,
     /// Its memory.
     pub memory: DeviceMemory,
     /// What it can do.

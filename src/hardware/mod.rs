@@ -16,7 +16,7 @@ mod inventory;
 mod kernel_cache;
 mod manager;
 mod memory;
-mod panics;
+pub(crate) mod panics;
 mod placement;
 mod plan;
 mod platform;
@@ -46,10 +46,9 @@ pub(crate) use memory::devices_guarded;
 pub use memory::{
     MemoryReport, MemoryScope, MemorySource, MemoryStats, guarded, memory_stats, release,
 };
-pub(crate) use panics::device_has_failed;
 pub use placement::{DeviceLoad, PlacedModel, Placement, place};
 pub use plan::{Activations, MemoryPlan, MemoryPlanner, Method, PlanLine, Stacks, TaskShape};
-pub use platform::{Found, Platform, Probed};
+pub use platform::{DetectedDevice, Platform, ProbeResult};
 pub use platforms::{Work, device_of, run_on};
 pub use pool::{Lease, ModelKey, ModelPool, PoolError, PoolStatistics, PoolUsage};
 pub use preference::{DevicePreference, Selection};

@@ -8,7 +8,7 @@ use fewshot_kernels::CountingAllocator;
 
 /// Panics that somebody waits for. Rust has one hook for the whole process: ours goes before the
 /// program's, which hears everything else.
-struct Waiting {
+struct PanicListeners {
     listeners: Vec<Listener>,
     next: u64,
 }
@@ -21,7 +21,7 @@ struct Listener {
 }
 
 /// Which threads, beside the one that calls.
-pub(super) enum Threads {
+pub(crate) enum Threads {
     /// All of the process, for work whose threads have no names that are known.
     All,
     /// Those with one of these names.
@@ -29,6 +29,11 @@ pub(super) enum Threads {
 }
 
 impl Threads {
+    /// None but the one that calls.
+    pub(crate) fn none() -> Self {
+        Self::Named(Vec::new())
+    }
+
     fn include(&self, thread: Option<&str>) -> bool {
         match self {
             Self::All => true,
@@ -37,7 +42,8 @@ impl Threads {
     }
 }
 
-static WAITING: Mutex<Waiting> = Mutex::new(Waiting { listeners: Vec::new(), next: 0 });
+static WAITING: Mutex<PanicListeners> =
+    Mutex::new(PanicListeners { listeners: Vec::new(), next: 0 });
 
 thread_local! {
     /// How the innermost call of `caught` on this thread tells a device's panics from the program's
@@ -50,13 +56,13 @@ thread_local! {
 }
 
 /// Whether a device says this.
-pub(super) type OfDevice = fn(&str) -> bool;
+pub(crate) type OfDevice = fn(&str) -> bool;
 
 /// That everything counts as said by a device.
 pub(super) const ANY: OfDevice = |_| true;
 
 /// How a piece of work ended.
-pub(super) struct Caught<T> {
+pub(crate) struct Caught<T> {
     /// What it returned, or what it said when it panicked.
     pub result: Result<T, String>,
     /// What threads of the given names said when they panicked meanwhile.
@@ -101,7 +107,7 @@ pub(super) fn first_line(text: &str) -> Option<&str> {
 /// Runs `work` and catches its panic without a word on stderr. Panics in these threads are kept
 /// likewise; those of any other thread go to the program's hook. So does one of `work` that neither
 /// says what a device says nor follows one in these threads: it is the program's own, and goes on.
-pub(super) fn caught<T>(
+pub(crate) fn caught<T>(
     threads: Threads,
     of_device: OfDevice,
     work: impl FnOnce() -> T,
@@ -161,7 +167,7 @@ fn install() {
     });
 }
 
-fn lock() -> MutexGuard<'static, Waiting> {
+fn lock() -> MutexGuard<'static, PanicListeners> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -236,20 +242,18 @@ mod tests {
     #[test]
     fn work_may_wait_within_work_and_in_several_threads() {
         counting(|| {
-            let outer = caught(Threads::Named(Vec::new()), ANY, || {
-                let inner = caught(Threads::Named(Vec::new()), ANY, || -> u8 { panic!("inner") });
+            let outer = caught(Threads::none(), ANY, || {
+                let inner = caught(Threads::none(), ANY, || -> u8 { panic!("inner") });
                 let beside = thread::scope(|scope| {
-                    let thread = || {
-                        caught(Threads::Named(Vec::new()), ANY, || -> u8 { panic!("beside") })
-                            .result
-                    };
+                    let thread =
+                        || caught(Threads::none(), ANY, || -> u8 { panic!("beside") }).result;
                     scope.spawn(thread).join().unwrap()
                 });
                 (inner.result, beside)
             });
             let said = outer.result.unwrap();
             assert_eq!(said, (Err("inner".to_owned()), Err("beside".to_owned())));
-            assert_eq!(caught(Threads::Named(Vec::new()), ANY, || 7).result, Ok(7));
+            assert_eq!(caught(Threads::none(), ANY, || 7).result, Ok(7));
             assert_eq!(TOLD.load(SeqCst), 0);
         });
     }

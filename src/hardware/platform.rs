@@ -20,18 +20,18 @@ pub trait Platform: Send + Sync {
     ///
     /// # Errors
     /// One line that says why there can be none.
-    fn find(&self) -> Result<Vec<Found>, String>;
+    fn find(&self) -> Result<Vec<DetectedDevice>, String>;
 
     /// Allocates, computes and reads back on the device with this number.
     ///
     /// # Errors
     /// One line that says what failed.
-    fn probe(&self, index: usize) -> Result<Probed, String>;
+    fn probe(&self, index: usize) -> Result<ProbeResult, String>;
 }
 
 /// A device that is there, whether or not it works.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct DetectedDevice {
     /// What its driver calls it.
     pub name: String,
     /// What it is.
@@ -42,19 +42,19 @@ pub struct Found {
     pub driver: Option<String>,
     /// Why `auto` must not take it though it may work, for instance because an environment variable
     /// names another one.
-    pub passed_over: Option<String>,
+    pub skipped: Option<String>,
 }
 
-impl Found {
+impl DetectedDevice {
     /// A device that its driver says nothing else of.
     pub fn new(name: impl Into<String>, class: DeviceClass, tier: Tier) -> Self {
-        Self { name: name.into(), class, tier, driver: None, passed_over: None }
+        Self { name: name.into(), class, tier, driver: None, skipped: None }
     }
 }
 
 /// What a device told when it was tried.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Probed {
+pub struct ProbeResult {
     /// What it can do.
     pub capabilities: Capabilities,
     /// Its memory.

@@ -29,7 +29,7 @@ pub struct Selection {
     /// The device.
     pub device: DeviceInfo,
     /// What `auto` would have preferred, and why it could not be.
-    pub passed_over: Vec<Rejection>,
+    pub skipped: Vec<Rejection>,
 }
 
 /// What a preference may be beside a platform.
@@ -133,15 +133,15 @@ impl Inventory {
     /// for what is not there or does not work, with what does.
     pub fn select(&self, wanted: &DevicePreference) -> Result<Selection, HardwareError> {
         let explicit = matches!(wanted, DevicePreference::Device(_));
-        let mut passed_over = Vec::new();
+        let mut skipped = Vec::new();
         for device in self.devices.iter().filter(|device| wanted.matches(device)) {
-            match &device.passed_over {
-                Some(reason) if !explicit => passed_over.push(device.rejected(reason)),
+            match &device.skipped {
+                Some(reason) if !explicit => skipped.push(device.rejected(reason)),
                 _ => {
                     if !explicit {
-                        passed_over.extend(self.better_than(device, wanted));
+                        skipped.extend(self.better_than(device, wanted));
                     }
-                    return Ok(Selection { device: device.clone(), passed_over });
+                    return Ok(Selection { device: device.clone(), skipped });
                 }
             }
         }
@@ -228,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn auto_says_what_it_passed_over_and_nothing_else_does() {
-        let passed_over = select("amd_laptop", "auto").unwrap().passed_over;
-        assert!(passed_over.iter().any(|rejection| rejection.what == "rocm:0"));
-        assert!(select("amd_laptop", "flex").unwrap().passed_over.is_empty());
-        assert!(select("8xh200", "auto").unwrap().passed_over.is_empty());
-        assert!(select("m3_max", "metal").unwrap().passed_over.is_empty());
+    fn auto_says_what_it_skipped_and_nothing_else_does() {
+        let skipped = select("amd_laptop", "auto").unwrap().skipped;
+        assert!(skipped.iter().any(|rejection| rejection.what == "rocm:0"));
+        assert!(select("amd_laptop", "flex").unwrap().skipped.is_empty());
+        assert!(select("8xh200", "auto").unwrap().skipped.is_empty());
+        assert!(select("m3_max", "metal").unwrap().skipped.is_empty());
         let mut sick = inventory("8xh200");
         sick.devices.remove(0);
         sick.rejected.push(Rejection {
@@ -245,7 +245,7 @@ mod tests {
         for wanted in [DevicePreference::Auto, DevicePreference::Platform("cuda".to_owned())] {
             let selection = sick.select(&wanted).unwrap();
             assert_eq!(selection.device.key.to_string(), "cuda:1");
-            assert_eq!(selection.passed_over[0].what, "cuda:0");
+            assert_eq!(selection.skipped[0].what, "cuda:0");
         }
         let refused = sick.select(&"cuda:0".parse().unwrap()).unwrap_err().to_string();
         assert!(refused.starts_with("cuda:0 cannot be used: NVIDIA H200: fell off the bus"));
@@ -278,13 +278,13 @@ mod tests {
     #[test]
     fn a_device_the_environment_speaks_against_is_taken_only_by_its_number() {
         let mut laptop = inventory("amd_laptop");
-        laptop.devices[0].passed_over = Some("CUBECL_WGPU_DEFAULT_DEVICE names Cpu".to_owned());
+        laptop.devices[0].skipped = Some("CUBECL_WGPU_DEFAULT_DEVICE names Cpu".to_owned());
         let chosen = |wanted: &str| laptop.select(&wanted.parse().unwrap()).unwrap();
         assert_eq!(chosen("wgpu").device.key.to_string(), "vulkan:1");
         assert_eq!(chosen("vulkan:0").device.key.to_string(), "vulkan:0");
         let auto = chosen("auto");
         assert_eq!(auto.device.key.to_string(), "flex:0");
-        assert!(auto.passed_over[0].reason.contains("CUBECL_WGPU_DEFAULT_DEVICE"));
+        assert!(auto.skipped[0].reason.contains("CUBECL_WGPU_DEFAULT_DEVICE"));
     }
 
     #[test]

@@ -115,12 +115,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::hardware::{DeviceClass, Found, Probed, Tier};
+    use crate::hardware::{DetectedDevice, DeviceClass, ProbeResult, Tier};
 
     /// A platform that does what a test needs.
     struct Fake {
         name: &'static str,
-        probe: fn(usize) -> Result<Probed, String>,
+        probe: fn(usize) -> Result<ProbeResult, String>,
     }
 
     impl Platform for Fake {
@@ -132,17 +132,17 @@ mod tests {
             Tier::Gpu
         }
 
-        fn find(&self) -> Result<Vec<Found>, String> {
+        fn find(&self) -> Result<Vec<DetectedDevice>, String> {
             let name = format!("{} of a test", self.name);
-            Ok(vec![Found::new(name, DeviceClass::Other, Tier::Gpu); 2])
+            Ok(vec![DetectedDevice::new(name, DeviceClass::Other, Tier::Gpu); 2])
         }
 
-        fn probe(&self, index: usize) -> Result<Probed, String> {
+        fn probe(&self, index: usize) -> Result<ProbeResult, String> {
             (self.probe)(index)
         }
     }
 
-    fn fake(name: &'static str, probe: fn(usize) -> Result<Probed, String>) -> Fake {
+    fn fake(name: &'static str, probe: fn(usize) -> Result<ProbeResult, String>) -> Fake {
         Fake { name, probe }
     }
 
@@ -152,11 +152,11 @@ mod tests {
             .with(fake("panics", |_| panic!("driver bug 42\nat 0x0")))
             .with(fake("hangs", |_| {
                 thread::sleep(Duration::from_secs(60));
-                Ok(Probed::default())
+                Ok(ProbeResult::default())
             }))
             .with(fake("fails", |index| match index {
                 0 => Err("no memory".to_owned()),
-                _ => Ok(Probed::default()),
+                _ => Ok(ProbeResult::default()),
             }));
         let start = Instant::now();
         let deadline = Duration::from_millis(300);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn a_process_that_answers_is_believed() {
         let answer = Registry::empty()
-            .with(fake("driver", |_| Ok(Probed::default())))
+            .with(fake("driver", |_| Ok(ProbeResult::default())))
             .answer("driver")
             .unwrap();
         let script = format!("echo '{answer}'");

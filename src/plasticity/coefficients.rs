@@ -3,7 +3,7 @@ use burn::tensor::Tensor;
 use burn::tensor::backend::Backend;
 
 use super::rule::share;
-use super::{Forgetting, PlasticityError, PlasticityRule, RuleState, WeightUpdate};
+use super::{Decay, PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 
 /// A rule that can be learned, `dW = <A y x^T + B x^T + C y + D>`, with four numbers for all
 /// connections.
@@ -55,6 +55,6 @@ impl<B: Backend> PlasticityRule<B> for Coefficients<B> {
         let ones = x.ones_like();
         let post = Tensor::cat(vec![share(with_inputs), share(without)], 0);
         let pre = Tensor::cat(vec![x, ones], 0);
-        (WeightUpdate { post, pre, forgetting: Forgetting::None }, state)
+        (WeightUpdate { post, pre, forgetting: Decay::None }, state)
     }
 }

@@ -4,7 +4,7 @@ use fewshot_kernels::local_learning::{LocalRule, RuleKind};
 
 use super::error::at_least;
 use super::rule::{mean_column, share};
-use super::{Forgetting, PlasticityError, PlasticityRule, RuleState, WeightUpdate};
+use super::{Decay, PlasticityError, PlasticityRule, RuleState, WeightUpdate};
 
 /// Hebb's rule, `dW = <y x^T> - decay W`.
 ///
@@ -35,10 +35,10 @@ impl Hebb {
     }
 }
 
-pub(super) fn forgetting<B: Backend>(decay: f64) -> Forgetting<B> {
+pub(super) fn forgetting<B: Backend>(decay: f64) -> Decay<B> {
     match decay {
-        0.0 => Forgetting::None,
-        decay => Forgetting::Same(decay),
+        0.0 => Decay::None,
+        decay => Decay::Same(decay),
     }
 }
 

@@ -33,7 +33,7 @@ pub use reactive::{Expectation, Reaction, Reactive};
 pub use rule::{PlasticityRule, RuleState};
 pub use sources::{SourceStream, Sources};
 pub use trace::{PlasticConnections, TraceRule};
-pub use weight_update::{Forgetting, WeightUpdate};
+pub use weight_update::{Decay, WeightUpdate};
 
 #[cfg(all(test, feature = "flex"))]
 mod tests;

@@ -18,12 +18,12 @@ pub struct WeightUpdate<B: Backend> {
     /// Right factor of the growth.
     pub pre: Tensor<B, 2>,
     /// What is taken from the weight.
-    pub forgetting: Forgetting<B>,
+    pub forgetting: Decay<B>,
 }
 
 /// The part of a [`WeightUpdate`] that is linear in the weight.
 #[derive(Clone, Debug)]
-pub enum Forgetting<B: Backend> {
+pub enum Decay<B: Backend> {
     /// Nothing.
     None,
     /// `rate W`
@@ -39,20 +39,20 @@ impl<B: Backend> WeightUpdate<B> {
     pub fn delta(self, weight: Tensor<B, 2>) -> Tensor<B, 2> {
         let growth = product(self.post.transpose(), self.pre);
         match self.forgetting {
-            Forgetting::None => growth,
-            Forgetting::Same(rate) => growth - weight * rate,
-            Forgetting::Each(rates) => growth - weight * rates,
-            Forgetting::Between(mix) => growth - product(mix, weight),
+            Decay::None => growth,
+            Decay::Same(rate) => growth - weight * rate,
+            Decay::Each(rates) => growth - weight * rates,
+            Decay::Between(mix) => growth - product(mix, weight),
         }
     }
 
     /// `weight + rate * delta`, in place where nothing else holds the weight.
     pub fn apply(self, weight: Tensor<B, 2>, rate: &Rate<B>) -> Tensor<B, 2> {
         let (weight, decay) = match self.forgetting {
-            Forgetting::None => (weight, Coefficient::Number(0.0)),
-            Forgetting::Same(forgotten) => (weight, Coefficient::Number(forgotten)),
-            Forgetting::Each(rates) => (weight, Coefficient::Tensor(rates)),
-            Forgetting::Between(mix) => {
+            Decay::None => (weight, Coefficient::Number(0.0)),
+            Decay::Same(forgotten) => (weight, Coefficient::Number(forgotten)),
+            Decay::Each(rates) => (weight, Coefficient::Tensor(rates)),
+            Decay::Between(mix) => {
                 (weight.clone() - product(rate.times(mix), weight), Coefficient::Number(0.0))
             }
         };

@@ -17,18 +17,18 @@ pub(super) fn multiplied<B: AutodiffBackend, M: AutodiffModule<B>>(
     module: &M,
     factor: f64,
 ) -> GradientsParams {
-    Taken::of(gradients, module).put_back(module, factor)
+    TakenGradients::of(gradients, module).restore(module, factor)
 }
 
 /// The gradients of a module.
-pub(super) struct Taken<B: AutodiffBackend> {
+pub(super) struct TakenGradients<B: AutodiffBackend> {
     /// What belongs to none of its parameters.
     rest: GradientsParams,
     ids: Vec<ParamId>,
     pub(super) tensors: Vec<FloatTensor<B::InnerBackend>>,
 }
 
-impl<B: AutodiffBackend> Taken<B> {
+impl<B: AutodiffBackend> TakenGradients<B> {
     pub(super) fn of<M: AutodiffModule<B>>(gradients: GradientsParams, module: &M) -> Self {
         let mut taken = Self { rest: gradients, ids: Vec::new(), tensors: Vec::new() };
         module.visit(&mut taken);
@@ -52,19 +52,19 @@ impl<B: AutodiffBackend> Taken<B> {
     ) -> (GradientsParams, f64) {
         let (tensors, stats) = grad_stats::<B::InnerBackend>(self.tensors, factor);
         self.tensors = tensors;
-        (self.put_back(module, 1.0), stats.norm)
+        (self.restore(module, 1.0), stats.norm)
     }
 
     /// All gradients, those of the module times `factor`.
-    pub(super) fn put_back<M: AutodiffModule<B>>(self, module: &M, factor: f64) -> GradientsParams {
+    pub(super) fn restore<M: AutodiffModule<B>>(self, module: &M, factor: f64) -> GradientsParams {
         let tensors = self.ids.into_iter().zip(self.tensors).collect();
-        let mut putting = PutBack::<B> { into: self.rest, tensors, factor };
+        let mut putting = RestoreGradients::<B> { into: self.rest, tensors, factor };
         module.visit(&mut putting);
         putting.into
     }
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for Taken<B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for TakenGradients<B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         // A parameter that a module has twice has one gradient.
         if let Some(gradient) = self.rest.remove::<B::InnerBackend, D>(param.id) {
@@ -74,13 +74,13 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for Taken<B> {
     }
 }
 
-struct PutBack<B: AutodiffBackend> {
+struct RestoreGradients<B: AutodiffBackend> {
     into: GradientsParams,
     tensors: HashMap<ParamId, FloatTensor<B::InnerBackend>>,
     factor: f64,
 }
 
-impl<B: AutodiffBackend> ModuleVisitor<B> for PutBack<B> {
+impl<B: AutodiffBackend> ModuleVisitor<B> for RestoreGradients<B> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<B, D>>) {
         if let Some(tensor) = self.tensors.remove(&param.id) {
             let gradient = Tensor::from_primitive(TensorPrimitive::Float(tensor));

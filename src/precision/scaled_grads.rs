@@ -3,7 +3,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::backend::AutodiffBackend;
 use fewshot_kernels::{DeviceGradStats, grad_stats_on_device};
 
-use super::measure::Taken;
+use super::measure::TakenGradients;
 use super::{FiniteGrads, LossScale, NonFinite, ScaleError};
 
 /// Gradients of a scaled loss, finite or not.
@@ -71,10 +71,10 @@ impl ScaledGrads {
         module: &M,
     ) -> (GradientsParams, DeviceGradStats<B::InnerBackend>) {
         assert_eq!(self.scale, LossScale::ONE, "a loss that is not scaled");
-        let taken = Taken::<B>::of(self.gradients, module);
+        let taken = TakenGradients::<B>::of(self.gradients, module);
         taken.check().unwrap_or_else(|error| panic!("{error}"));
         let stats = grad_stats_on_device::<B::InnerBackend>(taken.tensors.clone());
-        (taken.put_back(module, 1.0), stats)
+        (taken.restore(module, 1.0), stats)
     }
 
     /// [`unscale`](Self::unscale), with an error for gradients in half precision.
@@ -83,7 +83,7 @@ impl ScaledGrads {
         module: &M,
     ) -> Result<Result<FiniteGrads, NonFinite>, ScaleError> {
         let Self { gradients, scale } = self;
-        let taken = Taken::<B>::of(gradients, module);
+        let taken = TakenGradients::<B>::of(gradients, module);
         taken.check()?;
         let (gradients, norm) = taken.measured(module, scale.inverse());
         Ok(match norm.is_finite() {

@@ -75,11 +75,11 @@ impl<B: AutodiffBackend> ModuleVisitor<B> for RegisterChanges<'_> {
 }
 
 /// `module` with its running averages as they were `before`.
-pub(super) fn put_back<B: AutodiffBackend, M: Module<B>>(module: M, before: &GradientsParams) -> M {
+pub(super) fn restore<B: AutodiffBackend, M: Module<B>>(module: M, before: &GradientsParams) -> M {
     module.map(&mut MoveAverages { before, ways: None })
 }
 
-/// By these ways, or back.
+/// Moves running averages by `ways`, or restores their values `before`.
 struct MoveAverages<'a> {
     before: &'a GradientsParams,
     ways: Option<&'a mut GradientsParams>,

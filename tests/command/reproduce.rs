@@ -70,7 +70,7 @@ fn every_seed_is_trained_and_tested_once_more_when_it_is_asked_again() {
     assert_eq!(code(&output), Some(0), "{}", stderr(&output));
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(printed.contains("5-way 2-shot, seed 2"), "{printed}");
-    assert!(printed.contains("paper 99.0, replications 20"), "{printed}");
+    assert!(printed.contains("paper 99.0, band 20"), "{printed}");
     assert_eq!(fs::read(last).unwrap(), trained, "nothing is trained twice");
     let again = outcomes(folder.path());
     assert_eq!(again.len(), 6);

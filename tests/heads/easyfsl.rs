@@ -157,8 +157,8 @@ fn matching_networks_are_those_of_easyfsl() {
             (&mut context.attending, encoders[1], ""),
         ] {
             let of = |name| &of[format!("{name}{suffix}")];
-            cell.of_input = matrix(of("weight_ih"));
-            cell.of_hidden = matrix(of("weight_hh"));
+            cell.weight_ih = matrix(of("weight_ih"));
+            cell.weight_hh = matrix(of("weight_hh"));
             let biases = [of("bias_ih"), of("bias_hh")].map(tensor::<1>);
             cell.bias = Param::from_tensor(biases.into_iter().reduce(|a, b| a + b).unwrap());
         }
@@ -179,9 +179,9 @@ fn relation_networks_are_those_of_easyfsl() {
             .init(&Default::default());
         let of = |name: &str| &golden["weights"]["RelationNetworks"][name];
         let halves = tensor::<4>(of("0.0.weight")).chunk(2, 1);
-        [head.of_class, head.of_query] =
+        [head.conv1_class, head.conv1_query] =
             [0, 1].map(|half: usize| Param::from_tensor(halves[half].clone()));
-        head.of_pair = parameter(of("1.0.weight"));
+        head.conv2 = parameter(of("1.0.weight"));
         for (block, at) in [(&mut head.first, 0), (&mut head.second, 1)] {
             block.bias = parameter(of(&format!("{at}.0.bias")));
             block.gamma = parameter(of(&format!("{at}.1.weight")));
@@ -189,10 +189,10 @@ fn relation_networks_are_those_of_easyfsl() {
             block.running_mean = RunningAverage::new(tensor(of(&format!("{at}.1.running_mean"))));
             block.running_var = RunningAverage::new(tensor(of(&format!("{at}.1.running_var"))));
         }
-        head.to_hidden = matrix(of("3.weight"));
-        head.hidden_bias = parameter(of("3.bias"));
-        head.to_score = matrix(of("5.weight"));
-        head.score_bias = parameter(of("5.bias"));
+        head.fc1 = matrix(of("3.weight"));
+        head.fc1_bias = parameter(of("3.bias"));
+        head.fc2 = matrix(of("5.weight"));
+        head.fc2_bias = parameter(of("5.bias"));
         head.fit(task.support).logits(task.queries)
     });
 }
@@ -206,10 +206,10 @@ fn feat_is_that_of_easyfsl() {
             .with_score(PrototypeScore::Euclidean)
             .with_temperature(1.0)
             .init(&Default::default());
-        head.of_asking = matrix(of("w_qs.weight"));
-        head.of_asked = matrix(of("w_ks.weight"));
-        head.of_value = matrix(of("w_vs.weight"));
-        head.of_result = matrix(of("fc.weight"));
+        head.query = matrix(of("w_qs.weight"));
+        head.key = matrix(of("w_ks.weight"));
+        head.value = matrix(of("w_vs.weight"));
+        head.output = matrix(of("fc.weight"));
         head.bias = parameter(of("fc.bias"));
         head.norm.gamma = parameter(of("layer_norm.weight"));
         head.norm.beta = Some(parameter(of("layer_norm.bias")));

@@ -26,8 +26,8 @@ fn adapted(head: &Feat<Flex>, means: &[f64]) -> Vec<f64> {
     let mapped = |weight: &burn::module::Param<burn::tensor::Tensor<Flex, 2>>, rows: &[f64]| {
         times(rows, &values(weight.val()))
     };
-    let asking = mapped(&head.of_asking, means);
-    let (asked, value) = (mapped(&head.of_asked, means), mapped(&head.of_value, means));
+    let asking = mapped(&head.query, means);
+    let (asked, value) = (mapped(&head.key, means), mapped(&head.value, means));
     let bias = values(head.bias.val());
     let (gain, shift) =
         (values(head.norm.gamma.val()), values(head.norm.beta.as_ref().unwrap().val()));
@@ -38,7 +38,7 @@ fn adapted(head: &Feat<Flex>, means: &[f64]) -> Vec<f64> {
         let read: Vec<f64> = (0..D)
             .map(|at| value.chunks(D).zip(&weights).map(|(v, w)| v[at] * w / total).sum())
             .collect();
-        let result = mapped(&head.of_result, &read);
+        let result = mapped(&head.output, &read);
         let sum: Vec<f64> = (0..D).map(|at| mean[at] + result[at] + bias[at]).collect();
         let middle = sum.iter().sum::<f64>() / D as f64;
         let spread = sum.iter().map(|x| (x - middle).powi(2)).sum::<f64>() / D as f64;

@@ -59,7 +59,7 @@ fn sigmoid(x: f64) -> f64 {
 
 /// A step of an LSTM: its next hidden state and cell.
 fn step(cell: &LstmCell<Flex>, x: &[f64], h: &[f64], c: &[f64]) -> (Vec<f64>, Vec<f64>) {
-    let (w, u) = (values(cell.of_input.val()), values(cell.of_hidden.val()));
+    let (w, u) = (values(cell.weight_ih.val()), values(cell.weight_hh.val()));
     let bias = values(cell.bias.val());
     let column = |m: &[f64], row: &[f64], j: usize| -> f64 {
         row.iter().enumerate().map(|(i, value)| value * m[i * 4 * D + j]).sum()

@@ -18,7 +18,7 @@ fn made<B: Backend>(config: RelationNetConfig) -> RelationNet<B> {
     B::seed(&device, 3);
     let mut head = config.init(&device);
     // As drawn, weights are so small that every score is nearly that of the biases.
-    for weight in [&mut head.to_hidden, &mut head.to_score] {
+    for weight in [&mut head.fc1, &mut head.fc2] {
         *weight = Param::from_tensor((weight.val() * 60.0).detach());
     }
     let vectors = [&mut head.first.bias, &mut head.second.beta, &mut head.second.gamma];
@@ -147,32 +147,30 @@ fn wanted(
     let pools: [fn(&Map) -> Map; 2] =
         if adaptive { [|map| map.pooled(fifths), |map| map.pooled(whole)] } else { [halved; 2] };
     let paddings = if adaptive { [1, 0] } else { [config.padding; 2] };
-    let first = [&head.of_class, &head.of_query].map(|of| values(of.val()));
+    let first = [&head.conv1_class, &head.conv1_query].map(|of| values(of.val()));
     let per_output = 9 * shape[0];
     let first: Vec<f64> = (0..config.channels)
         .flat_map(|o| {
             first.iter().flat_map(move |half| half[o * per_output..][..per_output].to_vec())
         })
         .collect();
-    let blocks = [(first, &head.first), (values(head.of_pair.val()), &head.second)]
-        .into_iter()
-        .zip(paddings);
+    let blocks =
+        [(first, &head.first), (values(head.conv2.val()), &head.second)].into_iter().zip(paddings);
     let maps = blocks.zip(pools).fold(pairs, |maps, (((weight, block), padding), pool)| {
         let bias = values(block.bias.val());
         let maps: Vec<Map> =
             maps.iter().map(|map| map.convolved(&weight, &bias, padding)).collect();
         rectified(block, &maps, running).iter().map(pool).collect()
     });
-    let [hidden_bias, score_bias] =
-        [&head.hidden_bias, &head.score_bias].map(|of| values(of.val()));
-    let [to_hidden, to_score] = [&head.to_hidden, &head.to_score].map(|of| values(of.val()));
+    let [fc1_bias, fc2_bias] = [&head.fc1_bias, &head.fc2_bias].map(|of| values(of.val()));
+    let [fc1, fc2] = [&head.fc1, &head.fc2].map(|of| values(of.val()));
     let score = |map: &Map| {
-        let hidden = hidden_bias.iter().enumerate().map(|(j, bias)| {
+        let hidden = fc1_bias.iter().enumerate().map(|(j, bias)| {
             let inputs = map.values.iter().enumerate();
-            let sum = inputs.map(|(i, x)| x * to_hidden[i * hidden_bias.len() + j]).sum::<f64>();
+            let sum = inputs.map(|(i, x)| x * fc1[i * fc1_bias.len() + j]).sum::<f64>();
             (sum + bias).max(0.0)
         });
-        let sum = dot(&hidden.collect::<Vec<_>>(), &to_score) + score_bias[0];
+        let sum = dot(&hidden.collect::<Vec<_>>(), &fc2) + fc2_bias[0];
         1.0 / (1.0 + (-sum).exp())
     };
     maps.iter().map(score).collect()

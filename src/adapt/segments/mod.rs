@@ -177,7 +177,7 @@ where
     }
 }
 
-/// A number whose gradient by `y` is `gradient`; `None` for nothing at all.
+/// The number `sum(y * gradient)`, whose backward pass is the vjp of `y`; zero without a gradient.
 fn pulled<B: AutodiffBackend>(y: Tensor<B, 4>, gradient: Option<Plain<B, 4>>) -> Tensor<B, 1> {
     // Burn refuses a backward pass without a single leaf, as where all is frozen.
     let leaf = Tensor::zeros([1], (&y.device(), y.dtype())).require_grad();

@@ -7,13 +7,13 @@ use super::{count, first_given, one_of, steps};
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Inner loop (maml and its relatives)")]
 pub(crate) struct InnerArgs {
-    /// Inner learning rate [default: the paper's, see below]
+    /// Inner learning rate [default: of the method, see below]
     #[arg(long, value_name = "RATE")]
     pub(crate) inner_lr: Option<f64>,
-    /// Inner steps in training [default: the paper's, see below]
+    /// Inner steps in training [default: of the method, see below]
     #[arg(long, value_name = "N", value_parser = count(1..=1000))]
     pub(crate) inner_steps: Option<usize>,
-    /// Inner steps in the test [default: the paper's, see below]
+    /// Inner steps in the test [default: of the method, see below]
     #[arg(long, value_name = "N", value_parser = count(0..=1000))]
     pub(crate) eval_inner_steps: Option<usize>,
     /// Whether the outer gradient goes through the inner ones [default: second, of fomaml first]

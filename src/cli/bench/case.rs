@@ -91,13 +91,19 @@ impl fmt::Display for Pass {
 /// What bounds a case at best.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Load {
-    /// Floating-point operations of its convolutions, counted as direct ones: the matrix product.
-    Flops(f64),
+    /// Floating-point operations of its products, convolutions counted as direct ones: the matrix product. On
+    /// an accelerator the bytes that it reads and writes meanwhile, if these take longer.
+    Products { flops: f64, bytes: f64 },
     /// Bytes that it reads and writes if nothing stays in a cache: the copy.
     Bytes(f64),
 }
 
 impl Load {
+    /// Products with so many values of f32 read and written.
+    pub(super) fn products(flops: f64, floats: usize) -> Self {
+        Self::Products { flops, bytes: (4 * floats) as f64 }
+    }
+
     /// Bytes of so many values of f32.
     pub(super) fn floats(count: usize) -> Self {
         Self::Bytes((4 * count) as f64)
@@ -105,14 +111,14 @@ impl Load {
 
     pub(super) fn amount(self) -> f64 {
         match self {
-            Self::Flops(amount) | Self::Bytes(amount) => amount,
+            Self::Products { flops: amount, .. } | Self::Bytes(amount) => amount,
         }
     }
 
     /// Its limit, and the units of its rate in a table and in JSON.
     pub(super) fn names(self) -> [&'static str; 3] {
         match self {
-            Self::Flops(_) => ["matmul", "GFLOP/s", "gflop_per_s"],
+            Self::Products { .. } => ["matmul", "GFLOP/s", "gflop_per_s"],
             Self::Bytes(_) => ["copy", "GB/s", "gb_per_s"],
         }
     }

@@ -61,8 +61,11 @@ fn case<B: Backend, S: 'static>(
 ) -> Case {
     let [n, c, h, w] = shape;
     let (forward, backward) = flops([c, h, w]);
-    let each = if pass == Pass::Forward { forward } else { forward + backward };
-    let load = Load::Flops(n as f64 * each);
+    let (each, passes) = match pass {
+        Pass::Forward => (forward, 2),
+        _ => (forward + backward, 8),
+    };
+    let load = Load::products(n as f64 * each, n * passes * outputs([c, h, w]));
     Case::new::<B, _>(["conv_stack", variant], sides(shape), (pass, load), device, make, run)
 }
 
@@ -96,6 +99,12 @@ pub(super) fn flops(image: [usize; 3]) -> (f64, f64) {
     (forward, 2.0 * forward - first as f64)
 }
 
+/// Values of the maps that the convolutions of an image write. They are read once for the norm; in training seven
+/// times: for moments and norm, and backward for sums, the map's gradient and both convolutions.
+pub(super) fn outputs([_, height, width]: [usize; 3]) -> usize {
+    (0..BLOCKS).map(|block| CHANNELS * (height >> block) * (width >> block)).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +114,6 @@ mod tests {
         let blocks = [18 * 64 * 28 * 28, 18 * 64 * 64 * 14 * 14, 18 * 64 * 64 * 49, 18 * 4096 * 9];
         let sum = blocks.iter().sum::<usize>() as f64;
         assert_eq!(flops([1, 28, 28]), (sum, 2.0 * sum - blocks[0] as f64));
+        assert_eq!(outputs([1, 28, 28]), 64 * (28 * 28 + 14 * 14 + 7 * 7 + 3 * 3));
     }
 }

@@ -15,9 +15,11 @@ pub(super) fn conv2d<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Ve
         let [n, c, h, w] = shape;
         let normal = Distribution::Normal(0.0, 0.1);
         let weight = Tensor::<B, 4>::random([c, c, kernel, kernel], normal, device).require_grad();
-        let products = n * c * c * kernel * kernel * h.div_ceil(stride) * w.div_ceil(stride);
-        // Two operations a product; forward, and for the gradients of the input and the weight.
-        let load = Load::Flops(3.0 * 2.0 * products as f64);
+        let (input, output) = (n * c * h * w, n * c * h.div_ceil(stride) * w.div_ceil(stride));
+        // Two operations a product; forward, and for the gradients of the input and the weight, each of which
+        // goes through both maps.
+        let flops = 3.0 * 2.0 * (output * c * kernel * kernel) as f64;
+        let load = Load::products(flops, 3 * (input + output));
         let layer = move |x| kernels::conv2d(x, weight.clone(), None, stride, padding);
         case::<B, 4>("conv2d", shape, variant, load, DType::F32, layer, device)
     };
@@ -93,7 +95,10 @@ pub(super) fn linear_stack<B: AutodiffBackend>(scale: Scale, device: &B::Device)
             (Tensor::<B, 3>::random(x, Distribution::Default, device), layers)
         };
         let products: usize = widths.windows(2).map(|sides| sides[0] * sides[1]).sum();
-        let load = Load::Flops((3 * 2 * tasks * examples * products) as f64);
+        let flops = (3 * 2 * tasks * examples * products) as f64;
+        // Weights, and the outputs of layers.
+        let values = tasks * (products + examples * widths.iter().sum::<usize>());
+        let load = Load::products(flops, 3 * values);
         let widths = widths.iter().map(usize::to_string).collect::<Vec<_>>().join("-");
         let shape = format!("{tasks} tasks x{examples} {widths}");
         let (names, of) = (["linear_stack", "tasks"], (Pass::ForwardBackward, load));

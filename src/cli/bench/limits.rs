@@ -2,7 +2,7 @@ use std::hint::black_box;
 
 use burn::tensor::backend::Backend;
 use burn::tensor::{Distribution, Tensor};
-use fewshot::hardware::{Bytes, Calibration};
+use fewshot::hardware::Calibration;
 use fewshot::kernels::{Route, route};
 use rayon::prelude::*;
 
@@ -45,21 +45,24 @@ pub(super) fn bound<B: Backend>(
     }
     let count = launches(&mut case.work);
     let (flops, bytes) = match load {
-        Load::Flops(flops) => (flops, 0),
-        Load::Bytes(bytes) => (0.0, bytes as u64),
+        Load::Products { flops, bytes } => (flops, bytes),
+        Load::Bytes(bytes) => (0.0, bytes),
     };
-    let busy = limits.seconds(flops, "f32", Bytes(bytes), 0);
-    let busy = busy.expect("products of f32 are always measured");
-    let launching = count as f64 * limits.launch;
-    let by = if launching > busy { "launches" } else { load.names()[0] };
-    Bound { seconds: busy.max(launching), by, launches: Some(count) }
+    let times = [
+        (flops / limits.products["f32"], "matmul"),
+        (bytes / limits.copy, "copy"),
+        (count as f64 * limits.launch, "launches"),
+    ];
+    let longest = times.into_iter().max_by(|one, other| one.0.total_cmp(&other.0));
+    let (seconds, by) = longest.expect("three");
+    Bound { seconds, by, launches: Some(count) }
 }
 
 /// What bounds `load`, in operations or bytes a second, at this moment.
 fn limit_now<B: Backend>(load: Load, scale: Scale, device: &B::Device) -> f64 {
     let effort = Effort { rounds: 5, seconds: 0.0 };
     match load {
-        Load::Flops(_) => {
+        Load::Products { .. } => {
             // The second one is a 3x3 convolution of 64 channels over 8192 pixels, unfolded.
             let full = [[1024; 3], [8192, 576, 64]];
             let sizes = scale.choose(full, [[64; 3], [256, 72, 16]]);

@@ -69,7 +69,8 @@ fn cases<B: AutodiffBackend>(
 
 /// Two operations a product of the scores; forward, and for the gradients of queries and prototypes.
 fn products([ways, _, queries, features]: [usize; 4]) -> Load {
-    Load::Flops((3 * 2 * queries * ways * features) as f64)
+    let values = (queries + ways) * features + queries * ways;
+    Load::products((3 * 2 * queries * ways * features) as f64, 3 * values)
 }
 
 pub(super) fn prototypes<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {

@@ -62,7 +62,8 @@ pub(super) fn rank_update<B: AutodiffBackend>(scale: Scale, device: &B::Device) 
 pub(super) fn weighted_sums<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let sizes = scale.choose(vec![[8, 400, 800], [64, 100, 200], [64, 400, 800]], vec![[3, 5, 33]]);
     let case = |[examples, inputs, neurons]: [usize; 3]| {
-        let load = Load::Flops((2 * examples * inputs * neurons) as f64);
+        let floats = examples * (inputs + neurons) + inputs * neurons;
+        let load = Load::products((2 * examples * inputs * neurons) as f64, floats);
         let make = move |device: &B::Device| {
             [[examples, inputs], [neurons, inputs]]
                 .map(|shape| normal::<B::InnerBackend, 2>(shape, 1.0, device))

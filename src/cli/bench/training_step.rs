@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 
 use super::case::{Case, Load, Pass, Scale};
-use super::conv_stack::flops;
+use super::conv_stack::{flops, outputs};
 
 pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec<Case> {
     let (grey, colour) = (ImageShape::new(1, 28, 28), ImageShape::new(3, 84, 84));
@@ -28,10 +28,10 @@ pub(super) fn cases<B: AutodiffBackend>(scale: Scale, device: &B::Device) -> Vec
 
 /// One step of training after the other, each on an episode of its own.
 fn case<B: AutodiffBackend>(image: ImageShape, protocol: Protocol, device: &B::Device) -> Case {
-    let images = (protocol.ways * protocol.examples()) as f64;
+    let images = protocol.ways * protocol.examples();
     let size = [image.channels, image.height, image.width];
     let (forward, backward) = flops(size);
-    let load = Load::Flops(images * (forward + backward));
+    let load = Load::products(images as f64 * (forward + backward), images * 8 * outputs(size));
     let make = move |device: &B::Device| {
         let sampler = noise(image, protocol).sampler(protocol, 1).expect("made for the protocol");
         let learner = ProtoNet::<B, _>::new(Conv4Config::new(size).init(device));

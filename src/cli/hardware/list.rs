@@ -30,7 +30,7 @@ pub(super) fn list(args: &ListArgs) -> Result {
         let mut value = json!(inventory);
         if let Ok(selection) = &selection {
             value["selected"] = json!(selection.device.key);
-            value["passed_over"] = json!(selection.passed_over);
+            value["skipped"] = json!(selection.skipped);
         }
         print(value)?;
     } else {
@@ -62,7 +62,7 @@ fn row(device: &DeviceInfo, selected: Option<&DeviceKey>) -> [String; 6] {
     if device.tier == Tier::Software {
         status += ", software";
     }
-    if let Some(reason) = &device.passed_over {
+    if let Some(reason) = &device.skipped {
         status += &format!(", passed over: {reason}");
     }
     if Some(&device.key) == selected {

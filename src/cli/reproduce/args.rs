@@ -4,7 +4,7 @@ use clap::Args;
 
 pub(crate) const REPRODUCE_HELP: &str = "\
 A recipe is a file in TOML: the options of `fewshot train` that a paper's figure takes, the seeds, and for each test \
-the options of `fewshot eval` with the figure of the paper and the least that independent replications reached. NAME \
+the options of `fewshot eval` with the figure of the paper and the band, which is aimed at (the least accuracy, or the largest error). NAME \
 is one of this program's own, or a file.
 
 Every seed is trained in a run folder of its own below --runs. A run that was stopped or killed continues bit for bit \

@@ -36,6 +36,7 @@ recipes! {
     "anil-sinusoid"
     "reptile-sinusoid"
     "cavia-sinusoid"
+    "imaml-sinusoid"
 }
 
 /// How the figures of a paper are trained and tested.
@@ -69,7 +70,7 @@ pub(super) struct Test {
     pub(super) figure: String,
     /// As the paper prints it.
     pub(super) paper: Option<String>,
-    /// What replications reached: the least accuracy, or the largest error.
+    /// What is aimed at: the least accuracy, or the largest error.
     pub(super) band: Option<f64>,
 }
 
@@ -116,7 +117,7 @@ impl Test {
         self.figure != accuracy()
     }
 
-    /// Whether what was found is as good as the replications.
+    /// Whether what was found is within the band.
     pub(super) fn is_within(&self, found: f64) -> bool {
         self.band.is_none_or(|band| if self.is_error() { found <= band } else { found >= band })
     }

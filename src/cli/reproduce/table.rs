@@ -6,7 +6,7 @@ use crate::cli::prelude::*;
 use crate::cli::report::rounded;
 
 const HEAD: &str = "\
-| learner | protocol | batch-norm in the test | paper | replications | ours | seeds | minutes a run | commit |
+| learner | protocol | batch-norm in the test | paper | band | ours | seeds | minutes a run | commit |
 |---|---|---|---|---|---|---|---|---|
 ";
 
@@ -74,7 +74,7 @@ pub(super) fn line(test: &Test, outcome: &Outcome) -> String {
         figure.map_or_else(String::new, |figure| format!(", {name} {figure}"))
     };
     let paper = beside("paper", test.paper.clone());
-    let band = beside("replications", test.band.map(|band| band.to_string()));
+    let band = beside("band", test.band.map(|band| band.to_string()));
     format!("{}, {protocol}, seed {seed}: {found}{paper}{band}", outcome.learner)
 }
 

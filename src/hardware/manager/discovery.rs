@@ -4,8 +4,9 @@ use burn::prelude::DeviceOps;
 use burn::tensor::backend::{Backend, DeviceId};
 
 use crate::hardware::{
-    Capabilities, Detection, DeviceClass, DeviceKey, DeviceMemory, DevicePreference, Found,
-    HardwareError, Inventory, Platform, Probed, Registry, Tier, platforms, probe,
+    Capabilities, DetectedDevice, Detection, DeviceClass, DeviceKey, DeviceMemory,
+    DevicePreference, HardwareError, Inventory, Platform, ProbeResult, Registry, Tier, platforms,
+    probe,
 };
 
 /// The platform of a backend that is not one of Burn's.
@@ -62,17 +63,20 @@ impl<B: Backend> Platform for CustomBackend<B> {
         Tier::Gpu
     }
 
-    fn find(&self) -> Result<Vec<Found>, String> {
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         let found = |index| {
             let name = B::name(&numbered::<B>(index)?);
-            Ok(Found::new(name, DeviceClass::Other, self.tier()))
+            Ok(DetectedDevice::new(name, DeviceClass::Other, self.tier()))
         };
         (0..B::device_count(0)).map(found).collect()
     }
 
-    fn probe(&self, index: usize) -> Result<Probed, String> {
+    fn probe(&self, index: usize) -> Result<ProbeResult, String> {
         let device = numbered::<B>(index)?;
         probe::compute::<B>(&device)?;
-        Ok(Probed { capabilities: Capabilities::of::<B>(&device), memory: DeviceMemory::default() })
+        Ok(ProbeResult {
+            capabilities: Capabilities::of::<B>(&device),
+            memory: DeviceMemory::default(),
+        })
     }
 }

@@ -36,7 +36,7 @@ use super::{
 pub struct HardwareManager<B: Backend> {
     config: HardwareConfig,
     devices: Vec<(DeviceInfo, B::Device)>,
-    passed_over: Vec<Rejection>,
+    skipped: Vec<Rejection>,
     threads: Option<ThreadPool>,
 }
 
@@ -67,7 +67,7 @@ impl<B: Backend> HardwareManager<B> {
     }
 
     fn among(inventory: Inventory, config: HardwareConfig) -> Result<Self, HardwareError> {
-        let (infos, passed_over) = chosen(inventory, &config)?;
+        let (infos, skipped) = chosen(inventory, &config)?;
         let devices = infos.into_iter().map(|info| {
             let device = discovery::device::<B>(&info.key)?;
             if let Some(seed) = config.seed {
@@ -77,7 +77,7 @@ impl<B: Backend> HardwareManager<B> {
         });
         Ok(Self {
             devices: devices.collect::<Result<_, _>>()?,
-            passed_over,
+            skipped,
             threads: config.threads.map(pool).transpose()?,
             config,
         })
@@ -99,8 +99,8 @@ impl<B: Backend> HardwareManager<B> {
     }
 
     /// What `auto` would have preferred, and why it could not be.
-    pub fn passed_over(&self) -> &[Rejection] {
-        &self.passed_over
+    pub fn skipped(&self) -> &[Rejection] {
+        &self.skipped
     }
 
     /// What of the device's memory may be used.
@@ -172,7 +172,7 @@ fn chosen(
     })?;
     let key = &first.device.key;
     let others = inventory.devices.iter().filter(|info| {
-        info.key != *key && info.key.platform == key.platform && info.passed_over.is_none()
+        info.key != *key && info.key.platform == key.platform && info.skipped.is_none()
     });
     let mut infos = others.cloned().collect::<Vec<_>>();
     infos.insert(0, first.device);
@@ -184,7 +184,7 @@ fn chosen(
         });
     }
     infos.truncate(config.devices);
-    Ok((infos, first.passed_over))
+    Ok((infos, first.skipped))
 }
 
 /// The devices that can do what `config` asks for, and why the others cannot.

@@ -1,5 +1,5 @@
 use super::HOST_PLATFORMS;
-use crate::hardware::{Found, Platform, Probed, Tier};
+use crate::hardware::{DetectedDevice, Platform, ProbeResult, Tier};
 
 /// A platform that cannot be here.
 pub(super) struct Absent {
@@ -26,11 +26,11 @@ impl Platform for Absent {
         false
     }
 
-    fn find(&self) -> Result<Vec<Found>, String> {
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         Err(self.reason.clone())
     }
 
-    fn probe(&self, _: usize) -> Result<Probed, String> {
+    fn probe(&self, _: usize) -> Result<ProbeResult, String> {
         Err(self.reason.clone())
     }
 }

@@ -8,7 +8,8 @@ use cudarc::driver::{CudaContext, DriverError};
 use super::{cube, nvidia};
 use crate::hardware::panics::quietly;
 use crate::hardware::{
-    Bytes, Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+    Bytes, Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier,
+    probe,
 };
 
 /// Nvidia's devices, through the driver's library; which of them, `CUDA_VISIBLE_DEVICES` says.
@@ -27,24 +28,24 @@ impl Platform for Cuda {
         Tier::Cuda
     }
 
-    fn find(&self) -> Result<Vec<Found>, String> {
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         let (class, tier) = (DeviceClass::DiscreteGpu, Tier::Cuda);
         let found = |index| {
-            found(index).unwrap_or_else(|reason| Found {
+            found(index).unwrap_or_else(|reason| DetectedDevice {
                 // It does not even tell its name; its probe will say why.
                 driver: Some(reason),
-                ..Found::new(format!("NVIDIA device {index}"), class, tier)
+                ..DetectedDevice::new(format!("NVIDIA device {index}"), class, tier)
             })
         };
         Ok((0..count()?).map(found).collect())
     }
 
-    fn probe(&self, index: usize) -> Result<Probed, String> {
+    fn probe(&self, index: usize) -> Result<ProbeResult, String> {
         let device = device(index);
         probe::compute::<CudaBackend>(&device)?;
         let capabilities =
             cube::describe::<CudaRuntime>(&device, Capabilities::of::<CudaBackend>(&device));
-        Ok(Probed { capabilities, memory: memory(index)? })
+        Ok(ProbeResult { capabilities, memory: memory(index)? })
     }
 }
 
@@ -62,13 +63,16 @@ fn count() -> Result<usize, String> {
     }
 }
 
-fn found(index: usize) -> Result<Found, String> {
+fn found(index: usize) -> Result<DetectedDevice, String> {
     let context = CudaContext::new(index).map_err(reason)?;
     let (major, minor) = context.compute_capability().map_err(reason)?;
     let name = context.name().map_err(reason)?;
     let driver = nvidia::driver_version().map(|version| format!("driver {version}, "));
     let driver = driver.unwrap_or_default() + &format!("compute capability {major}.{minor}");
-    Ok(Found { driver: Some(driver), ..Found::new(name, DeviceClass::DiscreteGpu, Tier::Cuda) })
+    Ok(DetectedDevice {
+        driver: Some(driver),
+        ..DetectedDevice::new(name, DeviceClass::DiscreteGpu, Tier::Cuda)
+    })
 }
 
 /// As the driver tells it.

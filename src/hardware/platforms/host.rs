@@ -6,7 +6,7 @@ use sysinfo::{CpuRefreshKind, RefreshKind, System};
 
 use crate::hardware::memory::host::machine;
 use crate::hardware::{
-    Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier, probe,
 };
 
 /// The processor, with one of the backends that compute on it.
@@ -38,11 +38,11 @@ impl<B: Backend> Platform for Host<B> {
         Tier::Cpu
     }
 
-    fn find(&self) -> Result<Vec<Found>, String> {
-        Ok(vec![Found::new(processor(), DeviceClass::Cpu, Tier::Cpu)])
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
+        Ok(vec![DetectedDevice::new(processor(), DeviceClass::Cpu, Tier::Cpu)])
     }
 
-    fn probe(&self, index: usize) -> Result<Probed, String> {
+    fn probe(&self, index: usize) -> Result<ProbeResult, String> {
         let device = device::<B::Device>(index)?;
         probe::compute::<B>(&device)?;
         let capabilities = Capabilities {
@@ -50,7 +50,7 @@ impl<B: Backend> Platform for Host<B> {
             instructions: instructions(),
             ..Capabilities::of::<B>(&device)
         };
-        Ok(Probed { capabilities, memory: memory() })
+        Ok(ProbeResult { capabilities, memory: memory() })
     }
 }
 

@@ -8,7 +8,7 @@ use cubecl::hip::HipRuntime;
 use super::cube;
 use crate::hardware::panics::quietly;
 use crate::hardware::{
-    Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier, probe,
 };
 
 /// AMD's devices. Compiled, never run: no machine of ours has one.
@@ -27,21 +27,21 @@ impl Platform for Rocm {
         Tier::Rocm
     }
 
-    fn find(&self) -> Result<Vec<Found>, String> {
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         if cfg!(target_os = "linux") && !Path::new("/dev/kfd").exists() {
             return Err("the kernel has no AMD compute device (/dev/kfd)".to_owned());
         }
         let count = quietly(|| RocmBackend::<f32>::device_count(0))?;
         let name = |index| format!("AMD device {index}");
-        let found = |index| Found::new(name(index), DeviceClass::DiscreteGpu, Tier::Rocm);
+        let found = |index| DetectedDevice::new(name(index), DeviceClass::DiscreteGpu, Tier::Rocm);
         Ok((0..count).map(found).collect())
     }
 
-    fn probe(&self, index: usize) -> Result<Probed, String> {
+    fn probe(&self, index: usize) -> Result<ProbeResult, String> {
         let device = device(index);
         probe::compute::<RocmBackend>(&device)?;
         let capabilities = Capabilities::of::<RocmBackend>(&device);
-        Ok(Probed {
+        Ok(ProbeResult {
             capabilities: cube::describe::<HipRuntime>(&device, capabilities),
             memory: DeviceMemory::default(),
         })

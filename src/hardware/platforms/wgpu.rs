@@ -7,7 +7,7 @@ use wgpu::{AdapterInfo, Backend, DeviceType, Instance, InstanceDescriptor};
 
 use super::cube;
 use crate::hardware::{
-    Capabilities, DeviceClass, DeviceMemory, Found, Platform, Probed, Tier, probe,
+    Capabilities, DetectedDevice, DeviceClass, DeviceMemory, Platform, ProbeResult, Tier, probe,
 };
 
 /// The interface that Burn's wgpu backend goes through on this system.
@@ -48,7 +48,7 @@ impl Platform for Wgpu {
         if API == Backend::Metal { Tier::Metal } else { Tier::Gpu }
     }
 
-    fn find(&self) -> Result<Vec<Found>, String> {
+    fn find(&self) -> Result<Vec<DetectedDevice>, String> {
         // An adapter's name there is what Burn's device is printed as.
         let wanted = env::var(DEFAULT).ok();
         let known = adapters()?.into_iter().map(|(info, device)| {
@@ -62,17 +62,17 @@ impl Platform for Wgpu {
             let names = names.join(", ");
             return Err(format!("{DEFAULT}={wanted:?} is no adapter; there is: {names}"));
         }
-        let passed_over = |name: &String| {
+        let skipped = |name: &String| {
             let wanted = wanted.as_ref().filter(|wanted| *wanted != name)?;
             Some(format!("{DEFAULT} names {wanted}"))
         };
         let found = known
             .iter()
-            .map(|(info, name)| Found { passed_over: passed_over(name), ..found(info) });
+            .map(|(info, name)| DetectedDevice { skipped: skipped(name), ..found(info) });
         Ok(found.collect())
     }
 
-    fn probe(&self, index: usize) -> Result<Probed, String> {
+    fn probe(&self, index: usize) -> Result<ProbeResult, String> {
         let device = device(index)?;
         probe::compute::<WgpuBackend>(&device)?;
         let capabilities = Capabilities::of::<WgpuBackend>(&device);
@@ -81,14 +81,14 @@ impl Platform for Wgpu {
             WgpuDevice::IntegratedGpu(_) | WgpuDevice::Cpu => Some(true),
             _ => None,
         };
-        Ok(Probed {
+        Ok(ProbeResult {
             capabilities: cube::describe::<WgpuRuntime>(&device, capabilities),
             memory: DeviceMemory { unified, ..DeviceMemory::default() },
         })
     }
 }
 
-fn found(info: &AdapterInfo) -> Found {
+fn found(info: &AdapterInfo) -> DetectedDevice {
     let class = match info.device_type {
         DeviceType::DiscreteGpu => DeviceClass::DiscreteGpu,
         DeviceType::IntegratedGpu => DeviceClass::IntegratedGpu,
@@ -103,7 +103,7 @@ fn found(info: &AdapterInfo) -> Found {
     };
     let driver = format!("{} {}", info.driver, info.driver_info).trim().to_owned();
     let driver = (!driver.is_empty()).then_some(driver);
-    Found { driver, ..Found::new(&info.name, class, tier) }
+    DetectedDevice { driver, ..DetectedDevice::new(&info.name, class, tier) }
 }
 
 /// An adapter, and what Burn calls it or why it cannot be reached.

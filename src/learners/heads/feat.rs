@@ -50,10 +50,10 @@ impl FeatConfig {
             Param::from_tensor(Tensor::random([features, features], normal, device))
         };
         Feat {
-            of_asking: drawn(),
-            of_asked: drawn(),
-            of_value: drawn(),
-            of_result: drawn(),
+            query: drawn(),
+            key: drawn(),
+            value: drawn(),
+            output: drawn(),
             bias: Param::from_tensor(Tensor::zeros([features], device)),
             norm: LayerNormConfig::new(features).init(device),
             config: self.clone(),
@@ -91,13 +91,13 @@ impl FeatConfig {
 #[derive(Module, Debug)]
 pub struct Feat<B: Backend> {
     /// `W_q`, `[d, d]`, applied as `p W_q`: the transpose of PyTorch's, as are the other weights.
-    pub of_asking: Param<Tensor<B, 2>>,
+    pub query: Param<Tensor<B, 2>>,
     /// `W_k`, `[d, d]`.
-    pub of_asked: Param<Tensor<B, 2>>,
+    pub key: Param<Tensor<B, 2>>,
     /// `W_v`, `[d, d]`.
-    pub of_value: Param<Tensor<B, 2>>,
+    pub value: Param<Tensor<B, 2>>,
     /// `W_o`, `[d, d]`.
-    pub of_result: Param<Tensor<B, 2>>,
+    pub output: Param<Tensor<B, 2>>,
     /// `b`, `[d]`.
     pub bias: Param<Tensor<B, 1>>,
     /// Normalises adapted prototypes.
@@ -135,21 +135,21 @@ impl<B: Backend> Feat<B> {
         apart: Option<Tensor<B, 3, Bool>>,
     ) -> Tensor<B, 3> {
         let [tasks, ways, features] = prototypes.dims();
-        let found = self.of_asking.dims()[0];
+        let found = self.query.dims()[0];
         let dims = [tasks, ways, features];
         assert_eq!(found, features, "FEAT of {found} features does not take prototypes {dims:?}");
         let flat = prototypes.clone().reshape([tasks * ways, features]);
         let mapped = |weight: &Param<Tensor<B, 2>>| {
             linear(flat.clone(), weight.val(), None).reshape([tasks, ways, features])
         };
-        let [query, key, value] = [&self.of_asking, &self.of_asked, &self.of_value].map(mapped);
+        let [query, key, value] = [&self.query, &self.key, &self.value].map(mapped);
         let scores = product(query, key.swap_dims(1, 2)) / (features as f64).sqrt();
         let scores = match apart {
             Some(apart) => scores.mask_fill(apart, MASKED),
             None => scores,
         };
         let attended = product(softmax(scores, 2), value).reshape([tasks * ways, features]);
-        let result = linear(attended, self.of_result.val(), Some(self.bias.val()));
+        let result = linear(attended, self.output.val(), Some(self.bias.val()));
         self.norm.forward(result.reshape([tasks, ways, features]) + prototypes)
     }
 }

@@ -41,7 +41,7 @@ pub struct TaskGram {
     size: usize,
 }
 
-/// Sums of embeddings, as what they have to do with these embeddings.
+/// Weighted sums of embeddings, as their scalar products with the embeddings and their squared lengths.
 pub struct WeightedSums {
     /// Scalar products `[sums, m]` with each embedding.
     pub dots: Vec<f32>,

@@ -15,9 +15,9 @@ use fewshot_kernels::linear;
 #[derive(Module, Debug)]
 pub struct LstmCell<B: Backend> {
     /// `W`, `[i, 4d]`.
-    pub of_input: Param<Tensor<B, 2>>,
+    pub weight_ih: Param<Tensor<B, 2>>,
     /// `U`, `[d, 4d]`.
-    pub of_hidden: Param<Tensor<B, 2>>,
+    pub weight_hh: Param<Tensor<B, 2>>,
     /// `b`, `[4d]`.
     pub bias: Param<Tensor<B, 1>>,
 }
@@ -36,20 +36,20 @@ impl<B: Backend> LstmCell<B> {
         let uniform = Distribution::Uniform(-bound, bound);
         let gates = 4 * features;
         Self {
-            of_input: Param::from_tensor(Tensor::random([inputs, gates], uniform, device)),
-            of_hidden: Param::from_tensor(Tensor::random([features, gates], uniform, device)),
+            weight_ih: Param::from_tensor(Tensor::random([inputs, gates], uniform, device)),
+            weight_hh: Param::from_tensor(Tensor::random([features, gates], uniform, device)),
             bias: Param::from_tensor(Tensor::random([gates], uniform, device)),
         }
     }
 
     /// `x W + b` of inputs `[m, i]`.
     pub(super) fn driven(&self, inputs: Tensor<B, 2>) -> Tensor<B, 2> {
-        linear(inputs, self.of_input.val(), Some(self.bias.val()))
+        linear(inputs, self.weight_ih.val(), Some(self.bias.val()))
     }
 
     /// The state after a step that inputs drive by `driven` `[m, 4d]`.
     pub(super) fn step(&self, driven: Tensor<B, 2>, state: LstmState<B>) -> LstmState<B> {
-        let gates = driven + linear(state.hidden, self.of_hidden.val(), None);
+        let gates = driven + linear(state.hidden, self.weight_hh.val(), None);
         let [enter, keep, new, show] = gates
             .chunk(4, 1)
             .try_into()

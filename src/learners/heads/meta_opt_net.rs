@@ -92,7 +92,7 @@ impl<B: Backend> MetaOptNet<B> {
         let kernel = product(x.clone(), x.swap_dims(1, 2));
         let (values, constant) = read(&kernel);
         let solved = by_task(&values, &support.labels, |kernel, labels| {
-            Programme::new(kernel, labels, ways, self.c, self.ridge).solve()
+            QuadraticProgram::new(kernel, labels, ways, self.c, self.ridge).solve()
         });
         let (weights, blocks): (Vec<_>, Vec<_>) = solved.into_iter().unzip();
         let weights = on_device(weights.concat(), [tasks, ways, examples], &kernel).swap_dims(1, 2);
@@ -126,7 +126,7 @@ impl<B: Backend> Head<B> for MetaOptNet<B> {
 }
 
 /// The dual of one task in `z = a / unit`, the unit such that nothing in it is large.
-struct Programme {
+struct QuadraticProgram {
     ways: usize,
     examples: usize,
     unit: f64,
@@ -144,12 +144,12 @@ struct Point {
     /// How far `z` is below its bounds, `[ways, n]`.
     slack: Vec<f64>,
     /// Multipliers of the bounds, `[ways, n]`.
-    prices: Vec<f64>,
+    multipliers: Vec<f64>,
     /// Multipliers of the sums over classes, `[n]`.
     shared: Vec<f64>,
 }
 
-impl Programme {
+impl QuadraticProgram {
     fn new(kernel: &[f64], labels: &[usize], ways: usize, c: f64, ridge: f64) -> Self {
         let examples = labels.len();
         let trace: f64 = kernel.iter().step_by(examples + 1).sum();
@@ -170,12 +170,12 @@ impl Programme {
                 break;
             }
             let blocks = self.blocks(&at);
-            let now: Vec<f64> = at.slack.iter().zip(&at.prices).map(|(s, p)| s * p).collect();
+            let now: Vec<f64> = at.slack.iter().zip(&at.multipliers).map(|(s, p)| s * p).collect();
             let wanted: Vec<f64> = now.iter().map(|product| -product).collect();
             let predicted = at.direction(&blocks, &residual, &wanted);
             let left = at.after(&predicted, at.longest(&predicted)).gap();
             let centre = gap * (left / gap).powi(3);
-            let bent = predicted.slack.iter().zip(&predicted.prices).map(|(s, p)| s * p);
+            let bent = predicted.slack.iter().zip(&predicted.multipliers).map(|(s, p)| s * p);
             let wanted: Vec<f64> =
                 now.iter().zip(bent).map(|(p, bent)| centre - p - bent).collect();
             let step = at.direction(&blocks, &residual, &wanted);
@@ -194,20 +194,20 @@ impl Programme {
         let z: Vec<f64> = self.targets.iter().map(|y| if *y > 0.0 { own } else { other }).collect();
         let limits = self.targets.iter().map(|target| target * self.bound);
         let slack: Vec<f64> = limits.zip(&z).map(|(limit, z)| limit - z).collect();
-        let prices = slack.iter().map(|slack| 0.1 / slack).collect();
-        Point { z, slack, prices, shared: vec![0.0; self.examples] }
+        let multipliers = slack.iter().map(|slack| 0.1 / slack).collect();
+        Point { z, slack, multipliers, shared: vec![0.0; self.examples] }
     }
 
     /// Derivative of the Lagrangian by `z`.
     fn residual(&self, at: &Point) -> Vec<f64> {
         let products = at.z.chunks(self.examples).flat_map(|z| times(&self.kernel, z));
-        let rest = self.targets.iter().zip(&at.prices).zip(at.shared.iter().cycle());
+        let rest = self.targets.iter().zip(&at.multipliers).zip(at.shared.iter().cycle());
         products.zip(rest).map(|(product, ((y, price), v))| product - y + price + v).collect()
     }
 
-    /// Inverses of `kernel + prices / slack`.
+    /// Inverses of `kernel + multipliers / slack`.
     fn blocks(&self, at: &Point) -> ClassBlocks {
-        let barrier = at.prices.iter().zip(&at.slack).map(|(price, slack)| price / slack);
+        let barrier = at.multipliers.iter().zip(&at.slack).map(|(price, slack)| price / slack);
         let barrier: Vec<f64> = barrier.collect();
         ClassBlocks::of_sums(&self.kernel, barrier.chunks(self.examples))
     }
@@ -216,7 +216,7 @@ impl Programme {
 impl Point {
     /// Mean product of slack and price, zero at the solution.
     fn gap(&self) -> f64 {
-        dot(&self.slack, &self.prices) / self.slack.len() as f64
+        dot(&self.slack, &self.multipliers) / self.slack.len() as f64
     }
 
     /// Newton's step to where there is no residual and slack times price has changed by `wanted`.
@@ -224,16 +224,17 @@ impl Point {
         let right = residual.iter().zip(wanted).zip(&self.slack);
         let right: Vec<f64> = right.map(|((residual, wanted), s)| -residual - wanted / s).collect();
         let (z, shared) = blocks.solve(&right, &vec![0.0; self.shared.len()]);
-        let prices = wanted.iter().zip(&self.prices).zip(z.iter().zip(&self.slack));
-        let prices = prices.map(|((wanted, price), (z, s))| (wanted + price * z) / s).collect();
-        Self { slack: z.iter().map(|z| -z).collect(), z, prices, shared }
+        let multipliers = wanted.iter().zip(&self.multipliers).zip(z.iter().zip(&self.slack));
+        let multipliers =
+            multipliers.map(|((wanted, price), (z, s))| (wanted + price * z) / s).collect();
+        Self { slack: z.iter().map(|z| -z).collect(), z, multipliers, shared }
     }
 
     /// The longest step, 1 at most, after which no slack and no price is negative.
     fn longest(&self, step: &Self) -> f64 {
-        let values = self.slack.iter().chain(&self.prices);
+        let values = self.slack.iter().chain(&self.multipliers);
         let falling =
-            values.zip(step.slack.iter().chain(&step.prices)).filter(|(_, by)| **by < 0.0);
+            values.zip(step.slack.iter().chain(&step.multipliers)).filter(|(_, by)| **by < 0.0);
         falling.map(|(value, by)| -value / by).fold(1.0, f64::min)
     }
 
@@ -241,7 +242,7 @@ impl Point {
         Self {
             z: moved(&self.z, length, &step.z),
             slack: moved(&self.slack, length, &step.slack),
-            prices: moved(&self.prices, length, &step.prices),
+            multipliers: moved(&self.multipliers, length, &step.multipliers),
             shared: moved(&self.shared, length, &step.shared),
         }
     }

@@ -17,7 +17,7 @@ pub enum PrototypeScore {
 }
 
 impl PrototypeScore {
-    /// What orders prototypes as it does.
+    /// The metric of the kernels that ranks prototypes in the same order.
     pub(super) fn metric(self) -> Metric {
         match self {
             Self::SquaredEuclidean | Self::Euclidean => Metric::SquaredEuclidean,

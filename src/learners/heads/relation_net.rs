@@ -98,15 +98,15 @@ impl RelationNetConfig {
             Param::from_tensor(Tensor::random([inputs, outputs], normal, device))
         };
         RelationNet {
-            of_class: kernel(map[0]),
-            of_query: kernel(map[0]),
+            conv1_class: kernel(map[0]),
+            conv1_query: kernel(map[0]),
             first: RelationBlock::new(channels, momentum, device),
-            of_pair: kernel(channels),
+            conv2: kernel(channels),
             second: RelationBlock::new(channels, momentum, device),
-            to_hidden: matrix([channels * self.last_places(), hidden]),
-            hidden_bias: Param::from_tensor(Tensor::ones([hidden], device)),
-            to_score: matrix([hidden, 1]),
-            score_bias: Param::from_tensor(Tensor::ones([1], device)),
+            fc1: matrix([channels * self.last_places(), hidden]),
+            fc1_bias: Param::from_tensor(Tensor::ones([hidden], device)),
+            fc2: matrix([hidden, 1]),
+            fc2_bias: Param::from_tensor(Tensor::ones([1], device)),
             config: self.clone(),
         }
     }
@@ -161,23 +161,23 @@ impl RelationNetConfig {
 pub struct RelationNet<B: Backend> {
     /// Of the first convolution, what meets class maps, `[o, c, 3, 3]`: the first half of the input
     /// channels in PyTorch's weight.
-    pub of_class: Param<Tensor<B, 4>>,
+    pub conv1_class: Param<Tensor<B, 4>>,
     /// Of the first convolution, what meets query maps, `[o, c, 3, 3]`: the second half.
-    pub of_query: Param<Tensor<B, 4>>,
+    pub conv1_query: Param<Tensor<B, 4>>,
     /// What follows the first convolution.
     pub first: RelationBlock<B>,
     /// The second convolution, `[o, o, 3, 3]`.
-    pub of_pair: Param<Tensor<B, 4>>,
+    pub conv2: Param<Tensor<B, 4>>,
     /// What follows the second convolution.
     pub second: RelationBlock<B>,
     /// The first linear layer, `[i, 8]`: the transpose of PyTorch's, as is the second.
-    pub to_hidden: Param<Tensor<B, 2>>,
+    pub fc1: Param<Tensor<B, 2>>,
     /// Its bias, `[8]`.
-    pub hidden_bias: Param<Tensor<B, 1>>,
+    pub fc1_bias: Param<Tensor<B, 1>>,
     /// The second linear layer, `[8, 1]`.
-    pub to_score: Param<Tensor<B, 2>>,
+    pub fc2: Param<Tensor<B, 2>>,
     /// Its bias, `[1]`.
-    pub score_bias: Param<Tensor<B, 1>>,
+    pub fc2_bias: Param<Tensor<B, 1>>,
     #[module(skip)]
     config: RelationNetConfig,
 }
@@ -230,11 +230,11 @@ impl<B: Backend> RelationNet<B> {
         };
         let maps = self.pooled(&self.first, pairs, first_pool, moments);
         let bias = Some(self.second.bias.val());
-        let maps = conv2d(maps.flatten(0, 1), self.of_pair.val(), bias, 1, padding);
+        let maps = conv2d(maps.flatten(0, 1), self.conv2.val(), bias, 1, padding);
         let maps = self.pooled(&self.second, by_task(maps, tasks), second_pool, moments);
         let flat = maps.flatten::<4>(0, 1).flatten(1, 3);
-        let hidden = linear(flat, self.to_hidden.val(), Some(self.hidden_bias.val()));
-        let scores = linear(relu(hidden), self.to_score.val(), Some(self.score_bias.val()));
+        let hidden = linear(flat, self.fc1.val(), Some(self.fc1_bias.val()));
+        let scores = linear(relu(hidden), self.fc2.val(), Some(self.fc2_bias.val()));
         sigmoid(scores).reshape([tasks, asked, ways])
     }
 
@@ -265,10 +265,10 @@ impl<B: Backend> Head<B> for RelationNet<B> {
             RelationStatistics::Running => NormMoments::Running,
             RelationStatistics::Task => NormMoments::Task,
         };
-        let classes = self.convolved(self.class_maps(support), &self.of_class, None);
+        let classes = self.convolved(self.class_maps(support), &self.conv1_class, None);
         FittedHead::new(ways, move |queries| {
             let bias = Some(head.first.bias.val());
-            let queries = head.convolved(queries, &head.of_query, bias);
+            let queries = head.convolved(queries, &head.conv1_query, bias);
             head.scores(classes.clone(), queries, moments)
         })
     }
@@ -277,8 +277,8 @@ impl<B: Backend> Head<B> for RelationNet<B> {
         if let Some(none) = no_logits(&queries, support.ways) {
             return none;
         }
-        let classes = self.convolved(self.class_maps(support), &self.of_class, None);
-        let queries = self.convolved(queries, &self.of_query, Some(self.first.bias.val()));
+        let classes = self.convolved(self.class_maps(support), &self.conv1_class, None);
+        let queries = self.convolved(queries, &self.conv1_query, Some(self.first.bias.val()));
         self.scores(classes, queries, NormMoments::TaskTracked)
     }
 

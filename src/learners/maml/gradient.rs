@@ -12,10 +12,10 @@ use fewshot_models::BnStatistics;
 
 use super::body::Body;
 use super::worker_pools::{on_device, on_host, parallel_reduce, worker_count};
-use super::{Batch, Head, InnerBatches, Maml, Outer, raised};
+use super::{Batch, Head, InnerBatches, Maml, Outer, lifted_examples};
 use crate::adapt::{
-    AdaptError, Fast, GradientFn, InnerSteps, Lifted, MetaGradient, Order, OuterLoss, SecondOrder,
-    differentiating_twice, filled, flat_gradient_fn, leaves, lift, lifted_gradient_fn,
+    AdaptError, FastWeights, GradientFn, InnerSteps, Lifted, MetaGradient, Order, OuterLoss,
+    SecondOrder, differentiating_twice, filled, flat_gradient_fn, leaves, lift, lifted_gradient_fn,
     outer_gradient, register, scaled_all, stacked, sum, summed_all, tiled, tiled_all, values,
 };
 use crate::episode::{Examples, TaskKind};
@@ -68,7 +68,7 @@ where
         if self.settings.inner.order == Order::First {
             return Ok(());
         }
-        let support = raised(N::Kind::learned(support, 0..1));
+        let support = lifted_examples(N::Kind::learned(support, 0..1));
         let template: Lifted<B, N> = lift(&self.network);
         let loss = |_: usize, network: &Lifted<B, N>| {
             Body::PerTask.inner_loss(network, &support, BnStatistics::Batch)
@@ -164,7 +164,7 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
             self.solve(&flat, &flat, start, lanes, (&outer, factor))
         } else {
             let template: Lifted<B, N> = lift(&self.network);
-            let support = raised(support.clone());
+            let support = lifted_examples(support.clone());
             let body = Body::new(shared);
             let lifted =
                 |_: usize, network: &Lifted<B, N>| body.inner_loss(network, &support, statistics);
@@ -257,9 +257,9 @@ impl<B: AutodiffBackend, N: AdaptableNetwork<B>> Maml<B, N> {
         let gradient_fn = self.with_proximal_term(&gradient_fn, &start, lanes);
         let steps = InnerSteps { inner, adapted, gradient_fn: &*gradient_fn, lanes };
         let queries = N::Kind::judged(batch, group.clone());
-        // What is lost without a step is not lost by one.
+        // Where the loss is not finite before the first step, no step is to blame.
         let judged = self.lost(&start, &queries, lanes).is_none();
-        let mut fast = Fast::start(start.clone());
+        let mut fast = FastWeights::start(start.clone());
         for step in 0..inner.steps {
             fast = steps.advance(step, fast, &self.rates).map(Tensor::detach);
             let lost = if judged { self.lost(&fast.values, &queries, lanes) } else { None };

@@ -188,7 +188,7 @@ impl<B: Backend, N: AdaptableNetwork<B>> Maml<B, N> {
                 (QueryNorm::Together, _) | (_, BnStatistics::Running) => None,
                 (QueryNorm::Alone, _) => Some(examples.inputs.clone()),
             };
-            let support = InnerBatches::new(raised(examples), self.settings.batch[1], 0);
+            let support = InnerBatches::new(lifted_examples(examples), self.settings.batch[1], 0);
             let body = Body::new(shared);
             let loss = |step: usize, network: &Lifted<B, N>| {
                 body.inner_loss(network, &support.at(step), statistics)
@@ -212,7 +212,7 @@ type Support<B, N> = <<N as Network<B>>::Kind as TaskKind>::Support<B>;
 type Batch<B, N> = <<N as Network<B>>::Kind as TaskKind>::Batch<B>;
 
 /// The same examples one level of autodiff up.
-fn raised<B: Backend>(examples: Examples<B>) -> Examples<Autodiff<B>> {
+fn lifted_examples<B: Backend>(examples: Examples<B>) -> Examples<Autodiff<B>> {
     Examples { inputs: lifted(examples.inputs), targets: lifted(examples.targets) }
 }
 

@@ -13,8 +13,8 @@ use super::{Firings, Running};
 use crate::plasticity::{PlasticityError, PlasticityRule, Rate};
 
 impl<B: Backend, R: PlasticityRule<B>> Running<B, R> {
-    /// What a kernel is returns_outputs that goes through `xs`, and gives outputs if they are to be `returns_outputs`; none
-    /// where there is no such kernel.
+    /// The settings of the kernel for the sequences `xs`, with outputs if `returns_outputs`; `None` where no kernel
+    /// serves this rule, rate, type or size.
     pub(super) fn settings(
         &self,
         xs: &Tensor<B, 3>,

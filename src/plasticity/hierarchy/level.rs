@@ -4,7 +4,7 @@ use fewshot_kernels::inverse_power;
 
 use super::window::Window;
 use crate::plasticity::{
-    Forgetting, PlasticLinear, PlasticityRule, Rate, RuleState, TemporalHierarchy, WeightUpdate,
+    Decay, PlasticLinear, PlasticityRule, Rate, RuleState, TemporalHierarchy, WeightUpdate,
     largest_rate,
 };
 
@@ -92,7 +92,7 @@ impl<B: Backend> Level<B> {
         let make = |change: WeightUpdate<B>, weight| match (scale, &change.forgetting) {
             (None, _) => change.apply(weight, rate),
             // A steady decay has nothing to do with the inputs' power.
-            (Some(scale), Forgetting::Same(_)) => {
+            (Some(scale), Decay::Same(_)) => {
                 let post = change.post * scale.reshape([1, 1]);
                 WeightUpdate { post, ..change }.apply(weight, rate)
             }

@@ -1,7 +1,7 @@
 use burn::tensor::backend::Backend;
 
 use crate::data::{ClassDataset, DataError, Features, QuarterTurn};
-use crate::episode::{Shown, images};
+use crate::episode::{ImageRef, images};
 use crate::learners::OnEmbeddings;
 
 /// Images in a batch of the network.
@@ -19,7 +19,7 @@ pub fn embed_all<B: Backend>(
     let mut length = 0;
     let mut classes = Vec::with_capacity(dataset.classes());
     for class in 0..dataset.classes() {
-        let shown = |example| Shown { class, example, turn: QuarterTurn::R0 };
+        let shown = |example| ImageRef { class, example, turn: QuarterTurn::R0 };
         let shown: Vec<_> = (0..dataset.examples(class)).map(shown).collect();
         let mut rows = Vec::new();
         for batch in shown.chunks(BATCH) {

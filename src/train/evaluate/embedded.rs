@@ -7,7 +7,7 @@ use burn::tensor::backend::Backend;
 use rayon::prelude::*;
 
 use crate::data::{ClassDataset, QuarterTurn};
-use crate::episode::{Episode, EpisodeSampler, Part, Shown, gathered, images, labels};
+use crate::episode::{Episode, EpisodeSampler, ImageRef, Part, gathered, images, labels};
 use crate::learners::heads::EmbeddedSupport;
 use crate::learners::{self, OnEmbeddings};
 
@@ -97,21 +97,21 @@ impl<'a, B: Backend> EmbeddedTest<'a, B> {
     }
 
     /// Length of an embedding; the first time an image is asked.
-    fn features(&mut self, shown: &[Shown]) -> usize {
+    fn features(&mut self, shown: &[ImageRef]) -> usize {
         if self.features.is_none() {
             self.features = shown.first().map(|&one| self.embedded(&[one]).dims()[1]);
         }
         self.features.expect("the first episode shows images")
     }
 
-    fn embedded(&self, shown: &[Shown]) -> Tensor<B, 2> {
+    fn embedded(&self, shown: &[ImageRef]) -> Tensor<B, 2> {
         let images = images(self.sampler.dataset(), shown, self.device);
         // On a backend that differentiates nobody will ask for gradients.
         self.learner.embed(images).detach()
     }
 
     /// Appends the embeddings of images that have got the next rows.
-    fn embed(&mut self, shown: &[Shown]) {
+    fn embed(&mut self, shown: &[ImageRef]) {
         if shown.is_empty() {
             return;
         }
@@ -171,17 +171,17 @@ impl Rows {
         self.taken.len()
     }
 
-    fn place(&self, shown: Shown) -> usize {
+    fn place(&self, shown: ImageRef) -> usize {
         (self.first[shown.class] + shown.example) * self.turns + shown.turn as usize % self.turns
     }
 
     /// The row of an image that has one.
-    fn of(&self, shown: Shown) -> u32 {
+    fn of(&self, shown: ImageRef) -> u32 {
         self.rows[self.place(shown)] - 1
     }
 
     /// Gives rows to images that have none, and tells which.
-    fn number(&mut self, episodes: &[Episode]) -> Vec<Shown> {
+    fn number(&mut self, episodes: &[Episode]) -> Vec<ImageRef> {
         let mut new = Vec::new();
         for shown in episodes.iter().flat_map(Episode::all_shown) {
             let place = self.place(shown);

@@ -37,14 +37,14 @@ where
                     self.save_here()?;
                     Ok(Vec::new())
                 })?;
-                self.take_over()
+                self.broadcast_parameters()
             }
-            None => self.take_over(),
+            None => self.broadcast_parameters(),
         }
     }
 
     /// The parameters of the first process.
-    fn take_over(&mut self) -> Result<(), TrainError> {
+    fn broadcast_parameters(&mut self) -> Result<(), TrainError> {
         if !self.group.is_multi_process() {
             return Ok(());
         }

@@ -83,7 +83,7 @@ where
 {
     /// Whether a step can be made before its figures are known: a scale of losses and the clipping of
     /// gradients depend on what they are.
-    pub(super) fn reads_later(&self) -> bool {
+    pub(super) fn defers_reads(&self) -> bool {
         self.interval.steps > 1 && self.scaler.is_none() && self.options.clip_norm.is_none()
     }
 
@@ -123,7 +123,7 @@ where
             figures.chain(gradients).fold(Transaction::default(), Transaction::register).execute()
         });
         self.reads += 1;
-        // Who waited for the others is the last step.
+        // The time of waiting is counted to the last step.
         let waited = phase::take();
         self.clock.phases += waited;
         steps[last].phases += waited;

@@ -26,13 +26,13 @@ where
         let mut learner = self.learner.take().expect("every step puts the learner back");
         learner.at_step(self.progress.step);
         // A step whose figures are read later is never taken back.
-        let averages = (!self.reads_later()).then(|| averages::of::<B, L>(&learner));
+        let averages = (!self.defers_reads()).then(|| averages::of::<B, L>(&learner));
         let (learner, found) =
             step_gradients::<B, T, L>(learner, self.tasks(), &self.group, scale)?;
         self.learner = Some(learner);
         let StepGradients { figures, gradients } = found;
         let figures = match figures {
-            LossAndScore::OnDevice(both) if self.reads_later() => {
+            LossAndScore::OnDevice(both) if self.defers_reads() => {
                 return self.step_deferred(both, gradients);
             }
             figures => figures,
@@ -40,13 +40,13 @@ where
         let (loss, score) = phase::phase(Phase::Backward, || figures.read());
         self.reads += 1;
         if !loss.is_finite() {
-            self.put_back(averages);
+            self.restore(averages);
             return Err(self.not_finite(loss));
         }
         let device = self.device().clone();
-        let moved = phase_on::<B, _>(Phase::Step, &device, || self.move_along(gradients))?;
+        let moved = phase_on::<B, _>(Phase::Step, &device, || self.optimizer_step(gradients))?;
         let Some(learning_rate) = moved else {
-            self.put_back(averages);
+            self.restore(averages);
             self.clock.phases += phase::take();
             self.emit(&Event::Skipped { step: self.progress.step, loss_scale: scale.value() });
             return Ok(());
@@ -101,7 +101,7 @@ where
     }
 
     /// The learning rate of the step; `None` where it is skipped.
-    fn move_along(&mut self, gradients: ScaledGrads) -> Result<Option<f64>, TrainError> {
+    fn optimizer_step(&mut self, gradients: ScaledGrads) -> Result<Option<f64>, TrainError> {
         let Some(mut gradients) = self.finite(gradients)? else { return Ok(None) };
         if let Some(limit) = self.options.clip_norm {
             gradients = gradients.clip_norm::<B, L>(self.learner(), limit);
@@ -131,9 +131,9 @@ where
     }
 
     /// What a step moves besides the parameters goes back to where it was.
-    fn put_back(&mut self, averages: Option<GradientsParams>) {
+    fn restore(&mut self, averages: Option<GradientsParams>) {
         if let (Some(averages), Some(learner)) = (averages, self.learner.take()) {
-            self.learner = Some(averages::put_back::<B, L>(learner, &averages));
+            self.learner = Some(averages::restore::<B, L>(learner, &averages));
         }
     }
 

@@ -36,7 +36,7 @@ fn sampler(rotations: Rotations) -> EpisodeSampler {
     glyphs().with_rotations(rotations).unwrap().sampler(PROTOCOL, 4).unwrap()
 }
 
-fn shown(sampler: &EpisodeSampler, episodes: Range<usize>) -> Vec<Shown> {
+fn shown(sampler: &EpisodeSampler, episodes: Range<usize>) -> Vec<ImageRef> {
     let episodes = episodes.map(|index| sampler.episode(index as u64));
     let parts = [Part::Support, Part::Query];
     let shown = |episode: Episode| parts.map(|part| episode.shown(part).collect::<Vec<_>>());
@@ -132,7 +132,7 @@ fn an_embedding_is_the_same_in_any_batch_but_for_rounding() {
 fn every_image_is_embedded_once_and_none_that_no_episode_shows() {
     for (rotations, most) in [(Rotations::None, 60), (Rotations::PerClassAndEpisode, 240)] {
         let sampler = sampler(rotations);
-        let mut different: Vec<Shown> = Vec::new();
+        let mut different: Vec<ImageRef> = Vec::new();
         for shown in shown(&sampler, 0..EPISODES) {
             if !different.contains(&shown) {
                 different.push(shown);

@@ -10,7 +10,7 @@ const MOST: usize = 64;
 /// Integer tensors that are made once for each device, by what they are.
 ///
 /// A backend and autodiff over it share them.
-pub(crate) struct Uploads<K> {
+pub(crate) struct DeviceCache<K> {
     kept: Mutex<Vec<(K, Box<dyn Any + Send>)>>,
 }
 
@@ -19,7 +19,7 @@ struct Upload<T, D> {
     device: D,
 }
 
-impl<K: PartialEq> Uploads<K> {
+impl<K: PartialEq> DeviceCache<K> {
     pub(crate) fn new() -> Self {
         Self { kept: Mutex::new(Vec::new()) }
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_tensor_is_made_once_for_a_backend_and_autodiff_over_it() {
-        let (uploads, made) = (Uploads::new(), Cell::new(0));
+        let (uploads, made) = (DeviceCache::new(), Cell::new(0));
         let device = Default::default();
         let count = |key: i32| {
             made.set(made.get() + 1);
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_too_many_is_forgotten() {
-        let uploads = Uploads::new();
+        let uploads = DeviceCache::new();
         let device = Default::default();
         for key in 0..=MOST as i32 {
             uploads.get_or_make(key, &device, || Tensor::<Flex, 1, Int>::from_ints([key], &device));
